@@ -1,0 +1,37 @@
+"""wheeld's client: timers shared by the processes of one host.
+
+    from wheeld_client import connect
+
+    with connect("default", worker="web-1") as timers:
+        timer = timers.schedule(0.2, cookie=42)
+        events = timers.poll(timeout=1.0)
+"""
+
+from wheeld_client.aio import AsyncTimers
+from wheeld_client.timers import TimerHandle, Timers, connect, payload_of
+from wheeld_core.errors import (
+    ClientClosed,
+    DaemonNotRunning,
+    ForkedClient,
+    InvalidDelay,
+    LayoutMismatch,
+    PayloadTooLarge,
+    WheelError,
+    WheelFull,
+)
+
+__all__ = [
+    "AsyncTimers",
+    "ClientClosed",
+    "DaemonNotRunning",
+    "ForkedClient",
+    "InvalidDelay",
+    "LayoutMismatch",
+    "PayloadTooLarge",
+    "TimerHandle",
+    "Timers",
+    "WheelError",
+    "WheelFull",
+    "connect",
+    "payload_of",
+]

@@ -1,0 +1,183 @@
+"""AsyncTimers: the wheel on an asyncio loop."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections import deque
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from wheeld_client.timers import Timers, connect
+
+
+class AsyncTimers:
+    """A worker's timers for one asyncio loop.
+
+    `async with AsyncTimers("default") as timers:` connects and closes. `sleep` and `timeout` are
+    timers of the shared wheel; `async for event in timers` yields the expirations of what was
+    scheduled through `timers.schedule` and its like, as records of `expiration_dtype`.
+
+    Parameters
+    ----------
+    name, worker, runtime_dir, timeout
+        As in `connect`.
+    """
+
+    def __init__(
+        self,
+        name: str = "default",
+        *,
+        worker: str | None = None,
+        runtime_dir: str | os.PathLike[str] | None = None,
+        timeout: float = 10.0,
+    ) -> None:
+        self._arguments: dict[str, Any] = {
+            "name": name,
+            "worker": worker,
+            "runtime_dir": runtime_dir,
+            "timeout": timeout,
+        }
+        self._timers: Timers | None = None
+        self._waiters: dict[int, asyncio.Future[None]] = {}
+        self._late: set[int] = set()
+        self._events: deque[np.void] = deque()
+        self._arrived = asyncio.Event()
+
+    @property
+    def timers(self) -> Timers:
+        """The underlying `Timers`; do not poll it."""
+        if self._timers is None:
+            raise RuntimeError("use it inside `async with AsyncTimers(...)`")
+        return self._timers
+
+    async def __aenter__(self) -> AsyncTimers:
+        self._loop = asyncio.get_running_loop()
+        self._timers = await self._loop.run_in_executor(None, lambda: connect(**self._arguments))
+        self._loop.add_reader(self._timers.fileno(), self._receive)
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        timers = self.timers
+        self._loop.remove_reader(timers.fileno())
+        for waiter in self._waiters.values():
+            waiter.cancel()
+        self._waiters.clear()
+        await self._loop.run_in_executor(None, timers.close)
+        self._arrived.set()  # whoever iterates sees the end
+
+    def _receive(self) -> None:
+        for event in self.timers.poll():
+            id = int(event["timer_id"])
+            waiter = self._waiters.pop(id, None)
+            if waiter is not None:
+                if not waiter.done():
+                    waiter.set_result(None)
+            elif id in self._late:
+                self._late.remove(id)
+            else:
+                self._events.append(event)
+        if self._events:
+            self._arrived.set()
+
+    # -- scheduling -----------------------------------------------------------------------------
+
+    def schedule(self, delay: float, cookie: int = 0, **options: Any) -> int:
+        """As `Timers.schedule`; the expiration comes by `async for`."""
+        return self.timers.schedule(delay, cookie, **options)
+
+    def cancel(self, id: int) -> bool:
+        """As `Timers.cancel`."""
+        return self.timers.cancel(id)
+
+    def reschedule(self, id: int, delay: float) -> bool:
+        """As `Timers.reschedule`."""
+        return self.timers.reschedule(id, delay)
+
+    async def sleep(self, delay: float) -> None:
+        """Sleep for `delay` seconds; a cancelled sleep leaves the wheel at once."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        id = self._watch(delay, waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            self._drop(id)
+            raise
+
+    def timeout(self, delay: float) -> Timeout:
+        """`async with timers.timeout(s):` raises TimeoutError when the block takes longer."""
+        return Timeout(self, delay)
+
+    def _watch(self, delay: float, waiter: asyncio.Future[None]) -> int:
+        id = self.timers.schedule(delay)
+        self._waiters[id] = waiter
+        return id
+
+    def _drop(self, id: int) -> None:
+        waiting = self._waiters.pop(id, None) is not None
+        if waiting and self.timers._state == "open" and not self.timers.cancel(id):
+            self._late.add(id)  # its expiration is on the way, and nobody's
+
+    # -- events ---------------------------------------------------------------------------------
+
+    def __aiter__(self) -> AsyncTimers:
+        return self
+
+    async def __anext__(self) -> np.void:
+        while not self._events:
+            if self.timers._state != "open":
+                raise StopAsyncIteration
+            self._arrived.clear()
+            await self._arrived.wait()
+        return self._events.popleft()
+
+
+class Timeout:
+    """A deadline for a block, from `AsyncTimers.timeout`; the protocol of `asyncio.timeout`."""
+
+    def __init__(self, timers: AsyncTimers, delay: float) -> None:
+        self._timers = timers
+        self._delay = delay
+        self._expired = False
+
+    @property
+    def expired(self) -> bool:
+        """Did the time run out?"""
+        return self._expired
+
+    def reschedule(self, delay: float) -> bool:
+        """Move the deadline to `delay` seconds from now. False: it has passed."""
+        return self._timers.reschedule(self._id, delay)
+
+    async def __aenter__(self) -> Timeout:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("timeout() belongs into a task")
+        self._task = task
+        self._cancelling = task.cancelling()
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        waiter.add_done_callback(self._expire)
+        self._id = self._timers._watch(self._delay, waiter)
+        return self
+
+    def _expire(self, waiter: asyncio.Future[None]) -> None:
+        if not waiter.cancelled():
+            self._expired = True
+            self._task.cancel()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._timers._drop(self._id)
+        if (
+            self._expired
+            and self._task.uncancel() <= self._cancelling
+            and kind is not None
+            and issubclass(kind, asyncio.CancelledError)
+        ):
+            raise TimeoutError from error

@@ -1,0 +1,43 @@
+/* Atomics: the few C11 operations that the shared structures use, by their memory order.
+ *
+ * Rules of the house
+ *  1. Shared words are C11 _Atomic, never volatile; no stand-alone fences (ThreadSanitizer does
+ *     not understand them), so a store that must be seen before a later load is seq_cst on both.
+ *  2. Every ordered operation carries `pairs: TAG` beside it; its partner names the same tag.
+ *  3. A relaxed operation orders nothing. It is used for words whose content is published by
+ *     another, ordered word, and for client-writable words that are loaded once.
+ */
+#ifndef WHEELD_ATOMICS_H
+#define WHEELD_ATOMICS_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef _Atomic uint64_t wh_au64;
+typedef _Atomic int64_t wh_ai64;
+typedef _Atomic uint32_t wh_au32;
+
+_Static_assert(sizeof(wh_au64) == 8 && sizeof(wh_au32) == 4, "atomics must be plain words");
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a lock in shared memory would die with its holder");
+
+#define wh_load_relaxed(p) atomic_load_explicit((p), memory_order_relaxed)
+#define wh_store_relaxed(p, v) atomic_store_explicit((p), (v), memory_order_relaxed)
+#define wh_load_acquire(p) atomic_load_explicit((p), memory_order_acquire)
+#define wh_store_release(p, v) atomic_store_explicit((p), (v), memory_order_release)
+#define wh_load_seq(p) atomic_load_explicit((p), memory_order_seq_cst)
+#define wh_store_seq(p, v) atomic_store_explicit((p), (v), memory_order_seq_cst)
+
+/* Compare-and-swap; on failure *expected holds what was found. */
+#define wh_cas_acq_rel(p, expected, desired)                                                      \
+    atomic_compare_exchange_strong_explicit((p), (expected), (desired), memory_order_acq_rel,     \
+                                            memory_order_acquire)
+
+/* A counter with one writer: no read-modify-write is needed. */
+#define wh_count(p, n) wh_store_relaxed((p), wh_load_relaxed(p) + (n))
+
+#define wh_likely(x) __builtin_expect(!!(x), 1)
+#define wh_unlikely(x) __builtin_expect(!!(x), 0)
+#define wh_prefetch_write(p) __builtin_prefetch((p), 1, 3)
+
+#endif

@@ -1,0 +1,210 @@
+/* Client: a worker's side: claim, arm, submit; cancel; extend.
+ *
+ * Invariants
+ *  1. No lock and, but for the doorbell, no system call. The doorbell is rung only for a deadline
+ *     before the clock's next wake-up, for a ring that is half full, or for want of slots.
+ *  2. Arm comes last: a slot's fields are written before `state`, `state` before the submission,
+ *     the submission before the tail that publishes it. A worker that dies in between leaves a
+ *     timer that was never armed, or one that its death drops.
+ *  3. A slot's fields are written by its owner only, while it holds the slot; `deadline` also
+ *     while the timer is armed, before the version goes up.
+ *  4. The caller keeps other threads out (the GIL does).
+ */
+#ifndef WHEELD_CLIENT_H
+#define WHEELD_CLIENT_H
+
+#include <time.h>
+
+#include "wheeld/doorbell.h"
+#include "wheeld/geometry.h"
+#include "wheeld/ring.h"
+#include "wheeld/slabs.h"
+
+typedef struct wh_client {
+    wh_slabs slabs;
+    wh_wheel_seg *wheel; /* read-only */
+    wh_line *line;       /* read-only */
+    wh_worker_seg *seg;
+    wh_slot *slots;
+    char *payloads;
+    wh_au64 *subs;
+    const wh_completion *comps;
+    uint64_t me;
+    uint64_t sub_tail, sub_head; /* sub_head: as last read from the clock */
+    uint64_t comp_head;
+    uint64_t sub_size, comp_size;
+    uint64_t rung_seq, rung_tail; /* the clock's sleep, and our tail, when we last rang */
+    uint64_t wait_seq;
+    uint32_t capacity, payload_bytes, worker;
+    int clock_bell;
+    bool virtual_clock;
+} wh_client;
+
+static inline bool wh_client_bind(wh_client *c, void *wheel, void *slots, void *worker_memory,
+                                  uint32_t worker, uint64_t incarnation, int clock_bell)
+{
+    wh_config config = wh_config_of(wheel);
+    wh_geometry g = wh_geometry_of(&config);
+    uint32_t share = g.slab_count / (8 * config.max_workers);
+    *c = (wh_client){.wheel = wheel,
+                     .line = wh_line_of(wheel, &g, worker),
+                     .seg = worker_memory,
+                     .slots = (wh_slot *)((char *)slots + g.slots_off),
+                     .payloads = (char *)slots + g.payloads_off,
+                     .subs = (wh_au64 *)((char *)worker_memory + g.sub_off),
+                     .comps = (wh_completion *)((char *)worker_memory + g.comp_off),
+                     .me = incarnation << 16 | (worker + 1),
+                     .sub_size = 1ull << g.sub_bits,
+                     .comp_size = 1ull << g.comp_bits,
+                     .rung_seq = UINT64_MAX,
+                     .capacity = config.capacity,
+                     .payload_bytes = config.payload_bytes,
+                     .worker = worker,
+                     .clock_bell = clock_bell,
+                     .virtual_clock = config.virtual_clock};
+    c->sub_tail = c->sub_head = wh_load_relaxed(&c->seg->sub_tail);
+    c->comp_head = wh_load_relaxed(&c->seg->comp_head);
+    c->wait_seq = wh_load_relaxed(&c->seg->wait_seq);
+    return wh_slabs_init(&c->slabs, (wh_au64 *)((char *)slots + g.owners_off), c->slots,
+                         g.slab_count, c->me,
+                         (uint32_t)((uint64_t)worker * g.slab_count / config.max_workers),
+                         share < 64 ? share : 64);
+}
+
+static inline int64_t wh_clock_read(clockid_t id)
+{
+    struct timespec t;
+    clock_gettime(id, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static inline int64_t wh_client_now(const wh_client *c)
+{
+    if (wh_unlikely(c->virtual_clock))
+        return wh_load_acquire(&c->wheel->virtual_now); /* pairs: virtual-now */
+    return wh_clock_read(CLOCK_MONOTONIC);
+}
+
+/* -- the doorbell ----------------------------------------------------------------------------- */
+
+/* Ring, unless we rang in this very sleep of the clock: that byte wakes it, and it then sees
+ * every tail that was published before this look at sleep_seq. */
+static inline void wh_client_ring(wh_client *c)
+{
+    uint64_t seq = wh_load_seq(&c->wheel->sleep_seq); /* pairs: bell-once */
+    if (seq == c->rung_seq)
+        return;
+    c->rung_seq = seq;
+    wh_bell_ring(c->clock_bell);
+    wh_count(&c->seg->bells, 1);
+}
+
+static inline uint64_t wh_client_room(wh_client *c)
+{
+    c->sub_head = wh_load_acquire(&c->line->sub_head); /* pairs: sub-head */
+    return wh_ring_room(c->sub_tail, c->sub_head, c->sub_size);
+}
+
+/* Publish what was written to the ring; `earliest` is its earliest deadline, base clock. */
+static inline void wh_client_publish(wh_client *c, int64_t earliest)
+{
+    /* pairs: sub-tail, sleep - seq_cst: the load below must not be done before this store is
+     * seen, or the clock could go to sleep past `earliest` while we read that it is awake */
+    wh_store_seq(&c->seg->sub_tail, c->sub_tail);
+    if (wh_unlikely(earliest < wh_load_seq(&c->wheel->sleep_until))) /* pairs: sleep */
+        wh_client_ring(c);
+    else if (wh_unlikely(c->sub_tail - c->sub_head > c->sub_size / 2))
+        if (wh_client_room(c) < c->sub_size / 2)
+            wh_client_ring(c);
+}
+
+/* The same for what can wait in the ring: a cancel never wakes the clock by itself. */
+static inline void wh_client_publish_lazily(wh_client *c)
+{
+    wh_store_release(&c->seg->sub_tail, c->sub_tail); /* pairs: sub-tail */
+    if (wh_unlikely(c->sub_tail - c->sub_head > c->sub_size / 2))
+        if (wh_client_room(c) < c->sub_size / 2)
+            wh_client_ring(c);
+}
+
+static inline void wh_client_push(wh_client *c, uint64_t submission)
+{
+    wh_store_relaxed(&c->subs[c->sub_tail++ & (c->sub_size - 1)], submission);
+}
+
+/* True: `n` more submissions fit. False: the caller rings and waits for the clock. */
+static inline bool wh_client_fits(wh_client *c, uint64_t n)
+{
+    return wh_likely(wh_ring_room(c->sub_tail, c->sub_head, c->sub_size) >= n) ||
+           wh_client_room(c) >= n;
+}
+
+/* -- the operations ---------------------------------------------------------------------------- */
+
+typedef struct wh_request {
+    int64_t deadline; /* on its own clock, ns */
+    int64_t interval;
+    int64_t now; /* base clock */
+    uint64_t cookie;
+    const void *payload;
+    uint32_t payload_size;
+    uint32_t target, flags;
+} wh_request;
+
+/* Arm a slot that we hold. Returns the timer's id. */
+static inline uint64_t wh_client_arm(wh_client *c, uint32_t index, const wh_request *r)
+{
+    wh_slot *s = &c->slots[index];
+    uint32_t gen = wh_next_gen(wh_state_gen(wh_load_relaxed(&s->state)));
+    wh_store_relaxed(&s->deadline, r->deadline);
+    wh_store_relaxed(&s->interval, r->interval);
+    wh_store_relaxed(&s->cookie, r->cookie);
+    wh_store_relaxed(&s->scheduled_at, r->now);
+    wh_store_relaxed(&s->target, r->target);
+    wh_store_relaxed(&s->flags, r->flags);
+    wh_store_relaxed(&s->payload_size, r->payload_size);
+    if (r->payload_size)
+        memcpy(c->payloads + (uint64_t)index * c->payload_bytes, r->payload, r->payload_size);
+    /* pairs: arm - the clock must not see the timer before its fields */
+    wh_store_release(&s->state, wh_state(gen, WH_ARMED));
+    return wh_id(gen, index);
+}
+
+/* Any worker may cancel. True: it is never delivered. The caller made sure that one submission
+ * fits, and publishes it; a cancel can wait in the ring, so it never rings by itself. */
+static inline bool wh_client_cancel(wh_client *c, uint64_t id)
+{
+    uint64_t index = id & 0xffffffffu;
+    if (index >= c->capacity || !wh_slot_cancel(&c->slots[index], wh_id_gen(id)))
+        return false;
+    wh_client_push(c, wh_id_with(id, WH_OP_CANCEL));
+    return true;
+}
+
+static inline bool wh_client_owns(const wh_client *c, uint64_t id)
+{
+    uint64_t index = id & 0xffffffffu;
+    return index < c->capacity &&
+           wh_load_relaxed(&c->slabs.owners[index >> WH_SLAB_BITS]) == c->me;
+}
+
+/* Move an own timer. True: it was armed and now is due at `deadline`, and *earlier says whether
+ * the clock has to be told. False: it has fired or was cancelled. */
+static inline bool wh_client_move(wh_client *c, uint64_t id, int64_t deadline, bool *earlier)
+{
+    wh_slot *s = &c->slots[id & 0xffffffffu];
+    uint64_t state = wh_load_acquire(&s->state); /* pairs: fire */
+    int64_t before = wh_load_relaxed(&s->deadline);
+    while (wh_state_gen(state) == wh_id_gen(id) && wh_state_phase(state) == WH_ARMED) {
+        wh_store_relaxed(&s->deadline, deadline);
+        /* pairs: extend, fire - the deadline is stored first: a clock that judged by the old one
+         * fails its own CAS and looks again */
+        if (wh_cas_acq_rel(&s->state, &state, wh_state_touch(state))) {
+            *earlier = deadline < before || wh_load_relaxed(&s->interval) != 0;
+            return true;
+        }
+    }
+    return false;
+}
+
+#endif

@@ -1,0 +1,164 @@
+/* Clock: the private state of the clock process over the shared segments.
+ *
+ * The files that build on it, in the order of one pass (pass.h):
+ *   drain.h  what workers submitted -> link, unlink, give back
+ *   fire.h   what fell due -> one winner against cancel and reschedule
+ *   deliver.h  records into completion rings, loans, backlogs, doorbells
+ *   reap.h   what a dead worker leaves
+ *
+ * Invariants
+ *  1. One clock process at a time writes the wheel segment; it is fenced by a file lock.
+ *  2. Words that clients can write are loaded once into a local, checked, and the local is used.
+ *     No index read from them is followed unchecked, no loop is bounded by them.
+ *  3. link.completion of a slot's generation says where its end stands (the stages below). A final
+ *     stage is never left for that generation, so a submission met later is a no-op.
+ *  4. A slot is its owner's again when its EXPIRED or RETURNED record in the owner's ring was
+ *     consumed; the clock puts exactly one such record there per generation.
+ */
+#ifndef WHEELD_CLOCK_H
+#define WHEELD_CLOCK_H
+
+#include "wheeld/doorbell.h"
+#include "wheeld/geometry.h"
+#include "wheeld/ring.h"
+
+enum wh_stage {
+    WH_STAGE_OPEN = 0,    /* linked, or not seen yet */
+    WH_STAGE_TICKED,      /* periodic, armed: its last tick went to (worker, position) */
+    WH_STAGE_WAIT_TICK,   /* periodic, armed: a tick waits in that worker's backlog */
+    WH_STAGE_WAIT_EXPIRE, /* fired: waits in that worker's backlog */
+    WH_STAGE_WAIT_RETURN, /* over: the return waits in the owner's backlog */
+    WH_STAGE_LENT,        /* the target reads it at (worker, position); then it is returned */
+    WH_STAGE_EXPIRED,     /* final: EXPIRED to the owner at (worker, position) */
+    WH_STAGE_RETURNED,    /* final: RETURNED to the owner at (worker, position) */
+    WH_STAGE_RECLAIMED    /* final: its owner died */
+};
+
+/* The clock's side of one worker. */
+typedef struct wh_peer {
+    wh_worker_seg *seg;
+    wh_line *line;
+    wh_au64 *subs;
+    wh_completion *comps;
+    uint64_t incarnation;
+    uint64_t sub_head, comp_tail, comp_head; /* comp_head: as last read from the worker */
+    uint64_t rung;                           /* the wait_seq that was answered with a byte */
+    uint32_t reap_slab;
+    int bell;
+    bool attached, dying, reap_held, wanted;
+    bool dirty, notify; /* unpublished records; some of them wake a waiting worker */
+} wh_peer;
+
+typedef struct wh_clock {
+    wh_wheel wheel;
+    wh_wheel_seg *seg;
+    wh_slot *slots;
+    wh_au64 *owners;
+    wh_peer *peers;
+    uint32_t max_workers, peers_used; /* rows below peers_used may be attached */
+    uint64_t sub_size, comp_size;
+    int64_t now[WH_CLOCK_KINDS];
+    uint64_t cascaded;
+    uint32_t relink_slot; /* sweep after a step of the wall clock; == capacity: none */
+} wh_clock;
+
+static inline uint64_t wh_owner_word(uint32_t worker, uint64_t incarnation)
+{
+    return incarnation << 16 | (worker + 1);
+}
+
+/* The attached worker that a word of (incarnation, worker + 1) names, or NULL. */
+static inline wh_peer *wh_peer_of(const wh_clock *c, uint64_t worker_plus_1, uint64_t incarnation)
+{
+    if (worker_plus_1 == 0 || worker_plus_1 > c->max_workers)
+        return NULL;
+    wh_peer *peer = &c->peers[worker_plus_1 - 1];
+    return peer->attached && peer->incarnation == incarnation ? peer : NULL;
+}
+
+static inline wh_peer *wh_owner_of(const wh_clock *c, uint32_t slot)
+{
+    /* pairs: slab - the slot's fields are read after the claim that names their writer */
+    uint64_t word = wh_load_acquire(&c->owners[slot >> WH_SLAB_BITS]);
+    return wh_peer_of(c, word & 0xffff, word >> 16);
+}
+
+static inline uint32_t wh_peer_index(const wh_clock *c, const wh_peer *peer)
+{
+    return (uint32_t)(peer - c->peers);
+}
+static inline uint32_t wh_backlog_list(const wh_clock *c, const wh_peer *peer)
+{
+    return c->wheel.buckets + wh_peer_index(c, peer);
+}
+static inline uint32_t wh_lent_list(const wh_clock *c, const wh_peer *peer)
+{
+    return c->wheel.buckets + c->max_workers + wh_peer_index(c, peer);
+}
+
+static inline uint64_t wh_completion_word(enum wh_stage stage, uint32_t worker, uint64_t position)
+{
+    return (uint64_t)stage << 60 | (uint64_t)worker << WH_POS_BITS | (position & WH_POS_MASK);
+}
+static inline enum wh_stage wh_stage_of(const wh_link *link)
+{
+    return (enum wh_stage)(link->completion >> 60);
+}
+static inline uint32_t wh_stage_worker(const wh_link *link)
+{
+    return (uint32_t)(link->completion >> WH_POS_BITS) & 0xfff;
+}
+/* Over for this generation: it is in nobody's hands but its owner's, or on its way there. */
+static inline bool wh_stage_over(enum wh_stage stage) { return stage >= WH_STAGE_WAIT_EXPIRE; }
+
+static inline void wh_clock_bind(wh_clock *c, void *wheel_memory, void *slots_memory,
+                                 wh_peer *peers)
+{
+    wh_wheel_seg *seg = wheel_memory;
+    wh_config config = wh_config_of(seg);
+    wh_geometry g = wh_geometry_of(&config);
+    char *base = wheel_memory, *slots_base = slots_memory;
+    *c = (wh_clock){.seg = seg,
+                    .slots = (wh_slot *)(slots_base + g.slots_off),
+                    .owners = (wh_au64 *)(slots_base + g.owners_off),
+                    .peers = peers,
+                    .max_workers = seg->max_workers,
+                    .sub_size = 1ull << seg->sub_bits,
+                    .comp_size = 1ull << seg->comp_bits,
+                    .relink_slot = seg->capacity};
+    wh_wheel_bind(&c->wheel, (wh_link *)(base + g.links_off), (uint64_t *)(base + g.summary_off),
+                  (uint64_t *)(base + g.occupancy_off), seg->capacity, seg->wheel_bits,
+                  seg->tick_ns);
+    c->wheel.tick = wh_load_relaxed(&seg->tick);
+    for (int kind = 0; kind < WH_CLOCK_KINDS; kind++)
+        c->now[kind] = wh_load_relaxed(&seg->virtual_now);
+    wh_count(&seg->epoch, 1);
+}
+
+/* Attach a worker whose segment is mapped at `memory`. */
+static inline void wh_clock_attach(wh_clock *c, uint32_t worker, uint64_t incarnation,
+                                   void *memory, int bell)
+{
+    wh_config config = wh_config_of(c->seg);
+    wh_geometry g = wh_geometry_of(&config);
+    wh_peer *peer = &c->peers[worker];
+    *peer = (wh_peer){.seg = memory,
+                      .line = wh_line_of(c->seg, &g, worker),
+                      .subs = (wh_au64 *)((char *)memory + g.sub_off),
+                      .comps = (wh_completion *)((char *)memory + g.comp_off),
+                      .incarnation = incarnation,
+                      .bell = bell,
+                      .attached = true};
+    wh_line *line = peer->line;
+    peer->sub_head = wh_load_relaxed(&line->sub_head);
+    peer->comp_tail = peer->comp_head = wh_load_relaxed(&line->comp_tail);
+    wh_store_relaxed(&line->fired, 0);
+    wh_store_relaxed(&line->returned, 0);
+    wh_store_relaxed(&line->dropped, 0);
+    wh_store_relaxed(&line->offences, 0);
+    wh_store_relaxed(&line->incarnation, incarnation);
+    if (worker >= c->peers_used)
+        c->peers_used = worker + 1;
+}
+
+#endif

@@ -1,0 +1,157 @@
+/* Deliver: records into completion rings, loans to other workers, backlogs behind full rings.
+ *
+ * Invariants
+ *  1. link.completion names the position before the record is written there, and the record is
+ *     written before the tail that covers it is published: so after a crash of the clock a
+ *     position below the tail is out, any other is not.
+ *  2. A full ring delays nobody else: the timer waits in that worker's backlog and keeps its slot.
+ *  3. A slot read by another worker than its owner is on loan until that worker's head has passed
+ *     the record; only then does the owner get it back.
+ */
+#ifndef WHEELD_DELIVER_H
+#define WHEELD_DELIVER_H
+
+#include "wheeld/clock.h"
+
+static inline bool wh_peer_room(const wh_clock *c, wh_peer *peer)
+{
+    if (wh_likely(wh_ring_room(peer->comp_tail, peer->comp_head, c->comp_size)))
+        return true;
+    /* pairs: comp-head - the worker has copied what its head has passed */
+    peer->comp_head = wh_load_acquire(&peer->seg->comp_head);
+    return wh_ring_room(peer->comp_tail, peer->comp_head, c->comp_size) != 0;
+}
+
+static inline void wh_put(const wh_clock *c, wh_peer *peer, const wh_completion *record)
+{
+    peer->comps[peer->comp_tail & (c->comp_size - 1)] = *record;
+    peer->comp_tail++;
+    peer->dirty = true;
+    bool wakes = wh_id_kind(record->id) != WH_EV_RETURNED;
+    peer->notify |= wakes;
+    wh_count(wakes ? &peer->line->fired : &peer->line->returned, 1);
+    wh_count(wakes ? &c->seg->fired : &c->seg->returned, 1);
+}
+
+/* Show a worker its new records, and wake it if it waits for them. */
+static inline void wh_publish(const wh_clock *c, wh_peer *peer)
+{
+    /* pairs: comp-tail, worker-wait - seq_cst: the worker sets wait_seq and then looks at the tail;
+     * with less, both could miss the other and the worker would sleep on a full ring */
+    wh_store_seq(&peer->line->comp_tail, peer->comp_tail);
+    peer->dirty = false;
+    if (!peer->notify)
+        return;
+    peer->notify = false;
+    uint64_t waiting = wh_load_seq(&peer->seg->wait_seq); /* pairs: worker-wait */
+    if (waiting & 1 && waiting != peer->rung) {
+        peer->rung = waiting;
+        wh_bell_ring(peer->bell);
+        wh_count(&c->seg->bells, 1);
+    }
+}
+
+static inline void wh_to_backlog(wh_clock *c, wh_peer *peer, uint32_t slot, enum wh_stage stage)
+{
+    c->wheel.links[slot].completion = wh_completion_word(stage, wh_peer_index(c, peer), 0);
+    wh_list_append(&c->wheel, wh_backlog_list(c, peer), slot);
+    /* pairs: backlog - seq_cst: the worker moves its head and then looks at this word */
+    wh_store_seq(&peer->line->backlog, 1);
+    peer->notify = peer->dirty = true; /* a worker asleep on a ring full of returns must look */
+}
+
+/* Tell the owner that a slot is its own again. The slot is in no list. */
+static inline void wh_return(wh_clock *c, uint32_t slot)
+{
+    wh_link *link = &c->wheel.links[slot];
+    wh_peer *owner = wh_owner_of(c, slot);
+    if (owner == NULL || owner->dying) {
+        link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
+    } else if (!wh_peer_room(c, owner)) {
+        wh_to_backlog(c, owner, slot, WH_STAGE_WAIT_RETURN);
+    } else {
+        link->completion =
+            wh_completion_word(WH_STAGE_RETURNED, wh_peer_index(c, owner), owner->comp_tail);
+        wh_completion record = {.id = wh_id_with(wh_id(link->gen, slot), WH_EV_RETURNED)};
+        wh_put(c, owner, &record);
+    }
+}
+
+/* Is the record that link.completion names still unread by its worker? */
+static inline bool wh_unread(wh_clock *c, const wh_link *link)
+{
+    uint32_t worker = wh_stage_worker(link);
+    if (worker >= c->max_workers || !c->peers[worker].attached)
+        return false;
+    wh_peer *peer = &c->peers[worker];
+    peer->comp_head = wh_load_acquire(&peer->seg->comp_head); /* pairs: comp-head */
+    return !wh_pos_before(link->completion & WH_POS_MASK, peer->comp_head);
+}
+
+/* The end of a cancelled timer, which is in no list: return it, but not while a tick of it that
+ * another worker has yet to read could still need its payload. */
+static inline void wh_give_back(wh_clock *c, uint32_t slot)
+{
+    wh_link *link = &c->wheel.links[slot];
+    enum wh_stage stage = wh_stage_of(link);
+    if (stage == WH_STAGE_TICKED || stage == WH_STAGE_WAIT_TICK) {
+        wh_peer *reader = &c->peers[wh_stage_worker(link)];
+        if (stage == WH_STAGE_WAIT_TICK) /* an earlier tick may be anywhere in the full ring */
+            link->completion = wh_completion_word(stage, wh_stage_worker(link),
+                                                  reader->comp_tail - 1);
+        if (reader != wh_owner_of(c, slot) && wh_unread(c, link)) {
+            link->completion = wh_completion_word(WH_STAGE_LENT, wh_stage_worker(link),
+                                                  link->completion);
+            wh_list_append(&c->wheel, wh_lent_list(c, reader), slot);
+            return;
+        }
+    }
+    wh_return(c, slot);
+}
+
+/* Put EXPIRED for a timer that has fired into `peer`'s ring, which has room. */
+static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, bool owned)
+{
+    wh_link *link = &c->wheel.links[slot];
+    wh_slot *s = &c->slots[slot];
+    uint32_t kind = wh_load_relaxed(&s->flags) & 3;
+    link->completion = wh_completion_word(owned ? WH_STAGE_EXPIRED : WH_STAGE_LENT,
+                                          wh_peer_index(c, peer), peer->comp_tail);
+    if (!owned)
+        wh_list_append(&c->wheel, wh_lent_list(c, peer), slot);
+    wh_completion record = {.id = wh_id_with(wh_id(link->gen, slot), WH_EV_EXPIRED),
+                            .cookie = wh_load_relaxed(&s->cookie),
+                            .deadline = link->due,
+                            .fired = c->now[kind < WH_CLOCK_KINDS ? kind : 0],
+                            .payload_size = wh_load_relaxed(&s->payload_size)};
+    wh_put(c, peer, &record);
+}
+
+/* Where a timer's expiration goes: its target, or its owner when the target is gone. */
+static inline wh_peer *wh_route(const wh_clock *c, uint32_t slot, wh_peer *owner)
+{
+    uint32_t target = wh_load_relaxed(&c->slots[slot].target);
+    if (wh_likely(target == 0))
+        return owner;
+    uint32_t index = (target & 0xfff) - 1;
+    if (index < c->max_workers) {
+        wh_peer *peer = &c->peers[index];
+        if (peer->attached && !peer->dying && (peer->incarnation & 0xfffff) == target >> 12)
+            return peer;
+    }
+    wh_count(&c->seg->redirected, 1);
+    return owner;
+}
+
+/* Deliver a fired timer that is in no list: now, or when there is room. */
+static inline void wh_deliver_fired(wh_clock *c, uint32_t slot, wh_peer *to, wh_peer *owner)
+{
+    if (owner == NULL || owner->dying)
+        c->wheel.links[slot].completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
+    else if (wh_peer_room(c, to))
+        wh_put_expired(c, to, slot, to == owner);
+    else
+        wh_to_backlog(c, to, slot, WH_STAGE_WAIT_EXPIRE);
+}
+
+#endif

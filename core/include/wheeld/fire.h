@@ -1,0 +1,149 @@
+/* Fire: what to do with a timer whose bucket is due.
+ *
+ * Invariants
+ *  1. Never early: a timer fires only when its own deadline, read in this look, has passed.
+ *  2. One winner: ARMED -> FIRED is a compare-and-swap from the very state that was read before
+ *     the deadline was, so a cancel or an extension in between makes the clock look again.
+ *  3. A periodic timer stays ARMED: its version goes up with each tick, so a cancel either comes
+ *     before the tick or ends all later ones. Its next due time follows from its deadline, its
+ *     interval and the last due time that fired (link.due).
+ */
+#ifndef WHEELD_FIRE_H
+#define WHEELD_FIRE_H
+
+#include "wheeld/deliver.h"
+
+/* The first time on the grid first + k * interval that is after `last`. */
+static inline int64_t wh_periodic_due(int64_t first, int64_t interval, int64_t last)
+{
+    if (first > last)
+        return first;
+    uint64_t into = ((uint64_t)last - (uint64_t)first) % (uint64_t)interval;
+    return wh_time_add(last, interval - (int64_t)into);
+}
+
+typedef struct wh_timing {
+    int64_t due;      /* on the timer's own clock */
+    int64_t interval; /* 0: one-shot */
+    uint32_t kind;
+} wh_timing;
+
+static inline wh_timing wh_timing_of(wh_clock *c, uint32_t slot)
+{
+    wh_slot *s = &c->slots[slot];
+    int64_t deadline = wh_load_relaxed(&s->deadline);
+    int64_t interval = wh_load_relaxed(&s->interval);
+    uint32_t kind = wh_load_relaxed(&s->flags) & 3;
+    wh_timing t = {deadline, interval > 0 ? interval : 0, kind < WH_CLOCK_KINDS ? kind : 0};
+    if (t.interval)
+        t.due = wh_periodic_due(deadline, t.interval, c->wheel.links[slot].due);
+    return t;
+}
+
+/* The same instant on the base clock, as the clocks stand now. */
+static inline int64_t wh_base_due(wh_clock *c, wh_timing t)
+{
+    if (wh_likely(t.kind == WH_CLOCK_BASE))
+        return t.due;
+    return wh_time_add(t.due, wh_time_sub(c->now[WH_CLOCK_BASE], c->now[t.kind]));
+}
+
+static inline int64_t wh_slot_due(void *context, uint32_t slot)
+{
+    return wh_base_due(context, wh_timing_of(context, slot));
+}
+
+/* An armed timer whose owner is gone, or whose state nobody honest wrote, ends here. */
+static inline void wh_drop(wh_clock *c, uint32_t slot)
+{
+    wh_slot *s = &c->slots[slot];
+    uint64_t state = wh_load_acquire(&s->state); /* pairs: arm */
+    if (wh_slot_cancel(s, wh_state_gen(state)))
+        wh_count(&c->seg->dropped, 1);
+    c->wheel.links[slot].gen = wh_state_gen(state);
+    c->wheel.links[slot].completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
+}
+
+/* One tick of a periodic timer. False: its state changed under the look; look again. */
+static inline bool wh_fire_periodic(wh_clock *c, uint32_t slot, uint64_t state, wh_timing t,
+                                    wh_peer *to)
+{
+    wh_slot *s = &c->slots[slot];
+    wh_link *link = &c->wheel.links[slot];
+    int64_t now = c->now[t.kind];
+    if (!wh_peer_room(c, to)) {
+        wh_to_backlog(c, to, slot, WH_STAGE_WAIT_TICK); /* later ticks are reported as missed */
+        return true;
+    }
+    uint64_t missed = ((uint64_t)now - (uint64_t)t.due) / (uint64_t)t.interval;
+    uint64_t before = link->completion;
+    link->completion =
+        wh_completion_word(WH_STAGE_TICKED, wh_peer_index(c, to), to->comp_tail);
+    /* pairs: cancel, extend */
+    if (!wh_cas_acq_rel(&s->state, &state, wh_state_touch(state))) {
+        link->completion = before;
+        return false;
+    }
+    wh_completion record = {.id = wh_id_with(wh_id(link->gen, slot), WH_EV_TICK),
+                            .cookie = wh_load_relaxed(&s->cookie),
+                            .deadline = t.due,
+                            .fired = now,
+                            .missed = missed < UINT32_MAX ? (uint32_t)missed : UINT32_MAX,
+                            .payload_size = wh_load_relaxed(&s->payload_size)};
+    link->due = t.due + (int64_t)(missed * (uint64_t)t.interval);
+    wh_put(c, to, &record);
+    wh_wheel_add(&c->wheel, slot, wh_slot_due(c, slot), INT64_MIN);
+    return true;
+}
+
+static inline bool wh_fire_once(wh_clock *c, uint32_t slot, uint64_t state, wh_timing t,
+                                wh_peer *to, wh_peer *owner)
+{
+    wh_link *link = &c->wheel.links[slot];
+    bool room = wh_peer_room(c, to);
+    uint64_t before = link->completion;
+    /* Before the CAS: a clock that dies behind it leaves word of where the record was to go. */
+    link->completion = wh_completion_word(
+        !room ? WH_STAGE_WAIT_EXPIRE : to == owner ? WH_STAGE_EXPIRED : WH_STAGE_LENT,
+        wh_peer_index(c, to), to->comp_tail);
+    link->due = t.due;
+    /* pairs: cancel, fire - else a cancelled timer would be delivered */
+    if (!wh_cas_acq_rel(&c->slots[slot].state, &state, wh_state_to(state, WH_FIRED))) {
+        link->completion = before;
+        link->due = INT64_MIN;
+        return false;
+    }
+    wh_deliver_fired(c, slot, to, owner);
+    return true;
+}
+
+/* The wheel's expire function: `slot` is unlinked, its bucket is due. */
+static inline void wh_expire(void *context, uint32_t slot)
+{
+    wh_clock *c = context;
+    wh_slot *s = &c->slots[slot];
+    wh_link *link = &c->wheel.links[slot];
+    for (bool done = false; !done;) {
+        uint64_t state = wh_load_acquire(&s->state); /* pairs: arm, cancel, extend */
+        wh_peer *owner = wh_owner_of(c, slot);
+        if (owner == NULL || owner->dying || wh_state_gen(state) != link->gen) {
+            wh_drop(c, slot);
+            return;
+        }
+        if (wh_state_phase(state) != WH_ARMED) {
+            wh_give_back(c, slot);
+            return;
+        }
+        wh_timing t = wh_timing_of(c, slot);
+        if (t.due > c->now[t.kind]) { /* extended, or its clock was set back */
+            wh_wheel_add(&c->wheel, slot, wh_base_due(c, t), INT64_MIN);
+            wh_count(&c->seg->relinked, 1);
+            return;
+        }
+        wh_peer *to = wh_route(c, slot, owner);
+        done = t.interval ? wh_fire_periodic(c, slot, state, t, to)
+                          : wh_fire_once(c, slot, state, t, to, owner);
+    }
+}
+
+#endif

@@ -1,0 +1,217 @@
+/* Geometry: how large each segment is and where its parts stand; creation and attach.
+ *
+ * Attach answers with a value, not a bool: an absent, half-made or foreign segment are different
+ * things to whoever has to act on them.
+ */
+#ifndef WHEELD_GEOMETRY_H
+#define WHEELD_GEOMETRY_H
+
+#include <string.h>
+
+#include "wheeld/slot.h"
+#include "wheeld/wheel.h"
+
+typedef struct wh_config {
+    int64_t tick_ns;
+    uint32_t wheel_bits, capacity, max_workers, payload_bytes, virtual_clock;
+    int64_t origin_ns; /* where the wheel begins: now, or the start of a virtual clock */
+    uint64_t token;
+} wh_config;
+
+typedef struct wh_geometry {
+    uint32_t levels, words, lists, slab_count, sub_bits, comp_bits;
+    uint64_t lines_off, summary_off, occupancy_off, links_off, wheel_bytes;
+    uint64_t owners_off, slots_off, payloads_off, slots_bytes;
+    uint64_t rows_off, registry_bytes;
+    uint64_t sub_off, comp_off, worker_bytes;
+} wh_geometry;
+
+static inline uint64_t wh_align(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
+
+static inline uint32_t wh_bits_between(uint64_t entries, uint32_t low, uint32_t high)
+{
+    uint32_t bits = low;
+    while (bits < high && (1ull << bits) < entries)
+        bits++;
+    return bits;
+}
+
+/* Rings grow with the wheel: a batch of an eighth of the capacity fits into the submission ring. */
+static inline wh_geometry wh_geometry_of(const wh_config *c)
+{
+    wh_geometry g = {0};
+    g.levels = wh_levels_for(c->wheel_bits);
+    g.words = wh_words_for(c->wheel_bits);
+    g.lists = (g.levels << c->wheel_bits) + 2 * c->max_workers;
+    g.slab_count = c->capacity >> WH_SLAB_BITS;
+    g.sub_bits = wh_bits_between(c->capacity / 8, 10, 17);
+    g.comp_bits = wh_bits_between(c->capacity / 32, 10, 15);
+    g.lines_off = wh_align(sizeof(wh_wheel_seg), WH_LINE);
+    g.summary_off = g.lines_off + (uint64_t)c->max_workers * sizeof(wh_line);
+    g.occupancy_off = wh_align(g.summary_off + 8ull * g.levels, WH_LINE);
+    g.links_off = wh_align(g.occupancy_off + 8ull * g.levels * g.words, 4096);
+    g.wheel_bytes = wh_align(g.links_off + sizeof(wh_link) * ((uint64_t)c->capacity + g.lists), 4096);
+    g.owners_off = wh_align(sizeof(wh_slots_seg), WH_LINE);
+    g.slots_off = wh_align(g.owners_off + 8ull * g.slab_count, 4096);
+    g.payloads_off = g.slots_off + sizeof(wh_slot) * (uint64_t)c->capacity;
+    g.slots_bytes = wh_align(g.payloads_off + (uint64_t)c->payload_bytes * c->capacity, 4096);
+    g.rows_off = wh_align(sizeof(wh_registry_seg), WH_LINE);
+    g.registry_bytes = wh_align(g.rows_off + sizeof(wh_row) * (uint64_t)c->max_workers, 4096);
+    g.sub_off = wh_align(sizeof(wh_worker_seg), WH_LINE);
+    g.comp_off = wh_align(g.sub_off + (8ull << g.sub_bits), 4096);
+    g.worker_bytes = wh_align(g.comp_off + (sizeof(wh_completion) << g.comp_bits), 4096);
+    return g;
+}
+
+static inline wh_line *wh_line_of(void *wheel_memory, const wh_geometry *g, uint32_t worker)
+{
+    return (wh_line *)((char *)wheel_memory + g->lines_off) + worker;
+}
+
+/* The configuration that a wheel segment was made with. */
+static inline wh_config wh_config_of(const wh_wheel_seg *seg)
+{
+    return (wh_config){.tick_ns = seg->tick_ns, .wheel_bits = seg->wheel_bits,
+                       .capacity = seg->capacity, .max_workers = seg->max_workers,
+                       .payload_bytes = seg->payload_bytes, .virtual_clock = seg->virtual_clock,
+                       .token = seg->head.token};
+}
+
+static inline uint64_t wh_hash_text(uint64_t h, const char *text)
+{
+    for (; *text; text++)
+        h = (h ^ (uint8_t)*text) * 0x100000001b3ull; /* FNV-1a */
+    return h;
+}
+static inline uint64_t wh_hash_word(uint64_t h, uint64_t word)
+{
+    for (int i = 0; i < 8; i++, word >>= 8)
+        h = (h ^ (word & 0xff)) * 0x100000001b3ull;
+    return h;
+}
+
+/* Two builds with the same fingerprint agree on every offset, size and constant. */
+static inline uint64_t wh_fingerprint(void)
+{
+    uint64_t h = 0xcbf29ce484222325ull;
+#define WH_HASH_FIELD(type, name, ...) h = wh_hash_text(h, #type " " #name);                       \
+    h = wh_hash_word(h, offsetof(WH_HASHED, name));
+#define WH_HASH_STRUCT(name, type, fields) h = wh_hash_text(h, #name); h = wh_hash_word(h, sizeof(type));
+    WH_STRUCTS(WH_HASH_STRUCT)
+#define WH_HASHED wh_wheel_seg
+    WH_WHEEL_FIELDS(WH_HASH_FIELD, WH_HASH_FIELD, WH_HASH_FIELD)
+#undef WH_HASHED
+#define WH_HASHED wh_slot
+    WH_SLOT_FIELDS(WH_HASH_FIELD, WH_HASH_FIELD, WH_HASH_FIELD)
+#undef WH_HASHED
+#define WH_HASHED wh_worker_seg
+    WH_WORKER_FIELDS(WH_HASH_FIELD, WH_HASH_FIELD, WH_HASH_FIELD)
+#undef WH_HASHED
+#define WH_HASHED wh_line
+    WH_LINE_FIELDS(WH_HASH_FIELD, WH_HASH_FIELD, WH_HASH_FIELD)
+#undef WH_HASHED
+    return wh_hash_word(wh_hash_word(h, WH_SLAB_BITS), WH_SLOT_BITS);
+}
+
+enum wh_attach {
+    WH_ATTACH_READY = 0,
+    WH_ATTACH_TOO_SHORT,  /* smaller than a head, or than it says */
+    WH_ATTACH_NOT_READY,  /* its creator has not published it (yet) */
+    WH_ATTACH_FOREIGN,    /* not ours, or of another kind */
+    WH_ATTACH_VERSION,    /* another layout version */
+    WH_ATTACH_FINGERPRINT /* the same version, built otherwise */
+};
+
+static inline void wh_head_publish(wh_head *head, enum wh_kind kind, uint64_t bytes, uint64_t token)
+{
+    head->layout_version = WH_LAYOUT_VERSION;
+    head->bytes = bytes;
+    head->token = token;
+    head->fingerprint = wh_fingerprint();
+    /* pairs: ready - else a client could attach to sizes that are not written yet */
+    wh_store_release(&head->magic, WH_MAGIC | kind);
+}
+
+static inline enum wh_attach wh_head_attach(const void *memory, uint64_t bytes, enum wh_kind kind)
+{
+    const wh_head *head = memory;
+    if (bytes < sizeof(wh_head))
+        return WH_ATTACH_TOO_SHORT;
+    uint64_t magic = wh_load_acquire(&((wh_head *)memory)->magic); /* pairs: ready */
+    if (magic == 0)
+        return WH_ATTACH_NOT_READY;
+    if (magic != (WH_MAGIC | kind))
+        return WH_ATTACH_FOREIGN;
+    if (head->layout_version != WH_LAYOUT_VERSION)
+        return WH_ATTACH_VERSION;
+    if (head->fingerprint != wh_fingerprint())
+        return WH_ATTACH_FINGERPRINT;
+    return head->bytes == bytes ? WH_ATTACH_READY : WH_ATTACH_TOO_SHORT;
+}
+
+static inline void wh_create_wheel(void *memory, const wh_config *c)
+{
+    wh_geometry g = wh_geometry_of(c);
+    wh_wheel_seg *seg = memory;
+    seg->tick_ns = c->tick_ns;
+    seg->wheel_bits = c->wheel_bits;
+    seg->levels = g.levels;
+    seg->capacity = c->capacity;
+    seg->slab_count = g.slab_count;
+    seg->max_workers = c->max_workers;
+    seg->payload_bytes = c->payload_bytes;
+    seg->sub_bits = g.sub_bits;
+    seg->comp_bits = g.comp_bits;
+    seg->virtual_clock = c->virtual_clock;
+    seg->lists = g.lists;
+    seg->lines_off = g.lines_off;
+    seg->summary_off = g.summary_off;
+    seg->occupancy_off = g.occupancy_off;
+    seg->links_off = g.links_off;
+    wh_store_relaxed(&seg->sleep_until, INT64_MIN);
+    wh_store_relaxed(&seg->virtual_now, c->origin_ns);
+    wh_wheel w;
+    wh_wheel_bind(&w, (wh_link *)((char *)memory + g.links_off), NULL, NULL, c->capacity,
+                  c->wheel_bits, c->tick_ns);
+    for (uint32_t slot = 0; slot < c->capacity; slot++)
+        w.links[slot].list = WH_NIL;
+    for (uint32_t list = 0; list < g.lists; list++)
+        wh_list_reset(&w, list);
+    wh_store_relaxed(&seg->tick, (uint64_t)(c->origin_ns / c->tick_ns));
+    wh_head_publish(&seg->head, WH_KIND_WHEEL, g.wheel_bytes, c->token);
+}
+
+static inline void wh_create_slots(void *memory, const wh_config *c)
+{
+    wh_geometry g = wh_geometry_of(c);
+    wh_slots_seg *seg = memory;
+    seg->owners_off = g.owners_off;
+    seg->slots_off = g.slots_off;
+    seg->payloads_off = g.payloads_off;
+    wh_head_publish(&seg->head, WH_KIND_SLOTS, g.slots_bytes, c->token);
+}
+
+static inline void wh_create_registry(void *memory, const wh_config *c, const char *boot_id)
+{
+    wh_geometry g = wh_geometry_of(c);
+    wh_registry_seg *seg = memory;
+    seg->rows_off = g.rows_off;
+    seg->row_count = c->max_workers;
+    strncpy(seg->boot_id, boot_id, sizeof seg->boot_id - 1);
+    wh_head_publish(&seg->head, WH_KIND_REGISTRY, g.registry_bytes, c->token);
+}
+
+/* The rings of a new tenant go on where those of the last one in its row stood: `line` is the row's
+ * line in the wheel segment. */
+static inline void wh_create_worker(void *memory, const wh_config *c, const wh_line *line)
+{
+    wh_geometry g = wh_geometry_of(c);
+    wh_worker_seg *seg = memory;
+    wh_store_relaxed(&seg->sub_tail, wh_load_relaxed(&line->sub_head));
+    wh_store_relaxed(&seg->comp_head, wh_load_relaxed(&line->comp_tail));
+    seg->sub_off = g.sub_off;
+    seg->comp_off = g.comp_off;
+    wh_head_publish(&seg->head, WH_KIND_WORKER, g.worker_bytes, c->token);
+}
+
+#endif

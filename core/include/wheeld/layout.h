@@ -1,0 +1,230 @@
+/* Layout: every byte that wheeld's processes share, declared once.
+ *
+ * The structs, the static asserts, the numpy dtypes, the tables of shm_layout.md and the
+ * fingerprint in each segment's head all derive from the field lists below.
+ *
+ *   F(type, name, meaning, writer, readers, order)   a field
+ *   N(...)                                           the same, at the start of a 128-byte line
+ *   A(type, name, count, ...)                        an array field
+ *
+ * Invariants
+ *  1. A field has exactly one writer, named here; slot.state and slab owners are the two
+ *     exceptions, and they change by compare-and-swap.
+ *  2. Words of different writers never share a 128-byte line (two adjacent cache lines are
+ *     fetched together), except inside a slot, whose line travels as one.
+ *  3. `creator` writes before the segment's magic is published and never after.
+ */
+#ifndef WHEELD_LAYOUT_H
+#define WHEELD_LAYOUT_H
+
+#include <stddef.h>
+
+#include "wheeld/atomics.h"
+
+#define WH_LAYOUT_VERSION 1u
+#define WH_MAGIC 0x31646c6565687700ull /* "\0wheeld1"; the low byte is the segment's kind */
+#define WH_LINE 128
+
+enum wh_kind { WH_KIND_WHEEL = 1, WH_KIND_SLOTS, WH_KIND_REGISTRY, WH_KIND_WORKER };
+
+#define WH_HEAD_FIELDS(N, F, A)                                                                    \
+    F(wh_au64, magic, "WH_MAGIC | kind", "creator", "all", "release, written last; pairs: ready")  \
+    F(uint32_t, layout_version, "WH_LAYOUT_VERSION", "creator", "all", "before magic")             \
+    F(uint32_t, head_pad, "zero", "nobody", "nobody", "-")                                         \
+    F(uint64_t, bytes, "size of the segment, bytes", "creator", "all", "before magic")             \
+    F(uint64_t, token, "random, the same in all segments of one daemon", "creator", "all",         \
+      "before magic")                                                                              \
+    F(uint64_t, fingerprint, "hash of all field lists and constants", "creator", "all",            \
+      "before magic")
+
+#define WH_WHEEL_FIELDS(N, F, A)                                                                   \
+    N(int64_t, tick_ns, "unit of the wheel, ns", "creator", "all", "before magic")                 \
+    F(uint32_t, wheel_bits, "log2 of the buckets per level", "creator", "all", "before magic")     \
+    F(uint32_t, levels, "levels", "creator", "all", "before magic")                                \
+    F(uint32_t, capacity, "slots", "creator", "all", "before magic")                               \
+    F(uint32_t, slab_count, "slabs of 64 slots", "creator", "all", "before magic")                 \
+    F(uint32_t, max_workers, "rows of the worker table", "creator", "all", "before magic")         \
+    F(uint32_t, payload_bytes, "payload of a slot, bytes", "creator", "all", "before magic")       \
+    F(uint32_t, sub_bits, "log2 of a submission ring's entries", "creator", "all", "before magic") \
+    F(uint32_t, comp_bits, "log2 of a completion ring's entries", "creator", "all",                \
+      "before magic")                                                                              \
+    F(uint32_t, virtual_clock, "1: time moves by advance only", "creator", "all", "before magic")  \
+    F(uint32_t, lists, "buckets + 2 * max_workers", "creator", "all", "before magic")              \
+    F(uint64_t, lines_off, "offset of the clock's lines, one per worker", "creator", "all",        \
+      "before magic")                                                                              \
+    F(uint64_t, summary_off, "offset of the summary words, one per level", "creator", "clock",     \
+      "before magic")                                                                              \
+    F(uint64_t, occupancy_off, "offset of the occupancy words", "creator", "clock",                \
+      "before magic")                                                                              \
+    F(uint64_t, links_off, "offset of the links: capacity + lists", "creator", "clock",            \
+      "before magic")                                                                              \
+    N(wh_ai64, sleep_until,                                                                        \
+      "ring the doorbell for a deadline below this, ns; INT64_MIN while awake", "clock",           \
+      "workers", "seq_cst; pairs: sleep")                                                          \
+    F(wh_au64, sleep_seq, "counts up at each wake-up", "clock", "workers",                         \
+      "seq_cst; pairs: bell-once")                                                                 \
+    F(wh_ai64, virtual_now, "now of a virtual clock, ns", "clock", "workers",                      \
+      "release; pairs: virtual-now")                                                               \
+    F(wh_au32, daemon_state, "0 starting, 1 running, 2 stopping", "clock", "all",                  \
+      "release; pairs: daemon-state")                                                              \
+    N(wh_au64, epoch, "incarnations of the clock", "clock", "all", "relaxed")                      \
+    F(wh_ai64, heartbeat, "when the last pass began, ns", "clock", "supervisor", "relaxed")        \
+    F(wh_au64, tick, "current tick of the wheel", "clock", "inspectors", "relaxed")                \
+    F(wh_au64, linked, "timers linked in buckets", "clock", "inspectors", "relaxed")               \
+    F(wh_au64, fired, "expirations delivered, ticks of periodic timers included", "clock",         \
+      "inspectors", "relaxed")                                                                     \
+    F(wh_au64, returned, "slots given back after a cancel or a loan", "clock", "inspectors",       \
+      "relaxed")                                                                                   \
+    F(wh_au64, relinked, "timers found due later than linked", "clock", "inspectors", "relaxed")   \
+    F(wh_au64, cascaded, "timers moved down a level", "clock", "inspectors", "relaxed")            \
+    F(wh_au64, passes, "passes of the clock's loop", "clock", "inspectors", "relaxed")             \
+    F(wh_au64, wakes, "times that the clock slept and woke", "clock", "inspectors", "relaxed")     \
+    F(wh_au64, bells, "doorbells that the clock rang", "clock", "inspectors", "relaxed")           \
+    F(wh_au64, dropped, "armed timers dropped with their dead owner", "clock", "inspectors",       \
+      "relaxed")                                                                                   \
+    F(wh_au64, redirected, "expirations whose target was gone", "clock", "inspectors", "relaxed")  \
+    F(wh_au64, wake_late_ns, "longest oversleep of the clock, ns", "clock", "inspectors",          \
+      "relaxed")
+
+/* One line per worker in the wheel segment: what the clock tells that worker. */
+#define WH_LINE_FIELDS(N, F, A)                                                                    \
+    N(wh_au64, sub_head, "submissions consumed", "clock", "worker", "release; pairs: sub-head")    \
+    F(wh_au64, comp_tail, "completions published", "clock", "worker",                              \
+      "seq_cst; pairs: comp-tail, worker-wait")                                                    \
+    F(wh_au64, backlog, "1: ring the doorbell after making room", "clock", "worker",               \
+      "seq_cst; pairs: backlog")                                                                   \
+    F(wh_au64, incarnation, "incarnation attached, 0: none", "clock", "supervisor", "relaxed")     \
+    F(wh_au64, fired, "expirations put into its ring", "clock", "inspectors", "relaxed")           \
+    F(wh_au64, returned, "returned slots put into its ring", "clock", "inspectors", "relaxed")     \
+    F(wh_au64, dropped, "armed timers dropped with it", "clock", "inspectors", "relaxed")          \
+    F(wh_au64, offences, "submissions that an honest client never makes", "clock", "inspectors",   \
+      "relaxed")
+
+/* One link per slot, then one sentinel per list. Clients map it read-only. */
+#define WH_LINK_FIELDS(N, F, A)                                                                    \
+    F(uint32_t, next, "next node of the list", "clock", "inspectors", "-")                         \
+    F(uint32_t, prev, "previous node of the list", "clock", "inspectors", "-")                     \
+    F(uint32_t, list, "bucket or worker list it is in, or 0xffffffff", "clock", "inspectors", "-") \
+    F(uint32_t, gen, "generation of the slot that this record is about", "clock", "inspectors",    \
+      "-")                                                                                         \
+    F(uint64_t, completion, "stage << 60 | worker << 48 | ring position (48 bits)", "clock",       \
+      "inspectors", "-")                                                                           \
+    F(int64_t, due,                                                                                \
+      "one-shot, fired: its deadline; periodic: the last due time that fired, or INT64_MIN; ns",   \
+      "clock", "inspectors", "-")
+
+#define WH_SLOTS_FIELDS(N, F, A)                                                                   \
+    N(uint64_t, owners_off, "offset of the slab owners", "creator", "all", "before magic")         \
+    F(uint64_t, slots_off, "offset of the slots", "creator", "all", "before magic")                \
+    F(uint64_t, payloads_off, "offset of the payloads", "creator", "all", "before magic")
+
+#define WH_SLOT_FIELDS(N, F, A)                                                                    \
+    F(wh_au64, state, "generation << 32 | version << 8 | phase",                                   \
+      "owner (arm); any worker and the clock by compare-and-swap", "all",                          \
+      "release, acq_rel CAS; pairs: arm, cancel, extend, fire")                                    \
+    F(wh_ai64, deadline, "due time on the slot's clock, ns", "owner", "clock",                     \
+      "relaxed, before the CAS of the version; pairs: extend")                                     \
+    F(wh_ai64, interval, "period, ns; 0: one-shot", "owner", "clock", "before arm")                \
+    F(wh_au64, cookie, "the user's 64 bits", "owner", "clock", "before arm")                       \
+    F(wh_ai64, scheduled_at, "when it was armed, base clock, ns", "owner", "inspectors",           \
+      "before arm")                                                                                \
+    F(wh_au32, target, "0: owner; else incarnation << 12 | worker + 1", "owner", "clock",          \
+      "before arm")                                                                                \
+    F(wh_au32, flags, "bits 0-1: 0 base clock, 1 realtime, 2 boottime", "owner", "clock",          \
+      "before arm")                                                                                \
+    F(wh_au32, payload_size, "used bytes of the payload", "owner", "clock, target", "before arm")  \
+    A(uint32_t, reserved, 3, "zero", "nobody", "nobody", "-")
+
+#define WH_REGISTRY_FIELDS(N, F, A)                                                                \
+    N(uint64_t, rows_off, "offset of the worker table", "creator", "all", "before magic")          \
+    F(uint64_t, row_count, "rows of the worker table", "creator", "all", "before magic")           \
+    A(char, boot_id, 40, "kernel's boot id", "creator", "all", "before magic")
+
+#define WH_ROW_FIELDS(N, F, A)                                                                     \
+    N(wh_au32, state, "0 free, 1 attaching, 2 active, 3 dying", "supervisor", "all",               \
+      "release, after the other fields; pairs: row")                                               \
+    F(uint32_t, pid, "process id", "supervisor", "all", "before state")                            \
+    F(uint32_t, uid, "user id", "supervisor", "all", "before state")                               \
+    F(uint32_t, on_death, "0 drop, 1 keep, 2 reroute", "supervisor", "all", "before state")        \
+    F(uint64_t, incarnation, "counts the tenants of all rows", "supervisor", "all",                \
+      "before state")                                                                              \
+    F(uint64_t, start_time, "of the process, clock ticks since boot", "supervisor", "all",         \
+      "before state")                                                                              \
+    F(uint64_t, groups, "bit per group", "supervisor", "all", "before state")                      \
+    F(uint64_t, pid_ns, "inode of the process's pid namespace", "supervisor", "all",               \
+      "before state")                                                                              \
+    A(char, name, 64, "worker's name, UTF-8, zero-terminated", "supervisor", "all",                \
+      "before state")
+
+#define WH_WORKER_FIELDS(N, F, A)                                                                  \
+    N(uint64_t, sub_off, "offset of the submission ring (u64 entries)", "creator", "worker",       \
+      "before magic")                                                                              \
+    F(uint64_t, comp_off, "offset of the completion ring", "creator", "worker", "before magic")    \
+    N(wh_au64, sub_tail, "submissions published", "worker", "clock",                               \
+      "seq_cst; pairs: sub-tail, sleep, bell-once")                                                \
+    N(wh_au64, comp_head, "completions consumed", "worker", "clock",                               \
+      "release or seq_cst; pairs: comp-head, backlog")                                             \
+    F(wh_au64, wait_seq, "odd: the worker waits for a byte in its FIFO", "worker", "clock",        \
+      "seq_cst; pairs: worker-wait")                                                               \
+    N(wh_au64, scheduled, "timers armed", "worker", "inspectors", "relaxed")                       \
+    F(wh_au64, cancelled, "cancels won", "worker", "inspectors", "relaxed")                        \
+    F(wh_au64, rescheduled, "reschedules won", "worker", "inspectors", "relaxed")                  \
+    F(wh_au64, received, "expirations handed to the user", "worker", "inspectors", "relaxed")      \
+    F(wh_au64, bells, "doorbells rung", "worker", "inspectors", "relaxed")                         \
+    F(wh_au64, fulls, "calls refused with WheelFull", "worker", "inspectors", "relaxed")
+
+/* Written by the clock into the ring that the worker maps; the clock never reads it back. */
+#define WH_COMPLETION_FIELDS(N, F, A)                                                              \
+    F(uint64_t, id, "generation << 32 | kind << 30 | slot", "clock", "worker", "before comp_tail") \
+    F(uint64_t, cookie, "slot.cookie", "clock", "worker", "before comp_tail")                      \
+    F(int64_t, deadline, "what was due, on the timer's clock, ns", "clock", "worker",              \
+      "before comp_tail")                                                                          \
+    F(int64_t, fired, "when, on the timer's clock, ns", "clock", "worker", "before comp_tail")     \
+    F(uint32_t, missed, "whole intervals skipped", "clock", "worker", "before comp_tail")          \
+    F(uint32_t, payload_size, "slot.payload_size", "clock", "worker", "before comp_tail")
+
+#define WH_FIELD_N(type, name, ...) _Alignas(WH_LINE) type name;
+#define WH_FIELD_F(type, name, ...) type name;
+#define WH_FIELD_A(type, name, count, ...) type name[count];
+#define WH_DECLARE(list) list(WH_FIELD_N, WH_FIELD_F, WH_FIELD_A)
+
+typedef struct wh_head { WH_DECLARE(WH_HEAD_FIELDS) } wh_head;
+typedef struct wh_wheel_seg { wh_head head; WH_DECLARE(WH_WHEEL_FIELDS) } wh_wheel_seg;
+typedef struct wh_line { WH_DECLARE(WH_LINE_FIELDS) } wh_line;
+typedef struct wh_link { WH_DECLARE(WH_LINK_FIELDS) } wh_link;
+typedef struct wh_slots_seg { wh_head head; WH_DECLARE(WH_SLOTS_FIELDS) } wh_slots_seg;
+typedef struct wh_slot { WH_DECLARE(WH_SLOT_FIELDS) } wh_slot;
+typedef struct wh_registry_seg { wh_head head; WH_DECLARE(WH_REGISTRY_FIELDS) } wh_registry_seg;
+typedef struct wh_row { WH_DECLARE(WH_ROW_FIELDS) } wh_row;
+typedef struct wh_worker_seg { wh_head head; WH_DECLARE(WH_WORKER_FIELDS) } wh_worker_seg;
+typedef struct wh_completion { WH_DECLARE(WH_COMPLETION_FIELDS) } wh_completion;
+
+/* name of the struct, its type, its field list */
+#define WH_STRUCTS(S)                                                                              \
+    S(head, wh_head, WH_HEAD_FIELDS)                                                               \
+    S(wheel, wh_wheel_seg, WH_WHEEL_FIELDS)                                                        \
+    S(line, wh_line, WH_LINE_FIELDS)                                                               \
+    S(link, wh_link, WH_LINK_FIELDS)                                                               \
+    S(slots, wh_slots_seg, WH_SLOTS_FIELDS)                                                        \
+    S(slot, wh_slot, WH_SLOT_FIELDS)                                                               \
+    S(registry, wh_registry_seg, WH_REGISTRY_FIELDS)                                               \
+    S(row, wh_row, WH_ROW_FIELDS)                                                                  \
+    S(worker, wh_worker_seg, WH_WORKER_FIELDS)                                                     \
+    S(completion, wh_completion, WH_COMPLETION_FIELDS)
+
+_Static_assert(sizeof(wh_slot) == 64, "a slot is one cache line");
+_Static_assert(sizeof(wh_link) == 32, "two links share a cache line");
+_Static_assert(sizeof(wh_line) == WH_LINE, "one line per worker");
+_Static_assert(sizeof(wh_completion) == 40, "completions are packed");
+_Static_assert(sizeof(wh_row) % WH_LINE == 0, "rows of the worker table keep lines apart");
+
+/* Limits that widths of fields imply. */
+#define WH_SLAB_BITS 6u
+#define WH_SLAB_SLOTS (1u << WH_SLAB_BITS)
+#define WH_SLOT_BITS 30u
+#define WH_MAX_CAPACITY ((1u << WH_SLOT_BITS) - (1u << 22)) /* leaves room for the sentinels */
+#define WH_MAX_WORKERS 4094u                                /* 12 bits of slot.target, less 0 */
+#define WH_MAX_WHEEL_BITS 12u                               /* one summary word covers a level */
+#define WH_NIL 0xffffffffu
+
+#endif

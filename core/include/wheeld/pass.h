@@ -1,0 +1,139 @@
+/* Pass: one turn of the clock's loop, and the hand-off between it and its sleep.
+ *
+ * A pass does a bounded piece of everything; it says whether there is more. The clock sleeps only
+ * when there is not, by the protocol below. Time comes in as an argument, so that a virtual clock
+ * and a test drive the very code that runs in production.
+ *
+ *     worker                                   clock
+ *     sub_tail = t + 1            (seq_cst)    sleep_until = next bucket        (seq_cst)
+ *     deadline < sleep_until ?    (seq_cst)    any sub_tail != sub_head ?       (seq_cst)
+ *        ring the doorbell                        awake again
+ *                                              ppoll(doorbell, until next bucket)
+ *
+ * Whichever of the two stores comes first in the single order of seq_cst operations, the other
+ * side's load sees it: a near deadline is never slept over.
+ */
+#ifndef WHEELD_PASS_H
+#define WHEELD_PASS_H
+
+#include "wheeld/drain.h"
+#include "wheeld/reap.h"
+
+#define WH_DRAIN_BUDGET 2048   /* submissions per worker and pass */
+#define WH_ADVANCE_BUDGET 2048 /* timers moved or fired per pass: well below a millisecond */
+#define WH_RELINK_BUDGET 8192  /* slots looked at per pass after a step of the wall clock */
+
+/* After the wall clock was set: place its timers anew. */
+static inline void wh_relink_some(wh_clock *c)
+{
+    uint32_t end = c->wheel.capacity - c->relink_slot < WH_RELINK_BUDGET
+                       ? c->wheel.capacity
+                       : c->relink_slot + WH_RELINK_BUDGET;
+    for (uint32_t slot = c->relink_slot; slot < end; slot++) {
+        if (c->wheel.links[slot].list >= c->wheel.buckets)
+            continue;
+        if ((wh_load_relaxed(&c->slots[slot].flags) & 3) == WH_CLOCK_BASE)
+            continue;
+        wh_wheel_remove(&c->wheel, slot);
+        wh_link_timer(c, slot);
+    }
+    c->relink_slot = end;
+}
+
+static inline bool wh_drained(wh_peer *peer)
+{
+    return wh_load_seq(&peer->seg->sub_tail) == peer->sub_head; /* pairs: sub-tail, sleep */
+}
+
+static inline void wh_mirror(wh_clock *c)
+{
+    wh_store_relaxed(&c->seg->tick, c->wheel.tick);
+    wh_store_relaxed(&c->seg->linked, c->wheel.linked);
+    wh_store_relaxed(&c->seg->cascaded, c->cascaded);
+}
+
+/* One pass at the times in c->now. Sets *reaped to a worker that is gone now, else to WH_NIL.
+ * True: there is more to do at once. */
+static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
+{
+    bool more = false;
+    *reaped = WH_NIL;
+    wh_count(&c->seg->passes, 1);
+    if (c->relink_slot < c->wheel.capacity)
+        wh_relink_some(c);
+    for (uint32_t i = 0; i < c->peers_used; i++) {
+        wh_peer *peer = &c->peers[i];
+        if (!peer->attached)
+            continue;
+        wh_settle(c, peer);
+        more |= wh_drain(c, peer, WH_DRAIN_BUDGET) == WH_DRAIN_BUDGET;
+        if (peer->dying && *reaped == WH_NIL && wh_drained(peer)) {
+            bool gone = wh_reap(c, peer);
+            *reaped = gone ? i : WH_NIL;
+            more |= !gone && peer->reap_slab != 0;
+        }
+    }
+    uint64_t target = (uint64_t)(c->now[WH_CLOCK_BASE] / c->wheel.tick_ns);
+    more |= wh_wheel_advance(&c->wheel, target, WH_ADVANCE_BUDGET, wh_slot_due, wh_expire, c,
+                             &c->cascaded) == 0;
+    for (uint32_t i = 0; i < c->peers_used; i++)
+        if (c->peers[i].attached && c->peers[i].dirty)
+            wh_publish(c, &c->peers[i]);
+    wh_mirror(c);
+    return more || c->relink_slot < c->wheel.capacity;
+}
+
+/* Say until when the clock wants to sleep, then look whether it may. */
+static inline bool wh_may_sleep(wh_clock *c, int64_t until_ns)
+{
+    /* A deadline in the last tick before the bucket rounds up to it: no need to ring for it. */
+    int64_t ring_below = until_ns == INT64_MAX ? INT64_MAX : until_ns - c->wheel.tick_ns + 1;
+    wh_store_seq(&c->seg->sleep_until, ring_below); /* pairs: sleep */
+    for (uint32_t i = 0; i < c->peers_used; i++) {
+        wh_peer *peer = &c->peers[i];
+        if (!peer->attached)
+            continue;
+        if (!wh_drained(peer))
+            return false;
+        if (wh_load_relaxed(&peer->line->backlog) &&
+            wh_load_seq(&peer->seg->comp_head) != peer->comp_head) /* pairs: backlog, comp-head */
+            return false;
+    }
+    return true;
+}
+
+static inline void wh_awake(wh_clock *c)
+{
+    wh_store_seq(&c->seg->sleep_until, INT64_MIN); /* pairs: sleep */
+    /* pairs: bell-once - a worker that rang in this sleep need not ring again until it ended */
+    wh_store_seq(&c->seg->sleep_seq, wh_load_relaxed(&c->seg->sleep_seq) + 1);
+}
+
+/* Passes at the times in c->now until nothing is left to do, or a worker was reaped. */
+static inline void wh_pass_all(wh_clock *c, uint32_t *reaped)
+{
+    while (wh_pass(c, reaped) && *reaped == WH_NIL)
+        ;
+}
+
+/* Virtual time: go to `target_ns` from bucket to bucket, each at its own time. */
+static inline void wh_advance_virtual(wh_clock *c, int64_t target_ns, uint32_t *reaped)
+{
+    int64_t now = c->now[WH_CLOCK_BASE], next;
+    wh_pass_all(c, reaped);
+    while (*reaped == WH_NIL && (next = wh_wheel_next_ns(&c->wheel)) <= target_ns && now < target_ns) {
+        now = next > now ? next : now;
+        for (int kind = 0; kind < WH_CLOCK_KINDS; kind++)
+            c->now[kind] = now;
+        wh_store_release(&c->seg->virtual_now, now); /* pairs: virtual-now */
+        wh_pass_all(c, reaped);
+    }
+    if (*reaped != WH_NIL)
+        return;
+    for (int kind = 0; kind < WH_CLOCK_KINDS; kind++)
+        c->now[kind] = target_ns;
+    wh_store_release(&c->seg->virtual_now, target_ns); /* pairs: virtual-now */
+    wh_pass_all(c, reaped);
+}
+
+#endif

@@ -1,0 +1,102 @@
+/* Receive: completions out of the ring, slots back into the worker's hands.
+ *
+ * Invariants
+ *  1. Completions are consumed in order; what they say is copied before the head passes them.
+ *  2. EXPIRED or RETURNED for a slot of ours gives the slot back. A tick gives nothing back, and is
+ *     passed over when its timer was cancelled meanwhile: a cancel that won is never followed by
+ *     an event.
+ *  3. What has to be drained for want of slots, and not for the user, waits in a bounded stash.
+ */
+#ifndef WHEELD_RECEIVE_H
+#define WHEELD_RECEIVE_H
+
+#include "wheeld/client.h"
+
+/* One received expiration: a wh_completion whose id has no kind, then the payload's bytes. */
+static inline uint32_t wh_event_bytes(const wh_client *c)
+{
+    return (uint32_t)sizeof(wh_completion) + c->payload_bytes;
+}
+
+static inline uint64_t wh_client_ready(const wh_client *c)
+{
+    /* pairs: comp-tail, worker-wait */
+    return wh_ring_used(wh_load_seq(&c->line->comp_tail), c->comp_head);
+}
+
+static inline bool wh_tick_stands(const wh_client *c, uint64_t id)
+{
+    uint64_t state = wh_load_acquire(&c->slots[wh_id_slot(id)].state); /* pairs: cancel */
+    return wh_state_gen(state) == wh_id_gen(id) && wh_state_phase(state) == WH_ARMED;
+}
+
+/* Consume one completion. True: it is an event, and stands at `event`. */
+static inline bool wh_client_take(wh_client *c, const wh_completion *record, char *event)
+{
+    uint32_t kind = wh_id_kind(record->id), slot = wh_id_slot(record->id);
+    bool ours = wh_client_owns(c, slot);
+    bool is_event =
+        kind == WH_EV_EXPIRED || (kind == WH_EV_TICK && wh_tick_stands(c, record->id));
+    if (is_event) {
+        wh_completion out = *record;
+        out.id = wh_id(wh_id_gen(record->id), slot);
+        memcpy(event, &out, sizeof out);
+        if (c->payload_bytes) {
+            uint32_t size = record->payload_size;
+            size = size < c->payload_bytes ? size : c->payload_bytes;
+            memcpy(event + sizeof out, c->payloads + (uint64_t)slot * c->payload_bytes, size);
+            memset(event + sizeof out + size, 0, c->payload_bytes - size);
+        }
+    }
+    if (ours && kind != WH_EV_TICK)
+        wh_slabs_give(&c->slabs, slot);
+    return is_event;
+}
+
+/* Consume completions until `room` events stand at `events` or the ring is empty. */
+static inline uint64_t wh_client_receive(wh_client *c, char *events, uint64_t room)
+{
+    uint64_t end = c->comp_head + wh_client_ready(c), got = 0, begun = c->comp_head;
+    uint32_t bytes = wh_event_bytes(c);
+    while (c->comp_head != end) {
+        const wh_completion *record = &c->comps[c->comp_head & (c->comp_size - 1)];
+        if (got == room && wh_id_kind(record->id) != WH_EV_RETURNED)
+            break;
+        uint64_t ahead = c->comps[(c->comp_head + 8) & (c->comp_size - 1)].id;
+        wh_prefetch_write(&c->slots[wh_id_slot(ahead) < c->capacity ? wh_id_slot(ahead) : 0]);
+        got += wh_client_take(c, record, events + got * bytes);
+        c->comp_head++;
+    }
+    if (c->comp_head == begun)
+        return 0;
+    /* pairs: comp-head, backlog - seq_cst: either the clock sees the room, or we see its flag */
+    wh_store_seq(&c->seg->comp_head, c->comp_head);
+    if (wh_unlikely(wh_load_seq(&c->line->backlog))) /* pairs: backlog */
+        wh_client_ring(c);
+    return got;
+}
+
+/* How many events the ring holds at most; slots that are merely returned are counted too. */
+static inline uint64_t wh_client_events_bound(const wh_client *c, uint64_t most)
+{
+    uint64_t end = c->comp_head + wh_client_ready(c), events = 0;
+    for (uint64_t p = c->comp_head; p != end && events < most; p++)
+        events += wh_id_kind(c->comps[p & (c->comp_size - 1)].id) != WH_EV_RETURNED;
+    return events;
+}
+
+/* Before the worker sleeps on its FIFO: say so, then look once more. True: sleep. */
+static inline bool wh_client_may_sleep(wh_client *c)
+{
+    c->wait_seq += c->wait_seq & 1 ? 2 : 1;        /* odd, and not answered yet */
+    wh_store_seq(&c->seg->wait_seq, c->wait_seq); /* pairs: worker-wait */
+    return wh_client_ready(c) == 0;
+}
+
+static inline void wh_client_awake(wh_client *c)
+{
+    c->wait_seq += c->wait_seq & 1;
+    wh_store_seq(&c->seg->wait_seq, c->wait_seq); /* pairs: worker-wait */
+}
+
+#endif

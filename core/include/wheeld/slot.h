@@ -1,0 +1,76 @@
+/* Slot: one timer entry, its state word, its id.
+ *
+ * Invariants
+ *  1. id = generation << 32 | slot, generation >= 1, so 0 is never an id and a stale id never
+ *     matches the slot's next tenant.
+ *  2. The owner arms a slot that it holds, from whatever phase it is in; all else is a
+ *     compare-and-swap on `state`, so each timer has one end: CANCELLED or FIRED.
+ *  3. The version goes up with every change of an armed timer; who read the fields between two
+ *     equal states read one consistent set. It wraps after 2**24 changes within one such read.
+ */
+#ifndef WHEELD_SLOT_H
+#define WHEELD_SLOT_H
+
+#include "wheeld/layout.h"
+
+enum wh_phase { WH_NEVER = 0, WH_ARMED = 1, WH_CANCELLED = 2, WH_FIRED = 3 };
+enum wh_clock_kind { WH_CLOCK_BASE = 0, WH_CLOCK_REALTIME = 1, WH_CLOCK_BOOTTIME = 2 };
+#define WH_CLOCK_KINDS 3
+
+/* What a submission asks the clock to look at; the same two bits say what a completion is. */
+enum wh_op { WH_OP_SCHEDULE = 0, WH_OP_CANCEL = 1, WH_OP_RESCHEDULE = 2 };
+enum wh_event { WH_EV_EXPIRED = 0, WH_EV_TICK = 1, WH_EV_RETURNED = 2 };
+
+#define WH_KIND_SHIFT 30
+#define WH_SLOT_MASK ((1u << WH_SLOT_BITS) - 1)
+
+static inline uint64_t wh_id(uint32_t gen, uint32_t slot) { return (uint64_t)gen << 32 | slot; }
+static inline uint32_t wh_id_gen(uint64_t id) { return (uint32_t)(id >> 32); }
+static inline uint32_t wh_id_slot(uint64_t id) { return (uint32_t)id & WH_SLOT_MASK; }
+static inline uint32_t wh_id_kind(uint64_t id) { return ((uint32_t)id >> WH_KIND_SHIFT) & 3; }
+static inline uint64_t wh_id_with(uint64_t id, uint32_t kind)
+{
+    return id | (uint64_t)kind << WH_KIND_SHIFT;
+}
+
+static inline uint32_t wh_state_gen(uint64_t s) { return (uint32_t)(s >> 32); }
+static inline uint32_t wh_state_phase(uint64_t s) { return (uint32_t)(s & 0xff); }
+static inline uint64_t wh_state(uint32_t gen, uint32_t phase) { return (uint64_t)gen << 32 | phase; }
+
+/* The same generation and phase, one version on. */
+static inline uint64_t wh_state_touch(uint64_t s)
+{
+    return (s & ~0xffffff00ull) | ((s + 0x100) & 0xffffff00ull);
+}
+static inline uint64_t wh_state_to(uint64_t s, uint32_t phase) { return (s & ~0xffull) | phase; }
+
+static inline uint32_t wh_next_gen(uint32_t gen) { return gen + 1 ? gen + 1 : 1; }
+
+/* ARMED -> CANCELLED. True: this caller won, and the timer is never delivered. */
+static inline bool wh_slot_cancel(wh_slot *slot, uint32_t gen)
+{
+    uint64_t s = wh_load_acquire(&slot->state); /* pairs: arm */
+    while (wh_state_gen(s) == gen && wh_state_phase(s) == WH_ARMED)
+        /* pairs: cancel - else the clock that loses would deliver what was cancelled */
+        if (wh_cas_acq_rel(&slot->state, &s, wh_state_to(s, WH_CANCELLED)))
+            return true;
+    return false;
+}
+
+/* Saturating sum of times; deadlines never wrap. */
+static inline int64_t wh_time_add(int64_t a, int64_t b)
+{
+    int64_t sum;
+    if (__builtin_add_overflow(a, b, &sum))
+        return b > 0 ? INT64_MAX : INT64_MIN;
+    return sum;
+}
+static inline int64_t wh_time_sub(int64_t a, int64_t b)
+{
+    int64_t difference;
+    if (__builtin_sub_overflow(a, b, &difference))
+        return b < 0 ? INT64_MAX : INT64_MIN;
+    return difference;
+}
+
+#endif

@@ -1,0 +1,124 @@
+"""The control socket's language: one JSON object a line, each answered by one.
+
+Requests carry `op`; answers carry `ok`, and `error` and `kind` (an error class of
+`wheeld_core.errors`, or a builtin one) when it is false. Nothing on a hot path comes here.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from wheeld_core import errors
+from wheeld_core.errors import DaemonNotRunning, WheelError
+from wheeld_core.runtime import CONTROL_SOCKET
+
+MAX_MESSAGE = 1 << 20
+"""Longest message, bytes."""
+
+Message = dict[str, Any]
+_BUILTIN_ERRORS = {"ValueError": ValueError, "PermissionError": PermissionError}
+
+
+def encode(message: Message) -> bytes:
+    """One message, as a line."""
+    return json.dumps(message, separators=(",", ":")).encode() + b"\n"
+
+
+def decode(line: bytes) -> Message:
+    """The message in a line; ValueError if it is none."""
+    message = json.loads(line)
+    if not isinstance(message, dict):
+        raise ValueError(f"expected a JSON object, got {type(message).__name__}")
+    return message
+
+
+def failure(error: BaseException) -> Message:
+    """The answer that makes `Connection.request` raise a like error on the other side."""
+    return {"ok": False, "kind": type(error).__name__, "error": str(error)}
+
+
+class Connection:
+    """A blocking connection to a daemon's control socket."""
+
+    def __init__(self, directory: Path, timeout: float = 10.0) -> None:
+        self.directory = directory
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(timeout)
+        self._rest = b""
+        try:
+            self._socket.connect(str(directory / CONTROL_SOCKET))
+        except (FileNotFoundError, ConnectionRefusedError) as error:
+            self._socket.close()
+            raise DaemonNotRunning(
+                f"no wheeld daemon answers at {directory / CONTROL_SOCKET}; "
+                "start it with `wheeld start`"
+            ) from error
+        except BaseException:
+            self._socket.close()
+            raise
+
+    def request(self, op: str, timeout: float | None = None, **fields: Any) -> Message:
+        """Send a request and return its answer.
+
+        Raises
+        ------
+        DaemonNotRunning
+            The daemon went away, or did not answer in time.
+        WheelError, ValueError, PermissionError
+            What the daemon refused, as the class that it named.
+        """
+        if timeout is not None:
+            self._socket.settimeout(timeout)
+        try:
+            self._socket.sendall(encode({"op": op, **fields}))
+            answer = decode(self._read_line())
+        except (OSError, ValueError) as error:
+            raise DaemonNotRunning(f"no answer from wheeld at {self.directory}: {error}") from error
+        if answer.get("ok"):
+            return answer
+        kind = str(answer.get("kind"))
+        raise _error_class(kind)(answer.get("error", "the daemon refused"))
+
+    def _read_line(self) -> bytes:
+        while b"\n" not in self._rest:
+            part = self._socket.recv(65536)
+            if not part:
+                raise ConnectionError("connection closed")
+            self._rest += part
+            if len(self._rest) > MAX_MESSAGE:
+                raise ValueError("answer too long")
+        line, _, self._rest = self._rest.partition(b"\n")
+        return line
+
+    def wait_closed(self, timeout: float) -> None:
+        """Wait until the daemon has closed the connection and its socket file is gone."""
+        self._socket.settimeout(timeout)
+        give_up = time.monotonic() + timeout
+        try:
+            while self._socket.recv(4096):
+                pass
+        except ConnectionError:
+            pass
+        except OSError as error:
+            raise DaemonNotRunning(f"the daemon did not stop within {timeout:.0f} s") from error
+        while (self.directory / CONTROL_SOCKET).exists() and time.monotonic() < give_up:
+            time.sleep(0.01)
+
+    def fileno(self) -> int:
+        """The socket's descriptor; it hangs up when the daemon goes."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Close the connection; a daemon takes that for the worker's good-bye."""
+        self._socket.close()
+
+
+def _error_class(kind: str) -> type[Exception]:
+    if kind in _BUILTIN_ERRORS:
+        return _BUILTIN_ERRORS[kind]
+    found = getattr(errors, kind, WheelError)
+    return found if isinstance(found, type) and issubclass(found, Exception) else WheelError

@@ -1,0 +1,35 @@
+"""The errors of wheeld, named by what the caller should do about them."""
+
+from __future__ import annotations
+
+
+class WheelError(Exception):
+    """Base of all errors that wheeld raises on purpose."""
+
+
+class WheelFull(WheelError):
+    """Every slot is taken: cancel or poll, or start the daemon with a larger capacity."""
+
+
+class DaemonNotRunning(WheelError, ConnectionError):
+    """There is no daemon of that name, it stopped, or its clock does not run."""
+
+
+class LayoutMismatch(WheelError):
+    """The daemon's shared memory has another layout: install the same version on both sides."""
+
+
+class ForkedClient(WheelError):
+    """The client was made before a fork: connect again in the child."""
+
+
+class ClientClosed(WheelError):
+    """The client was closed: connect again."""
+
+
+class PayloadTooLarge(WheelError, ValueError):
+    """The payload does not fit into the daemon's `payload_bytes`."""
+
+
+class InvalidDelay(WheelError, ValueError):
+    """A delay, interval or time is NaN, infinite or negative."""

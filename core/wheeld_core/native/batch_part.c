@@ -1,0 +1,170 @@
+/* Batches: arrays in, arrays out, one native call for all. wheeld_client.timers checks dtypes and
+ * shapes; here lengths are checked again, so that no call can write out of bounds. */
+
+#define BATCH_PUBLISH 1024 /* the clock starts on a batch before it is complete */
+#define BATCH_AHEAD 12     /* how far ahead slots are prefetched */
+
+typedef struct {
+    Py_buffer view;
+} Array;
+
+static bool array_get(Array *a, PyObject *object, Py_ssize_t itemsize, Py_ssize_t n, bool writable)
+{
+    if (PyObject_GetBuffer(object, &a->view, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) < 0)
+        return false;
+    if (a->view.len == itemsize * n)
+        return true;
+    PyErr_Format(PyExc_ValueError, "array of %zd bytes where %zd are needed", a->view.len,
+                 itemsize * n);
+    return false;
+}
+
+typedef struct {
+    const double *delays;
+    const uint64_t *cookies; /* or NULL: r.cookie for all */
+    const char *payloads;    /* or NULL: r.payload for all */
+    Py_ssize_t payload_stride;
+    uint64_t *ids; /* out; holds the claimed slots meanwhile */
+    Py_ssize_t n;
+} Batch;
+
+static bool batch_check_delays(const Batch *b)
+{
+    for (Py_ssize_t i = 0; i < b->n; i++)
+        if (wh_unlikely(!(b->delays[i] >= 0) || isinf(b->delays[i]))) {
+            PyObject *value = PyFloat_FromDouble(b->delays[i]);
+            PyErr_Format(errors.invalid_delay,
+                         "delays[%zd] must be a finite number of seconds, 0 or more: got %R; "
+                         "nothing of the batch was scheduled",
+                         i, value);
+            Py_XDECREF(value);
+            return false;
+        }
+    return true;
+}
+
+static void batch_give_slots(WorkerObject *w, const Batch *b, Py_ssize_t from, Py_ssize_t to)
+{
+    for (Py_ssize_t i = from; i < to; i++)
+        wh_slabs_give(&w->client.slabs, (uint32_t)b->ids[i]);
+}
+
+/* Claim all slots, or none. */
+static bool batch_claim(WorkerObject *w, const Batch *b)
+{
+    for (Py_ssize_t i = 0; i < b->n; i++) {
+        uint32_t slot = wh_slabs_take(&w->client.slabs);
+        if (wh_unlikely(slot == WH_NIL) && (slot = worker_find_slot(w)) == WH_NIL) {
+            batch_give_slots(w, b, 0, i);
+            return false;
+        }
+        b->ids[i] = slot;
+    }
+    return true;
+}
+
+/* The clock stopped draining half-way: take back what is armed, give back the rest. */
+static void batch_undo(WorkerObject *w, const Batch *b, Py_ssize_t armed)
+{
+    for (Py_ssize_t i = 0; i < armed; i++)
+        if (wh_slot_cancel(&w->client.slots[wh_id_slot(b->ids[i])], wh_id_gen(b->ids[i])))
+            wh_count(&w->client.seg->cancelled, 1);
+    batch_give_slots(w, b, armed, b->n);
+}
+
+static bool batch_arm(WorkerObject *w, const Batch *b, wh_request r)
+{
+    wh_client *c = &w->client;
+    int64_t earliest = INT64_MAX;
+    r.now = wh_client_now(c);
+    for (Py_ssize_t i = 0; i < b->n; i++) {
+        if (i + BATCH_AHEAD < b->n)
+            wh_prefetch_write(&c->slots[b->ids[i + BATCH_AHEAD]]);
+        if (wh_unlikely(!wh_client_fits(c, 1)) && !worker_wait_room(w, 1)) {
+            batch_undo(w, b, i);
+            return false;
+        }
+        double seconds = b->delays[i];
+        r.deadline = wh_time_add(r.now, seconds < 9.2e9 ? (int64_t)(seconds * 1e9) : INT64_MAX);
+        if (b->cookies)
+            r.cookie = b->cookies[i];
+        if (b->payloads)
+            r.payload = b->payloads + i * b->payload_stride;
+        b->ids[i] = wh_client_arm(c, (uint32_t)b->ids[i], &r);
+        wh_client_push(c, b->ids[i]);
+        wh_count(&c->seg->scheduled, 1);
+        earliest = r.deadline < earliest ? r.deadline : earliest;
+        if (i % BATCH_PUBLISH == BATCH_PUBLISH - 1)
+            wh_client_publish(c, earliest);
+    }
+    wh_client_publish(c, earliest);
+    return true;
+}
+
+/* schedule_batch(delays, cookies, ids, payloads, payload_size, interval, to)
+ * delays: n float64; cookies: n uint64 or an int; ids: n uint64, written; payloads: None or n rows
+ * of payload_size bytes; interval, to: as in schedule(). */
+static PyObject *worker_schedule_batch(WorkerObject *w, PyObject *args)
+{
+    PyObject *delays, *cookies, *ids, *payloads;
+    Py_ssize_t payload_size;
+    Extras extras = {0};
+    wh_request r = {0};
+    Array arrays[4] = {0};
+    if (!PyArg_ParseTuple(args, "OOOOnOO", &delays, &cookies, &ids, &payloads, &payload_size,
+                          &extras.interval, &extras.to) ||
+        !worker_usable(w))
+        return NULL;
+    bool each_cookie = !PyLong_Check(cookies), each_payload = payloads != Py_None;
+    extras.cookie = each_cookie ? NULL : cookies;
+    Py_ssize_t n = PyObject_Length(delays);
+    bool ok = n >= 0 && parse_extras(w, &extras, &r) && array_get(&arrays[0], delays, 8, n, false) &&
+              array_get(&arrays[1], ids, 8, n, true) &&
+              (!each_cookie || array_get(&arrays[2], cookies, 8, n, false)) &&
+              (!each_payload || array_get(&arrays[3], payloads, payload_size, n, false));
+    if (ok && each_payload) {
+        Py_buffer one = {.buf = arrays[3].view.buf, .len = payload_size};
+        ok = parse_payload(w, &one, &r);
+    }
+    Batch batch = {arrays[0].view.buf, arrays[2].view.buf, arrays[3].view.buf,
+                   payload_size, arrays[1].view.buf, n};
+    ok = ok && batch_check_delays(&batch) && batch_claim(w, &batch) && batch_arm(w, &batch, r);
+    for (int i = 0; i < 4; i++)
+        PyBuffer_Release(&arrays[i].view);
+    if (!ok)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* cancel_batch(ids, won): ids: n uint64; won: n bools, written. */
+static PyObject *worker_cancel_batch(WorkerObject *w, PyObject *args)
+{
+    PyObject *ids_object, *won_object;
+    wh_client *c = &w->client;
+    Array ids = {0}, won = {0};
+    if (!PyArg_ParseTuple(args, "OO", &ids_object, &won_object) || !worker_usable(w))
+        return NULL;
+    Py_ssize_t n = PyObject_Length(ids_object);
+    bool ok = n >= 0 && array_get(&ids, ids_object, 8, n, false) &&
+              array_get(&won, won_object, 1, n, true);
+    const uint64_t *id = ids.view.buf;
+    uint8_t *out = won.view.buf;
+    uint64_t cancelled = 0;
+    for (Py_ssize_t i = 0; ok && i < n; i++) {
+        if (i + BATCH_AHEAD < n && (id[i + BATCH_AHEAD] & 0xffffffffu) < c->capacity)
+            wh_prefetch_write(&c->slots[id[i + BATCH_AHEAD] & 0xffffffffu]);
+        if (wh_unlikely(!wh_client_fits(c, 1)) && !(ok = worker_wait_room(w, 1)))
+            break;
+        out[i] = wh_client_cancel(c, id[i]);
+        cancelled += out[i];
+        if (i % BATCH_PUBLISH == BATCH_PUBLISH - 1)
+            wh_client_publish_lazily(c);
+    }
+    wh_count(&c->seg->cancelled, cancelled);
+    wh_client_publish_lazily(c);
+    PyBuffer_Release(&ids.view);
+    PyBuffer_Release(&won.view);
+    if (!ok)
+        return NULL;
+    Py_RETURN_NONE;
+}

@@ -1,0 +1,286 @@
+/* Clock: the native loop of the clock process, and the same passes under a virtual clock. */
+
+typedef struct {
+    PyObject_HEAD
+    wh_clock clock;
+    Mapping wheel, slots;
+    Mapping *workers; /* one per row */
+    wh_peer *peers;
+} ClockObject;
+
+static void clock_dealloc(ClockObject *self)
+{
+    for (uint32_t i = 0; self->workers && i < self->clock.max_workers; i++)
+        mapping_drop(&self->workers[i]);
+    free(self->workers);
+    free(self->peers);
+    mapping_drop(&self->wheel);
+    mapping_drop(&self->slots);
+    PyTypeObject *type = Py_TYPE(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+static int clock_init(ClockObject *self, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"wheel", "slots", NULL};
+    PyObject *wheel, *slots;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO:Clock", names, &wheel, &slots))
+        return -1;
+    if (self->peers) {
+        PyErr_SetString(PyExc_TypeError, "Clock is initialised already");
+        return -1;
+    }
+    if (!mapping_get_wheel(&self->wheel, wheel, true))
+        return -1;
+    wh_config config = wh_config_of(self->wheel.view.buf);
+    if (!mapping_get(&self->slots, slots, true, wh_geometry_of(&config).slots_bytes))
+        return -1;
+    self->peers = calloc(config.max_workers, sizeof *self->peers);
+    self->workers = calloc(config.max_workers, sizeof *self->workers);
+    if (!self->peers || !self->workers) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    wh_clock_bind(&self->clock, self->wheel.view.buf, self->slots.view.buf, self->peers);
+    return 0;
+}
+
+static bool clock_row(ClockObject *self, unsigned int row)
+{
+    if (self->peers && row < self->clock.max_workers)
+        return true;
+    PyErr_Format(PyExc_ValueError, "row %u of a table of %u", row, self->clock.max_workers);
+    return false;
+}
+
+static PyObject *clock_attach(ClockObject *self, PyObject *args)
+{
+    unsigned int row;
+    unsigned long long incarnation;
+    PyObject *segment;
+    int bell;
+    if (!PyArg_ParseTuple(args, "IKOi", &row, &incarnation, &segment, &bell) ||
+        !clock_row(self, row))
+        return NULL;
+    if (self->peers[row].attached)
+        return PyErr_Format(PyExc_ValueError, "row %u is attached already", row);
+    wh_config config = wh_config_of(self->clock.seg);
+    mapping_drop(&self->workers[row]);
+    if (!mapping_get(&self->workers[row], segment, true, wh_geometry_of(&config).worker_bytes))
+        return NULL;
+    wh_clock_attach(&self->clock, row, incarnation, self->workers[row].view.buf, bell);
+    Py_RETURN_NONE;
+}
+
+static PyObject *clock_detach(ClockObject *self, PyObject *args)
+{
+    unsigned int row;
+    if (!PyArg_ParseTuple(args, "I", &row) || !clock_row(self, row))
+        return NULL;
+    if (!self->peers[row].attached)
+        return PyErr_Format(PyExc_ValueError, "row %u is not attached", row);
+    self->peers[row].dying = true;
+    Py_RETURN_NONE;
+}
+
+static PyObject *clock_forget(ClockObject *self, PyObject *args)
+{
+    unsigned int row;
+    if (!PyArg_ParseTuple(args, "I", &row) || !clock_row(self, row))
+        return NULL;
+    if (self->peers[row].attached)
+        return PyErr_Format(PyExc_ValueError, "row %u is attached still", row);
+    mapping_drop(&self->workers[row]);
+    Py_RETURN_NONE;
+}
+
+static void clock_read_time(wh_clock *c)
+{
+    c->now[WH_CLOCK_BASE] = wh_clock_read(CLOCK_MONOTONIC);
+    c->now[WH_CLOCK_REALTIME] = wh_clock_read(CLOCK_REALTIME);
+    c->now[WH_CLOCK_BOOTTIME] = wh_clock_read(CLOCK_BOOTTIME);
+    wh_store_relaxed(&c->seg->heartbeat, c->now[WH_CLOCK_BASE]);
+}
+
+static PyObject *reaped_or_none(uint32_t reaped)
+{
+    if (reaped == WH_NIL)
+        Py_RETURN_NONE;
+    return PyLong_FromUnsignedLong(reaped);
+}
+
+enum { FD_BELL, FD_CONTROL, FD_CLOCK_SET, FD_COUNT };
+#define CONTROL_EVERY_NS 1000000 /* how often a busy clock looks at its control socket */
+
+static bool control_waits(const struct pollfd *control)
+{
+    struct pollfd look = *control;
+    return poll(&look, 1, 0) > 0;
+}
+
+/* Sleep until the next bucket or a doorbell. */
+static void clock_sleep(wh_clock *c, struct pollfd *fds)
+{
+    int64_t next = wh_wheel_next_ns(&c->wheel);
+    int64_t until = c->seg->virtual_clock ? INT64_MAX : next;
+    for (int i = 0; i < FD_COUNT; i++)
+        fds[i].revents = 0; /* also when it is not to sleep: nothing was polled */
+    if (wh_may_sleep(c, next)) {
+        int64_t rest = wh_time_sub(until, wh_clock_read(CLOCK_MONOTONIC));
+        if (rest > 0) {
+            struct timespec timeout = {rest / 1000000000, rest % 1000000000};
+            ppoll(fds, FD_COUNT, until == INT64_MAX ? NULL : &timeout, NULL);
+            wh_count(&c->seg->wakes, 1);
+            int64_t late = wh_clock_read(CLOCK_MONOTONIC) - until;
+            if (late > 0 && (uint64_t)late > wh_load_relaxed(&c->seg->wake_late_ns))
+                wh_store_relaxed(&c->seg->wake_late_ns, (uint64_t)late);
+        }
+    }
+    wh_awake(c);
+    if (fds[FD_BELL].revents)
+        wh_bell_clear(fds[FD_BELL].fd); /* before the rings are looked at */
+}
+
+/* The wall clock was set (or the host resumed): the timerfd says so with ECANCELED. */
+static void clock_was_set(wh_clock *c, int fd)
+{
+    uint64_t expirations;
+    if (read(fd, &expirations, sizeof expirations) < 0 && errno == ECANCELED)
+        c->relink_slot = 0;
+}
+
+/* Until the control socket has something to say, or a worker was reaped. Called without the GIL. */
+static uint32_t clock_loop(wh_clock *c, struct pollfd *fds)
+{
+    int64_t control_seen = 0;
+    uint32_t reaped;
+    for (;;) {
+        bool is_virtual = c->seg->virtual_clock;
+        if (is_virtual)
+            wh_store_relaxed(&c->seg->heartbeat, wh_clock_read(CLOCK_MONOTONIC));
+        else
+            clock_read_time(c);
+        bool more = wh_pass(c, &reaped);
+        if (reaped != WH_NIL)
+            return reaped;
+        if (more) {
+            int64_t now = wh_clock_read(CLOCK_MONOTONIC);
+            if (now - control_seen < CONTROL_EVERY_NS)
+                continue;
+            control_seen = now;
+            if (control_waits(&fds[FD_CONTROL]))
+                return WH_NIL;
+            continue;
+        }
+        clock_sleep(c, fds);
+        if (fds[FD_CLOCK_SET].revents)
+            clock_was_set(c, fds[FD_CLOCK_SET].fd);
+        if (fds[FD_CONTROL].revents || fds[FD_BELL].revents & ~POLLIN)
+            return WH_NIL;
+        int64_t now = wh_clock_read(CLOCK_MONOTONIC);
+        if (now - control_seen >= CONTROL_EVERY_NS) {
+            control_seen = now;
+            if (control_waits(&fds[FD_CONTROL]))
+                return WH_NIL;
+        }
+    }
+}
+
+static PyObject *clock_run(ClockObject *self, PyObject *args)
+{
+    int bell, control, clock_set;
+    uint32_t reaped;
+    if (!PyArg_ParseTuple(args, "iii", &bell, &control, &clock_set))
+        return NULL;
+    struct pollfd fds[FD_COUNT] = {[FD_BELL] = {.fd = bell, .events = POLLIN},
+                                   [FD_CONTROL] = {.fd = control, .events = POLLIN},
+                                   [FD_CLOCK_SET] = {.fd = clock_set, .events = POLLIN}};
+    Py_BEGIN_ALLOW_THREADS
+    reaped = clock_loop(&self->clock, fds);
+    Py_END_ALLOW_THREADS
+    return reaped_or_none(reaped);
+}
+
+static PyObject *clock_advance(ClockObject *self, PyObject *args)
+{
+    long long target;
+    uint32_t reaped;
+    if (!PyArg_ParseTuple(args, "L", &target))
+        return NULL;
+    if (!self->clock.seg->virtual_clock) {
+        PyErr_SetString(PyExc_ValueError, "this wheel runs on the real clock");
+        return NULL;
+    }
+    Py_BEGIN_ALLOW_THREADS
+    wh_advance_virtual(&self->clock, target, &reaped);
+    Py_END_ALLOW_THREADS
+    return reaped_or_none(reaped);
+}
+
+static PyObject *clock_check(ClockObject *self, PyObject *unused)
+{
+    (void)unused;
+    wh_check check;
+    if (!wh_wheel_check(&self->clock.wheel, &check)) {
+        PyErr_SetString(errors.wheel_error, check.message);
+        return NULL;
+    }
+    return PyLong_FromUnsignedLongLong(check.linked);
+}
+
+static PyObject *clock_set_state(ClockObject *self, PyObject *args)
+{
+    unsigned int state;
+    if (!PyArg_ParseTuple(args, "I", &state))
+        return NULL;
+    wh_store_release(&self->clock.seg->daemon_state, state); /* pairs: daemon-state */
+    Py_RETURN_NONE;
+}
+
+/* prepare_clock_process() -> fd: exact sleeps; a descriptor that is readable when the wall clock was
+ * set or the host resumed. */
+static PyObject *native_prepare_clock_process(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    struct itimerspec far = {.it_value = {.tv_sec = INT64_MAX / 1000000000}};
+    int fd = timerfd_create(CLOCK_REALTIME, TFD_NONBLOCK | TFD_CLOEXEC);
+    if (fd < 0)
+        return PyErr_SetFromErrno(PyExc_OSError);
+    if (prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0) < 0 ||
+        timerfd_settime(fd, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, &far, NULL) < 0) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        close(fd);
+        return NULL;
+    }
+    return PyLong_FromLong(fd);
+}
+
+static PyMethodDef clock_methods[] = {
+    {"attach", (PyCFunction)clock_attach, METH_VARARGS,
+     "attach(row, incarnation, segment, bell_fd): serve the worker in that row."},
+    {"detach", (PyCFunction)clock_detach, METH_VARARGS,
+     "detach(row): the worker is gone; passes reap what it left."},
+    {"forget", (PyCFunction)clock_forget, METH_VARARGS,
+     "forget(row): drop the mapping of a reaped worker."},
+    {"run", (PyCFunction)clock_run, METH_VARARGS,
+     "run(bell_fd, control_fd, clock_set_fd): drive the wheel, without the GIL, until the control "
+     "socket is readable (returns None) or a worker was reaped (returns its row)."},
+    {"advance", (PyCFunction)clock_advance, METH_VARARGS,
+     "advance(now_ns): move a virtual clock, bucket by bucket, each at its own time. Returns the "
+     "row of a worker that was reaped on the way (call again), or None."},
+    {"check", (PyCFunction)clock_check, METH_NOARGS,
+     "check(): hold the wheel against its invariants by brute force; returns the timers linked, "
+     "raises WheelError."},
+    {"set_state", (PyCFunction)clock_set_state, METH_VARARGS,
+     "set_state(state): 1 running, 2 stopping."},
+    {NULL}};
+
+static PyType_Slot clock_slots[] = {{Py_tp_new, PyType_GenericNew},
+                                    {Py_tp_init, clock_init},
+                                    {Py_tp_dealloc, clock_dealloc},
+                                    {Py_tp_methods, clock_methods},
+                                    {Py_tp_doc, "Clock(wheel, slots): the single writer of the wheel."},
+                                    {0, NULL}};
+static PyType_Spec clock_spec = {"wheeld_core._native.Clock", sizeof(ClockObject), 0,
+                                 Py_TPFLAGS_DEFAULT, clock_slots};

@@ -1,0 +1,218 @@
+/* The layout, exported: field tables for the numpy dtypes and shm_layout.md; segment creation. */
+
+static PyObject *field_tuple(const char *name, const char *type, size_t offset, size_t size,
+                             size_t count, const char *meaning, const char *writer,
+                             const char *readers, const char *order)
+{
+    return Py_BuildValue("(ssnnnssss)", name, type, (Py_ssize_t)offset, (Py_ssize_t)size,
+                         (Py_ssize_t)count, meaning, writer, readers, order);
+}
+
+static int append_field(PyObject *list, PyObject *field)
+{
+    if (field == NULL)
+        return -1;
+    int failed = PyList_Append(list, field);
+    Py_DECREF(field);
+    return failed;
+}
+
+#define EXPORT_F(type, name, ...)                                                                 \
+    if (append_field(list, field_tuple(#name, #type, offsetof(EXPORTED, name), sizeof(type), 1,  \
+                                       __VA_ARGS__)) < 0)                                        \
+        return -1;
+#define EXPORT_A(type, name, count, ...)                                                          \
+    if (append_field(list, field_tuple(#name, #type, offsetof(EXPORTED, name), sizeof(type),     \
+                                       count, __VA_ARGS__)) < 0)                                 \
+        return -1;
+#define EXPORTER(struct_name, fields)                                                             \
+    static int export_##struct_name(PyObject *list)                                               \
+    {                                                                                             \
+        fields(EXPORT_F, EXPORT_F, EXPORT_A) return 0;                                            \
+    }
+
+#define EXPORTED wh_head
+EXPORTER(head, WH_HEAD_FIELDS)
+#undef EXPORTED
+#define EXPORTED wh_wheel_seg
+EXPORTER(wheel, WH_WHEEL_FIELDS)
+#undef EXPORTED
+#define EXPORTED wh_line
+EXPORTER(line, WH_LINE_FIELDS)
+#undef EXPORTED
+#define EXPORTED wh_link
+EXPORTER(link, WH_LINK_FIELDS)
+#undef EXPORTED
+#define EXPORTED wh_slots_seg
+EXPORTER(slots, WH_SLOTS_FIELDS)
+#undef EXPORTED
+#define EXPORTED wh_slot
+EXPORTER(slot, WH_SLOT_FIELDS)
+#undef EXPORTED
+#define EXPORTED wh_registry_seg
+EXPORTER(registry, WH_REGISTRY_FIELDS)
+#undef EXPORTED
+#define EXPORTED wh_row
+EXPORTER(row, WH_ROW_FIELDS)
+#undef EXPORTED
+#define EXPORTED wh_worker_seg
+EXPORTER(worker, WH_WORKER_FIELDS)
+#undef EXPORTED
+#define EXPORTED wh_completion
+EXPORTER(completion, WH_COMPLETION_FIELDS)
+#undef EXPORTED
+
+static int export_struct(PyObject *result, const char *name, size_t size, int (*export)(PyObject *))
+{
+    PyObject *fields = PyList_New(0);
+    if (fields == NULL)
+        return -1;
+    PyObject *entry = export(fields) < 0 ? NULL : Py_BuildValue("(nO)", (Py_ssize_t)size, fields);
+    Py_DECREF(fields);
+    if (entry == NULL)
+        return -1;
+    int failed = PyDict_SetItemString(result, name, entry);
+    Py_DECREF(entry);
+    return failed;
+}
+
+static PyObject *native_layout(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+    PyObject *result = PyDict_New();
+    if (result == NULL)
+        return NULL;
+#define EXPORT_STRUCT(name, type, fields)                                                         \
+    if (export_struct(result, #name, sizeof(type), export_##name) < 0) {                          \
+        Py_DECREF(result);                                                                        \
+        return NULL;                                                                              \
+    }
+    WH_STRUCTS(EXPORT_STRUCT)
+    return result;
+}
+
+/* -- creation ------------------------------------------------------------------------------- */
+
+static bool parse_config(PyObject *args, PyObject *kwargs, wh_config *c)
+{
+    static char *names[] = {"capacity",      "max_workers", "tick_ns", "wheel_bits", "payload_bytes",
+                            "virtual_clock", "origin_ns",   "token",   NULL};
+    unsigned int capacity = 0, max_workers = 0, wheel_bits = 0, payload_bytes = 0;
+    unsigned int virtual_clock = 0;
+    long long tick_ns = 0, origin_ns = 0; /* what must be given is out of range at 0 */
+    unsigned long long token = 0;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$IILIIILK:config", names, &capacity,
+                                     &max_workers, &tick_ns, &wheel_bits, &payload_bytes,
+                                     &virtual_clock, &origin_ns, &token))
+        return false;
+    bool fits = capacity >= WH_SLAB_SLOTS && capacity <= WH_MAX_CAPACITY &&
+                capacity % WH_SLAB_SLOTS == 0 && max_workers >= 1 && max_workers <= WH_MAX_WORKERS &&
+                tick_ns >= 1 && wheel_bits >= 1 && wheel_bits <= WH_MAX_WHEEL_BITS &&
+                payload_bytes <= 65536 && payload_bytes % 8 == 0 && origin_ns >= 0;
+    if (!fits) {
+        PyErr_SetString(PyExc_ValueError, "configuration out of the layout's range");
+        return false;
+    }
+    *c = (wh_config){.tick_ns = tick_ns,
+                     .wheel_bits = wheel_bits,
+                     .capacity = capacity,
+                     .max_workers = max_workers,
+                     .payload_bytes = payload_bytes,
+                     .virtual_clock = virtual_clock,
+                     .origin_ns = origin_ns,
+                     .token = token};
+    return true;
+}
+
+static PyObject *native_geometry(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    (void)module;
+    wh_config c;
+    if (!parse_config(args, kwargs, &c))
+        return NULL;
+    wh_geometry g = wh_geometry_of(&c);
+#define G(name) #name, (unsigned long long)g.name
+    return Py_BuildValue(
+        "{sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK}", G(levels), G(words),
+        G(lists), G(slab_count), G(sub_bits), G(comp_bits), G(lines_off), G(summary_off),
+        G(occupancy_off), G(links_off), G(wheel_bytes), G(owners_off), G(slots_off),
+        G(payloads_off), G(slots_bytes), G(rows_off), G(registry_bytes), G(sub_off), G(comp_off),
+        G(worker_bytes));
+#undef G
+}
+
+/* create(wheel, slots, registry, boot_id, **config): fill three zeroed, writable segments. */
+static PyObject *native_create(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    (void)module;
+    PyObject *objects[3];
+    const char *boot_id;
+    wh_config c;
+    Mapping maps[3] = {0};
+    if (!PyArg_ParseTuple(args, "OOOs", &objects[0], &objects[1], &objects[2], &boot_id))
+        return NULL;
+    PyObject *empty = PyTuple_New(0);
+    bool ok = empty && parse_config(empty, kwargs, &c);
+    Py_XDECREF(empty);
+    if (!ok)
+        return NULL;
+    wh_geometry g = wh_geometry_of(&c);
+    uint64_t bytes[3] = {g.wheel_bytes, g.slots_bytes, g.registry_bytes};
+    for (int i = 0; ok && i < 3; i++)
+        ok = mapping_get(&maps[i], objects[i], true, bytes[i]);
+    if (ok) {
+        wh_create_slots(maps[1].view.buf, &c);
+        wh_create_registry(maps[2].view.buf, &c, boot_id);
+        wh_create_wheel(maps[0].view.buf, &c);
+    }
+    for (int i = 0; i < 3; i++)
+        mapping_drop(&maps[i]);
+    if (!ok)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* create_worker(segment, wheel, row): fill a zeroed worker segment for that row. */
+static PyObject *native_create_worker(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *segment, *wheel;
+    unsigned int row;
+    Mapping seg = {0}, wheel_map = {0};
+    if (!PyArg_ParseTuple(args, "OOI", &segment, &wheel, &row))
+        return NULL;
+    bool ok = mapping_get_wheel(&wheel_map, wheel, false);
+    if (ok) {
+        wh_config c = wh_config_of(wheel_map.view.buf);
+        wh_geometry g = wh_geometry_of(&c);
+        ok = row < c.max_workers && mapping_get(&seg, segment, true, g.worker_bytes);
+        if (ok)
+            wh_create_worker(seg.view.buf, &c, wh_line_of(wheel_map.view.buf, &g, row));
+        else if (!PyErr_Occurred())
+            PyErr_Format(PyExc_ValueError, "row %u of a table of %u", row, c.max_workers);
+    }
+    mapping_drop(&seg);
+    mapping_drop(&wheel_map);
+    if (!ok)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* attach_status(segment, kind) -> (status, layout version found, fingerprint found) */
+static PyObject *native_attach_status(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *segment;
+    int kind;
+    Mapping map = {0};
+    if (!PyArg_ParseTuple(args, "Oi", &segment, &kind) || !mapping_get(&map, segment, false, 0))
+        return NULL;
+    enum wh_attach status = wh_head_attach(map.view.buf, (uint64_t)map.view.len, kind);
+    const wh_head *head = map.view.buf;
+    bool readable = status != WH_ATTACH_TOO_SHORT || (size_t)map.view.len >= sizeof *head;
+    PyObject *result =
+        Py_BuildValue("(iIK)", (int)status, readable ? head->layout_version : 0,
+                      readable ? (unsigned long long)head->fingerprint : 0ull);
+    mapping_drop(&map);
+    return result;
+}

@@ -1,0 +1,109 @@
+/* wheeld_core._native: the one extension, one translation unit. */
+#include "native.h"
+
+#include "keywords_part.c"
+#include "layout_part.c"
+#include "clock_part.c"
+#include "worker_part.c"
+#include "batch_part.c"
+#include "receive_part.c"
+#include "worker_type.c"
+
+/* What a hot call costs before it does anything: the floor that benchmarks compare with. */
+static PyObject *native_read_clock(PyObject *module, PyObject *const *args, Py_ssize_t n)
+{
+    (void)module, (void)args, (void)n;
+    return PyLong_FromLongLong(wh_clock_read(CLOCK_MONOTONIC));
+}
+
+static PyMethodDef functions[] = {
+    {"layout", native_layout, METH_NOARGS,
+     "layout() -> {struct: (size, [(name, type, offset, itemsize, count, meaning, writer, readers, "
+     "order)])}"},
+    {"geometry", (PyCFunction)(void (*)(void))native_geometry, METH_VARARGS | METH_KEYWORDS,
+     "geometry(**config) -> sizes and offsets of all segments, bytes"},
+    {"create", (PyCFunction)(void (*)(void))native_create, METH_VARARGS | METH_KEYWORDS,
+     "create(wheel, slots, registry, boot_id, **config): fill zeroed segments"},
+    {"create_worker", native_create_worker, METH_VARARGS,
+     "create_worker(segment, wheel, row): fill a zeroed worker segment"},
+    {"attach_status", native_attach_status, METH_VARARGS,
+     "attach_status(segment, kind) -> (status, version found, fingerprint found)"},
+    {"prepare_clock_process", native_prepare_clock_process, METH_NOARGS,
+     "prepare_clock_process() -> fd: exact sleeps for this process; the descriptor is readable when "
+     "the wall clock was set"},
+    {"read_clock", (PyCFunction)(void (*)(void))native_read_clock, METH_FASTCALL,
+     "read_clock(*anything): CLOCK_MONOTONIC, ns; the empty call of the benchmarks"},
+    {NULL}};
+
+static int find_errors(void)
+{
+    PyObject *module = PyImport_ImportModule("wheeld_core.errors");
+    if (module == NULL)
+        return -1;
+    struct {
+        const char *name;
+        PyObject **where;
+    } wanted[] = {{"WheelError", &errors.wheel_error},
+                  {"WheelFull", &errors.wheel_full},
+                  {"DaemonNotRunning", &errors.daemon_not_running},
+                  {"ForkedClient", &errors.forked_client},
+                  {"ClientClosed", &errors.client_closed},
+                  {"PayloadTooLarge", &errors.payload_too_large},
+                  {"InvalidDelay", &errors.invalid_delay}};
+    for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
+        if ((*wanted[i].where = PyObject_GetAttrString(module, wanted[i].name)) == NULL)
+            return -1;
+    Py_DECREF(module);
+    return 0;
+}
+
+static int add_type(PyObject *module, PyType_Spec *spec)
+{
+    PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
+    if (type == NULL)
+        return -1;
+    int failed = PyModule_AddType(module, (PyTypeObject *)type);
+    Py_DECREF(type);
+    return failed;
+}
+
+static int module_exec(PyObject *module)
+{
+    char fingerprint[17];
+    snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)wh_fingerprint());
+    if (find_errors() < 0 || add_type(module, &clock_spec) < 0 || add_type(module, &worker_spec) < 0)
+        return -1;
+    if (PyModule_AddStringConstant(module, "FINGERPRINT", fingerprint) < 0)
+        return -1;
+    struct {
+        const char *name;
+        long value;
+    } constants[] = {{"LAYOUT_VERSION", WH_LAYOUT_VERSION},
+                     {"KIND_WHEEL", WH_KIND_WHEEL},
+                     {"KIND_SLOTS", WH_KIND_SLOTS},
+                     {"KIND_REGISTRY", WH_KIND_REGISTRY},
+                     {"KIND_WORKER", WH_KIND_WORKER},
+                     {"SLAB_SLOTS", WH_SLAB_SLOTS},
+                     {"MAX_CAPACITY", WH_MAX_CAPACITY},
+                     {"MAX_WORKERS", WH_MAX_WORKERS},
+                     {"MAX_WHEEL_BITS", WH_MAX_WHEEL_BITS},
+                     {"ATTACH_READY", WH_ATTACH_READY},
+                     {"ATTACH_TOO_SHORT", WH_ATTACH_TOO_SHORT},
+                     {"ATTACH_NOT_READY", WH_ATTACH_NOT_READY},
+                     {"ATTACH_FOREIGN", WH_ATTACH_FOREIGN},
+                     {"ATTACH_VERSION", WH_ATTACH_VERSION},
+                     {"ATTACH_FINGERPRINT", WH_ATTACH_FINGERPRINT}};
+    for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
+        if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) < 0)
+            return -1;
+    return 0;
+}
+
+static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, module_exec}, {0, NULL}};
+static struct PyModuleDef module_def = {PyModuleDef_HEAD_INIT,
+                                        .m_name = "wheeld_core._native",
+                                        .m_doc = "wheeld's shared structures, natively.",
+                                        .m_methods = functions,
+                                        .m_slots = module_slots};
+
+PyMODINIT_FUNC PyInit__native(void) { return PyModuleDef_Init(&module_def); }

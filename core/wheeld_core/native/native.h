@@ -1,0 +1,63 @@
+/* What the parts of the extension share. One translation unit: module.c includes the parts. */
+#ifndef WHEELD_NATIVE_H
+#define WHEELD_NATIVE_H
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <poll.h>
+#include <structmember.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/timerfd.h>
+
+#include "wheeld/pass.h"
+#include "wheeld/receive.h"
+#include "wheeld/wheel_check.h"
+
+/* Exceptions of wheeld_core.errors, looked up once at import. */
+static struct {
+    PyObject *wheel_error, *wheel_full, *daemon_not_running, *forked_client, *client_closed,
+        *payload_too_large, *invalid_delay;
+} errors;
+
+/* A mapped segment: the buffer keeps the mmap open for as long as we use it. */
+typedef struct {
+    Py_buffer view;
+    bool held;
+} Mapping;
+
+static bool mapping_get(Mapping *m, PyObject *object, bool writable, uint64_t bytes)
+{
+    if (PyObject_GetBuffer(object, &m->view, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) < 0)
+        return false;
+    m->held = true;
+    if ((uint64_t)m->view.len >= bytes)
+        return true;
+    PyErr_Format(PyExc_ValueError, "segment is too short: got %zd bytes, expected at least %llu",
+                 m->view.len, (unsigned long long)bytes);
+    return false;
+}
+
+static void mapping_drop(Mapping *m)
+{
+    if (m->held)
+        PyBuffer_Release(&m->view);
+    m->held = false;
+}
+
+/* Is `object` a ready wheel segment? Sets ValueError if not; callers check kinds before. */
+static bool mapping_get_wheel(Mapping *m, PyObject *object, bool writable)
+{
+    if (!mapping_get(m, object, writable, sizeof(wh_wheel_seg)))
+        return false;
+    if (wh_head_attach(m->view.buf, (uint64_t)m->view.len, WH_KIND_WHEEL) == WH_ATTACH_READY)
+        return true;
+    PyErr_SetString(PyExc_ValueError, "not a ready wheel segment of this layout");
+    return false;
+}
+
+#endif

@@ -1,0 +1,151 @@
+/* Receiving: poll() and what it needs to wait. */
+
+static PyObject *empty_events(WorkerObject *w)
+{
+    return Py_NewRef(w->empty_events);
+}
+
+/* A new array for `n` events, and its memory. */
+static PyObject *events_new(WorkerObject *w, uint64_t n, Py_buffer *view)
+{
+    PyObject *count = PyLong_FromUnsignedLongLong(n);
+    if (count == NULL)
+        return NULL;
+    PyObject *args[2] = {count, w->dtype};
+    PyObject *array = PyObject_Vectorcall(w->numpy_empty, args, 2, NULL);
+    Py_DECREF(count);
+    if (array && PyObject_GetBuffer(array, view, PyBUF_WRITABLE) < 0)
+        Py_CLEAR(array);
+    return array;
+}
+
+/* Ready to be rung from here on: true when the ring was empty after saying so. */
+static void worker_stay_ready(WorkerObject *w)
+{
+    wh_client *c = &w->client;
+    if (w->stash_count || !wh_client_may_sleep(c))
+        wh_bell_ring(w->bell); /* there is more already: the fd must be readable */
+}
+
+/* Up to `most` events that are here now: a new array, NULL on error, or the empty one. */
+static PyObject *worker_collect(WorkerObject *w, uint64_t most)
+{
+    wh_client *c = &w->client;
+    uint32_t bytes = wh_event_bytes(c);
+    if (c->wait_seq & 1) { /* the byte, if any, was for what we are about to see */
+        wh_client_awake(c);
+        wh_bell_clear(w->bell);
+    }
+    uint64_t stashed = w->stash_count < most ? w->stash_count : most;
+    uint64_t n = stashed + wh_client_events_bound(c, most - stashed), got = stashed;
+    PyObject *events = NULL;
+    if (n == 0) {
+        wh_client_receive(c, NULL, 0); /* slots that were merely returned */
+    } else {
+        Py_buffer view;
+        if ((events = events_new(w, n, &view)) == NULL)
+            return NULL;
+        memcpy(view.buf, w->stash + w->stash_first * bytes, stashed * bytes);
+        w->stash_first += stashed;
+        w->stash_count -= stashed;
+        got += wh_client_receive(c, (char *)view.buf + stashed * bytes, n - stashed);
+        PyBuffer_Release(&view);
+    }
+    wh_count(&c->seg->received, got);
+    if (w->notify_always)
+        worker_stay_ready(w);
+    if (got == n)
+        return events ? events : empty_events(w);
+    PyObject *part = PySequence_GetSlice(events, 0, (Py_ssize_t)got); /* ticks of cancelled timers */
+    Py_DECREF(events);
+    return part;
+}
+
+/* Sleep on our FIFO until rung, or `until`. False: an error is set. */
+static bool worker_sleep(WorkerObject *w, int64_t until)
+{
+    wh_client *c = &w->client;
+    struct pollfd fds[2] = {{.fd = w->bell, .events = POLLIN}, {.fd = w->daemon, .events = POLLRDHUP}};
+    int polled = 0;
+    if (wh_client_may_sleep(c)) {
+        int64_t rest = wh_time_sub(until, wh_clock_read(CLOCK_MONOTONIC));
+        struct timespec timeout = {rest > 0 ? rest / 1000000000 : 0, rest > 0 ? rest % 1000000000 : 0};
+        Py_BEGIN_ALLOW_THREADS
+        polled = ppoll(fds, 2, until == INT64_MAX ? NULL : &timeout, NULL);
+        Py_END_ALLOW_THREADS
+    }
+    if (polled < 0 && errno != EINTR) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        return false;
+    }
+    if (PyErr_CheckSignals() < 0 || !worker_usable(w))
+        return false;
+    if (polled > 0 && fds[1].revents & (POLLRDHUP | POLLHUP | POLLERR) && wh_client_ready(c) == 0) {
+        PyErr_SetString(errors.daemon_not_running, "the wheeld daemon is gone");
+        return false;
+    }
+    return true;
+}
+
+/* poll(timeout=0.0, max_events=None) */
+static PyObject *worker_poll(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
+                             PyObject *kwnames)
+{
+    static const char *const names[] = {"timeout", "max_events", NULL};
+    PyObject *values[2] = {0};
+    int64_t timeout = 0, until = 0;
+    uint64_t most = UINT64_MAX;
+    if (!worker_usable(w) || !parse_keywords("poll", names, 2, args, n, kwnames, values))
+        return NULL;
+    if (values[0] == Py_None)
+        until = INT64_MAX;
+    else if (values[0] && !parse_delay(values[0], &timeout, "timeout"))
+        return NULL;
+    if (values[1] && values[1] != Py_None && !parse_u64(values[1], &most, "max_events"))
+        return NULL;
+    for (;;) {
+        PyObject *events = worker_collect(w, most);
+        if (events == NULL || events != w->empty_events || (timeout == 0 && until == 0))
+            return events;
+        if (until == 0)
+            until = wh_time_add(wh_clock_read(CLOCK_MONOTONIC), timeout);
+        if (until != INT64_MAX && wh_clock_read(CLOCK_MONOTONIC) >= until)
+            return events;
+        Py_DECREF(events);
+        if (!worker_sleep(w, until))
+            return NULL;
+    }
+}
+
+static PyObject *worker_fileno(WorkerObject *w, PyObject *unused)
+{
+    (void)unused;
+    if (!worker_usable(w))
+        return NULL;
+    if (!w->notify_always) {
+        w->notify_always = true;
+        worker_stay_ready(w);
+    }
+    return PyLong_FromLong(w->bell);
+}
+
+static PyObject *worker_pending(WorkerObject *w, void *unused)
+{
+    (void)unused;
+    if (!worker_usable(w))
+        return NULL;
+    return PyLong_FromUnsignedLongLong(wh_slabs_armed(&w->client.slabs));
+}
+
+static PyObject *worker_counters(WorkerObject *w, PyObject *unused)
+{
+    (void)unused;
+    if (!worker_usable(w))
+        return NULL;
+    wh_worker_seg *seg = w->client.seg;
+#define COUNTER(name) #name, (unsigned long long)wh_load_relaxed(&seg->name)
+    return Py_BuildValue("{sK sK sK sK sK sK sK}", COUNTER(scheduled), COUNTER(cancelled),
+                         COUNTER(rescheduled), COUNTER(received), COUNTER(bells), COUNTER(fulls),
+                         "stashed", (unsigned long long)w->stash_count);
+#undef COUNTER
+}

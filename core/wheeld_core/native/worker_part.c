@@ -1,0 +1,381 @@
+/* Worker: the client's hot calls, one native call each. wheeld_client.Timers is its subclass.
+ *
+ * The GIL keeps other threads out of a call; where a call waits it lets the GIL go and takes all
+ * its private state up again afterwards.
+ */
+
+typedef struct {
+    PyObject_HEAD
+    wh_client client;
+    Mapping wheel, slots, registry, worker;
+    char *alive; /* a page of its own: 1 while open, wiped to 0 by the kernel in a forked child */
+    char *stash; /* events drained for want of slots, not yet handed out */
+    uint64_t stash_first, stash_count;
+    PyObject *dtype, *empty_events, *numpy_empty;
+    int bell, daemon;   /* our FIFO; the control socket, for its hang-up only */
+    bool notify_always; /* fileno() was asked for: stay ready to be rung between polls */
+    bool bound, closed;
+} WorkerObject;
+
+#define WAIT_ROOM_NS 2000000000   /* for the clock to make room in the submission ring */
+#define WAIT_RETURNS_NS 20000000  /* for slots that the clock has to give back */
+
+static bool worker_refuse(WorkerObject *w)
+{
+    if (!w->bound)
+        PyErr_SetString(errors.client_closed, "this client was never connected");
+    else if (w->closed)
+        PyErr_SetString(errors.client_closed, "this client is closed; connect() again");
+    else if (!*w->alive)
+        PyErr_SetString(errors.forked_client,
+                        "this client belongs to the parent process; connect() in the child");
+    else
+        PyErr_SetString(errors.daemon_not_running, "the wheeld daemon has stopped");
+    return false;
+}
+
+/* May this call go on? Three loads of lines that the call needs anyway. */
+static inline bool worker_usable(WorkerObject *w)
+{
+    if (wh_likely(w->bound && !w->closed && *w->alive &&
+                  /* pairs: daemon-state */
+                  wh_load_acquire(&w->client.wheel->daemon_state) == 1))
+        return true;
+    return worker_refuse(w);
+}
+
+static void pause_ns(long ns)
+{
+    struct timespec t = {0, ns};
+    nanosleep(&t, NULL);
+}
+
+/* Wait until the ring takes `n` submissions. The clock drains it well within this time, or it does
+ * not run at all. */
+static bool worker_wait_room(WorkerObject *w, uint64_t n)
+{
+    wh_client *c = &w->client;
+    int64_t give_up = wh_clock_read(CLOCK_MONOTONIC) + WAIT_ROOM_NS;
+    while (!wh_client_fits(c, n)) {
+        wh_client_publish_lazily(c);
+        wh_client_ring(c);
+        Py_BEGIN_ALLOW_THREADS
+        pause_ns(20000);
+        Py_END_ALLOW_THREADS
+        if (!worker_usable(w))
+            return false;
+        if (wh_clock_read(CLOCK_MONOTONIC) > give_up) {
+            PyErr_SetString(errors.daemon_not_running,
+                            "the clock process has not drained this worker's ring for 2 s; is it "
+                            "stopped? see `wheeld status`");
+            return false;
+        }
+    }
+    return true;
+}
+
+static bool worker_stash(WorkerObject *w)
+{
+    wh_client *c = &w->client;
+    uint32_t bytes = wh_event_bytes(c);
+    if (w->stash == NULL && (w->stash = malloc(c->comp_size * bytes)) == NULL)
+        return false;
+    if (w->stash_count == 0)
+        w->stash_first = 0;
+    uint64_t end = w->stash_first + w->stash_count;
+    w->stash_count += wh_client_receive(c, w->stash + end * bytes, c->comp_size - end);
+    return true;
+}
+
+/* Our submissions that the clock has not met may bring slots back: let it look, for a moment. */
+static void worker_await_returns(WorkerObject *w)
+{
+    wh_client *c = &w->client;
+    int64_t give_up = wh_clock_read(CLOCK_MONOTONIC) + WAIT_RETURNS_NS;
+    do {
+        /* a clock that met all and went to sleep has published what came of it */
+        bool met_all = wh_client_room(c) == c->sub_size;
+        bool asleep = wh_load_seq(&c->wheel->sleep_until) != INT64_MIN; /* pairs: sleep */
+        if (wh_client_ready(c))
+            return;
+        wh_client_ring(c);
+        if (met_all && asleep)
+            return;
+        Py_BEGIN_ALLOW_THREADS
+        pause_ns(20000);
+        Py_END_ALLOW_THREADS
+    } while (wh_clock_read(CLOCK_MONOTONIC) < give_up);
+}
+
+/* A slot of ours, or WH_NIL with an error set. */
+static uint32_t worker_find_slot(WorkerObject *w)
+{
+    wh_client *c = &w->client;
+    uint32_t slot;
+    for (int attempt = 0; attempt < 2; attempt++) {
+        if (!worker_stash(w)) {
+            PyErr_NoMemory();
+            return WH_NIL;
+        }
+        if ((slot = wh_slabs_take(&c->slabs)) != WH_NIL)
+            return slot;
+        if (wh_slabs_claim(&c->slabs))
+            return wh_slabs_take(&c->slabs);
+        if (attempt == 0)
+            worker_await_returns(w);
+        if (!worker_usable(w))
+            return WH_NIL;
+    }
+    wh_count(&c->seg->fulls, 1);
+    PyErr_Format(errors.wheel_full,
+                 "all %u slots are taken (%llu by armed timers of this worker, %llu received "
+                 "events wait for poll()); cancel or poll, or start wheeld with a larger "
+                 "--capacity",
+                 c->capacity, (unsigned long long)wh_slabs_armed(&c->slabs),
+                 (unsigned long long)w->stash_count);
+    return WH_NIL;
+}
+
+/* -- arguments ---------------------------------------------------------------------------------- */
+
+static bool parse_delay(PyObject *object, int64_t *ns, const char *what)
+{
+    double seconds = PyFloat_AsDouble(object);
+    if (wh_unlikely(seconds == -1.0 && PyErr_Occurred()))
+        return false;
+    if (wh_unlikely(!(seconds >= 0) || isinf(seconds))) {
+        PyErr_Format(errors.invalid_delay,
+                     "%s must be a finite number of seconds, 0 or more: got %R", what, object);
+        return false;
+    }
+    /* 2**63 ns are 292 years; what is later parks at the end of time */
+    *ns = seconds < 9.2e9 ? (int64_t)(seconds * 1e9) : INT64_MAX;
+    return true;
+}
+
+static bool parse_u64(PyObject *object, uint64_t *value, const char *what)
+{
+    *value = PyLong_AsUnsignedLongLong(object);
+    if (wh_likely(*value != (uint64_t)-1 || !PyErr_Occurred()))
+        return true;
+    if (PyErr_ExceptionMatches(PyExc_OverflowError))
+        PyErr_Format(PyExc_ValueError, "%s must be from 0 to 2**64 - 1: got %R", what, object);
+    return false;
+}
+
+/* An id that no timer has, when `object` is an int out of range; an error for other types. */
+static bool parse_id(PyObject *object, uint64_t *id)
+{
+    *id = PyLong_AsUnsignedLongLong(object);
+    if (wh_likely(*id != (uint64_t)-1 || !PyErr_Occurred()))
+        return true;
+    if (!PyErr_ExceptionMatches(PyExc_OverflowError))
+        return false;
+    PyErr_Clear();
+    *id = 0;
+    return true;
+}
+
+/* The target word of the active worker with that name. */
+static bool parse_target(WorkerObject *w, PyObject *name_object, uint32_t *target)
+{
+    Py_ssize_t length;
+    const char *name = PyUnicode_AsUTF8AndSize(name_object, &length);
+    if (name == NULL)
+        return false;
+    wh_registry_seg *registry = w->registry.view.buf;
+    wh_row *rows = (wh_row *)((char *)registry + registry->rows_off);
+    for (uint32_t i = 0; i < registry->row_count; i++)
+        /* pairs: row */
+        if (wh_load_acquire(&rows[i].state) == 2 &&
+            strncmp(rows[i].name, name, sizeof rows[i].name) == 0) {
+            *target = (uint32_t)(rows[i].incarnation & 0xfffff) << 12 | (i + 1);
+            return true;
+        }
+    PyErr_Format(PyExc_ValueError, "to=%R: no worker of that name is connected", name_object);
+    return false;
+}
+
+static bool parse_payload(WorkerObject *w, const Py_buffer *payload, wh_request *r)
+{
+    if ((uint64_t)payload->len > w->client.payload_bytes) {
+        PyErr_Format(errors.payload_too_large,
+                     "payload has %zd bytes; this wheel holds %u per timer (wheeld start "
+                     "--payload-bytes)",
+                     payload->len, w->client.payload_bytes);
+        return false;
+    }
+    r->payload = payload->buf;
+    r->payload_size = (uint32_t)payload->len;
+    return true;
+}
+
+/* What the keyword forms of schedule() take; None stands for absent. */
+typedef struct {
+    PyObject *cookie, *interval, *to;
+    Py_buffer payload;
+} Extras;
+
+static bool parse_extras(WorkerObject *w, Extras *extras, wh_request *r)
+{
+    int64_t interval = 0;
+    if (extras->cookie && !parse_u64(extras->cookie, &r->cookie, "cookie"))
+        return false;
+    if (extras->interval && extras->interval != Py_None) {
+        if (!parse_delay(extras->interval, &interval, "interval"))
+            return false;
+        if (interval == 0) {
+            PyErr_SetString(errors.invalid_delay, "interval must be above 0");
+            return false;
+        }
+    }
+    r->interval = interval;
+    if (extras->to && extras->to != Py_None && !parse_target(w, extras->to, &r->target))
+        return false;
+    return extras->payload.buf == NULL || parse_payload(w, &extras->payload, r);
+}
+
+/* -- the calls ----------------------------------------------------------------------------------- */
+
+static PyObject *worker_arm(WorkerObject *w, wh_request *r, int64_t base_deadline)
+{
+    wh_client *c = &w->client;
+    uint32_t slot = wh_slabs_take(&c->slabs);
+    if (wh_unlikely(slot == WH_NIL) && (slot = worker_find_slot(w)) == WH_NIL)
+        return NULL;
+    if (wh_unlikely(!wh_client_fits(c, 1)) && !worker_wait_room(w, 1)) {
+        wh_slabs_give(&c->slabs, slot);
+        return NULL;
+    }
+    uint64_t id = wh_client_arm(c, slot, r);
+    wh_client_push(c, id);
+    wh_count(&c->seg->scheduled, 1);
+    wh_client_publish(c, base_deadline);
+    return PyLong_FromUnsignedLongLong(id);
+}
+
+static PyObject *worker_schedule_kw(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
+                                    PyObject *kwnames)
+{
+    static const char *const names[] = {"delay", "cookie", "payload", "interval", "to", NULL};
+    PyObject *values[5] = {0};
+    Extras extras = {0};
+    wh_request r = {0};
+    int64_t delay;
+    if (!parse_keywords("schedule", names, 2, args, n, kwnames, values))
+        return NULL;
+    if (values[0] == NULL)
+        return PyErr_Format(PyExc_TypeError, "schedule() needs a delay, in seconds");
+    if (values[2] && PyObject_GetBuffer(values[2], &extras.payload, PyBUF_SIMPLE) < 0)
+        return NULL;
+    extras.cookie = values[1];
+    extras.interval = values[3];
+    extras.to = values[4];
+    PyObject *id = NULL;
+    if (parse_delay(values[0], &delay, "delay") && parse_extras(w, &extras, &r)) {
+        r.now = wh_client_now(&w->client);
+        r.deadline = wh_time_add(r.now, delay);
+        id = worker_arm(w, &r, r.deadline);
+    }
+    PyBuffer_Release(&extras.payload);
+    return id;
+}
+
+static PyObject *worker_schedule(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
+                                 PyObject *kwnames)
+{
+    if (!worker_usable(w))
+        return NULL;
+    if (wh_unlikely(kwnames != NULL || n < 1 || n > 2))
+        return worker_schedule_kw(w, args, n, kwnames);
+    wh_request r = {0};
+    int64_t delay;
+    if (!parse_delay(args[0], &delay, "delay"))
+        return NULL;
+    if (n == 2 && !parse_u64(args[1], &r.cookie, "cookie"))
+        return NULL;
+    r.now = wh_client_now(&w->client);
+    r.deadline = wh_time_add(r.now, delay);
+    return worker_arm(w, &r, r.deadline);
+}
+
+static const clockid_t clock_ids[WH_CLOCK_KINDS] = {CLOCK_MONOTONIC, CLOCK_REALTIME,
+                                                    CLOCK_BOOTTIME};
+
+/* Now on one of the clocks; a virtual clock is all of them. */
+static int64_t worker_now(const wh_client *c, uint32_t kind)
+{
+    return c->virtual_clock ? wh_client_now(c) : wh_clock_read(clock_ids[kind]);
+}
+
+/* schedule_ns(deadline_ns, clock, cookie, payload, interval, to): schedule_at, arguments in place */
+static PyObject *worker_schedule_ns(WorkerObject *w, PyObject *args)
+{
+    long long deadline;
+    unsigned int kind;
+    Extras extras = {0};
+    wh_request r = {0};
+    if (!PyArg_ParseTuple(args, "LIOy*OO", &deadline, &kind, &extras.cookie, &extras.payload,
+                          &extras.interval, &extras.to))
+        return NULL;
+    PyObject *id = NULL;
+    if (kind >= WH_CLOCK_KINDS) {
+        PyErr_SetString(PyExc_ValueError, "no such clock");
+    } else if (worker_usable(w) && parse_extras(w, &extras, &r)) {
+        r.now = wh_client_now(&w->client);
+        r.deadline = deadline;
+        r.flags = kind;
+        int64_t rest = wh_time_sub(deadline, worker_now(&w->client, kind));
+        id = worker_arm(w, &r, wh_time_add(r.now, rest));
+    }
+    PyBuffer_Release(&extras.payload);
+    return id;
+}
+
+static PyObject *worker_cancel(WorkerObject *w, PyObject *id_object)
+{
+    wh_client *c = &w->client;
+    uint64_t id;
+    if (!worker_usable(w) || !parse_id(id_object, &id))
+        return NULL;
+    if (wh_unlikely(!wh_client_fits(c, 1)) && !worker_wait_room(w, 1))
+        return NULL;
+    if (!wh_client_cancel(c, id))
+        Py_RETURN_FALSE;
+    wh_count(&c->seg->cancelled, 1);
+    wh_client_publish_lazily(c);
+    Py_RETURN_TRUE;
+}
+
+static PyObject *worker_reschedule(WorkerObject *w, PyObject *const *args, Py_ssize_t n)
+{
+    wh_client *c = &w->client;
+    uint64_t id;
+    int64_t delay;
+    bool earlier;
+    if (n != 2)
+        return PyErr_Format(PyExc_TypeError, "reschedule(id, delay) takes 2 arguments: got %zd", n);
+    if (!worker_usable(w) || !parse_id(args[0], &id) || !parse_delay(args[1], &delay, "delay"))
+        return NULL;
+    if (wh_unlikely(!wh_client_owns(c, id))) {
+        uint64_t slot = id & 0xffffffffu;
+        uint64_t state = slot < c->capacity ? wh_load_acquire(&c->slots[slot].state) : 0; /* pairs: arm */
+        if (wh_state_gen(state) != wh_id_gen(id) || wh_state_phase(state) != WH_ARMED)
+            Py_RETURN_FALSE;
+        PyErr_SetString(PyExc_ValueError,
+                        "this timer is another worker's; cancel it and schedule a new one");
+        return NULL;
+    }
+    if (wh_unlikely(!wh_client_fits(c, 1)) && !worker_wait_room(w, 1))
+        return NULL;
+    uint32_t kind = wh_load_relaxed(&c->slots[wh_id_slot(id)].flags) & 3;
+    int64_t now = worker_now(c, kind), deadline = wh_time_add(now, delay);
+    if (!wh_client_move(c, id, deadline, &earlier))
+        Py_RETURN_FALSE;
+    wh_count(&c->seg->rescheduled, 1);
+    if (earlier) {
+        wh_client_push(c, wh_id_with(id, WH_OP_RESCHEDULE));
+        wh_client_publish(c, wh_time_add(wh_client_now(c), delay));
+    }
+    Py_RETURN_TRUE;
+}

@@ -1,0 +1,186 @@
+/* The type of Worker: construction over mapped segments, close, the method table. */
+
+static void *alive_page(void)
+{
+    size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+    char *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
+        return NULL;
+    /* the kernel gives a forked child a zeroed page, whichever way it was forked */
+    if (madvise(page, bytes, MADV_WIPEONFORK) < 0) {
+        munmap(page, bytes);
+        return NULL;
+    }
+    *page = 1;
+    return page;
+}
+
+static void worker_dealloc(WorkerObject *w)
+{
+    PyObject_GC_UnTrack(w);
+    if (w->bound)
+        wh_slabs_free(&w->client.slabs);
+    if (w->alive)
+        munmap(w->alive, (size_t)sysconf(_SC_PAGESIZE));
+    free(w->stash);
+    mapping_drop(&w->wheel);
+    mapping_drop(&w->slots);
+    mapping_drop(&w->registry);
+    mapping_drop(&w->worker);
+    Py_XDECREF(w->dtype);
+    Py_XDECREF(w->empty_events);
+    Py_XDECREF(w->numpy_empty);
+    PyTypeObject *type = Py_TYPE(w);
+    type->tp_free(w);
+    Py_DECREF(type);
+}
+
+static int worker_traverse(WorkerObject *w, visitproc visit, void *arg)
+{
+    Py_VISIT(w->dtype);
+    Py_VISIT(w->empty_events);
+    Py_VISIT(w->numpy_empty);
+    Py_VISIT(Py_TYPE(w));
+    return 0;
+}
+
+/* _bind(wheel, slots, registry, worker, row, incarnation, clock_bell, bell, daemon, dtype,
+ *       numpy_empty) */
+static PyObject *worker_bind(WorkerObject *w, PyObject *args)
+{
+    PyObject *wheel, *slots, *registry, *worker;
+    unsigned int row;
+    unsigned long long incarnation;
+    int clock_bell;
+    if (w->bound)
+        return PyErr_Format(PyExc_TypeError, "this client is connected already");
+    if (!PyArg_ParseTuple(args, "OOOOIKiiiOO", &wheel, &slots, &registry, &worker, &row,
+                          &incarnation, &clock_bell, &w->bell, &w->daemon, &w->dtype,
+                          &w->numpy_empty)) {
+        w->dtype = w->numpy_empty = NULL;
+        return NULL;
+    }
+    Py_INCREF(w->dtype);
+    Py_INCREF(w->numpy_empty);
+    if (!mapping_get_wheel(&w->wheel, wheel, false))
+        return NULL;
+    wh_config config = wh_config_of(w->wheel.view.buf);
+    wh_geometry g = wh_geometry_of(&config);
+    if (row >= config.max_workers)
+        return PyErr_Format(PyExc_ValueError, "row %u of a table of %u", row, config.max_workers);
+    if (!mapping_get(&w->slots, slots, true, g.slots_bytes) ||
+        !mapping_get(&w->registry, registry, false, g.registry_bytes) ||
+        !mapping_get(&w->worker, worker, true, g.worker_bytes))
+        return NULL;
+    if ((w->alive = alive_page()) == NULL)
+        return PyErr_SetFromErrno(PyExc_OSError);
+    if (!wh_client_bind(&w->client, w->wheel.view.buf, w->slots.view.buf, w->worker.view.buf, row,
+                        incarnation, clock_bell)) {
+        wh_slabs_free(&w->client.slabs);
+        return PyErr_NoMemory();
+    }
+    Py_buffer view;
+    if ((w->empty_events = events_new(w, 0, &view)) == NULL) {
+        wh_slabs_free(&w->client.slabs);
+        return NULL;
+    }
+    PyBuffer_Release(&view);
+    w->bound = true;
+    Py_RETURN_NONE;
+}
+
+/* Refuse all further calls, and wake a thread that waits in poll(). The memory stays mapped until
+ * the object goes: a call that runs in another thread may still be in it. */
+static PyObject *worker_close(WorkerObject *w, PyObject *unused)
+{
+    (void)unused;
+    if (w->bound && !w->closed) {
+        w->closed = true;
+        if (*w->alive)
+            wh_bell_ring(w->bell);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *worker_state(WorkerObject *w, void *unused)
+{
+    (void)unused;
+    return PyUnicode_FromString(!w->bound ? "unbound" : w->closed ? "closed"
+                                : !*w->alive ? "forked" : "open");
+}
+
+static PyObject *worker_now_ns(WorkerObject *w, PyObject *unused)
+{
+    (void)unused;
+    return worker_usable(w) ? PyLong_FromLongLong(wh_client_now(&w->client)) : NULL;
+}
+
+#define FAST(function) (PyCFunction)(void (*)(void))function
+static PyMethodDef worker_methods[] = {
+    {"schedule", FAST(worker_schedule), METH_FASTCALL | METH_KEYWORDS,
+     "schedule(delay, cookie=0, *, payload=b'', interval=None, to=None)\n--\n\n"
+     "Arm a timer and return its id.\n\n"
+     "Parameters\n----------\n"
+     "delay : float\n    Seconds from now, finite and not negative.\n"
+     "cookie : int\n    64 bits of yours, handed back with the expiration.\n"
+     "payload : bytes-like\n    At most the wheel's payload_bytes, handed back too.\n"
+     "interval : float, optional\n    Seconds; the timer fires again and again until cancelled.\n"
+     "to : str, optional\n    Name of the worker that receives it; default: this one.\n\n"
+     "Returns\n-------\nint\n    The timer's id, never 0, never used again.\n\n"
+     "Raises\n------\nInvalidDelay, PayloadTooLarge, ValueError\n    Nothing was scheduled.\n"
+     "WheelFull\n    No slot is free; the call works again as soon as one is.\n"
+     "DaemonNotRunning, ClientClosed, ForkedClient\n\n"
+     "Notes\n-----\nLock-free; a system call only when the clock has to wake earlier. Any thread."},
+    {"_schedule_ns", (PyCFunction)worker_schedule_ns, METH_VARARGS, NULL},
+    {"_schedule_batch", (PyCFunction)worker_schedule_batch, METH_VARARGS, NULL},
+    {"_cancel_batch", (PyCFunction)worker_cancel_batch, METH_VARARGS, NULL},
+    {"cancel", (PyCFunction)worker_cancel, METH_O,
+     "cancel(id)\n--\n\n"
+     "Cancel a timer, whichever worker scheduled it.\n\n"
+     "Returns\n-------\nbool\n"
+     "    True: it is never delivered. False: it was delivered, or will be exactly once, or was\n"
+     "    cancelled before; also for ids that no timer has.\n\n"
+     "Notes\n-----\nWait-free, no system call. Any thread."},
+    {"reschedule", FAST(worker_reschedule), METH_FASTCALL,
+     "reschedule(id, delay)\n--\n\n"
+     "Move one of this worker's timers to `delay` seconds from now; the id stays.\n\n"
+     "Returns\n-------\nbool\n"
+     "    False: it has fired or was cancelled.\n\n"
+     "Raises\n------\nInvalidDelay\nValueError\n    The timer is another worker's.\n\n"
+     "Notes\n-----\nLater: no message, no system call. Any thread."},
+    {"poll", FAST(worker_poll), METH_FASTCALL | METH_KEYWORDS,
+     "poll(timeout=0.0, max_events=None)\n--\n\n"
+     "Receive what expired.\n\n"
+     "Parameters\n----------\n"
+     "timeout : float or None\n    Seconds to wait for a first event; None: without end.\n"
+     "max_events : int, optional\n    At most so many; the rest comes with the next call.\n\n"
+     "Returns\n-------\nnumpy.ndarray\n"
+     "    Structured, shape (n,), dtype `timers.expiration_dtype`: timer_id u8, cookie u8,\n"
+     "    deadline i8 ns, fired i8 ns, missed u4, payload_size u4, payload.\n\n"
+     "Notes\n-----\nOne thread at a time should poll. Signals are handled while it waits."},
+    {"fileno", (PyCFunction)worker_fileno, METH_NOARGS,
+     "fileno()\n--\n\n"
+     "A descriptor that is readable when poll(0) would return events; for select and event loops."},
+    {"now_ns", (PyCFunction)worker_now_ns, METH_NOARGS,
+     "now_ns()\n--\n\nThe wheel's base clock, ns: CLOCK_MONOTONIC, or the virtual clock."},
+    {"_counters", (PyCFunction)worker_counters, METH_NOARGS, NULL},
+    {"_bind", (PyCFunction)worker_bind, METH_VARARGS, NULL},
+    {"_close", (PyCFunction)worker_close, METH_NOARGS, NULL},
+    {NULL}};
+
+static PyGetSetDef worker_getset[] = {
+    {"pending", (getter)worker_pending, NULL,
+     "Armed timers that this worker scheduled, exactly; looks at each slot it holds.", NULL},
+    {"_state", (getter)worker_state, NULL, NULL, NULL},
+    {NULL}};
+
+static PyType_Slot worker_slots[] = {{Py_tp_new, PyType_GenericNew},
+                                     {Py_tp_dealloc, worker_dealloc},
+                                     {Py_tp_traverse, worker_traverse},
+                                     {Py_tp_methods, worker_methods},
+                                     {Py_tp_getset, worker_getset},
+                                     {Py_tp_doc, "The native half of wheeld_client.Timers."},
+                                     {0, NULL}};
+static PyType_Spec worker_spec = {"wheeld_core._native.Worker", sizeof(WorkerObject), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+                                  worker_slots};

@@ -1,0 +1,125 @@
+"""Where a daemon lives: its runtime directory and the files in it.
+
+    control.sock      the supervisor listens here: JSON, one message a line
+    clock.fifo        the clock's doorbell
+    worker-<row>.fifo the doorbell of the worker in that row
+    daemon.json       names of the shared memory segments, process ids, configuration
+
+A daemon is called by a plain name, looked up in the usual places, or by the path of its directory.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Sequence
+from pathlib import Path
+
+from wheeld_core.errors import DaemonNotRunning, WheelError
+
+ENV_RUNTIME_DIR = "WHEELD_RUNTIME_DIR"
+CONTROL_SOCKET = "control.sock"
+CLOCK_FIFO = "clock.fifo"
+DAEMON_FILE = "daemon.json"
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")
+
+
+def worker_fifo(row: int) -> str:
+    """File name of the doorbell of the worker in `row`."""
+    return f"worker-{row}.fifo"
+
+
+def check_name(name: str) -> str:
+    """Return `name` if it can name a daemon, else raise ValueError."""
+    if not NAME_PATTERN.fullmatch(name):
+        raise ValueError(
+            f"daemon name {name!r}: expected up to 48 letters, digits, '.', '_' or '-', "
+            "beginning with a letter or digit"
+        )
+    return name
+
+
+def base_directories() -> list[Path]:
+    """Where runtime directories may be, most preferred first."""
+    given = os.environ.get(ENV_RUNTIME_DIR)
+    if given:
+        return [Path(given)]
+    bases = [Path("/run/wheeld")]
+    session = os.environ.get("XDG_RUNTIME_DIR")
+    if session:
+        bases.append(Path(session) / "wheeld")
+    bases.append(Path(f"/tmp/wheeld-{os.getuid()}"))
+    return bases
+
+
+def find(name: str, runtime_dir: str | os.PathLike[str] | None = None) -> Path:
+    """The runtime directory of a running daemon.
+
+    Parameters
+    ----------
+    name : str
+        The daemon's name, or the path of its runtime directory.
+    runtime_dir : path, optional
+        Directory that holds the runtime directory; default: the usual places.
+
+    Raises
+    ------
+    DaemonNotRunning
+        There is none; the message names the directories that were looked at.
+    """
+    candidates: Sequence[Path]
+    if "/" in name:
+        candidates = [Path(name)]
+    else:
+        check_name(name)
+        bases = [Path(runtime_dir)] if runtime_dir else base_directories()
+        candidates = [base / name for base in bases]
+    for candidate in candidates:
+        if (candidate / CONTROL_SOCKET).exists():
+            return candidate
+        if candidate.exists() and not os.access(candidate, os.X_OK):
+            raise PermissionError(f"no access to {candidate}: wheeld runs as another user")
+    looked = ", ".join(str(candidate) for candidate in candidates)
+    raise DaemonNotRunning(
+        f"no wheeld daemon {name!r} in {looked}; start one with `wheeld start"
+        + ("`" if "/" in name else f" --name {name}`")
+    )
+
+
+def create(name: str, runtime_dir: str | os.PathLike[str] | None = None) -> Path:
+    """Make (or enter) the runtime directory of a new daemon: ours, mode 0700.
+
+    Raises
+    ------
+    WheelError
+        No usual place is writable, or the directory is not ours alone.
+    """
+    check_name(name)
+    bases = [Path(runtime_dir)] if runtime_dir else base_directories()
+    problems = []
+    for base in bases:
+        try:
+            if runtime_dir is None and not base.exists():
+                base.mkdir(mode=0o755 if os.getuid() == 0 else 0o700)
+            directory = base / name
+            directory.mkdir(mode=0o700, exist_ok=True)
+            if runtime_dir is None and base.parent == Path("/tmp"):
+                _check_private(base)
+            _check_private(directory)
+        except OSError as error:
+            problems.append(f"{base}: {error.strerror}")
+            continue
+        return directory
+    raise WheelError("no runtime directory can be made: " + "; ".join(problems))
+
+
+def _check_private(directory: Path) -> None:
+    status = os.lstat(directory)
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        raise WheelError(f"{directory} is not a directory of ours; refusing to use it")
+    if status.st_mode & 0o077:
+        raise WheelError(
+            f"{directory} has mode {stat.S_IMODE(status.st_mode):04o}, expected 0700; "
+            "refusing to use it"
+        )

@@ -1,0 +1,145 @@
+"""POSIX shared memory segments: made whole or not at all, attached only when they are ours.
+
+A segment is reserved with `posix_fallocate` when it is made, so that a small /dev/shm is an error
+here and never a SIGBUS later. `multiprocessing.shared_memory` is not used: its resource tracker
+unlinks segments that other processes still need.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import stat
+from typing import Final
+
+import posix_ipc
+
+from wheeld_core import _native
+from wheeld_core.errors import LayoutMismatch, WheelError
+
+SHM_DIRECTORY: Final = "/dev/shm"
+KIND_NAMES: Final = {
+    _native.KIND_WHEEL: "wheel",
+    _native.KIND_SLOTS: "slots",
+    _native.KIND_REGISTRY: "registry",
+    _native.KIND_WORKER: "worker",
+}
+
+
+class SegmentError(WheelError):
+    """A segment could not be made or is not what it should be."""
+
+
+def create(name: str, size: int, mode: int = 0o600) -> mmap.mmap:
+    """Make a new, zeroed segment of `size` bytes, map it read-write.
+
+    Parameters
+    ----------
+    name : str
+        Without a slash; it must not exist.
+    size : int
+        Bytes, reserved at once.
+    mode : int
+        Permissions, whatever the umask.
+
+    Raises
+    ------
+    SegmentError
+        /dev/shm has too little room (both sizes are named), or the name is taken.
+    """
+    try:
+        memory = posix_ipc.SharedMemory(f"/{name}", posix_ipc.O_CREX, mode=mode)
+    except posix_ipc.ExistentialError as error:
+        raise SegmentError(f"shared memory {name!r} exists already") from error
+    try:
+        os.fchmod(memory.fd, mode)
+        _reserve(memory.fd, name, size)
+        return mmap.mmap(memory.fd, size)
+    except BaseException:
+        unlink(name)
+        raise
+    finally:
+        memory.close_fd()
+
+
+def _reserve(fd: int, name: str, size: int) -> None:
+    try:
+        os.posix_fallocate(fd, 0, size)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG):
+            raise
+        room = os.statvfs(SHM_DIRECTORY)
+        raise SegmentError(
+            f"{SHM_DIRECTORY} is too small for {name!r}: {size:,} bytes are needed, "
+            f"{room.f_bavail * room.f_frsize:,} are free; lower --capacity or "
+            f"enlarge it (mount -o remount,size=...)"
+        ) from error
+
+
+def attach(name: str, kind: int, *, writable: bool, owner_uid: int | None = None) -> mmap.mmap:
+    """Map an existing segment after checking that it is ours, whole and of this layout.
+
+    Parameters
+    ----------
+    name : str
+        Without a slash.
+    kind : int
+        One of `_native.KIND_*`.
+    writable : bool
+        Map read-write; otherwise read-only.
+    owner_uid : int, optional
+        Who must own it.
+
+    Raises
+    ------
+    FileNotFoundError, PermissionError
+        As the operating system says.
+    LayoutMismatch
+        It was made by another version; both are named.
+    SegmentError
+        It is not a wheeld segment of that kind.
+    """
+    flags = os.O_RDWR if writable else os.O_RDONLY
+    fd = os.open(f"{SHM_DIRECTORY}/{name}", flags | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+            raise SegmentError(f"{name!r} is no ordinary shared memory segment")
+        if owner_uid is not None and status.st_uid != owner_uid:
+            raise SegmentError(f"{name!r} belongs to uid {status.st_uid}, expected {owner_uid}")
+        if status.st_size == 0:
+            raise SegmentError(f"{name!r} is empty: its creator has not finished")
+        protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        memory = mmap.mmap(fd, status.st_size, mmap.MAP_SHARED, protection)
+    finally:
+        os.close(fd)
+    check(memory, kind, name)
+    return memory
+
+
+def check(memory: mmap.mmap, kind: int, name: str) -> None:
+    """Raise unless `memory` holds a ready segment of `kind` in this build's layout."""
+    found, version, fingerprint = _native.attach_status(memory, kind)
+    if found == _native.ATTACH_READY:
+        return
+    if found in (_native.ATTACH_VERSION, _native.ATTACH_FINGERPRINT):
+        raise LayoutMismatch(
+            f"{name!r} has layout version {version} ({fingerprint:016x}); this client is built for "
+            f"version {_native.LAYOUT_VERSION} ({_native.FINGERPRINT}): install the same wheeld "
+            "on both sides"
+        )
+    reasons = {
+        _native.ATTACH_TOO_SHORT: "is shorter than it says",
+        _native.ATTACH_NOT_READY: "is not ready: its creator has not finished",
+        _native.ATTACH_FOREIGN: f"is not a {KIND_NAMES[kind]} segment of wheeld",
+    }
+    raise SegmentError(f"{name!r} {reasons[found]}")
+
+
+def unlink(name: str) -> None:
+    """Remove a segment's name; it lives on where it is mapped. No error when it is gone."""
+    try:
+        posix_ipc.unlink_shared_memory(f"/{name}")
+    except posix_ipc.ExistentialError:
+        pass

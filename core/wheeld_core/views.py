@@ -1,0 +1,168 @@
+"""The shared memory as numpy arrays, by the layout that the native core exports.
+
+For inspection, checks and tests: a view copies nothing, and reading one takes no lock, so two
+fields of a record may be of different moments. The hot paths are in the native core.
+"""
+
+from __future__ import annotations
+
+import mmap
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from wheeld_core import _native
+
+_NUMPY_TYPES = {
+    "wh_au64": "u8",
+    "uint64_t": "u8",
+    "wh_ai64": "i8",
+    "int64_t": "i8",
+    "wh_au32": "u4",
+    "uint32_t": "u4",
+    "char": "S1",
+}
+
+NIL = 0xFFFFFFFF
+"""`list` of a link that is in no list."""
+
+PHASES = {0: "never", 1: "armed", 2: "cancelled", 3: "fired"}
+CLOCKS = {0: "monotonic", 1: "realtime", 2: "boottime"}
+
+
+class Field(NamedTuple):
+    """One field of a shared struct, as declared in core/include/wheeld/layout.h."""
+
+    name: str
+    type: str
+    offset: int
+    itemsize: int
+    count: int
+    meaning: str
+    writer: str
+    readers: str
+    order: str
+
+
+@cache
+def layout() -> dict[str, tuple[int, list[Field]]]:
+    """Size in bytes and fields of each shared struct."""
+    return {
+        name: (size, [Field(*field) for field in fields])
+        for name, (size, fields) in _native.layout().items()
+    }
+
+
+@cache
+def dtype_of(struct: str) -> np.dtype[np.void]:
+    """The numpy dtype of a shared struct."""
+    size, fields = layout()[struct]
+    formats: list[Any] = []
+    for field in fields:
+        base = _NUMPY_TYPES[field.type]
+        if field.type == "char":
+            formats.append(f"S{field.count}")
+        else:
+            formats.append((base, (field.count,)) if field.count > 1 else base)
+    return np.dtype(
+        {
+            "names": [field.name for field in fields],
+            "formats": formats,
+            "offsets": [field.offset for field in fields],
+            "itemsize": size,
+        }
+    )
+
+
+@cache
+def expiration_dtype(payload_bytes: int) -> np.dtype[np.void]:
+    """The dtype of what `poll` returns: 40 bytes, then the payload if the wheel has any."""
+    fields: list[tuple[str, str]] = [
+        ("timer_id", "u8"),
+        ("cookie", "u8"),
+        ("deadline", "i8"),
+        ("fired", "i8"),
+        ("missed", "u4"),
+        ("payload_size", "u4"),
+    ]
+    if payload_bytes:
+        fields.append(("payload", f"V{payload_bytes}"))
+    return np.dtype(fields)
+
+
+def record(memory: mmap.mmap, struct: str, offset: int = 0) -> npt.NDArray[Any]:
+    """One struct at `offset`, as a 0-d structured array over the memory itself."""
+    return np.frombuffer(memory, dtype_of(struct), count=1, offset=offset).reshape(())
+
+
+def records(memory: mmap.mmap, struct: str, offset: int, count: int) -> npt.NDArray[Any]:
+    """`count` structs from `offset` on, shape (count,), over the memory itself."""
+    return np.frombuffer(memory, dtype_of(struct), count=count, offset=offset)
+
+
+class WheelView:
+    """A wheel segment: header, one line per worker, links."""
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        self.header = record(memory, "wheel")
+        self.capacity = int(self.header["capacity"])
+        self.max_workers = int(self.header["max_workers"])
+        self.lines = records(memory, "line", int(self.header["lines_off"]), self.max_workers)
+        total = self.capacity + int(self.header["lists"])
+        self.links = records(memory, "link", int(self.header["links_off"]), total)
+
+    def counters(self) -> dict[str, int]:
+        """The clock's counters and gauges by name."""
+        names = (
+            "epoch linked fired returned relinked cascaded passes wakes bells dropped redirected "
+            "wake_late_ns"
+        )
+        return {name: int(self.header[name]) for name in names.split()}
+
+
+class SlotsView:
+    """A slots segment: slab owners, slots, payloads."""
+
+    def __init__(self, memory: mmap.mmap, capacity: int, payload_bytes: int) -> None:
+        header = record(memory, "slots")
+        self.owners = np.frombuffer(
+            memory, "u8", count=capacity // _native.SLAB_SLOTS, offset=int(header["owners_off"])
+        )
+        self.slots = records(memory, "slot", int(header["slots_off"]), capacity)
+        self.payloads = None
+        if payload_bytes:
+            self.payloads = np.frombuffer(
+                memory, "u1", count=capacity * payload_bytes, offset=int(header["payloads_off"])
+            ).reshape(capacity, payload_bytes)
+
+    def phases(self) -> npt.NDArray[np.uint8]:
+        """Phase of every slot, shape (capacity,); see `PHASES`."""
+        return (self.slots["state"] & np.uint64(0xFF)).astype(np.uint8)
+
+    def armed(self) -> npt.NDArray[np.intp]:
+        """Indices of the armed slots."""
+        return np.flatnonzero(self.phases() == 1)
+
+    def owner_rows(self) -> npt.NDArray[np.int64]:
+        """Row of each slot's owner in the worker table, -1 for none; shape (capacity,)."""
+        rows = (self.owners & np.uint64(0xFFFF)).astype(np.int64) - 1
+        return np.repeat(rows, _native.SLAB_SLOTS)
+
+
+class RegistryView:
+    """A registry segment: the worker table."""
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        self.header = record(memory, "registry")
+        self.rows = records(
+            memory, "row", int(self.header["rows_off"]), int(self.header["row_count"])
+        )
+
+    def names(self) -> dict[int, str]:
+        """Row -> name of the workers that are attached."""
+        return {
+            int(row): bytes(self.rows["name"][row]).decode()
+            for row in np.flatnonzero(self.rows["state"] != 0)
+        }

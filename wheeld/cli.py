@@ -1,0 +1,173 @@
+"""The command `wheeld`."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Optional
+
+import typer
+
+from wheeld import config as configuration
+from wheeld import listing
+from wheeld.supervisor import Supervisor
+from wheeld_core import runtime
+from wheeld_core.control import Connection
+from wheeld_core.errors import WheelError
+
+app = typer.Typer(
+    help="A timer daemon for the processes of one host.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+Name = Annotated[
+    str, typer.Option(envvar="WHEELD_NAME", help="Name of the daemon, or its runtime directory.")
+]
+RuntimeDir = Annotated[
+    Optional[Path],
+    typer.Option(envvar="WHEELD_RUNTIME_DIR", help="Directory that holds the runtime directory."),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@contextmanager
+def _errors_to_exit() -> Iterator[None]:
+    """Print an expected error as one line and exit with 1."""
+    try:
+        yield
+    except (WheelError, PermissionError, ValueError) as error:
+        typer.echo(f"wheeld: {error}", err=True)
+        raise typer.Exit(1) from None
+
+
+def _request(name: str, runtime_dir: Path | None, op: str, **fields: Any) -> dict[str, Any]:
+    connection = Connection(runtime.find(name, runtime_dir))
+    try:
+        return connection.request(op, timeout=fields.pop("timeout", 10.0), **fields)
+    finally:
+        connection.close()
+
+
+@app.command()
+def start(
+    name: Annotated[Optional[str], typer.Option(help="Name of the daemon. [default: default]")] = None,
+    capacity: Annotated[Optional[int], typer.Option(help="Timers it can hold.")] = None,
+    max_workers: Annotated[Optional[int], typer.Option(help="Processes that can connect.")] = None,
+    tick: Annotated[Optional[str], typer.Option(help="Unit of time, such as 1ms.")] = None,
+    wheel_size: Annotated[Optional[int], typer.Option(help="Buckets per level.")] = None,
+    payload_bytes: Annotated[Optional[int], typer.Option(help="Payload per timer.")] = None,
+    runtime_dir: Annotated[
+        Optional[Path], typer.Option(help="Directory that holds the runtime directory.")
+    ] = None,
+    virtual_clock: Annotated[
+        Optional[bool],
+        typer.Option("--virtual-clock", help="Time moves by `wheeld advance` only."),
+    ] = None,
+    virtual_start: Annotated[
+        Optional[int], typer.Option(help="Where a virtual clock begins, ns.")
+    ] = None,
+    pin_cpu: Annotated[Optional[int], typer.Option(help="CPU for the clock process.")] = None,
+    config: Annotated[
+        Optional[Path],
+        typer.Option(help="TOML file. [default: /etc/wheeld/NAME.toml, if it exists]"),
+    ] = None,
+    parent_pid: Annotated[
+        Optional[int], typer.Option(help="Stop when this process dies.", hidden=True)
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print warnings only.")] = False,
+) -> None:
+    """Run a daemon in the foreground until SIGTERM, Ctrl-C or `wheeld stop`.
+
+    Each option can also stand in the environment (WHEELD_CAPACITY=...) or in the TOML file.
+    """
+    given = {
+        "name": name,
+        "capacity": capacity,
+        "max_workers": max_workers,
+        "tick": tick,
+        "wheel_size": wheel_size,
+        "payload_bytes": payload_bytes,
+        "runtime_dir": None if runtime_dir is None else str(runtime_dir),
+        "virtual_clock": virtual_clock,
+        "virtual_start": virtual_start,
+        "pin_cpu": pin_cpu,
+    }
+    level = logging.WARNING if quiet else logging.INFO
+    logging.basicConfig(level=level, format="wheeld: %(message)s", stream=sys.stderr)
+    with _errors_to_exit():
+        loaded = configuration.load(given, config)
+        for note in loaded.notes():
+            logging.getLogger("wheeld").info(note)
+        asyncio.run(Supervisor(loaded, parent_pid).run())
+
+
+@app.command()
+def stop(name: Name = "default", runtime_dir: RuntimeDir = None) -> None:
+    """Stop a daemon; returns when it has cleaned up."""
+    with _errors_to_exit():
+        directory = runtime.find(name, runtime_dir)
+        connection = Connection(directory)
+        answer = connection.request("stop")
+        connection.wait_closed(timeout=15.0)
+        typer.echo(f"stopped {directory.name} (pid {answer['pid']})")
+
+
+@app.command()
+def status(name: Name = "default", runtime_dir: RuntimeDir = None, as_json: Json = False) -> None:
+    """Show a daemon's state, counters and workers."""
+    with _errors_to_exit():
+        found = _request(name, runtime_dir, "status")["status"]
+    typer.echo(json.dumps(found, indent=1) if as_json else listing.status_text(found))
+
+
+_DURATION = re.compile(r"([0-9]*\.?[0-9]+)\s*(ns|us|ms|s|m|h|d)?")
+_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_UNITS["d"] = 24 * _UNITS["h"]
+
+
+@app.command()
+def advance(
+    duration: Annotated[str, typer.Argument(help="How far, such as 250ms, 1.5s or 2h.")],
+    name: Name = "default",
+    runtime_dir: RuntimeDir = None,
+) -> None:
+    """Move a daemon's virtual clock; returns when what fell due was handed out."""
+    with _errors_to_exit():
+        match = _DURATION.fullmatch(duration)
+        if match is None:
+            raise ValueError(f"duration {duration!r}: expected a number with {', '.join(_UNITS)}")
+        step = round(float(match[1]) * _UNITS[match[2] or "s"])
+        now = _request(name, runtime_dir, "advance", ns=step, timeout=600.0)["now_ns"]
+    typer.echo(f"{now} ns")
+
+
+@app.command()
+def inspect(
+    name: Name = "default",
+    runtime_dir: RuntimeDir = None,
+    worker: Annotated[Optional[str], typer.Option(help="Only timers of this worker.")] = None,
+    limit: Annotated[int, typer.Option(help="At most so many, soonest first; 0: all.")] = 100,
+    format: Annotated[str, typer.Option(help="table, json or csv.")] = "table",
+) -> None:
+    """List pending timers, soonest first, without disturbing anyone."""
+    with _errors_to_exit():
+        if format not in listing.FORMATS:
+            raise ValueError(f"--format {format}: expected one of {', '.join(listing.FORMATS)}")
+        found = _request(name, runtime_dir, "status")["status"]
+        listing.print_timers(listing.pending_timers(found, worker, limit), format)
+
+
+def _register_demo() -> None:
+    from wheeld.demo import command
+
+    app.command("demo")(command.demo)
+
+
+_register_demo()

@@ -1,0 +1,183 @@
+"""The daemon's configuration: one dataclass, four sources.
+
+A value comes from the command line, else from the environment (`WHEELD_CAPACITY=...`), else from a
+TOML file, else from the defaults here.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from wheeld_core import _native
+from wheeld_core.errors import WheelError
+from wheeld_core.runtime import check_name
+
+CONFIG_DIRECTORY = Path("/etc/wheeld")
+_DURATION = re.compile(r"([0-9]*\.?[0-9]+)\s*(ns|us|ms|s)")
+_UNIT_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+
+
+class ConfigError(WheelError):
+    """A configuration value is wrong; the message names key, value and what is allowed."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a daemon is started with. All fields are also keys of the TOML file."""
+
+    name: str = "default"
+    capacity: int = 1 << 20
+    """Slots, rounded up to whole slabs of 64."""
+    max_workers: int = 64
+    tick: str = "1ms"
+    """The wheel's unit of time: a number with ns, us, ms or s."""
+    wheel_size: int = 64
+    """Buckets per level, rounded up to a power of two."""
+    payload_bytes: int = 0
+    """Bytes of payload per timer, rounded up to a multiple of 8."""
+    runtime_dir: str | None = None
+    virtual_clock: bool = False
+    virtual_start: int = 0
+    """Where a virtual clock begins, ns."""
+    pin_cpu: int | None = None
+
+    @property
+    def tick_ns(self) -> int:
+        """The tick in nanoseconds."""
+        match = _DURATION.fullmatch(self.tick.strip())
+        nanoseconds = float(match[1]) * _UNIT_NS[match[2]] if match else 0
+        if not 1 <= nanoseconds <= 3_600_000_000_000:
+            raise ConfigError(
+                f"tick = {self.tick!r}: expected a duration from 1ns to 3600s, such as '1ms'"
+            )
+        return int(nanoseconds)
+
+    @property
+    def wheel_bits(self) -> int:
+        """log2 of the buckets per level."""
+        return max(1, (self.wheel_size - 1).bit_length())
+
+    @property
+    def slots(self) -> int:
+        """The capacity in whole slabs."""
+        return -(-self.capacity // _native.SLAB_SLOTS) * _native.SLAB_SLOTS
+
+    @property
+    def payload_room(self) -> int:
+        """The payload in whole words."""
+        return -(-self.payload_bytes // 8) * 8
+
+    def native(self) -> dict[str, int]:
+        """The arguments of `_native.geometry` and `_native.create`."""
+        return {
+            "capacity": self.slots,
+            "max_workers": self.max_workers,
+            "tick_ns": self.tick_ns,
+            "wheel_bits": self.wheel_bits,
+            "payload_bytes": self.payload_room,
+            "virtual_clock": int(self.virtual_clock),
+        }
+
+    def notes(self) -> list[str]:
+        """What was rounded, in words."""
+        notes = []
+        if self.slots != self.capacity:
+            notes.append(f"capacity {self.capacity} rounded up to {self.slots} (slabs of 64)")
+        if 1 << self.wheel_bits != self.wheel_size:
+            notes.append(f"wheel_size {self.wheel_size} rounded up to {1 << self.wheel_bits}")
+        if self.payload_room != self.payload_bytes:
+            notes.append(f"payload_bytes {self.payload_bytes} rounded up to {self.payload_room}")
+        return notes
+
+    def check(self) -> Config:
+        """Return self, or raise ConfigError for the first value out of range."""
+        try:
+            check_name(self.name)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
+        ranges = {
+            "capacity": (1, _native.MAX_CAPACITY),
+            "max_workers": (1, _native.MAX_WORKERS),
+            "wheel_size": (2, 1 << _native.MAX_WHEEL_BITS),
+            "payload_bytes": (0, 65536),
+            "virtual_start": (0, 2**63 - 1),
+        }
+        for key, (low, high) in ranges.items():
+            value = getattr(self, key)
+            if not low <= value <= high:
+                raise ConfigError(f"{key} = {value}: expected {low} to {high}")
+        cpus = os.sched_getaffinity(0)
+        if self.pin_cpu is not None and self.pin_cpu not in cpus:
+            raise ConfigError(f"pin_cpu = {self.pin_cpu}: expected one of {sorted(cpus)}")
+        _ = self.tick_ns
+        return self
+
+
+def _convert(key: str, value: Any, source: str) -> Any:
+    """`value` as the type of the field `key`."""
+    annotation = str(next(field.type for field in fields(Config) if field.name == key))
+    wanted = annotation.split(" ")[0]
+    from_text = isinstance(value, str)
+    if wanted == "bool" and from_text and value.lower() in ("1", "true", "yes", "0", "false", "no"):
+        return value.lower() in ("1", "true", "yes")
+    if wanted == "int" and from_text and re.fullmatch(r"[0-9][0-9_]*", value):
+        return int(value)
+    kinds: dict[str, type] = {"int": int, "bool": bool, "str": str}
+    if type(value) is kinds[wanted]:
+        return value
+    raise ConfigError(f"{source}: {key} = {value!r}: expected {wanted}")
+
+
+def _from_mapping(config: Config, values: dict[str, Any], source: str) -> Config:
+    allowed = [field.name for field in fields(Config)]
+    for key in values:
+        if key not in allowed:
+            raise ConfigError(f"{source}: unknown key {key!r}; allowed: {', '.join(allowed)}")
+    return replace(config, **{key: _convert(key, value, source) for key, value in values.items()})
+
+
+def _from_file(config: Config, path: Path) -> Config:
+    try:
+        values = tomllib.loads(path.read_text())
+    except FileNotFoundError as error:
+        raise ConfigError(f"{path}: no such file") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from error
+    return _from_mapping(config, values, str(path))
+
+
+def load(given: dict[str, Any], file: Path | None = None) -> Config:
+    """The configuration from all sources.
+
+    Parameters
+    ----------
+    given : dict
+        What the caller gave itself; None stands for not given.
+    file : Path, optional
+        A TOML file; default: /etc/wheeld/<name>.toml if it exists.
+
+    Raises
+    ------
+    ConfigError
+        A key is unknown or a value is wrong.
+    """
+    given = {key: value for key, value in given.items() if value is not None}
+    environment = {
+        field.name: os.environ[f"WHEELD_{field.name.upper()}"]
+        for field in fields(Config)
+        if f"WHEELD_{field.name.upper()}" in os.environ
+    }
+    name = given.get("name") or environment.get("name") or Config.name
+    config = Config()
+    default_file = CONFIG_DIRECTORY / f"{name}.toml"
+    if file is not None:
+        config = _from_file(config, file)
+    elif default_file.is_file():
+        config = _from_file(config, default_file)
+    config = _from_mapping(config, environment, "environment")
+    return _from_mapping(config, given, "options").check()

@@ -1,0 +1,1 @@
+"""The demonstration: one million requests against an embedded daemon, accounted for."""

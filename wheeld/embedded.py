@@ -1,0 +1,112 @@
+"""A private daemon for one program."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from wheeld_core import runtime, segments
+from wheeld_core.errors import WheelError
+
+START_SECONDS = 30.0
+STOP_SECONDS = 10.0
+
+
+@contextlib.contextmanager
+def embedded(**config: Any) -> Iterator[str]:
+    """Run a daemon of one's own for as long as the block lasts.
+
+    Parameters
+    ----------
+    **config
+        Fields of `wheeld.config.Config`, such as `capacity=100_000` or `virtual_clock=True`.
+
+    Yields
+    ------
+    str
+        What to give to `wheeld_client.connect`, in this process and in others.
+
+    Raises
+    ------
+    WheelError
+        The daemon did not start; its message is included.
+
+    Notes
+    -----
+    The daemon stops when this process dies, however it dies, and leaves nothing behind.
+    """
+    name = config.pop("name", None) or f"embedded-{os.getpid()}-{secrets.token_hex(3)}"
+    base = config.pop("runtime_dir", None)
+    with contextlib.ExitStack() as stack:
+        if base is None:
+            base = tempfile.mkdtemp(prefix="wheeld-")  # made with mode 0700
+            stack.callback(_remove_directory, Path(base))
+        directory = Path(base) / name
+        process = subprocess.Popen(
+            [sys.executable, "-m", "wheeld", "start", *_options(name, base, config)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        stack.callback(_stop, process, directory)
+        _await_start(process, directory)
+        yield str(directory)
+
+
+def _options(name: str, base: str | os.PathLike[str], config: dict[str, Any]) -> list[str]:
+    options = ["--name", name, "--runtime-dir", os.fspath(base), "--parent-pid", str(os.getpid())]
+    for key, value in config.items():
+        option = "--" + key.replace("_", "-")
+        if value is True:
+            options.append(option)
+        elif value is not None and value is not False:
+            options += [option, str(value)]
+    return [*options, "--quiet"]
+
+
+def _await_start(process: subprocess.Popen[str], directory: Path) -> None:
+    """Wait until the daemon has written its file, which it does when it serves."""
+    give_up = time.monotonic() + START_SECONDS
+    while not (directory / runtime.DAEMON_FILE).exists():
+        if process.poll() is not None:
+            assert process.stdout is not None
+            raise WheelError(f"the embedded daemon did not start: {process.stdout.read().strip()}")
+        if time.monotonic() > give_up:
+            raise WheelError(f"the embedded daemon did not start within {START_SECONDS:.0f} s")
+        time.sleep(0.005)
+
+
+def _stop(process: subprocess.Popen[str], directory: Path) -> None:
+    """Stop the daemon; if it was killed, remove what it could not."""
+    facts = None
+    with contextlib.suppress(OSError, ValueError):
+        facts = json.loads((directory / runtime.DAEMON_FILE).read_text())
+    process.terminate()
+    try:
+        process.wait(STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    assert process.stdout is not None
+    process.stdout.close()
+    if directory.exists():
+        for segment in (facts or {}).get("segments", {}).values():
+            segments.unlink(segment)
+        _remove_directory(directory)
+
+
+def _remove_directory(directory: Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        for path in directory.iterdir():
+            path.unlink()
+        directory.rmdir()

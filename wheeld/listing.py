@@ -1,0 +1,116 @@
+"""Text, tables, JSON and CSV for the commands `status` and `inspect`."""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+import time
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from wheeld_core import _native, segments
+from wheeld_core.views import CLOCKS, RegistryView, SlotsView
+
+FORMATS = ("table", "json", "csv")
+COLUMNS = ("id", "worker", "due_in_s", "clock", "interval_s", "cookie", "age_s", "to")
+
+
+def status_text(status: dict[str, Any]) -> str:
+    """A daemon's status, for people."""
+    counters = status["counters"]
+    lines = [
+        f"{status['name']}  pid {status['pid']}, clock pid {status['clock_pid']}"
+        f"{'' if status['clock_ok'] else '  CLOCK DOES NOT ANSWER'}",
+        f"  in          {status['directory']}",
+        f"  up          {status['uptime_s']:.0f} s",
+        f"  pending     {status['pending']:,} of {status['capacity']:,} timers",
+        f"  wheel       tick {status['tick_ns'] / 1e6:g} ms, {status['wheel_size']} buckets a level,"
+        f" payload {status['payload_bytes']} bytes",
+        f"  memory      {status['shared_bytes'] / 2**20:.1f} MiB shared",
+        f"  fired       {counters['fired']:,}   returned {counters['returned']:,}"
+        f"   dropped {counters['dropped']:,}",
+        f"  clock       {counters['wakes']:,} wake-ups, latest by"
+        f" {counters['wake_late_ns'] / 1e6:.3f} ms",
+    ]
+    if status["virtual_now_ns"] is not None:
+        lines.append(f"  virtual now {status['virtual_now_ns']} ns")
+    lines.append(f"  workers     {len(status['workers'])}")
+    lines += [
+        f"    {worker['row']:>3}  {worker['name']:<24} pid {worker['pid']:<8} {worker['state']:<10}"
+        f" pending {worker['pending']:,}  fired {worker['fired']:,}"
+        for worker in status["workers"]
+    ]
+    return "\n".join(lines)
+
+
+def pending_timers(
+    status: dict[str, Any], worker: str | None = None, limit: int = 0
+) -> list[dict[str, Any]]:
+    """The pending timers of a running daemon, soonest first, one dict of `COLUMNS` each.
+
+    Reads the slots through read-only views while others write them: a timer that is armed,
+    moved or fired in this moment may be listed as it was just before.
+    """
+    names = status["segments"]
+    memory = segments.attach(names["slots"], _native.KIND_SLOTS, writable=False)
+    registry = segments.attach(names["registry"], _native.KIND_REGISTRY, writable=False)
+    view = SlotsView(memory, status["capacity"], status["payload_bytes"])
+    workers = RegistryView(registry).names()
+    rows = view.owner_rows()
+    armed = view.armed()
+    if worker is not None:
+        wanted = [row for row, name in workers.items() if name == worker]
+        if not wanted:
+            raise ValueError(f"no worker {worker!r} is connected: {sorted(workers.values())}")
+        armed = armed[rows[armed] == wanted[0]]
+    now = _clocks(status)
+    slots = view.slots[armed]
+    due = slots["deadline"] - now[slots["flags"] & 3]
+    order = np.argsort(due, kind="stable")
+    order = order[:limit] if limit else order
+    return [
+        _describe(int(armed[i]), slots[i], int(due[i]), int(now[0]), workers, int(rows[armed[i]]))
+        for i in order
+    ]
+
+
+def _clocks(status: dict[str, Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
+    if status["virtual_now_ns"] is not None:
+        return np.full(4, status["virtual_now_ns"], np.int64)
+    ids = (time.CLOCK_MONOTONIC, time.CLOCK_REALTIME, time.CLOCK_BOOTTIME, time.CLOCK_MONOTONIC)
+    return np.array([time.clock_gettime_ns(id) for id in ids])
+
+
+def _describe(
+    index: int, slot: np.void, due: int, now: int, workers: dict[int, str], row: int
+) -> dict[str, Any]:
+    target = int(slot["target"])
+    return {
+        "id": int(slot["state"]) >> 32 << 32 | index,
+        "worker": workers.get(row, f"row {row}"),
+        "due_in_s": round(due / 1e9, 6),
+        "clock": CLOCKS.get(int(slot["flags"]) & 3, "?"),
+        "interval_s": int(slot["interval"]) / 1e9 or None,
+        "cookie": int(slot["cookie"]),
+        "age_s": round((now - int(slot["scheduled_at"])) / 1e9, 6),
+        "to": workers.get((target & 0xFFF) - 1, "gone") if target else None,
+    }
+
+
+def print_timers(timers: list[dict[str, Any]], format: str) -> None:
+    """Print what `pending_timers` returned."""
+    if format == "json":
+        print(json.dumps(timers, indent=1))
+    elif format == "csv":
+        writer = csv.DictWriter(sys.stdout, COLUMNS)
+        writer.writeheader()
+        writer.writerows(timers)
+    else:
+        table = Table(*COLUMNS, title=f"{len(timers)} pending timers, soonest first")
+        for timer in timers:
+            table.add_row(*("" if timer[column] is None else str(timer[column]) for column in COLUMNS))
+        Console().print(table)

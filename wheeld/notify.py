@@ -1,0 +1,28 @@
+"""Messages to the service manager (the sd_notify protocol)."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+
+def notify(state: str) -> bool:
+    """Send `state`, such as "READY=1", to the service manager. False: there is none."""
+    address = os.environ.get("NOTIFY_SOCKET")
+    if not address:
+        return False
+    if address.startswith("@"):
+        address = "\0" + address[1:]
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
+        channel.connect(address)
+        channel.sendall(state.encode())
+    return True
+
+
+def watchdog_seconds() -> float | None:
+    """How often the service manager wants a sign of life, or None."""
+    microseconds = os.environ.get("WATCHDOG_USEC")
+    for_pid = os.environ.get("WATCHDOG_PID")
+    if not microseconds or (for_pid and int(for_pid) != os.getpid()):
+        return None
+    return int(microseconds) / 1e6
