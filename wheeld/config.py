@@ -104,7 +104,7 @@ class Config:
             "capacity": (1, _native.MAX_CAPACITY),
             "max_workers": (1, _native.MAX_WORKERS),
             "wheel_size": (2, 1 << _native.MAX_WHEEL_BITS),
-            "payload_bytes": (0, 65536),
+            "payload_bytes": (0, 65528),
             "virtual_start": (0, 2**63 - 1),
         }
         for key, (low, high) in ranges.items():

@@ -16,7 +16,7 @@ from wheeld_core import _native, segments
 from wheeld_core.views import CLOCKS, RegistryView, SlotsView
 
 FORMATS = ("table", "json", "csv")
-COLUMNS = ("id", "worker", "due_in_s", "clock", "interval_s", "cookie", "age_s", "to")
+COLUMNS = ("id", "worker", "due_in_s", "clock", "interval_s", "cookie", "to")
 
 
 def status_text(status: dict[str, Any]) -> str:
@@ -73,7 +73,7 @@ def pending_timers(
     order = np.argsort(due, kind="stable")
     order = order[:limit] if limit else order
     return [
-        _describe(int(armed[i]), slots[i], int(due[i]), int(now[0]), workers, int(rows[armed[i]]))
+        _describe(int(armed[i]), int(view.states[armed[i]]), slots[i], int(due[i]), workers, int(rows[armed[i]]))
         for i in order
     ]
 
@@ -86,17 +86,16 @@ def _clocks(status: dict[str, Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def _describe(
-    index: int, slot: np.void, due: int, now: int, workers: dict[int, str], row: int
+    index: int, state: int, slot: np.void, due: int, workers: dict[int, str], row: int
 ) -> dict[str, Any]:
     target = int(slot["target"])
     return {
-        "id": int(slot["state"]) >> 32 << 32 | index,
+        "id": state >> 32 << 32 | index,
         "worker": workers.get(row, f"row {row}"),
         "due_in_s": round(due / 1e9, 6),
         "clock": CLOCKS.get(int(slot["flags"]) & 3, "?"),
         "interval_s": int(slot["interval"]) / 1e9 or None,
         "cookie": int(slot["cookie"]),
-        "age_s": round((now - int(slot["scheduled_at"])) / 1e9, 6),
         "to": workers.get((target & 0xFFF) - 1, "gone") if target else None,
     }
 

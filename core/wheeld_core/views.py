@@ -21,6 +21,7 @@ _NUMPY_TYPES = {
     "wh_ai64": "i8",
     "int64_t": "i8",
     "wh_au32": "u4",
+    "wh_au16": "u2",
     "uint32_t": "u4",
     "char": "S1",
 }
@@ -123,13 +124,14 @@ class WheelView:
 
 
 class SlotsView:
-    """A slots segment: slab owners, slots, payloads."""
+    """A slots segment: slab owners, state words, slots, payloads."""
 
     def __init__(self, memory: mmap.mmap, capacity: int, payload_bytes: int) -> None:
         header = record(memory, "slots")
         self.owners = np.frombuffer(
             memory, "u8", count=capacity // _native.SLAB_SLOTS, offset=int(header["owners_off"])
         )
+        self.states = np.frombuffer(memory, "u8", count=capacity, offset=int(header["states_off"]))
         self.slots = records(memory, "slot", int(header["slots_off"]), capacity)
         self.payloads = None
         if payload_bytes:
@@ -139,7 +141,7 @@ class SlotsView:
 
     def phases(self) -> npt.NDArray[np.uint8]:
         """Phase of every slot, shape (capacity,); see `PHASES`."""
-        return (self.slots["state"] & np.uint64(0xFF)).astype(np.uint8)
+        return (self.states & np.uint64(0xFF)).astype(np.uint8)
 
     def armed(self) -> npt.NDArray[np.intp]:
         """Indices of the armed slots."""

@@ -17,6 +17,7 @@
 typedef _Atomic uint64_t wh_au64;
 typedef _Atomic int64_t wh_ai64;
 typedef _Atomic uint32_t wh_au32;
+typedef _Atomic uint16_t wh_au16;
 
 _Static_assert(sizeof(wh_au64) == 8 && sizeof(wh_au32) == 4, "atomics must be plain words");
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a lock in shared memory would die with its holder");

@@ -25,6 +25,7 @@ typedef struct wh_client {
     wh_wheel_seg *wheel; /* read-only */
     wh_line *line;       /* read-only */
     wh_worker_seg *seg;
+    wh_au64 *states;
     wh_slot *slots;
     char *payloads;
     wh_au64 *subs;
@@ -49,6 +50,7 @@ static inline bool wh_client_bind(wh_client *c, void *wheel, void *slots, void *
     *c = (wh_client){.wheel = wheel,
                      .line = wh_line_of(wheel, &g, worker),
                      .seg = worker_memory,
+                     .states = (wh_au64 *)((char *)slots + g.states_off),
                      .slots = (wh_slot *)((char *)slots + g.slots_off),
                      .payloads = (char *)slots + g.payloads_off,
                      .subs = (wh_au64 *)((char *)worker_memory + g.sub_off),
@@ -65,8 +67,8 @@ static inline bool wh_client_bind(wh_client *c, void *wheel, void *slots, void *
     c->sub_tail = c->sub_head = wh_load_relaxed(&c->seg->sub_tail);
     c->comp_head = wh_load_relaxed(&c->seg->comp_head);
     c->wait_seq = wh_load_relaxed(&c->seg->wait_seq);
-    return wh_slabs_init(&c->slabs, (wh_au64 *)((char *)slots + g.owners_off), c->slots,
-                         g.slab_count, c->me,
+    return wh_slabs_init(&c->slabs, (wh_au64 *)((char *)slots + g.owners_off), c->states,
+                         c->slots, g.slab_count, c->me,
                          (uint32_t)((uint64_t)worker * g.slab_count / config.max_workers),
                          share < 64 ? share : 64);
 }
@@ -155,18 +157,17 @@ typedef struct wh_request {
 static inline uint64_t wh_client_arm(wh_client *c, uint32_t index, const wh_request *r)
 {
     wh_slot *s = &c->slots[index];
-    uint32_t gen = wh_next_gen(wh_state_gen(wh_load_relaxed(&s->state)));
+    uint32_t gen = wh_next_gen(wh_state_gen(wh_load_relaxed(&c->states[index])));
     wh_store_relaxed(&s->deadline, r->deadline);
     wh_store_relaxed(&s->interval, r->interval);
     wh_store_relaxed(&s->cookie, r->cookie);
-    wh_store_relaxed(&s->scheduled_at, r->now);
     wh_store_relaxed(&s->target, r->target);
-    wh_store_relaxed(&s->flags, r->flags);
-    wh_store_relaxed(&s->payload_size, r->payload_size);
+    wh_store_relaxed(&s->flags, (uint16_t)r->flags);
+    wh_store_relaxed(&s->payload_size, (uint16_t)r->payload_size);
     if (r->payload_size)
         memcpy(c->payloads + (uint64_t)index * c->payload_bytes, r->payload, r->payload_size);
     /* pairs: arm - the clock must not see the timer before its fields */
-    wh_store_release(&s->state, wh_state(gen, WH_ARMED));
+    wh_store_release(&c->states[index], wh_state(gen, WH_ARMED));
     return wh_id(gen, index);
 }
 
@@ -175,7 +176,7 @@ static inline uint64_t wh_client_arm(wh_client *c, uint32_t index, const wh_requ
 static inline bool wh_client_cancel(wh_client *c, uint64_t id)
 {
     uint64_t index = id & 0xffffffffu;
-    if (index >= c->capacity || !wh_slot_cancel(&c->slots[index], wh_id_gen(id)))
+    if (index >= c->capacity || !wh_slot_cancel(&c->states[index], wh_id_gen(id)))
         return false;
     wh_client_push(c, wh_id_with(id, WH_OP_CANCEL));
     return true;
@@ -193,13 +194,14 @@ static inline bool wh_client_owns(const wh_client *c, uint64_t id)
 static inline bool wh_client_move(wh_client *c, uint64_t id, int64_t deadline, bool *earlier)
 {
     wh_slot *s = &c->slots[id & 0xffffffffu];
-    uint64_t state = wh_load_acquire(&s->state); /* pairs: fire */
+    wh_au64 *word = &c->states[id & 0xffffffffu];
+    uint64_t state = wh_load_acquire(word); /* pairs: fire */
     int64_t before = wh_load_relaxed(&s->deadline);
     while (wh_state_gen(state) == wh_id_gen(id) && wh_state_phase(state) == WH_ARMED) {
         wh_store_relaxed(&s->deadline, deadline);
         /* pairs: extend, fire - the deadline is stored first: a clock that judged by the old one
          * fails its own CAS and looks again */
-        if (wh_cas_acq_rel(&s->state, &state, wh_state_touch(state))) {
+        if (wh_cas_acq_rel(word, &state, wh_state_touch(state))) {
             *earlier = deadline < before || wh_load_relaxed(&s->interval) != 0;
             return true;
         }

@@ -4,7 +4,7 @@
  * link record alone, so the order in which two workers' submissions are met, and meeting one
  * twice, make no difference.
  *
- *     slot.state      link              then
+ *     state           link              then
  *     other gen       any               nothing: this submission is of an earlier tenant
  *     gen, ARMED      other gen         link it
  *     gen, ARMED      gen, linked       link it anew, if asked to (earlier deadline)
@@ -32,7 +32,7 @@ static inline void wh_examine(wh_clock *c, wh_peer *from, uint64_t submission)
         return;
     }
     wh_link *link = &c->wheel.links[slot];
-    uint64_t state = wh_load_acquire(&c->slots[slot].state); /* pairs: arm, cancel, extend */
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, extend */
     uint32_t phase = wh_state_phase(state);
     if (wh_state_gen(state) != gen)
         return;
@@ -67,7 +67,8 @@ static inline void wh_drain_prefetch(wh_clock *c, wh_peer *peer, uint64_t positi
 {
     uint32_t slot = wh_id_slot(wh_load_relaxed(&peer->subs[position & (c->sub_size - 1)]));
     if (slot < c->wheel.capacity) {
-        __builtin_prefetch(&c->slots[slot].state, 0, 3);
+        __builtin_prefetch(&c->states[slot], 0, 3);
+        __builtin_prefetch(&c->slots[slot], 0, 3);
         wh_prefetch_write(&c->wheel.links[slot]);
     }
 }

@@ -56,9 +56,8 @@ static inline int64_t wh_slot_due(void *context, uint32_t slot)
 /* An armed timer whose owner is gone, or whose state nobody honest wrote, ends here. */
 static inline void wh_drop(wh_clock *c, uint32_t slot)
 {
-    wh_slot *s = &c->slots[slot];
-    uint64_t state = wh_load_acquire(&s->state); /* pairs: arm */
-    if (wh_slot_cancel(s, wh_state_gen(state)))
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm */
+    if (wh_slot_cancel(&c->states[slot], wh_state_gen(state)))
         wh_count(&c->seg->dropped, 1);
     c->wheel.links[slot].gen = wh_state_gen(state);
     c->wheel.links[slot].completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
@@ -80,7 +79,7 @@ static inline bool wh_fire_periodic(wh_clock *c, uint32_t slot, uint64_t state, 
     link->completion =
         wh_completion_word(WH_STAGE_TICKED, wh_peer_index(c, to), to->comp_tail);
     /* pairs: cancel, extend */
-    if (!wh_cas_acq_rel(&s->state, &state, wh_state_touch(state))) {
+    if (!wh_cas_acq_rel(&c->states[slot], &state, wh_state_touch(state))) {
         link->completion = before;
         return false;
     }
@@ -108,7 +107,7 @@ static inline bool wh_fire_once(wh_clock *c, uint32_t slot, uint64_t state, wh_t
         wh_peer_index(c, to), to->comp_tail);
     link->due = t.due;
     /* pairs: cancel, fire - else a cancelled timer would be delivered */
-    if (!wh_cas_acq_rel(&c->slots[slot].state, &state, wh_state_to(state, WH_FIRED))) {
+    if (!wh_cas_acq_rel(&c->states[slot], &state, wh_state_to(state, WH_FIRED))) {
         link->completion = before;
         link->due = INT64_MIN;
         return false;
@@ -121,10 +120,9 @@ static inline bool wh_fire_once(wh_clock *c, uint32_t slot, uint64_t state, wh_t
 static inline void wh_expire(void *context, uint32_t slot)
 {
     wh_clock *c = context;
-    wh_slot *s = &c->slots[slot];
     wh_link *link = &c->wheel.links[slot];
     for (bool done = false; !done;) {
-        uint64_t state = wh_load_acquire(&s->state); /* pairs: arm, cancel, extend */
+        uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, extend */
         wh_peer *owner = wh_owner_of(c, slot);
         if (owner == NULL || owner->dying || wh_state_gen(state) != link->gen) {
             wh_drop(c, slot);

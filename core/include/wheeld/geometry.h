@@ -21,7 +21,7 @@ typedef struct wh_config {
 typedef struct wh_geometry {
     uint32_t levels, words, lists, slab_count, sub_bits, comp_bits;
     uint64_t lines_off, summary_off, occupancy_off, links_off, wheel_bytes;
-    uint64_t owners_off, slots_off, payloads_off, slots_bytes;
+    uint64_t owners_off, states_off, slots_off, payloads_off, slots_bytes;
     uint64_t rows_off, registry_bytes;
     uint64_t sub_off, comp_off, worker_bytes;
 } wh_geometry;
@@ -52,7 +52,8 @@ static inline wh_geometry wh_geometry_of(const wh_config *c)
     g.links_off = wh_align(g.occupancy_off + 8ull * g.levels * g.words, 4096);
     g.wheel_bytes = wh_align(g.links_off + sizeof(wh_link) * ((uint64_t)c->capacity + g.lists), 4096);
     g.owners_off = wh_align(sizeof(wh_slots_seg), WH_LINE);
-    g.slots_off = wh_align(g.owners_off + 8ull * g.slab_count, 4096);
+    g.states_off = wh_align(g.owners_off + 8ull * g.slab_count, 4096);
+    g.slots_off = wh_align(g.states_off + 8ull * c->capacity, 4096);
     g.payloads_off = g.slots_off + sizeof(wh_slot) * (uint64_t)c->capacity;
     g.slots_bytes = wh_align(g.payloads_off + (uint64_t)c->payload_bytes * c->capacity, 4096);
     g.rows_off = wh_align(sizeof(wh_registry_seg), WH_LINE);
@@ -186,6 +187,7 @@ static inline void wh_create_slots(void *memory, const wh_config *c)
     wh_geometry g = wh_geometry_of(c);
     wh_slots_seg *seg = memory;
     seg->owners_off = g.owners_off;
+    seg->states_off = g.states_off;
     seg->slots_off = g.slots_off;
     seg->payloads_off = g.payloads_off;
     wh_head_publish(&seg->head, WH_KIND_SLOTS, g.slots_bytes, c->token);

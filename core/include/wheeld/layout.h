@@ -8,10 +8,10 @@
  *   A(type, name, count, ...)                        an array field
  *
  * Invariants
- *  1. A field has exactly one writer, named here; slot.state and slab owners are the two
- *     exceptions, and they change by compare-and-swap.
+ *  1. A field has exactly one writer, named here; state words and slab owners are the
+ *     two exceptions, and they change by compare-and-swap.
  *  2. Words of different writers never share a 128-byte line (two adjacent cache lines are
- *     fetched together), except inside a slot, whose line travels as one.
+ *     fetched together). A slab's states and slots fill whole lines, so no two owners share one.
  *  3. `creator` writes before the segment's magic is published and never after.
  */
 #ifndef WHEELD_LAYOUT_H
@@ -115,25 +115,33 @@ enum wh_kind { WH_KIND_WHEEL = 1, WH_KIND_SLOTS, WH_KIND_REGISTRY, WH_KIND_WORKE
 
 #define WH_SLOTS_FIELDS(N, F, A)                                                                   \
     N(uint64_t, owners_off, "offset of the slab owners", "creator", "all", "before magic")         \
+    F(uint64_t, states_off, "offset of the state words", "creator", "all", "before magic")         \
     F(uint64_t, slots_off, "offset of the slots", "creator", "all", "before magic")                \
     F(uint64_t, payloads_off, "offset of the payloads", "creator", "all", "before magic")
 
-#define WH_SLOT_FIELDS(N, F, A)                                                                    \
+/* One word per slab. */
+#define WH_OWNER_FIELDS(N, F, A)                                                                   \
+    F(wh_au64, owner, "incarnation << 16 | worker + 1; 0: nobody",                                 \
+      "worker (0 -> itself by compare-and-swap; back to 0), clock (back to 0 when it died)",       \
+      "all", "acq_rel CAS, release; pairs: slab")
+
+/* One word per slot, apart from its other fields: a cancel touches nothing else, and eight of them
+ * share a cache line (docs/decisions/0002). */
+#define WH_STATE_FIELDS(N, F, A)                                                                   \
     F(wh_au64, state, "generation << 32 | version << 8 | phase",                                   \
       "owner (arm); any worker and the clock by compare-and-swap", "all",                          \
-      "release, acq_rel CAS; pairs: arm, cancel, extend, fire")                                    \
+      "release, acq_rel CAS; pairs: arm, cancel, extend, fire")
+
+#define WH_SLOT_FIELDS(N, F, A)                                                                    \
     F(wh_ai64, deadline, "due time on the slot's clock, ns", "owner", "clock",                     \
       "relaxed, before the CAS of the version; pairs: extend")                                     \
     F(wh_ai64, interval, "period, ns; 0: one-shot", "owner", "clock", "before arm")                \
     F(wh_au64, cookie, "the user's 64 bits", "owner", "clock", "before arm")                       \
-    F(wh_ai64, scheduled_at, "when it was armed, base clock, ns", "owner", "inspectors",           \
-      "before arm")                                                                                \
     F(wh_au32, target, "0: owner; else incarnation << 12 | worker + 1", "owner", "clock",          \
       "before arm")                                                                                \
-    F(wh_au32, flags, "bits 0-1: 0 base clock, 1 realtime, 2 boottime", "owner", "clock",          \
-      "before arm")                                                                                \
-    F(wh_au32, payload_size, "used bytes of the payload", "owner", "clock, target", "before arm")  \
-    A(uint32_t, reserved, 3, "zero", "nobody", "nobody", "-")
+    F(wh_au16, payload_size, "used bytes of the payload", "owner", "clock, target", "before arm")  \
+    F(wh_au16, flags, "bits 0-1: 0 base clock, 1 realtime, 2 boottime", "owner", "clock",          \
+      "before arm")
 
 #define WH_REGISTRY_FIELDS(N, F, A)                                                                \
     N(uint64_t, rows_off, "offset of the worker table", "creator", "all", "before magic")          \
@@ -193,6 +201,8 @@ typedef struct wh_wheel_seg { wh_head head; WH_DECLARE(WH_WHEEL_FIELDS) } wh_whe
 typedef struct wh_line { WH_DECLARE(WH_LINE_FIELDS) } wh_line;
 typedef struct wh_link { WH_DECLARE(WH_LINK_FIELDS) } wh_link;
 typedef struct wh_slots_seg { wh_head head; WH_DECLARE(WH_SLOTS_FIELDS) } wh_slots_seg;
+typedef struct wh_owner { WH_DECLARE(WH_OWNER_FIELDS) } wh_owner;
+typedef struct wh_state_word { WH_DECLARE(WH_STATE_FIELDS) } wh_state_word;
 typedef struct wh_slot { WH_DECLARE(WH_SLOT_FIELDS) } wh_slot;
 typedef struct wh_registry_seg { wh_head head; WH_DECLARE(WH_REGISTRY_FIELDS) } wh_registry_seg;
 typedef struct wh_row { WH_DECLARE(WH_ROW_FIELDS) } wh_row;
@@ -206,13 +216,16 @@ typedef struct wh_completion { WH_DECLARE(WH_COMPLETION_FIELDS) } wh_completion;
     S(line, wh_line, WH_LINE_FIELDS)                                                               \
     S(link, wh_link, WH_LINK_FIELDS)                                                               \
     S(slots, wh_slots_seg, WH_SLOTS_FIELDS)                                                        \
+    S(owner, wh_owner, WH_OWNER_FIELDS)                                                            \
+    S(state, wh_state_word, WH_STATE_FIELDS)                                                       \
     S(slot, wh_slot, WH_SLOT_FIELDS)                                                               \
     S(registry, wh_registry_seg, WH_REGISTRY_FIELDS)                                               \
     S(row, wh_row, WH_ROW_FIELDS)                                                                  \
     S(worker, wh_worker_seg, WH_WORKER_FIELDS)                                                     \
     S(completion, wh_completion, WH_COMPLETION_FIELDS)
 
-_Static_assert(sizeof(wh_slot) == 64, "a slot is one cache line");
+_Static_assert(sizeof(wh_slot) == 32, "two slots share a cache line");
+_Static_assert(sizeof(wh_owner) == 8 && sizeof(wh_state_word) == 8, "arrays of plain words");
 _Static_assert(sizeof(wh_link) == 32, "two links share a cache line");
 _Static_assert(sizeof(wh_line) == WH_LINE, "one line per worker");
 _Static_assert(sizeof(wh_completion) == 40, "completions are packed");

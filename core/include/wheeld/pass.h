@@ -102,6 +102,7 @@ static inline bool wh_may_sleep(wh_clock *c, int64_t until_ns)
     return true;
 }
 
+/* Called after the FIFO was emptied, and before the rings are looked at. */
 static inline void wh_awake(wh_clock *c)
 {
     wh_store_seq(&c->seg->sleep_until, INT64_MIN); /* pairs: sleep */

@@ -15,8 +15,7 @@
 static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
 {
     wh_link *link = &c->wheel.links[slot];
-    wh_slot *s = &c->slots[slot];
-    uint64_t state = wh_load_acquire(&s->state); /* pairs: arm, cancel */
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel */
     uint32_t gen = wh_state_gen(state);
     if (link->gen == gen && wh_stage_of(link) == WH_STAGE_LENT && wh_unread(c, link)) {
         wh_peer *reader = &c->peers[wh_stage_worker(link)];
@@ -25,7 +24,7 @@ static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
         wh_store_seq(&reader->line->backlog, 1);
         return false;
     }
-    if (wh_slot_cancel(s, gen)) {
+    if (wh_slot_cancel(&c->states[slot], gen)) {
         wh_count(&c->seg->dropped, 1);
         wh_count(&peer->line->dropped, 1);
     }
@@ -43,7 +42,7 @@ static inline void wh_reap_lists(wh_clock *c, wh_peer *peer)
         while ((slot = wh_list_first(&c->wheel, lists[i])) != WH_NIL) {
             wh_link *link = &c->wheel.links[slot];
             wh_peer *owner = wh_owner_of(c, slot);
-            uint32_t phase = wh_state_phase(wh_load_acquire(&c->slots[slot].state)); /* pairs: cancel, fire */
+            uint32_t phase = wh_state_phase(wh_load_acquire(&c->states[slot])); /* pairs: cancel, fire */
             bool read = wh_stage_of(link) == WH_STAGE_LENT && !wh_unread(c, link);
             bool tick = wh_stage_of(link) == WH_STAGE_WAIT_TICK;
             wh_wheel_remove(&c->wheel, slot);

@@ -26,7 +26,7 @@ static inline uint64_t wh_client_ready(const wh_client *c)
 
 static inline bool wh_tick_stands(const wh_client *c, uint64_t id)
 {
-    uint64_t state = wh_load_acquire(&c->slots[wh_id_slot(id)].state); /* pairs: cancel */
+    uint64_t state = wh_load_acquire(&c->states[wh_id_slot(id)]); /* pairs: cancel */
     return wh_state_gen(state) == wh_id_gen(id) && wh_state_phase(state) == WH_ARMED;
 }
 
@@ -62,8 +62,6 @@ static inline uint64_t wh_client_receive(wh_client *c, char *events, uint64_t ro
         const wh_completion *record = &c->comps[c->comp_head & (c->comp_size - 1)];
         if (got == room && wh_id_kind(record->id) != WH_EV_RETURNED)
             break;
-        uint64_t ahead = c->comps[(c->comp_head + 8) & (c->comp_size - 1)].id;
-        wh_prefetch_write(&c->slots[wh_id_slot(ahead) < c->capacity ? wh_id_slot(ahead) : 0]);
         got += wh_client_take(c, record, events + got * bytes);
         c->comp_head++;
     }

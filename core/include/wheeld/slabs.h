@@ -21,6 +21,7 @@
 
 typedef struct wh_slabs {
     wh_au64 *owners; /* shared */
+    wh_au64 *states; /* shared */
     wh_slot *slots;  /* shared; only for prefetching */
     uint64_t me;     /* our owner word */
     uint64_t *free;  /* a bit per slot */
@@ -34,10 +35,11 @@ typedef struct wh_slabs {
     uint32_t magazine[WH_MAGAZINE];
 } wh_slabs;
 
-static inline bool wh_slabs_init(wh_slabs *s, wh_au64 *owners, wh_slot *slots, uint32_t count,
-                                 uint64_t me, uint32_t start, uint32_t keep_empty)
+static inline bool wh_slabs_init(wh_slabs *s, wh_au64 *owners, wh_au64 *states,
+                                 wh_slot *slots, uint32_t count, uint64_t me, uint32_t start,
+                                 uint32_t keep_empty)
 {
-    *s = (wh_slabs){.owners = owners, .slots = slots, .me = me, .count = count,
+    *s = (wh_slabs){.owners = owners, .states = states, .slots = slots, .me = me, .count = count,
                     .cursor = start, .keep_empty = keep_empty,
                     .free = calloc(count, sizeof(uint64_t)),
                     .stack = malloc(count * sizeof(uint32_t)),
@@ -90,6 +92,7 @@ static inline bool wh_slabs_load(wh_slabs *s)
         while (bits && s->magazine_size < WH_MAGAZINE) {
             uint32_t slot = slab << WH_SLAB_BITS | (uint32_t)__builtin_ctzll(bits);
             bits &= bits - 1;
+            wh_prefetch_write(&s->states[slot]);
             wh_prefetch_write(&s->slots[slot]);
             s->magazine[s->magazine_size++] = slot;
         }
@@ -142,7 +145,7 @@ static inline uint64_t wh_slabs_armed(const wh_slabs *s)
         if (wh_load_relaxed(&s->owners[slab]) != s->me)
             continue;
         for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
-            uint64_t state = wh_load_relaxed(&s->slots[slab << WH_SLAB_BITS | i].state);
+            uint64_t state = wh_load_relaxed(&s->states[slab << WH_SLAB_BITS | i]);
             armed += wh_state_phase(state) == WH_ARMED;
         }
     }

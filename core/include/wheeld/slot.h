@@ -1,4 +1,4 @@
-/* Slot: one timer entry, its state word, its id.
+/* Slot: one timer entry: its state word, its fields, its id.
  *
  * Invariants
  *  1. id = generation << 32 | slot, generation >= 1, so 0 is never an id and a stale id never
@@ -47,12 +47,12 @@ static inline uint64_t wh_state_to(uint64_t s, uint32_t phase) { return (s & ~0x
 static inline uint32_t wh_next_gen(uint32_t gen) { return gen + 1 ? gen + 1 : 1; }
 
 /* ARMED -> CANCELLED. True: this caller won, and the timer is never delivered. */
-static inline bool wh_slot_cancel(wh_slot *slot, uint32_t gen)
+static inline bool wh_slot_cancel(wh_au64 *state, uint32_t gen)
 {
-    uint64_t s = wh_load_acquire(&slot->state); /* pairs: arm */
+    uint64_t s = wh_load_acquire(state); /* pairs: arm */
     while (wh_state_gen(s) == gen && wh_state_phase(s) == WH_ARMED)
         /* pairs: cancel - else the clock that loses would deliver what was cancelled */
-        if (wh_cas_acq_rel(&slot->state, &s, wh_state_to(s, WH_CANCELLED)))
+        if (wh_cas_acq_rel(state, &s, wh_state_to(s, WH_CANCELLED)))
             return true;
     return false;
 }

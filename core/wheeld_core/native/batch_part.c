@@ -67,7 +67,7 @@ static bool batch_claim(WorkerObject *w, const Batch *b)
 static void batch_undo(WorkerObject *w, const Batch *b, Py_ssize_t armed)
 {
     for (Py_ssize_t i = 0; i < armed; i++)
-        if (wh_slot_cancel(&w->client.slots[wh_id_slot(b->ids[i])], wh_id_gen(b->ids[i])))
+        if (wh_slot_cancel(&w->client.states[wh_id_slot(b->ids[i])], wh_id_gen(b->ids[i])))
             wh_count(&w->client.seg->cancelled, 1);
     batch_give_slots(w, b, armed, b->n);
 }
@@ -152,7 +152,7 @@ static PyObject *worker_cancel_batch(WorkerObject *w, PyObject *args)
     uint64_t cancelled = 0;
     for (Py_ssize_t i = 0; ok && i < n; i++) {
         if (i + BATCH_AHEAD < n && (id[i + BATCH_AHEAD] & 0xffffffffu) < c->capacity)
-            wh_prefetch_write(&c->slots[id[i + BATCH_AHEAD] & 0xffffffffu]);
+            wh_prefetch_write(&c->states[id[i + BATCH_AHEAD] & 0xffffffffu]);
         if (wh_unlikely(!wh_client_fits(c, 1)) && !(ok = worker_wait_room(w, 1)))
             break;
         out[i] = wh_client_cancel(c, id[i]);

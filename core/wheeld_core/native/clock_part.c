@@ -137,9 +137,11 @@ static void clock_sleep(wh_clock *c, struct pollfd *fds)
                 wh_store_relaxed(&c->seg->wake_late_ns, (uint64_t)late);
         }
     }
-    wh_awake(c);
+    /* First the FIFO, then sleep_seq, then the rings: a byte that is rung in the new sleep_seq must
+     * stay, for its worker does not ring again in it. */
     if (fds[FD_BELL].revents)
-        wh_bell_clear(fds[FD_BELL].fd); /* before the rings are looked at */
+        wh_bell_clear(fds[FD_BELL].fd);
+    wh_awake(c);
 }
 
 /* The wall clock was set (or the host resumed): the timerfd says so with ECANCELED. */

@@ -46,6 +46,12 @@ EXPORTER(link, WH_LINK_FIELDS)
 #define EXPORTED wh_slots_seg
 EXPORTER(slots, WH_SLOTS_FIELDS)
 #undef EXPORTED
+#define EXPORTED wh_owner
+EXPORTER(owner, WH_OWNER_FIELDS)
+#undef EXPORTED
+#define EXPORTED wh_state_word
+EXPORTER(state, WH_STATE_FIELDS)
+#undef EXPORTED
 #define EXPORTED wh_slot
 EXPORTER(slot, WH_SLOT_FIELDS)
 #undef EXPORTED
@@ -108,7 +114,7 @@ static bool parse_config(PyObject *args, PyObject *kwargs, wh_config *c)
     bool fits = capacity >= WH_SLAB_SLOTS && capacity <= WH_MAX_CAPACITY &&
                 capacity % WH_SLAB_SLOTS == 0 && max_workers >= 1 && max_workers <= WH_MAX_WORKERS &&
                 tick_ns >= 1 && wheel_bits >= 1 && wheel_bits <= WH_MAX_WHEEL_BITS &&
-                payload_bytes <= 65536 && payload_bytes % 8 == 0 && origin_ns >= 0;
+                payload_bytes < 65536 && payload_bytes % 8 == 0 && origin_ns >= 0;
     if (!fits) {
         PyErr_SetString(PyExc_ValueError, "configuration out of the layout's range");
         return false;
@@ -133,9 +139,9 @@ static PyObject *native_geometry(PyObject *module, PyObject *args, PyObject *kwa
     wh_geometry g = wh_geometry_of(&c);
 #define G(name) #name, (unsigned long long)g.name
     return Py_BuildValue(
-        "{sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK}", G(levels), G(words),
+        "{sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK}", G(levels), G(words),
         G(lists), G(slab_count), G(sub_bits), G(comp_bits), G(lines_off), G(summary_off),
-        G(occupancy_off), G(links_off), G(wheel_bytes), G(owners_off), G(slots_off),
+        G(occupancy_off), G(links_off), G(wheel_bytes), G(owners_off), G(states_off), G(slots_off),
         G(payloads_off), G(slots_bytes), G(rows_off), G(registry_bytes), G(sub_off), G(comp_off),
         G(worker_bytes));
 #undef G

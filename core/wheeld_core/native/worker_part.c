@@ -359,7 +359,7 @@ static PyObject *worker_reschedule(WorkerObject *w, PyObject *const *args, Py_ss
         return NULL;
     if (wh_unlikely(!wh_client_owns(c, id))) {
         uint64_t slot = id & 0xffffffffu;
-        uint64_t state = slot < c->capacity ? wh_load_acquire(&c->slots[slot].state) : 0; /* pairs: arm */
+        uint64_t state = slot < c->capacity ? wh_load_acquire(&c->states[slot]) : 0; /* pairs: arm */
         if (wh_state_gen(state) != wh_id_gen(id) || wh_state_phase(state) != WH_ARMED)
             Py_RETURN_FALSE;
         PyErr_SetString(PyExc_ValueError,
