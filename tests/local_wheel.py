@@ -8,15 +8,22 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import threading
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from wheeld_client import Timers, payload_of
 
 from wheeld_core import _native
 from wheeld_core.views import SlotsView, WheelView, dtype_of, expiration_dtype, record
 
+US = 1_000
 MS = 1_000_000
 SECOND = 1_000_000_000
+YEAR = 31_556_952 * SECOND
+FOREVER = 2**63 - 1
+"""The end of time: where saturated deadlines stand."""
 
 
 def doorbell() -> tuple[int, int]:
@@ -25,6 +32,38 @@ def doorbell() -> tuple[int, int]:
     for fd in ends:
         fcntl.fcntl(fd, fcntl.F_SETFL, os.O_NONBLOCK)
     return ends
+
+
+class _Farewell:
+    """Stands in for the control connection: says good-bye to the clock of a LocalWheel."""
+
+    def __init__(self, wheel: LocalWheel, row: int) -> None:
+        self._wheel = wheel
+        self._row = row
+
+    def request(self, op: str, **fields: Any) -> None:
+        """The only request of a connected worker is its good-bye."""
+        assert op == "bye", (op, fields)
+        self._wheel.depart(self._row)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class LocalTimers(Timers):
+    """`wheeld_client.Timers` over a LocalWheel: every public call, and no daemon."""
+
+    def __init__(self, wheel: LocalWheel, row: int, name: str) -> None:
+        self.worker = name
+        self.directory = Path("local")
+        self.exception_handler = None
+        self.expiration_dtype = wheel.dtype
+        self._connection: Any = _Farewell(wheel, row)
+        self._handles = {}
+        self._lock = threading.Lock()
+        self._fds = []
+        self._wheel = wheel.view
+        self._payload_room = int(wheel.view.header["payload_bytes"])
 
 
 class LocalWheel:
@@ -69,20 +108,22 @@ class LocalWheel:
         self.worker_memories: dict[int, mmap.mmap] = {}
         self.incarnations = 0
 
-    def worker(self, row: int = 0, name: str | None = None) -> _native.Worker:
+    def worker(self, row: int = 0, name: str | None = None) -> LocalTimers:
         """Connect a new worker in `row`."""
         self.incarnations += 1
+        name = name or f"w{row}"
         memory = mmap.mmap(-1, self.sizes["worker_bytes"])
         _native.create_worker(memory, self.wheel_memory, row)
-        self.bells[row] = doorbell()
+        if row not in self.bells:
+            self.bells[row] = doorbell()
         self.worker_memories[row] = memory
         self.clock.attach(row, self.incarnations, memory, self.bells[row][1])
-        rows = record(self.registry_memory, "row", self.sizes["rows_off"] + dtype_of("row").itemsize * row)
-        rows["name"] = (name or f"w{row}").encode()
-        rows["incarnation"] = self.incarnations
-        rows["state"] = 2
-        worker = _native.Worker()
-        worker._bind(
+        fields = self.row(row)
+        fields["name"] = name.encode()
+        fields["incarnation"] = self.incarnations
+        fields["state"] = 2
+        timers = LocalTimers(self, row, name)
+        timers._bind(
             self.wheel_memory,
             self.slots_memory,
             self.registry_memory,
@@ -95,7 +136,26 @@ class LocalWheel:
             self.dtype,
             np.empty,
         )
-        return worker
+        return timers
+
+    def row(self, row: int) -> Any:
+        """A row of the worker table, writable."""
+        offset = self.sizes["rows_off"] + dtype_of("row").itemsize * row
+        return record(self.registry_memory, "row", offset)
+
+    def depart(self, row: int) -> None:
+        """What the supervisor does when a worker has died or said good-bye."""
+        self.row(row)["state"] = 3
+        self.clock.detach(row)
+
+    def start_rings_at(self, row: int, position: int) -> None:
+        """Let the rings of the next worker in `row` begin there."""
+        self.view.lines["sub_head"][row] = position
+        self.view.lines["comp_tail"][row] = position
+
+    def counter(self, name: str) -> int:
+        """One of the clock's counters."""
+        return int(self.view.header[name])
 
     @property
     def now(self) -> int:
@@ -107,6 +167,7 @@ class LocalWheel:
         reaped = []
         while (row := self.clock.advance(ns)) is not None:
             self.clock.forget(row)
+            self.row(row)["state"] = 0
             reaped.append(row)
         self.clock.check()
         return reaped
@@ -119,12 +180,25 @@ class LocalWheel:
         """Have the clock look at everything, at the same time."""
         return self.advance_to(self.now)
 
+    def __enter__(self) -> LocalWheel:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
     def close(self) -> None:
-        """Close the doorbells."""
+        """Close the doorbells. May be called twice."""
         for ends in (self.clock_bell, *self.bells.values()):
             for fd in ends:
-                os.close(fd)
+                if fd >= 0:
+                    os.close(fd)
         self.bells.clear()
+        self.clock_bell = (-1, -1)
+
+
+def payloads(events: Any) -> list[bytes]:
+    """The payloads of polled events, exactly as long as they were scheduled."""
+    return [payload_of(event) for event in events]
 
 
 def cookies(events: Any) -> list[int]:

@@ -1,7 +1,8 @@
 """POSIX shared memory segments: made whole or not at all, attached only when they are ours.
 
 A segment is reserved with `posix_fallocate` when it is made, so that a small /dev/shm is an error
-here and never a SIGBUS later. `multiprocessing.shared_memory` is not used: its resource tracker
+here and never a SIGBUS later; what is mapped for writing is populated, so that no hot call pays for
+a page fault. `multiprocessing.shared_memory` is not used: its resource tracker
 unlinks segments that other processes still need.
 """
 
@@ -55,7 +56,7 @@ def create(name: str, size: int, mode: int = 0o600) -> mmap.mmap:
     try:
         os.fchmod(memory.fd, mode)
         _reserve(memory.fd, name, size)
-        return mmap.mmap(memory.fd, size)
+        return mmap.mmap(memory.fd, size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
     except BaseException:
         unlink(name)
         raise
@@ -111,7 +112,8 @@ def attach(name: str, kind: int, *, writable: bool, owner_uid: int | None = None
         if status.st_size == 0:
             raise SegmentError(f"{name!r} is empty: its creator has not finished")
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        memory = mmap.mmap(fd, status.st_size, mmap.MAP_SHARED, protection)
+        flags = mmap.MAP_SHARED | (mmap.MAP_POPULATE if writable else 0)
+        memory = mmap.mmap(fd, status.st_size, flags, protection)
     finally:
         os.close(fd)
     check(memory, kind, name)

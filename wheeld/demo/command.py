@@ -1,2 +1,177 @@
-def demo() -> None:
-    """x"""
+"""The command `wheeld demo`: options, the order of things, exit codes.
+
+Heavy imports are inside the functions, so that `wheeld --help` stays quick.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Optional
+
+import typer
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from wheeld.demo.case import Outcome
+
+FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
+DEFAULT_RATE = 80_000.0
+
+
+class Interrupted(Exception):
+    """Ctrl-C, or SIGTERM."""
+
+
+def demo(
+    requests: Annotated[int, typer.Option(min=1, help="Requests per case, over all workers.")] = 1_000_000,
+    rate: Annotated[
+        float, typer.Option(min=0.001, help="Arrivals per second, over all workers.")
+    ] = DEFAULT_RATE,
+    workers: Annotated[
+        Optional[int], typer.Option(min=1, max=64, help="Worker processes. [default: one per core]")
+    ] = None,
+    case: Annotated[str, typer.Option(help="low, high or both: the latencies of the requests.")] = "both",
+    seed: Annotated[int, typer.Option(min=0, help="Equal seeds make equal requests.")] = 1,
+    requests_file: Annotated[
+        Optional[Path],
+        typer.Option(
+            help="Parquet or CSV with arrival_ns, latency_ms, timeout_ms, payload_bytes; in place "
+            "of made requests."
+        ),
+    ] = None,
+    plot: Annotated[Path, typer.Option(help="Picture of lateness and pending timers.")] = Path(
+        "wheeld-demo.png"
+    ),
+    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+) -> None:
+    """Run a million requests through a private daemon and account for each of them.
+
+    The workload of Kafka's purgatory benchmark: requests arrive in an open loop, carry 100 bytes,
+    and either complete in time or time out after 200 ms. Exit code 1 when one was lost, doubled,
+    early or damaged.
+    """
+    from wheeld.demo.requests_file import RequestsFileError
+    from wheeld_core.errors import WheelError
+
+    if case not in ("low", "high", "both"):
+        raise typer.BadParameter(f"got {case!r}, expected low, high or both", param_hint="--case")
+    count = workers or len(os.sched_getaffinity(0))
+    interrupted = False
+    with _flag_signals() as tick:
+        try:
+            made = _workloads(case, requests, rate, seed, requests_file)
+            outcomes = [_run(*workload, count, seed, tick) for workload in made]
+            _report(outcomes, count, seed, plot, as_json)
+        except Interrupted:
+            interrupted = True
+        except RequestsFileError as error:
+            _say(str(error))
+            raise typer.Exit(WRONG_INPUT) from None
+        except (WheelError, OSError) as error:
+            try:
+                tick()  # Ctrl-C ends daemon and workers too: their ends are no news then
+            except Interrupted:
+                interrupted = True
+            else:
+                _say(str(error))
+                raise typer.Exit(FAILED) from None
+    if interrupted:
+        _say("interrupted; nothing was left behind")
+        raise typer.Exit(INTERRUPTED)
+    if any(outcome.figures["faults"] for outcome in outcomes):
+        raise typer.Exit(FAILED)
+
+
+def _say(text: str) -> None:
+    typer.echo(f"wheeld demo: {text}", err=True)
+
+
+@contextlib.contextmanager
+def _flag_signals() -> Iterator[Any]:
+    """Take Ctrl-C and SIGTERM as a flag; yields the function that raises `Interrupted` if it is up.
+
+    A KeyboardInterrupt could come between the start of a process and the line that remembers it, and
+    leave that behind.
+    """
+    flag: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(number, lambda got, frame: flag.append(got)) for number in numbers]
+
+    def tick() -> None:
+        if flag:
+            raise Interrupted
+
+    try:
+        yield tick
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
+def _workloads(
+    case: str, count: int, rate: float, seed: int, file: Path | None
+) -> list[tuple[str, str, npt.NDArray[Any]]]:
+    """Name, title and requests of each case."""
+    from wheeld.demo import requests_file, workload
+
+    if file is not None:
+        return [("file", file.name, requests_file.read(file))]
+    names = list(workload.CASES) if case == "both" else [case]
+    cases = [workload.CASES[name] for name in names]
+    return [
+        (
+            made.name,
+            f"{made.name} case, latency p50 {made.p50_ms:g} ms, p75 {made.p75_ms:g} ms",
+            workload.generate(made, count, rate, seed),
+        )
+        for made in cases
+    ]
+
+
+def _run(
+    name: str, title: str, made: npt.NDArray[Any], workers: int, seed: int, tick: Any
+) -> Outcome:
+    from wheeld.demo import case
+
+    tick()
+    return case.run(name, title, made, workers, seed, tick)
+
+
+def _report(
+    outcomes: list[Outcome], workers: int, seed: int, plot: Path, as_json: bool
+) -> None:
+    import json
+
+    from wheeld.demo import report
+
+    cpus = len(os.sched_getaffinity(0))
+    if as_json:
+        figures = [outcome.figures for outcome in outcomes]
+        content = {"seed": seed, "workers": workers, "cpus": cpus, "cases": figures}
+        typer.echo(json.dumps(content, indent=1))
+    else:
+        typer.echo(f"seed {seed}, {workers} workers, {cpus} cores")
+        for outcome in outcomes:
+            typer.echo("\n" + report.case_text(outcome.figures, outcome.title))
+    _draw(outcomes, workers, seed, plot)
+
+
+def _draw(outcomes: list[Outcome], workers: int, seed: int, plot: Path) -> None:
+    """The picture is an extra: the report stands without it."""
+    from wheeld.demo import plots
+
+    cases = [(one.title, one.account, one.figures, one.start_ns) for one in outcomes]
+    try:
+        cpus = len(os.sched_getaffinity(0))
+        plots.draw(plot, cases, f"{workers} workers on {cpus} cores, seed {seed}")
+    except ImportError:
+        _say(f"no picture: {plot} needs matplotlib (pip install 'wheeld[plots]')")
+    except OSError as error:
+        _say(f"no picture: {plot} cannot be written: {error.strerror or error}")
+    else:
+        _say(f"picture in {plot}")

@@ -18,6 +18,8 @@
 #ifndef WHEELD_CLOCK_H
 #define WHEELD_CLOCK_H
 
+#include <stdlib.h>
+
 #include "wheeld/doorbell.h"
 #include "wheeld/geometry.h"
 #include "wheeld/ring.h"
@@ -27,7 +29,7 @@ enum wh_stage {
     WH_STAGE_TICKED,      /* periodic, armed: its last tick went to (worker, position) */
     WH_STAGE_WAIT_TICK,   /* periodic, armed: a tick waits in that worker's backlog */
     WH_STAGE_WAIT_EXPIRE, /* fired: waits in that worker's backlog */
-    WH_STAGE_WAIT_RETURN, /* over: the return waits in the owner's backlog */
+    WH_STAGE_WAIT_RETURN, /* over: the return waits in the owner's queue of returns */
     WH_STAGE_LENT,        /* the target reads it at (worker, position); then it is returned */
     WH_STAGE_EXPIRED,     /* final: EXPIRED to the owner at (worker, position) */
     WH_STAGE_RETURNED,    /* final: RETURNED to the owner at (worker, position) */
@@ -43,6 +45,8 @@ typedef struct wh_peer {
     uint64_t incarnation;
     uint64_t sub_head, comp_tail, comp_head; /* comp_head: as last read from the worker */
     uint64_t rung;                           /* the wait_seq that was answered with a byte */
+    uint32_t *returns; /* slots to return when there is room: capacity entries, a ring */
+    uint64_t returns_head, returns_tail;
     uint32_t reap_slab;
     int bell;
     bool attached, dying, reap_held, wanted;
@@ -137,18 +141,22 @@ static inline void wh_clock_bind(wh_clock *c, void *wheel_memory, void *slots_me
     wh_count(&seg->epoch, 1);
 }
 
-/* Attach a worker whose segment is mapped at `memory`. */
-static inline void wh_clock_attach(wh_clock *c, uint32_t worker, uint64_t incarnation,
+/* Attach a worker whose segment is mapped at `memory`. False: out of memory. */
+static inline bool wh_clock_attach(wh_clock *c, uint32_t worker, uint64_t incarnation,
                                    void *memory, int bell)
 {
     wh_config config = wh_config_of(c->seg);
     wh_geometry g = wh_geometry_of(&config);
     wh_peer *peer = &c->peers[worker];
+    uint32_t *returns = malloc(sizeof(uint32_t) * c->wheel.capacity); /* touched as needed */
+    if (returns == NULL)
+        return false;
     *peer = (wh_peer){.seg = memory,
                       .line = wh_line_of(c->seg, &g, worker),
                       .subs = (wh_au64 *)((char *)memory + g.sub_off),
                       .comps = (wh_completion *)((char *)memory + g.comp_off),
                       .incarnation = incarnation,
+                      .returns = returns,
                       .bell = bell,
                       .attached = true};
     wh_line *line = peer->line;
@@ -161,6 +169,7 @@ static inline void wh_clock_attach(wh_clock *c, uint32_t worker, uint64_t incarn
     wh_store_relaxed(&line->incarnation, incarnation);
     if (worker >= c->peers_used)
         c->peers_used = worker + 1;
+    return true;
 }
 
 #endif

@@ -78,6 +78,8 @@ static inline bool wh_reap(wh_clock *c, wh_peer *peer)
     if (peer->reap_held)
         return peer->reap_held = false;
     wh_reap_lists(c, peer);
+    free(peer->returns);
+    peer->returns = NULL;
     peer->attached = false;
     wh_store_relaxed(&peer->line->incarnation, 0);
     return true;

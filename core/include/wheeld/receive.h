@@ -24,6 +24,12 @@ static inline uint64_t wh_client_ready(const wh_client *c)
     return wh_ring_used(wh_load_seq(&c->line->comp_tail), c->comp_head);
 }
 
+/* Is there more for us behind the full ring? */
+static inline bool wh_client_backlogged(const wh_client *c)
+{
+    return wh_load_seq(&c->line->backlog) != 0; /* pairs: backlog */
+}
+
 static inline bool wh_tick_stands(const wh_client *c, uint64_t id)
 {
     uint64_t state = wh_load_acquire(&c->states[wh_id_slot(id)]); /* pairs: cancel */
@@ -69,7 +75,7 @@ static inline uint64_t wh_client_receive(wh_client *c, char *events, uint64_t ro
         return 0;
     /* pairs: comp-head, backlog - seq_cst: either the clock sees the room, or we see its flag */
     wh_store_seq(&c->seg->comp_head, c->comp_head);
-    if (wh_unlikely(wh_load_seq(&c->line->backlog))) /* pairs: backlog */
+    if (wh_unlikely(wh_client_backlogged(c)))
         wh_client_ring(c);
     return got;
 }

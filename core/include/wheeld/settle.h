@@ -8,6 +8,8 @@
 
 #include "wheeld/fire.h"
 
+#define WH_SETTLE_PUBLISH 256
+
 /* Return what `peer` has read of other workers' timers. Loans stand in the order of the ring. */
 static inline void wh_settle_loans(wh_clock *c, wh_peer *peer)
 {
@@ -25,15 +27,25 @@ static inline void wh_settle_loans(wh_clock *c, wh_peer *peer)
 static inline void wh_settle_one(wh_clock *c, wh_peer *peer, uint32_t slot)
 {
     wh_link *link = &c->wheel.links[slot];
-    switch (wh_stage_of(link)) {
-    case WH_STAGE_WAIT_EXPIRE:
+    if (wh_stage_of(link) == WH_STAGE_WAIT_EXPIRE)
         wh_deliver_fired(c, slot, peer, wh_owner_of(c, slot));
-        break;
-    case WH_STAGE_WAIT_TICK:
-        wh_expire(c, slot);
-        break;
-    default:
-        wh_return(c, slot);
+    else
+        wh_expire(c, slot); /* a tick that waited; or it was cancelled meanwhile */
+}
+
+/* Slots that wait to be returned. A worker that is short of slots waits for just this, so what is
+ * there is published on the way. */
+static inline void wh_settle_returns(wh_clock *c, wh_peer *peer)
+{
+    uint32_t capacity = c->wheel.capacity;
+    for (uint64_t i = peer->returns_head; i != peer->returns_tail; i++) {
+        if (!wh_peer_room(c, peer))
+            return;
+        wh_prefetch_write(&c->wheel.links[peer->returns[(i + 8) % capacity] % capacity]);
+        wh_put_returned(c, peer, peer->returns[i % capacity]);
+        peer->returns_head = i + 1;
+        if (i % WH_SETTLE_PUBLISH == 0)
+            wh_publish(c, peer);
     }
 }
 
@@ -44,7 +56,8 @@ static inline void wh_settle_backlog(wh_clock *c, wh_peer *peer)
         wh_wheel_remove(&c->wheel, slot);
         wh_settle_one(c, peer, slot);
     }
-    if (slot == WH_NIL && !peer->wanted)
+    wh_settle_returns(c, peer);
+    if (slot == WH_NIL && peer->returns_head == peer->returns_tail && !peer->wanted)
         wh_store_relaxed(&peer->line->backlog, 0);
 }
 

@@ -10,8 +10,10 @@ typedef struct {
 
 static void clock_dealloc(ClockObject *self)
 {
-    for (uint32_t i = 0; self->workers && i < self->clock.max_workers; i++)
+    for (uint32_t i = 0; self->workers && i < self->clock.max_workers; i++) {
         mapping_drop(&self->workers[i]);
+        free(self->peers[i].returns);
+    }
     free(self->workers);
     free(self->peers);
     mapping_drop(&self->wheel);
@@ -69,7 +71,8 @@ static PyObject *clock_attach(ClockObject *self, PyObject *args)
     mapping_drop(&self->workers[row]);
     if (!mapping_get(&self->workers[row], segment, true, wh_geometry_of(&config).worker_bytes))
         return NULL;
-    wh_clock_attach(&self->clock, row, incarnation, self->workers[row].view.buf, bell);
+    if (!wh_clock_attach(&self->clock, row, incarnation, self->workers[row].view.buf, bell))
+        return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
 

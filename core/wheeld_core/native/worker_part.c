@@ -18,7 +18,8 @@ typedef struct {
 } WorkerObject;
 
 #define WAIT_ROOM_NS 2000000000   /* for the clock to make room in the submission ring */
-#define WAIT_RETURNS_NS 20000000  /* for slots that the clock has to give back */
+#define AWAIT_RETURNS_NS 20000000 /* for slots that the clock has to give back */
+#define AWAIT_BACKLOG_NS 50000    /* for the clock to go on filling our completion ring */
 
 static bool worker_refuse(WorkerObject *w)
 {
@@ -87,14 +88,26 @@ static bool worker_stash(WorkerObject *w)
     return true;
 }
 
-/* Our submissions that the clock has not met may bring slots back: let it look, for a moment. */
+/* Slots of ours are behind our full ring, which was emptied just now: the clock refills it in
+ * microseconds. Better than to claim ever more slabs. */
+static void worker_await_backlog(WorkerObject *w)
+{
+    wh_client *c = &w->client;
+    int64_t give_up = wh_clock_read(CLOCK_MONOTONIC) + AWAIT_BACKLOG_NS;
+    wh_client_ring(c);
+    while (wh_client_backlogged(c) && !wh_client_ready(c))
+        if (wh_clock_read(CLOCK_MONOTONIC) > give_up)
+            return;
+}
+
+/* There is no slot at all. What the clock has not met of ours may bring some back: let it look. */
 static void worker_await_returns(WorkerObject *w)
 {
     wh_client *c = &w->client;
-    int64_t give_up = wh_clock_read(CLOCK_MONOTONIC) + WAIT_RETURNS_NS;
+    int64_t give_up = wh_clock_read(CLOCK_MONOTONIC) + AWAIT_RETURNS_NS;
     do {
         /* a clock that met all and went to sleep has published what came of it */
-        bool met_all = wh_client_room(c) == c->sub_size;
+        bool met_all = wh_client_room(c) == c->sub_size && !wh_client_backlogged(c);
         bool asleep = wh_load_seq(&c->wheel->sleep_until) != INT64_MIN; /* pairs: sleep */
         if (wh_client_ready(c))
             return;
@@ -107,25 +120,32 @@ static void worker_await_returns(WorkerObject *w)
     } while (wh_clock_read(CLOCK_MONOTONIC) < give_up);
 }
 
+/* A slot from what came back. WH_NIL: none did; an error may be set. */
+static uint32_t worker_returned_slot(WorkerObject *w)
+{
+    if (worker_stash(w))
+        return wh_slabs_take(&w->client.slabs);
+    PyErr_NoMemory();
+    return WH_NIL;
+}
+
 /* A slot of ours, or WH_NIL with an error set. */
 static uint32_t worker_find_slot(WorkerObject *w)
 {
     wh_client *c = &w->client;
-    uint32_t slot;
-    for (int attempt = 0; attempt < 2; attempt++) {
-        if (!worker_stash(w)) {
-            PyErr_NoMemory();
-            return WH_NIL;
-        }
-        if ((slot = wh_slabs_take(&c->slabs)) != WH_NIL)
-            return slot;
-        if (wh_slabs_claim(&c->slabs))
-            return wh_slabs_take(&c->slabs);
-        if (attempt == 0)
-            worker_await_returns(w);
-        if (!worker_usable(w))
-            return WH_NIL;
+    uint32_t slot = worker_returned_slot(w);
+    if (slot == WH_NIL && wh_client_backlogged(c)) {
+        worker_await_backlog(w);
+        slot = worker_returned_slot(w);
     }
+    if (slot == WH_NIL && wh_slabs_claim(&c->slabs))
+        slot = wh_slabs_take(&c->slabs);
+    if (slot == WH_NIL) {
+        worker_await_returns(w);
+        slot = worker_returned_slot(w);
+    }
+    if (slot != WH_NIL || PyErr_Occurred() || !worker_usable(w))
+        return slot;
     wh_count(&c->seg->fulls, 1);
     PyErr_Format(errors.wheel_full,
                  "all %u slots are taken (%llu by armed timers of this worker, %llu received "

@@ -1,0 +1,204 @@
+"""What is compared: the wheel and its rivals behind one interface, and the floor under all of them.
+
+The calls are attributes, not methods, so that a contender whose own call fits is measured without a
+wrapper around it. Delays are seconds; what a handle is, is the contender's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+import sched
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+import wheeld
+import wheeld_client
+from bench import daemon
+from wheeld_core import _native
+
+Handle = Any
+QUIET_NS = 2_000_000
+"""A clock that made no pass for so long has nothing to do."""
+
+
+class Contender(ABC):
+    """Something that holds timers.
+
+    Attributes
+    ----------
+    schedule : callable(delay) -> handle
+    cancel : callable(handle)
+    reschedule : callable(handle, delay) -> new handle, or anything if `keeps_handle`
+    schedule_many : callable(array of delays) -> array of handles, or None
+    cancel_many : callable(array of handles), or None
+    slow_at : int
+        From so many pending timers on, cancelling takes O(pending): measure few operations.
+    """
+
+    name: str
+    schedule: Callable[[float], Handle]
+    cancel: Callable[[Handle], Any]
+    reschedule: Callable[[Handle, float], Handle]
+    schedule_many: Callable[[npt.NDArray[np.float64]], npt.NDArray[np.uint64]] | None = None
+    cancel_many: Callable[[npt.NDArray[np.uint64]], Any] | None = None
+    keeps_handle = False
+    slow_at: int | None = None
+
+    def fill(self, delays: Sequence[float]) -> list[Handle]:
+        """Schedule all of `delays`, however fast; returns the handles."""
+        schedule = self.schedule
+        return [schedule(delay) for delay in delays]
+
+    @abstractmethod
+    def settle(self) -> None:
+        """Do what the contender put off, so that it begins a round as it began the one before."""
+
+    def close(self) -> None:  # noqa: B027 - most have nothing to close
+        """Release what it holds."""
+
+
+class Floor(Contender):
+    """No timers at all: an empty native call that reads the clock and returns an int."""
+
+    name = "floor"
+    keeps_handle = True
+
+    def __init__(self) -> None:
+        self.schedule = self.cancel = self.reschedule = _native.read_clock
+
+    def settle(self) -> None:
+        """There is nothing."""
+
+
+class Wheel(Contender):
+    """wheeld: one worker, this process, and a daemon of its own."""
+
+    name = "wheeld"
+    keeps_handle = True
+
+    def __init__(self, capacity: int) -> None:
+        self._daemon = wheeld.embedded(capacity=capacity)
+        name = self._daemon.__enter__()
+        self.timers = wheeld_client.connect(name, worker="bench")
+        self._header = daemon.wheel_view(name).header
+        self.schedule = self.timers.schedule
+        self.cancel = self.timers.cancel
+        self.reschedule = self.timers.reschedule
+        self.schedule_many = self.timers.schedule_many
+        self.cancel_many = self.timers.cancel_many
+
+    def fill(self, delays: Sequence[float]) -> list[Handle]:
+        """In one batch."""
+        ids: list[Handle] = self.timers.schedule_many(np.array(delays)).tolist()
+        return ids
+
+    def settle(self) -> None:
+        """Wait for the clock, and receive; the cancels that lie in the ring stay there, as ever.
+
+        It does not sleep: the next measurement would find a cold processor, the rivals' would not.
+        """
+        passes, since = -1, 0
+        while time.monotonic_ns() - since < QUIET_NS:
+            if passes != (passes := int(self._header["passes"])):
+                since = time.monotonic_ns()
+        self.timers.poll()
+
+    def close(self) -> None:
+        """Leave, and stop the daemon."""
+        self.timers.close()
+        self._daemon.__exit__(None, None, None)
+
+
+def nothing() -> None:
+    """The callback of timers that never fire here."""
+
+
+class Asyncio(Contender):
+    """`loop.call_later` and `handle.cancel`, on an event loop that does not run meanwhile."""
+
+    name = "asyncio"
+
+    def __init__(self) -> None:
+        self._loop: Any = asyncio.new_event_loop()
+        self.schedule = partial(self._loop.call_later, callback=nothing)
+        self.cancel = asyncio.TimerHandle.cancel
+        self.reschedule = self._again
+
+    def _again(self, handle: asyncio.TimerHandle, delay: float) -> asyncio.TimerHandle:
+        handle.cancel()
+        new: asyncio.TimerHandle = self._loop.call_later(delay, nothing)
+        return new
+
+    def settle(self) -> None:
+        """What the loop itself does when half of its heap is cancelled; not charged to it."""
+        left = [handle for handle in self._loop._scheduled if not handle.cancelled()]
+        for handle in self._loop._scheduled:
+            handle._scheduled = not handle.cancelled()
+        heapq.heapify(left)
+        self._loop._scheduled = left
+        self._loop._timer_cancelled_count = 0
+
+    def close(self) -> None:
+        """Close the loop."""
+        self._loop._scheduled.clear()
+        self._loop.close()
+
+
+class Heap(Contender):
+    """`heapq` with lazy deletion: entries are [deadline, number, alive]."""
+
+    name = "heapq"
+
+    def __init__(self) -> None:
+        self._heap: list[list[Any]] = []
+        self._numbers = itertools.count()
+        self.schedule = self._push
+        self.cancel = self._mark
+        self.reschedule = self._move
+
+    def _push(self, delay: float) -> list[Any]:
+        entry = [time.monotonic() + delay, next(self._numbers), True]
+        heapq.heappush(self._heap, entry)
+        return entry
+
+    def _mark(self, entry: list[Any]) -> bool:
+        alive: bool = entry[2]
+        entry[2] = False
+        return alive
+
+    def _move(self, entry: list[Any], delay: float) -> list[Any]:
+        entry[2] = False
+        return self._push(delay)
+
+    def settle(self) -> None:
+        """Drop the dead entries; not charged to it."""
+        self._heap = [entry for entry in self._heap if entry[2]]
+        heapq.heapify(self._heap)
+
+
+class Sched(Contender):
+    """`sched.scheduler`: cancelling looks through all events and heapifies the rest."""
+
+    name = "sched"
+    slow_at = 1000
+
+    def __init__(self) -> None:
+        self._scheduler = sched.scheduler(time.monotonic, time.sleep)
+        self.schedule = partial(self._scheduler.enter, priority=0, action=nothing)
+        self.cancel = self._scheduler.cancel
+        self.reschedule = self._again
+
+    def _again(self, event: sched.Event, delay: float) -> sched.Event:
+        self._scheduler.cancel(event)
+        return self._scheduler.enter(delay, 0, nothing)
+
+    def settle(self) -> None:
+        """It puts nothing off."""

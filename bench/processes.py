@@ -1,0 +1,93 @@
+"""Functions in processes of their own (spawned, never forked), and what /proc says about processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+_context = multiprocessing.get_context("spawn")
+_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+Task = tuple[Callable[..., Any], tuple[Any, ...]]
+
+
+def _child(function: Callable[..., Any], arguments: tuple[Any, ...], pipe: Connection) -> None:
+    try:
+        pipe.send((True, function(*arguments, pipe)))
+    except BaseException:
+        pipe.send((False, traceback.format_exc()))
+
+
+class Background:
+    """A process that runs `function(*arguments, pipe)`."""
+
+    def __init__(self, function: Callable[..., Any], *arguments: Any) -> None:
+        self.pipe, theirs = _context.Pipe()
+        self.process = _context.Process(target=_child, args=(function, arguments, theirs))
+        self.process.start()
+        theirs.close()
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        assert self.process.pid is not None
+        return self.process.pid
+
+    def stop(self) -> None:
+        """Kill it, whatever it does."""
+        self.process.kill()
+        self.process.join()
+        self.pipe.close()
+
+
+def ready(pipe: Connection) -> None:
+    """In a task: everything is set up; return when all the others are as well."""
+    pipe.send("ready")
+    pipe.recv()
+
+
+def together(*tasks: Task) -> list[Any]:
+    """Run tasks, each in a process of its own; they begin together at their call of `ready`.
+
+    Returns what each returned, in order. Raises RuntimeError with the traceback of one that failed.
+    """
+    started = [Background(function, *arguments) for function, arguments in tasks]
+    try:
+        for one in started:
+            message = one.pipe.recv()
+            if message != "ready":
+                raise RuntimeError(f"a benchmark process failed:\n{message[1]}")
+        for one in started:
+            one.pipe.send("go")
+        results = []
+        for one in started:
+            ok, value = one.pipe.recv()
+            if not ok:
+                raise RuntimeError(f"a benchmark process failed:\n{value}")
+            results.append(value)
+            one.process.join()
+        return results
+    finally:
+        for one in started:
+            one.stop()
+
+
+def switches(pid: int) -> int:
+    """How often the threads of a process were switched, voluntarily or not."""
+    total = 0
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        for line in (thread / "status").read_text().splitlines():
+            if "ctxt_switches" in line:
+                total += int(line.split()[1])
+    return total
+
+
+def cpu_seconds(pid: int) -> float:
+    """CPU time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND

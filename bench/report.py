@@ -1,0 +1,118 @@
+"""What a run says besides its numbers: the machine, the versions, the targets; tables as text."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from wheeld_core import _native
+
+Row = dict[str, Any]
+
+
+@dataclass
+class Target:
+    """A number that was promised, and the one that was reached."""
+
+    text: str
+    reached: float
+    limit: float
+    at_least: bool = False
+    unit: str = ""
+
+    @property
+    def ok(self) -> bool:
+        """Is the promise kept?"""
+        return self.reached >= self.limit if self.at_least else self.reached <= self.limit
+
+    def line(self) -> str:
+        """As one line of text."""
+        sign = ">=" if self.at_least else "<="
+        reached, limit = (f"{number:,.4g}" for number in (self.reached, self.limit))
+        verdict = "ok    " if self.ok else "MISSED"
+        return f"{verdict}  {self.text}: {reached} {self.unit}  (target {sign} {limit})"
+
+
+@dataclass
+class Result:
+    """What one measurement found."""
+
+    title: str
+    rows: list[Row]
+    targets: list[Target] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def as_json(self) -> dict[str, Any]:
+        """As JSON-able values."""
+        values = asdict(self)
+        values["targets"] = [{**asdict(target), "ok": target.ok} for target in self.targets]
+        return values
+
+
+@dataclass(frozen=True)
+class Options:
+    """How large a run is to be."""
+
+    quick: bool = False
+    rounds: int = 5
+
+
+def machine() -> dict[str, Any]:
+    """The machine and the versions, for the head of a report."""
+    models = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.M)
+    try:
+        version = metadata.version("wheeld")
+    except metadata.PackageNotFoundError:
+        version = "checkout"
+    return {
+        "cpu": models[0] if models else platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "kernel": platform.release(),
+        "python": sys.version.split()[0],
+        "numpy": np.__version__,
+        "wheeld": version,
+        "layout": _native.FINGERPRINT,
+        "load_before": os.getloadavg()[0],
+    }
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, float):
+        return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
+    return f"{value:,}" if type(value) is int else str(value)
+
+
+def table(rows: Sequence[Row]) -> str:
+    """Rows with the same keys as aligned text."""
+    columns = list(rows[0])
+    cells = [columns, *([_text(row[column]) for column in columns] for row in rows)]
+    widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
+    left = [isinstance(rows[0][column], str) for column in columns]
+    lines = [
+        "  ".join(
+            cell.ljust(width) if is_left else cell.rjust(width)
+            for cell, width, is_left in zip(line, widths, left, strict=True)
+        ).rstrip()
+        for line in cells
+    ]
+    return "\n".join([lines[0], "-" * max(map(len, lines)), *lines[1:]])
+
+
+def show(result: Result) -> str:
+    """One measurement as text."""
+    parts = [f"\n== {result.title} ({result.seconds:.0f} s)", table(result.rows)]
+    parts += [f"   {note}" for note in result.notes]
+    parts += [target.line() for target in result.targets]
+    return "\n".join(parts)

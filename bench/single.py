@@ -1,0 +1,188 @@
+"""What one operation costs its caller, in ns, with so many timers pending.
+
+A round of a contender: schedule K, move K random ones later, then earlier, cancel K random ones, and
+the same in batches; it ends with as many pending as it began. Rounds of the contenders alternate, so
+that drift of the machine hits all; a number is the median over rounds, a ratio the median of the
+ratios of the same round. The cost of the Python loop is in all numbers, the floor's too. Garbage
+collection is off. Deadlines are an hour and more away: nothing fires.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from statistics import median
+
+import numpy as np
+
+from bench.contenders import Asyncio, Contender, Floor, Handle, Heap, Sched, Wheel
+from bench.report import Options, Result, Row, Target
+
+HOUR = 3600.0
+OPERATIONS = ("schedule", "later", "earlier", "cancel", "schedule_many", "cancel_many")
+Sample = dict[str, float | None]
+
+
+def delays(rng: np.random.Generator, count: int, base: float = HOUR) -> list[float]:
+    """`count` delays within a minute after `base` seconds."""
+    values: list[float] = rng.uniform(base, base + 60, count).tolist()
+    return values
+
+
+def take_random(rng: np.random.Generator, held: list[Handle], count: int) -> list[Handle]:
+    """Remove `count` random handles from `held`, in random order."""
+    taken = []
+    for fraction in rng.random(count).tolist():
+        at = int(fraction * len(held))
+        held[at], held[-1] = held[-1], held[at]
+        taken.append(held.pop())
+    return taken
+
+
+def _ns_each(start: int, count: int) -> float:
+    return (time.perf_counter_ns() - start) / count
+
+
+def _schedule(c: Contender, held: list[Handle], values: list[float]) -> float:
+    schedule = c.schedule
+    start = time.perf_counter_ns()
+    new = [schedule(delay) for delay in values]
+    cost = _ns_each(start, len(values))
+    held += new
+    return cost
+
+
+def _reschedule(
+    c: Contender, rng: np.random.Generator, held: list[Handle], values: list[float]
+) -> float:
+    handles = take_random(rng, held, len(values))
+    reschedule = c.reschedule
+    start = time.perf_counter_ns()
+    new = [reschedule(handle, delay) for handle, delay in zip(handles, values, strict=True)]
+    cost = _ns_each(start, len(values))
+    held += handles if c.keeps_handle else new
+    return cost
+
+
+def _cancel(c: Contender, rng: np.random.Generator, held: list[Handle], count: int) -> float:
+    handles = take_random(rng, held, count)
+    cancel = c.cancel
+    start = time.perf_counter_ns()
+    for handle in handles:
+        cancel(handle)
+    return _ns_each(start, count)
+
+
+def _batches(
+    c: Contender, rng: np.random.Generator, held: list[Handle], count: int
+) -> tuple[float, float]:
+    assert c.schedule_many is not None and c.cancel_many is not None
+    values = np.array(delays(rng, count))
+    start = time.perf_counter_ns()
+    ids = c.schedule_many(values)
+    scheduled = _ns_each(start, count)
+    held += ids.tolist()
+    c.settle()
+    victims = np.array(take_random(rng, held, count), np.uint64)
+    start = time.perf_counter_ns()
+    c.cancel_many(victims)
+    return scheduled, _ns_each(start, count)
+
+
+def one_round(
+    c: Contender, rng: np.random.Generator, held: list[Handle], count: int
+) -> Sample:
+    """ns per operation of one contender; `held` is as long afterwards as before."""
+    slow = c.slow_at is not None and len(held) >= c.slow_at
+    few = min(count, max(3, 3_000_000 // len(held))) if slow else count
+    sample: Sample = dict.fromkeys(OPERATIONS)
+    sample["schedule"] = _schedule(c, held, delays(rng, few))
+    sample["later"] = _reschedule(c, rng, held, delays(rng, few, 2 * HOUR))
+    c.settle()
+    sample["earlier"] = _reschedule(c, rng, held, delays(rng, few))
+    c.settle()
+    sample["cancel"] = _cancel(c, rng, held, few)
+    c.settle()
+    if c.schedule_many is not None:
+        sample["schedule_many"], sample["cancel_many"] = _batches(c, rng, held, count)
+        c.settle()
+    return sample
+
+
+def measure(pending: int, count: int, rounds: int, say: Callable[[str], None]) -> dict[str, list[Sample]]:
+    """Samples of each contender with `pending` timers."""
+    rng = np.random.default_rng(pending)
+    contenders = [Floor(), Wheel(max(4096, 2 * (pending + 3 * count))), Asyncio(), Heap(), Sched()]
+    gc.collect()
+    gc.disable()
+    try:
+        held = {c.name: c.fill(delays(rng, pending)) for c in contenders}
+        samples: dict[str, list[Sample]] = {c.name: [] for c in contenders}
+        for number in range(-1, rounds):  # the first is for warming up
+            for c in contenders:
+                c.settle()
+                sample = one_round(c, rng, held[c.name], count)
+                if number >= 0:
+                    samples[c.name].append(sample)
+            say(f"single: {pending:,} pending, round {number + 1} of {rounds}")
+        return samples
+    finally:
+        gc.enable()
+        for c in contenders:
+            c.close()
+
+
+def _rows(pending: int, samples: dict[str, list[Sample]]) -> list[Row]:
+    rows = []
+    for name, rounds in samples.items():
+        row: Row = {"contender": name, "pending": pending}
+        for operation in OPERATIONS:
+            values = [value for sample in rounds if (value := sample[operation]) is not None]
+            row[operation] = median(values) if values else None
+        rows.append(row)
+    return rows
+
+
+def _ratio(samples: dict[str, list[Sample]], operation: str, rival: str) -> float:
+    pairs = zip(samples["wheeld"], samples[rival], strict=True)
+    return median((ours[operation] or 0) / (theirs[operation] or 1) for ours, theirs in pairs)
+
+
+def _targets(pending: int, samples: dict[str, list[Sample]]) -> list[Target]:
+    if pending == 100_000:
+        return [
+            Target("schedule / asyncio.call_later, 100k pending",
+                   _ratio(samples, "schedule", "asyncio"), 1 / 10, unit="x"),
+            Target("schedule / heapq, 100k pending",
+                   _ratio(samples, "schedule", "heapq"), 1 / 3, unit="x"),
+            Target("schedule / floor, 100k pending",
+                   _ratio(samples, "schedule", "floor"), 3, unit="x"),
+            Target("cancel in random order / asyncio's handle.cancel, 100k pending",
+                   _ratio(samples, "cancel", "asyncio"), 1 / 3, unit="x"),
+        ]  # fmt: skip
+    if pending == 1_000_000:
+        wheel = _rows(pending, {"wheeld": samples["wheeld"]})[0]
+        return [
+            Target(f"{name} of 100k, 1M pending", wheel[name], 25, unit="ns per timer")
+            for name in ("schedule_many", "cancel_many")
+        ]
+    return []
+
+
+def run(options: Options, say: Callable[[str], None]) -> Result:
+    """The whole measurement."""
+    plan = [(1_000, 1_000, 3), (100_000, 20_000, 2), (1_000_000, 100_000, 1)]
+    if options.quick:
+        plan = [(1_000, 500, 1)]
+    result = Result("one operation, ns (median)", [])
+    for pending, count, factor in plan:
+        samples = measure(pending, count, options.rounds * factor, say)
+        result.rows += _rows(pending, samples)
+        result.targets += _targets(pending, samples)
+    result.notes = [
+        "later, earlier: reschedule; rivals cancel and schedule anew",
+        "sched: cancelling is O(pending), so few operations were measured",
+        "asyncio and heapq drop cancelled entries later: that is not in their numbers",
+    ]
+    return result

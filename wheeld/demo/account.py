@@ -1,0 +1,155 @@
+"""The account: what became of each request, from the logs of all workers.
+
+Nothing here trusts a counter of the daemon or of a worker: the verdict is computed per request from
+the answers of `cancel` and from the expirations that were received.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wheeld.demo.worker import RECEIPT
+
+
+@dataclass
+class Log:
+    """What one worker wrote down.
+
+    `numbers`, `before`, `after` (when its schedule call began and ended, ns; 0: never), `won` (what
+    `cancel` said: 1, 0, or -1 when it was not called) and `cancelled_at` have one entry per request
+    of the worker; `receipts` one per expiration.
+    """
+
+    numbers: npt.NDArray[np.uint64]
+    before: npt.NDArray[np.int64]
+    after: npt.NDArray[np.int64]
+    won: npt.NDArray[np.int8]
+    cancelled_at: npt.NDArray[np.int64]
+    receipts: npt.NDArray[Any]
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Account:
+    """All requests of a case, by number, shape (n,), and all receipts, shape (m,)."""
+
+    requests: npt.NDArray[Any]
+    before: npt.NDArray[np.int64]
+    after: npt.NDArray[np.int64]
+    won: npt.NDArray[np.int8]
+    cancelled_at: npt.NDArray[np.int64]
+    deliveries: npt.NDArray[np.int64]
+    receipts: npt.NDArray[Any]
+    strangers: int
+    """Expirations that the receiving worker had not scheduled."""
+    facts: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Counts; see `faults` for those that must be 0."""
+
+    requests: int
+    scheduled: int
+    completed: int
+    timed_out: int
+    late_completions: int
+    """`cancel` said False: the request timed out first."""
+    exactly_once: int
+    lost: int
+    doubled: int
+    unscheduled: int
+    strangers: int
+    fired_early: int
+    deadline_wrong: int
+    payload_wrong: int
+    left_pending: int
+
+    def faults(self) -> dict[str, int]:
+        """What breaks a promise of the daemon, by name; empty when all is well."""
+        names = (
+            "lost doubled unscheduled strangers fired_early deadline_wrong payload_wrong left_pending"
+        )
+        return {name: getattr(self, name) for name in names.split() if getattr(self, name)}
+
+
+def load(path: Path) -> Log:
+    """Read a worker's log."""
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files if name != "facts"}
+        return Log(**arrays, facts=json.loads(str(file["facts"])))
+
+
+def merge(requests: npt.NDArray[Any], logs: Sequence[Log]) -> Account:
+    """Put the workers' logs together.
+
+    Parameters
+    ----------
+    requests : numpy.ndarray of REQUEST, shape (n,)
+        All requests; the index is the request's number.
+    logs : sequence of Log
+        One per worker; together they have each number once.
+    """
+    count = len(requests)
+    merged: dict[str, Any] = {name: np.zeros(count, np.int64) for name in ("before", "after", "cancelled_at")}
+    merged["won"] = np.full(count, -1, np.int8)
+    deliveries = np.zeros(count, np.int64)
+    receipts, strangers = [np.empty(0, RECEIPT)], 0
+    for log in logs:
+        numbers = log.numbers.astype(np.int64)
+        for name, column in merged.items():
+            column[numbers] = getattr(log, name)
+        own = np.isin(log.receipts["number"], log.numbers)
+        strangers += int((~own).sum())
+        receipts.append(log.receipts[own])
+        deliveries += np.bincount(receipts[-1]["number"].astype(np.int64), minlength=count)
+    return Account(
+        requests=requests,
+        deliveries=deliveries,
+        receipts=np.concatenate(receipts),
+        strangers=strangers,
+        facts=[log.facts for log in logs],
+        **merged,
+    )
+
+
+def check(account: Account) -> Verdict:
+    """Check every request and every receipt.
+
+    A request ends once when either `cancel` said True and nothing was delivered, or it was delivered
+    once and `cancel` did not say True. A receipt is early when it was fired or received before its
+    deadline; its deadline is wrong when the schedule call, which began and ended at known times,
+    cannot have meant it.
+    """
+    ends = (account.won == 1) + account.deliveries
+    scheduled = account.after > 0
+    receipts = account.receipts
+    number = receipts["number"].astype(np.int64)
+    # the wheel takes seconds and cuts to whole ns, as this does
+    timeout = (account.requests["timeout_ns"] / 1e9 * 1e9).astype(np.int64)[number]
+    earliest, latest = account.before[number] + timeout, account.after[number] + timeout
+    deadline = receipts["deadline"]
+    early = (receipts["fired"] < deadline) | (receipts["received"] < receipts["fired"])
+    return Verdict(
+        requests=len(ends),
+        scheduled=int(scheduled.sum()),
+        completed=int((account.won == 1).sum()),
+        timed_out=int((account.deliveries > 0).sum()),
+        late_completions=int((account.won == 0).sum()),
+        exactly_once=int((ends == 1).sum()),
+        lost=int((scheduled & (ends == 0)).sum()),
+        doubled=int((ends > 1).sum()),
+        unscheduled=int((~scheduled).sum()),
+        strangers=account.strangers,
+        fired_early=int(early.sum()),
+        deadline_wrong=int(((deadline < earliest) | (deadline > latest)).sum()),
+        payload_wrong=int((~receipts["intact"]).sum()),
+        left_pending=sum(int(facts.get("pending_left", 0)) for facts in account.facts),
+    )

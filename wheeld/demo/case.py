@@ -1,0 +1,104 @@
+"""One case, from requests to figures: daemon, workers, account."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from wheeld import embedded
+from wheeld.demo import account, pool, summary, workload
+from wheeld.demo.account import Account
+from wheeld.demo.progress import shown
+
+SPARE: Final = 4
+"""Capacity over the pending timers of a punctual run, for workers that catch up."""
+LEAST_CAPACITY: Final = 1 << 16
+MOST_CAPACITY: Final = 1 << 24
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A case that was run: `figures` as from `summarise`."""
+
+    title: str
+    account: Account
+    figures: dict[str, Any]
+    start_ns: int
+
+
+def run(
+    name: str,
+    title: str,
+    requests: npt.NDArray[Any],
+    workers: int,
+    seed: int,
+    tick: Callable[[], None],
+) -> Outcome:
+    """Run one case on a daemon of its own.
+
+    Parameters
+    ----------
+    name, title : str
+        Of the case.
+    requests : numpy.ndarray of REQUEST
+        In the order of arrival.
+    workers : int
+        Processes to spread them over.
+    seed : int
+        For the payloads.
+    tick : callable
+        Called often while it runs; what it raises ends the case.
+
+    Raises
+    ------
+    WheelError
+        The daemon did not start, or a worker died.
+    """
+    width = int(requests["payload_bytes"].max(initial=0))
+    capacity = min(max(LEAST_CAPACITY, SPARE * workload.peak_pending(requests)), MOST_CAPACITY)
+    config = {"capacity": capacity, "payload_bytes": width or None, "max_workers": workers + 1}
+    with tempfile.TemporaryDirectory(prefix="wheeld-demo-") as made:
+        directory = Path(made)
+        np.save(directory / "requests.npy", requests)
+        np.save(directory / "texts.npy", workload.payload_texts(seed, width))
+        tick()
+        with embedded(**config) as daemon, pool.running(directory, workers, daemon) as processes:
+            usage = _watch(processes, daemon, title, requests, tick)
+        logs = [account.load(directory / f"worker-{index}.npz") for index in range(workers)]
+    merged = account.merge(requests, logs)
+    verdict = account.check(merged)
+    usage = summary.Usage(sum(log.facts["cpu_s"] for log in logs), *usage)
+    figures = summary.summarise(name, merged, verdict, usage, processes.start_ns)
+    return Outcome(title, merged, figures, processes.start_ns)
+
+
+def _watch(
+    processes: pool.Pool,
+    daemon: str,
+    title: str,
+    requests: npt.NDArray[Any],
+    tick: Callable[[], None],
+) -> tuple[float, float, int]:
+    """Let the workers run; returns CPU seconds of clock and supervisor, and shared bytes."""
+    processes.wait_ready(tick)
+    status = pool.facts(daemon)
+    pids = (status["clock_pid"], status["pid"])
+    idle = [pool.cpu_seconds(pid) for pid in pids]
+    gaps = np.diff(requests["arrival_ns"], prepend=0)
+    longest_wait_s = int(gaps.max() + requests["timeout_ns"].max()) / 1e9
+    with shown(title, len(requests)) as tell:
+
+        def watch() -> None:
+            tick()
+            tell(processes.counts()["ended"])
+
+        processes.go()
+        processes.wait_done(watch, longest_wait_s)
+    clock_s, supervisor_s = (pool.cpu_seconds(pid) - before for pid, before in zip(pids, idle))
+    return clock_s, supervisor_s, status["shared_bytes"]

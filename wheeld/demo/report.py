@@ -1,0 +1,74 @@
+"""The report for people: figures of a case as text."""
+
+from __future__ import annotations
+
+from typing import Any
+
+WORDS = {
+    "lost": "neither cancelled nor delivered",
+    "doubled": "ended more than once",
+    "unscheduled": "never scheduled",
+    "strangers": "delivered to a worker that had not scheduled it",
+    "fired_early": "fired before the deadline",
+    "deadline_wrong": "delivered with another deadline than was asked for",
+    "payload_wrong": "delivered with other bytes than were scheduled",
+    "left_pending": "still counted as pending at the end",
+}
+
+
+def case_text(figures: dict[str, Any], title: str) -> str:
+    """One case."""
+    cpu = figures["cpu_s"]
+    asked = figures["asked_per_s"]
+    lines = [
+        title,
+        f"  scheduled       {figures['scheduled']:>11,}  of {figures['requests']:,} requests",
+        f"  completed       {figures['completed']:>11,}  cancelled before their timeout",
+        f"  timed out       {figures['timed_out']:>11,}  delivered"
+        + f" ({figures['late_completions']:,} of them completed too late)",
+        f"  exactly once    {figures['exactly_once']:>11,}  of {figures['requests']:,}, checked"
+        " one by one",
+        f"  lost {figures['lost']:,}, doubled {figures['doubled']:,}, early"
+        f" {figures['fired_early'] + figures['deadline_wrong']:,}, payload mismatches"
+        f" {figures['payload_wrong']:,}",
+        _row("lateness", figures["lateness_ms"], "fired - deadline"),
+        _row("  as received", figures["receive_lateness_ms"], "poll returned - deadline"),
+        _row("scheduling lag", figures["scheduling_lag_ms"], "scheduled - arrival"),
+        f"  rate            asked {f'{asked:,.0f}' if asked else 'all at once'}/s,"
+        f" reached {figures['reached_per_s']:,.0f}/s in {figures['run_s']:.1f} s;"
+        f" at most {figures['peak_pending']:,} pending",
+        f"  CPU             workers {cpu['workers']:.1f} s, clock {cpu['clock']:.1f} s,"
+        f" supervisor {cpu['supervisor']:.2f} s",
+        f"  shared memory   {figures['shared_bytes'] / 2**20:.1f} MiB",
+    ]
+    return "\n".join([*lines, *_warnings(figures), _verdict(figures)])
+
+
+def _row(name: str, values: dict[str, float] | None, meaning: str) -> str:
+    if values is None:
+        return f"  {name:<15} nothing was delivered"
+    text = "  ".join(f"{point} {value:.3f}" for point, value in values.items())
+    return f"  {name:<15} {text} ms  ({meaning})"
+
+
+def _warnings(figures: dict[str, Any]) -> list[str]:
+    lines = []
+    if figures["saturated"]:
+        lag = figures["scheduling_lag_ms"]
+        asked = figures["asked_per_s"]
+        lines.append(
+            f"  SATURATED: asked for {f'{asked:,.0f}' if asked else 'all at once'}/s, reached"
+            f" {figures['reached_per_s']:,.0f}/s, up to {lag['max'] if lag else 0:,.0f} ms behind;"
+            " lower --rate to see lateness of a machine that keeps up"
+        )
+    if figures["wheel_full"]:
+        lines.append(f"  the wheel was full {figures['wheel_full']:,} times; workers tried again")
+    return lines
+
+
+def _verdict(figures: dict[str, Any]) -> str:
+    if not figures["faults"]:
+        return "  OK: every request ended exactly once, none early, every payload intact"
+    return "\n".join(
+        f"  FAILED: {count:,} {WORDS[name]} ({name})" for name, count in figures["faults"].items()
+    )

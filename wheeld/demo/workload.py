@@ -1,0 +1,109 @@
+"""The requests of the demonstration: the workload of Kafka's purgatory benchmark.
+
+Arrivals are a Poisson process (open loop), the time that a request needs is log-normal and given by
+two percentiles. A request that needs less than its timeout is completed, by a cancel; one that needs
+as long or longer times out.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+REQUEST: Final = np.dtype(
+    [("arrival_ns", "i8"), ("latency_ns", "i8"), ("timeout_ns", "i8"), ("payload_bytes", "i8")]
+)
+"""One request: when it arrives after the start, how long it needs, when it gives up, its size."""
+
+TIMEOUT_NS: Final = 200_000_000
+PAYLOAD_BYTES: Final = 100
+Z75: Final = 0.67449
+"""The 75th percentile of the standard normal distribution."""
+
+_TEXTS: Final = 1024
+
+
+@dataclass(frozen=True)
+class Case:
+    """A distribution of latencies, by its median and its 75th percentile, ms."""
+
+    name: str
+    p50_ms: float
+    p75_ms: float
+
+    @property
+    def mu(self) -> float:
+        """Mean of the logarithm of the latency in ms."""
+        return math.log(self.p50_ms)
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of the logarithm of the latency."""
+        return math.log(self.p75_ms / self.p50_ms) / Z75
+
+
+CASES: Final = {case.name: case for case in (Case("low", 20, 60), Case("high", 200, 400))}
+
+
+def generate(case: Case, count: int, rate: float, seed: int) -> npt.NDArray[Any]:
+    """Make requests.
+
+    Parameters
+    ----------
+    case : Case
+        Distribution of the latencies.
+    count : int
+        Requests.
+    rate : float
+        Mean arrivals per second.
+    seed : int
+        Equal arguments make equal requests.
+
+    Returns
+    -------
+    numpy.ndarray of REQUEST, shape (count,)
+        In the order of arrival.
+    """
+    random = np.random.default_rng([seed, *case.name.encode()])
+    requests = np.empty(count, REQUEST)
+    requests["arrival_ns"] = np.cumsum(random.exponential(1e9 / rate, count))
+    latency_ns = random.lognormal(case.mu, case.sigma, count) * 1e6
+    requests["latency_ns"] = np.minimum(latency_ns, 2.0**62)
+    requests["timeout_ns"] = TIMEOUT_NS
+    requests["payload_bytes"] = PAYLOAD_BYTES
+    return requests
+
+
+def offered_rate(requests: npt.NDArray[Any]) -> float:
+    """Arrivals per second that these requests ask for."""
+    span = int(requests["arrival_ns"][-1]) / 1e9 if len(requests) else 0.0
+    return len(requests) / span if span > 0 else math.inf
+
+
+def peak_pending(requests: npt.NDArray[Any]) -> int:
+    """How many of the requests wait at the same time, at most, if nothing is late."""
+    waits = np.minimum(requests["latency_ns"], requests["timeout_ns"])
+    ends = np.sort(requests["arrival_ns"] + waits)
+    gone = np.searchsorted(ends, requests["arrival_ns"], "left")
+    return int((np.arange(1, len(requests) + 1) - gone).max(initial=0))
+
+
+def payload_texts(seed: int, width: int) -> npt.NDArray[np.uint8]:
+    """Random bytes that `payload_rows` cuts payloads from, shape (1024, width)."""
+    return np.random.default_rng([seed, width]).integers(0, 256, (_TEXTS, width), np.uint8)
+
+
+def payload_rows(texts: npt.NDArray[np.uint8], numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """The payload of each request: its number in 8 bytes, then random bytes that go with it.
+
+    A payload of another request differs in its first 8 bytes, a torn one in the rest.
+    """
+    rows = texts[numbers & (_TEXTS - 1)]
+    head = np.ascontiguousarray(numbers, np.uint64).view(np.uint8).reshape(-1, 8)
+    width = min(8, rows.shape[1])
+    rows[:, :width] = head[:, :width]
+    return rows
