@@ -30,10 +30,11 @@ typedef struct wh_client {
     char *payloads;
     wh_au64 *subs;
     const wh_completion *comps;
+    const wh_au32 *rets;
     uint64_t me;
     uint64_t sub_tail, sub_head; /* sub_head: as last read from the clock */
-    uint64_t comp_head;
-    uint64_t sub_size, comp_size;
+    uint64_t comp_head, ret_head;
+    uint64_t sub_size, comp_size, ret_size;
     uint64_t rung_seq, rung_tail; /* the clock's sleep, and our tail, when we last rang */
     uint64_t wait_seq;
     uint32_t capacity, payload_bytes, worker;
@@ -55,9 +56,11 @@ static inline bool wh_client_bind(wh_client *c, void *wheel, void *slots, void *
                      .payloads = (char *)slots + g.payloads_off,
                      .subs = (wh_au64 *)((char *)worker_memory + g.sub_off),
                      .comps = (wh_completion *)((char *)worker_memory + g.comp_off),
+                     .rets = (wh_au32 *)((char *)worker_memory + g.ret_off),
                      .me = incarnation << 16 | (worker + 1),
                      .sub_size = 1ull << g.sub_bits,
                      .comp_size = 1ull << g.comp_bits,
+                     .ret_size = 1ull << g.ret_bits,
                      .rung_seq = UINT64_MAX,
                      .capacity = config.capacity,
                      .payload_bytes = config.payload_bytes,
@@ -66,6 +69,7 @@ static inline bool wh_client_bind(wh_client *c, void *wheel, void *slots, void *
                      .virtual_clock = config.virtual_clock};
     c->sub_tail = c->sub_head = wh_load_relaxed(&c->seg->sub_tail);
     c->comp_head = wh_load_relaxed(&c->seg->comp_head);
+    c->ret_head = wh_load_relaxed(&c->seg->ret_head);
     c->wait_seq = wh_load_relaxed(&c->seg->wait_seq);
     return wh_slabs_init(&c->slabs, (wh_au64 *)((char *)slots + g.owners_off), c->states,
                          c->slots, g.slab_count, c->me,

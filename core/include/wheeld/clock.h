@@ -12,8 +12,8 @@
  *     No index read from them is followed unchecked, no loop is bounded by them.
  *  3. link.completion of a slot's generation says where its end stands (the stages below). A final
  *     stage is never left for that generation, so a submission met later is a no-op.
- *  4. A slot is its owner's again when its EXPIRED or RETURNED record in the owner's ring was
- *     consumed; the clock puts exactly one such record there per generation.
+ *  4. A slot is its owner's again when it has consumed the EXPIRED completion or the entry in its
+ *     return ring; the clock puts exactly one of these there per generation.
  */
 #ifndef WHEELD_CLOCK_H
 #define WHEELD_CLOCK_H
@@ -32,7 +32,7 @@ enum wh_stage {
     WH_STAGE_WAIT_RETURN, /* over: the return waits in the owner's queue of returns */
     WH_STAGE_LENT,        /* the target reads it at (worker, position); then it is returned */
     WH_STAGE_EXPIRED,     /* final: EXPIRED to the owner at (worker, position) */
-    WH_STAGE_RETURNED,    /* final: RETURNED to the owner at (worker, position) */
+    WH_STAGE_RETURNED,    /* final: in the owner's return ring at (worker, position) */
     WH_STAGE_RECLAIMED    /* final: its owner died */
 };
 
@@ -42,15 +42,17 @@ typedef struct wh_peer {
     wh_line *line;
     wh_au64 *subs;
     wh_completion *comps;
+    wh_au32 *rets;
     uint64_t incarnation;
-    uint64_t sub_head, comp_tail, comp_head; /* comp_head: as last read from the worker */
+    uint64_t sub_head, comp_tail, ret_tail;
+    uint64_t comp_head, ret_head; /* as last read from the worker */
     uint64_t rung;                           /* the wait_seq that was answered with a byte */
     uint32_t *returns; /* slots to return when there is room: capacity entries, a ring */
     uint64_t returns_head, returns_tail;
     uint32_t reap_slab;
     int bell;
     bool attached, dying, reap_held, wanted;
-    bool dirty, notify; /* unpublished records; some of them wake a waiting worker */
+    bool dirty, notify; /* something is unpublished; something of it wakes a waiting worker */
 } wh_peer;
 
 typedef struct wh_clock {
@@ -61,7 +63,7 @@ typedef struct wh_clock {
     wh_au64 *owners;
     wh_peer *peers;
     uint32_t max_workers, peers_used; /* rows below peers_used may be attached */
-    uint64_t sub_size, comp_size;
+    uint64_t sub_size, comp_size, ret_size;
     int64_t now[WH_CLOCK_KINDS];
     uint64_t cascaded;
     uint32_t relink_slot; /* sweep after a step of the wall clock; == capacity: none */
@@ -131,6 +133,7 @@ static inline void wh_clock_bind(wh_clock *c, void *wheel_memory, void *slots_me
                     .max_workers = seg->max_workers,
                     .sub_size = 1ull << seg->sub_bits,
                     .comp_size = 1ull << seg->comp_bits,
+                    .ret_size = 1ull << seg->ret_bits,
                     .relink_slot = seg->capacity};
     wh_wheel_bind(&c->wheel, (wh_link *)(base + g.links_off), (uint64_t *)(base + g.summary_off),
                   (uint64_t *)(base + g.occupancy_off), seg->capacity, seg->wheel_bits,
@@ -155,6 +158,7 @@ static inline bool wh_clock_attach(wh_clock *c, uint32_t worker, uint64_t incarn
                       .line = wh_line_of(c->seg, &g, worker),
                       .subs = (wh_au64 *)((char *)memory + g.sub_off),
                       .comps = (wh_completion *)((char *)memory + g.comp_off),
+                      .rets = (wh_au32 *)((char *)memory + g.ret_off),
                       .incarnation = incarnation,
                       .returns = returns,
                       .bell = bell,
@@ -162,6 +166,7 @@ static inline bool wh_clock_attach(wh_clock *c, uint32_t worker, uint64_t incarn
     wh_line *line = peer->line;
     peer->sub_head = wh_load_relaxed(&line->sub_head);
     peer->comp_tail = peer->comp_head = wh_load_relaxed(&line->comp_tail);
+    peer->ret_tail = peer->ret_head = wh_load_relaxed(&line->ret_tail);
     wh_store_relaxed(&line->fired, 0);
     wh_store_relaxed(&line->returned, 0);
     wh_store_relaxed(&line->dropped, 0);

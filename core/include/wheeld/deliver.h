@@ -1,4 +1,5 @@
-/* Deliver: records into completion rings, loans to other workers, backlogs behind full rings.
+/* Deliver: completions to whoever receives, slots back to their owners, loans in between, and what
+ * waits behind full rings.
  *
  * Invariants
  *  1. link.completion names the position before the record is written there, and the record is
@@ -27,19 +28,18 @@ static inline void wh_put(const wh_clock *c, wh_peer *peer, const wh_completion 
 {
     peer->comps[peer->comp_tail & (c->comp_size - 1)] = *record;
     peer->comp_tail++;
-    peer->dirty = true;
-    bool wakes = wh_id_kind(record->id) != WH_EV_RETURNED;
-    peer->notify |= wakes;
-    wh_count(wakes ? &peer->line->fired : &peer->line->returned, 1);
-    wh_count(wakes ? &c->seg->fired : &c->seg->returned, 1);
+    peer->dirty = peer->notify = true;
+    wh_count(&peer->line->fired, 1);
+    wh_count(&c->seg->fired, 1);
 }
 
-/* Show a worker its new records, and wake it if it waits for them. */
+/* Show a worker what is new, and wake it if it waits for events. */
 static inline void wh_publish(const wh_clock *c, wh_peer *peer)
 {
     /* pairs: comp-tail, worker-wait - seq_cst: the worker sets wait_seq and then looks at the tail;
      * with less, both could miss the other and the worker would sleep on a full ring */
     wh_store_seq(&peer->line->comp_tail, peer->comp_tail);
+    wh_store_release(&peer->line->ret_tail, peer->ret_tail); /* pairs: ret-tail */
     peer->dirty = false;
     if (!peer->notify)
         return;
@@ -58,7 +58,6 @@ static inline void wh_to_backlog(wh_clock *c, wh_peer *peer, uint32_t slot, enum
     wh_list_append(&c->wheel, wh_backlog_list(c, peer), slot);
     /* pairs: backlog - seq_cst: the worker moves its head and then looks at this word */
     wh_store_seq(&peer->line->backlog, 1);
-    peer->notify = peer->dirty = true; /* a worker asleep on a ring full of returns must look */
 }
 
 /* A return that finds no room. Its link is not needed for a list, so a queue of bare indices can be
@@ -72,13 +71,23 @@ static inline void wh_to_returns(const wh_clock *c, wh_peer *owner, uint32_t slo
     wh_store_seq(&owner->line->backlog, 1);
 }
 
+static inline bool wh_peer_return_room(const wh_clock *c, wh_peer *peer)
+{
+    if (wh_likely(wh_ring_room(peer->ret_tail, peer->ret_head, c->ret_size)))
+        return true;
+    peer->ret_head = wh_load_acquire(&peer->seg->ret_head); /* pairs: ret-head */
+    return wh_ring_room(peer->ret_tail, peer->ret_head, c->ret_size) != 0;
+}
+
 static inline void wh_put_returned(const wh_clock *c, wh_peer *owner, uint32_t slot)
 {
-    wh_link *link = &c->wheel.links[slot];
-    link->completion =
-        wh_completion_word(WH_STAGE_RETURNED, wh_peer_index(c, owner), owner->comp_tail);
-    wh_completion record = {.id = wh_id_with(wh_id(link->gen, slot), WH_EV_RETURNED)};
-    wh_put(c, owner, &record);
+    c->wheel.links[slot].completion =
+        wh_completion_word(WH_STAGE_RETURNED, wh_peer_index(c, owner), owner->ret_tail);
+    wh_store_relaxed(&owner->rets[owner->ret_tail & (c->ret_size - 1)], slot);
+    owner->ret_tail++;
+    owner->dirty = true;
+    wh_count(&owner->line->returned, 1);
+    wh_count(&c->seg->returned, 1);
 }
 
 /* Tell the owner that a slot is its own again. The slot is in no list. */
@@ -88,7 +97,7 @@ static inline void wh_return(wh_clock *c, uint32_t slot)
     wh_peer *owner = wh_owner_of(c, slot);
     if (owner == NULL || owner->dying) {
         link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
-    } else if (wh_unlikely(!wh_peer_room(c, owner))) {
+    } else if (wh_unlikely(!wh_peer_return_room(c, owner))) {
         wh_to_returns(c, owner, slot);
     } else {
         wh_put_returned(c, owner, slot);

@@ -19,11 +19,11 @@ typedef struct wh_config {
 } wh_config;
 
 typedef struct wh_geometry {
-    uint32_t levels, words, lists, slab_count, sub_bits, comp_bits;
+    uint32_t levels, words, lists, slab_count, sub_bits, comp_bits, ret_bits;
     uint64_t lines_off, summary_off, occupancy_off, links_off, wheel_bytes;
     uint64_t owners_off, states_off, slots_off, payloads_off, slots_bytes;
     uint64_t rows_off, registry_bytes;
-    uint64_t sub_off, comp_off, worker_bytes;
+    uint64_t sub_off, comp_off, ret_off, worker_bytes;
 } wh_geometry;
 
 static inline uint64_t wh_align(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
@@ -36,7 +36,8 @@ static inline uint32_t wh_bits_between(uint64_t entries, uint32_t low, uint32_t 
     return bits;
 }
 
-/* Rings grow with the wheel: a batch of an eighth of the capacity fits into the submission ring. */
+/* Rings grow with the wheel: a batch of an eighth of the capacity fits into the submission ring,
+ * and its slots into the return ring. */
 static inline wh_geometry wh_geometry_of(const wh_config *c)
 {
     wh_geometry g = {0};
@@ -46,6 +47,7 @@ static inline wh_geometry wh_geometry_of(const wh_config *c)
     g.slab_count = c->capacity >> WH_SLAB_BITS;
     g.sub_bits = wh_bits_between(c->capacity / 8, 10, 17);
     g.comp_bits = wh_bits_between(c->capacity / 32, 10, 15);
+    g.ret_bits = wh_bits_between(c->capacity / 8, 10, 17);
     g.lines_off = wh_align(sizeof(wh_wheel_seg), WH_LINE);
     g.summary_off = g.lines_off + (uint64_t)c->max_workers * sizeof(wh_line);
     g.occupancy_off = wh_align(g.summary_off + 8ull * g.levels, WH_LINE);
@@ -60,7 +62,8 @@ static inline wh_geometry wh_geometry_of(const wh_config *c)
     g.registry_bytes = wh_align(g.rows_off + sizeof(wh_row) * (uint64_t)c->max_workers, 4096);
     g.sub_off = wh_align(sizeof(wh_worker_seg), WH_LINE);
     g.comp_off = wh_align(g.sub_off + (8ull << g.sub_bits), 4096);
-    g.worker_bytes = wh_align(g.comp_off + (sizeof(wh_completion) << g.comp_bits), 4096);
+    g.ret_off = wh_align(g.comp_off + (sizeof(wh_completion) << g.comp_bits), 4096);
+    g.worker_bytes = wh_align(g.ret_off + (4ull << g.ret_bits), 4096);
     return g;
 }
 
@@ -163,6 +166,7 @@ static inline void wh_create_wheel(void *memory, const wh_config *c)
     seg->payload_bytes = c->payload_bytes;
     seg->sub_bits = g.sub_bits;
     seg->comp_bits = g.comp_bits;
+    seg->ret_bits = g.ret_bits;
     seg->virtual_clock = c->virtual_clock;
     seg->lists = g.lists;
     seg->lines_off = g.lines_off;
@@ -211,8 +215,10 @@ static inline void wh_create_worker(void *memory, const wh_config *c, const wh_l
     wh_worker_seg *seg = memory;
     wh_store_relaxed(&seg->sub_tail, wh_load_relaxed(&line->sub_head));
     wh_store_relaxed(&seg->comp_head, wh_load_relaxed(&line->comp_tail));
+    wh_store_relaxed(&seg->ret_head, wh_load_relaxed(&line->ret_tail));
     seg->sub_off = g.sub_off;
     seg->comp_off = g.comp_off;
+    seg->ret_off = g.ret_off;
     wh_head_publish(&seg->head, WH_KIND_WORKER, g.worker_bytes, c->token);
 }
 

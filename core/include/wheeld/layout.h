@@ -48,6 +48,8 @@ enum wh_kind { WH_KIND_WHEEL = 1, WH_KIND_SLOTS, WH_KIND_REGISTRY, WH_KIND_WORKE
     F(uint32_t, sub_bits, "log2 of a submission ring's entries", "creator", "all", "before magic") \
     F(uint32_t, comp_bits, "log2 of a completion ring's entries", "creator", "all",                \
       "before magic")                                                                              \
+    F(uint32_t, ret_bits, "log2 of a return ring's entries", "creator", "all", "before magic")     \
+    F(uint32_t, wheel_pad, "zero", "nobody", "nobody", "-")                                        \
     F(uint32_t, virtual_clock, "1: time moves by advance only", "creator", "all", "before magic")  \
     F(uint32_t, lists, "buckets + 2 * max_workers", "creator", "all", "before magic")              \
     F(uint64_t, lines_off, "offset of the clock's lines, one per worker", "creator", "all",        \
@@ -91,11 +93,12 @@ enum wh_kind { WH_KIND_WHEEL = 1, WH_KIND_SLOTS, WH_KIND_REGISTRY, WH_KIND_WORKE
     N(wh_au64, sub_head, "submissions consumed", "clock", "worker", "release; pairs: sub-head")    \
     F(wh_au64, comp_tail, "completions published", "clock", "worker",                              \
       "seq_cst; pairs: comp-tail, worker-wait")                                                    \
+    F(wh_au64, ret_tail, "slots given back", "clock", "worker", "release; pairs: ret-tail")        \
     F(wh_au64, backlog, "1: ring the doorbell after making room", "clock", "worker",               \
       "seq_cst; pairs: backlog")                                                                   \
     F(wh_au64, incarnation, "incarnation attached, 0: none", "clock", "supervisor", "relaxed")     \
     F(wh_au64, fired, "expirations put into its ring", "clock", "inspectors", "relaxed")           \
-    F(wh_au64, returned, "returned slots put into its ring", "clock", "inspectors", "relaxed")     \
+    F(wh_au64, returned, "slots put into its return ring", "clock", "inspectors", "relaxed")     \
     F(wh_au64, dropped, "armed timers dropped with it", "clock", "inspectors", "relaxed")          \
     F(wh_au64, offences, "submissions that an honest client never makes", "clock", "inspectors",   \
       "relaxed")
@@ -168,10 +171,14 @@ enum wh_kind { WH_KIND_WHEEL = 1, WH_KIND_SLOTS, WH_KIND_REGISTRY, WH_KIND_WORKE
     N(uint64_t, sub_off, "offset of the submission ring (u64 entries)", "creator", "worker",       \
       "before magic")                                                                              \
     F(uint64_t, comp_off, "offset of the completion ring", "creator", "worker", "before magic")    \
+    F(uint64_t, ret_off, "offset of the return ring (u32 slots)", "creator", "worker",             \
+      "before magic")                                                                              \
     N(wh_au64, sub_tail, "submissions published", "worker", "clock",                               \
       "seq_cst; pairs: sub-tail, sleep, bell-once")                                                \
     N(wh_au64, comp_head, "completions consumed", "worker", "clock",                               \
-      "release or seq_cst; pairs: comp-head, backlog")                                             \
+      "seq_cst; pairs: comp-head, backlog")                                                        \
+    F(wh_au64, ret_head, "returned slots taken up", "worker", "clock",                             \
+      "seq_cst; pairs: ret-head, backlog")                                                         \
     F(wh_au64, wait_seq, "odd: the worker waits for a byte in its FIFO", "worker", "clock",        \
       "seq_cst; pairs: worker-wait")                                                               \
     N(wh_au64, scheduled, "timers armed", "worker", "inspectors", "relaxed")                       \

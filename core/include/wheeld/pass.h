@@ -96,7 +96,8 @@ static inline bool wh_may_sleep(wh_clock *c, int64_t until_ns)
         if (!wh_drained(peer))
             return false;
         if (wh_load_relaxed(&peer->line->backlog) &&
-            wh_load_seq(&peer->seg->comp_head) != peer->comp_head) /* pairs: backlog, comp-head */
+            (wh_load_seq(&peer->seg->comp_head) != peer->comp_head || /* pairs: backlog, comp-head */
+             wh_load_seq(&peer->seg->ret_head) != peer->ret_head))    /* pairs: backlog, ret-head */
             return false;
     }
     return true;

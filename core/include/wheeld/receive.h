@@ -1,11 +1,12 @@
-/* Receive: completions out of the ring, slots back into the worker's hands.
+/* Receive: events out of the completion ring, slots back into the worker's hands.
  *
  * Invariants
  *  1. Completions are consumed in order; what they say is copied before the head passes them.
- *  2. EXPIRED or RETURNED for a slot of ours gives the slot back. A tick gives nothing back, and is
- *     passed over when its timer was cancelled meanwhile: a cancel that won is never followed by
- *     an event.
- *  3. What has to be drained for want of slots, and not for the user, waits in a bounded stash.
+ *  2. EXPIRED for a slot of ours gives the slot back, and so does an entry of the return ring. A tick
+ *     gives nothing back, and is passed over when its timer was cancelled meanwhile: a cancel that
+ *     won is never followed by an event.
+ *  3. Returns have a ring of their own: a worker that is slow to poll still gets back the slots of
+ *     what it cancelled.
  */
 #ifndef WHEELD_RECEIVE_H
 #define WHEELD_RECEIVE_H
@@ -40,53 +41,57 @@ static inline bool wh_tick_stands(const wh_client *c, uint64_t id)
 static inline bool wh_client_take(wh_client *c, const wh_completion *record, char *event)
 {
     uint32_t kind = wh_id_kind(record->id), slot = wh_id_slot(record->id);
-    bool ours = wh_client_owns(c, slot);
-    bool is_event =
-        kind == WH_EV_EXPIRED || (kind == WH_EV_TICK && wh_tick_stands(c, record->id));
-    if (is_event) {
-        wh_completion out = *record;
-        out.id = wh_id(wh_id_gen(record->id), slot);
-        memcpy(event, &out, sizeof out);
-        if (c->payload_bytes) {
-            uint32_t size = record->payload_size;
-            size = size < c->payload_bytes ? size : c->payload_bytes;
-            memcpy(event + sizeof out, c->payloads + (uint64_t)slot * c->payload_bytes, size);
-            memset(event + sizeof out + size, 0, c->payload_bytes - size);
-        }
+    if (kind == WH_EV_TICK && !wh_tick_stands(c, record->id))
+        return false;
+    wh_completion out = *record;
+    out.id = wh_id(wh_id_gen(record->id), slot);
+    memcpy(event, &out, sizeof out);
+    if (c->payload_bytes) {
+        uint32_t size = record->payload_size;
+        size = size < c->payload_bytes ? size : c->payload_bytes;
+        memcpy(event + sizeof out, c->payloads + (uint64_t)slot * c->payload_bytes, size);
+        memset(event + sizeof out + size, 0, c->payload_bytes - size);
     }
-    if (ours && kind != WH_EV_TICK)
+    if (kind == WH_EV_EXPIRED && wh_client_owns(c, slot))
         wh_slabs_give(&c->slabs, slot);
-    return is_event;
+    return true;
 }
 
-/* Consume completions until `room` events stand at `events` or the ring is empty. */
-static inline uint64_t wh_client_receive(wh_client *c, char *events, uint64_t room)
+/* Consume up to `most` completions into `events`. Returns how many events stand there. */
+static inline uint64_t wh_client_receive(wh_client *c, char *events, uint64_t most)
 {
-    uint64_t end = c->comp_head + wh_client_ready(c), got = 0, begun = c->comp_head;
+    uint64_t ready = wh_client_ready(c), got = 0;
+    uint64_t end = c->comp_head + (ready < most ? ready : most);
     uint32_t bytes = wh_event_bytes(c);
-    while (c->comp_head != end) {
-        const wh_completion *record = &c->comps[c->comp_head & (c->comp_size - 1)];
-        if (got == room && wh_id_kind(record->id) != WH_EV_RETURNED)
-            break;
-        got += wh_client_take(c, record, events + got * bytes);
-        c->comp_head++;
-    }
-    if (c->comp_head == begun)
-        return 0;
+    for (uint64_t p = c->comp_head; p != end; p++)
+        got += wh_client_take(c, &c->comps[p & (c->comp_size - 1)], events + got * bytes);
+    c->comp_head = end;
     /* pairs: comp-head, backlog - seq_cst: either the clock sees the room, or we see its flag */
-    wh_store_seq(&c->seg->comp_head, c->comp_head);
+    wh_store_seq(&c->seg->comp_head, end);
     if (wh_unlikely(wh_client_backlogged(c)))
         wh_client_ring(c);
     return got;
 }
 
-/* How many events the ring holds at most; slots that are merely returned are counted too. */
-static inline uint64_t wh_client_events_bound(const wh_client *c, uint64_t most)
+static inline uint64_t wh_client_returns_ready(const wh_client *c)
 {
-    uint64_t end = c->comp_head + wh_client_ready(c), events = 0;
-    for (uint64_t p = c->comp_head; p != end && events < most; p++)
-        events += wh_id_kind(c->comps[p & (c->comp_size - 1)].id) != WH_EV_RETURNED;
-    return events;
+    return wh_ring_used(wh_load_acquire(&c->line->ret_tail), c->ret_head); /* pairs: ret-tail */
+}
+
+/* Take up the slots that the clock gave back. */
+static inline void wh_client_reclaim(wh_client *c)
+{
+    uint64_t ready = wh_client_returns_ready(c);
+    if (ready == 0)
+        return;
+    for (; ready; ready--, c->ret_head++) {
+        uint32_t slot = wh_load_relaxed(&c->rets[c->ret_head & (c->ret_size - 1)]);
+        if (wh_likely(wh_client_owns(c, slot)))
+            wh_slabs_give(&c->slabs, slot);
+    }
+    wh_store_seq(&c->seg->ret_head, c->ret_head); /* pairs: ret-head, backlog */
+    if (wh_unlikely(wh_client_backlogged(c)))
+        wh_client_ring(c);
 }
 
 /* Before the worker sleeps on its FIFO: say so, then look once more. True: sleep. */

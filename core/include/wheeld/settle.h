@@ -39,7 +39,7 @@ static inline void wh_settle_returns(wh_clock *c, wh_peer *peer)
 {
     uint32_t capacity = c->wheel.capacity;
     for (uint64_t i = peer->returns_head; i != peer->returns_tail; i++) {
-        if (!wh_peer_room(c, peer))
+        if (!wh_peer_return_room(c, peer))
             return;
         wh_prefetch_write(&c->wheel.links[peer->returns[(i + 8) % capacity] % capacity]);
         wh_put_returned(c, peer, peer->returns[i % capacity]);

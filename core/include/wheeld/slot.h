@@ -17,9 +17,9 @@ enum wh_phase { WH_NEVER = 0, WH_ARMED = 1, WH_CANCELLED = 2, WH_FIRED = 3 };
 enum wh_clock_kind { WH_CLOCK_BASE = 0, WH_CLOCK_REALTIME = 1, WH_CLOCK_BOOTTIME = 2 };
 #define WH_CLOCK_KINDS 3
 
-/* What a submission asks the clock to look at; the same two bits say what a completion is. */
+/* What a submission asks the clock to look at; in a completion the same bits say what it is. */
 enum wh_op { WH_OP_SCHEDULE = 0, WH_OP_CANCEL = 1, WH_OP_RESCHEDULE = 2 };
-enum wh_event { WH_EV_EXPIRED = 0, WH_EV_TICK = 1, WH_EV_RETURNED = 2 };
+enum wh_event { WH_EV_EXPIRED = 0, WH_EV_TICK = 1 };
 
 #define WH_KIND_SHIFT 30
 #define WH_SLOT_MASK ((1u << WH_SLOT_BITS) - 1)

@@ -23,7 +23,7 @@ static PyObject *events_new(WorkerObject *w, uint64_t n, Py_buffer *view)
 static void worker_stay_ready(WorkerObject *w)
 {
     wh_client *c = &w->client;
-    if (w->stash_count || !wh_client_may_sleep(c))
+    if (!wh_client_may_sleep(c))
         wh_bell_ring(w->bell); /* there is more already: the fd must be readable */
 }
 
@@ -31,32 +31,31 @@ static void worker_stay_ready(WorkerObject *w)
 static PyObject *worker_collect(WorkerObject *w, uint64_t most)
 {
     wh_client *c = &w->client;
-    uint32_t bytes = wh_event_bytes(c);
     if (c->wait_seq & 1) { /* the byte, if any, was for what we are about to see */
         wh_client_awake(c);
         wh_bell_clear(w->bell);
     }
-    uint64_t stashed = w->stash_count < most ? w->stash_count : most;
-    uint64_t n = stashed + wh_client_events_bound(c, most - stashed), got = stashed;
+    uint64_t n = wh_client_ready(c), got = 0;
     PyObject *events = NULL;
-    if (n == 0) {
-        wh_client_receive(c, NULL, 0); /* slots that were merely returned */
-    } else {
+    wh_client_reclaim(c);
+    n = n < most ? n : most;
+    if (n) {
         Py_buffer view;
         if ((events = events_new(w, n, &view)) == NULL)
             return NULL;
-        memcpy(view.buf, w->stash + w->stash_first * bytes, stashed * bytes);
-        w->stash_first += stashed;
-        w->stash_count -= stashed;
-        got += wh_client_receive(c, (char *)view.buf + stashed * bytes, n - stashed);
+        got = wh_client_receive(c, view.buf, n);
         PyBuffer_Release(&view);
     }
     wh_count(&c->seg->received, got);
     if (w->notify_always)
         worker_stay_ready(w);
-    if (got == n)
-        return events ? events : empty_events(w);
-    PyObject *part = PySequence_GetSlice(events, 0, (Py_ssize_t)got); /* ticks of cancelled timers */
+    if (got == n && got != 0)
+        return events;
+    if (got == 0) { /* nothing, or ticks of cancelled timers only */
+        Py_XDECREF(events);
+        return empty_events(w);
+    }
+    PyObject *part = PySequence_GetSlice(events, 0, (Py_ssize_t)got);
     Py_DECREF(events);
     return part;
 }
@@ -144,8 +143,7 @@ static PyObject *worker_counters(WorkerObject *w, PyObject *unused)
         return NULL;
     wh_worker_seg *seg = w->client.seg;
 #define COUNTER(name) #name, (unsigned long long)wh_load_relaxed(&seg->name)
-    return Py_BuildValue("{sK sK sK sK sK sK sK}", COUNTER(scheduled), COUNTER(cancelled),
-                         COUNTER(rescheduled), COUNTER(received), COUNTER(bells), COUNTER(fulls),
-                         "stashed", (unsigned long long)w->stash_count);
+    return Py_BuildValue("{sK sK sK sK sK sK}", COUNTER(scheduled), COUNTER(cancelled),
+                         COUNTER(rescheduled), COUNTER(received), COUNTER(bells), COUNTER(fulls));
 #undef COUNTER
 }

@@ -9,8 +9,6 @@ typedef struct {
     wh_client client;
     Mapping wheel, slots, registry, worker;
     char *alive; /* a page of its own: 1 while open, wiped to 0 by the kernel in a forked child */
-    char *stash; /* events drained for want of slots, not yet handed out */
-    uint64_t stash_first, stash_count;
     PyObject *dtype, *empty_events, *numpy_empty;
     int bell, daemon;   /* our FIFO; the control socket, for its hang-up only */
     bool notify_always; /* fileno() was asked for: stay ready to be rung between polls */
@@ -19,7 +17,7 @@ typedef struct {
 
 #define WAIT_ROOM_NS 2000000000   /* for the clock to make room in the submission ring */
 #define AWAIT_RETURNS_NS 20000000 /* for slots that the clock has to give back */
-#define AWAIT_BACKLOG_NS 50000    /* for the clock to go on filling our completion ring */
+#define AWAIT_BACKLOG_NS 50000    /* for the clock to go on filling our return ring */
 
 static bool worker_refuse(WorkerObject *w)
 {
@@ -75,27 +73,14 @@ static bool worker_wait_room(WorkerObject *w, uint64_t n)
     return true;
 }
 
-static bool worker_stash(WorkerObject *w)
-{
-    wh_client *c = &w->client;
-    uint32_t bytes = wh_event_bytes(c);
-    if (w->stash == NULL && (w->stash = malloc(c->comp_size * bytes)) == NULL)
-        return false;
-    if (w->stash_count == 0)
-        w->stash_first = 0;
-    uint64_t end = w->stash_first + w->stash_count;
-    w->stash_count += wh_client_receive(c, w->stash + end * bytes, c->comp_size - end);
-    return true;
-}
-
-/* Slots of ours are behind our full ring, which was emptied just now: the clock refills it in
+/* Slots of ours are behind our return ring, which was emptied just now: the clock refills it in
  * microseconds. Better than to claim ever more slabs. */
 static void worker_await_backlog(WorkerObject *w)
 {
     wh_client *c = &w->client;
     int64_t give_up = wh_clock_read(CLOCK_MONOTONIC) + AWAIT_BACKLOG_NS;
     wh_client_ring(c);
-    while (wh_client_backlogged(c) && !wh_client_ready(c))
+    while (wh_client_backlogged(c) && !wh_client_returns_ready(c))
         if (wh_clock_read(CLOCK_MONOTONIC) > give_up)
             return;
 }
@@ -109,7 +94,7 @@ static void worker_await_returns(WorkerObject *w)
         /* a clock that met all and went to sleep has published what came of it */
         bool met_all = wh_client_room(c) == c->sub_size && !wh_client_backlogged(c);
         bool asleep = wh_load_seq(&c->wheel->sleep_until) != INT64_MIN; /* pairs: sleep */
-        if (wh_client_ready(c))
+        if (wh_client_returns_ready(c))
             return;
         wh_client_ring(c);
         if (met_all && asleep)
@@ -120,13 +105,11 @@ static void worker_await_returns(WorkerObject *w)
     } while (wh_clock_read(CLOCK_MONOTONIC) < give_up);
 }
 
-/* A slot from what came back. WH_NIL: none did; an error may be set. */
+/* A slot from what came back. WH_NIL: nothing did. */
 static uint32_t worker_returned_slot(WorkerObject *w)
 {
-    if (worker_stash(w))
-        return wh_slabs_take(&w->client.slabs);
-    PyErr_NoMemory();
-    return WH_NIL;
+    wh_client_reclaim(&w->client);
+    return wh_slabs_take(&w->client.slabs);
 }
 
 /* A slot of ours, or WH_NIL with an error set. */
@@ -144,15 +127,14 @@ static uint32_t worker_find_slot(WorkerObject *w)
         worker_await_returns(w);
         slot = worker_returned_slot(w);
     }
-    if (slot != WH_NIL || PyErr_Occurred() || !worker_usable(w))
+    if (slot != WH_NIL || !worker_usable(w))
         return slot;
     wh_count(&c->seg->fulls, 1);
     PyErr_Format(errors.wheel_full,
-                 "all %u slots are taken (%llu by armed timers of this worker, %llu received "
-                 "events wait for poll()); cancel or poll, or start wheeld with a larger "
-                 "--capacity",
+                 "all %u slots are taken (%llu by armed timers of this worker, %llu by events that "
+                 "wait for its poll()); cancel or poll, or start wheeld with a larger --capacity",
                  c->capacity, (unsigned long long)wh_slabs_armed(&c->slabs),
-                 (unsigned long long)w->stash_count);
+                 (unsigned long long)wh_client_ready(c));
     return WH_NIL;
 }
 

@@ -22,7 +22,6 @@ static void worker_dealloc(WorkerObject *w)
         wh_slabs_free(&w->client.slabs);
     if (w->alive)
         munmap(w->alive, (size_t)sysconf(_SC_PAGESIZE));
-    free(w->stash);
     mapping_drop(&w->wheel);
     mapping_drop(&w->slots);
     mapping_drop(&w->registry);

@@ -1,0 +1,115 @@
+"""A sorted-list oracle of the wheel: what must be delivered, to whom, and when.
+
+It knows nothing of buckets: a timer is a due time, and the next one to fire is the minimum.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from local_wheel import FOREVER
+
+Event = tuple[int, int, int, int, int, bytes]
+"""timer_id, cookie, deadline, fired, missed, payload."""
+
+
+def seconds_to_ns(delay: float) -> int:
+    """What the client makes of a delay in seconds."""
+    return int(delay * 1e9) if delay < 9.2e9 else FOREVER
+
+
+@dataclass
+class Armed:
+    """One armed timer."""
+
+    id: int
+    owner: int
+    target: int
+    deadline: int
+    asked: int
+    """When it was last scheduled or moved: it never fires before."""
+    interval: int = 0
+    cookie: int = 0
+    payload: bytes = b""
+    last: int = -1
+    """The last due time of a periodic timer that fired."""
+
+    @property
+    def due(self) -> int:
+        """The next due time."""
+        if not self.interval or self.deadline > self.last:
+            return self.deadline
+        steps = (self.last - self.deadline) // self.interval + 1
+        return min(self.deadline + steps * self.interval, FOREVER)
+
+
+@dataclass
+class Oracle:
+    """The same calls as on the wheel, with plain lists."""
+
+    tick: int
+    now: int
+    armed: dict[int, Armed] = field(default_factory=dict)
+    unread: dict[int, list[Event]] = field(default_factory=dict)
+
+    def fires_at(self, timer: Armed) -> int:
+        """The start of the tick that it is due in, or when it was asked for, if later."""
+        if timer.due <= timer.asked:
+            return timer.asked
+        return -(-timer.due // self.tick) * self.tick
+
+    def schedule(self, timer: Armed) -> None:
+        """Arm it."""
+        assert timer.id not in self.armed, f"id {timer.id:#x} was given twice"
+        self.armed[timer.id] = timer
+
+    def cancel(self, id: int) -> bool:
+        """End it. A tick that nobody has read ends with it."""
+        timer = self.armed.pop(id, None)
+        if timer is None:
+            return False
+        for events in self.unread.values():
+            events[:] = [event for event in events if event[0] != id]
+        return True
+
+    def reschedule(self, id: int, delay: int) -> bool:
+        """Move it."""
+        timer = self.armed.get(id)
+        if timer is None:
+            return False
+        timer.deadline = min(self.now + delay, FOREVER)
+        timer.asked = self.now
+        return True
+
+    def pending(self, owner: int) -> int:
+        """How many of its timers are armed."""
+        return sum(timer.owner == owner for timer in self.armed.values())
+
+    def advance_to(self, target: int) -> None:
+        """Fire everything due by then, soonest first."""
+        while self.armed:
+            timer = min(self.armed.values(), key=self.fires_at)
+            at = self.fires_at(timer)
+            if at > target:
+                break
+            self._fire(timer, at)
+        self.now = target
+
+    def _fire(self, timer: Armed, at: int) -> None:
+        due = timer.due
+        assert due <= at and (at - due < self.tick or at == timer.asked)
+        missed = (at - due) // timer.interval if timer.interval else 0
+        event = (timer.id, timer.cookie, due, at, missed, timer.payload)
+        self.unread.setdefault(timer.target, []).append(event)
+        if timer.interval:
+            timer.last = due + missed * timer.interval
+        else:
+            del self.armed[timer.id]
+
+    def next_fire(self) -> int | None:
+        """When the next timer fires."""
+        return min(map(self.fires_at, self.armed.values()), default=None)
+
+    def shortest_interval(self) -> int | None:
+        """Of all periodic timers."""
+        return min((t.interval for t in self.armed.values() if t.interval), default=None)
