@@ -29,10 +29,8 @@ def run(options: Options, say: Callable[[str], None]) -> Result:
     with wheeld.embedded(capacity=max(count, 4096)) as name:
         worker = processes.Background(hold, name, count)
         try:
-            answer = worker.pipe.recv()
-            if answer != "ready":
-                raise RuntimeError(f"the worker failed:\n{answer[1]}")
-            worker.pipe.send("go")
+            worker.receive()
+            worker.go()
             facts, view = daemon.facts(name), daemon.wheel_view(name)
             pids = {"supervisor": facts["pid"], "clock": facts["clock_pid"], "worker": worker.pid}
             time.sleep(1.0)

@@ -38,6 +38,21 @@ class Background:
         assert self.process.pid is not None
         return self.process.pid
 
+    def go(self) -> None:
+        """Have its call of `ready` return."""
+        self.pipe.send(True)
+
+    def receive(self) -> Any:
+        """The next value that it sends. Raises RuntimeError with the traceback if it failed instead."""
+        try:
+            message = self.pipe.recv()
+        except EOFError:
+            raise RuntimeError("a benchmark process died without a word") from None
+        ok, value = message
+        if not ok:
+            raise RuntimeError(f"a benchmark process failed:\n{value}")
+        return value
+
     def stop(self) -> None:
         """Kill it, whatever it does."""
         self.process.kill()
@@ -47,7 +62,7 @@ class Background:
 
 def ready(pipe: Connection) -> None:
     """In a task: everything is set up; return when all the others are as well."""
-    pipe.send("ready")
+    pipe.send((True, None))
     pipe.recv()
 
 
@@ -59,19 +74,10 @@ def together(*tasks: Task) -> list[Any]:
     started = [Background(function, *arguments) for function, arguments in tasks]
     try:
         for one in started:
-            message = one.pipe.recv()
-            if message != "ready":
-                raise RuntimeError(f"a benchmark process failed:\n{message[1]}")
+            one.receive()
         for one in started:
-            one.pipe.send("go")
-        results = []
-        for one in started:
-            ok, value = one.pipe.recv()
-            if not ok:
-                raise RuntimeError(f"a benchmark process failed:\n{value}")
-            results.append(value)
-            one.process.join()
-        return results
+            one.go()
+        return [one.receive() for one in started]
     finally:
         for one in started:
             one.stop()

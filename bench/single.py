@@ -1,10 +1,11 @@
 """What one operation costs its caller, in ns, with so many timers pending.
 
 A round of a contender: schedule K, move K random ones later, then earlier, cancel K random ones, and
-the same in batches; it ends with as many pending as it began. Rounds of the contenders alternate, so
-that drift of the machine hits all; a number is the median over rounds, a ratio the median of the
-ratios of the same round. The cost of the Python loop is in all numbers, the floor's too. Garbage
-collection is off. Deadlines are an hour and more away: nothing fires.
+the same in batches; it ends with as many pending as it began. Each contender has a process of its
+own; their rounds alternate, so that drift of the machine hits all, and each begins with a small one
+that does not count. A number is the median over rounds, a ratio the median of the ratios of the same
+round. The cost of the Python loop is in all numbers, the floor's too. Garbage collection is off.
+Deadlines are an hour and more away: nothing fires.
 """
 
 from __future__ import annotations
@@ -12,15 +13,25 @@ from __future__ import annotations
 import gc
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
 from statistics import median
 
 import numpy as np
 
+from bench import processes
 from bench.contenders import Asyncio, Contender, Floor, Handle, Heap, Sched, Wheel
 from bench.report import Options, Result, Row, Target
 
 HOUR = 3600.0
 OPERATIONS = ("schedule", "later", "earlier", "cancel", "schedule_many", "cancel_many")
+CONTENDERS: dict[str, Callable[[int], Contender]] = {
+    "floor": lambda capacity: Floor(),
+    "wheeld": Wheel,
+    "asyncio": lambda capacity: Asyncio(),
+    "heapq": lambda capacity: Heap(),
+    "sched": lambda capacity: Sched(),
+}
 Sample = dict[str, float | None]
 
 
@@ -96,7 +107,14 @@ def one_round(
     """ns per operation of one contender; `held` is as long afterwards as before."""
     slow = c.slow_at is not None and len(held) >= c.slow_at
     few = min(count, max(3, 3_000_000 // len(held))) if slow else count
-    sample: Sample = dict.fromkeys(OPERATIONS)
+    sample: CONTENDERS: dict[str, Callable[[int], Contender]] = {
+    "floor": lambda capacity: Floor(),
+    "wheeld": Wheel,
+    "asyncio": lambda capacity: Asyncio(),
+    "heapq": lambda capacity: Heap(),
+    "sched": lambda capacity: Sched(),
+}
+Sample = dict.fromkeys(OPERATIONS)
     sample["schedule"] = _schedule(c, held, delays(rng, few))
     sample["later"] = _reschedule(c, rng, held, delays(rng, few, 2 * HOUR))
     c.settle()
@@ -110,27 +128,42 @@ def one_round(
     return sample
 
 
-def measure(pending: int, count: int, rounds: int, say: Callable[[str], None]) -> dict[str, list[Sample]]:
-    """Samples of each contender with `pending` timers."""
+def serve(kind: str, pending: int, count: int, pipe: Connection) -> None:
+    """The process of one contender: a round for each message, until it is killed."""
     rng = np.random.default_rng(pending)
-    contenders = [Floor(), Wheel(max(4096, 2 * (pending + 3 * count))), Asyncio(), Heap(), Sched()]
-    gc.collect()
+    contender = CONTENDERS[kind](max(4096, 2 * (pending + 3 * count)))
     gc.disable()
-    try:
-        held = {c.name: c.fill(delays(rng, pending)) for c in contenders}
-        samples: dict[str, list[Sample]] = {c.name: [] for c in contenders}
-        for number in range(-1, rounds):  # the first is for warming up
-            for c in contenders:
-                c.settle()
-                sample = one_round(c, rng, held[c.name], count)
-                if number >= 0:
-                    samples[c.name].append(sample)
+    held = contender.fill(delays(rng, pending))
+    processes.ready(pipe)
+    while True:
+        one_round(contender, rng, held, max(1, count // 4))  # the others had the caches meanwhile
+        pipe.send((True, one_round(contender, rng, held, count)))
+        if not pipe.recv():
+            contender.close()
+            return
+
+
+def measure(
+    pending: int, count: int, rounds: int, say: Callable[[str], None]
+) -> dict[str, list[Sample]]:
+    """Samples of each contender with `pending` timers."""
+    samples: dict[str, list[Sample]] = {name: [] for name in CONTENDERS}
+    with ExitStack() as stack:
+        running = {}
+        for name in CONTENDERS:
+            running[name] = processes.Background(serve, name, pending, count)
+            stack.callback(running[name].stop)
+        for one in running.values():
+            one.receive()
+        for number in range(rounds):
             say(f"single: {pending:,} pending, round {number + 1} of {rounds}")
-        return samples
-    finally:
-        gc.enable()
-        for c in contenders:
-            c.close()
+            for name, one in running.items():
+                one.go()
+                samples[name].append(one.receive())
+        for one in running.values():
+            one.pipe.send(False)
+            one.process.join()
+    return samples
 
 
 def _rows(pending: int, samples: dict[str, list[Sample]]) -> list[Row]:

@@ -98,22 +98,15 @@ static inline uint64_t wh_hash_word(uint64_t h, uint64_t word)
 static inline uint64_t wh_fingerprint(void)
 {
     uint64_t h = 0xcbf29ce484222325ull;
-#define WH_HASH_FIELD(type, name, ...) h = wh_hash_text(h, #type " " #name);                       \
-    h = wh_hash_word(h, offsetof(WH_HASHED, name));
-#define WH_HASH_STRUCT(name, type, fields) h = wh_hash_text(h, #name); h = wh_hash_word(h, sizeof(type));
+#define WH_HASH_FIELD(type, name, ...)                                                            \
+    h = wh_hash_word(wh_hash_text(h, #type " " #name), offsetof(hashed, name));
+#define WH_HASH_STRUCT(name, type, fields)                                                        \
+    {                                                                                             \
+        typedef type hashed;                                                                      \
+        h = wh_hash_word(wh_hash_text(h, #name), sizeof(type));                                   \
+        fields(WH_HASH_FIELD, WH_HASH_FIELD, WH_HASH_FIELD)                                       \
+    }
     WH_STRUCTS(WH_HASH_STRUCT)
-#define WH_HASHED wh_wheel_seg
-    WH_WHEEL_FIELDS(WH_HASH_FIELD, WH_HASH_FIELD, WH_HASH_FIELD)
-#undef WH_HASHED
-#define WH_HASHED wh_slot
-    WH_SLOT_FIELDS(WH_HASH_FIELD, WH_HASH_FIELD, WH_HASH_FIELD)
-#undef WH_HASHED
-#define WH_HASHED wh_worker_seg
-    WH_WORKER_FIELDS(WH_HASH_FIELD, WH_HASH_FIELD, WH_HASH_FIELD)
-#undef WH_HASHED
-#define WH_HASHED wh_line
-    WH_LINE_FIELDS(WH_HASH_FIELD, WH_HASH_FIELD, WH_HASH_FIELD)
-#undef WH_HASHED
     return wh_hash_word(wh_hash_word(h, WH_SLAB_BITS), WH_SLOT_BITS);
 }
 

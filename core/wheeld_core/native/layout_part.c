@@ -18,63 +18,21 @@ static int append_field(PyObject *list, PyObject *field)
 }
 
 #define EXPORT_F(type, name, ...)                                                                 \
-    if (append_field(list, field_tuple(#name, #type, offsetof(EXPORTED, name), sizeof(type), 1,  \
-                                       __VA_ARGS__)) < 0)                                        \
-        return -1;
+    failed |= append_field(fields, field_tuple(#name, #type, offsetof(exported, name),            \
+                                               sizeof(type), 1, __VA_ARGS__)) < 0;
 #define EXPORT_A(type, name, count, ...)                                                          \
-    if (append_field(list, field_tuple(#name, #type, offsetof(EXPORTED, name), sizeof(type),     \
-                                       count, __VA_ARGS__)) < 0)                                 \
-        return -1;
-#define EXPORTER(struct_name, fields)                                                             \
-    static int export_##struct_name(PyObject *list)                                               \
-    {                                                                                             \
-        fields(EXPORT_F, EXPORT_F, EXPORT_A) return 0;                                            \
+    failed |= append_field(fields, field_tuple(#name, #type, offsetof(exported, name),            \
+                                               sizeof(type), count, __VA_ARGS__)) < 0;
+#define EXPORT_STRUCT(name, type, list)                                                           \
+    if (!failed && (fields = PyList_New(0)) != NULL) {                                            \
+        typedef type exported;                                                                    \
+        list(EXPORT_F, EXPORT_F, EXPORT_A) failed |= add_struct(result, #name, sizeof(type), fields) < 0; \
     }
 
-#define EXPORTED wh_head
-EXPORTER(head, WH_HEAD_FIELDS)
-#undef EXPORTED
-#define EXPORTED wh_wheel_seg
-EXPORTER(wheel, WH_WHEEL_FIELDS)
-#undef EXPORTED
-#define EXPORTED wh_line
-EXPORTER(line, WH_LINE_FIELDS)
-#undef EXPORTED
-#define EXPORTED wh_link
-EXPORTER(link, WH_LINK_FIELDS)
-#undef EXPORTED
-#define EXPORTED wh_slots_seg
-EXPORTER(slots, WH_SLOTS_FIELDS)
-#undef EXPORTED
-#define EXPORTED wh_owner
-EXPORTER(owner, WH_OWNER_FIELDS)
-#undef EXPORTED
-#define EXPORTED wh_state_word
-EXPORTER(state, WH_STATE_FIELDS)
-#undef EXPORTED
-#define EXPORTED wh_slot
-EXPORTER(slot, WH_SLOT_FIELDS)
-#undef EXPORTED
-#define EXPORTED wh_registry_seg
-EXPORTER(registry, WH_REGISTRY_FIELDS)
-#undef EXPORTED
-#define EXPORTED wh_row
-EXPORTER(row, WH_ROW_FIELDS)
-#undef EXPORTED
-#define EXPORTED wh_worker_seg
-EXPORTER(worker, WH_WORKER_FIELDS)
-#undef EXPORTED
-#define EXPORTED wh_completion
-EXPORTER(completion, WH_COMPLETION_FIELDS)
-#undef EXPORTED
-
-static int export_struct(PyObject *result, const char *name, size_t size, int (*export)(PyObject *))
+/* result[name] = (size, fields); takes the reference to `fields`. */
+static int add_struct(PyObject *result, const char *name, size_t size, PyObject *fields)
 {
-    PyObject *fields = PyList_New(0);
-    if (fields == NULL)
-        return -1;
-    PyObject *entry = export(fields) < 0 ? NULL : Py_BuildValue("(nO)", (Py_ssize_t)size, fields);
-    Py_DECREF(fields);
+    PyObject *entry = Py_BuildValue("(nN)", (Py_ssize_t)size, fields);
     if (entry == NULL)
         return -1;
     int failed = PyDict_SetItemString(result, name, entry);
@@ -85,16 +43,13 @@ static int export_struct(PyObject *result, const char *name, size_t size, int (*
 static PyObject *native_layout(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
-    PyObject *result = PyDict_New();
-    if (result == NULL)
-        return NULL;
-#define EXPORT_STRUCT(name, type, fields)                                                         \
-    if (export_struct(result, #name, sizeof(type), export_##name) < 0) {                          \
-        Py_DECREF(result);                                                                        \
-        return NULL;                                                                              \
-    }
+    PyObject *result = PyDict_New(), *fields = NULL;
+    bool failed = result == NULL;
     WH_STRUCTS(EXPORT_STRUCT)
-    return result;
+    if (!failed && fields != NULL)
+        return result;
+    Py_XDECREF(result);
+    return NULL;
 }
 
 /* -- creation ------------------------------------------------------------------------------- */

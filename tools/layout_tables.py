@@ -1,0 +1,90 @@
+"""Keep the tables of shm_layout.md true: they are made from the layout that the core exports.
+
+    python tools/layout_tables.py --check    exit 1 if the file differs from the code
+    python tools/layout_tables.py --write    bring the file up to date
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from wheeld_core import _native
+from wheeld_core.views import layout
+
+DOCUMENT = Path(__file__).parent.parent / "shm_layout.md"
+_BLOCK = re.compile(r"(<!-- (?P<kind>table|constants) ?(?P<name>\w*) -->\n).*?(<!-- end -->)", re.S)
+_CONSTANTS = ("LAYOUT_VERSION", "FINGERPRINT", "SLAB_SLOTS", "MAX_CAPACITY", "MAX_WORKERS")
+_TYPES = {
+    "wh_au64": "atomic u64",
+    "wh_ai64": "atomic i64",
+    "wh_au32": "atomic u32",
+    "wh_au16": "atomic u16",
+    "uint64_t": "u64",
+    "int64_t": "i64",
+    "uint32_t": "u32",
+    "char": "char",
+}
+
+
+def table(struct: str) -> str:
+    """The table of one struct, in Markdown."""
+    size, fields = layout()[struct]
+    lines = [
+        f"`{struct}`, {size} bytes",
+        "",
+        "| offset | field | type | meaning | writer | readers | order |",
+        "| ---: | --- | --- | --- | --- | --- | --- |",
+    ]
+    for field in fields:
+        if field.meaning == "zero":
+            continue
+        type_name = _TYPES[field.type] + (f"[{field.count}]" if field.count > 1 else "")
+        texts = (field.meaning, field.writer, field.readers, field.order)
+        cells = [text.replace("|", "\\|") for text in texts]
+        lines.append(f"| {field.offset} | `{field.name}` | {type_name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"
+
+
+def constants() -> str:
+    """The constants that go into the fingerprint or bound the indices."""
+    lines = ["| constant | value |", "| --- | --- |"]
+    lines += [f"| `{name}` | {getattr(_native, name)} |" for name in _CONSTANTS]
+    return "\n".join(lines) + "\n"
+
+
+def render(document: str) -> str:
+    """The document with every block made anew."""
+
+    def block(match: re.Match[str]) -> str:
+        body = table(match["name"]) if match["kind"] == "table" else constants()
+        return f"{match[1]}{body}{match[4]}"
+
+    return _BLOCK.sub(block, document)
+
+
+def main() -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--check", action="store_true")
+    action.add_argument("--write", action="store_true")
+    arguments = parser.parse_args()
+    document = DOCUMENT.read_text()
+    fresh = render(document)
+    missing = [name for name in layout() if f"<!-- table {name} -->" not in document]
+    if missing:
+        print(f"{DOCUMENT.name}: no table for {', '.join(missing)}")
+        return 1
+    if arguments.write:
+        DOCUMENT.write_text(fresh)
+    elif fresh != document:
+        print(f"{DOCUMENT.name} differs from the code; run: python tools/layout_tables.py --write")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
