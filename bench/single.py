@@ -107,14 +107,7 @@ def one_round(
     """ns per operation of one contender; `held` is as long afterwards as before."""
     slow = c.slow_at is not None and len(held) >= c.slow_at
     few = min(count, max(3, 3_000_000 // len(held))) if slow else count
-    sample: CONTENDERS: dict[str, Callable[[int], Contender]] = {
-    "floor": lambda capacity: Floor(),
-    "wheeld": Wheel,
-    "asyncio": lambda capacity: Asyncio(),
-    "heapq": lambda capacity: Heap(),
-    "sched": lambda capacity: Sched(),
-}
-Sample = dict.fromkeys(OPERATIONS)
+    sample: Sample = dict.fromkeys(OPERATIONS)
     sample["schedule"] = _schedule(c, held, delays(rng, few))
     sample["later"] = _reschedule(c, rng, held, delays(rng, few, 2 * HOUR))
     c.settle()

@@ -198,8 +198,13 @@ class WheelMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         """All that is unread is handed out; after a cancel of all, the wheel is empty."""
-        if not hasattr(self, "wheel"):
-            return
+        if hasattr(self, "wheel"):
+            with self.wheel:
+                if hasattr(self, "oracle"):
+                    self.end()
+
+    def end(self) -> None:
+        """The last look."""
         self.move_to(self.oracle.now)
         for row, worker in enumerate(self.workers):
             self.poll(row, None)
@@ -208,7 +213,6 @@ class WheelMachine(RuleBasedStateMachine):
         assert self.wheel.clock.check() == 0
         assert self.wheel.counter("dropped") == self.wheel.counter("redirected") == 0
         assert not self.wheel.view.lines["offences"].any()
-        self.wheel.close()
 
 
 @pytest.mark.parametrize(

@@ -88,9 +88,9 @@ def _await_start(process: subprocess.Popen[str], directory: Path) -> None:
 
 def _stop(process: subprocess.Popen[str], directory: Path) -> None:
     """Stop the daemon; if it was killed, remove what it could not."""
-    facts = None
+    prefix = None
     with contextlib.suppress(OSError, ValueError):
-        facts = json.loads((directory / runtime.DAEMON_FILE).read_text())
+        prefix = json.loads((directory / runtime.DAEMON_FILE).read_text())["segment_prefix"]
     process.terminate()
     try:
         process.wait(STOP_SECONDS)
@@ -100,8 +100,8 @@ def _stop(process: subprocess.Popen[str], directory: Path) -> None:
     assert process.stdout is not None
     process.stdout.close()
     if directory.exists():
-        for segment in (facts or {}).get("segments", {}).values():
-            segments.unlink(segment)
+        if prefix is not None:
+            segments.unlink_all(prefix)
         _remove_directory(directory)
 
 

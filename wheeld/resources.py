@@ -33,11 +33,11 @@ class Resources:
     def __init__(self, config: Config) -> None:
         self.config = config
         self.names: dict[str, str] = {}
+        self.segment_prefix = f"wheeld-{config.name}-{secrets.token_hex(6)}-"
         self._files: list[Path] = []
         self.directory = runtime.create(config.name, config.runtime_dir)
         self._lock = self._lock_directory()
         try:
-            self._suffix = secrets.token_hex(6)
             self._token = secrets.randbits(63)
             self._make_segments()
             self.make_fifo(runtime.CLOCK_FIFO)
@@ -84,7 +84,7 @@ class Resources:
 
     def make_segment(self, kind: str, size: int) -> mmap.mmap:
         """Make the segment called `kind`; its name goes to `names`."""
-        name = f"wheeld-{self.config.name}-{self._suffix}-{kind}"
+        name = self.segment_prefix + kind
         memory = segments.create(name, size)
         self.names[kind] = name
         return memory
@@ -123,7 +123,12 @@ class Resources:
         """Write daemon.json whole, by rename."""
         path = self.directory / runtime.DAEMON_FILE
         fresh = path.with_suffix(".new")
-        content = {"name": self.config.name, "segments": self.names, **facts}
+        content = {
+            "name": self.config.name,
+            "segment_prefix": self.segment_prefix,
+            "segments": self.names,
+            **facts,
+        }
         with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             json.dump(content, file, indent=1)
         fresh.rename(path)

@@ -54,6 +54,7 @@ class Supervisor:
         self._departures: dict[int, asyncio.Task[None]] = {}
         self._pidfds: dict[int, int] = {}
         self._advancing = asyncio.Lock()
+        self._connections: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
         """Serve until a signal, `wheeld stop`, or the parent's death; then clean up.
@@ -84,6 +85,7 @@ class Supervisor:
             notify.notify("STOPPING=1")
             if server is not None:
                 server.close()
+            await self._drop_connections()
             await self.clock.stop()
             for pidfd in self._pidfds.values():
                 os.close(pidfd)
@@ -192,7 +194,24 @@ class Supervisor:
 
     # -- the control socket ---------------------------------------------------------------------
 
+    async def _drop_connections(self) -> None:
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections)
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            await self._converse(reader, writer)
+        except asyncio.CancelledError:
+            pass  # the daemon stops; to end quietly is all that is asked of this task
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection: a worker for as long as it lives, or a command."""
         tenant: Tenant | None = None
         patience: float | None = FIRST_MESSAGE_SECONDS
@@ -212,7 +231,6 @@ class Supervisor:
                 await writer.drain()
         if tenant is not None:
             self._depart(tenant, "closed its connection")
-        writer.close()
 
     async def _answer(self, message: Message, tenant: Tenant | None) -> Message:
         op = message.get("op")

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from wheeld_client import batches
 from wheeld_core import _native, control, runtime, segments
 from wheeld_core.errors import InvalidDelay
-from wheeld_core.views import CLOCKS, WheelView, expiration_dtype
+from wheeld_core.views import CLOCKS, RegistryView, WheelView, expiration_dtype
 
 log = logging.getLogger("wheeld")
 
@@ -153,10 +153,12 @@ class Timers(_native.Worker):
         for fifo in (hello["clock_fifo"], hello["worker_fifo"]):
             flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
             self._fds.append(os.open(directory / fifo, flags))
+        registry = attach("registry", _native.KIND_REGISTRY, False)
+        self._registry = RegistryView(registry)
         self._bind(
             wheel,
             attach("slots", _native.KIND_SLOTS, True),
-            attach("registry", _native.KIND_REGISTRY, False),
+            registry,
             attach("worker", _native.KIND_WORKER, True),
             hello["row"],
             hello["incarnation"],
@@ -298,6 +300,10 @@ class Timers(_native.Worker):
             self._handles.pop(handle.id, None)
 
     # -- the rest -------------------------------------------------------------------------------
+
+    def workers(self) -> dict[int, str]:
+        """Row -> name of the workers that are connected now; names are what `to=` takes."""
+        return self._registry.names()
 
     def stats(self) -> dict[str, Any]:
         """Counters of this worker and of the whole wheel, and what is pending here."""

@@ -145,3 +145,10 @@ def unlink(name: str) -> None:
         posix_ipc.unlink_shared_memory(f"/{name}")
     except posix_ipc.ExistentialError:
         pass
+
+
+def unlink_all(prefix: str) -> None:
+    """Remove every segment whose name begins with `prefix`: what a killed daemon left."""
+    for name in os.listdir(SHM_DIRECTORY):
+        if name.startswith(prefix):
+            unlink(name)

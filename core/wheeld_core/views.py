@@ -163,8 +163,8 @@ class RegistryView:
         )
 
     def names(self) -> dict[int, str]:
-        """Row -> name of the workers that are attached."""
+        """Row -> name of the workers that are active."""
         return {
             int(row): bytes(self.rows["name"][row]).decode()
-            for row in np.flatnonzero(self.rows["state"] != 0)
+            for row in np.flatnonzero(self.rows["state"] == 2)
         }

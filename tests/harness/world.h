@@ -25,6 +25,7 @@ struct world {
     pthread_cond_t answered;
     request_fn request;
     void *argument;
+    uint64_t asked, served;
     bool stop;
 };
 
@@ -116,6 +117,7 @@ static inline void world_serve(world *w)
     if (w->request) {
         w->request(w, w->argument);
         w->request = NULL;
+        w->served++;
         pthread_cond_broadcast(&w->answered);
     }
     pthread_mutex_unlock(&w->mutex);
@@ -160,8 +162,9 @@ static inline void world_ask(world *w, request_fn fn, void *argument)
         CHECK(pthread_cond_timedwait(&w->answered, &w->mutex, &give_up) == 0, "the clock hangs");
     w->request = fn;
     w->argument = argument;
+    uint64_t ticket = ++w->asked;
     wh_bell_ring(w->control[1]);
-    while (w->request == fn && w->argument == argument)
+    while (w->served < ticket)
         CHECK(pthread_cond_timedwait(&w->answered, &w->mutex, &give_up) == 0, "the clock hangs");
     pthread_mutex_unlock(&w->mutex);
 }

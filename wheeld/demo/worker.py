@@ -93,7 +93,8 @@ class Runner:
         self.completing = completing[np.argsort(ready[completing], kind="stable")]
         self.completions = ready[self.completing]
         self.ids = np.zeros(count, np.uint64)
-        self.before, self.after = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        self.timeouts = np.ascontiguousarray(requests["timeout_ns"])
+        self.before, self.after, self.deadlines = np.zeros((3, count), np.int64)
         self.cancelled_at = np.zeros(count, np.int64)
         self.won = np.full(count, -1, np.int8)
         self.receipts: list[npt.NDArray[Any]] = []
@@ -108,13 +109,15 @@ class Runner:
             self._schedule(now)
             self._complete(now)
             self._receive(self._pause(start_ns))
-        last_out = int((self.after + self.requests["timeout_ns"])[self.won != 1].max(initial=0))
-        last = int((self.after + self.requests["timeout_ns"]).max(initial=0))
-        give_up = last_out + STRAGGLER_NS
-        listen = min(last + LINGER_NS, max(give_up, time.monotonic_ns() + STRAGGLER_NS))
+        self._receive_rest()
+
+    def _receive_rest(self) -> None:
+        """Receive what is out, and listen for timers that were cancelled and fire all the same."""
+        give_up = int(self.deadlines[self.won != 1].max(initial=0)) + STRAGGLER_NS
+        last = int(self.deadlines.max(initial=0)) + LINGER_NS
+        listen = min(last, max(give_up, time.monotonic_ns() + STRAGGLER_NS))
         while (now := time.monotonic_ns()) < listen or (self._outstanding() > 0 and now < give_up):
             self._receive(0.01)
-        self._receive(0.0)
 
     def _outstanding(self) -> int:
         return self.arrived - self.cancelled - self.delivered
@@ -162,7 +165,9 @@ class Runner:
         self.ids[picked] = self.timers.schedule_many(
             self.delays[picked], numbers, payloads=payloads
         )
-        self.before[picked], self.after[picked] = before, time.monotonic_ns()
+        after = time.monotonic_ns()
+        self.before[picked], self.after[picked] = before, after
+        self.deadlines[picked] = self.timeouts[picked] + after
 
     def _complete(self, now: int) -> None:
         """Cancel the timers of the requests that are done."""

@@ -1,9 +1,9 @@
 /* wheeld_core._native: the one extension, one translation unit. */
 #include "native.h"
 
-#include "keywords_part.c"
 #include "layout_part.c"
 #include "clock_part.c"
+#include "arguments_part.c"
 #include "worker_part.c"
 #include "batch_part.c"
 #include "receive_part.c"

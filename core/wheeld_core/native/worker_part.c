@@ -4,17 +4,6 @@
  * its private state up again afterwards.
  */
 
-typedef struct {
-    PyObject_HEAD
-    wh_client client;
-    Mapping wheel, slots, registry, worker;
-    char *alive; /* a page of its own: 1 while open, wiped to 0 by the kernel in a forked child */
-    PyObject *dtype, *empty_events, *numpy_empty;
-    int bell, daemon;   /* our FIFO; the control socket, for its hang-up only */
-    bool notify_always; /* fileno() was asked for: stay ready to be rung between polls */
-    bool bound, closed;
-} WorkerObject;
-
 #define WAIT_ROOM_NS 2000000000   /* for the clock to make room in the submission ring */
 #define AWAIT_RETURNS_NS 20000000 /* for slots that the clock has to give back */
 #define AWAIT_BACKLOG_NS 50000    /* for the clock to go on filling our return ring */
@@ -136,105 +125,6 @@ static uint32_t worker_find_slot(WorkerObject *w)
                  c->capacity, (unsigned long long)wh_slabs_armed(&c->slabs),
                  (unsigned long long)wh_client_ready(c));
     return WH_NIL;
-}
-
-/* -- arguments ---------------------------------------------------------------------------------- */
-
-static bool parse_delay(PyObject *object, int64_t *ns, const char *what)
-{
-    double seconds = PyFloat_AsDouble(object);
-    if (wh_unlikely(seconds == -1.0 && PyErr_Occurred()))
-        return false;
-    if (wh_unlikely(!(seconds >= 0) || isinf(seconds))) {
-        PyErr_Format(errors.invalid_delay,
-                     "%s must be a finite number of seconds, 0 or more: got %R", what, object);
-        return false;
-    }
-    /* 2**63 ns are 292 years; what is later parks at the end of time */
-    *ns = seconds < 9.2e9 ? (int64_t)(seconds * 1e9) : INT64_MAX;
-    return true;
-}
-
-static bool parse_u64(PyObject *object, uint64_t *value, const char *what)
-{
-    *value = PyLong_AsUnsignedLongLong(object);
-    if (wh_likely(*value != (uint64_t)-1 || !PyErr_Occurred()))
-        return true;
-    if (PyErr_ExceptionMatches(PyExc_OverflowError))
-        PyErr_Format(PyExc_ValueError, "%s must be from 0 to 2**64 - 1: got %R", what, object);
-    return false;
-}
-
-/* An id that no timer has, when `object` is an int out of range; an error for other types. */
-static bool parse_id(PyObject *object, uint64_t *id)
-{
-    *id = PyLong_AsUnsignedLongLong(object);
-    if (wh_likely(*id != (uint64_t)-1 || !PyErr_Occurred()))
-        return true;
-    if (!PyErr_ExceptionMatches(PyExc_OverflowError))
-        return false;
-    PyErr_Clear();
-    *id = 0;
-    return true;
-}
-
-/* The target word of the active worker with that name. */
-static bool parse_target(WorkerObject *w, PyObject *name_object, uint32_t *target)
-{
-    Py_ssize_t length;
-    const char *name = PyUnicode_AsUTF8AndSize(name_object, &length);
-    if (name == NULL)
-        return false;
-    wh_registry_seg *registry = w->registry.view.buf;
-    wh_row *rows = (wh_row *)((char *)registry + registry->rows_off);
-    for (uint32_t i = 0; i < registry->row_count; i++)
-        /* pairs: row */
-        if (wh_load_acquire(&rows[i].state) == 2 &&
-            strncmp(rows[i].name, name, sizeof rows[i].name) == 0) {
-            *target = (uint32_t)(rows[i].incarnation & 0xfffff) << 12 | (i + 1);
-            return true;
-        }
-    PyErr_Format(PyExc_ValueError, "to=%R: no worker of that name is connected", name_object);
-    return false;
-}
-
-static bool parse_payload(WorkerObject *w, const Py_buffer *payload, wh_request *r)
-{
-    if ((uint64_t)payload->len > w->client.payload_bytes) {
-        PyErr_Format(errors.payload_too_large,
-                     "payload has %zd bytes; this wheel holds %u per timer (wheeld start "
-                     "--payload-bytes)",
-                     payload->len, w->client.payload_bytes);
-        return false;
-    }
-    r->payload = payload->buf;
-    r->payload_size = (uint32_t)payload->len;
-    return true;
-}
-
-/* What the keyword forms of schedule() take; None stands for absent. */
-typedef struct {
-    PyObject *cookie, *interval, *to;
-    Py_buffer payload;
-} Extras;
-
-static bool parse_extras(WorkerObject *w, Extras *extras, wh_request *r)
-{
-    int64_t interval = 0;
-    if (extras->cookie && !parse_u64(extras->cookie, &r->cookie, "cookie"))
-        return false;
-    if (extras->interval && extras->interval != Py_None) {
-        if (!parse_delay(extras->interval, &interval, "interval"))
-            return false;
-        if (interval == 0) {
-            PyErr_SetString(errors.invalid_delay, "interval must be above 0");
-            return false;
-        }
-    }
-    r->interval = interval;
-    if (extras->to && extras->to != Py_None && !parse_target(w, extras->to, &r->target))
-        return false;
-    return extras->payload.buf == NULL || parse_payload(w, &extras->payload, r);
 }
 
 /* -- the calls ----------------------------------------------------------------------------------- */

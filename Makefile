@@ -1,0 +1,53 @@
+# Every target makes its own environment in .venv first; see tools/setup-env.sh.
+#   ARGS=...     passed on to the command of the target
+#   PYTHON=...   the Python to make .venv with (default: the newest fitting python3 found)
+#   WORKERS=...  how many processes run the tests
+
+SHELL   := /bin/bash
+ARGS    ?=
+PYTHON  ?=
+WORKERS ?= 2
+RUN     := .venv/bin
+SETUP   := @PYTHON="$(PYTHON)" tools/setup-env.sh
+CHECKED := wheeld core client tests tools bench examples setup.py
+
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+.PHONY: help demo test bench check sanitize layout clean
+
+help: ## list these commands
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
+
+demo: ## run the demo, from nothing
+	$(SETUP) run
+	$(RUN)/wheeld demo $(ARGS)
+
+test: ## run all tests, from nothing
+	$(SETUP) test
+	$(RUN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+
+bench: ## run the benchmarks
+	$(SETUP) dev
+	$(RUN)/python -m bench $(ARGS)
+
+check: ## lint, formatting, types, house rules, compiler warnings
+	$(SETUP) dev
+	$(RUN)/ruff check $(CHECKED)
+	$(RUN)/ruff format --check $(CHECKED)
+	$(RUN)/mypy
+	$(RUN)/python tools/house_rules.py
+	WHEELD_WERROR=1 $(RUN)/python setup.py -q build_ext --force \
+	    --build-temp build/check --build-lib build/check
+
+sanitize: ## run the core under the address, undefined and thread sanitizers
+	$(SETUP) test
+	$(RUN)/python tools/sanitize.py $(ARGS)
+
+layout: ## write the tables of shm_layout.md again
+	$(SETUP) run
+	$(RUN)/python tools/layout_tables.py --write
+
+clean: ## remove all that these commands made, .venv too
+	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -f core/wheeld_core/*.so
+	find wheeld core client tests tools bench examples -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,138 @@
+/* Arguments of the hot calls: from Python objects to a wh_request, or an error that says what was
+ * got and what is expected. */
+
+typedef struct {
+    PyObject_HEAD
+    wh_client client;
+    Mapping wheel, slots, registry, worker;
+    char *alive; /* a page of its own: 1 while open, wiped to 0 by the kernel in a forked child */
+    PyObject *dtype, *empty_events, *numpy_empty;
+    int bell, daemon;   /* our FIFO; the control socket, for its hang-up only */
+    bool notify_always; /* fileno() was asked for: stay ready to be rung between polls */
+    bool bound, closed;
+} WorkerObject;
+
+/* Sort the arguments of `function` by name; the first `positional` names may come by place. */
+static bool parse_keywords(const char *function, const char *const *names, Py_ssize_t positional,
+                           PyObject *const *args, Py_ssize_t n, PyObject *kwnames,
+                           PyObject **values)
+{
+    if (n > positional) {
+        PyErr_Format(PyExc_TypeError, "%s() takes at most %zd positional arguments: got %zd",
+                     function, positional, n);
+        return false;
+    }
+    for (Py_ssize_t i = 0; i < n; i++)
+        values[i] = args[i];
+    Py_ssize_t count = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+    for (Py_ssize_t k = 0; k < count; k++) {
+        PyObject *name = PyTuple_GET_ITEM(kwnames, k);
+        Py_ssize_t i = 0;
+        while (names[i] && PyUnicode_CompareWithASCIIString(name, names[i]) != 0)
+            i++;
+        if (names[i] == NULL || values[i] != NULL) {
+            PyErr_Format(PyExc_TypeError, "%s() got %s argument %R", function,
+                         names[i] ? "twice the" : "an unexpected keyword", name);
+            return false;
+        }
+        values[i] = args[n + k];
+    }
+    return true;
+}
+
+static bool parse_delay(PyObject *object, int64_t *ns, const char *what)
+{
+    double seconds = PyFloat_AsDouble(object);
+    if (wh_unlikely(seconds == -1.0 && PyErr_Occurred()))
+        return false;
+    if (wh_unlikely(!(seconds >= 0) || isinf(seconds))) {
+        PyErr_Format(errors.invalid_delay,
+                     "%s must be a finite number of seconds, 0 or more: got %R", what, object);
+        return false;
+    }
+    /* 2**63 ns are 292 years; what is later parks at the end of time */
+    *ns = seconds < 9.2e9 ? (int64_t)(seconds * 1e9) : INT64_MAX;
+    return true;
+}
+
+static bool parse_u64(PyObject *object, uint64_t *value, const char *what)
+{
+    *value = PyLong_AsUnsignedLongLong(object);
+    if (wh_likely(*value != (uint64_t)-1 || !PyErr_Occurred()))
+        return true;
+    if (PyErr_ExceptionMatches(PyExc_OverflowError))
+        PyErr_Format(PyExc_ValueError, "%s must be from 0 to 2**64 - 1: got %R", what, object);
+    return false;
+}
+
+/* An id that no timer has, when `object` is an int out of range; an error for other types. */
+static bool parse_id(PyObject *object, uint64_t *id)
+{
+    *id = PyLong_AsUnsignedLongLong(object);
+    if (wh_likely(*id != (uint64_t)-1 || !PyErr_Occurred()))
+        return true;
+    if (!PyErr_ExceptionMatches(PyExc_OverflowError))
+        return false;
+    PyErr_Clear();
+    *id = 0;
+    return true;
+}
+
+/* The target word of the active worker with that name. */
+static bool parse_target(WorkerObject *w, PyObject *name_object, uint32_t *target)
+{
+    Py_ssize_t length;
+    const char *name = PyUnicode_AsUTF8AndSize(name_object, &length);
+    if (name == NULL)
+        return false;
+    wh_registry_seg *registry = w->registry.view.buf;
+    wh_row *rows = (wh_row *)((char *)registry + registry->rows_off);
+    for (uint32_t i = 0; i < registry->row_count; i++)
+        /* pairs: row */
+        if (wh_load_acquire(&rows[i].state) == 2 &&
+            strncmp(rows[i].name, name, sizeof rows[i].name) == 0) {
+            *target = (uint32_t)(rows[i].incarnation & 0xfffff) << 12 | (i + 1);
+            return true;
+        }
+    PyErr_Format(PyExc_ValueError, "to=%R: no worker of that name is connected", name_object);
+    return false;
+}
+
+static bool parse_payload(WorkerObject *w, const Py_buffer *payload, wh_request *r)
+{
+    if ((uint64_t)payload->len > w->client.payload_bytes) {
+        PyErr_Format(errors.payload_too_large,
+                     "payload has %zd bytes; this wheel holds %u per timer (wheeld start "
+                     "--payload-bytes)",
+                     payload->len, w->client.payload_bytes);
+        return false;
+    }
+    r->payload = payload->buf;
+    r->payload_size = (uint32_t)payload->len;
+    return true;
+}
+
+/* What the keyword forms of schedule() take; None stands for absent. */
+typedef struct {
+    PyObject *cookie, *interval, *to;
+    Py_buffer payload;
+} Extras;
+
+static bool parse_extras(WorkerObject *w, Extras *extras, wh_request *r)
+{
+    int64_t interval = 0;
+    if (extras->cookie && !parse_u64(extras->cookie, &r->cookie, "cookie"))
+        return false;
+    if (extras->interval && extras->interval != Py_None) {
+        if (!parse_delay(extras->interval, &interval, "interval"))
+            return false;
+        if (interval == 0) {
+            PyErr_SetString(errors.invalid_delay, "interval must be above 0");
+            return false;
+        }
+    }
+    r->interval = interval;
+    if (extras->to && extras->to != Py_None && !parse_target(w, extras->to, &r->target))
+        return false;
+    return extras->payload.buf == NULL || parse_payload(w, &extras->payload, r);
+}

@@ -1,0 +1,38 @@
+"""The one extension, `wheeld_core._native`; all else is in pyproject.toml.
+
+Environment
+-----------
+WHEELD_WERROR=1
+    Compiler warnings are errors (`make check` sets it).
+WHEELD_SANITIZE=address,undefined or thread
+    Build with these sanitizers.
+"""
+
+import os
+from glob import glob
+
+from setuptools import Extension, setup
+
+compile_args = [
+    *("-std=c11", "-O3", "-g", "-fvisibility=hidden"),
+    *("-Wall", "-Wextra", "-Wno-missing-field-initializers"),
+]
+link_args = []
+
+if os.environ.get("WHEELD_WERROR") == "1":
+    compile_args.append("-Werror")
+if sanitizers := os.environ.get("WHEELD_SANITIZE"):
+    compile_args += ["-O1", f"-fsanitize={sanitizers}", "-fno-omit-frame-pointer"]
+    compile_args.append("-fno-sanitize-recover=all")
+    link_args.append(f"-fsanitize={sanitizers}")
+
+native = Extension(
+    "wheeld_core._native",
+    sources=["core/wheeld_core/native/module.c"],  # includes the other parts
+    include_dirs=["core/include"],
+    depends=[*glob("core/include/wheeld/*.h"), *glob("core/wheeld_core/native/*.[ch]")],
+    extra_compile_args=compile_args,
+    extra_link_args=link_args,
+)
+
+setup(ext_modules=[native])

@@ -1,0 +1,240 @@
+/* Hand: a worker and its thread: what worker_part.c and receive_part.c do, without the GIL. */
+#ifndef HARNESS_HAND_H
+#define HARNESS_HAND_H
+
+#include "account.h"
+#include "world.h"
+
+#define EVENTS_ROOM 256
+
+typedef struct hand {
+    world *world;
+    account *account;
+    wh_client client;
+    uint32_t row;
+    int bell; /* the end that it reads */
+    uint64_t rng;
+    uint64_t next, last; /* its share of the account's entries */
+    char *events;
+    pthread_t thread;
+    void *own; /* the program's */
+} hand;
+
+typedef struct attachment {
+    uint32_t row;
+    uint64_t incarnation;
+} attachment;
+
+static inline void request_attach(world *w, void *argument)
+{
+    attachment *a = argument;
+    wh_clock_attach(&w->clock, a->row, a->incarnation, w->memories[a->row], w->bells[a->row][1]);
+}
+
+static inline void hand_attach(hand *h, world *w, account *a, uint32_t row, uint64_t incarnation)
+{
+    CHECK(row < MAX_HANDS && row < w->config.max_workers, "row %u", row);
+    if (!w->memories[row])
+        pipe_make(w->bells[row]);
+    free(w->memories[row]);
+    void *memory = w->memories[row] = aligned_alloc(4096, w->geometry.worker_bytes);
+    CHECK(memory, "out of memory");
+    memset(memory, 0, w->geometry.worker_bytes);
+    wh_create_worker(memory, &w->config, wh_line_of(w->wheel, &w->geometry, row));
+    attachment wanted = {row, incarnation};
+    world_ask(w, request_attach, &wanted);
+    *h = (hand){.world = w, .account = a, .row = row, .bell = w->bells[row][0],
+                .rng = rng_seeded(row + 1)};
+    CHECK(wh_client_bind(&h->client, w->wheel, w->slots, memory, row, incarnation, w->bell[1]),
+          "out of memory");
+    h->events = malloc(EVENTS_ROOM * wh_event_bytes(&h->client));
+    CHECK(h->events, "out of memory");
+}
+
+/* Private memory only: the segment stays until the clock has reaped the row. */
+static inline void hand_free(hand *h)
+{
+    wh_slabs_free(&h->client.slabs);
+    free(h->events);
+}
+
+static inline uint32_t hand_target(const hand *h)
+{
+    return (uint32_t)(h->client.me >> 16 & 0xfffff) << 12 | (h->row + 1);
+}
+
+/* -- receive ------------------------------------------------------------------------------------ */
+
+static inline void hand_check_payload(const hand *h, const wh_completion *event)
+{
+    const char *payload = (const char *)(event + 1);
+    CHECK(event->payload_size <= h->client.payload_bytes, "payload of %u bytes",
+          event->payload_size);
+    for (uint32_t at = 0; at < event->payload_size; at += 8)
+        CHECK(memcmp(payload + at, &event->cookie, 8) == 0, "payload of %llu is another's",
+              (ull)event->cookie);
+}
+
+/* Take what is in the ring. Returns how many events there were. */
+static inline uint64_t hand_receive(hand *h)
+{
+    wh_client *c = &h->client;
+    uint32_t bytes = wh_event_bytes(c);
+    if (c->wait_seq & 1) {
+        wh_client_awake(c);
+        wh_bell_clear(h->bell);
+    }
+    uint64_t got = wh_client_receive(c, h->events, EVENTS_ROOM);
+    for (uint64_t i = 0; i < got; i++) {
+        const wh_completion *event = (const wh_completion *)(h->events + i * bytes);
+        hand_check_payload(h, event);
+        account_event(h->account, event);
+    }
+    return got;
+}
+
+/* Sleep on the bell until rung; false: nothing came within `most_ns`. */
+static inline bool hand_sleep(hand *h, int64_t most_ns)
+{
+    struct pollfd fd = {.fd = h->bell, .events = POLLIN};
+    if (!wh_client_may_sleep(&h->client))
+        return true;
+    struct timespec timeout = {most_ns / 1000000000, most_ns % 1000000000};
+    return ppoll(&fd, 1, &timeout, NULL) != 0;
+}
+
+/* -- schedule, cancel, move ----------------------------------------------------------------------- */
+
+static inline void hand_await_room(hand *h)
+{
+    wh_client *c = &h->client;
+    int64_t give_up = wh_clock_read(CLOCK_MONOTONIC) + GIVE_UP_NS;
+    while (!wh_client_fits(c, 1)) {
+        wh_client_publish_lazily(c);
+        wh_client_ring(c);
+        pause_ns(20000);
+        CHECK(wh_clock_read(CLOCK_MONOTONIC) < give_up, "row %u: its ring is never drained", h->row);
+    }
+}
+
+/* A slot, or WH_NIL when the wheel is full. */
+static inline uint32_t hand_slot(hand *h)
+{
+    uint32_t slot;
+    for (int attempt = 0; attempt < 8; attempt++) {
+        if ((slot = wh_slabs_take(&h->client.slabs)) != WH_NIL)
+            return slot;
+        if (wh_slabs_claim(&h->client.slabs))
+            return wh_slabs_take(&h->client.slabs);
+        wh_client_ring(&h->client);
+        hand_receive(h);
+        if (attempt)
+            pause_ns(50000);
+    }
+    return WH_NIL;
+}
+
+typedef struct plan {
+    int64_t delay, interval;
+    uint32_t target, payload_size;
+} plan;
+
+/* Schedule the hand's next entry. False: no slot, or no entry left. */
+static inline bool hand_schedule(hand *h, plan p, uint64_t *cookie)
+{
+    char payload[256];
+    wh_client *c = &h->client;
+    uint32_t slot = h->next < h->last ? hand_slot(h) : WH_NIL;
+    if (slot == WH_NIL)
+        return false;
+    hand_await_room(h);
+    *cookie = h->next++;
+    for (uint32_t at = 0; at < p.payload_size; at += 8)
+        memcpy(payload + at, cookie, 8);
+    entry *e = &h->account->entries[*cookie];
+    int64_t now = wh_client_now(c);
+    wh_request r = {.deadline = wh_time_add(now, p.delay), .interval = p.interval, .now = now,
+                    .cookie = *cookie, .payload = payload, .payload_size = p.payload_size,
+                    .target = p.target};
+    e->interval = p.interval;
+    e->next_tick = r.deadline;
+    wh_store_relaxed(&e->wanted, r.deadline);
+    wh_store_relaxed(&e->tried, r.deadline);
+    uint64_t id = wh_client_arm(c, slot, &r);
+    wh_store_relaxed(&e->id, id);
+    wh_client_push(c, id);
+    wh_client_publish(c, r.deadline);
+    return true;
+}
+
+static inline bool hand_cancel(hand *h, uint64_t cookie)
+{
+    uint64_t id = wh_load_relaxed(&h->account->entries[cookie].id);
+    if (id == 0)
+        return false;
+    hand_await_room(h);
+    if (!wh_client_cancel(&h->client, id))
+        return false;
+    account_cancelled(h->account, cookie);
+    wh_client_publish_lazily(&h->client);
+    return true;
+}
+
+/* Move an own timer to now + delay. */
+static inline bool hand_move(hand *h, uint64_t cookie, int64_t delay)
+{
+    wh_client *c = &h->client;
+    entry *e = &h->account->entries[cookie];
+    uint64_t id = wh_load_relaxed(&e->id);
+    bool earlier;
+    if (!wh_client_owns(c, id))
+        return false; /* it ended, and its slab went back */
+    hand_await_room(h);
+    int64_t deadline = wh_time_add(wh_client_now(c), delay), before = wh_load_relaxed(&e->wanted);
+    wh_store_relaxed(&e->tried, deadline);
+    if (e->interval)
+        wh_store_relaxed(&e->moved, 1);
+    if (!wh_client_move(c, id, deadline, &earlier)) {
+        wh_store_relaxed(&e->tried, before);
+        return false;
+    }
+    wh_store_relaxed(&e->wanted, deadline);
+    if (earlier) {
+        wh_client_push(c, wh_id_with(id, WH_OP_RESCHEDULE));
+        wh_client_publish(c, deadline);
+    }
+    return true;
+}
+
+/* -- the end ------------------------------------------------------------------------------------ */
+
+/* Every slot of the slabs that it owns is in its own hands. */
+static inline bool hand_idle(const hand *h)
+{
+    const wh_slabs *s = &h->client.slabs;
+    uint64_t free_slots = s->magazine_size, owned = 0;
+    for (uint32_t slab = 0; slab < s->count; slab++)
+        if (wh_load_relaxed(&s->owners[slab]) == s->me) {
+            owned += WH_SLAB_SLOTS;
+            free_slots += (uint64_t)__builtin_popcountll(s->free[slab]);
+        }
+    CHECK(free_slots <= owned, "row %u: %llu free slots in %llu", h->row, (ull)free_slots,
+          (ull)owned);
+    return free_slots == owned;
+}
+
+/* Receive until its entries have ended and its slots are back. */
+static inline void hand_finish(hand *h, uint64_t first)
+{
+    int64_t give_up = wh_clock_read(CLOCK_MONOTONIC) + GIVE_UP_NS;
+    while (account_open(h->account, first, h->next) || !hand_idle(h)) {
+        wh_client_ring(&h->client);
+        if (!hand_receive(h))
+            pause_ns(100000);
+        if (wh_clock_read(CLOCK_MONOTONIC) > give_up)
+            FAIL("row %u: %llu timers never ended, slots %s", h->row,
+                 (ull)account_open(h->account, first, h->next), hand_idle(h) ? "back" : "lost");
+    }
+}
+
+#endif
