@@ -178,6 +178,8 @@ def _imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
 def _is_module(root: Path, dotted: str) -> bool:
     """Whether a dotted name reaches below the top level of one of our packages."""
     package, _, inside = dotted.partition(".")
+    if not inside:
+        return False
     first = inside.split(".")[0]
     home = next(home for home in MAY_IMPORT if home.split("/")[-1] == package)
     return "." in inside or any((root / home / f"{first}{end}").exists() for end in ("", ".py"))

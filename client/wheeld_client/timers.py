@@ -11,7 +11,8 @@ import logging
 import math
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -88,6 +89,17 @@ def payload_of(event: np.void) -> bytes:
     return event["payload"].tobytes()[: int(event["payload_size"])]
 
 
+@contextmanager
+def _open_fifos(directory: Path, *names: str) -> Iterator[list[int]]:
+    flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+    with ExitStack() as stack:
+        fds = []
+        for name in names:
+            fds.append(os.open(directory / name, flags))
+            stack.callback(os.close, fds[-1])
+        yield fds
+
+
 class TimerHandle:
     """A callback that waits for its time, from `Timers.call_later`."""
 
@@ -139,7 +151,6 @@ class Timers(_native.Worker):
         self._connection = connection
         self._handles: dict[int, TimerHandle] = {}
         self._lock = threading.Lock()
-        self._fds: list[int] = []
         owner = os.stat(directory).st_uid
         names = hello["segments"]
 
@@ -150,23 +161,21 @@ class Timers(_native.Worker):
         self._wheel = WheelView(wheel)
         self.expiration_dtype = expiration_dtype(int(self._wheel.header["payload_bytes"]))
         self._payload_room = int(self._wheel.header["payload_bytes"])
-        for fifo in (hello["clock_fifo"], hello["worker_fifo"]):
-            flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
-            self._fds.append(os.open(directory / fifo, flags))
         registry = attach("registry", _native.KIND_REGISTRY, False)
         self._registry = RegistryView(registry)
-        self._bind(
-            wheel,
-            attach("slots", _native.KIND_SLOTS, True),
-            registry,
-            attach("worker", _native.KIND_WORKER, True),
-            hello["row"],
-            hello["incarnation"],
-            *self._fds,
-            connection.fileno(),
-            self.expiration_dtype,
-            np.empty,
-        )
+        with _open_fifos(directory, hello["clock_fifo"], hello["worker_fifo"]) as bells:
+            self._bind(
+                wheel,
+                attach("slots", _native.KIND_SLOTS, True),
+                registry,
+                attach("worker", _native.KIND_WORKER, True),
+                hello["row"],
+                hello["incarnation"],
+                *bells,
+                connection.fileno(),
+                self.expiration_dtype,
+                np.empty,
+            )
 
     # -- scheduling -----------------------------------------------------------------------------
 
@@ -327,14 +336,7 @@ class Timers(_native.Worker):
                 self._connection.request("bye", timeout=5.0)
             except ConnectionError:
                 pass  # the daemon is gone: nothing to leave
-        if state != "closed":
-            self._release()
-
-    def _release(self) -> None:
         self._connection.close()
-        for fd in self._fds:
-            os.close(fd)
-        self._fds.clear()
 
     def __enter__(self) -> Timers:
         return self

@@ -223,6 +223,27 @@ static inline bool hand_idle(const hand *h)
     return free_slots == owned;
 }
 
+/* For a report: the slots that are in other hands, and where the clock says that they are. */
+static inline void hand_print_missing(const hand *h)
+{
+    const wh_slabs *s = &h->client.slabs;
+    const world *w = h->world;
+    for (uint32_t slot = 0, lines = 0; slot < w->config.capacity && lines < 10; slot++) {
+        const wh_link *link = &w->clock.wheel.links[slot];
+        bool is_free = s->free[slot >> WH_SLAB_BITS] >> (slot & (WH_SLAB_SLOTS - 1)) & 1;
+        for (uint32_t i = 0; i < s->magazine_size; i++)
+            is_free |= s->magazine[i] == slot;
+        if (is_free || wh_load_relaxed(&s->owners[slot >> WH_SLAB_BITS]) != s->me)
+            continue;
+        printf("  slot %u state %llx link: gen %x list %d of %u stage %llx\n", slot,
+               (ull)wh_load_relaxed(&w->clock.slots[slot].state), link->gen, (int)link->list,
+               w->clock.wheel.buckets, (ull)link->completion);
+        lines++;
+    }
+    printf("  ring: tail %llu, head %llu\n", (ull)wh_load_relaxed(&h->client.line->comp_tail),
+           (ull)h->client.comp_head);
+}
+
 /* Receive until its entries have ended and its slots are back. */
 static inline void hand_finish(hand *h, uint64_t first)
 {

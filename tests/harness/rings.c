@@ -114,6 +114,8 @@ static void finish(run *r, hand *h, uint64_t first)
         wh_client_ring(&h->client);
         if (!hand_receive(h))
             pause_ns(100000);
+        if (wh_clock_read(CLOCK_MONOTONIC) > give_up)
+            hand_print_missing(h);
         CHECK(wh_clock_read(CLOCK_MONOTONIC) < give_up,
               "row %u: %llu timers never ended, slots %s, %u of %u done", h->row,
               (ull)account_open(h->account, first, h->next), hand_idle(h) ? "back" : "lost",

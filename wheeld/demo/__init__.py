@@ -1,10 +1,11 @@
 """`wheeld demo`: one million requests against an embedded daemon, each accounted for.
 
-    workload       makes the requests (or requests_file reads them); pure, deterministic
-    worker         a worker process: schedules, completes and receives its share
-    pool           the worker processes, seen from the parent
-    account        puts the workers' logs together and checks every request; pure
-    summary        figures of a checked account; pure
-    report, plots  show them
-    command        options, and the order of all that
+workload       makes the requests (or requests_file reads them); pure, deterministic
+worker         a worker process: schedules, completes and receives its share
+processes      the worker processes, seen from the parent
+account        puts the workers' logs together and checks every request; pure
+summary        figures of a checked account; pure
+report, plots  show them
+case           one case, from requests to figures
+command        options, the order of all that, exit codes
 """

@@ -10,12 +10,21 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from wheeld.demo.worker import RECEIPT
+RECEIPT: Final = np.dtype(
+    [
+        ("number", "u8"),
+        ("deadline", "i8"),
+        ("fired", "i8"),
+        ("received", "i8"),
+        ("intact", "?"),
+    ]
+)
+"""One delivered expiration: request number, times in ns, and whether its payload was right."""
 
 
 @dataclass
@@ -74,9 +83,8 @@ class Verdict:
 
     def faults(self) -> dict[str, int]:
         """What breaks a promise of the daemon, by name; empty when all is well."""
-        names = (
-            "lost doubled unscheduled strangers fired_early deadline_wrong payload_wrong left_pending"
-        )
+        names = "lost doubled unscheduled strangers fired_early deadline_wrong payload_wrong "
+        names += "left_pending"
         return {name: getattr(self, name) for name in names.split() if getattr(self, name)}
 
 
@@ -98,7 +106,9 @@ def merge(requests: npt.NDArray[Any], logs: Sequence[Log]) -> Account:
         One per worker; together they have each number once.
     """
     count = len(requests)
-    merged: dict[str, Any] = {name: np.zeros(count, np.int64) for name in ("before", "after", "cancelled_at")}
+    merged: dict[str, Any] = {
+        name: np.zeros(count, np.int64) for name in ("before", "after", "cancelled_at")
+    }
     merged["won"] = np.full(count, -1, np.int8)
     deliveries = np.zeros(count, np.int64)
     receipts, strangers = [np.empty(0, RECEIPT)], 0
@@ -123,10 +133,10 @@ def merge(requests: npt.NDArray[Any], logs: Sequence[Log]) -> Account:
 def check(account: Account) -> Verdict:
     """Check every request and every receipt.
 
-    A request ends once when either `cancel` said True and nothing was delivered, or it was delivered
-    once and `cancel` did not say True. A receipt is early when it was fired or received before its
-    deadline; its deadline is wrong when the schedule call, which began and ended at known times,
-    cannot have meant it.
+    A request ends once when either `cancel` said True and nothing was delivered, or it was
+    delivered once and `cancel` did not say True. A receipt is early when it was fired before its
+    deadline (or received before it was fired); its deadline is wrong when the schedule call, which
+    began and ended at known times, cannot have meant it.
     """
     ends = (account.won == 1) + account.deliveries
     scheduled = account.after > 0

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld import embedded
-from wheeld.demo import account, pool, summary, workload
+from wheeld.demo import account, processes, summary, workload
 from wheeld.demo.account import Account
 from wheeld.demo.progress import shown
 
@@ -68,37 +68,38 @@ def run(
         np.save(directory / "requests.npy", requests)
         np.save(directory / "texts.npy", workload.payload_texts(seed, width))
         tick()
-        with embedded(**config) as daemon, pool.running(directory, workers, daemon) as processes:
-            usage = _watch(processes, daemon, title, requests, tick)
+        with embedded(**config) as daemon, processes.running(directory, workers, daemon) as crew:
+            spent = _watch(crew, daemon, title, requests, tick)
         logs = [account.load(directory / f"worker-{index}.npz") for index in range(workers)]
     merged = account.merge(requests, logs)
     verdict = account.check(merged)
-    usage = summary.Usage(sum(log.facts["cpu_s"] for log in logs), *usage)
-    figures = summary.summarise(name, merged, verdict, usage, processes.start_ns)
-    return Outcome(title, merged, figures, processes.start_ns)
+    usage = summary.Usage(sum(log.facts["cpu_s"] for log in logs), *spent)
+    figures = summary.summarise(name, merged, verdict, usage, crew.start_ns)
+    return Outcome(title, merged, figures, crew.start_ns)
 
 
 def _watch(
-    processes: pool.Pool,
+    crew: processes.Crew,
     daemon: str,
     title: str,
     requests: npt.NDArray[Any],
     tick: Callable[[], None],
 ) -> tuple[float, float, int]:
     """Let the workers run; returns CPU seconds of clock and supervisor, and shared bytes."""
-    processes.wait_ready(tick)
-    status = pool.facts(daemon)
+    crew.wait_ready(tick)
+    status = processes.facts(daemon)
     pids = (status["clock_pid"], status["pid"])
-    idle = [pool.cpu_seconds(pid) for pid in pids]
+    idle = [processes.cpu_seconds(pid) for pid in pids]
     gaps = np.diff(requests["arrival_ns"], prepend=0)
     longest_wait_s = int(gaps.max() + requests["timeout_ns"].max()) / 1e9
     with shown(title, len(requests)) as tell:
 
         def watch() -> None:
             tick()
-            tell(processes.counts()["ended"])
+            tell(crew.counts()["ended"])
 
-        processes.go()
-        processes.wait_done(watch, longest_wait_s)
-    clock_s, supervisor_s = (pool.cpu_seconds(pid) - before for pid, before in zip(pids, idle))
+        crew.go()
+        crew.wait_done(watch, longest_wait_s)
+    clock_s, supervisor_s = (
+        processes.cpu_seconds(pid) - before for pid, before in zip(pids, idle, strict=True))
     return clock_s, supervisor_s, status["shared_bytes"]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Optional
 
@@ -28,14 +28,18 @@ class Interrupted(Exception):
 
 
 def demo(
-    requests: Annotated[int, typer.Option(min=1, help="Requests per case, over all workers.")] = 1_000_000,
+    requests: Annotated[
+        int, typer.Option(min=1, help="Requests per case, over all workers.")
+    ] = 1_000_000,
     rate: Annotated[
         float, typer.Option(min=0.001, help="Arrivals per second, over all workers.")
     ] = DEFAULT_RATE,
     workers: Annotated[
         Optional[int], typer.Option(min=1, max=64, help="Worker processes. [default: one per core]")
     ] = None,
-    case: Annotated[str, typer.Option(help="low, high or both: the latencies of the requests.")] = "both",
+    case: Annotated[
+        str, typer.Option(help="low, high or both: the latencies of the requests.")
+    ] = "both",
     seed: Annotated[int, typer.Option(min=0, help="Equal seeds make equal requests.")] = 1,
     requests_file: Annotated[
         Optional[Path],
@@ -55,36 +59,40 @@ def demo(
     and either complete in time or time out after 200 ms. Exit code 1 when one was lost, doubled,
     early or damaged.
     """
-    from wheeld.demo.requests_file import RequestsFileError
-    from wheeld_core.errors import WheelError
-
     if case not in ("low", "high", "both"):
         raise typer.BadParameter(f"got {case!r}, expected low, high or both", param_hint="--case")
     count = workers or len(os.sched_getaffinity(0))
-    interrupted = False
+
+    def everything(tick: Callable[[], None]) -> int:
+        made = _workloads(case, requests, rate, seed, requests_file)
+        outcomes = [_run(*one, count, seed, tick) for one in made]
+        _report(outcomes, count, seed, plot, as_json)
+        return FAILED if any(outcome.figures["faults"] for outcome in outcomes) else 0
+
+    raise typer.Exit(_exit_code(everything))
+
+
+def _exit_code(everything: Callable[[Callable[[], None]], int]) -> int:
+    """Run `everything(tick)`; what goes wrong on the way becomes one line and an exit code."""
+    from wheeld.demo.requests_file import RequestsFileError
+    from wheeld_core.errors import WheelError
+
     with _flag_signals() as tick:
         try:
-            made = _workloads(case, requests, rate, seed, requests_file)
-            outcomes = [_run(*workload, count, seed, tick) for workload in made]
-            _report(outcomes, count, seed, plot, as_json)
+            try:
+                return everything(tick)
+            except (WheelError, OSError):
+                tick()  # Ctrl-C ends the daemon too: that is no news then
+                raise
         except Interrupted:
-            interrupted = True
+            _say("interrupted")
+            return INTERRUPTED
         except RequestsFileError as error:
             _say(str(error))
-            raise typer.Exit(WRONG_INPUT) from None
+            return WRONG_INPUT
         except (WheelError, OSError) as error:
-            try:
-                tick()  # Ctrl-C ends daemon and workers too: their ends are no news then
-            except Interrupted:
-                interrupted = True
-            else:
-                _say(str(error))
-                raise typer.Exit(FAILED) from None
-    if interrupted:
-        _say("interrupted; nothing was left behind")
-        raise typer.Exit(INTERRUPTED)
-    if any(outcome.figures["faults"] for outcome in outcomes):
-        raise typer.Exit(FAILED)
+            _say(str(error))
+            return FAILED
 
 
 def _say(text: str) -> None:
@@ -92,11 +100,11 @@ def _say(text: str) -> None:
 
 
 @contextlib.contextmanager
-def _flag_signals() -> Iterator[Any]:
-    """Take Ctrl-C and SIGTERM as a flag; yields the function that raises `Interrupted` if it is up.
+def _flag_signals() -> Iterator[Callable[[], None]]:
+    """Take Ctrl-C and SIGTERM as a flag; yields the function that raises `Interrupted` then.
 
-    A KeyboardInterrupt could come between the start of a process and the line that remembers it, and
-    leave that behind.
+    A KeyboardInterrupt could come between the start of a process and the line that remembers it,
+    and leave that behind.
     """
     flag: list[int] = []
     numbers = (signal.SIGINT, signal.SIGTERM)
@@ -126,7 +134,7 @@ def _workloads(
     return [
         (
             made.name,
-            f"{made.name} case, latency p50 {made.p50_ms:g} ms, p75 {made.p75_ms:g} ms",
+            f"{made.name} case (latency p50 {made.p50_ms:g} ms, p75 {made.p75_ms:g} ms)",
             workload.generate(made, count, rate, seed),
         )
         for made in cases
@@ -134,7 +142,7 @@ def _workloads(
 
 
 def _run(
-    name: str, title: str, made: npt.NDArray[Any], workers: int, seed: int, tick: Any
+    name: str, title: str, made: npt.NDArray[Any], workers: int, seed: int, tick: Callable[[], None]
 ) -> Outcome:
     from wheeld.demo import case
 
@@ -142,9 +150,7 @@ def _run(
     return case.run(name, title, made, workers, seed, tick)
 
 
-def _report(
-    outcomes: list[Outcome], workers: int, seed: int, plot: Path, as_json: bool
-) -> None:
+def _report(outcomes: list[Outcome], workers: int, seed: int, plot: Path, as_json: bool) -> None:
     import json
 
     from wheeld.demo import report

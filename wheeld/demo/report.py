@@ -19,7 +19,6 @@ WORDS = {
 def case_text(figures: dict[str, Any], title: str) -> str:
     """One case."""
     cpu = figures["cpu_s"]
-    asked = figures["asked_per_s"]
     lines = [
         title,
         f"  scheduled       {figures['scheduled']:>11,}  of {figures['requests']:,} requests",
@@ -34,7 +33,7 @@ def case_text(figures: dict[str, Any], title: str) -> str:
         _row("lateness", figures["lateness_ms"], "fired - deadline"),
         _row("  as received", figures["receive_lateness_ms"], "poll returned - deadline"),
         _row("scheduling lag", figures["scheduling_lag_ms"], "scheduled - arrival"),
-        f"  rate            asked {f'{asked:,.0f}' if asked else 'all at once'}/s,"
+        f"  rate            offered {_rate(figures)},"
         f" reached {figures['reached_per_s']:,.0f}/s in {figures['run_s']:.1f} s;"
         f" at most {figures['peak_pending']:,} pending",
         f"  CPU             workers {cpu['workers']:.1f} s, clock {cpu['clock']:.1f} s,"
@@ -51,13 +50,17 @@ def _row(name: str, values: dict[str, float] | None, meaning: str) -> str:
     return f"  {name:<15} {text} ms  ({meaning})"
 
 
+def _rate(figures: dict[str, Any]) -> str:
+    offered = figures["offered_per_s"]
+    return "all at once" if offered is None else f"{offered:,.0f}/s"
+
+
 def _warnings(figures: dict[str, Any]) -> list[str]:
     lines = []
     if figures["saturated"]:
         lag = figures["scheduling_lag_ms"]
-        asked = figures["asked_per_s"]
         lines.append(
-            f"  SATURATED: asked for {f'{asked:,.0f}' if asked else 'all at once'}/s, reached"
+            f"  SATURATED: asked for {_rate(figures)}, reached"
             f" {figures['reached_per_s']:,.0f}/s, up to {lag['max'] if lag else 0:,.0f} ms behind;"
             " lower --rate to see lateness of a machine that keeps up"
         )

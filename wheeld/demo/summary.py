@@ -12,7 +12,7 @@ from wheeld.demo import workload
 from wheeld.demo.account import Account, Verdict
 
 SATURATED_SHARE: Final = 0.95
-"""A run that reached less of the rate that it was asked for is called saturated."""
+"""A run that reached less of the rate that it was offered for is called saturated."""
 SATURATED_LAG_S: Final = 1.0
 """So is one that was behind its open loop by more than this at any time."""
 
@@ -46,16 +46,16 @@ def summarise(
     receipts = account.receipts
     scheduled = account.after > 0
     lag = (account.after - start_ns - account.requests["arrival_ns"])[scheduled]
-    asked = workload.offered_rate(account.requests)
+    offered = workload.offered_rate(account.requests)
     last = int(account.after.max(initial=start_ns + 1)) - start_ns
     reached = verdict.scheduled / last * 1e9
     lag_max = float(lag.max(initial=0)) / 1e9
-    busy = reached < SATURATED_SHARE * asked or lag_max > SATURATED_LAG_S
+    busy = reached < SATURATED_SHARE * offered or lag_max > SATURATED_LAG_S
     return {
         "case": name,
         **asdict(verdict),
         "faults": verdict.faults(),
-        "asked_per_s": asked if np.isfinite(asked) else None,
+        "offered_per_s": offered if np.isfinite(offered) else None,
         "reached_per_s": reached,
         "saturated": bool(busy),
         "scheduling_lag_ms": percentiles(lag),

@@ -1,4 +1,4 @@
-"""A worker process of the demonstration: `python -m wheeld.demo.worker DIRECTORY INDEX WORKERS DAEMON`.
+"""A worker process: `python -m wheeld.demo.worker DIRECTORY INDEX WORKERS DAEMON`.
 
 It takes every WORKERS-th request of DIRECTORY/requests.npy, waits for the start word, and then does
 in one loop what is due: schedule arrivals, complete (cancel) what is ready, receive what timed out.
@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld.demo import workload
+from wheeld.demo.account import RECEIPT
 from wheeld_client import Timers, WheelFull, connect
 
 PACE_NS: Final = 1_000_000
@@ -37,21 +38,12 @@ STATE, SCHEDULED, CANCELLED, DELIVERED = range(4)
 READY, DONE = 1, 2
 BOARD_COLUMNS: Final = 4
 
-RECEIPT: Final = np.dtype(
-    [
-        ("number", "u8"),
-        ("deadline", "i8"),
-        ("fired", "i8"),
-        ("received", "i8"),
-        ("intact", "?"),
-    ]
-)
-"""One delivered expiration: request number, times in ns, and whether its payload was right."""
-
 
 def open_board(directory: Path, workers: int) -> Any:
-    """The words that parent and workers share: row 0 is the parent's (its first word is the start
-    time), row i + 1 is written by worker i only."""
+    """The words that parent and workers share.
+
+    Row 0 is written by the parent only (its first word is the start time), row i + 1 by worker i.
+    """
     return np.memmap(directory / "board", np.int64, "r+", shape=(workers + 1, BOARD_COLUMNS))
 
 
@@ -144,7 +136,7 @@ class Runner:
         sizes = [self.one_size] if self.one_size is not None else np.unique(self.sizes[first:end])
         try:
             for size in sizes:
-                picked = slice(first, end)
+                picked: Any = slice(first, end)
                 if self.one_size is None:
                     picked = first + np.flatnonzero(self.sizes[first:end] == size)
                     picked = picked[self.ids[picked] == 0]  # not those before a WheelFull
@@ -204,7 +196,7 @@ class Runner:
         index = (events["cookie"] // np.uint64(self.workers_stride)).astype(np.int64)
         known = index < len(self.sizes)
         sizes = np.where(known, self.sizes[np.where(known, index, 0)], -1)
-        intact = events["payload_size"] == sizes
+        intact: npt.NDArray[np.bool_] = events["payload_size"] == sizes
         if "payload" in (events.dtype.names or ()):
             got = np.ascontiguousarray(events["payload"]).view(np.uint8).reshape(len(events), -1)
             width = min(self.texts.shape[1], got.shape[1])

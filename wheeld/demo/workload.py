@@ -1,8 +1,8 @@
 """The requests of the demonstration: the workload of Kafka's purgatory benchmark.
 
 Arrivals are a Poisson process (open loop), the time that a request needs is log-normal and given by
-two percentiles. A request that needs less than its timeout is completed, by a cancel; one that needs
-as long or longer times out.
+two percentiles. A request that needs less than its timeout is completed, by a cancel; one that
+needs as long or longer times out.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ def payload_rows(texts: npt.NDArray[np.uint8], numbers: npt.NDArray[Any]) -> npt
 
     A payload of another request differs in its first 8 bytes, a torn one in the rest.
     """
-    rows = texts[numbers & (_TEXTS - 1)]
+    rows: npt.NDArray[np.uint8] = texts[numbers & (_TEXTS - 1)]
     head = np.ascontiguousarray(numbers, np.uint64).view(np.uint8).reshape(-1, 8)
     width = min(8, rows.shape[1])
     rows[:, :width] = head[:, :width]

@@ -167,6 +167,7 @@ static inline bool wh_clock_attach(wh_clock *c, uint32_t worker, uint64_t incarn
     peer->sub_head = wh_load_relaxed(&line->sub_head);
     peer->comp_tail = peer->comp_head = wh_load_relaxed(&line->comp_tail);
     peer->ret_tail = peer->ret_head = wh_load_relaxed(&line->ret_tail);
+    wh_store_relaxed(&line->backlog, 0);
     wh_store_relaxed(&line->fired, 0);
     wh_store_relaxed(&line->returned, 0);
     wh_store_relaxed(&line->dropped, 0);

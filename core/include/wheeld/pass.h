@@ -95,9 +95,7 @@ static inline bool wh_may_sleep(wh_clock *c, int64_t until_ns)
             continue;
         if (!wh_drained(peer))
             return false;
-        if (wh_load_relaxed(&peer->line->backlog) &&
-            (wh_load_seq(&peer->seg->comp_head) != peer->comp_head || /* pairs: backlog, comp-head */
-             wh_load_seq(&peer->seg->ret_head) != peer->ret_head))    /* pairs: backlog, ret-head */
+        if (wh_load_relaxed(&peer->line->backlog) && wh_can_settle(c, peer))
             return false;
     }
     return true;

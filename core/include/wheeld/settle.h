@@ -61,11 +61,30 @@ static inline void wh_settle_backlog(wh_clock *c, wh_peer *peer)
         wh_store_relaxed(&peer->line->backlog, 0);
 }
 
+/* A dying worker gets nothing more; what waits for it is the reaper's. */
 static inline void wh_settle(wh_clock *c, wh_peer *peer)
 {
     wh_settle_loans(c, peer);
-    if (wh_load_relaxed(&peer->line->backlog))
+    if (peer->dying)
+        peer->returns_head = peer->returns_tail;
+    else if (wh_load_relaxed(&peer->line->backlog))
         wh_settle_backlog(c, peer);
+}
+
+/* Has the worker moved a head since, so that settling would get on? */
+static inline bool wh_can_settle(wh_clock *c, wh_peer *peer)
+{
+    uint64_t comp_head = wh_load_seq(&peer->seg->comp_head); /* pairs: backlog, comp-head */
+    uint64_t ret_head = wh_load_seq(&peer->seg->ret_head);   /* pairs: backlog, ret-head */
+    uint32_t lent = wh_list_first(&c->wheel, wh_lent_list(c, peer));
+    if (lent != WH_NIL && !wh_unread(c, &c->wheel.links[lent]))
+        return true;
+    if (peer->dying)
+        return false;
+    bool events = wh_list_first(&c->wheel, wh_backlog_list(c, peer)) != WH_NIL;
+    bool returns = peer->returns_head != peer->returns_tail;
+    return (events && wh_ring_room(peer->comp_tail, comp_head, c->comp_size)) ||
+           (returns && wh_ring_room(peer->ret_tail, ret_head, c->ret_size));
 }
 
 #endif

@@ -7,8 +7,10 @@ typedef struct {
     Mapping wheel, slots, registry, worker;
     char *alive; /* a page of its own: 1 while open, wiped to 0 by the kernel in a forked child */
     PyObject *dtype, *empty_events, *numpy_empty;
-    int bell, daemon;   /* our FIFO; the control socket, for its hang-up only */
-    bool notify_always; /* fileno() was asked for: stay ready to be rung between polls */
+    int bell, clock_bell; /* our FIFO and the clock's: descriptors of our own */
+    int daemon;           /* the control socket, for its hang-up only; our own too */
+    int sleepers;         /* threads that wait in poll() */
+    bool notify_always;   /* fileno() was asked for: stay ready to be rung between polls */
     bool bound, closed;
 } WorkerObject;
 

@@ -47,7 +47,7 @@ static PyObject *worker_collect(WorkerObject *w, uint64_t most)
         PyBuffer_Release(&view);
     }
     wh_count(&c->seg->received, got);
-    if (w->notify_always)
+    if (w->notify_always || w->sleepers)
         worker_stay_ready(w);
     if (got == n && got != 0)
         return events;
@@ -69,9 +69,11 @@ static bool worker_sleep(WorkerObject *w, int64_t until)
     if (wh_client_may_sleep(c)) {
         int64_t rest = wh_time_sub(until, wh_clock_read(CLOCK_MONOTONIC));
         struct timespec timeout = {rest > 0 ? rest / 1000000000 : 0, rest > 0 ? rest % 1000000000 : 0};
+        w->sleepers++;
         Py_BEGIN_ALLOW_THREADS
         polled = ppoll(fds, 2, until == INT64_MAX ? NULL : &timeout, NULL);
         Py_END_ALLOW_THREADS
+        w->sleepers--;
     }
     if (polled < 0 && errno != EINTR) {
         PyErr_SetFromErrno(PyExc_OSError);

@@ -20,8 +20,12 @@ static void worker_dealloc(WorkerObject *w)
     PyObject_GC_UnTrack(w);
     if (w->bound)
         wh_slabs_free(&w->client.slabs);
-    if (w->alive)
+    if (w->alive) {
         munmap(w->alive, (size_t)sysconf(_SC_PAGESIZE));
+        close(w->bell);
+        close(w->clock_bell);
+        close(w->daemon);
+    }
     mapping_drop(&w->wheel);
     mapping_drop(&w->slots);
     mapping_drop(&w->registry);
@@ -43,6 +47,20 @@ static int worker_traverse(WorkerObject *w, visitproc visit, void *arg)
     return 0;
 }
 
+/* Descriptors of our own: they stay open for a thread in poll() while another one closes. */
+static bool worker_own_fds(WorkerObject *w, const int given[3])
+{
+    int *own[3] = {&w->clock_bell, &w->bell, &w->daemon};
+    for (int i = 0; i < 3; i++)
+        if ((*own[i] = given[i] < 0 ? -1 : fcntl(given[i], F_DUPFD_CLOEXEC, 3)) < 0 && given[i] >= 0) {
+            PyErr_SetFromErrno(PyExc_OSError);
+            while (i-- > 0)
+                close(*own[i]);
+            return false;
+        }
+    return true;
+}
+
 /* _bind(wheel, slots, registry, worker, row, incarnation, clock_bell, bell, daemon, dtype,
  *       numpy_empty) */
 static PyObject *worker_bind(WorkerObject *w, PyObject *args)
@@ -50,11 +68,11 @@ static PyObject *worker_bind(WorkerObject *w, PyObject *args)
     PyObject *wheel, *slots, *registry, *worker;
     unsigned int row;
     unsigned long long incarnation;
-    int clock_bell;
+    int fds[3];
     if (w->bound)
         return PyErr_Format(PyExc_TypeError, "this client is connected already");
     if (!PyArg_ParseTuple(args, "OOOOIKiiiOO", &wheel, &slots, &registry, &worker, &row,
-                          &incarnation, &clock_bell, &w->bell, &w->daemon, &w->dtype,
+                          &incarnation, &fds[0], &fds[1], &fds[2], &w->dtype,
                           &w->numpy_empty)) {
         w->dtype = w->numpy_empty = NULL;
         return NULL;
@@ -71,10 +89,15 @@ static PyObject *worker_bind(WorkerObject *w, PyObject *args)
         !mapping_get(&w->registry, registry, false, g.registry_bytes) ||
         !mapping_get(&w->worker, worker, true, g.worker_bytes))
         return NULL;
-    if ((w->alive = alive_page()) == NULL)
-        return PyErr_SetFromErrno(PyExc_OSError);
+    if (!worker_own_fds(w, fds))
+        return NULL;
+    if ((w->alive = alive_page()) == NULL) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        close(w->bell), close(w->clock_bell), close(w->daemon);
+        return NULL;
+    }
     if (!wh_client_bind(&w->client, w->wheel.view.buf, w->slots.view.buf, w->worker.view.buf, row,
-                        incarnation, clock_bell)) {
+                        incarnation, w->clock_bell)) {
         wh_slabs_free(&w->client.slabs);
         return PyErr_NoMemory();
     }

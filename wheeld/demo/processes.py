@@ -26,7 +26,7 @@ class DemoError(WheelError):
     """The demonstration itself failed: a worker died or hangs."""
 
 
-class Pool:
+class Crew:
     """Worker processes that share a private directory and a board of counters.
 
     Parameters
@@ -132,14 +132,14 @@ class Pool:
 
 
 @contextlib.contextmanager
-def running(directory: Path, workers: int, daemon: str) -> Iterator[Pool]:
+def running(directory: Path, workers: int, daemon: str) -> Iterator[Crew]:
     """Worker processes for the time of the block."""
-    pool = Pool(directory, workers, daemon)
+    crew = Crew(directory, workers, daemon)
     try:
-        pool.start()
-        yield pool
+        crew.start()
+        yield crew
     finally:
-        pool.end()
+        crew.end()
 
 
 def cpu_seconds(pid: int) -> float:

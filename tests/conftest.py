@@ -1,0 +1,96 @@
+"""What all tests share: names of their own, a seed that is printed, and nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import settings
+
+# One seed for the controller and all its pytest-xdist workers, which inherit the environment.
+SEED = int(os.environ.setdefault("WHEELD_TEST_SEED", str(secrets.randbits(32))))
+
+# Marks every program that this process starts, and all that those start.
+OWNER = f"WHEELD_TEST_OWNER={os.getpid()}"
+os.environ.update([OWNER.split("=")])
+
+SEGMENT = re.compile(rf"wheeld-(t|embedded-){os.getpid()}-")
+GRACE_SECONDS = 5.0
+"""How long what is stopping already may take to be gone."""
+
+# A slow machine fails no test.
+settings.register_profile("wheeld", deadline=None, print_blob=True)
+settings.load_profile("wheeld")
+
+
+def pytest_report_header() -> str:
+    """Say how to run with the same random numbers again."""
+    return f"random numbers from WHEELD_TEST_SEED={SEED}"
+
+
+def _leftovers() -> set[str]:
+    """Our segments, and the running wheeld processes that descend from this one."""
+    found = {f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if SEGMENT.match(name)}
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if OWNER.encode() not in (process / "environ").read_bytes().split(b"\0"):
+                continue
+            arguments = (process / "cmdline").read_text().split("\0")
+        except (OSError, UnicodeDecodeError):  # gone, or of another user
+            continue
+        if any(os.path.basename(a) == "wheeld" or a.startswith("wheeld.") for a in arguments):
+            found.add(f"process {process.name}: {' '.join(arguments).strip()}")
+    return found
+
+
+@contextmanager
+def _nothing_left() -> Iterator[None]:
+    before = _leftovers()
+    yield
+    give_up = time.monotonic() + GRACE_SECONDS
+    while left := _leftovers() - before:
+        if time.monotonic() > give_up:
+            pytest.fail("left behind: " + "; ".join(sorted(left)))
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def nothing_left_by_the_session() -> Iterator[None]:
+    """The last test of a process fails if a fixture of a module or session leaves something."""
+    with _nothing_left():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_by_a_test() -> Iterator[None]:
+    """A test fails if segments or processes that it made outlive it."""
+    with _nothing_left():
+        yield
+
+
+@pytest.fixture(scope="session")
+def rng_seed() -> int:
+    """The seed for all random numbers; it is in the header of the report."""
+    return SEED
+
+
+@pytest.fixture
+def daemon_name() -> str:
+    """A name that no other test, process or run has."""
+    return f"t{os.getpid()}-{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def runtime_dir() -> Iterator[Path]:
+    """A private directory for runtime directories: short, as a socket's path ends at 107 bytes."""
+    path = Path(tempfile.mkdtemp(prefix="wt-", dir="/tmp"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
