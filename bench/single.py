@@ -106,7 +106,7 @@ def one_round(
 ) -> Sample:
     """ns per operation of one contender; `held` is as long afterwards as before."""
     slow = c.slow_at is not None and len(held) >= c.slow_at
-    few = min(count, max(3, 3_000_000 // len(held))) if slow else count
+    few = min(count, max(1, 1_000_000 // len(held))) if slow else count
     sample: Sample = dict.fromkeys(OPERATIONS)
     sample["schedule"] = _schedule(c, held, delays(rng, few))
     sample["later"] = _reschedule(c, rng, held, delays(rng, few, 2 * HOUR))

@@ -24,7 +24,8 @@ MAX_FUNCTION_LINES = 60
 """The limit; the aim is 40. Signature and docstring do not count."""
 COMMENT_REACH = 4
 """How many lines above an atomic operation its `pairs:` comment may end."""
-NOT_OURS = {".git", ".venv", "build", "dist", "__pycache__"}
+NOT_OURS = re.compile(r"\.(?!ci$).*|build|dist|__pycache__|.*\.egg-info")
+"""Folders that are passed over where git cannot be asked."""
 
 MAY_IMPORT = {
     "core/wheeld_core": {"wheeld_core"},
@@ -88,7 +89,11 @@ def sources(root: Path) -> list[Source]:
     if listed.returncode == 0:
         paths = [root / name for name in listed.stdout.split("\0") if name]
     else:
-        paths = [p for p in root.rglob("*") if not NOT_OURS & set(p.relative_to(root).parts)]
+        paths = [
+            path
+            for path in root.rglob("*")
+            if not any(map(NOT_OURS.fullmatch, path.relative_to(root).parts[:-1]))
+        ]
     found = []
     for path in sorted(path for path in paths if path.is_file()):
         try:

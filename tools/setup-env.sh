@@ -85,8 +85,8 @@ up_to_date && exit 0
 echo "wheeld: installing wheeld$extras into .venv"
 export PIP_DISABLE_PIP_VERSION_CHECK=1
 started=$(mktemp .venv/.started-XXXXXX) # a file saved during the build is newer than this
-.venv/bin/python -m pip install --quiet 'setuptools>=77'
-.venv/bin/python -m pip install --quiet --no-build-isolation --editable ".$extras" ||
+.venv/bin/python -m pip install -qq 'setuptools>=77'
+.venv/bin/python -m pip install -qq --no-build-isolation --editable ".$extras" ||
     fail "the installation into .venv failed; pip's message is above"
 case $purpose in # each purpose includes the ones before it
     dev) ready="run test dev" ;;

@@ -7,10 +7,8 @@ file adds connection, batches and callbacks.
 from __future__ import annotations
 
 import itertools
-import logging
 import math
 import os
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,11 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld_client import batches
+from wheeld_client.callbacks import Callbacks, TimerHandle
 from wheeld_core import _native, control, runtime, segments
 from wheeld_core.errors import InvalidDelay
 from wheeld_core.views import CLOCKS, RegistryView, WheelView, expiration_dtype
-
-log = logging.getLogger("wheeld")
 
 _CLOCK_NUMBERS: Final = {name: number for number, name in CLOCKS.items()}
 _unnamed = itertools.count(1)
@@ -100,32 +97,6 @@ def _open_fifos(directory: Path, *names: str) -> Iterator[list[int]]:
         yield fds
 
 
-class TimerHandle:
-    """A callback that waits for its time, from `Timers.call_later`."""
-
-    __slots__ = ("_args", "_callback", "_timers", "id")
-
-    def __init__(self, timers: Timers, callback: Callable[..., object], args: tuple[Any, ...]):
-        self._timers = timers
-        self._callback = callback
-        self._args = args
-        self.id = 0
-
-    def cancel(self) -> bool:
-        """Cancel it. True: it will not be called."""
-        won = self._timers.cancel(self.id)
-        if won:
-            self._timers._forget(self)
-        return won
-
-    def reschedule(self, delay: float) -> bool:
-        """Move it to `delay` seconds from now. False: it was called, is due, or was cancelled."""
-        return self._timers.reschedule(self.id, delay)
-
-    def _run(self) -> None:
-        self._callback(*self._args)
-
-
 class Timers(_native.Worker):
     """A worker's timers. Made by `connect`; a context manager that closes.
 
@@ -149,8 +120,7 @@ class Timers(_native.Worker):
         self.directory = directory
         self.exception_handler: Callable[[TimerHandle, BaseException], object] | None = None
         self._connection = connection
-        self._handles: dict[int, TimerHandle] = {}
-        self._lock = threading.Lock()
+        self._callbacks = Callbacks(self)
         owner = os.stat(directory).st_uid
         names = hello["segments"]
 
@@ -271,11 +241,7 @@ class Timers(_native.Worker):
         self, delay: float, callback: Callable[..., object], *args: Any
     ) -> TimerHandle:
         """Have `dispatch` call `callback(*args)` in `delay` seconds."""
-        handle = TimerHandle(self, callback, args)
-        with self._lock:  # another thread's dispatch must not meet an id that it cannot place
-            handle.id = self.schedule(delay)
-            self._handles[handle.id] = handle
-        return handle
+        return self._callbacks.call_later(delay, callback, args)
 
     def dispatch(
         self, timeout: float | None = 0.0, max_events: int | None = None
@@ -285,28 +251,7 @@ class Timers(_native.Worker):
         A callback that raises is reported (`exception_handler`, else the log) and harms no other.
         What a callback schedules with delay 0 runs at the next dispatch.
         """
-        events = self.poll(timeout, max_events)
-        if not self._handles or not len(events):
-            return events
-        with self._lock:
-            handles = [self._handles.pop(int(id), None) for id in events["timer_id"]]
-        for handle in handles:
-            if handle is not None:
-                self._call(handle)
-        return events[[handle is None for handle in handles]]
-
-    def _call(self, handle: TimerHandle) -> None:
-        try:
-            handle._run()
-        except Exception as error:
-            if self.exception_handler is not None:
-                self.exception_handler(handle, error)
-            else:
-                log.exception("timer callback %r raised", handle._callback)
-
-    def _forget(self, handle: TimerHandle) -> None:
-        with self._lock:
-            self._handles.pop(handle.id, None)
+        return self._callbacks.run(self.poll(timeout, max_events))
 
     # -- the rest -------------------------------------------------------------------------------
 

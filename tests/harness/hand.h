@@ -28,7 +28,9 @@ typedef struct attachment {
 static inline void request_attach(world *w, void *argument)
 {
     attachment *a = argument;
-    wh_clock_attach(&w->clock, a->row, a->incarnation, w->memories[a->row], w->bells[a->row][1]);
+    CHECK(wh_clock_attach(&w->clock, a->row, a->incarnation, w->memories[a->row],
+                          w->bells[a->row][1]),
+          "out of memory");
 }
 
 static inline void hand_attach(hand *h, world *w, account *a, uint32_t row, uint64_t incarnation)
@@ -84,6 +86,7 @@ static inline uint64_t hand_receive(hand *h)
         wh_client_awake(c);
         wh_bell_clear(h->bell);
     }
+    wh_client_reclaim(c);
     uint64_t got = wh_client_receive(c, h->events, EVENTS_ROOM);
     for (uint64_t i = 0; i < got; i++) {
         const wh_completion *event = (const wh_completion *)(h->events + i * bytes);
@@ -122,6 +125,9 @@ static inline uint32_t hand_slot(hand *h)
 {
     uint32_t slot;
     for (int attempt = 0; attempt < 8; attempt++) {
+        if ((slot = wh_slabs_take(&h->client.slabs)) != WH_NIL)
+            return slot;
+        wh_client_reclaim(&h->client);
         if ((slot = wh_slabs_take(&h->client.slabs)) != WH_NIL)
             return slot;
         if (wh_slabs_claim(&h->client.slabs))
@@ -236,12 +242,12 @@ static inline void hand_print_missing(const hand *h)
         if (is_free || wh_load_relaxed(&s->owners[slot >> WH_SLAB_BITS]) != s->me)
             continue;
         printf("  slot %u state %llx link: gen %x list %d of %u stage %llx\n", slot,
-               (ull)wh_load_relaxed(&w->clock.slots[slot].state), link->gen, (int)link->list,
+               (ull)wh_load_relaxed(&w->clock.states[slot]), link->gen, (int)link->list,
                w->clock.wheel.buckets, (ull)link->completion);
         lines++;
     }
-    printf("  ring: tail %llu, head %llu\n", (ull)wh_load_relaxed(&h->client.line->comp_tail),
-           (ull)h->client.comp_head);
+    printf("  row %u: %llu completions, %llu returns to take\n", h->row,
+           (ull)wh_client_ready(&h->client), (ull)wh_client_returns_ready(&h->client));
 }
 
 /* Receive until its entries have ended and its slots are back. */

@@ -53,6 +53,7 @@ static inline void world_free(world *w)
 {
     for (int row = 0; row < MAX_HANDS; row++)
         if (w->memories[row]) {
+            free(w->peers[row].returns);
             free(w->memories[row]);
             close(w->bells[row][0]);
             close(w->bells[row][1]);

@@ -101,5 +101,6 @@ def _watch(
         crew.go()
         crew.wait_done(watch, longest_wait_s)
     clock_s, supervisor_s = (
-        processes.cpu_seconds(pid) - before for pid, before in zip(pids, idle, strict=True))
+        processes.cpu_seconds(pid) - before for pid, before in zip(pids, idle, strict=True)
+    )
     return clock_s, supervisor_s, status["shared_bytes"]

@@ -60,14 +60,14 @@ def draw(path: Path, cases: list[tuple[str, Account, dict[str, Any], int]], subt
         figure.suptitle(f"wheeld demo: {subtitle}", x=0.01, ha="left", fontsize=13)
         for (left, right), (title, account, figures, start_ns) in zip(rows, cases, strict=True):
             _lateness(left, title, account, figures)
-            _pending(right, title, account, figures, start_ns)
+            _pending(right, account, figures, start_ns)
         figure.savefig(path, dpi=130)
         pyplot.close(figure)
 
 
 def _lateness(axes: Any, title: str, account: Account, figures: dict[str, Any]) -> None:
     """Histogram of both latenesses on logarithmic axes: the tail is what matters."""
-    axes.set_title(f"Lateness of expirations, {title}")
+    axes.set_title(f"{title}: lateness")
     receipts = account.receipts
     if not len(receipts):
         axes.set_axis_off()
@@ -97,11 +97,9 @@ def _lateness(axes: Any, title: str, account: Account, figures: dict[str, Any]) 
     axes.legend(loc="upper left", bbox_to_anchor=(0, 1))
 
 
-def _pending(
-    axes: Any, title: str, account: Account, figures: dict[str, Any], start_ns: int
-) -> None:
+def _pending(axes: Any, account: Account, figures: dict[str, Any], start_ns: int) -> None:
     """How many timers waited, over the run."""
-    axes.set_title(f"Pending timers, {title}")
+    axes.set_title(f"{figures['case']} case: pending timers")
     seconds, counts = pending_over_time(account, start_ns)
     axes.fill_between(seconds, counts, color=BLUE, alpha=0.18, linewidth=0)
     axes.plot(seconds, counts, color=BLUE, linewidth=1.4)
