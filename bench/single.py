@@ -4,14 +4,13 @@ A round of a contender: schedule K, move K random ones later, then earlier, canc
 the same in batches; it ends with as many pending as it began. Each contender has a process of its
 own; their rounds alternate, so that drift of the machine hits all, and each begins with a small one
 that does not count. A number is the median over rounds, a ratio the median of the ratios of the same
-round. The cost of the Python loop is in all numbers, the floor's too. Garbage collection is off.
-Deadlines are an hour and more away: nothing fires.
+round. The cost of the Python loop is in all numbers, the floor's too; the time that a process waited
+for a processor is in none. Garbage collection is off. Deadlines are an hour and more away: nothing fires.
 """
 
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
@@ -22,6 +21,7 @@ import numpy as np
 from bench import processes
 from bench.contenders import Asyncio, Contender, Floor, Handle, Heap, Sched, Wheel
 from bench.report import Options, Result, Row, Target
+from bench.timing import Watch
 
 HOUR = 3600.0
 OPERATIONS = ("schedule", "later", "earlier", "cancel", "schedule_many", "cancel_many")
@@ -51,15 +51,14 @@ def take_random(rng: np.random.Generator, held: list[Handle], count: int) -> lis
     return taken
 
 
-def _ns_each(start: int, count: int) -> float:
-    return (time.perf_counter_ns() - start) / count
+_watch = Watch()
 
 
 def _schedule(c: Contender, held: list[Handle], values: list[float]) -> float:
     schedule = c.schedule
-    start = time.perf_counter_ns()
+    _watch.start()
     new = [schedule(delay) for delay in values]
-    cost = _ns_each(start, len(values))
+    cost = _watch.ns_each(len(values))
     held += new
     return cost
 
@@ -69,9 +68,9 @@ def _reschedule(
 ) -> float:
     handles = take_random(rng, held, len(values))
     reschedule = c.reschedule
-    start = time.perf_counter_ns()
+    _watch.start()
     new = [reschedule(handle, delay) for handle, delay in zip(handles, values, strict=True)]
-    cost = _ns_each(start, len(values))
+    cost = _watch.ns_each(len(values))
     held += handles if c.keeps_handle else new
     return cost
 
@@ -79,10 +78,10 @@ def _reschedule(
 def _cancel(c: Contender, rng: np.random.Generator, held: list[Handle], count: int) -> float:
     handles = take_random(rng, held, count)
     cancel = c.cancel
-    start = time.perf_counter_ns()
+    _watch.start()
     for handle in handles:
         cancel(handle)
-    return _ns_each(start, count)
+    return _watch.ns_each(count)
 
 
 def _batches(
@@ -90,15 +89,15 @@ def _batches(
 ) -> tuple[float, float]:
     assert c.schedule_many is not None and c.cancel_many is not None
     values = np.array(delays(rng, count))
-    start = time.perf_counter_ns()
+    _watch.start()
     ids = c.schedule_many(values)
-    scheduled = _ns_each(start, count)
+    scheduled = _watch.ns_each(count)
     held += ids.tolist()
     c.settle()
     victims = np.array(take_random(rng, held, count), np.uint64)
-    start = time.perf_counter_ns()
+    _watch.start()
     c.cancel_many(victims)
-    return scheduled, _ns_each(start, count)
+    return scheduled, _watch.ns_each(count)
 
 
 def one_round(

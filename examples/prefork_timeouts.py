@@ -1,6 +1,6 @@
 """Several processes on one private daemon: one schedules, another receives.
 
-    python examples/prefork_timeouts.py
+python examples/prefork_timeouts.py
 """
 
 import multiprocessing

@@ -1,4 +1,4 @@
-"""A whole wheel inside one test process: real segments' layout, real clock, real workers, no daemon.
+"""A whole wheel inside one test process: real layout, real clock, real workers, no daemon.
 
 Memory is anonymous, doorbells are FIFOs' stand-ins (non-blocking pipes), time is virtual.
 """
@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from wheeld_client import Timers, payload_of
 
+from wheeld_client import Timers, payload_of
 from wheeld_core import _native
 from wheeld_core.views import SlotsView, WheelView, dtype_of, expiration_dtype, record
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -201,12 +202,12 @@ def test_a_case_without_timeouts_is_reported_and_drawn(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def private(tmp_path: Path) -> Iterator[dict[str, str]]:
+def private() -> Iterator[dict[str, str]]:
     """An environment with a directory of its own for temporary files; nothing may stay in it."""
-    directory = tmp_path / "temporary"
-    directory.mkdir()
-    yield {**os.environ, "TMPDIR": str(directory)}
-    assert list(directory.iterdir()) == []
+    # not in tmp_path: the path of a Unix socket has 107 bytes at most
+    with tempfile.TemporaryDirectory(prefix="t-") as directory:
+        yield {**os.environ, "TMPDIR": directory}
+        assert os.listdir(directory) == []
 
 
 def start_demo(environment: dict[str, str], cwd: Path, *options: str) -> subprocess.Popen[str]:

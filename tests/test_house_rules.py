@@ -6,8 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import house_rules
 import pytest
+
+import house_rules
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 HEADER = "core/include/wheeld/example.h"
@@ -30,7 +31,7 @@ def python_function(lines: int) -> str:
 
 
 def c_function(lines: int) -> str:
-    return "static int long_one(int a,\n                    int b)\n{\n" + "    a++;\n" * lines + "}\n"
+    return "static int long_one(int a,\n         int b)\n{\n" + "    a++;\n" * lines + "}\n"
 
 
 @pytest.mark.parametrize("name", ["wheeld/a.py", "core/a.c", "core/a.h"])

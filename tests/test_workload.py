@@ -1,4 +1,4 @@
-"""The demonstration's requests: statistics, determinism, and what is wrong in a file of requests."""
+"""The demonstration's requests: statistics, determinism, errors in a file of requests."""
 
 from __future__ import annotations
 

@@ -278,7 +278,7 @@ def atomics(source: Source, places: dict[str, list[Place]]) -> Iterator[Violatio
         reach = range(max(last + 1, number - COMMENT_REACH), number + 1)
         tags = [tag for above in reach for tag in comments.get(above, ())]
         if not tags:
-            message = f"wh_{operations[0]} names no partner; add /* pairs: TAG - what would break */"
+            message = f"wh_{operations[0]} names no partner; add /* pairs: TAG - what breaks */"
             yield source.violation(number, "pairs", message)
         for tag in tags:
             places[tag] += [Place(source, number, operation) for operation in operations]

@@ -1,7 +1,7 @@
 """Keep the tables of shm_layout.md true: they are made from the layout that the core exports.
 
-    python tools/layout_tables.py --check    exit 1 if the file differs from the code
-    python tools/layout_tables.py --write    bring the file up to date
+python tools/layout_tables.py --check    exit 1 if the file differs from the code
+python tools/layout_tables.py --write    bring the file up to date
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def table(struct: str) -> str:
     for field in fields:
         if field.meaning == "zero":
             continue
-        type_name = _TYPES[field.type] + (f"[{field.count}]" if field.count > 1 else "")
+        type_name = _TYPES[field.type] + (f"[{field.length}]" if field.length > 1 else "")
         texts = (field.meaning, field.writer, field.readers, field.order)
         cells = [text.replace("|", "\\|") for text in texts]
         lines.append(f"| {field.offset} | `{field.name}` | {type_name} | {' | '.join(cells)} |")
@@ -67,7 +67,9 @@ def render(document: str) -> str:
 
 def main() -> int:
     """Entry point."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
     action = parser.add_mutually_exclusive_group(required=True)
     action.add_argument("--check", action="store_true")
     action.add_argument("--write", action="store_true")

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Optional
+from typing import Annotated, Any
 
 import typer
 
@@ -31,7 +31,7 @@ Name = Annotated[
     str, typer.Option(envvar="WHEELD_NAME", help="Name of the daemon, or its runtime directory.")
 ]
 RuntimeDir = Annotated[
-    Optional[Path],
+    Path | None,
     typer.Option(envvar="WHEELD_RUNTIME_DIR", help="Directory that holds the runtime directory."),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -57,29 +57,29 @@ def _request(name: str, runtime_dir: Path | None, op: str, **fields: Any) -> dic
 
 @app.command()
 def start(
-    name: Annotated[Optional[str], typer.Option(help="Name of the daemon. [default: default]")] = None,
-    capacity: Annotated[Optional[int], typer.Option(help="Timers it can hold.")] = None,
-    max_workers: Annotated[Optional[int], typer.Option(help="Processes that can connect.")] = None,
-    tick: Annotated[Optional[str], typer.Option(help="Unit of time, such as 1ms.")] = None,
-    wheel_size: Annotated[Optional[int], typer.Option(help="Buckets per level.")] = None,
-    payload_bytes: Annotated[Optional[int], typer.Option(help="Payload per timer.")] = None,
+    name: Annotated[str | None, typer.Option(help="Name of the daemon. [default: default]")] = None,
+    capacity: Annotated[int | None, typer.Option(help="Timers it can hold.")] = None,
+    max_workers: Annotated[int | None, typer.Option(help="Processes that can connect.")] = None,
+    tick: Annotated[str | None, typer.Option(help="Unit of time, such as 1ms.")] = None,
+    wheel_size: Annotated[int | None, typer.Option(help="Buckets per level.")] = None,
+    payload_bytes: Annotated[int | None, typer.Option(help="Payload per timer.")] = None,
     runtime_dir: Annotated[
-        Optional[Path], typer.Option(help="Directory that holds the runtime directory.")
+        Path | None, typer.Option(help="Directory that holds the runtime directory.")
     ] = None,
     virtual_clock: Annotated[
-        Optional[bool],
+        bool | None,
         typer.Option("--virtual-clock", help="Time moves by `wheeld advance` only."),
     ] = None,
     virtual_start: Annotated[
-        Optional[int], typer.Option(help="Where a virtual clock begins, ns.")
+        int | None, typer.Option(help="Where a virtual clock begins, ns.")
     ] = None,
-    pin_cpu: Annotated[Optional[int], typer.Option(help="CPU for the clock process.")] = None,
+    pin_cpu: Annotated[int | None, typer.Option(help="CPU for the clock process.")] = None,
     config: Annotated[
-        Optional[Path],
+        Path | None,
         typer.Option(help="TOML file. [default: /etc/wheeld/NAME.toml, if it exists]"),
     ] = None,
     parent_pid: Annotated[
-        Optional[int], typer.Option(help="Stop when this process dies.", hidden=True)
+        int | None, typer.Option(help="Stop when this process dies.", hidden=True)
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print warnings only.")] = False,
 ) -> None:
@@ -152,7 +152,7 @@ def advance(
 def inspect(
     name: Name = "default",
     runtime_dir: RuntimeDir = None,
-    worker: Annotated[Optional[str], typer.Option(help="Only timers of this worker.")] = None,
+    worker: Annotated[str | None, typer.Option(help="Only timers of this worker.")] = None,
     limit: Annotated[int, typer.Option(help="At most so many, soonest first; 0: all.")] = 100,
     format: Annotated[str, typer.Option(help="table, json or csv.")] = "table",
 ) -> None:

@@ -8,6 +8,7 @@ the clock.
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import select
@@ -103,10 +104,8 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     Path("/proc/self/comm").write_text("wheeld-clock")
-    try:
+    with contextlib.suppress(BrokenPipeError):  # the supervisor is gone
         ClockProcess(socket.socket(fileno=int(sys.argv[1]))).run()
-    except BrokenPipeError:
-        pass  # the supervisor is gone
 
 
 if __name__ == "__main__":

@@ -39,7 +39,11 @@ class ClockLink:
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "wheeld.clock", str(theirs.fileno()), pass_fds=[theirs.fileno()]
+                sys.executable,
+                "-m",
+                "wheeld.clock",
+                str(theirs.fileno()),
+                pass_fds=[theirs.fileno()],
             )
         reader, self._writer = await asyncio.open_connection(sock=ours)
         ready = self._expect("ready", 0)
@@ -101,7 +105,7 @@ class ClockLink:
     async def _read(self, reader: asyncio.StreamReader) -> None:
         while line := await reader.readline():
             message = control.decode(line)
-            key = message.get("row", message.get("to", 0))
+            key = int(message.get("row") or message.get("to") or 0)
             future = self._waiting.pop((message["op"], key), None)
             if future is not None and not future.done():
                 future.set_result(message)

@@ -28,8 +28,8 @@ def status_text(status: dict[str, Any]) -> str:
         f"  in          {status['directory']}",
         f"  up          {status['uptime_s']:.0f} s",
         f"  pending     {status['pending']:,} of {status['capacity']:,} timers",
-        f"  wheel       tick {status['tick_ns'] / 1e6:g} ms, {status['wheel_size']} buckets a level,"
-        f" payload {status['payload_bytes']} bytes",
+        f"  wheel       tick {status['tick_ns'] / 1e6:g} ms, {status['wheel_size']} buckets a"
+        f" level, payload {status['payload_bytes']} bytes",
         f"  memory      {status['shared_bytes'] / 2**20:.1f} MiB shared",
         f"  fired       {counters['fired']:,}   returned {counters['returned']:,}"
         f"   dropped {counters['dropped']:,}",
@@ -72,9 +72,9 @@ def pending_timers(
     due = slots["deadline"] - now[slots["flags"] & 3]
     order = np.argsort(due, kind="stable")
     order = order[:limit] if limit else order
+    ids = view.states[armed] >> np.uint64(32) << np.uint64(32) | armed.astype(np.uint64)
     return [
-        _describe(int(armed[i]), int(view.states[armed[i]]), slots[i], int(due[i]), workers, int(rows[armed[i]]))
-        for i in order
+        _describe(int(ids[i]), slots[i], int(due[i]), workers, int(rows[armed[i]])) for i in order
     ]
 
 
@@ -86,11 +86,11 @@ def _clocks(status: dict[str, Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def _describe(
-    index: int, state: int, slot: np.void, due: int, workers: dict[int, str], row: int
+    id: int, slot: np.void, due: int, workers: dict[int, str], row: int
 ) -> dict[str, Any]:
     target = int(slot["target"])
     return {
-        "id": state >> 32 << 32 | index,
+        "id": id,
         "worker": workers.get(row, f"row {row}"),
         "due_in_s": round(due / 1e9, 6),
         "clock": CLOCKS.get(int(slot["flags"]) & 3, "?"),
@@ -111,5 +111,6 @@ def print_timers(timers: list[dict[str, Any]], format: str) -> None:
     else:
         table = Table(*COLUMNS, title=f"{len(timers)} pending timers, soonest first")
         for timer in timers:
-            table.add_row(*("" if timer[column] is None else str(timer[column]) for column in COLUMNS))
+            values = (timer[column] for column in COLUMNS)
+            table.add_row(*("" if value is None else str(value) for value in values))
         Console().print(table)

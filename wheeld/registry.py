@@ -7,11 +7,13 @@ it is emptied, so a reader never takes a half-written row for an active one.
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
+from wheeld_core import _native
 from wheeld_core.errors import WheelError
 from wheeld_core.views import RegistryView
 
@@ -55,8 +57,9 @@ def _pid_namespace(pid: int) -> int:
 class Registry:
     """Allocates rows and writes them."""
 
-    def __init__(self, view: RegistryView) -> None:
-        self._rows = view.rows
+    def __init__(self, memory: mmap.mmap) -> None:
+        self._memory = memory
+        self._rows = RegistryView(memory).rows
         self._incarnations = 0
         self.tenants: dict[int, Tenant] = {}
 
@@ -100,7 +103,7 @@ class Registry:
 
     def set_state(self, tenant: Tenant, state: RowState) -> None:
         """Move a tenant on; FREE gives its row back."""
-        self._rows["state"][tenant.row] = state
+        _native.set_row_state(self._memory, tenant.row, state)
         if state == RowState.FREE:
             del self.tenants[tenant.row]
 

@@ -18,7 +18,7 @@ from typing import Any
 from wheeld.config import Config
 from wheeld_core import _native, runtime, segments
 from wheeld_core.errors import WheelError
-from wheeld_core.views import RegistryView, SlotsView, WheelView
+from wheeld_core.views import SlotsView, WheelView
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -80,7 +80,6 @@ class Resources:
         self.memories = memories
         self.wheel = WheelView(memories["wheel"])
         self.slots = SlotsView(memories["slots"], self.config.slots, self.config.payload_room)
-        self.registry = RegistryView(memories["registry"])
 
     def make_segment(self, kind: str, size: int) -> mmap.mmap:
         """Make the segment called `kind`; its name goes to `names`."""

@@ -46,7 +46,7 @@ class Supervisor:
         self.config = config
         self.started = time.time()
         self.resources = Resources(config)
-        self.registry = Registry(self.resources.registry)
+        self.registry = Registry(self.resources.memories["registry"])
         self.clock = ClockLink(self._clock_exited)
         self._parent_pid = parent_pid
         self._stopping = asyncio.Event()
@@ -215,7 +215,7 @@ class Supervisor:
         """One connection: a worker for as long as it lives, or a command."""
         tenant: Tenant | None = None
         patience: float | None = FIRST_MESSAGE_SECONDS
-        with contextlib.suppress(ConnectionError, asyncio.LimitOverrunError, ValueError, TimeoutError):
+        with contextlib.suppress(ConnectionError, ValueError, TimeoutError):
             pid, uid = _peer(writer)
             while line := await asyncio.wait_for(reader.readline(), patience):
                 patience = None

@@ -1,14 +1,15 @@
 """wheeld's client: timers shared by the processes of one host.
 
-    from wheeld_client import connect
+from wheeld_client import connect
 
-    with connect("default", worker="web-1") as timers:
-        timer = timers.schedule(0.2, cookie=42)
-        events = timers.poll(timeout=1.0)
+with connect("default", worker="web-1") as timers:
+    timer = timers.schedule(0.2, cookie=42)
+    events = timers.poll(timeout=1.0)
 """
 
 from wheeld_client.aio import AsyncTimers
-from wheeld_client.timers import TimerHandle, Timers, connect, payload_of
+from wheeld_client.callbacks import TimerHandle
+from wheeld_client.timers import Timers, connect, payload_of
 from wheeld_core.errors import (
     ClientClosed,
     DaemonNotRunning,

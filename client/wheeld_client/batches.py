@@ -1,4 +1,4 @@
-"""Checks of the arrays that the batch calls take: what is wrong is named before anything is done."""
+"""Checks of the arrays that batch calls take: what is wrong is named before anything is done."""
 
 from __future__ import annotations
 

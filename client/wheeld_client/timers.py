@@ -1,7 +1,7 @@
 """Timers: a worker's connection to the wheel.
 
-The hot calls (`schedule`, `cancel`, `reschedule`, `poll`) are native methods of the base class; this
-file adds connection, batches and callbacks.
+The hot calls (`schedule`, `cancel`, `reschedule`, `poll`) are native methods of the base class;
+this file adds connection, batches and callbacks.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import itertools
 import math
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -83,7 +83,8 @@ def payload_of(event: np.void) -> bytes:
     """The payload of one expiration, exactly as long as it was scheduled."""
     if event.dtype.names is None or "payload" not in event.dtype.names:
         return b""
-    return event["payload"].tobytes()[: int(event["payload_size"])]
+    payload: bytes = event["payload"].tobytes()
+    return payload[: int(event["payload_size"])]
 
 
 @contextmanager
@@ -141,7 +142,8 @@ class Timers(_native.Worker):
                 attach("worker", _native.KIND_WORKER, True),
                 hello["row"],
                 hello["incarnation"],
-                *bells,
+                bells[0],
+                bells[1],
                 connection.fileno(),
                 self.expiration_dtype,
                 np.empty,
@@ -237,9 +239,7 @@ class Timers(_native.Worker):
 
     # -- callbacks ------------------------------------------------------------------------------
 
-    def call_later(
-        self, delay: float, callback: Callable[..., object], *args: Any
-    ) -> TimerHandle:
+    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> TimerHandle:
         """Have `dispatch` call `callback(*args)` in `delay` seconds."""
         return self._callbacks.call_later(delay, callback, args)
 
@@ -277,10 +277,8 @@ class Timers(_native.Worker):
         state = self._state
         self._close()
         if state == "open":
-            try:
+            with suppress(ConnectionError):  # the daemon is gone: nothing to leave
                 self._connection.request("bye", timeout=5.0)
-            except ConnectionError:
-                pass  # the daemon is gone: nothing to leave
         self._connection.close()
 
     def __enter__(self) -> Timers:

@@ -22,6 +22,7 @@ ENV_RUNTIME_DIR = "WHEELD_RUNTIME_DIR"
 CONTROL_SOCKET = "control.sock"
 CLOCK_FIFO = "clock.fifo"
 DAEMON_FILE = "daemon.json"
+MAX_SOCKET_PATH = 107
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")
 
 
@@ -76,10 +77,10 @@ def find(name: str, runtime_dir: str | os.PathLike[str] | None = None) -> Path:
         bases = [Path(runtime_dir)] if runtime_dir else base_directories()
         candidates = [base / name for base in bases]
     for candidate in candidates:
+        if candidate.is_dir() and not os.access(candidate, os.X_OK):
+            raise PermissionError(f"no access to {candidate}: that daemon runs as another user")
         if (candidate / CONTROL_SOCKET).exists():
             return candidate
-        if candidate.exists() and not os.access(candidate, os.X_OK):
-            raise PermissionError(f"no access to {candidate}: wheeld runs as another user")
     looked = ", ".join(str(candidate) for candidate in candidates)
     raise DaemonNotRunning(
         f"no wheeld daemon {name!r} in {looked}; start one with `wheeld start"
@@ -99,6 +100,10 @@ def create(name: str, runtime_dir: str | os.PathLike[str] | None = None) -> Path
     bases = [Path(runtime_dir)] if runtime_dir else base_directories()
     problems = []
     for base in bases:
+        room = len(os.fsencode(base / name / CONTROL_SOCKET))
+        if room > MAX_SOCKET_PATH:
+            problems.append(f"{base}: its socket's path has {room} bytes, {MAX_SOCKET_PATH} fit")
+            continue
         try:
             if runtime_dir is None and not base.exists():
                 base.mkdir(mode=0o755 if os.getuid() == 0 else 0o700)

@@ -8,6 +8,7 @@ unlinks segments that other processes still need.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import mmap
 import os
@@ -141,10 +142,8 @@ def check(memory: mmap.mmap, kind: int, name: str) -> None:
 
 def unlink(name: str) -> None:
     """Remove a segment's name; it lives on where it is mapped. No error when it is gone."""
-    try:
+    with contextlib.suppress(posix_ipc.ExistentialError):
         posix_ipc.unlink_shared_memory(f"/{name}")
-    except posix_ipc.ExistentialError:
-        pass
 
 
 def unlink_all(prefix: str) -> None:

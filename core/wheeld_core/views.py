@@ -40,7 +40,7 @@ class Field(NamedTuple):
     type: str
     offset: int
     itemsize: int
-    count: int
+    length: int
     meaning: str
     writer: str
     readers: str
@@ -64,9 +64,9 @@ def dtype_of(struct: str) -> np.dtype[np.void]:
     for field in fields:
         base = _NUMPY_TYPES[field.type]
         if field.type == "char":
-            formats.append(f"S{field.count}")
+            formats.append(f"S{field.length}")
         else:
-            formats.append((base, (field.count,)) if field.count > 1 else base)
+            formats.append((base, (field.length,)) if field.length > 1 else base)
     return np.dtype(
         {
             "names": [field.name for field in fields],

@@ -1,8 +1,9 @@
 /* Account: what became of each timer, kept outside the wheel's memory.
  *
  * A timer's cookie is the index of its entry. `wanted` is the deadline that its owner was last told
- * to have (schedule, or a reschedule that won); `tried` that of a reschedule under way. Relaxed
- * throughout: the account must not order what the wheel itself has to.
+ * to have (schedule, or a reschedule that won); `tried` that of the last reschedule: a timer that fires
+ * while its owner is inside reschedule() may do so for either. Relaxed throughout: the account must
+ * not order what the wheel itself has to.
  */
 #ifndef HARNESS_ACCOUNT_H
 #define HARNESS_ACCOUNT_H

@@ -196,14 +196,12 @@ static inline bool hand_move(hand *h, uint64_t cookie, int64_t delay)
     if (!wh_client_owns(c, id))
         return false; /* it ended, and its slab went back */
     hand_await_room(h);
-    int64_t deadline = wh_time_add(wh_client_now(c), delay), before = wh_load_relaxed(&e->wanted);
+    int64_t deadline = wh_time_add(wh_client_now(c), delay);
     wh_store_relaxed(&e->tried, deadline);
     if (e->interval)
         wh_store_relaxed(&e->moved, 1);
-    if (!wh_client_move(c, id, deadline, &earlier)) {
-        wh_store_relaxed(&e->tried, before);
+    if (!wh_client_move(c, id, deadline, &earlier))
         return false;
-    }
     wh_store_relaxed(&e->wanted, deadline);
     if (earlier) {
         wh_client_push(c, wh_id_with(id, WH_OP_RESCHEDULE));

@@ -26,7 +26,7 @@
 
 #include "wheeld/atomics.h"
 
-#define GIVE_UP_NS 5000000000 /* what takes longer than this hangs */
+#define GIVE_UP_NS 10000000000 /* what takes longer than this hangs */
 #define MS 1000000ll
 
 typedef struct options {

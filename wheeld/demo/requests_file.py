@@ -24,7 +24,7 @@ MAX_MS: Final = 86_400_000.0
 
 
 class RequestsFileError(ValueError):
-    """A file of requests cannot be used; the message names file, column, what was got and expected."""
+    """A file of requests cannot be used; the message names file, column, and what was expected."""
 
 
 def read(path: Path) -> npt.NDArray[Any]:

@@ -88,7 +88,7 @@ def peak_pending(requests: npt.NDArray[Any]) -> int:
     """How many of the requests wait at the same time, at most, if nothing is late."""
     waits = np.minimum(requests["latency_ns"], requests["timeout_ns"])
     ends = np.sort(requests["arrival_ns"] + waits)
-    gone = np.searchsorted(ends, requests["arrival_ns"], "left")
+    gone = np.searchsorted(ends, requests["arrival_ns"], "right")
     return int((np.arange(1, len(requests) + 1) - gone).max(initial=0))
 
 

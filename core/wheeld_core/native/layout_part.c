@@ -159,6 +159,31 @@ static PyObject *native_create_worker(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* set_row_state(registry, row, state): publish a row of the worker table. */
+static PyObject *native_set_row_state(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *registry;
+    unsigned int row, state;
+    Mapping map = {0};
+    if (!PyArg_ParseTuple(args, "OII", &registry, &row, &state) ||
+        !mapping_get(&map, registry, true, sizeof(wh_registry_seg)))
+        return NULL;
+    wh_registry_seg *seg = map.view.buf;
+    bool ok = row < seg->row_count;
+    if (ok) {
+        wh_row *rows = (wh_row *)((char *)seg + seg->rows_off);
+        /* pairs: row - else a name could be read that belongs to the row's last tenant */
+        wh_store_release(&rows[row].state, state);
+    } else {
+        PyErr_Format(PyExc_ValueError, "no row %u in this table", row);
+    }
+    mapping_drop(&map);
+    if (!ok)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 /* attach_status(segment, kind) -> (status, layout version found, fingerprint found) */
 static PyObject *native_attach_status(PyObject *module, PyObject *args)
 {

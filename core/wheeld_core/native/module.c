@@ -26,6 +26,8 @@ static PyMethodDef functions[] = {
      "create(wheel, slots, registry, boot_id, **config): fill zeroed segments"},
     {"create_worker", native_create_worker, METH_VARARGS,
      "create_worker(segment, wheel, row): fill a zeroed worker segment"},
+    {"set_row_state", native_set_row_state, METH_VARARGS,
+     "set_row_state(registry, row, state): publish a row of the worker table, after its fields"},
     {"attach_status", native_attach_status, METH_VARARGS,
      "attach_status(segment, kind) -> (status, version found, fingerprint found)"},
     {"prepare_clock_process", native_prepare_clock_process, METH_NOARGS,

@@ -1,0 +1,79 @@
+"""What the documents show and claim is run and resolved."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import wheeld
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCKS = [
+    pytest.param(block, id=f"{path.name}-{number}")
+    for path in DOCUMENTS
+    for number, block in enumerate(re.findall(r"```python\n(.*?)```", path.read_text(), re.S))
+]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory):
+    """Environment of a user who has started a daemon called `default`."""
+    base = tmp_path_factory.mktemp("run", numbered=True)
+    with wheeld.embedded(name="default", runtime_dir=str(base), capacity=10_000):
+        yield {**os.environ, "WHEELD_RUNTIME_DIR": str(base)}
+
+
+def run(arguments: list[str], environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        [sys.executable, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.parametrize("block", BLOCKS)
+def test_examples_in_documents_run(block: str, environment: dict[str, str]) -> None:
+    assert run(["-c", block], environment)
+
+
+def test_examples_run(environment: dict[str, str]) -> None:
+    worker = str(ROOT / "examples" / "web_worker.py")
+    assert "timed out" in run([worker, "web-1", "0.5"], environment)
+    shared = run([str(ROOT / "examples" / "prefork_timeouts.py")], environment)
+    assert re.findall(r"got (\d)", shared) == ["1", "2", "3"]
+
+
+def defined_names(path: Path) -> set[str]:
+    text = path.read_text()
+    if path.suffix == ".py":
+        names, owner = set(), ""
+        for indent, kind, name in re.findall(r"^( *)(?:async )?(def|class) (\w+)", text, re.M):
+            if not indent:
+                owner = name if kind == "class" else ""
+            names.add(f"{owner}.{name}" if indent else name)
+        return names
+    return set(re.findall(r"^(?:static )?(?:inline )?[\w \*]*?\b(\w+)\(", text, re.M))
+
+
+def test_architecture_names_real_places() -> None:
+    places = re.findall(r"`([\w/]+\.\w+):([\w.]+)`", (ROOT / "ARCHITECTURE.md").read_text())
+    assert len(places) > 20
+    for file, name in places:
+        assert name in defined_names(ROOT / file), f"{file} does not define {name}"
+
+
+def test_links_in_documents_lead_somewhere() -> None:
+    for document in [*DOCUMENTS, *ROOT.glob("*.md"), ROOT / "systemd" / "README.md"]:
+        for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
+            assert (document.parent / target).exists(), f"{document.name} links to {target}"
