@@ -65,7 +65,6 @@ typedef struct wh_clock {
     uint32_t max_workers, peers_used; /* rows below peers_used may be attached */
     uint64_t sub_size, comp_size, ret_size;
     int64_t now[WH_CLOCK_KINDS];
-    uint64_t cascaded;
     uint32_t relink_slot; /* sweep after a step of the wall clock; == capacity: none */
 } wh_clock;
 

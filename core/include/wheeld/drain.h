@@ -21,7 +21,7 @@
 
 static inline void wh_link_timer(wh_clock *c, uint32_t slot)
 {
-    wh_wheel_add(&c->wheel, slot, wh_slot_due(c, slot), c->now[WH_CLOCK_BASE]);
+    wh_place(c, slot, wh_timing_of(c, slot), c->now[WH_CLOCK_BASE]);
 }
 
 static inline void wh_examine(wh_clock *c, wh_peer *from, uint64_t submission)

@@ -53,6 +53,31 @@ static inline int64_t wh_slot_due(void *context, uint32_t slot)
     return wh_base_due(context, wh_timing_of(context, slot));
 }
 
+/* The same, as it was when the timer was linked, without a look at the slot where that will do: if it
+ * was extended since, that shows when the lowest bucket is due. */
+static inline int64_t wh_linked_due(void *context, uint32_t slot)
+{
+    wh_clock *c = context;
+    wh_link *link = &c->wheel.links[slot];
+    bool known = wh_stage_of(link) == WH_STAGE_OPEN && link->due != INT64_MIN;
+    return known ? link->due : wh_slot_due(context, slot);
+}
+
+/* Put a timer into its bucket; what is due by `now_ns` goes to the next pass. */
+static inline void wh_place(wh_clock *c, uint32_t slot, wh_timing t, int64_t now_ns)
+{
+    if (wh_likely(t.kind == WH_CLOCK_BASE && t.interval == 0))
+        c->wheel.links[slot].due = t.due; /* spares the cascades a look at the slot */
+    wh_wheel_add(&c->wheel, slot, wh_base_due(c, t), now_ns);
+}
+
+static inline void wh_prefetch_slot(void *context, uint32_t slot)
+{
+    wh_clock *c = context;
+    wh_prefetch_write(&c->states[slot]);
+    __builtin_prefetch(&c->slots[slot], 0, 3);
+}
+
 /* An armed timer whose owner is gone, or whose state nobody honest wrote, ends here. */
 static inline void wh_drop(wh_clock *c, uint32_t slot)
 {
@@ -91,7 +116,7 @@ static inline bool wh_fire_periodic(wh_clock *c, uint32_t slot, uint64_t state, 
                             .payload_size = wh_load_relaxed(&s->payload_size)};
     link->due = t.due + (int64_t)(missed * (uint64_t)t.interval);
     wh_put(c, to, &record);
-    wh_wheel_add(&c->wheel, slot, wh_slot_due(c, slot), INT64_MIN);
+    wh_place(c, slot, wh_timing_of(c, slot), INT64_MIN);
     return true;
 }
 
@@ -134,7 +159,7 @@ static inline void wh_expire(void *context, uint32_t slot)
         }
         wh_timing t = wh_timing_of(c, slot);
         if (t.due > c->now[t.kind]) { /* extended, or its clock was set back */
-            wh_wheel_add(&c->wheel, slot, wh_base_due(c, t), INT64_MIN);
+            wh_place(c, slot, t, INT64_MIN);
             wh_count(&c->seg->relinked, 1);
             return;
         }

@@ -113,7 +113,8 @@ enum wh_kind { WH_KIND_WHEEL = 1, WH_KIND_SLOTS, WH_KIND_REGISTRY, WH_KIND_WORKE
     F(uint64_t, completion, "stage << 60 | worker << 48 | ring position (48 bits)", "clock",       \
       "inspectors", "-")                                                                           \
     F(int64_t, due,                                                                                \
-      "one-shot, fired: its deadline; periodic: the last due time that fired, or INT64_MIN; ns",   \
+      "one-shot: deadline it was linked or fired with; periodic: last due time that fired; or "    \
+      "INT64_MIN; ns",                                                                             \
       "clock", "inspectors", "-")
 
 #define WH_SLOTS_FIELDS(N, F, A)                                                                   \

@@ -49,7 +49,6 @@ static inline void wh_mirror(wh_clock *c)
 {
     wh_store_relaxed(&c->seg->tick, c->wheel.tick);
     wh_store_relaxed(&c->seg->linked, c->wheel.linked);
-    wh_store_relaxed(&c->seg->cascaded, c->cascaded);
 }
 
 /* One pass at the times in c->now. Sets *reaped to a worker that is gone now, else to WH_NIL.
@@ -74,8 +73,9 @@ static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
         }
     }
     uint64_t target = (uint64_t)(c->now[WH_CLOCK_BASE] / c->wheel.tick_ns);
-    more |= wh_wheel_advance(&c->wheel, target, WH_ADVANCE_BUDGET, wh_slot_due, wh_expire, c,
-                             &c->cascaded) == 0;
+    wh_visitor visitor = {wh_linked_due, wh_expire, wh_prefetch_slot, c, 0};
+    more |= wh_wheel_advance(&c->wheel, target, WH_ADVANCE_BUDGET, &visitor) == 0;
+    wh_count(&c->seg->cascaded, visitor.cascaded);
     for (uint32_t i = 0; i < c->peers_used; i++)
         if (c->peers[i].attached && c->peers[i].dirty)
             wh_publish(c, &c->peers[i]);

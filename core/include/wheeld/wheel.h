@@ -172,12 +172,53 @@ static inline int64_t wh_wheel_next_ns(const wh_wheel *w)
 typedef int64_t (*wh_due_fn)(void *context, uint32_t node);
 /* Takes a node whose bucket is due, already unlinked; it may place the node again, later. */
 typedef void (*wh_expire_fn)(void *context, uint32_t node);
+/* Fetches what `expire` will read of a node that comes soon. */
+typedef void (*wh_prefetch_fn)(void *context, uint32_t node);
+
+typedef struct wh_visitor {
+    wh_due_fn due;
+    wh_expire_fn expire;
+    wh_prefetch_fn prefetch;
+    void *context;
+    uint64_t cascaded; /* nodes moved down a level, counted up */
+} wh_visitor;
+
+#define WH_SCOUT_AHEAD 8 /* nodes between the one in hand and the one being fetched */
+
+/* The node after `node` in the list, fetched; the sentinel stays where it is. */
+static inline uint32_t wh_scout(const wh_wheel *w, uint32_t node, bool upper, wh_visitor *v)
+{
+    uint32_t next = node < w->capacity ? w->links[node].next : node;
+    if (next < w->capacity && !upper)
+        v->prefetch(v->context, next);
+    return next;
+}
+
+/* Empty one bucket, up to `budget` nodes of it. Returns the budget left. */
+static inline uint32_t wh_wheel_empty(wh_wheel *w, uint32_t bucket, uint32_t budget, wh_visitor *v)
+{
+    bool upper = bucket >> w->bits;
+    uint32_t node = wh_list_first(w, bucket), scout = node;
+    for (int i = 0; i < WH_SCOUT_AHEAD && scout != WH_NIL; i++)
+        scout = wh_scout(w, scout, upper, v);
+    for (; budget && node != WH_NIL; budget--, node = wh_list_first(w, bucket)) {
+        scout = wh_scout(w, scout, upper, v);
+        wh_wheel_remove(w, node);
+        if (upper) {
+            /* by its own tick, also when that has passed: late timers keep their order */
+            wh_wheel_add(w, node, v->due(v->context, node), INT64_MIN);
+            v->cascaded++;
+        } else {
+            v->expire(v->context, node);
+        }
+    }
+    return budget;
+}
 
 /* Empty up to `budget` nodes of buckets that begin by `target`, then stand at `target`.
  * Returns the budget left; 0 means that there may be more to do: call again. */
 static inline uint32_t wh_wheel_advance(wh_wheel *w, uint64_t target, uint32_t budget,
-                                        wh_due_fn due, wh_expire_fn expire, void *context,
-                                        uint64_t *cascaded)
+                                        wh_visitor *v)
 {
     while (budget) {
         wh_next next = wh_wheel_next(w);
@@ -186,23 +227,9 @@ static inline uint32_t wh_wheel_advance(wh_wheel *w, uint64_t target, uint32_t b
                 w->tick = target;
             return budget;
         }
-        bool upper = next.bucket >> w->bits;
         w->tick = next.tick;
-        w->draining = upper ? next.bucket : WH_NIL;
-        uint32_t node;
-        while (budget && (node = wh_list_first(w, next.bucket)) != WH_NIL) {
-            uint32_t after = w->links[node].next;
-            __builtin_prefetch(&w->links[after], 1);
-            wh_wheel_remove(w, node);
-            if (upper) {
-                /* by its own tick, also when that has passed: late timers keep their order */
-                wh_wheel_add(w, node, due(context, node), INT64_MIN);
-                ++*cascaded;
-            } else {
-                expire(context, node);
-            }
-            budget--;
-        }
+        w->draining = next.bucket >> w->bits ? next.bucket : WH_NIL;
+        budget = wh_wheel_empty(w, next.bucket, budget, v);
         if (wh_list_first(w, next.bucket) == WH_NIL)
             w->draining = WH_NIL;
     }
