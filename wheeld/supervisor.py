@@ -133,9 +133,14 @@ class Supervisor:
                 f"({_native.FINGERPRINT}), the client version {theirs[0]} ({theirs[1]}): install "
                 "the same wheeld on both sides"
             )
+        name = message.get("worker")
+        if not isinstance(name, str):
+            raise ValueError(f"worker name {name!r}: expected a string")
+        if pid == 0:
+            raise WheelError("a worker must be in the daemon's pid namespace (or one below it)")
         pidfd = os.pidfd_open(pid)
         try:
-            tenant = self.registry.allocate(str(message.get("worker")), pid, uid)
+            tenant = self.registry.allocate(name, pid, uid)
         except BaseException:
             os.close(pidfd)
             raise
@@ -146,8 +151,8 @@ class Supervisor:
             _native.create_worker(memory, self.resources.memories["wheel"], tenant.row)
             memory.close()
             bell = self.resources.make_fifo(fifo)
-            name = self.resources.names[segment]
-            await self.clock.attach(tenant.row, tenant.incarnation, name, bell)
+            segment_name = self.resources.names[segment]
+            await self.clock.attach(tenant.row, tenant.incarnation, segment_name, bell)
         except BaseException:
             self._forget(tenant)
             raise
@@ -161,7 +166,7 @@ class Supervisor:
             "incarnation": tenant.incarnation,
             "worker": tenant.name,
             "segments": {
-                "worker": name,
+                "worker": segment_name,
                 **{kind: self.resources.names[kind] for kind in ("wheel", "slots", "registry")},
             },
             "clock_fifo": runtime.CLOCK_FIFO,

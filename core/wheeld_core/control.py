@@ -30,7 +30,10 @@ def encode(message: Message) -> bytes:
 
 def decode(line: bytes) -> Message:
     """The message in a line; ValueError if it is none."""
-    message = json.loads(line)
+    try:
+        message = json.loads(line)
+    except RecursionError as error:
+        raise ValueError("nested too deeply") from error
     if not isinstance(message, dict):
         raise ValueError(f"expected a JSON object, got {type(message).__name__}")
     return message

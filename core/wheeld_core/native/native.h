@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <math.h>
 #include <poll.h>
-#include <structmember.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/timerfd.h>
