@@ -237,6 +237,23 @@ class Timers(_native.Worker):
         self._cancel_batch(checked, won)
         return won
 
+    def reschedule_many(self, ids: npt.ArrayLike, delays: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        """Move this worker's timers; returns for each what `reschedule` would, shape (n,).
+
+        Raises
+        ------
+        ValueError
+            A dtype or shape is wrong, or one of the timers is another worker's; none was moved.
+        InvalidDelay, DaemonNotRunning
+        """
+        checked = batches.ids_array(ids)
+        waits = batches.delays_array(delays)
+        if len(waits) != len(checked):
+            raise ValueError(f"delays: got shape {waits.shape}, expected {checked.shape} like ids")
+        moved = np.empty(len(checked), np.bool_)
+        self._reschedule_batch(checked, waits, moved)
+        return moved
+
     # -- callbacks ------------------------------------------------------------------------------
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> TimerHandle:

@@ -42,6 +42,12 @@ static bool parse_keywords(const char *function, const char *const *names, Py_ss
     return true;
 }
 
+/* 2**63 ns are 292 years; what is later parks at the end of time. */
+static int64_t delay_ns(double seconds)
+{
+    return seconds < 9.2e9 ? (int64_t)(seconds * 1e9) : INT64_MAX;
+}
+
 static bool parse_delay(PyObject *object, int64_t *ns, const char *what)
 {
     double seconds = PyFloat_AsDouble(object);
@@ -52,8 +58,7 @@ static bool parse_delay(PyObject *object, int64_t *ns, const char *what)
                      "%s must be a finite number of seconds, 0 or more: got %R", what, object);
         return false;
     }
-    /* 2**63 ns are 292 years; what is later parks at the end of time */
-    *ns = seconds < 9.2e9 ? (int64_t)(seconds * 1e9) : INT64_MAX;
+    *ns = delay_ns(seconds);
     return true;
 }
 

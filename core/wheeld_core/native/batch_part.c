@@ -28,14 +28,14 @@ typedef struct {
     Py_ssize_t n;
 } Batch;
 
-static bool batch_check_delays(const Batch *b)
+static bool batch_check_delays(const double *delays, Py_ssize_t n)
 {
-    for (Py_ssize_t i = 0; i < b->n; i++)
-        if (wh_unlikely(!(b->delays[i] >= 0) || isinf(b->delays[i]))) {
-            PyObject *value = PyFloat_FromDouble(b->delays[i]);
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (wh_unlikely(!(delays[i] >= 0) || isinf(delays[i]))) {
+            PyObject *value = PyFloat_FromDouble(delays[i]);
             PyErr_Format(errors.invalid_delay,
                          "delays[%zd] must be a finite number of seconds, 0 or more: got %R; "
-                         "nothing of the batch was scheduled",
+                         "nothing of the batch was done",
                          i, value);
             Py_XDECREF(value);
             return false;
@@ -84,8 +84,7 @@ static bool batch_arm(WorkerObject *w, const Batch *b, wh_request r)
             batch_undo(w, b, i);
             return false;
         }
-        double seconds = b->delays[i];
-        r.deadline = wh_time_add(r.now, seconds < 9.2e9 ? (int64_t)(seconds * 1e9) : INT64_MAX);
+        r.deadline = wh_time_add(r.now, delay_ns(b->delays[i]));
         if (b->cookies)
             r.cookie = b->cookies[i];
         if (b->payloads)
@@ -128,7 +127,7 @@ static PyObject *worker_schedule_batch(WorkerObject *w, PyObject *args)
     }
     Batch batch = {arrays[0].view.buf, arrays[2].view.buf, arrays[3].view.buf,
                    payload_size, arrays[1].view.buf, n};
-    ok = ok && batch_check_delays(&batch) && batch_claim(w, &batch) && batch_arm(w, &batch, r);
+    ok = ok && batch_check_delays(batch.delays, n) && batch_claim(w, &batch) && batch_arm(w, &batch, r);
     for (int i = 0; i < 4; i++)
         PyBuffer_Release(&arrays[i].view);
     if (!ok)
@@ -164,6 +163,47 @@ static PyObject *worker_cancel_batch(WorkerObject *w, PyObject *args)
     wh_client_publish_lazily(c);
     PyBuffer_Release(&ids.view);
     PyBuffer_Release(&won.view);
+    if (!ok)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+/* Move all, or none if one of them is another worker's. */
+static bool batch_move(WorkerObject *w, const uint64_t *ids, const double *delays, uint8_t *moved,
+                       Py_ssize_t n)
+{
+    int64_t earliest = INT64_MAX;
+    for (Py_ssize_t i = 0; i < n; i++)
+        if (worker_refuses_move(w, ids[i]))
+            return false;
+    for (Py_ssize_t i = 0; i < n; i++) {
+        int won = worker_move(w, ids[i], delay_ns(delays[i]), &earliest);
+        if (won < 0)
+            return false;
+        moved[i] = (uint8_t)won;
+        if (i % BATCH_PUBLISH == BATCH_PUBLISH - 1)
+            wh_client_publish(&w->client, earliest);
+    }
+    wh_client_publish(&w->client, earliest);
+    return true;
+}
+
+/* reschedule_batch(ids, delays, moved): n uint64, n float64; moved: n bools, written. */
+static PyObject *worker_reschedule_batch(WorkerObject *w, PyObject *args)
+{
+    PyObject *objects[3];
+    Array ids = {0}, delays = {0}, moved = {0};
+    if (!PyArg_ParseTuple(args, "OOO", &objects[0], &objects[1], &objects[2]) ||
+        !worker_usable(w))
+        return NULL;
+    Py_ssize_t n = PyObject_Length(objects[0]);
+    bool ok = n >= 0 && array_get(&ids, objects[0], 8, n, false) &&
+              array_get(&delays, objects[1], 8, n, false) &&
+              array_get(&moved, objects[2], 1, n, true) && batch_check_delays(delays.view.buf, n) &&
+              batch_move(w, ids.view.buf, delays.view.buf, moved.view.buf, n);
+    PyBuffer_Release(&ids.view);
+    PyBuffer_Release(&delays.view);
+    PyBuffer_Release(&moved.view);
     if (!ok)
         return NULL;
     Py_RETURN_NONE;

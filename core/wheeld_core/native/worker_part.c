@@ -239,35 +239,54 @@ static PyObject *worker_cancel(WorkerObject *w, PyObject *id_object)
     Py_RETURN_TRUE;
 }
 
-static PyObject *worker_reschedule(WorkerObject *w, PyObject *const *args, Py_ssize_t n)
+/* True, with an error set: an armed timer of another worker. */
+static bool worker_refuses_move(WorkerObject *w, uint64_t id)
 {
     wh_client *c = &w->client;
-    uint64_t id;
-    int64_t delay;
+    uint64_t slot = id & 0xffffffffu;
+    uint64_t state = slot < c->capacity ? wh_load_acquire(&c->states[slot]) : 0; /* pairs: arm */
+    if (wh_state_gen(state) != wh_id_gen(id) || wh_state_phase(state) != WH_ARMED ||
+        wh_client_owns(c, id))
+        return false;
+    PyErr_Format(PyExc_ValueError,
+                 "timer %llu is another worker's; cancel it and schedule a new one",
+                 (unsigned long long)id);
+    return true;
+}
+
+/* Move a timer to `delay` from now. 1: moved; 0: it has ended; -1: error. What the clock has to be
+ * told is in the ring then, and *earliest lowered: the caller publishes. */
+static int worker_move(WorkerObject *w, uint64_t id, int64_t delay, int64_t *earliest)
+{
+    wh_client *c = &w->client;
     bool earlier;
+    if (wh_unlikely(!wh_client_owns(c, id)))
+        return worker_refuses_move(w, id) ? -1 : 0;
+    if (wh_unlikely(!wh_client_fits(c, 1)) && !worker_wait_room(w, 1))
+        return -1;
+    uint32_t kind = wh_load_relaxed(&c->slots[wh_id_slot(id)].flags) & 3;
+    int64_t now = worker_now(c, kind < WH_CLOCK_KINDS ? kind : 0);
+    if (!wh_client_move(c, id, wh_time_add(now, delay), &earlier))
+        return 0;
+    wh_count(&c->seg->rescheduled, 1);
+    if (earlier) {
+        int64_t base = wh_time_add(kind == WH_CLOCK_BASE ? now : wh_client_now(c), delay);
+        *earliest = base < *earliest ? base : *earliest;
+        wh_client_push(c, wh_id_with(id, WH_OP_RESCHEDULE));
+    }
+    return 1;
+}
+
+static PyObject *worker_reschedule(WorkerObject *w, PyObject *const *args, Py_ssize_t n)
+{
+    uint64_t id;
+    int64_t delay, earliest = INT64_MAX;
     if (n != 2)
         return PyErr_Format(PyExc_TypeError, "reschedule(id, delay) takes 2 arguments: got %zd", n);
     if (!worker_usable(w) || !parse_id(args[0], &id) || !parse_delay(args[1], &delay, "delay"))
         return NULL;
-    if (wh_unlikely(!wh_client_owns(c, id))) {
-        uint64_t slot = id & 0xffffffffu;
-        uint64_t state = slot < c->capacity ? wh_load_acquire(&c->states[slot]) : 0; /* pairs: arm */
-        if (wh_state_gen(state) != wh_id_gen(id) || wh_state_phase(state) != WH_ARMED)
-            Py_RETURN_FALSE;
-        PyErr_SetString(PyExc_ValueError,
-                        "this timer is another worker's; cancel it and schedule a new one");
-        return NULL;
-    }
-    if (wh_unlikely(!wh_client_fits(c, 1)) && !worker_wait_room(w, 1))
-        return NULL;
-    uint32_t kind = wh_load_relaxed(&c->slots[wh_id_slot(id)].flags) & 3;
-    int64_t now = worker_now(c, kind), deadline = wh_time_add(now, delay);
-    if (!wh_client_move(c, id, deadline, &earlier))
-        Py_RETURN_FALSE;
-    wh_count(&c->seg->rescheduled, 1);
-    if (earlier) {
-        wh_client_push(c, wh_id_with(id, WH_OP_RESCHEDULE));
-        wh_client_publish(c, wh_time_add(wh_client_now(c), delay));
-    }
-    Py_RETURN_TRUE;
+    int moved = worker_move(w, id, delay, &earliest);
+    if (earliest != INT64_MAX)
+        wh_client_publish(&w->client, earliest);
+    return moved < 0 ? NULL : PyBool_FromLong(moved);
 }

@@ -156,6 +156,7 @@ static PyMethodDef worker_methods[] = {
     {"_schedule_ns", (PyCFunction)worker_schedule_ns, METH_VARARGS, NULL},
     {"_schedule_batch", (PyCFunction)worker_schedule_batch, METH_VARARGS, NULL},
     {"_cancel_batch", (PyCFunction)worker_cancel_batch, METH_VARARGS, NULL},
+    {"_reschedule_batch", (PyCFunction)worker_reschedule_batch, METH_VARARGS, NULL},
     {"cancel", (PyCFunction)worker_cancel, METH_O,
      "cancel(id)\n--\n\n"
      "Cancel a timer, whichever worker scheduled it.\n\n"
