@@ -20,7 +20,8 @@
 #include "wheeld/reap.h"
 
 #define WH_DRAIN_BUDGET 2048   /* submissions per worker and pass */
-#define WH_ADVANCE_BUDGET 2048 /* timers moved or fired per pass: well below a millisecond */
+#define WH_ADVANCE_BUDGET 2048 /* timers moved or fired per pass, beside two for each submission:
+                                  a new timer is moved once and fired once, as a rule */
 #define WH_RELINK_BUDGET 8192  /* slots looked at per pass after a step of the wall clock */
 
 /* After the wall clock was set: place its timers anew. */
@@ -56,6 +57,7 @@ static inline void wh_mirror(wh_clock *c)
 static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
 {
     bool more = false;
+    uint32_t drained = 0;
     *reaped = WH_NIL;
     wh_count(&c->seg->passes, 1);
     if (c->relink_slot < c->wheel.capacity)
@@ -65,7 +67,9 @@ static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
         if (!peer->attached)
             continue;
         wh_settle(c, peer);
-        more |= wh_drain(c, peer, WH_DRAIN_BUDGET) == WH_DRAIN_BUDGET;
+        uint32_t met = wh_drain(c, peer, WH_DRAIN_BUDGET);
+        more |= met == WH_DRAIN_BUDGET;
+        drained += met;
         if (peer->dying && *reaped == WH_NIL && wh_drained(peer)) {
             bool gone = wh_reap(c, peer);
             *reaped = gone ? i : WH_NIL;
@@ -74,7 +78,8 @@ static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
     }
     uint64_t target = (uint64_t)(c->now[WH_CLOCK_BASE] / c->wheel.tick_ns);
     wh_visitor visitor = {wh_linked_due, wh_expire, wh_prefetch_slot, c, 0};
-    more |= wh_wheel_advance(&c->wheel, target, WH_ADVANCE_BUDGET, &visitor) == 0;
+    uint32_t budget = WH_ADVANCE_BUDGET + 2 * drained;
+    more |= wh_wheel_advance(&c->wheel, target, budget, &visitor) == 0;
     wh_count(&c->seg->cascaded, visitor.cascaded);
     for (uint32_t i = 0; i < c->peers_used; i++)
         if (c->peers[i].attached && c->peers[i].dirty)

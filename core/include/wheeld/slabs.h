@@ -82,6 +82,16 @@ static inline bool wh_slabs_claim(wh_slabs *s)
     return false;
 }
 
+/* What is left free of the slab on top of the stack. */
+static inline void wh_slabs_keep(wh_slabs *s, uint32_t slab, uint64_t bits)
+{
+    s->free[slab] = bits;
+    if (!bits) {
+        s->stack_size--;
+        s->stacked[slab] = 0;
+    }
+}
+
 /* Move free slots into the magazine. False: there were none. */
 static inline bool wh_slabs_load(wh_slabs *s)
 {
@@ -96,11 +106,7 @@ static inline bool wh_slabs_load(wh_slabs *s)
             wh_prefetch_write(&s->slots[slot]);
             s->magazine[s->magazine_size++] = slot;
         }
-        s->free[slab] = bits;
-        if (!bits) {
-            s->stack_size--;
-            s->stacked[slab] = 0;
-        }
+        wh_slabs_keep(s, slab, bits);
     }
     /* it is used from the end: turn it, so that slots go out lowest first */
     for (uint32_t i = 0, j = s->magazine_size; i + 1 < j; i++) {
@@ -117,6 +123,23 @@ static inline uint32_t wh_slabs_take(wh_slabs *s)
     if (wh_unlikely(s->magazine_size == 0) && !wh_slabs_load(s))
         return WH_NIL;
     return s->magazine[--s->magazine_size];
+}
+
+/* Up to `n` free slots for a batch, which prefetches them itself. Returns how many. */
+static inline uint64_t wh_slabs_take_many(wh_slabs *s, uint64_t *slots, uint64_t n)
+{
+    uint64_t got = 0;
+    while (got < n && s->magazine_size)
+        slots[got++] = s->magazine[--s->magazine_size];
+    while (got < n && s->stack_size) {
+        uint32_t slab = s->stack[s->stack_size - 1];
+        uint64_t bits = s->free[slab];
+        s->empty -= bits == ~0ull;
+        for (; bits && got < n; bits &= bits - 1)
+            slots[got++] = slab << WH_SLAB_BITS | (uint32_t)__builtin_ctzll(bits);
+        wh_slabs_keep(s, slab, bits);
+    }
+    return got;
 }
 
 /* A slot is ours again. */

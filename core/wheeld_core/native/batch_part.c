@@ -52,15 +52,18 @@ static void batch_give_slots(WorkerObject *w, const Batch *b, Py_ssize_t from, P
 /* Claim all slots, or none. */
 static bool batch_claim(WorkerObject *w, const Batch *b)
 {
-    for (Py_ssize_t i = 0; i < b->n; i++) {
-        uint32_t slot = wh_slabs_take(&w->client.slabs);
-        if (wh_unlikely(slot == WH_NIL) && (slot = worker_find_slot(w)) == WH_NIL) {
+    Py_ssize_t i = 0;
+    for (;;) {
+        i += (Py_ssize_t)wh_slabs_take_many(&w->client.slabs, b->ids + i, (uint64_t)(b->n - i));
+        if (i == b->n)
+            return true;
+        uint32_t slot = worker_find_slot(w);
+        if (slot == WH_NIL) {
             batch_give_slots(w, b, 0, i);
             return false;
         }
-        b->ids[i] = slot;
+        b->ids[i++] = slot;
     }
-    return true;
 }
 
 /* The clock stopped draining half-way: take back what is armed, give back the rest. */
@@ -78,8 +81,10 @@ static bool batch_arm(WorkerObject *w, const Batch *b, wh_request r)
     int64_t earliest = INT64_MAX;
     r.now = wh_client_now(c);
     for (Py_ssize_t i = 0; i < b->n; i++) {
-        if (i + BATCH_AHEAD < b->n)
+        if (i + BATCH_AHEAD < b->n) {
+            wh_prefetch_write(&c->states[b->ids[i + BATCH_AHEAD]]);
             wh_prefetch_write(&c->slots[b->ids[i + BATCH_AHEAD]]);
+        }
         if (wh_unlikely(!wh_client_fits(c, 1)) && !worker_wait_room(w, 1)) {
             batch_undo(w, b, i);
             return false;
