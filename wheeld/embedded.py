@@ -74,10 +74,18 @@ def _options(name: str, base: str | os.PathLike[str], config: dict[str, Any]) ->
     return [*options, "--quiet"]
 
 
+def _facts(directory: Path) -> dict[str, Any]:
+    """What the daemon of this directory wrote about itself; {} if there is none."""
+    with contextlib.suppress(OSError, ValueError):
+        facts: dict[str, Any] = json.loads((directory / runtime.DAEMON_FILE).read_text())
+        return facts
+    return {}
+
+
 def _await_start(process: subprocess.Popen[str], directory: Path) -> None:
     """Wait until the daemon has written its file, which it does when it serves."""
     give_up = time.monotonic() + START_SECONDS
-    while not (directory / runtime.DAEMON_FILE).exists():
+    while _facts(directory).get("pid") != process.pid:  # another of that name may be there
         if process.poll() is not None:
             assert process.stdout is not None
             raise WheelError(f"the embedded daemon did not start: {process.stdout.read().strip()}")
@@ -88,9 +96,7 @@ def _await_start(process: subprocess.Popen[str], directory: Path) -> None:
 
 def _stop(process: subprocess.Popen[str], directory: Path) -> None:
     """Stop the daemon; if it was killed, remove what it could not."""
-    prefix = None
-    with contextlib.suppress(OSError, ValueError):
-        prefix = json.loads((directory / runtime.DAEMON_FILE).read_text())["segment_prefix"]
+    facts = _facts(directory)
     process.terminate()
     try:
         process.wait(STOP_SECONDS)
@@ -99,9 +105,8 @@ def _stop(process: subprocess.Popen[str], directory: Path) -> None:
         process.wait()
     assert process.stdout is not None
     process.stdout.close()
-    if directory.exists():
-        if prefix is not None:
-            segments.unlink_all(prefix)
+    if facts.get("pid") == process.pid and directory.exists():
+        segments.unlink_all(facts["segment_prefix"])
         _remove_directory(directory)
 
 

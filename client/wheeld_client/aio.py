@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
+from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
 from wheeld_client.timers import Timers, connect
+from wheeld_core.errors import DaemonNotRunning
 
 
 class AsyncTimers:
@@ -45,6 +47,7 @@ class AsyncTimers:
         self._late: set[int] = set()
         self._events: deque[np.void] = deque()
         self._arrived = asyncio.Event()
+        self._lost: DaemonNotRunning | None = None
 
     @property
     def timers(self) -> Timers:
@@ -56,20 +59,41 @@ class AsyncTimers:
     async def __aenter__(self) -> AsyncTimers:
         self._loop = asyncio.get_running_loop()
         self._timers = await self._loop.run_in_executor(None, lambda: connect(**self._arguments))
-        self._loop.add_reader(self._timers.fileno(), self._receive)
+        self._fds = (self._timers.fileno(), self._timers.control_fileno())
+        self._loop.add_reader(self._fds[0], self._receive)
+        self._loop.add_reader(self._fds[1], self._lose)
         return self
 
     async def __aexit__(self, *exception: object) -> None:
         timers = self.timers
-        self._loop.remove_reader(timers.fileno())
+        self._stop_reading()
         for waiter in self._waiters.values():
             waiter.cancel()
         self._waiters.clear()
         await self._loop.run_in_executor(None, timers.close)
         self._arrived.set()  # whoever iterates sees the end
 
+    def _stop_reading(self) -> None:
+        for fd in self._fds:
+            self._loop.remove_reader(fd)
+
+    def _lose(self) -> None:
+        """The daemon is gone: tell everyone who waits."""
+        self._stop_reading()
+        self._lost = DaemonNotRunning("the wheeld daemon has stopped")
+        waiters, self._waiters = self._waiters, {}
+        for waiter in waiters.values():
+            if not waiter.done():
+                waiter.set_exception(self._lost)
+        self._arrived.set()
+
     def _receive(self) -> None:
-        for event in self.timers.poll():
+        try:
+            events = self.timers.poll()
+        except DaemonNotRunning:
+            self._lose()
+            return
+        for event in events:
             id = int(event["timer_id"])
             waiter = self._waiters.pop(id, None)
             if waiter is not None:
@@ -117,8 +141,11 @@ class AsyncTimers:
 
     def _drop(self, id: int) -> None:
         waiting = self._waiters.pop(id, None) is not None
-        if waiting and self.timers._state == "open" and not self.timers.cancel(id):
-            self._late.add(id)  # its expiration is on the way, and nobody's
+        if not waiting or self._lost or self.timers._state != "open":
+            return
+        with suppress(DaemonNotRunning):
+            if not self.timers.cancel(id):
+                self._late.add(id)  # its expiration is on the way, and nobody's
 
     # -- events ---------------------------------------------------------------------------------
 
@@ -127,6 +154,8 @@ class AsyncTimers:
 
     async def __anext__(self) -> np.void:
         while not self._events:
+            if self._lost is not None:
+                raise self._lost
             if self.timers._state != "open":
                 raise StopAsyncIteration
             self._arrived.clear()
@@ -141,6 +170,8 @@ class Timeout:
         self._timers = timers
         self._delay = delay
         self._expired = False
+        self._lost = False
+        self._left = False
 
     @property
     def expired(self) -> bool:
@@ -163,7 +194,12 @@ class Timeout:
         return self
 
     def _expire(self, waiter: asyncio.Future[None]) -> None:
-        if not waiter.cancelled():
+        if waiter.cancelled() or self._left:  # it may come in the turn in which the block ends
+            return
+        if waiter.exception() is not None:
+            self._lost = True  # no timer will come: let the block learn it now
+            self._task.cancel()
+        else:
             self._expired = True
             self._task.cancel()
 
@@ -173,11 +209,12 @@ class Timeout:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._left = True
         self._timers._drop(self._id)
-        if (
-            self._expired
-            and self._task.uncancel() <= self._cancelling
-            and kind is not None
-            and issubclass(kind, asyncio.CancelledError)
-        ):
+        if not (self._expired or self._lost):
+            return
+        ours = self._task.uncancel() <= self._cancelling
+        if ours and kind is not None and issubclass(kind, asyncio.CancelledError):
+            if self._lost:
+                raise DaemonNotRunning("the wheeld daemon stopped before the timeout") from error
             raise TimeoutError from error

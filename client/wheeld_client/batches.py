@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -17,10 +18,21 @@ def delays_array(delays: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 def ids_array(ids: npt.ArrayLike) -> npt.NDArray[np.uint64]:
     """`ids` as contiguous uint64 of one dimension, or ValueError."""
+    ids = _ints_as_ids(ids)
     array = np.asarray(ids)
     if array.size == 0:
         return np.empty(0, np.uint64)
     return _one_dimension("ids", array, "iu", "uint64 timer ids", np.uint64)
+
+
+def _ints_as_ids(ids: Any) -> Any:
+    """A list of Python ints as uint64, of which numpy would make floats in some cases."""
+    if isinstance(ids, np.ndarray) or not isinstance(ids, Iterable):
+        return ids
+    listed = list(ids)
+    if not all(isinstance(id, int) for id in listed):
+        return listed
+    return np.array([id if 0 <= id < 2**64 else 0 for id in listed], np.uint64)
 
 
 def cookies_array(cookies: npt.ArrayLike | None, count: int) -> npt.NDArray[np.uint64] | int:

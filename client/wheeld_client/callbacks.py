@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,8 @@ class Callbacks:
         self.timers = timers
         self._handles: dict[int, TimerHandle] = {}
         self._lock = threading.Lock()
+        self._due: deque[TimerHandle] = deque()
+        self._others: list[npt.NDArray[np.void]] = []
 
     def call_later(
         self, delay: float, callback: Callable[..., object], args: tuple[Any, ...]
@@ -62,18 +65,36 @@ class Callbacks:
             self._handles[handle.id] = handle
         return handle
 
+    @property
+    def waiting(self) -> bool:
+        """Is something left of a run that an exception ended?"""
+        return bool(self._due or self._others)
+
     def run(self, events: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-        """Call what is due among `events`; return the others."""
+        """Call what is due among `events`; return the others.
+
+        What raises out of here (an exception handler, KeyboardInterrupt) loses nothing: the rest
+        comes with the next run.
+        """
+        self._sort(events)
+        while self._due:
+            self._call(self._due.popleft())
+        if not self._others:
+            return events[:0]
+        others = self._others[0] if len(self._others) == 1 else np.concatenate(self._others)
+        self._others.clear()
+        return others
+
+    def _sort(self, events: npt.NDArray[np.void]) -> None:
+        """Into callbacks that are due and events that are the caller's."""
         if not len(events):
-            return events
+            return
         with self._lock:
-            if not self._handles:
-                return events
             handles = [self._handles.pop(id, None) for id in events["timer_id"].tolist()]
-        for handle in handles:
-            if handle is not None:
-                self._call(handle)
-        return events[[handle is None for handle in handles]]
+        self._due += [handle for handle in handles if handle is not None]
+        others = events[[handle is None for handle in handles]]
+        if len(others):
+            self._others.append(others)
 
     def forget(self, handle: TimerHandle) -> None:
         """Drop a handle whose timer was cancelled."""

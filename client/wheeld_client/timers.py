@@ -23,6 +23,8 @@ from wheeld_core import _native, control, runtime, segments
 from wheeld_core.errors import InvalidDelay
 from wheeld_core.views import CLOCKS, RegistryView, WheelView, expiration_dtype
 
+_END_OF_TIME: Final = 9.2e9
+"""Seconds; 2**63 ns are a little more."""
 _CLOCK_NUMBERS: Final = {name: number for number, name in CLOCKS.items()}
 _unnamed = itertools.count(1)
 
@@ -184,7 +186,7 @@ class Timers(_native.Worker):
             raise ValueError(f"clock={clock!r}: expected one of {', '.join(_CLOCK_NUMBERS)}")
         if not math.isfinite(when) or when < 0:
             raise InvalidDelay(f"when must be a finite number of seconds, 0 or more: got {when!r}")
-        deadline = min(int(when * 1e9), 2**63 - 1)
+        deadline = int(when * 1e9) if when < _END_OF_TIME else 2**63 - 1
         return self._schedule_ns(deadline, _CLOCK_NUMBERS[clock], cookie, payload, interval, to)
 
     def schedule_many(
@@ -268,6 +270,8 @@ class Timers(_native.Worker):
         A callback that raises is reported (`exception_handler`, else the log) and harms no other.
         What a callback schedules with delay 0 runs at the next dispatch.
         """
+        if self._callbacks.waiting:
+            timeout = 0.0
         return self._callbacks.run(self.poll(timeout, max_events))
 
     # -- the rest -------------------------------------------------------------------------------
@@ -285,6 +289,10 @@ class Timers(_native.Worker):
             **counters,
             "wheel": self._wheel.counters(),
         }
+
+    def control_fileno(self) -> int:
+        """A descriptor that becomes readable when the daemon goes."""
+        return self._connection.fileno()
 
     def close(self) -> None:
         """Leave the daemon; timers that are still pending are dropped. May be called twice.

@@ -79,7 +79,7 @@ enum wh_kind { WH_KIND_WHEEL = 1, WH_KIND_SLOTS, WH_KIND_REGISTRY, WH_KIND_WORKE
       "relaxed")                                                                                   \
     F(wh_au64, relinked, "timers found due later than linked", "clock", "inspectors", "relaxed")   \
     F(wh_au64, cascaded, "timers moved down a level", "clock", "inspectors", "relaxed")            \
-    F(wh_au64, passes, "passes of the clock's loop", "clock", "inspectors", "relaxed")             \
+    F(wh_au64, passes, "passes of the clock's loop", "clock", "workers", "release; pairs: pass")   \
     F(wh_au64, wakes, "times that the clock slept and woke", "clock", "inspectors", "relaxed")     \
     F(wh_au64, bells, "doorbells that the clock rang", "clock", "inspectors", "relaxed")           \
     F(wh_au64, dropped, "armed timers dropped with their dead owner", "clock", "inspectors",       \

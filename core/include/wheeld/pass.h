@@ -59,7 +59,8 @@ static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
     bool more = false;
     uint32_t drained = 0;
     *reaped = WH_NIL;
-    wh_count(&c->seg->passes, 1);
+    /* pairs: pass - a worker that sees this pass sees what the last one published */
+    wh_store_release(&c->seg->passes, wh_load_relaxed(&c->seg->passes) + 1);
     if (c->relink_slot < c->wheel.capacity)
         wh_relink_some(c);
     for (uint32_t i = 0; i < c->peers_used; i++) {

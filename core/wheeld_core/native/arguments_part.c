@@ -62,10 +62,24 @@ static bool parse_delay(PyObject *object, int64_t *ns, const char *what)
     return true;
 }
 
+/* Any integer, numpy's too, as u64. False: an error is set; OverflowError: out of range. */
+static bool integer_u64(PyObject *object, uint64_t *value)
+{
+    if (wh_likely(PyLong_Check(object))) {
+        *value = PyLong_AsUnsignedLongLong(object);
+    } else {
+        PyObject *index = PyNumber_Index(object);
+        if (index == NULL)
+            return false;
+        *value = PyLong_AsUnsignedLongLong(index);
+        Py_DECREF(index);
+    }
+    return wh_likely(*value != (uint64_t)-1) || !PyErr_Occurred();
+}
+
 static bool parse_u64(PyObject *object, uint64_t *value, const char *what)
 {
-    *value = PyLong_AsUnsignedLongLong(object);
-    if (wh_likely(*value != (uint64_t)-1 || !PyErr_Occurred()))
+    if (integer_u64(object, value))
         return true;
     if (PyErr_ExceptionMatches(PyExc_OverflowError))
         PyErr_Format(PyExc_ValueError, "%s must be from 0 to 2**64 - 1: got %R", what, object);
@@ -75,8 +89,7 @@ static bool parse_u64(PyObject *object, uint64_t *value, const char *what)
 /* An id that no timer has, when `object` is an int out of range; an error for other types. */
 static bool parse_id(PyObject *object, uint64_t *id)
 {
-    *id = PyLong_AsUnsignedLongLong(object);
-    if (wh_likely(*id != (uint64_t)-1 || !PyErr_Occurred()))
+    if (integer_u64(object, id))
         return true;
     if (!PyErr_ExceptionMatches(PyExc_OverflowError))
         return false;
@@ -94,7 +107,7 @@ static bool parse_target(WorkerObject *w, PyObject *name_object, uint32_t *targe
         return false;
     wh_registry_seg *registry = w->registry.view.buf;
     wh_row *rows = (wh_row *)((char *)registry + registry->rows_off);
-    for (uint32_t i = 0; i < registry->row_count; i++)
+    for (uint32_t i = 0; i < registry->row_count && length == (Py_ssize_t)strlen(name); i++)
         /* pairs: row */
         if (wh_load_acquire(&rows[i].state) == 2 &&
             strncmp(rows[i].name, name, sizeof rows[i].name) == 0) {

@@ -29,7 +29,7 @@ static int clock_init(ClockObject *self, PyObject *args, PyObject *kwargs)
     PyObject *wheel, *slots;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO:Clock", names, &wheel, &slots))
         return -1;
-    if (self->peers) {
+    if (self->wheel.held) {
         PyErr_SetString(PyExc_TypeError, "Clock is initialised already");
         return -1;
     }
@@ -41,16 +41,26 @@ static int clock_init(ClockObject *self, PyObject *args, PyObject *kwargs)
     self->peers = calloc(config.max_workers, sizeof *self->peers);
     self->workers = calloc(config.max_workers, sizeof *self->workers);
     if (!self->peers || !self->workers) {
-        PyErr_NoMemory();
+        PyErr_NoMemory(); /* clock.seg stays NULL: the object refuses all calls */
         return -1;
     }
     wh_clock_bind(&self->clock, self->wheel.view.buf, self->slots.view.buf, self->peers);
     return 0;
 }
 
+static bool clock_made(ClockObject *self)
+{
+    if (self->clock.seg != NULL)
+        return true;
+    PyErr_SetString(PyExc_ValueError, "this Clock has no wheel");
+    return false;
+}
+
 static bool clock_row(ClockObject *self, unsigned int row)
 {
-    if (self->peers && row < self->clock.max_workers)
+    if (!clock_made(self))
+        return false;
+    if (row < self->clock.max_workers)
         return true;
     PyErr_Format(PyExc_ValueError, "row %u of a table of %u", row, self->clock.max_workers);
     return false;
@@ -196,7 +206,7 @@ static PyObject *clock_run(ClockObject *self, PyObject *args)
 {
     int bell, control, clock_set;
     uint32_t reaped;
-    if (!PyArg_ParseTuple(args, "iii", &bell, &control, &clock_set))
+    if (!PyArg_ParseTuple(args, "iii", &bell, &control, &clock_set) || !clock_made(self))
         return NULL;
     struct pollfd fds[FD_COUNT] = {[FD_BELL] = {.fd = bell, .events = POLLIN},
                                    [FD_CONTROL] = {.fd = control, .events = POLLIN},
@@ -211,7 +221,7 @@ static PyObject *clock_advance(ClockObject *self, PyObject *args)
 {
     long long target;
     uint32_t reaped;
-    if (!PyArg_ParseTuple(args, "L", &target))
+    if (!PyArg_ParseTuple(args, "L", &target) || !clock_made(self))
         return NULL;
     if (!self->clock.seg->virtual_clock) {
         PyErr_SetString(PyExc_ValueError, "this wheel runs on the real clock");
@@ -227,6 +237,8 @@ static PyObject *clock_check(ClockObject *self, PyObject *unused)
 {
     (void)unused;
     wh_check check;
+    if (!clock_made(self))
+        return NULL;
     if (!wh_wheel_check(&self->clock.wheel, &check)) {
         PyErr_SetString(errors.wheel_error, check.message);
         return NULL;
@@ -237,7 +249,7 @@ static PyObject *clock_check(ClockObject *self, PyObject *unused)
 static PyObject *clock_set_state(ClockObject *self, PyObject *args)
 {
     unsigned int state;
-    if (!PyArg_ParseTuple(args, "I", &state))
+    if (!PyArg_ParseTuple(args, "I", &state) || !clock_made(self))
         return NULL;
     wh_store_release(&self->clock.seg->daemon_state, state); /* pairs: daemon-state */
     Py_RETURN_NONE;

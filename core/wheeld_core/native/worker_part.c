@@ -5,7 +5,7 @@
  */
 
 #define WAIT_ROOM_NS 2000000000   /* for the clock to make room in the submission ring */
-#define AWAIT_RETURNS_NS 20000000 /* for slots that the clock has to give back */
+#define AWAIT_RETURNS_NS 1000000000 /* for slots that the clock has to give back */
 #define AWAIT_BACKLOG_NS 50000    /* for the clock to go on filling our return ring */
 
 static bool worker_refuse(WorkerObject *w)
@@ -74,31 +74,41 @@ static void worker_await_backlog(WorkerObject *w)
             return;
 }
 
-/* There is no slot at all. What the clock has not met of ours may bring some back: let it look. */
+/* There is no slot at all, but the clock may have some for us: wait until it has looked at all that
+ * we submitted and has shown what came of it, which it has when it sleeps or begins its next pass. */
 static void worker_await_returns(WorkerObject *w)
 {
     wh_client *c = &w->client;
     int64_t give_up = wh_clock_read(CLOCK_MONOTONIC) + AWAIT_RETURNS_NS;
-    do {
-        /* a clock that met all and went to sleep has published what came of it */
-        bool met_all = wh_client_room(c) == c->sub_size && !wh_client_backlogged(c);
+    uint64_t met_in = 0; /* the pass by which all was met, plus one */
+    for (;;) {
+        uint64_t pass = wh_load_acquire(&c->wheel->passes); /* pairs: pass */
         bool asleep = wh_load_seq(&c->wheel->sleep_until) != INT64_MIN; /* pairs: sleep */
+        bool met_all = wh_client_room(c) == c->sub_size && !wh_client_backlogged(c);
+        bool shown = met_all && (asleep || (met_in && pass >= met_in));
+        if (met_all && !met_in)
+            met_in = wh_load_acquire(&c->wheel->passes) + 1; /* pairs: pass */
         if (wh_client_returns_ready(c))
             return;
-        wh_client_ring(c);
-        if (met_all && asleep)
+        wh_client_ring(c); /* what other workers cancelled of ours is worth a look, too */
+        if (shown || wh_clock_read(CLOCK_MONOTONIC) > give_up)
             return;
         Py_BEGIN_ALLOW_THREADS
         pause_ns(20000);
         Py_END_ALLOW_THREADS
-    } while (wh_clock_read(CLOCK_MONOTONIC) < give_up);
+    }
 }
 
-/* A slot from what came back. WH_NIL: nothing did. */
+/* A slot from what came back. WH_NIL: nothing did, or whole slabs that went back to all. */
 static uint32_t worker_returned_slot(WorkerObject *w)
 {
     wh_client_reclaim(&w->client);
     return wh_slabs_take(&w->client.slabs);
+}
+
+static uint32_t worker_claimed_slot(WorkerObject *w)
+{
+    return wh_slabs_claim(&w->client.slabs) ? wh_slabs_take(&w->client.slabs) : WH_NIL;
 }
 
 /* A slot of ours, or WH_NIL with an error set. */
@@ -110,12 +120,14 @@ static uint32_t worker_find_slot(WorkerObject *w)
         worker_await_backlog(w);
         slot = worker_returned_slot(w);
     }
-    if (slot == WH_NIL && wh_slabs_claim(&c->slabs))
-        slot = wh_slabs_take(&c->slabs);
+    if (slot == WH_NIL)
+        slot = worker_claimed_slot(w);
     if (slot == WH_NIL) {
         worker_await_returns(w);
         slot = worker_returned_slot(w);
     }
+    if (slot == WH_NIL)
+        slot = worker_claimed_slot(w);
     if (slot != WH_NIL || !worker_usable(w))
         return slot;
     wh_count(&c->seg->fulls, 1);

@@ -15,29 +15,6 @@ static void *alive_page(void)
     return page;
 }
 
-static void worker_dealloc(WorkerObject *w)
-{
-    PyObject_GC_UnTrack(w);
-    if (w->bound)
-        wh_slabs_free(&w->client.slabs);
-    if (w->alive) {
-        munmap(w->alive, (size_t)sysconf(_SC_PAGESIZE));
-        close(w->bell);
-        close(w->clock_bell);
-        close(w->daemon);
-    }
-    mapping_drop(&w->wheel);
-    mapping_drop(&w->slots);
-    mapping_drop(&w->registry);
-    mapping_drop(&w->worker);
-    Py_XDECREF(w->dtype);
-    Py_XDECREF(w->empty_events);
-    Py_XDECREF(w->numpy_empty);
-    PyTypeObject *type = Py_TYPE(w);
-    type->tp_free(w);
-    Py_DECREF(type);
-}
-
 static int worker_traverse(WorkerObject *w, visitproc visit, void *arg)
 {
     Py_VISIT(w->dtype);
@@ -61,54 +38,84 @@ static bool worker_own_fds(WorkerObject *w, const int given[3])
     return true;
 }
 
+/* Give back what a bind has taken: the object's end, or a bind that failed. */
+static PyObject *worker_unbind(WorkerObject *w)
+{
+    wh_slabs_free(&w->client.slabs);
+    memset(&w->client, 0, sizeof w->client);
+    if (w->alive) {
+        munmap(w->alive, (size_t)sysconf(_SC_PAGESIZE));
+        close(w->bell), close(w->clock_bell), close(w->daemon);
+        w->alive = NULL;
+    }
+    mapping_drop(&w->wheel);
+    mapping_drop(&w->slots);
+    mapping_drop(&w->registry);
+    mapping_drop(&w->worker);
+    Py_CLEAR(w->dtype);
+    Py_CLEAR(w->numpy_empty);
+    Py_CLEAR(w->empty_events);
+    return NULL;
+}
+
+static bool worker_map(WorkerObject *w, PyObject *const segments[4], unsigned int row)
+{
+    if (!mapping_get_wheel(&w->wheel, segments[0], false))
+        return false;
+    wh_config config = wh_config_of(w->wheel.view.buf);
+    wh_geometry g = wh_geometry_of(&config);
+    if (row >= config.max_workers) {
+        PyErr_Format(PyExc_ValueError, "row %u of a table of %u", row, config.max_workers);
+        return false;
+    }
+    return mapping_get(&w->slots, segments[1], true, g.slots_bytes) &&
+           mapping_get(&w->registry, segments[2], false, g.registry_bytes) &&
+           mapping_get(&w->worker, segments[3], true, g.worker_bytes);
+}
+
 /* _bind(wheel, slots, registry, worker, row, incarnation, clock_bell, bell, daemon, dtype,
  *       numpy_empty) */
 static PyObject *worker_bind(WorkerObject *w, PyObject *args)
 {
-    PyObject *wheel, *slots, *registry, *worker;
+    PyObject *segments[4], *dtype, *numpy_empty;
     unsigned int row;
     unsigned long long incarnation;
     int fds[3];
+    Py_buffer view;
     if (w->bound)
         return PyErr_Format(PyExc_TypeError, "this client is connected already");
-    if (!PyArg_ParseTuple(args, "OOOOIKiiiOO", &wheel, &slots, &registry, &worker, &row,
-                          &incarnation, &fds[0], &fds[1], &fds[2], &w->dtype,
-                          &w->numpy_empty)) {
-        w->dtype = w->numpy_empty = NULL;
+    if (!PyArg_ParseTuple(args, "OOOOIKiiiOO", &segments[0], &segments[1], &segments[2],
+                          &segments[3], &row, &incarnation, &fds[0], &fds[1], &fds[2], &dtype,
+                          &numpy_empty))
         return NULL;
-    }
-    Py_INCREF(w->dtype);
-    Py_INCREF(w->numpy_empty);
-    if (!mapping_get_wheel(&w->wheel, wheel, false))
-        return NULL;
-    wh_config config = wh_config_of(w->wheel.view.buf);
-    wh_geometry g = wh_geometry_of(&config);
-    if (row >= config.max_workers)
-        return PyErr_Format(PyExc_ValueError, "row %u of a table of %u", row, config.max_workers);
-    if (!mapping_get(&w->slots, slots, true, g.slots_bytes) ||
-        !mapping_get(&w->registry, registry, false, g.registry_bytes) ||
-        !mapping_get(&w->worker, worker, true, g.worker_bytes))
-        return NULL;
-    if (!worker_own_fds(w, fds))
-        return NULL;
+    w->dtype = Py_NewRef(dtype);
+    w->numpy_empty = Py_NewRef(numpy_empty);
+    if (!worker_map(w, segments, row) || !worker_own_fds(w, fds))
+        return worker_unbind(w);
     if ((w->alive = alive_page()) == NULL) {
         PyErr_SetFromErrno(PyExc_OSError);
         close(w->bell), close(w->clock_bell), close(w->daemon);
-        return NULL;
+        return worker_unbind(w);
     }
     if (!wh_client_bind(&w->client, w->wheel.view.buf, w->slots.view.buf, w->worker.view.buf, row,
                         incarnation, w->clock_bell)) {
-        wh_slabs_free(&w->client.slabs);
-        return PyErr_NoMemory();
+        PyErr_NoMemory();
+        return worker_unbind(w);
     }
-    Py_buffer view;
-    if ((w->empty_events = events_new(w, 0, &view)) == NULL) {
-        wh_slabs_free(&w->client.slabs);
-        return NULL;
-    }
+    if ((w->empty_events = events_new(w, 0, &view)) == NULL)
+        return worker_unbind(w);
     PyBuffer_Release(&view);
     w->bound = true;
     Py_RETURN_NONE;
+}
+
+static void worker_dealloc(WorkerObject *w)
+{
+    PyObject_GC_UnTrack(w);
+    worker_unbind(w);
+    PyTypeObject *type = Py_TYPE(w);
+    type->tp_free(w);
+    Py_DECREF(type);
 }
 
 /* Refuse all further calls, and wake a thread that waits in poll(). The memory stays mapped until
