@@ -21,12 +21,10 @@ import numpy.typing as npt
 
 import wheeld
 import wheeld_client
-from bench import daemon
 from wheeld_core import _native
 
 Handle = Any
-QUIET_NS = 2_000_000
-"""A clock that made no pass for so long has nothing to do."""
+GIVE_UP_SECONDS = 10.0
 
 
 class Contender(ABC):
@@ -88,7 +86,6 @@ class Wheel(Contender):
         self._daemon = wheeld.embedded(capacity=capacity)
         name = self._daemon.__enter__()
         self.timers = wheeld_client.connect(name, worker="bench")
-        self._header = daemon.wheel_view(name).header
         self.schedule = self.timers.schedule
         self.cancel = self.timers.cancel
         self.reschedule = self.timers.reschedule
@@ -101,15 +98,15 @@ class Wheel(Contender):
         return ids
 
     def settle(self) -> None:
-        """Wait for the clock, and receive; the cancels that lie in the ring stay there, as ever.
+        """Have the clock look at all that was submitted: a timer that is due comes back behind it.
 
         It does not sleep: the next measurement would find a cold processor, the rivals' would not.
         """
-        passes, since = -1, 0
-        while time.monotonic_ns() - since < QUIET_NS:
-            if passes != (passes := int(self._header["passes"])):
-                since = time.monotonic_ns()
-        self.timers.poll()
+        barrier = self.timers.schedule(0.0)
+        give_up = time.monotonic() + GIVE_UP_SECONDS
+        while barrier not in self.timers.poll()["timer_id"]:
+            if time.monotonic() > give_up:
+                raise RuntimeError(f"a timer for now did not come in {GIVE_UP_SECONDS:g} s")
 
     def close(self) -> None:
         """Leave, and stop the daemon."""

@@ -11,7 +11,7 @@ import numpy as np
 import wheeld
 import wheeld_client
 from bench import daemon, processes
-from bench.report import Options, Result, Target
+from bench.report import Options, Result, Row, Target
 
 
 def hold(name: str, count: int, pipe: Connection) -> None:
@@ -38,7 +38,7 @@ def run(options: Options, say: Callable[[str], None]) -> Result:
             before = {who: processes.switches(pid) for who, pid in pids.items()}
             wakes, cpu = int(view.header["wakes"]), processes.cpu_seconds(facts["clock_pid"])
             time.sleep(seconds)
-            rows = [
+            rows: list[Row] = [
                 {"process": who, "switches": processes.switches(pid) - before[who]}
                 for who, pid in pids.items()
             ]

@@ -49,10 +49,14 @@ def run(options: Options, say: Callable[[str], None]) -> Result:
     for workers in (1, 2, 4):
         say(f"memory: {workers} workers")
         total = shared_bytes(capacity, workers)
-        rows.append({"what": f"wheeld, {workers} workers", "of": capacity, "bytes each": total / capacity})
+        rows.append(
+            {"what": f"wheeld, {workers} workers", "of": capacity, "bytes each": total / capacity}
+        )
     for contender in (Asyncio(), Heap()):
         say(f"memory: {contender.name}")
         each = heap_bytes(contender, count) / count
         rows.append({"what": f"{contender.name}, per process", "of": count, "bytes each": each})
-    targets = [Target("shared memory per slot, 2 workers", rows[1]["bytes each"], 112, unit="bytes")]
+    targets = [
+        Target("shared memory per slot, 2 workers", rows[1]["bytes each"], 112, unit="bytes")
+    ]
     return Result("memory per timer", rows, [] if options.quick else targets)

@@ -1,4 +1,4 @@
-"""Functions in processes of their own (spawned, never forked), and what /proc says about processes."""
+"""Functions in processes of their own (spawned, never forked), and what /proc says about them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Background:
         self.pipe.send(True)
 
     def receive(self) -> Any:
-        """The next value that it sends. Raises RuntimeError with the traceback if it failed instead."""
+        """The next value that it sends. RuntimeError with its traceback if it failed instead."""
         try:
             message = self.pipe.recv()
         except EOFError:
@@ -97,3 +97,11 @@ def cpu_seconds(pid: int) -> float:
     """CPU time that a process has used."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_SECOND
+
+
+def kept_waiting(pid: int) -> float:
+    """Seconds that a process of one thread could have run, but had no processor; 0 if not known."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except FileNotFoundError:
+        return 0.0

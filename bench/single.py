@@ -1,11 +1,12 @@
 """What one operation costs its caller, in ns, with so many timers pending.
 
-A round of a contender: schedule K, move K random ones later, then earlier, cancel K random ones, and
-the same in batches; it ends with as many pending as it began. Each contender has a process of its
-own; their rounds alternate, so that drift of the machine hits all, and each begins with a small one
-that does not count. A number is the median over rounds, a ratio the median of the ratios of the same
-round. The cost of the Python loop is in all numbers, the floor's too; the time that a process waited
-for a processor is in none. Garbage collection is off. Deadlines are an hour and more away: nothing fires.
+A round of a contender: schedule K, move K random ones later, then earlier, cancel K random ones,
+and the same in batches; it ends with as many pending as it began. Each contender has a process of
+its own; their rounds alternate, so that drift of the machine hits all, and each begins with a small
+one that does not count. A number is the median over rounds, a ratio the median of the ratios of the
+same round. The cost of the Python loop is in all numbers, the floor's too; the time that a process
+waited for a processor is in none. Garbage collection is off. Deadlines are an hour and more away:
+nothing fires.
 """
 
 from __future__ import annotations
@@ -87,8 +88,10 @@ def _cancel(c: Contender, rng: np.random.Generator, held: list[Handle], count: i
 def _batches(
     c: Contender, rng: np.random.Generator, held: list[Handle], count: int
 ) -> tuple[float, float]:
-    assert c.schedule_many is not None and c.cancel_many is not None
+    assert c.schedule_many is not None
+    assert c.cancel_many is not None
     values = np.array(delays(rng, count))
+    c.settle()
     _watch.start()
     ids = c.schedule_many(values)
     scheduled = _watch.ns_each(count)
@@ -100,9 +103,7 @@ def _batches(
     return scheduled, _watch.ns_each(count)
 
 
-def one_round(
-    c: Contender, rng: np.random.Generator, held: list[Handle], count: int
-) -> Sample:
+def one_round(c: Contender, rng: np.random.Generator, held: list[Handle], count: int) -> Sample:
     """ns per operation of one contender; `held` is as long afterwards as before."""
     slow = c.slow_at is not None and len(held) >= c.slow_at
     few = min(count, max(1, 1_000_000 // len(held))) if slow else count
@@ -208,6 +209,7 @@ def run(options: Options, say: Callable[[str], None]) -> Result:
     result.notes = [
         "later, earlier: reschedule; rivals cancel and schedule anew",
         "sched: cancelling is O(pending), so few operations were measured",
-        "asyncio and heapq drop cancelled entries later: that is not in their numbers",
+        "work that is put off is in nobody's numbers: cancelled entries of asyncio and heapq,",
+        "returned slots of wheeld (its submission ring is empty before a batch)",
     ]
     return result

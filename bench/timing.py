@@ -12,8 +12,8 @@ READ_NS = 100_000
 class Watch:
     """Measures the time of this thread, less what it waited for a processor that others had.
 
-    Waits of its own (a sleep, a full ring) count; being preempted does not. Where the kernel does not
-    say how long a thread was kept waiting, that counts too.
+    Waits of its own (a sleep, a full ring) count; being preempted does not. Where the kernel does
+    not say how long a thread was kept waiting, that counts too.
     """
 
     def __init__(self) -> None:

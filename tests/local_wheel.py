@@ -1,22 +1,28 @@
 """A whole wheel inside one test process: real layout, real clock, real workers, no daemon.
 
-Memory is anonymous, doorbells are FIFOs' stand-ins (non-blocking pipes), time is virtual.
+Memory is anonymous, doorbells are pipes without a name, time is virtual.
 """
 
 from __future__ import annotations
 
-import fcntl
 import mmap
 import os
-import threading
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from wheeld_client import Timers, payload_of
+from wheeld_client.callbacks import Callbacks
 from wheeld_core import _native
-from wheeld_core.views import SlotsView, WheelView, dtype_of, expiration_dtype, record
+from wheeld_core.views import (
+    RegistryView,
+    SlotsView,
+    WheelView,
+    dtype_of,
+    expiration_dtype,
+    record,
+)
 
 US = 1_000
 MS = 1_000_000
@@ -27,11 +33,12 @@ FOREVER = 2**63 - 1
 
 
 def doorbell() -> tuple[int, int]:
-    """A non-blocking pipe: (read end, write end)."""
-    ends = os.pipe()
-    for fd in ends:
-        fcntl.fcntl(fd, fcntl.F_SETFL, os.O_NONBLOCK)
-    return ends
+    """A pipe that can be written and read at either descriptor, as a FIFO opened read-write."""
+    reader, writer = os.pipe()
+    both = os.open(f"/proc/self/fd/{reader}", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    os.close(reader)
+    os.close(writer)
+    return both, os.dup(both)
 
 
 class _Farewell:
@@ -59,9 +66,8 @@ class LocalTimers(Timers):
         self.exception_handler = None
         self.expiration_dtype = wheel.dtype
         self._connection: Any = _Farewell(wheel, row)
-        self._handles = {}
-        self._lock = threading.Lock()
-        self._fds = []
+        self._callbacks = Callbacks(self)
+        self._registry = RegistryView(wheel.registry_memory)
         self._wheel = wheel.view
         self._payload_room = int(wheel.view.header["payload_bytes"])
 
@@ -152,6 +158,7 @@ class LocalWheel:
         """Let the rings of the next worker in `row` begin there."""
         self.view.lines["sub_head"][row] = position
         self.view.lines["comp_tail"][row] = position
+        self.view.lines["ret_tail"][row] = position
 
     def counter(self, name: str) -> int:
         """One of the clock's counters."""

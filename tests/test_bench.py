@@ -32,7 +32,9 @@ def test_quick_run_writes_everything(tmp_path: Path) -> None:
     measurements = found["measurements"]
     assert list(measurements) == ["single", "throughput", "lateness", "idle", "memory"]
     for measurement in measurements.values():
-        assert measurement["title"] and measurement["rows"] and measurement["seconds"] > 0
+        assert measurement["title"]
+        assert measurement["rows"]
+        assert measurement["seconds"] > 0
         for target in measurement["targets"]:
             assert {"text", "reached", "limit", "at_least", "unit", "ok"} <= target.keys()
     contenders = {row["contender"] for row in measurements["single"]["rows"]}

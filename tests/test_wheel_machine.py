@@ -13,6 +13,7 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
+
 from local_wheel import FOREVER, MS, YEAR, LocalWheel, payloads
 from wheel_oracle import Armed, Event, Oracle, seconds_to_ns
 
@@ -74,7 +75,7 @@ class WheelMachine(RuleBasedStateMachine):
         self.oracle.schedule(timer)
         self.ever.append(timer.id)
 
-    # -- rules ------------------------------------------------------------------------------------
+    # -- rules ------------------------------------------------------------
 
     @rule(data=st.data(), row=rows, to=rows, cookie=cookie_values, payload=payload_values)
     def schedule(self, data: st.DataObject, row: int, to: int, cookie: int, payload: bytes) -> None:
@@ -84,9 +85,7 @@ class WheelMachine(RuleBasedStateMachine):
         target = None if to == row else f"w{to}"
         id = self.workers[row].schedule(delay, cookie, payload=payload, to=target)
         due = min(self.oracle.now + seconds_to_ns(delay), FOREVER)
-        self.remember(
-            Armed(id, row, to, due, self.oracle.now, cookie=cookie, payload=payload)
-        )
+        self.remember(Armed(id, row, to, due, self.oracle.now, cookie=cookie, payload=payload))
 
     @rule(data=st.data(), row=rows, count=st.integers(0, 40), cookie=cookie_values)
     def schedule_many(self, data: st.DataObject, row: int, count: int, cookie: int) -> None:
@@ -133,6 +132,27 @@ class WheelMachine(RuleBasedStateMachine):
             delay = max(delay, 1e-6)  # a new first tick, after the last one
         won = self.workers[timer.owner if timer else 0].reschedule(id, delay)
         assert won is self.oracle.reschedule(id, seconds_to_ns(delay))
+
+    @rule(data=st.data(), row=rows, chosen=st.lists(st.tuples(picks, st.booleans()), max_size=20))
+    def reschedule_many(
+        self, data: st.DataObject, row: int, chosen: list[tuple[int, bool]]
+    ) -> None:
+        """A batch of own and of finished timers, some of them twice."""
+        ids = [self.id_of_any(pick, armed) for pick, armed in chosen]
+        ids = [id for id in ids if self.owner_of(id) in (row, None)]
+        base = self.delay_ns(data)
+        delays = [max(base + i * self.tick // 3, 1000) / 1e9 for i in range(len(ids))]
+        won = self.workers[row].reschedule_many(np.array(ids, np.uint64), delays)
+        wanted = [
+            self.oracle.reschedule(id, seconds_to_ns(delay))
+            for id, delay in zip(ids, delays, strict=True)
+        ]
+        assert won.tolist() == wanted
+
+    def owner_of(self, id: int) -> int | None:
+        """Whose armed timer it is."""
+        timer = self.oracle.armed.get(id)
+        return timer.owner if timer else None
 
     @rule(pick=picks)
     def reschedule_foreign(self, pick: int) -> None:
@@ -182,7 +202,7 @@ class WheelMachine(RuleBasedStateMachine):
         for event in got:
             expected.remove(event)
 
-    # -- what always holds --------------------------------------------------------------------------
+    # -- what always holds ------------------------------------------------------------
 
     @invariant()
     def pending_is_exact(self) -> None:

@@ -97,7 +97,8 @@ class Oracle:
 
     def _fire(self, timer: Armed, at: int) -> None:
         due = timer.due
-        assert due <= at and (at - due < self.tick or at == timer.asked)
+        assert due <= at
+        assert at - due < self.tick or at == timer.asked
         missed = (at - due) // timer.interval if timer.interval else 0
         event = (timer.id, timer.cookie, due, at, missed, timer.payload)
         self.unread.setdefault(timer.target, []).append(event)

@@ -81,6 +81,9 @@ def start(
     parent_pid: Annotated[
         int | None, typer.Option(help="Stop when this process dies.", hidden=True)
     ] = None,
+    remove_base: Annotated[
+        bool, typer.Option("--remove-base", help="Remove the runtime dir's parent.", hidden=True)
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print warnings only.")] = False,
 ) -> None:
     """Run a daemon in the foreground until SIGTERM, Ctrl-C or `wheeld stop`.
@@ -105,7 +108,7 @@ def start(
         loaded = configuration.load(given, config)
         for note in loaded.notes():
             logging.getLogger("wheeld").info(note)
-        asyncio.run(Supervisor(loaded, parent_pid).run())
+        asyncio.run(Supervisor(loaded, parent_pid, remove_base).run())
 
 
 @app.command()

@@ -50,6 +50,7 @@ def embedded(**config: Any) -> Iterator[str]:
         if base is None:
             base = tempfile.mkdtemp(prefix="wheeld-")  # made with mode 0700
             stack.callback(_remove_directory, Path(base))
+            config["remove_base"] = True  # the daemon does it when this process cannot
         directory = Path(base) / name
         process = subprocess.Popen(
             [sys.executable, "-m", "wheeld", "start", *_options(name, base, config)],

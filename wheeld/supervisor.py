@@ -40,15 +40,20 @@ class Supervisor:
         What it is started with.
     parent_pid : int, optional
         Stop when this process dies (embedded daemons).
+    remove_base : bool
+        Remove the directory that holds the runtime directory, too, if it is empty then.
     """
 
-    def __init__(self, config: Config, parent_pid: int | None = None) -> None:
+    def __init__(
+        self, config: Config, parent_pid: int | None = None, remove_base: bool = False
+    ) -> None:
         self.config = config
         self.started = time.time()
         self.resources = Resources(config)
         self.registry = Registry(self.resources.memories["registry"])
         self.clock = ClockLink(self._clock_exited)
         self._parent_pid = parent_pid
+        self._remove_base = remove_base
         self._stopping = asyncio.Event()
         self._failed: str | None = None
         self._departures: dict[int, asyncio.Task[None]] = {}
@@ -90,6 +95,9 @@ class Supervisor:
             for pidfd in self._pidfds.values():
                 os.close(pidfd)
             self.resources.close()
+            if self._remove_base:
+                with contextlib.suppress(OSError):
+                    self.resources.directory.parent.rmdir()
         if self._failed:
             raise WheelError(self._failed)
 

@@ -1,9 +1,9 @@
 /* Account: what became of each timer, kept outside the wheel's memory.
  *
  * A timer's cookie is the index of its entry. `wanted` is the deadline that its owner was last told
- * to have (schedule, or a reschedule that won); `tried` that of the last reschedule: a timer that fires
- * while its owner is inside reschedule() may do so for either. Relaxed throughout: the account must
- * not order what the wheel itself has to.
+ * to have (schedule, or a reschedule that won), `before` the one before that, `tried` that of the
+ * last reschedule: a timer that fires while its owner is inside reschedule() may do so for any.
+ * Relaxed throughout: the account must not order what the wheel itself has to.
  */
 #ifndef HARNESS_ACCOUNT_H
 #define HARNESS_ACCOUNT_H
@@ -12,9 +12,10 @@
 
 typedef struct entry {
     wh_au64 id; /* 0: not scheduled */
-    wh_ai64 wanted, tried;
+    wh_ai64 wanted, before, tried;
     wh_au32 cancels, events, dropped;
     wh_au32 moved; /* a periodic timer that was rescheduled: its grid is another */
+    bool lost; /* its last reschedule came too late: `tried` is settled */
     int64_t interval;
     int64_t next_tick; /* what its receiver expects; INT64_MIN: nothing yet */
 } entry;
@@ -22,7 +23,15 @@ typedef struct entry {
 typedef struct account {
     entry *entries;
     uint64_t size;
+    bool tolerant; /* a hostile worker may send events of its own to others */
 } account;
+
+/* Is this event of a timer that is not in the account? */
+static inline bool account_foreign(const account *a, const wh_completion *event)
+{
+    return a->tolerant && (event->cookie >= a->size ||
+                           wh_load_relaxed(&a->entries[event->cookie].id) != event->id);
+}
 
 static inline void account_make(account *a, uint64_t size)
 {
@@ -68,7 +77,8 @@ static inline bool account_event(account *a, const wh_completion *event)
     CHECK(event->fired >= event->deadline, "%llu is early by %lld ns", (ull)cookie,
           (long long)(event->deadline - event->fired));
     int64_t wanted = wh_load_relaxed(&e->wanted), tried = wh_load_relaxed(&e->tried);
-    CHECK(event->deadline == wanted || event->deadline == tried,
+    CHECK(event->deadline == wanted || event->deadline == tried ||
+              event->deadline == wh_load_relaxed(&e->before),
           "%llu fired for deadline %lld, but %lld was asked for", (ull)cookie,
           (long long)event->deadline, (long long)wanted);
     CHECK(entry_add(&e->events) == 0, "%llu was received twice", (ull)cookie);

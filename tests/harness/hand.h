@@ -65,7 +65,7 @@ static inline uint32_t hand_target(const hand *h)
     return (uint32_t)(h->client.me >> 16 & 0xfffff) << 12 | (h->row + 1);
 }
 
-/* -- receive ------------------------------------------------------------------------------------ */
+/* -- receive ----------------------------------------------------------------------------------- */
 
 static inline void hand_check_payload(const hand *h, const wh_completion *event)
 {
@@ -90,6 +90,8 @@ static inline uint64_t hand_receive(hand *h)
     uint64_t got = wh_client_receive(c, h->events, EVENTS_ROOM);
     for (uint64_t i = 0; i < got; i++) {
         const wh_completion *event = (const wh_completion *)(h->events + i * bytes);
+        if (account_foreign(h->account, event))
+            continue;
         hand_check_payload(h, event);
         account_event(h->account, event);
     }
@@ -106,7 +108,7 @@ static inline bool hand_sleep(hand *h, int64_t most_ns)
     return ppoll(&fd, 1, &timeout, NULL) != 0;
 }
 
-/* -- schedule, cancel, move ----------------------------------------------------------------------- */
+/* -- schedule, cancel, move -------------------------------------------------------------------- */
 
 static inline void hand_await_room(hand *h)
 {
@@ -116,7 +118,8 @@ static inline void hand_await_room(hand *h)
         wh_client_publish_lazily(c);
         wh_client_ring(c);
         pause_ns(20000);
-        CHECK(wh_clock_read(CLOCK_MONOTONIC) < give_up, "row %u: its ring is never drained", h->row);
+        CHECK(wh_clock_read(CLOCK_MONOTONIC) < give_up, "row %u: its ring is never drained",
+              h->row);
     }
 }
 
@@ -165,6 +168,7 @@ static inline bool hand_schedule(hand *h, plan p, uint64_t *cookie)
     e->interval = p.interval;
     e->next_tick = r.deadline;
     wh_store_relaxed(&e->wanted, r.deadline);
+    wh_store_relaxed(&e->before, r.deadline);
     wh_store_relaxed(&e->tried, r.deadline);
     uint64_t id = wh_client_arm(c, slot, &r);
     wh_store_relaxed(&e->id, id);
@@ -193,15 +197,18 @@ static inline bool hand_move(hand *h, uint64_t cookie, int64_t delay)
     entry *e = &h->account->entries[cookie];
     uint64_t id = wh_load_relaxed(&e->id);
     bool earlier;
-    if (!wh_client_owns(c, id))
-        return false; /* it ended, and its slab went back */
+    if (e->lost || !wh_client_owns(c, id))
+        return false; /* it ended; its slab may have gone back */
     hand_await_room(h);
     int64_t deadline = wh_time_add(wh_client_now(c), delay);
+    wh_store_relaxed(&e->before, wh_load_relaxed(&e->wanted));
     wh_store_relaxed(&e->tried, deadline);
     if (e->interval)
         wh_store_relaxed(&e->moved, 1);
-    if (!wh_client_move(c, id, deadline, &earlier))
+    if (!wh_client_move(c, id, deadline, &earlier)) {
+        e->lost = true;
         return false;
+    }
     wh_store_relaxed(&e->wanted, deadline);
     if (earlier) {
         wh_client_push(c, wh_id_with(id, WH_OP_RESCHEDULE));
@@ -210,7 +217,7 @@ static inline bool hand_move(hand *h, uint64_t cookie, int64_t delay)
     return true;
 }
 
-/* -- the end ------------------------------------------------------------------------------------ */
+/* -- the end ----------------------------------------------------------------------------------- */
 
 /* Every slot of the slabs that it owns is in its own hands. */
 static inline bool hand_idle(const hand *h)

@@ -56,7 +56,7 @@ static options opt;
 
 typedef unsigned long long ull;
 
-/* -- random numbers (splitmix64) -------------------------------------------------------------- */
+/* -- random numbers (splitmix64) --------------------------------------------------------------- */
 
 static inline uint64_t rng_next(uint64_t *state)
 {
@@ -65,7 +65,10 @@ static inline uint64_t rng_next(uint64_t *state)
     z = (z ^ z >> 27) * 0x94d049bb133111ebull;
     return z ^ z >> 31;
 }
-static inline uint64_t rng_below(uint64_t *state, uint64_t limit) { return rng_next(state) % limit; }
+static inline uint64_t rng_below(uint64_t *state, uint64_t limit)
+{
+    return rng_next(state) % limit;
+}
 static inline uint64_t rng_seeded(uint64_t salt)
 {
     uint64_t state = opt.seed ^ salt * 0xd1342543de82ef95ull;
@@ -123,7 +126,7 @@ static inline void jitter(void)
 #include "wheeld/receive.h"
 #include "wheeld/wheel_check.h"
 
-/* -- options ------------------------------------------------------------------------------------ */
+/* -- options ----------------------------------------------------------------------------------- */
 
 static inline void on_alarm(int signal)
 {

@@ -131,6 +131,7 @@ static void *hand_main(void *argument)
     jitter_seed(h->row + 1);
     pthread_barrier_wait(&r->start);
     work(r, h);
+    pthread_barrier_wait(&r->start);
     cancel_rest(h, first);
     finish(r, h, first);
     return NULL;
@@ -155,7 +156,8 @@ static void advance_until_done(run *r)
 {
     uint64_t rng = rng_seeded(77);
     while (wh_load_acquire(&r->done) < r->setting->hands) {
-        int64_t target = world_now(&r->world) + (int64_t)rng_below(&rng, (uint64_t)(r->setting->reach / 4));
+        uint64_t step = rng_below(&rng, (uint64_t)(r->setting->reach / 4));
+        int64_t target = world_now(&r->world) + (int64_t)step;
         world_ask(&r->world, request_advance, &target);
         world_ask(&r->world, request_check, NULL);
         pause_ns((long)rng_below(&rng, 200000));

@@ -37,8 +37,8 @@ static void do_near(hand *h)
     await_end(h, cookie, "near timer");
 }
 
-/* Ring for nothing first, as a worker in want of slots does: the byte of that ring must not stand in
- * for the one that the timer needs. */
+/* Ring for nothing first, as a worker in want of slots does: the byte of that ring must not stand
+ * in for the one that the timer needs. */
 static void do_ring_first(hand *h)
 {
     wh_client_ring(&h->client);

@@ -170,7 +170,7 @@ static inline void world_ask(world *w, request_fn fn, void *argument)
     pthread_mutex_unlock(&w->mutex);
 }
 
-/* -- requests ----------------------------------------------------------------------------------- */
+/* -- requests ---------------------------------------------------------------------------------- */
 
 static inline void request_stop(world *w, void *unused)
 {

@@ -17,8 +17,9 @@ static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
     wh_link *link = &c->wheel.links[slot];
     uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel */
     uint32_t gen = wh_state_gen(state);
-    if (link->gen == gen && wh_stage_of(link) == WH_STAGE_LENT && wh_unread(c, link)) {
-        wh_peer *reader = &c->peers[wh_stage_worker(link)];
+    bool lent = link->gen == gen && wh_stage_of(link) == WH_STAGE_LENT && wh_unread(c, link);
+    wh_peer *reader = &c->peers[wh_stage_worker(link)];
+    if (lent && !reader->dying) { /* two that die together must not wait for each other */
         reader->wanted = true;
         /* pairs: backlog - the reader rings after it has read */
         wh_store_seq(&reader->line->backlog, 1);

@@ -1,0 +1,67 @@
+"""Virtual time for tests of AsyncTimers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from wheeld_client import AsyncTimers
+from wheeld_core import control
+
+MS = 1_000_000
+
+
+class Time:
+    """Moves the daemon's virtual clock."""
+
+    def __init__(self, name: str) -> None:
+        self._connection = control.Connection(Path(name))
+
+    def jump(self, ms: float) -> None:
+        """At once: the loop sees all that fell due together."""
+        self._connection.request("advance", ns=int(ms * MS))
+
+    async def pass_by(self, ms: float) -> None:
+        """Step by step, with the loop running in between."""
+        for _ in range(int(ms)):
+            self.jump(1)
+            await ripple()
+
+    def status(self) -> dict[str, Any]:
+        """The daemon's."""
+        found: dict[str, Any] = self._connection.request("status")["status"]
+        return found
+
+    def close(self) -> None:
+        """Its connection."""
+        self._connection.close()
+
+
+async def ripple() -> None:
+    """Let everything on the loop run that can."""
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+Body = Callable[[AsyncTimers, Time], Awaitable[None]]
+
+
+def runner_on(daemon: str) -> Iterator[Callable[[Body], None]]:
+    """Runs a body with timers and their time; nothing may be pending afterwards."""
+    time = Time(daemon)
+
+    def runner(body: Body) -> None:
+        async def main() -> None:
+            async with AsyncTimers(daemon) as timers:
+                await body(timers, time)
+                await ripple()
+                assert timers.timers.pending == 0, "left on the wheel"
+                assert not timers._waiters
+
+        asyncio.run(main())
+        assert time.status()["pending"] == 0
+
+    yield runner
+    time.close()

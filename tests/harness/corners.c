@@ -1,0 +1,212 @@
+/* Corners: deaths that cross, loans at the end of their reader, the ends of time. One case each. */
+#include "single.h"
+
+static world w;
+static account book;
+static hand hands[3];
+#define A (&hands[0])
+#define B (&hands[1])
+#define C (&hands[2])
+
+static void begin(uint32_t capacity, int64_t tick_ns)
+{
+    wh_config config = {.tick_ns = tick_ns, .wheel_bits = 6, .capacity = capacity,
+                        .payload_bytes = 16};
+    single_make(&w, &book, hands, 3, &config);
+}
+
+static uint64_t schedule(hand *h, plan p)
+{
+    uint64_t cookie;
+    CHECK(hand_schedule(h, p, &cookie), "no slot");
+    return cookie;
+}
+
+/* A's completion ring is full of what it does not read. */
+static void fill_ring_of_a(void)
+{
+    for (uint64_t i = 0; i < A->client.comp_size; i++) {
+        schedule(A, (plan){.delay = 0});
+        if (i % 256 == 255)
+            world_settle(&w);
+    }
+    world_settle(&w);
+    CHECK(wh_client_ready(&A->client) == A->client.comp_size, "%llu completions",
+          (ull)wh_client_ready(&A->client));
+}
+
+static void passes(int count)
+{
+    while (count--)
+        world_settle(&w);
+}
+
+/* -- deaths ------------------------------------------------------------------------------------ */
+
+/* Each holds an unread event of the other's timer. Neither can be waited for. */
+static void play_mutual_loans(void)
+{
+    begin(4096, MS);
+    schedule(A, (plan){.delay = MS, .target = hand_target(B)});
+    schedule(B, (plan){.delay = MS, .target = hand_target(A)});
+    world_advance_to(&w, 2 * MS);
+    w.peers[0].dying = w.peers[1].dying = true;
+    passes(64);
+    CHECK(w.reaped[0] == 1 && w.reaped[1] == 1, "reaped: A %u, B %u", w.reaped[0], w.reaped[1]);
+}
+
+/* The reader is gone first, the owner of what it did not read later. */
+static void play_reader_then_owner(void)
+{
+    begin(4096, MS);
+    schedule(A, (plan){.delay = MS, .target = hand_target(B)});
+    world_advance_to(&w, 2 * MS);
+    w.peers[0].dying = true;
+    passes(8); /* held: B may still read it */
+    CHECK(w.reaped[0] == 0, "A was reaped while B reads of it");
+    w.peers[1].dying = true;
+    passes(64);
+    CHECK(w.reaped[0] == 1 && w.reaped[1] == 1, "reaped: A %u, B %u", w.reaped[0], w.reaped[1]);
+}
+
+/* B's tick waits behind A's full ring; B cancels, and A dies before the clock has looked. */
+static void play_cancel_as_reader_dies(void)
+{
+    hand *all[3] = {NULL, B, C};
+    begin(4096, MS);
+    fill_ring_of_a();
+    uint64_t cookie =
+        schedule(B, (plan){.delay = MS, .interval = FAR_NS, .target = hand_target(A)});
+    world_advance_to(&w, 2 * MS);
+    CHECK(hand_cancel(B, cookie), "cancel");
+    kill_hand(A);
+    settle_all(&w, all, 3);
+    if (!hand_idle(B))
+        hand_print_missing(B);
+    CHECK(hand_idle(B), "B's slot is lost");
+}
+
+/* deliver.h, invariant 3: a slot is on loan until its reader's head has passed the record, so its
+ * payload cannot become another timer's while it is copied; also when the owner dies. */
+static void play_tick_of_dead_owner(void)
+{
+    hand *all[3] = {A, NULL, C};
+    begin(4096, MS);
+    plan p = {.delay = MS, .interval = FAR_NS, .target = hand_target(A), .payload_size = 16};
+    uint64_t id = wh_load_relaxed(&book.entries[schedule(B, p)].id);
+    world_advance_to(&w, 2 * MS);
+    CHECK(wh_client_ready(&A->client) == 1, "no tick");
+    CHECK(wh_tick_stands(&A->client, id), "stands"); /* A is inside wh_client_take */
+    w.peers[1].dying = true;
+    passes(8);
+    uint64_t owner = wh_load_relaxed(&w.clock.owners[wh_id_slot(id) >> WH_SLAB_BITS]);
+    CHECK(owner == B->client.me, "the slab is free while A copies the payload");
+    settle_all(&w, all, 3);
+    CHECK(w.reaped[1] == 1, "B is never reaped");
+}
+
+/* A worker dies while much of what it owns waits in its queue of returns. */
+static void play_returns_of_dead_owner(void)
+{
+    begin(4096, MS);
+    static uint64_t cookies[3000];
+    for (int i = 0; i < 3000; i++) {
+        cookies[i] = schedule(A, (plan){.delay = FAR_NS});
+        if (i % 256 == 255)
+            world_settle(&w);
+    }
+    for (int i = 0; i < 3000; i++) {
+        CHECK(hand_cancel(A, cookies[i]), "cancel");
+        if (i % 256 == 255)
+            world_settle(&w);
+    }
+    world_settle(&w);
+    kill_hand(A);
+    hand_free(A);
+    hand_attach(A, &w, &book, 0, 9);
+    uint32_t count = count_claimable(A);
+    CHECK(count == 4096, "%u slots of 4096", count);
+}
+
+/* -- buggy neighbours -------------------------------------------------------------------------- */
+
+/* A gives a slab back while a timer of it is linked. B, who got the slot, must keep its timer. */
+static void play_premature_slab(void)
+{
+    begin(4096, MS);
+    uint64_t of_a = schedule(A, (plan){.delay = 5 * MS});
+    world_settle(&w);
+    uint32_t slot = wh_id_slot(wh_load_relaxed(&book.entries[of_a].id));
+    wh_store_release(&w.clock.owners[slot >> WH_SLAB_BITS], 0);
+    B->client.slabs.cursor = slot >> WH_SLAB_BITS;
+    CHECK(wh_slabs_claim(&B->client.slabs), "claim");
+    uint64_t of_b = schedule(B, (plan){.delay = 10 * MS});
+    CHECK(wh_id_slot(wh_load_relaxed(&book.entries[of_b].id)) == slot, "another slot");
+    wh_store_seq(&B->client.seg->sub_tail, B->client.sub_tail - 1); /* not published yet */
+    world_advance_to(&w, 6 * MS);
+    wh_store_seq(&B->client.seg->sub_tail, B->client.sub_tail);
+    world_advance_to(&w, 11 * MS);
+    hand_receive(B);
+    CHECK(entry_over(&book.entries[of_b]), "B's timer was dropped with A's");
+}
+
+/* -- ends of time ------------------------------------------------------------------------------ */
+
+static void play_end_of_time(void)
+{
+    begin(4096, 1);
+    schedule(A, (plan){.delay = MS, .interval = INT64_MAX / 2});
+    schedule(A, (plan){.delay = INT64_MAX});
+    world_advance_to(&w, INT64_MAX);
+    CHECK(wh_client_ready(&A->client) < 8, "%llu events", (ull)wh_client_ready(&A->client));
+}
+
+static void play_before_time(void)
+{
+    begin(4096, MS);
+    wh_client *c = &A->client;
+    uint32_t slot = hand_slot(A);
+    wh_request r = {.deadline = INT64_MIN + 5, .interval = 1};
+    world_advance_to(&w, 10 * MS);
+    uint64_t id = wh_client_arm(c, slot, &r);
+    wh_client_push(c, id);
+    wh_client_publish(c, r.deadline);
+    world_settle(&w);
+    CHECK(wh_client_ready(c) == 1, "%llu ticks", (ull)wh_client_ready(c));
+    CHECK(w.clock.wheel.links[slot].due <= 10 * MS, "link.due is in the future");
+    CHECK(w.clock.wheel.links[slot].due > 9 * MS, "link.due went back");
+}
+
+/* payload_size has 16 bits: what they can say comes through whole. */
+static void play_largest_payload(void)
+{
+    wh_config config = {.tick_ns = MS, .wheel_bits = 6, .capacity = 64, .payload_bytes = 65528};
+    single_make(&w, &book, hands, 1, &config);
+    static char payload[65528], event[65528 + sizeof(wh_completion)];
+    memset(payload, 7, sizeof payload);
+    wh_request r = {.payload = payload, .payload_size = config.payload_bytes};
+    uint64_t id = wh_client_arm(&A->client, hand_slot(A), &r);
+    wh_client_push(&A->client, id);
+    wh_client_publish(&A->client, 0);
+    world_settle(&w);
+    CHECK(wh_client_receive(&A->client, event, 1) == 1, "no event");
+    CHECK(memcmp(event + sizeof(wh_completion), payload, sizeof payload) == 0, "another payload");
+}
+
+int main(int argc, char **argv)
+{
+    static const single_case cases[] = {
+        {"both die, each on loan to the other", play_mutual_loans},
+        {"reader dies after the owner", play_reader_then_owner},
+        {"cancel of a waiting tick as its reader dies", play_cancel_as_reader_dies},
+        {"tick of a dead owner is still on loan", play_tick_of_dead_owner},
+        {"owner dies with a queue of returns", play_returns_of_dead_owner},
+        {"slab given back while a timer is linked", play_premature_slab},
+        {"periodic timer at the end of time", play_end_of_time},
+        {"periodic timer from before time", play_before_time},
+        {"largest payload", play_largest_payload},
+    };
+    options_read(argc, argv);
+    opt.jitter = 0; /* one thread */
+    return cases_run(cases, sizeof cases / sizeof *cases);
+}

@@ -1,0 +1,164 @@
+/* Wraps: ring positions, generations, versions and ticks that start just below where they wrap; the
+ * same account as anywhere. One thread, virtual time. */
+#include "single.h"
+
+#define BELOW 300 /* how far below the wrap a ring starts; a course goes further than that */
+
+static world w;
+static account book;
+static hand hands[2];
+
+typedef struct origin {
+    uint64_t position, ring_below;
+    uint32_t gen, version, wheel_bits;
+    int64_t tick_ns, start_ns;
+} origin;
+
+static origin from; /* of the case that runs */
+
+static void make(void)
+{
+    wh_config config = {.tick_ns = from.tick_ns, .wheel_bits = from.wheel_bits, .capacity = 4096,
+                        .max_workers = 2, .payload_bytes = 8, .virtual_clock = 1,
+                        .origin_ns = from.start_ns};
+    world_make(&w, &config);
+    account_make(&book, 16384);
+    for (uint32_t row = 0; row < 2; row++) {
+        wh_line *line = wh_line_of(w.wheel, &w.geometry, row);
+        wh_store_relaxed(&line->sub_head, from.position - from.ring_below);
+        wh_store_relaxed(&line->comp_tail, from.position - from.ring_below);
+        wh_store_relaxed(&line->ret_tail, from.position - from.ring_below);
+    }
+    for (uint32_t slot = 0; slot < config.capacity && from.gen; slot++)
+        wh_store_relaxed(&w.clock.states[slot], wh_state(from.gen - slot % 4, WH_CANCELLED));
+    for (uint32_t row = 0; row < 2; row++) {
+        hand_attach(&hands[row], &w, &book, row, row + 1);
+        hands[row].next = 8192 * row;
+        hands[row].last = 8192 * (row + 1);
+    }
+}
+
+/* An armed timer that the clock has not seen gets a high version. */
+static void age(hand *h, uint64_t cookie)
+{
+    uint64_t id = wh_load_relaxed(&book.entries[cookie].id);
+    uint64_t state = (uint64_t)wh_id_gen(id) << 32 | (uint64_t)from.version << 8 | WH_ARMED;
+    wh_store_release(&h->client.states[wh_id_slot(id)], state);
+}
+
+static void one_op(hand *h, hand *other)
+{
+    uint64_t dice = rng_next(&h->rng), cookie, recent = h->next - 1 - dice % 200;
+    int64_t reach = from.tick_ns * 40;
+    bool any = recent < h->next && recent >= h->row * 8192;
+    if (dice >> 32 & 1) {
+        plan p = {.delay = (int64_t)((dice >> 8) % (uint64_t)reach), .payload_size = 8};
+        p.delay = dice >> 36 & 31 ? p.delay : INT64_MAX;
+        p.interval = dice >> 33 & 7 ? 0 : reach / 4 + 1;
+        p.target = dice >> 41 & 3 ? 0 : hand_target(other);
+        if (hand_schedule(h, p, &cookie) && from.version)
+            age(h, cookie);
+    } else if (any && dice >> 33 & 1) {
+        hand_move(h, recent, (int64_t)((dice >> 16) % (uint64_t)reach));
+    } else if (any) {
+        hand_cancel(h, recent);
+    }
+}
+
+/* What is open in the end is cancelled; then all is back. */
+static void finish(void)
+{
+    hand *both[2] = {&hands[0], &hands[1]};
+    for (int row = 0; row < 2; row++)
+        for (uint64_t i = 8192 * (uint64_t)row; i < hands[row].next; i++) {
+            if (!entry_over(&book.entries[i]))
+                hand_cancel(&hands[row], i);
+            if (i % 256 == 0)
+                settle_all(&w, both, 2);
+        }
+    settle_all(&w, both, 2);
+    account_balance(&book);
+    for (int row = 0; row < 2; row++)
+        CHECK(hands[row].client.comp_head - from.position + from.ring_below > BELOW &&
+                  hands[row].client.ret_head - from.position + from.ring_below > BELOW,
+              "the rings of row %d did not come so far", row);
+    uint64_t linked;
+    request_check(&w, &linked);
+    CHECK(linked == 0, "%llu timers linked in the end", (ull)linked);
+    for (int row = 0; row < 2; row++) {
+        if (!hand_idle(&hands[row]))
+            hand_print_missing(&hands[row]);
+        CHECK(hand_idle(&hands[row]), "slots of row %d are lost", row);
+        CHECK(wh_load_relaxed(&w.peers[row].line->offences) == 0, "row %d: offences", row);
+    }
+}
+
+static void play(void)
+{
+    make();
+    uint64_t rng = rng_seeded(3);
+    for (uint64_t turn = 0; turn < 100 + 50 * opt.scale; turn++) {
+        for (int i = 0; i < 30; i++)
+            one_op(&hands[i & 1], &hands[~i & 1]);
+        int64_t now = world_now(&w);
+        int64_t target = wh_time_add(now, (int64_t)rng_below(&rng, (uint64_t)from.tick_ns * 8));
+        request_advance(&w, &target);
+        if (turn % 8 == 0)
+            request_check(&w, NULL);
+        if (turn % 16 < 12) /* else the rings fill, and backlogs with them */
+            for (int row = 0; row < 2; row++)
+                hand_receive(&hands[row]);
+    }
+    finish();
+    for (int row = 0; row < 2; row++)
+        hand_free(&hands[row]);
+    account_free(&book);
+    world_free(&w);
+}
+
+static int try(const char *what, uint64_t where, origin o)
+{
+    char text[64];
+    from = o;
+    snprintf(text, sizeof text, "%s %llx", what, (ull)where);
+    return !case_run(&(single_case){text, play});
+}
+
+int main(int argc, char **argv)
+{
+    static const uint64_t positions[] = {1ull << 31, 1ull << 32, 1ull << 47, 1ull << 48,
+                                         1ull << 63, 0};
+    static const int64_t ticks[] = {1ll << 31, 1ll << 32, 1ll << 48, 1ll << 62, INT64_MAX - 100000};
+    static const uint32_t bits[] = {1, 2, 5, 6, 7, 9, 12};
+    origin plain = {.position = 1 << 20, .wheel_bits = 6, .tick_ns = 1000, .start_ns = 5000};
+    int failed = 0;
+    options_read(argc, argv);
+    opt.jitter = 0; /* one thread */
+    for (size_t i = 0; i < sizeof positions / sizeof *positions; i++)
+        for (uint64_t below = 0; below <= BELOW; below += BELOW) {
+            origin o = plain;
+            o.position = positions[i];
+            o.ring_below = below;
+            failed += try("rings at", positions[i] - below, o);
+        }
+    for (uint32_t gen = UINT32_MAX - 4; gen; gen++) {
+        origin o = plain;
+        o.gen = gen;
+        failed += try("generation", gen, o);
+    }
+    for (uint32_t version = 0xfffff0; version < 1 << 24; version += 5) {
+        origin o = plain;
+        o.version = version;
+        failed += try("version", version, o);
+    }
+    for (size_t i = 0; i < sizeof ticks / sizeof *ticks; i++)
+        for (size_t b = 0; b < sizeof bits / sizeof *bits; b++) {
+            origin o = plain;
+            o.tick_ns = 1 + 2 * (b % 2);
+            o.start_ns = ticks[i] - 800;
+            o.wheel_bits = bits[b];
+            failed += try("time", (uint64_t)o.start_ns, o);
+        }
+    printf(failed ? "FAIL: %d cases\n" : "ok\n", failed);
+    return failed != 0;
+}

@@ -1,0 +1,204 @@
+"""Every native call, and every way in which one refuses, for test_leaks."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from local_wheel import MS, LocalWheel
+from wheeld_core import _native, segments
+
+
+class Bench:
+    """A wheel with two workers, and all that the calls below need."""
+
+    def __init__(self) -> None:
+        self.wheel = LocalWheel(256, 3, payload_bytes=16)
+        self.timers, self.other = self.wheel.worker(0), self.wheel.worker(1)
+        self.armed = self.timers.schedule(1000.0)
+        self.foreign = self.other.schedule(1000.0)
+        self.ids, self.won = np.zeros(3, np.uint64), np.zeros(3, np.bool_)
+        self.ones = np.ones(3)
+        self.spare = mmap.mmap(-1, self.wheel.sizes["worker_bytes"])
+        self.config = {"capacity": 64, "max_workers": 1, "tick_ns": 1, "wheel_bits": 6}
+        ours, theirs = socket.socketpair()
+        self.control = (ours, theirs)
+        theirs.send(b"x")  # clock.run returns at once
+
+    def fresh_worker(self) -> Any:
+        """A native worker that is not bound yet."""
+        return _native.Worker()
+
+    def bind(self, worker: Any, **wrong: Any) -> Any:
+        """Bind it to row 2, with some arguments wrong."""
+        w = self.wheel
+        arguments = {
+            "wheel": w.wheel_memory, "slots": w.slots_memory, "registry": w.registry_memory,
+            "worker": self.spare, "row": 2, "incarnation": 9, "clock_bell": w.clock_bell[1],
+            "bell": w.clock_bell[0], "daemon": -1, "dtype": w.dtype, "empty": np.empty, **wrong,
+        }  # fmt: skip
+        return worker._bind(*arguments.values())
+
+    def close(self) -> None:
+        """Descriptors."""
+        self.wheel.close()
+        for end in self.control:
+            end.close()
+
+
+def fire(b: Bench) -> None:
+    """Schedule, expire, poll."""
+    b.timers.schedule(0, 5, payload=b"abc", to="w1")
+    b.timers.schedule(0)
+    b.wheel.clock.advance(b.wheel.now + MS)
+    b.timers.poll()
+    b.other.poll(0.0, max_events=1)
+
+
+def in_time(b: Bench) -> None:
+    """Schedule for a point in time, cancel, and have the slot back."""
+    b.timers.cancel(b.timers._schedule_ns(10**18, 1, 2, b"x", 3.0, "w1"))
+    b.wheel.clock.advance(b.wheel.now)
+
+
+def batch(b: Bench) -> None:
+    """Schedule many, cancel many."""
+    b.timers._schedule_batch(b.ones, b.ids, b.ids.copy(), None, 0, None, None)
+    b.timers._schedule_batch(b.ones, 7, b.ids, np.array([b"a"] * 3), 1, 5.0, "w1")
+    b.timers._cancel_batch(b.ids, b.won)
+    for id in b.wheel.slots.armed():
+        full = int(b.wheel.slots.states[id]) >> 32 << 32 | int(id)
+        if full not in (b.armed, b.foreign):
+            b.timers.cancel(full)
+    b.wheel.clock.advance(b.wheel.now + MS)
+    b.timers.poll()
+
+
+def attach(b: Bench) -> None:
+    """A worker comes and goes."""
+    _native.create_worker(b.spare, b.wheel.wheel_memory, 2)
+    b.wheel.clock.attach(2, 9, b.spare, -1)
+    worker = b.fresh_worker()
+    b.bind(worker)
+    worker.schedule(5.0)
+    worker._close()
+    b.wheel.clock.detach(2)
+    assert b.wheel.clock.advance(b.wheel.now) == 2
+    b.wheel.clock.forget(2)
+
+
+def rebind_after_errors(b: Bench) -> None:
+    """One object that is bound wrongly again and again."""
+    worker = b.fresh_worker()
+    dtype = np.dtype([("a" * 300, "u8"), ("b", f"V{300}")])
+    for wrong in ({"slots": b"x"}, {"row": 99}, {"empty": 5}, {"dtype": dtype, "row": 99}):
+        with contextlib.suppress(Exception):
+            b.bind(worker, **wrong)
+
+
+def reinitialise_clock(b: Bench) -> None:
+    """A clock that is initialised wrongly, then twice."""
+    clock = _native.Clock.__new__(_native.Clock)
+    for arguments in ((b"", b""), (b.wheel.wheel_memory, b""), (5, 6)):
+        with contextlib.suppress(Exception):
+            clock.__init__(*arguments)  # type: ignore[misc]
+
+
+def make_wheel(b: Bench) -> None:
+    """Segments, filled."""
+    sizes = _native.geometry(**b.config)
+    parts = [
+        mmap.mmap(-1, sizes[name]) for name in ("wheel_bytes", "slots_bytes", "registry_bytes")
+    ]
+    _native.create(*parts, "boot", **b.config)
+    _native.Clock(parts[0], parts[1])
+    segments.check(parts[0], _native.KIND_WHEEL, "x")
+
+
+GOOD: dict[str, Callable[[Bench], Any]] = {
+    "schedule": fire,
+    "_schedule_batch": batch,
+    "attach": attach,
+    "_bind": rebind_after_errors,
+    "Clock": reinitialise_clock,
+    "create": make_wheel,
+    "_schedule_ns": in_time,
+    "cancel": lambda b: (
+        b.timers.cancel(b.armed + 2**32),
+        b.timers.cancel(-1),
+        b.timers.cancel(2**70),
+    ),
+    "reschedule": lambda b: b.timers.reschedule(b.armed, 2000.0),
+    "poll": lambda b: (b.timers.poll(), b.timers.poll(1e-6), b.timers.poll(0.0, 5)),
+    "fileno": lambda b: b.other.fileno(),
+    "now_ns": lambda b: b.timers.now_ns(),
+    "pending": lambda b: b.timers.pending,
+    "_state": lambda b: (b.timers._state, b.fresh_worker()._state),
+    "_counters": lambda b: b.timers._counters(),
+    "advance": lambda b: b.wheel.clock.advance(b.wheel.now),
+    "run": lambda b: b.wheel.clock.run(b.wheel.clock_bell[0], b.control[0].fileno(), -1),
+    "check": lambda b: b.wheel.clock.check(),
+    "set_state": lambda b: b.wheel.clock.set_state(1),
+    "layout": lambda b: _native.layout(),
+    "geometry": lambda b: _native.geometry(**b.config),
+    "attach_status": lambda b: _native.attach_status(b.wheel.wheel_memory, 1),
+    "prepare_clock_process": lambda b: os.close(_native.prepare_clock_process()),
+    "read_clock": lambda b: _native.read_clock(1, 2, 3),
+    "_reschedule_batch": lambda b: b.timers.reschedule_many([b.armed], [3000.0]),  # type: ignore[attr-defined]
+}
+ALONGSIDE = {"_cancel_batch", "_close", "detach", "forget", "create_worker", "Worker"}
+"""Called by the functions above."""
+ELSEWHERE = {"set_row_state"}
+"""Plain stores without any object."""
+
+BAD: dict[str, Callable[[Bench], Any]] = {
+    "delay": lambda b: b.timers.schedule(float("nan")),
+    "delay type": lambda b: b.timers.schedule("x" * 500),
+    "cookie": lambda b: b.timers.schedule(1.0, 2**64),
+    "cookie type": lambda b: b.timers.schedule(1.0, "x" * 500),
+    "keyword": lambda b: b.timers.schedule(1.0, **{"k" * 300: 1}),
+    "payload": lambda b: b.timers.schedule(1.0, payload=bytes(600)),
+    "payload type": lambda b: b.timers.schedule(1.0, payload=object()),
+    "interval": lambda b: b.timers.schedule(1.0, payload=bytes(8), interval=-1.0),
+    "to": lambda b: b.timers.schedule(1.0, payload=bytearray(8), to="nobody" * 100),
+    "to type": lambda b: b.timers.schedule(1.0, payload=bytearray(8), to=b"x"),
+    "ns": lambda b: b.timers._schedule_ns(1, 99, 0, b"abc", None, None),
+    "ns args": lambda b: b.timers._schedule_ns(1, 0, 0, b"abc", None),
+    "batch": lambda b: b.timers._schedule_batch(b.ones, 0, b.ids[:2], None, 0, None, None),
+    "batch nan": lambda b: b.timers._schedule_batch(b.ones * np.nan, 0, b.ids, None, 0, None, None),
+    "batch cookies": lambda b: b.timers._schedule_batch(
+        b.ones, b.ids[:1], b.ids, None, 0, None, None
+    ),
+    "batch payloads": lambda b: b.timers._schedule_batch(b.ones, 0, b.ids, b"123", 99, None, None),
+    "batch full": lambda b: b.timers.schedule_many(np.ones(9999)),
+    "cancel type": lambda b: b.timers.cancel("x" * 500),
+    "cancel batch": lambda b: b.timers._cancel_batch(b.ids, b.won[:1]),
+    "foreign": lambda b: b.timers.reschedule(b.foreign, 1.0),
+    "reschedule": lambda b: b.timers.reschedule(b.armed),
+    "poll": lambda b: b.timers.poll(-1.0),
+    "poll type": lambda b: b.timers.poll(0.0, "x"),
+    "bound": lambda b: b.bind(b.timers),
+    "unbound": lambda b: b.fresh_worker().schedule(1.0),
+    "bind row": lambda b: b.bind(b.fresh_worker(), row=99),
+    "bind short": lambda b: b.bind(b.fresh_worker(), worker=bytearray(5)),
+    "bind frozen": lambda b: b.bind(b.fresh_worker(), slots=bytes(10**6)),
+    "bind empty": lambda b: b.bind(b.fresh_worker(), empty=lambda *a: 1 / 0),
+    "bind no array": lambda b: b.bind(b.fresh_worker(), empty=lambda *a: object()),
+    "clock": lambda b: _native.Clock(b"x", b"y"),
+    "clock twice": lambda b: b.wheel.clock.__init__(b.wheel.wheel_memory, b.wheel.slots_memory),  # type: ignore[misc]
+    "attach": lambda b: b.wheel.clock.attach(0, 1, b.spare, -1),
+    "attach short": lambda b: b.wheel.clock.attach(2, 1, bytearray(9), -1),
+    "detach": lambda b: b.wheel.clock.detach(2),
+    "forget": lambda b: b.wheel.clock.forget(0),
+    "create": lambda b: _native.create(b"", b"", b"", "boot", **b.config),
+    "create worker": lambda b: _native.create_worker(b"", b.wheel.wheel_memory, 0),
+    "create worker row": lambda b: _native.create_worker(b.spare, b.wheel.wheel_memory, 99),
+    "geometry": lambda b: _native.geometry(**{**b.config, "capacity": 5}),
+    "status": lambda b: _native.attach_status(object(), 1),
+}

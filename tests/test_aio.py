@@ -1,0 +1,185 @@
+"""AsyncTimers, on a private daemon, most of it under virtual time: nothing depends on speed."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import wheeld
+from aio_time import Body, Time, ripple, runner_on
+from wheeld_client import AsyncTimers, DaemonNotRunning
+from wheeld_core import control
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[str]:
+    """A daemon on a virtual clock."""
+    with wheeld.embedded(capacity=4096, virtual_clock=True) as name:
+        yield name
+
+
+@pytest.fixture
+def run(daemon: str) -> Iterator[Callable[[Body], None]]:
+    """Run a body with timers and their time."""
+    yield from runner_on(daemon)
+
+
+def test_sleep(run: Callable[[Body], None]) -> None:
+    """sleep: ends when its time has come, not before."""
+
+    async def body(timers: AsyncTimers, time: Time) -> None:
+        task = asyncio.create_task(timers.sleep(0.005))
+        await ripple()
+        await time.pass_by(4)
+        assert not task.done()
+        await time.pass_by(1)
+        await task
+        zero = asyncio.create_task(timers.sleep(0))
+        await ripple()
+        time.jump(0)
+        await zero
+
+    run(body)
+
+
+def test_many_sleeps_end_in_order(run: Callable[[Body], None]) -> None:
+    """A thousand sleeps of one loop: each ends once, soonest first."""
+    ended: list[int] = []
+
+    async def one(timers: AsyncTimers, ms: int) -> None:
+        await timers.sleep(ms / 1000)
+        ended.append(ms)
+
+    async def body(timers: AsyncTimers, time: Time) -> None:
+        tasks = [asyncio.create_task(one(timers, 1 + i * 37 % 50)) for i in range(1000)]
+        await ripple()
+        assert timers.timers.pending == 1000
+        time.jump(50)
+        await asyncio.gather(*tasks)
+
+    run(body)
+    assert ended == sorted(ended)
+    assert len(ended) == 1000
+
+
+def test_cancelled_sleep_leaves_the_wheel(run: Callable[[Body], None]) -> None:
+    """A cancelled sleep is pending no longer; the event of one that was due is swallowed."""
+
+    async def body(timers: AsyncTimers, time: Time) -> None:
+        far, due = (asyncio.create_task(timers.sleep(s)) for s in (100.0, 0.001))
+        await ripple()
+        far.cancel()
+        await ripple()
+        assert far.cancelled()
+        assert timers.timers.pending == 1
+        time.jump(1)
+        due.cancel()  # it has fired, but its loop does not know
+        await asyncio.wait([due])
+        assert due.cancelled()
+        await ripple()
+        assert len(timers._events) == 0
+        assert not timers._late
+
+    run(body)
+
+
+def test_events_of_scheduled_timers(run: Callable[[Body], None]) -> None:
+    """async for: what was scheduled, as records, in order; cancelled and moved as usual."""
+
+    async def body(timers: AsyncTimers, time: Time) -> None:
+        first = timers.schedule(0.002, 10)
+        gone = timers.schedule(0.003, 20)
+        moved = timers.schedule(0.001, 30)
+        assert timers.cancel(gone) is True
+        assert timers.reschedule(moved, 0.004) is True
+        time.jump(5)
+        got = []
+        async for event in timers:
+            got.append((int(event["timer_id"]), int(event["cookie"])))
+            if len(got) == 2:
+                break
+        assert got == [(first, 10), (moved, 30)]
+        waiting = asyncio.create_task(anext(timers))
+        await ripple()
+        assert not waiting.done()
+        timers.schedule(0.001, 40)
+        time.jump(1)
+        assert int((await waiting)["cookie"]) == 40
+
+    run(body)
+
+
+def test_iteration_ends_with_the_connection(daemon: str) -> None:
+    """async for: ends when the timers are closed."""
+
+    async def collect(timers: AsyncTimers) -> list[int]:
+        return [int(event["cookie"]) async for event in timers]
+
+    async def main() -> None:
+        async with AsyncTimers(daemon) as timers:
+            task = asyncio.create_task(collect(timers))
+            await ripple()
+        assert await task == []
+
+    asyncio.run(main())
+
+
+def test_use_outside_of_async_with(daemon: str) -> None:
+    """Without a connection: RuntimeError that says how."""
+    with pytest.raises(RuntimeError, match="async with"):
+        AsyncTimers(daemon).schedule(1.0)
+
+
+def test_loop_that_ends_with_sleepers(daemon: str) -> None:
+    """A loop that is closed under its sleepers leaves neither timers nor workers behind."""
+    time = Time(daemon)
+
+    async def main() -> None:
+        async with AsyncTimers(daemon) as timers:
+            tasks = [asyncio.create_task(timers.sleep(100.0)) for _ in range(10)]
+            tasks.append(asyncio.create_task(anext(timers)))  # type: ignore[arg-type]
+            await ripple()
+            assert timers.timers.pending == 10
+        await asyncio.wait(tasks)
+        assert all(task.cancelled() or task.exception() for task in tasks)
+
+    asyncio.run(main())
+    gc.collect()
+    status = time.status()
+    time.close()
+    assert (status["pending"], status["workers"]) == (0, [])
+
+
+@pytest.mark.parametrize("death", [signal.SIGTERM, signal.SIGKILL])
+def test_sleepers_are_told_that_the_daemon_is_gone(death: int) -> None:
+    """When the daemon goes, sleeps, timeouts and iterations raise DaemonNotRunning; none hangs."""
+    errors: list[dict[str, Any]] = []
+
+    async def main(name: str) -> None:
+        asyncio.get_running_loop().set_exception_handler(
+            lambda loop, context: errors.append(context)
+        )
+        async with AsyncTimers(name) as timers:
+            tasks = [
+                asyncio.create_task(timers.sleep(1000.0)),
+                asyncio.create_task(anext(timers)),  # type: ignore[arg-type]
+            ]
+            await ripple()
+            os.kill(pid, death)
+            done, _ = await asyncio.wait(tasks, timeout=10)
+            assert len(done) == 2, "they wait for a daemon that is gone"
+            assert all(isinstance(task.exception(), DaemonNotRunning) for task in done)
+
+    with wheeld.embedded(capacity=64) as name:
+        connection = control.Connection(Path(name))
+        pid = connection.request("status")["status"]["pid"]
+        connection.close()
+        asyncio.run(main(name))
+    assert len(errors) <= 1

@@ -1,0 +1,147 @@
+"""AsyncTimers.timeout, and what becomes of waiters when the daemon goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import wheeld
+from aio_time import Body, Time, ripple, runner_on
+from wheeld_client import AsyncTimers, InvalidDelay
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[str]:
+    """A daemon on a virtual clock."""
+    with wheeld.embedded(capacity=4096, virtual_clock=True) as name:
+        yield name
+
+
+@pytest.fixture
+def run(daemon: str) -> Iterator[Callable[[Body], None]]:
+    """Run a body with timers and their time."""
+    yield from runner_on(daemon)
+
+
+def test_timeout(run: Callable[[Body], None]) -> None:
+    """timeout: TimeoutError when the time is up, nothing when the block is done before."""
+
+    async def body(timers: AsyncTimers, time: Time) -> None:
+        async with timers.timeout(1.0) as quick:
+            await asyncio.sleep(0)
+        assert not quick.expired
+        assert timers.timers.pending == 0
+        slow = timers.timeout(0.002)
+        with pytest.raises(TimeoutError):  # noqa: PT012
+            async with slow:
+                asyncio.get_running_loop().call_soon(time.jump, 2)
+                await asyncio.Event().wait()
+        assert slow.expired
+        await asyncio.sleep(0)  # no cancellation is left over
+        with pytest.raises(KeyError):
+            async with timers.timeout(1.0):
+                raise KeyError
+
+    run(body)
+
+
+def test_timeout_can_be_moved(run: Callable[[Body], None]) -> None:
+    """reschedule of a timeout: it ends at its last time."""
+
+    async def body(timers: AsyncTimers, time: Time) -> None:
+        async with timers.timeout(0.002) as timeout:
+            assert timeout.reschedule(0.010) is True
+            time.jump(9)
+            await ripple()
+        assert not timeout.expired
+
+    run(body)
+
+
+def test_nested_timeouts(run: Callable[[Body], None]) -> None:
+    """The timeout whose time is up raises, and no other, also when both are up at once."""
+
+    async def nest(timers: AsyncTimers, time: Time, outer: float, inner: float) -> str:
+        try:
+            async with timers.timeout(outer):
+                try:
+                    async with timers.timeout(inner):
+                        asyncio.get_running_loop().call_soon(time.jump, 5)
+                        await asyncio.Event().wait()
+                except TimeoutError:
+                    await ripple()
+                    return "inner"
+        except TimeoutError:
+            return "outer"
+        return "neither"
+
+    async def body(timers: AsyncTimers, time: Time) -> None:
+        assert await nest(timers, time, 9.0, 0.005) == "inner"
+        assert await nest(timers, time, 0.005, 9.0) == "outer"
+        assert await nest(timers, time, 0.005, 0.005) == "outer"
+        await ripple()
+
+    run(body)
+
+
+def test_cancellation_from_outside_passes_through(run: Callable[[Body], None]) -> None:
+    """A task that others cancel within a timeout ends as cancelled, not as timed out."""
+
+    async def work(timers: AsyncTimers) -> None:
+        async with timers.timeout(50.0):
+            await timers.sleep(100.0)
+
+    async def body(timers: AsyncTimers, time: Time) -> None:
+        task = asyncio.create_task(work(timers))
+        await ripple()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert task.cancelled()
+
+        async def both() -> None:
+            async with timers.timeout(0.001):
+                asyncio.get_running_loop().call_soon(time.jump, 1)
+                asyncio.get_running_loop().call_soon(task2.cancel)
+                await asyncio.Event().wait()
+
+        task2 = asyncio.create_task(both())
+        await asyncio.wait([task2])
+        assert task2.cancelled()
+
+    run(body)
+
+
+def test_timeout_that_comes_as_its_block_ends(run: Callable[[Body], None]) -> None:
+    """When block and time end in one turn of the loop, nothing is cancelled after the block."""
+
+    async def body(timers: AsyncTimers, time: Time) -> None:
+        for inner, outer in ((0.001, 0.002), (0.002, 0.002), (0.002, 0.001)):
+            try:
+                async with timers.timeout(outer):
+                    asyncio.get_running_loop().call_soon(time.jump, 5)
+                    await timers.sleep(inner)
+            except TimeoutError:
+                pass
+            await ripple()  # a stray CancelledError would come here
+            task = asyncio.current_task()
+            assert task is not None
+            assert task.cancelling() == 0
+
+    run(body)
+
+
+def test_bad_delays(run: Callable[[Body], None]) -> None:
+    """sleep and timeout refuse what schedule refuses."""
+
+    async def body(timers: AsyncTimers, time: Time) -> None:
+        for delay in (-1.0, float("nan")):
+            with pytest.raises(InvalidDelay):
+                await timers.sleep(delay)
+            with pytest.raises(InvalidDelay):
+                async with timers.timeout(delay):
+                    pass
+
+    run(body)

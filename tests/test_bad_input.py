@@ -1,0 +1,253 @@
+"""Wrong arguments and full wheels: each refused by name, and nothing of the call was done."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from local_wheel import LocalTimers, LocalWheel
+from wheeld_client import InvalidDelay, PayloadTooLarge
+
+Call = Callable[[LocalTimers], Any]
+
+
+@pytest.fixture
+def wheel() -> Iterator[LocalWheel]:
+    """Two slabs, some payload."""
+    with LocalWheel(128, 2, payload_bytes=8) as wheel:
+        yield wheel
+
+
+@pytest.fixture
+def timers(wheel: LocalWheel) -> LocalTimers:
+    """A worker with two timers."""
+    timers = wheel.worker(0)
+    timers.schedule_many([1.0, 2.0])
+    wheel.settle()
+    return timers
+
+
+def refused(timers: LocalTimers, call: Call, error: type[Exception], *words: str) -> None:
+    """`call` raises `error` with these words, and changes nothing."""
+    wheel_before = timers._wheel.counters()
+    before = {**timers.stats(), "wheel": None}
+    with pytest.raises(error) as caught:
+        call(timers)
+    for word in words:
+        assert word in str(caught.value), (word, str(caught.value))
+    assert {**timers.stats(), "wheel": None} == before
+    assert timers._wheel.counters() == wheel_before
+
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize("value", [NAN, INF, -INF, -1.0, -1e-300, -5])
+def test_bad_delays(timers: LocalTimers, value: float) -> None:
+    """NaN, infinite and negative times are InvalidDelay, and the message shows the value."""
+    shown = repr(value)
+    calls: list[tuple[Call, str]] = [
+        (lambda t: t.schedule(value), "delay"),
+        (lambda t: t.schedule(delay=value), "delay"),
+        (lambda t: t.schedule(1.0, interval=value), "interval"),
+        (lambda t: t.reschedule(1 << 32, value), "delay"),
+        (lambda t: t.poll(value), "timeout"),
+        (lambda t: t.schedule_at(value), "when"),
+        (lambda t: t.call_later(value, print), "delay"),
+        (lambda t: t.dispatch(value), "timeout"),
+    ]
+    for call, what in calls:
+        refused(timers, call, InvalidDelay, what, shown)
+    with pytest.raises(ValueError):  # InvalidDelay is one
+        timers.schedule(value)
+    refused(
+        timers, lambda t: t.schedule_many([1.0, float(value), 2.0]), InvalidDelay,
+        "delays[1]", repr(float(value)), "nothing",
+    )  # fmt: skip
+
+
+def test_interval_of_zero(timers: LocalTimers) -> None:
+    """A period of nothing, also after rounding to ns, would be a livelock: InvalidDelay."""
+    for interval in (0, 0.0, 1e-10, -0.0):
+        refused(timers, lambda t: t.schedule(1.0, interval=interval), InvalidDelay, "interval")  # noqa: B023
+    refused(timers, lambda t: t.schedule_many([1.0], interval=0.0), InvalidDelay, "interval")
+
+
+WRONG_TYPES: list[Call] = [
+    lambda t: t.schedule(),
+    lambda t: t.schedule("1"),
+    lambda t: t.schedule(None),
+    lambda t: t.schedule(1j),
+    lambda t: t.schedule(1.0, "cookie"),
+    lambda t: t.schedule(1.0, 1.5),
+    lambda t: t.schedule(1.0, None),
+    lambda t: t.schedule(1.0, 1, 2),
+    lambda t: t.schedule(1.0, payload="text"),
+    lambda t: t.schedule(1.0, payload=3),
+    lambda t: t.schedule(1.0, to=3),
+    lambda t: t.schedule(1.0, to=b"w1"),
+    lambda t: t.schedule(1.0, interval="1"),
+    lambda t: t.schedule(1.0, delay=2.0),
+    lambda t: t.schedule(1.0, nonsense=2.0),
+    lambda t: t.schedule_at("noon"),
+    lambda t: t.cancel(),
+    lambda t: t.cancel("1"),
+    lambda t: t.cancel(1.0),
+    lambda t: t.cancel(None),
+    lambda t: t.reschedule(1),
+    lambda t: t.reschedule("1", 1.0),
+    lambda t: t.reschedule(1, "1"),
+    lambda t: t.reschedule(1, 1.0, 1.0),
+    lambda t: t.poll("1"),
+    lambda t: t.poll(0.0, "1"),
+    lambda t: t.poll(0.0, 1.5),
+    lambda t: t.poll(0.0, None, 1),
+    lambda t: t.poll(nonsense=1),
+]
+
+
+@pytest.mark.parametrize("number", range(len(WRONG_TYPES)))
+def test_wrong_types(timers: LocalTimers, number: int) -> None:
+    """A value of the wrong type is a TypeError, never a guess."""
+    refused(timers, WRONG_TYPES[number], TypeError)
+
+
+def test_none_stands_for_absent_in_options(timers: LocalTimers) -> None:
+    """interval, to and max_events may be None."""
+    assert timers.schedule(1.0, 0, interval=None, to=None)
+    assert len(timers.poll(0.0, max_events=None)) == 0
+
+
+@pytest.mark.parametrize("value", [-1, 2**64, -(2**70)])
+def test_numbers_out_of_range(timers: LocalTimers, value: int) -> None:
+    """cookie and max_events have 64 bits: outside is a ValueError with the value."""
+    refused(timers, lambda t: t.schedule(1.0, value), ValueError, "cookie", str(value))
+    refused(timers, lambda t: t.schedule(1.0, cookie=value), ValueError, "cookie", str(value))
+    refused(timers, lambda t: t.schedule_many([1.0], value), ValueError, "cookie", str(value))
+    refused(timers, lambda t: t.schedule_at(1.0, value), ValueError, "cookie", str(value))
+    refused(timers, lambda t: t.poll(0.0, value), ValueError, "max_events", str(value))
+
+
+BATCHES: list[tuple[str, Call, tuple[str, ...]]] = [
+    ("text", lambda t: t.schedule_many(["1"]), ("<U1", "float64")),
+    ("objects", lambda t: t.schedule_many([None, 1.0]), ("object", "float64")),
+    ("bools", lambda t: t.schedule_many([True]), ("bool", "float64")),
+    ("complex", lambda t: t.schedule_many([1j]), ("complex128", "float64")),
+    ("table", lambda t: t.schedule_many([[1.0], [2.0]]), ("(2, 1)", "(n,)")),
+    ("scalar", lambda t: t.schedule_many(1.0), ("()", "(n,)")),
+    ("cookies long", lambda t: t.schedule_many([1.0], [1, 2]), ("(2,)", "(1,)")),
+    ("cookies short", lambda t: t.schedule_many([1.0, 2.0], [1]), ("(1,)", "(2,)")),
+    ("cookies none", lambda t: t.schedule_many([1.0, 2.0], []), ("(0,)", "(2,)")),
+    ("cookies float", lambda t: t.schedule_many([1.0], [1.5]), ("float64", "uint64")),
+    ("cookies negative", lambda t: t.schedule_many([1.0], [-1]), ("cookies", "-1")),
+    ("cookies table", lambda t: t.schedule_many([1.0], [[1]]), ("(1, 1)", "(n,)")),
+    ("ids float", lambda t: t.cancel_many([1.5]), ("float64", "uint64")),
+    ("ids text", lambda t: t.cancel_many(["a"]), ("<U1", "uint64")),
+    ("ids table", lambda t: t.cancel_many([[1, 2]]), ("(1, 2)", "(n,)")),
+    ("moves short", lambda t: t.reschedule_many([1, 2], [1.0]), ("(1,)", "(2,)")),
+    ("moves scalar", lambda t: t.reschedule_many([1], 1.0), ("()", "(n,)")),
+    ("moves text", lambda t: t.reschedule_many([1], ["a"]), ("<U1", "float64")),
+    ("payloads text", lambda t: t.schedule_many([1.0], payloads=["a"]), ("<U1", "S or V")),
+    ("payloads long", lambda t: t.schedule_many([1.0], payloads=[b"a", b"b"]), ("(2,)", "(1,)")),
+    ("payloads objects", lambda t: t.schedule_many([1.0], payloads=[None]), ("object", "S or V")),
+]
+
+
+@pytest.mark.parametrize("case", BATCHES, ids=lambda case: case[0])
+def test_bad_batches(timers: LocalTimers, case: tuple[str, Call, tuple[str, ...]]) -> None:
+    """A batch of the wrong dtype, shape or length: ValueError with what was got and expected."""
+    refused(timers, case[1], ValueError, *case[2])
+
+
+def test_native_batch_calls_check_lengths_themselves(timers: LocalTimers) -> None:
+    """The native calls never read or write beyond an array, whoever calls them."""
+    ids, one, two = np.empty(2, np.uint64), np.ones(1), np.ones(2)
+    calls: list[Call] = [
+        lambda t: t._schedule_batch(two, 0, ids[:1], None, 0, None, None),
+        lambda t: t._schedule_batch(two, np.ones(1, np.uint64), ids, None, 0, None, None),
+        lambda t: t._schedule_batch(two, 0, ids, np.array([b"ab"]), 2, None, None),
+        lambda t: t._schedule_batch(two.astype(np.float32), 0, ids, None, 0, None, None),
+        lambda t: t._schedule_batch(two, 0, ids.astype(np.uint32), None, 0, None, None),
+        lambda t: t._cancel_batch(ids, np.empty(1, np.bool_)),
+        lambda t: t._cancel_batch(ids.astype(np.uint32), np.empty(2, np.bool_)),
+        lambda t: t._reschedule_batch(ids, one, np.empty(2, np.bool_)),
+        lambda t: t._reschedule_batch(ids, two, np.empty(1, np.bool_)),
+        lambda t: t._schedule_ns(0, 3, 0, b"", None, None),
+    ]
+    for call in calls:
+        refused(timers, call, ValueError)
+    read_only = np.empty(1, np.uint64)
+    read_only.flags.writeable = False
+    refused(timers, lambda t: t._schedule_batch(one, 0, read_only, None, 0, None, None), Exception)
+
+
+@pytest.mark.parametrize("extra", [1, 100, 10**6])
+def test_payload_too_large(timers: LocalTimers, extra: int) -> None:
+    """PayloadTooLarge names both sizes; it is a ValueError."""
+    text = bytes(8 + extra)
+    words = (str(len(text)), "8", "payload-bytes")
+    refused(timers, lambda t: t.schedule(1.0, payload=text), PayloadTooLarge, *words)
+    refused(timers, lambda t: t.schedule_at(1.0, payload=text), PayloadTooLarge, *words)
+    rows = np.array([text]).view(f"V{len(text)}")
+    refused(timers, lambda t: t.schedule_many([1.0], payloads=rows), PayloadTooLarge, *words)
+    assert issubclass(PayloadTooLarge, ValueError)
+
+
+def test_payload_where_there_is_no_room_at_all() -> None:
+    """A wheel without payloads takes empty ones only."""
+    with LocalWheel() as wheel:
+        timers = wheel.worker(0)
+        assert timers.schedule(1.0, payload=b"")
+        refused(
+            timers, lambda t: t.schedule(1.0, payload=b"x"), PayloadTooLarge, "1 bytes", "0 per"
+        )
+
+
+@pytest.mark.parametrize(
+    "name", ["nobody", "", "w", "w00", "w1 ", "w1\0", "w" * 64, "w1" * 50, "ä"]
+)
+def test_unknown_target(wheel: LocalWheel, timers: LocalTimers, name: str) -> None:
+    """to=: a name that no connected worker has is a ValueError that shows it."""
+    wheel.worker(1)
+    refused(timers, lambda t: t.schedule(1.0, to=name), ValueError, "to=", repr(name))
+    refused(timers, lambda t: t.schedule_many([1.0], to=name), ValueError, "to=")
+    assert timers.schedule(1.0, to="w1")
+
+
+def test_objects_that_were_never_connected() -> None:
+    """Native objects that nobody bound refuse every call; none reads memory that is not there."""
+    program = """
+from wheeld_core import _native
+worker = _native.Worker()
+clock = _native.Clock.__new__(_native.Clock)
+calls = [
+    lambda: worker.schedule(1.0), lambda: worker.cancel(1), lambda: worker.poll(),
+    lambda: worker.reschedule(1, 1.0), lambda: worker.pending, lambda: worker.fileno(),
+    lambda: worker.now_ns(), lambda: worker._counters(), lambda: worker._close(),
+    lambda: worker._cancel_batch(b"", b""), lambda: worker._schedule_ns(1, 0, 0, b"", None, None),
+    lambda: clock.attach(0, 1, b"", 0), lambda: clock.detach(0), lambda: clock.forget(0),
+    lambda: clock.check(), lambda: clock.advance(1), lambda: clock.set_state(1),
+    lambda: clock.run(0, 0, 0),
+]
+for number, call in enumerate(calls):
+    print(number, flush=True)
+    try:
+        call()
+    except Exception:
+        pass
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.returncode == 0, (
+        f"died of signal {-done.returncode} in call {done.stdout.split()[-1]}"
+    )
+
+
+def test_unknown_clock(timers: LocalTimers) -> None:
+    """schedule_at: a clock that there is not is a ValueError that lists those there are."""
+    words = ("sundial", "monotonic", "realtime", "boottime")
+    refused(timers, lambda t: t.schedule_at(1.0, clock="sundial"), ValueError, *words)

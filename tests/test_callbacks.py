@@ -1,0 +1,237 @@
+"""call_later and dispatch."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from local_wheel import MS, SECOND, LocalTimers, LocalWheel, cookies
+from wheeld_client import TimerHandle
+
+
+@pytest.fixture
+def wheel() -> Iterator[LocalWheel]:
+    """A wheel under virtual time."""
+    with LocalWheel() as wheel:
+        yield wheel
+
+
+@pytest.fixture
+def timers(wheel: LocalWheel) -> LocalTimers:
+    """A worker."""
+    return wheel.worker(0)
+
+
+def test_callbacks_run_in_order_with_their_arguments(
+    wheel: LocalWheel, timers: LocalTimers
+) -> None:
+    """call_later: called by dispatch, soonest first, with its arguments, in the caller's thread."""
+    ran: list[Any] = []
+    where = []
+    timers.call_later(0.002, ran.append, "second")
+    timers.call_later(0.001, lambda *args: ran.append(args), 1, "two")
+    timers.call_later(0.003, lambda: where.append(threading.get_ident()))
+    assert timers.pending == 3
+    wheel.advance(3 * MS)
+    assert ran == []  # not before dispatch
+    assert len(timers.dispatch()) == 0
+    assert ran == [(1, "two"), "second"]
+    assert where == [threading.get_ident()]
+    wheel.advance(SECOND)
+    assert len(timers.dispatch()) == 0
+    assert len(ran) == 2
+
+
+def test_dispatch_returns_the_other_events(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """dispatch: events without a callback are returned in order, as from poll."""
+    ran: list[int] = []
+    for i in range(6):
+        if i % 2:
+            timers.schedule(0.001, i)
+        else:
+            timers.call_later(0.001, ran.append, i)
+    wheel.advance(MS)
+    events = timers.dispatch()
+    assert cookies(events) == [1, 3, 5]
+    assert events.dtype == timers.expiration_dtype
+    assert ran == [0, 2, 4]
+    timers.schedule(0, 7)
+    wheel.settle()
+    assert cookies(timers.dispatch()) == [7]
+
+
+def test_cancelled_callback_is_never_called(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """handle.cancel: True means that it will not be called; False that it was, or is over."""
+    ran: list[int] = []
+    kept, dropped = timers.call_later(0.001, ran.append, 1), timers.call_later(0.001, ran.append, 2)
+    assert isinstance(kept, TimerHandle)
+    assert dropped.cancel() is True
+    assert dropped.cancel() is False
+    wheel.advance(MS)
+    assert kept.cancel() is False  # it is due
+    timers.dispatch()
+    assert ran == [1]
+    assert kept.cancel() is False
+    assert timers.pending == 0
+
+
+def test_cancel_from_another_callback(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """A callback may cancel another one; one that is due with it answers False and runs."""
+    ran: list[str] = []
+    answers: list[bool] = []
+    later = timers.call_later(0.005, ran.append, "later")
+    together = timers.call_later(0.001, ran.append, "together")
+
+    def cancels() -> None:
+        ran.append("first")
+        answers.extend([together.cancel(), later.cancel()])
+
+    timers.call_later(0, cancels)
+    wheel.advance(MS)
+    timers.dispatch()
+    wheel.advance(SECOND)
+    timers.dispatch()
+    assert ran == ["first", "together"]
+    assert answers == [False, True]
+
+
+def test_moved_callback(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """handle.reschedule: called once, at its last time; False when it is due."""
+    ran: list[int] = []
+    handle = timers.call_later(0.001, ran.append, 1)
+    assert handle.reschedule(0.005) is True
+    wheel.advance(5 * MS - 1)
+    timers.dispatch()
+    assert ran == []
+    wheel.advance(1)
+    assert handle.reschedule(1.0) is False
+    timers.dispatch()
+    assert ran == [1]
+    assert handle.reschedule(1.0) is False
+
+
+def test_error_in_a_callback_harms_no_other(
+    wheel: LocalWheel, timers: LocalTimers, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A callback that raises is logged with its traceback; the others run, events are returned."""
+    ran: list[int] = []
+    timers.call_later(0, ran.append, 1)
+    timers.call_later(0, lambda: 1 / 0)
+    timers.call_later(0, ran.append, 2)
+    timers.schedule(0, 9)
+    wheel.settle()
+    with caplog.at_level(logging.ERROR, "wheeld"):
+        assert cookies(timers.dispatch()) == [9]
+    assert ran == [1, 2]
+    assert "ZeroDivisionError" in caplog.text
+
+
+def test_exception_handler_is_told(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """exception_handler: called with the handle and the exception, in place of the log."""
+    seen: list[tuple[TimerHandle, BaseException]] = []
+    timers.exception_handler = lambda handle, error: seen.append((handle, error))
+    handle = timers.call_later(0, {}.__getitem__, "missing")
+    wheel.settle()
+    timers.dispatch()
+    assert [(h, type(e)) for h, e in seen] == [(handle, KeyError)]
+
+
+@pytest.mark.parametrize("kind", [KeyboardInterrupt, SystemExit])
+def test_interrupt_loses_no_callback(
+    wheel: LocalWheel, timers: LocalTimers, kind: type[BaseException]
+) -> None:
+    """Ctrl-C in a callback leaves dispatch; what expired with it comes with the next one."""
+    ran: list[int] = []
+
+    def interrupt() -> None:
+        raise kind
+
+    timers.call_later(0, ran.append, 1)
+    timers.call_later(0, interrupt)
+    timers.call_later(0, ran.append, 2)
+    timers.schedule(0, 9)
+    wheel.settle()
+    with pytest.raises(kind):
+        timers.dispatch()
+    assert cookies(timers.dispatch()) == [9]
+    assert ran == [1, 2]
+
+
+def test_handler_that_raises_loses_no_callback(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """An exception handler that raises leaves dispatch; the others come with the next one."""
+    ran: list[int] = []
+
+    def handler(handle: TimerHandle, error: BaseException) -> None:
+        raise error
+
+    timers.exception_handler = handler
+    timers.call_later(0, {}.__getitem__, "missing")
+    timers.call_later(0, ran.append, 2)
+    wheel.settle()
+    with pytest.raises(KeyError):
+        timers.dispatch()
+    timers.dispatch()
+    assert ran == [2]
+
+
+def test_max_events_bounds_a_dispatch(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """dispatch(max_events): so many expirations at most, the rest next time."""
+    ran: list[int] = []
+    for i in range(10):
+        timers.call_later(0, ran.append, i)
+    wheel.settle()
+    timers.dispatch(max_events=4)
+    assert ran == [0, 1, 2, 3]
+    timers.dispatch(0.0, 4)
+    timers.dispatch()
+    assert ran == list(range(10))
+
+
+def test_handles_are_freed(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """What was called or cancelled is held no longer."""
+    import weakref
+
+    class Callback:
+        def __call__(self) -> None:
+            pass
+
+    callbacks = [Callback(), Callback()]
+    watchers = [weakref.ref(callback) for callback in callbacks]
+    timers.call_later(0, callbacks[0])
+    timers.call_later(9, callbacks[1]).cancel()
+    wheel.settle()
+    timers.dispatch()
+    callbacks.clear()
+    assert [watcher() for watcher in watchers] == [None, None]
+
+
+def test_refused_callback_leaves_nothing(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """call_later with a bad delay keeps no handle, and the lock is free."""
+    with pytest.raises(ValueError):
+        timers.call_later(-1, print)
+    timers.call_later(0, lambda: timers.call_later(0, print))  # a callback may call any of it
+    wheel.settle()
+    timers.dispatch()
+    assert timers.pending == 1
+
+
+def test_threads_arm_callbacks_while_one_dispatches(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """call_later from other threads: no event reaches dispatch before its callback is known."""
+    ran: list[int] = []
+
+    def arm(base: int) -> None:
+        for i in range(200):
+            timers.call_later(0, ran.append, base + i)
+
+    threads = [threading.Thread(target=arm, args=(n * 200,)) for n in range(3)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads) or timers.pending:
+        wheel.settle()
+        assert len(timers.dispatch()) == 0, "an event without its callback"
+    assert len(timers.dispatch()) == 0
+    assert sorted(ran) == list(range(600))

@@ -1,0 +1,211 @@
+"""Duels between processes, on a real daemon: of cancel, reschedule and fire exactly one wins."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from typing import Any
+
+import numpy as np
+import pytest
+
+import wheeld
+from wheeld_client import Timers, connect
+
+LONG = 60.0
+BATCH = 2000
+Ids = np.ndarray[Any, np.dtype[np.uint64]]
+
+processes = multiprocessing.get_context("spawn")
+
+
+def cancel_for(name: str, channel: Connection) -> None:
+    """The other process: cancel the ids that come, answer who won; nothing ends it."""
+    with connect(name) as timers:
+        channel.send_bytes(b"ready")
+        while ids := channel.recv_bytes():
+            channel.send_bytes(timers.cancel_many(np.frombuffer(ids, np.uint64)).tobytes())
+
+
+@contextmanager
+def rival(name: str) -> Iterator[tuple[Callable[[Ids], None], Callable[[], Any]]]:
+    """Another process that cancels: (give it ids, ask which it won)."""
+    ours, theirs = processes.Pipe()
+    process = processes.Process(target=cancel_for, args=(name, theirs))
+    process.start()
+    theirs.close()
+    try:
+        assert ours.recv_bytes() == b"ready"
+        yield (
+            lambda ids: ours.send_bytes(ids.tobytes()),
+            lambda: np.frombuffer(ours.recv_bytes(), np.bool_),
+        )
+        ours.send_bytes(b"")
+        process.join(LONG)
+        assert process.exitcode == 0
+    finally:
+        ours.close()
+        if process.is_alive():
+            process.kill()
+        process.join()
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[str]:
+    """Fine ticks, so that many buckets pass during a batch."""
+    with wheeld.embedded(capacity=65_536, tick="50us") as name:
+        yield name
+
+
+@pytest.fixture
+def timers(daemon: str) -> Iterator[Timers]:
+    """The process whose timers are fought over."""
+    with connect(daemon) as timers:
+        yield timers
+
+
+def receive(timers: Timers, count: int) -> Any:
+    """Exactly `count` events, not one more."""
+    parts = [timers.poll(0)]
+    while (missing := count - sum(map(len, parts))) > 0:
+        part = timers.poll(LONG)
+        assert len(part), f"{missing} of {count} events are missing: {timers.stats()}"
+        parts.append(part)
+    events = np.concatenate(parts)
+    assert (events["fired"] >= events["deadline"]).all(), "early"
+    return events
+
+
+def settle_accounts(timers: Timers, ids: Ids, won: Any) -> Any:
+    """Each id was either won by a cancel or is delivered once; returns the events."""
+    events = receive(timers, len(ids) - int(won.sum()))
+    assert np.array_equal(np.sort(events["timer_id"]), np.sort(ids[~won]))
+    return events
+
+
+def test_cancel_against_fire(daemon: str, timers: Timers, rng_seed: int) -> None:
+    """cancel by another process while the clock fires: True or one event, never both or neither."""
+    rng = np.random.default_rng(rng_seed)
+    wins = 0
+    rounds = 400
+    with rival(daemon) as (give, take):
+        for _ in range(rounds):
+            ids = timers.schedule_many(np.sort(rng.uniform(0, 0.001, BATCH)))
+            give(ids)
+            won = take()
+            settle_accounts(timers, ids, won)
+            wins += int(won.sum())
+        assert timers.pending == len(timers.poll()) == 0
+    print(f"seed {rng_seed}: {wins} of {rounds * BATCH} cancels won")
+    assert 0 < wins < rounds * BATCH, "no duel took place"
+
+
+def test_cancel_against_cancel(daemon: str, timers: Timers, rng_seed: int) -> None:
+    """Two processes cancel the same ids at once: one wins each, and nothing is delivered."""
+    rng = np.random.default_rng(rng_seed)
+    ours = 0
+    with rival(daemon) as (give, take):
+        for turn in range(200):
+            ids = timers.schedule_many(np.full(BATCH, 1000.0))
+            order = rng.permutation(BATCH) if turn % 2 else np.arange(BATCH)[::-1]
+            give(ids)
+            mine = np.empty(BATCH, np.bool_)
+            mine[order] = timers.cancel_many(ids[order])
+            assert (mine ^ take()).all()
+            ours += int(mine.sum())
+        assert timers.pending == len(timers.poll()) == 0
+    print(f"seed {rng_seed}: {ours} of {200 * BATCH} won here")
+    assert 0 < ours < 200 * BATCH, "no duel took place"
+
+
+def test_cancel_against_cancel_against_fire(daemon: str, timers: Timers, rng_seed: int) -> None:
+    """Two cancels and the clock: at most one cancel wins, else it is delivered once."""
+    rng = np.random.default_rng(rng_seed)
+    with rival(daemon) as (give, take):
+        for _ in range(150):
+            ids = timers.schedule_many(np.sort(rng.uniform(0, 0.001, BATCH)))
+            give(ids)
+            mine = timers.cancel_many(ids)
+            theirs = take()
+            assert not (mine & theirs).any()
+            settle_accounts(timers, ids, mine | theirs)
+        assert timers.pending == len(timers.poll()) == 0
+
+
+MOST = 0.002
+"""The longest first delay of a timer that is moved: a move by at least as much is to later."""
+
+
+def move_all(timers: Timers, ids: Ids, delay: float) -> tuple[Any, Any, Any]:
+    """Reschedule each; returns who won, and the times before and after each call, ns."""
+    won, times = np.zeros(len(ids), np.bool_), np.zeros((2, len(ids)), np.int64)
+    for i, id in enumerate(ids.tolist()):
+        times[0, i] = timers.now_ns()
+        won[i] = timers.reschedule(id, delay)
+        times[1, i] = timers.now_ns()
+    return won, times[0], times[1]
+
+
+def check_moved(events: Any, ids: Ids, moves: tuple[Any, Any, Any], delay: float) -> None:
+    """What was moved fires not before its new time. What was not had fired by the old one; a move
+    to earlier that lost may be what it fired by, as that is not later than the old one."""
+    place = {id: i for i, id in enumerate(ids.tolist())}
+    at = np.array([place[id] for id in events["timer_id"].tolist()], np.intp)
+    won, least, most = (
+        moves[0][at],
+        moves[1][at] + int(delay * 1e9),
+        moves[2][at] + int(delay * 1e9),
+    )
+    assert (events["deadline"][won] >= least[won]).all(), "moved, and fired by the old deadline"
+    limit = least if delay >= MOST else most
+    assert (events["deadline"][~won] <= limit[~won]).all(), "not moved, yet fired by the new one"
+
+
+@pytest.mark.parametrize("delay", [MOST, 0.0])
+def test_reschedule_against_fire(timers: Timers, rng_seed: int, delay: float) -> None:
+    """reschedule while the clock fires: True means the new deadline, False the old; once each."""
+    rng = np.random.default_rng(rng_seed)
+    wins = 0
+    for _ in range(150):
+        ids = timers.schedule_many(np.sort(rng.uniform(0, MOST, BATCH)))
+        moves = move_all(timers, ids, delay)
+        events = settle_accounts(timers, ids, np.zeros(BATCH, np.bool_))
+        check_moved(events, ids, moves, delay)
+        wins += int(moves[0].sum())
+    assert timers.pending == len(timers.poll()) == 0
+    print(f"seed {rng_seed}: {wins} of {150 * BATCH} moves won")
+    assert 0 < wins < 150 * BATCH, "no duel took place"
+
+
+def test_reschedule_against_cancel_against_fire(daemon: str, timers: Timers, rng_seed: int) -> None:
+    """A moved timer that another process cancels: the cancel's answer holds, whatever moved."""
+    rng = np.random.default_rng(rng_seed)
+    with rival(daemon) as (give, take):
+        for turn in range(120):
+            ids = timers.schedule_many(np.sort(rng.uniform(0, MOST, BATCH)))
+            delay = (0.001, 0.0, 0.003)[turn % 3]
+            give(ids)
+            moves = move_all(timers, ids, delay)
+            events = settle_accounts(timers, ids, take())
+            check_moved(events, ids, moves, delay)
+        assert timers.pending == len(timers.poll()) == 0
+
+
+def test_cancel_against_periodic_ticks(daemon: str, timers: Timers) -> None:
+    """A cancel of a periodic timer that won is followed by no tick, not even one that waited."""
+    with rival(daemon) as (give, take):
+        for _ in range(150):
+            ids = timers.schedule_many(np.full(200, 0.0001), interval=0.0001)
+            ticks = receive(timers, 100)
+            give(ids)
+            ticks = np.concatenate([ticks, timers.poll()])
+            assert take().all()
+            assert len(timers.poll()) == 0
+            assert np.isin(ticks["timer_id"], ids).all()
+            for id in ids[:20]:
+                mine = ticks[ticks["timer_id"] == id]
+                gaps = np.diff(mine["deadline"])
+                assert (gaps == (mine["missed"][:-1].astype(int) + 1) * 100_000).all()
+        assert timers.pending == 0

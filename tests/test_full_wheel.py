@@ -1,0 +1,129 @@
+"""A wheel without a free slot, ids of nobody, timers of others: refused, and nothing is touched."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from local_wheel import MS, LocalTimers, LocalWheel
+from wheeld_client import InvalidDelay, WheelFull
+
+Call = Callable[[LocalTimers], Any]
+
+
+@pytest.fixture
+def wheel() -> Iterator[LocalWheel]:
+    """Two slabs, some payload."""
+    with LocalWheel(128, 2, payload_bytes=8) as wheel:
+        yield wheel
+
+
+@pytest.fixture
+def timers(wheel: LocalWheel) -> LocalTimers:
+    """A worker with two timers."""
+    timers = wheel.worker(0)
+    timers.schedule_many([1.0, 2.0])
+    wheel.settle()
+    return timers
+
+
+def refused(timers: LocalTimers, call: Call, error: type[Exception], *words: str) -> None:
+    """`call` raises `error` with these words, and changes nothing."""
+    wheel_before = timers._wheel.counters()
+    before = {**timers.stats(), "wheel": None}
+    with pytest.raises(error) as caught:
+        call(timers)
+    for word in words:
+        assert word in str(caught.value), (word, str(caught.value))
+    assert {**timers.stats(), "wheel": None} == before
+    assert timers._wheel.counters() == wheel_before
+
+
+def fill(timers: LocalTimers) -> list[int]:
+    """Take every slot that is left."""
+    ids = []
+    with pytest.raises(WheelFull):  # noqa: PT012
+        while True:
+            ids.append(timers.schedule(50.0))
+    return ids
+
+
+def test_full_wheel_refuses_whole_calls(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """WheelFull names the capacity; a batch goes in whole or not at all; a cancel makes room."""
+    ids = fill(timers)
+    assert timers.pending == 128
+    with pytest.raises(WheelFull, match="128"):
+        timers.schedule_many([1.0])
+    assert timers.cancel_many(ids[:5]).all()
+    wheel.settle()
+    with pytest.raises(WheelFull):
+        timers.schedule_many([1.0] * 6)
+    assert timers.pending == 123
+    assert len(timers.schedule_many([1.0] * 5)) == 5
+    wheel.advance(1500 * MS)
+    assert len(timers.poll()) == 6
+    assert len(timers.schedule_many([1.0] * 6)) == 6
+    with pytest.raises(WheelFull):
+        timers.schedule(1.0)
+
+
+def test_batch_larger_than_the_wheel(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """A batch that can never fit is refused, and leaves all slots as they were."""
+    with pytest.raises(WheelFull):
+        timers.schedule_many(np.ones(10_000))
+    assert timers.pending == 2
+    assert len(timers.schedule_many(np.ones(126))) == 126
+    wheel.advance(1000 * MS)
+    assert len(timers.poll()) == 127
+
+
+def test_other_workers_room(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """A worker that was refused gets slots when another one leaves."""
+    other = wheel.worker(1)
+    other.schedule(1.0)
+    fill(timers)
+    other.close()
+    assert wheel.settle() == [1]
+    assert timers.schedule(1.0)
+
+
+def test_stale_and_made_up_ids_touch_no_one(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """Ids of earlier tenants of a slot, or of nobody: False, and the slot's tenant stays."""
+    old = timers.schedule(0)
+    wheel.settle()
+    assert len(timers.poll()) == 1
+    tenants = fill(timers)
+    slot, generation = old & 0xFFFFFFFF, old >> 32
+    assert any(id & 0xFFFFFFFF == slot for id in tenants)
+    made_up = [
+        old, 0, slot, (generation + 2) << 32 | slot, (generation - 1) << 32 | slot,
+        old | 1 << 30, old | 1 << 31, generation << 32 | 128, 2**64 - 1,
+    ]  # fmt: skip
+    before = timers.pending
+    other = wheel.worker(1)
+    for id in made_up:
+        assert timers.cancel(id) is False
+        assert other.cancel(id) is False
+        assert timers.reschedule(id, 3.0) is False
+        assert other.reschedule(id, 3.0) is False
+    assert not timers.cancel_many(np.array(made_up, np.uint64)).any()
+    wheel.settle()
+    assert timers.pending == before
+    assert not wheel.view.lines["offences"].any()
+
+
+def test_moving_someone_elses_timer(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """reschedule of another worker's timer: ValueError while it is armed, False afterwards."""
+    other = wheel.worker(1)
+    id = timers.schedule(0.001)
+    own = other.schedule(5.0)
+    refused(other, lambda t: t.reschedule(id, 9.0), ValueError, "another worker")
+    refused(other, lambda t: t.reschedule_many([own, id], [9.0, 9.0]), ValueError, "another worker")
+    refused(other, lambda t: t.reschedule_many([own], [-9.0]), InvalidDelay, "delays[0]", "-9.0")
+    assert int(wheel.slots.slots["deadline"][own & 0xFFFFFFFF]) == 5_000 * MS
+    wheel.advance(MS)
+    assert timers.poll()["timer_id"].tolist() == [id]
+    assert other.reschedule(id, 9.0) is False

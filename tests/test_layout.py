@@ -1,0 +1,177 @@
+"""The shared layout: what the core exports is what stands in memory, and one writer per word."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from local_wheel import LocalWheel
+from wheeld_core import _native, views
+from wheeld_core.views import Field, dtype_of, layout
+
+ROOT = Path(__file__).parent.parent
+LINE = 128
+SIZES = {
+    "head": 40, "link": 32, "owner": 8, "state": 8, "slot": 32, "line": 128, "row": 128,
+    "completion": 40,
+}  # fmt: skip
+RECORDS = {"link", "owner", "state", "slot", "completion"}
+"""Small records that stand side by side: their lines travel as one, whoever writes."""
+
+WRITERS = {"creator", "clock", "worker", "supervisor", "owner", "nobody"}
+BY_COMPARE_AND_SWAP = {("owner", "owner"), ("state", "state")}
+
+
+def all_fields() -> list[tuple[str, Field]]:
+    """Every field of every struct."""
+    return [(struct, field) for struct, (_, fields) in layout().items() for field in fields]
+
+
+def size_of(field: Field) -> int:
+    """Bytes of a field."""
+    return field.itemsize * field[4]  # `count` is also a tuple's method
+
+
+@pytest.mark.parametrize(("struct", "size"), SIZES.items())
+def test_sizes_by_hand(struct: str, size: int) -> None:
+    """Sizes that the design names: one line per worker, small records packed."""
+    assert layout()[struct][0] == size
+    assert dtype_of(struct).itemsize == size
+
+
+def test_fields_by_hand() -> None:
+    """A few offsets, counted by hand, so that the export cannot be wrong as a whole."""
+    fields = {(struct, field.name): field for struct, field in all_fields()}
+    wanted = {
+        ("head", "magic"): (0, 8), ("head", "layout_version"): (8, 4),
+        ("head", "fingerprint"): (32, 8), ("row", "name"): (48, 64),
+        ("slot", "deadline"): (0, 8), ("slot", "interval"): (8, 8), ("slot", "cookie"): (16, 8),
+        ("completion", "id"): (0, 8), ("completion", "missed"): (32, 4), ("link", "due"): (24, 8),
+        ("wheel", "tick_ns"): (128, 8), ("registry", "boot_id"): (144, 40),
+    }  # fmt: skip
+    for key, (offset, size) in wanted.items():
+        assert (fields[key].offset, size_of(fields[key])) == (offset, size), key
+
+
+@pytest.mark.parametrize("struct", layout())
+def test_fields_do_not_overlap(struct: str) -> None:
+    """Fields stand in order, aligned, inside their struct; the dtype says the same."""
+    size, fields = layout()[struct]
+    end = 0
+    for field in fields:
+        assert field.offset >= end, field.name
+        assert field.offset % field.itemsize == 0, field.name
+        end = field.offset + size_of(field)
+        dtype, offset = dtype_of(struct).fields[field.name][:2]  # type: ignore[index]
+        assert (offset, dtype.itemsize) == (field.offset, size_of(field))
+    assert end <= size
+
+
+def test_each_field_has_one_writer() -> None:
+    """The two words with several writers change by compare-and-swap, and say so."""
+    for struct, field in all_fields():
+        if (struct, field.name) in BY_COMPARE_AND_SWAP:
+            assert "compare-and-swap" in field.writer
+            assert "CAS" in field.order
+        else:
+            assert field.writer in WRITERS, f"{struct}.{field.name}: {field.writer!r}"
+        assert field.meaning
+        assert field.readers
+        assert (field.writer == "nobody") == (field.readers == "nobody")
+
+
+@pytest.mark.parametrize("struct", [name for name in layout() if name not in RECORDS])
+def test_writers_do_not_share_a_line(struct: str) -> None:
+    """Words of different writers are 128 bytes apart: two adjacent cache lines come together."""
+    size, fields = layout()[struct]
+    assert size % LINE == 0 or struct == "head"
+    lines: dict[int, set[str]] = {}
+    for field in fields:
+        for line in range(field.offset // LINE, (field.offset + size_of(field) - 1) // LINE + 1):
+            lines.setdefault(line, set()).update({field.writer} - {"nobody"})
+    assert all(len(writers) <= 1 for writers in lines.values()), lines
+
+
+def test_arrays_of_different_writers_do_not_share_a_line() -> None:
+    """Parts of a segment begin on lines of their own, for odd configurations too."""
+    for capacity, workers, bits in ((64, 1, 1), (1024, 7, 6), (64 * 33, 63, 3), (2**20, 64, 8)):
+        sizes = _native.geometry(
+            capacity=capacity, max_workers=workers, tick_ns=1, wheel_bits=bits, payload_bytes=24
+        )
+        parts = [name for name in sizes if name.endswith("_off") and name not in ("payloads_off",)]
+        for name in parts:
+            unit = 8 if name in ("summary_off", "occupancy_off") else LINE
+            assert sizes[name] % unit == 0, name
+        assert sizes["lines_off"] + workers * LINE <= sizes["summary_off"]
+        assert sizes["states_off"] + 8 * capacity <= sizes["slots_off"]
+        assert sizes["payloads_off"] + 24 * capacity <= sizes["slots_bytes"]
+
+
+def test_orders_name_their_pairs() -> None:
+    """An order with a partner names a tag that the code uses on both sides."""
+    sources = [
+        *(ROOT / "core/include/wheeld").glob("*.h"),
+        *(ROOT / "core/wheeld_core/native").glob("*.[ch]"),
+    ]
+    code = "\n".join(path.read_text() for path in sources if path.name != "layout.h")
+    for struct, field in all_fields():
+        if "pairs:" in field.order:
+            for tag in field.order.split("pairs:")[1].split(","):
+                assert code.count(tag.strip()) >= 2, f"{struct}.{field.name}: {tag.strip()}"
+
+
+def test_views_read_what_the_core_wrote() -> None:
+    """The numpy views and the native code agree on where things are."""
+    with LocalWheel(192, 2, payload_bytes=24, tick_ns=777, wheel_bits=3, start_ns=10**6) as wheel:
+        header = wheel.view.header
+        names = (
+            "capacity",
+            "max_workers",
+            "tick_ns",
+            "wheel_bits",
+            "payload_bytes",
+            "virtual_clock",
+        )
+        assert [int(header[name]) for name in names] == [192, 2, 777, 3, 24, 1]
+        assert int(header["tick"]) == 10**6 // 777
+        timers = wheel.worker(1, "somebody")
+        id = timers.schedule(1.5, 99, payload=b"hello", interval=0.25, to="somebody")
+        slot = id & 0xFFFFFFFF
+        assert wheel.slots.armed().tolist() == [slot]
+        assert int(wheel.slots.states[slot]) == id >> 32 << 32 | 1
+        fields = wheel.slots.slots[slot]
+        assert (int(fields["deadline"]), int(fields["interval"])) == (
+            10**6 + 1_500_000_000,
+            250_000_000,
+        )
+        assert (int(fields["cookie"]), int(fields["payload_size"])) == (99, 5)
+        assert int(fields["target"]) == wheel.incarnations << 12 | 2
+        assert wheel.slots.payloads is not None
+        assert wheel.slots.payloads[slot, :5].tobytes() == b"hello"
+        assert wheel.slots.owner_rows()[slot] == 1
+        assert (wheel.slots.owner_rows() >= 0).sum() == 64
+        wheel.settle()
+        assert int(wheel.view.links["gen"][slot]) == id >> 32
+        assert int(wheel.view.links["list"][slot]) != views.NIL
+        assert wheel.counter("linked") == 1
+        assert views.RegistryView(wheel.registry_memory).names() == {1: "somebody"}
+
+
+def test_read_only_memory_gives_read_only_views() -> None:
+    """A view of memory that is mapped read-only cannot be written through."""
+    with LocalWheel() as wheel:
+        frozen = memoryview(bytes(wheel.wheel_memory))
+        view = views.record(frozen, "wheel")  # type: ignore[arg-type]
+        assert not view.flags.writeable
+        assert np.array_equal(view["capacity"], wheel.view.header["capacity"])
+
+
+def test_tables_of_the_document_are_up_to_date() -> None:
+    """shm_layout.md is made from the code."""
+    command = [sys.executable, str(ROOT / "tools/layout_tables.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr

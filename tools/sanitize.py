@@ -1,0 +1,142 @@
+"""Build the C harness of the core and run it under the sanitizers. `make sanitize` runs this.
+
+    python tools/sanitize.py [--scale N] [--seed N] [--jitter N] [--plain] [PROGRAM ...]
+
+The programs are tests/harness/*.c. Without --plain each runs under ThreadSanitizer and under
+AddressSanitizer with UndefinedBehaviorSanitizer; with it, as an optimised build with bigger counts:
+millions of duels. There is no suppression file. Prints one line per run; exits with 1 if any
+failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import secrets
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+HARNESS = ROOT / "tests" / "harness"
+INCLUDE = ROOT / "core" / "include"
+PROGRAMS = tuple(sorted(path.stem for path in HARNESS.glob("*.c")))
+COMMON = "-std=c11 -D_GNU_SOURCE -g -pthread -Wall -Wextra -Werror"
+KINDS = {
+    "plain": "-O2",
+    "thread": "-O1 -fsanitize=thread",
+    "address": "-O1 -fsanitize=address,undefined -fno-sanitize-recover=all",
+}
+OPTIONS = {
+    "TSAN_OPTIONS": "halt_on_error=1",
+    "ASAN_OPTIONS": "detect_leaks=1",
+    "UBSAN_OPTIONS": "print_stacktrace=1",
+}
+TIMEOUT_SECONDS = 900
+"""Ends a program that hangs in spite of its own watchdog."""
+
+
+def compiler() -> str | None:
+    """The C compiler: $CC, else the first of cc, gcc and clang that is there."""
+    for name in (os.environ.get("CC", ""), "cc", "gcc", "clang"):
+        if name and shutil.which(shlex.split(name)[0]):
+            return name
+    return None
+
+
+def build(program: str, kind: str, directory: Path, include: Path = INCLUDE) -> Path:
+    """Build one program as `kind` into `directory`; returns the binary. Warnings are errors."""
+    cc = compiler()
+    if cc is None:
+        raise FileNotFoundError("no C compiler: install gcc or clang, or set CC")
+    binary = directory / f"{program}.{kind}"
+    flags = shlex.split(f"{COMMON} {KINDS[kind]}")
+    source = str(HARNESS / f"{program}.c")
+    command = [*shlex.split(cc), *flags, f"-I{include}", source, "-o", str(binary)]
+    subprocess.run(command, check=True)
+    return binary
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a run of a program ended."""
+
+    passed: bool
+    seconds: float
+    output: str
+
+
+def run(binary: Path, scale: int, seed: int, jitter: int = 64) -> Outcome:
+    """Run one binary to its end."""
+    numbers = {"--scale": scale, "--seed": seed, "--jitter": jitter}
+    command = [str(binary), *(str(word) for pair in numbers.items() for word in pair)]
+    begun = time.monotonic()
+    try:
+        done = subprocess.run(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            env=os.environ | OPTIONS,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        output = f"{error.stdout or ''}\nFAIL: still running after {TIMEOUT_SECONDS} s"
+        return Outcome(False, time.monotonic() - begun, output)
+    return Outcome(done.returncode == 0, time.monotonic() - begun, done.stdout)
+
+
+def report(program: str, kind: str, arguments: argparse.Namespace, directory: Path) -> bool:
+    """Build and run one program, print how it went; true if it passed."""
+    binary = build(program, kind, directory, arguments.include)
+    outcome = run(binary, arguments.scale, arguments.seed, arguments.jitter)
+    word = "ok" if outcome.passed else "FAILED"
+    numbers = f"--scale {arguments.scale} --seed {arguments.seed} --jitter {arguments.jitter}"
+    print(f"{program} {kind} {numbers}: {word}, {outcome.seconds:.1f} s", flush=True)
+    if not outcome.passed:
+        print(outcome.output, flush=True)
+    return outcome.passed
+
+
+def parse() -> argparse.Namespace:
+    """What the command line asks for."""
+    parser = argparse.ArgumentParser(description="Run the C harness under the sanitizers.")
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=", ".join(PROGRAMS))
+    parser.add_argument("--scale", type=int, help="how much of everything (default 2; plain: 100)")
+    parser.add_argument("--seed", type=int, default=secrets.randbits(32))
+    parser.add_argument("--jitter", type=int, default=64, help="delay 1 in N atomics; 0: none")
+    parser.add_argument("--plain", action="store_true", help="optimised, no sanitizer, more of it")
+    parser.add_argument("--include", type=Path, default=INCLUDE, help="where wheeld/*.h are")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.programs) - set(PROGRAMS):
+        parser.error(f"no such program: {', '.join(sorted(unknown))}")
+    if compiler() is None:
+        parser.error("no C compiler: install gcc or clang, or set CC")
+    arguments.programs = arguments.programs or PROGRAMS
+    arguments.scale = arguments.scale or (100 if arguments.plain else 2)
+    return arguments
+
+
+def main() -> int:
+    """Build and run what the command line asks for."""
+    arguments = parse()
+    kinds = ["plain"] if arguments.plain else ["thread", "address"]
+    with tempfile.TemporaryDirectory(prefix="wheeld-harness-") as directory:
+        passed = [
+            report(program, kind, arguments, Path(directory))
+            for program in arguments.programs
+            for kind in kinds
+        ]
+    print(f"{sum(passed)} passed, {len(passed) - sum(passed)} failed")
+    return 0 if all(passed) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
