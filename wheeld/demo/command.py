@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Optional
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -35,14 +35,14 @@ def demo(
         float, typer.Option(min=0.001, help="Arrivals per second, over all workers.")
     ] = DEFAULT_RATE,
     workers: Annotated[
-        Optional[int], typer.Option(min=1, max=64, help="Worker processes. [default: one per core]")
+        int | None, typer.Option(min=1, max=64, help="Worker processes. [default: one per core]")
     ] = None,
     case: Annotated[
         str, typer.Option(help="low, high or both: the latencies of the requests.")
     ] = "both",
     seed: Annotated[int, typer.Option(min=0, help="Equal seeds make equal requests.")] = 1,
     requests_file: Annotated[
-        Optional[Path],
+        Path | None,
         typer.Option(
             help="Parquet or CSV with arrival_ns, latency_ms, timeout_ms, payload_bytes; in place "
             "of made requests."
