@@ -6,11 +6,14 @@ generous end, and asserts what must hold whenever it comes.
 
 from __future__ import annotations
 
+import json
+import os
 import select
 import signal
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -172,6 +175,24 @@ def test_slow_consumer_loses_nothing_and_slows_nobody(daemon: str, timers: Timer
     assert sorted(events["cookie"].tolist()) == list(range(6000))
     assert sorted(events["timer_id"].tolist()) == sorted(slow.tolist() + rest.tolist())
     assert timers.pending == len(timers.poll()) == 0
+
+
+def test_stopped_clock_catches_up(daemon: str, timers: Timers) -> None:
+    """A clock that stood still over many buckets and levels delivers all, soonest first."""
+    clock = json.loads((Path(daemon) / "daemon.json").read_text())["clock_pid"]
+    delays = np.linspace(0.001, 0.4, 800)
+    ids = timers.schedule_many(delays)
+    parts = [timers.poll(0.005)]  # the clock has linked them
+    os.kill(clock, signal.SIGSTOP)
+    try:
+        while len(part := timers.poll(0.5)):
+            parts.append(part)
+    finally:
+        os.kill(clock, signal.SIGCONT)
+    parts.append(receive(timers, 800 - sum(map(len, parts))))
+    events = np.concatenate(parts)
+    assert np.array_equal(np.sort(events["timer_id"]), np.sort(ids))
+    assert (np.diff(events["deadline"] // 1_000_000) >= 0).all(), "not in their order"
 
 
 def test_threads_share_a_client(timers: Timers, rng_seed: int) -> None:

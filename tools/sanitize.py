@@ -109,7 +109,7 @@ def parse() -> argparse.Namespace:
     """What the command line asks for."""
     parser = argparse.ArgumentParser(description="Run the C harness under the sanitizers.")
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=", ".join(PROGRAMS))
-    parser.add_argument("--scale", type=int, help="how much of everything (default 2; plain: 100)")
+    parser.add_argument("--scale", type=int, help="how much of everything (default 2; plain: 20)")
     parser.add_argument("--seed", type=int, default=secrets.randbits(32))
     parser.add_argument("--jitter", type=int, default=64, help="delay 1 in N atomics; 0: none")
     parser.add_argument("--plain", action="store_true", help="optimised, no sanitizer, more of it")
@@ -120,7 +120,7 @@ def parse() -> argparse.Namespace:
     if compiler() is None:
         parser.error("no C compiler: install gcc or clang, or set CC")
     arguments.programs = arguments.programs or PROGRAMS
-    arguments.scale = arguments.scale or (100 if arguments.plain else 2)
+    arguments.scale = arguments.scale or (20 if arguments.plain else 2)
     return arguments
 
 

@@ -123,10 +123,10 @@ static void play(const char *name, challenge challenge, uint32_t hands, uint64_t
 int main(int argc, char **argv)
 {
     options_read(argc, argv);
-    play("cancel against fire", challenge_cancel, 1, 300 * opt.scale);
-    play("move against fire", challenge_move, 1, 300 * opt.scale);
-    play("two moves against fire", challenge_move_twice, 1, 300 * opt.scale);
-    play("two cancellers", challenge_cancel, 2, 300 * opt.scale);
+    play("cancel against fire", challenge_cancel, 1, 1000 * opt.scale);
+    play("move against fire", challenge_move, 1, 1000 * opt.scale);
+    play("two moves against fire", challenge_move_twice, 1, 1000 * opt.scale);
+    play("two cancellers", challenge_cancel, 2, 1000 * opt.scale);
     printf("ok\n");
     return 0;
 }

@@ -127,7 +127,7 @@ static inline void hand_await_room(hand *h)
 static inline uint32_t hand_slot(hand *h)
 {
     uint32_t slot;
-    for (int attempt = 0; attempt < 8; attempt++) {
+    for (int attempt = 0; attempt < 3; attempt++) {
         if ((slot = wh_slabs_take(&h->client.slabs)) != WH_NIL)
             return slot;
         wh_client_reclaim(&h->client);

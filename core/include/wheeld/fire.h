@@ -68,6 +68,8 @@ static inline void wh_place(wh_clock *c, uint32_t slot, wh_timing t, int64_t now
 {
     if (wh_likely(t.kind == WH_CLOCK_BASE && t.interval == 0))
         c->wheel.links[slot].due = t.due; /* spares the cascades a look at the slot */
+    else if (t.interval && t.due == INT64_MAX)
+        return; /* its next tick is past the end of time: armed, but nowhere in the wheel */
     wh_wheel_add(&c->wheel, slot, wh_base_due(c, t), now_ns);
 }
 
@@ -78,14 +80,14 @@ static inline void wh_prefetch_slot(void *context, uint32_t slot)
     __builtin_prefetch(&c->slots[slot], 0, 3);
 }
 
-/* An armed timer whose owner is gone, or whose state nobody honest wrote, ends here. */
+/* The end of a linked timer whose owner is gone, or whose slot somebody armed anew without having got
+ * it back: then the new generation is not touched. */
 static inline void wh_drop(wh_clock *c, uint32_t slot)
 {
-    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm */
-    if (wh_slot_cancel(&c->states[slot], wh_state_gen(state)))
+    wh_link *link = &c->wheel.links[slot];
+    if (wh_slot_cancel(&c->states[slot], link->gen))
         wh_count(&c->seg->dropped, 1);
-    c->wheel.links[slot].gen = wh_state_gen(state);
-    c->wheel.links[slot].completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
+    link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
 }
 
 /* One tick of a periodic timer. False: its state changed under the look; look again. */
@@ -99,7 +101,8 @@ static inline bool wh_fire_periodic(wh_clock *c, uint32_t slot, uint64_t state, 
         wh_to_backlog(c, to, slot, WH_STAGE_WAIT_TICK); /* later ticks are reported as missed */
         return true;
     }
-    uint64_t missed = ((uint64_t)now - (uint64_t)t.due) / (uint64_t)t.interval;
+    uint64_t passed = (uint64_t)now - (uint64_t)t.due;
+    uint64_t missed = passed / (uint64_t)t.interval;
     uint64_t before = link->completion;
     link->completion =
         wh_completion_word(WH_STAGE_TICKED, wh_peer_index(c, to), to->comp_tail);
@@ -114,7 +117,7 @@ static inline bool wh_fire_periodic(wh_clock *c, uint32_t slot, uint64_t state, 
                             .fired = now,
                             .missed = missed < UINT32_MAX ? (uint32_t)missed : UINT32_MAX,
                             .payload_size = wh_load_relaxed(&s->payload_size)};
-    link->due = t.due + (int64_t)(missed * (uint64_t)t.interval);
+    link->due = now - (int64_t)(passed % (uint64_t)t.interval);
     wh_put(c, to, &record);
     wh_place(c, slot, wh_timing_of(c, slot), INT64_MIN);
     return true;

@@ -1,8 +1,9 @@
 /* Reap: what a dead (or departed) worker leaves.
  *
- * Its submissions are drained first, like anyone's. Then its slabs are swept: armed timers are
- * dropped, and each slab goes back when nothing of it is on loan any more. What others had sent to
- * it and it did not read goes to their owners. The sweep does a bounded piece per pass.
+ * Its submissions are drained first, like anyone's. Then all slabs are swept: in its own, armed
+ * timers are dropped, and the slab goes back when nothing of it is on loan any more; in those of
+ * others it may have cancelled a timer and died before it said so. What others had sent to it and it
+ * did not read goes to their owners. The sweep does a bounded piece per pass.
  */
 #ifndef WHEELD_REAP_H
 #define WHEELD_REAP_H
@@ -11,28 +12,65 @@
 
 #define WH_REAP_SLABS 64 /* slabs looked at per pass: a quarter of a millisecond of misses */
 
+/* Is the slot's last record still to be read by a worker that may read it? Two that die together must
+ * not wait for each other. */
+static inline bool wh_on_loan(wh_clock *c, const wh_link *link)
+{
+    return wh_stage_of(link) == WH_STAGE_LENT && !c->peers[wh_stage_worker(link)].dying &&
+           wh_unread(c, link);
+}
+
 /* End one slot of a dead owner. False: it is on loan still. */
 static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
 {
     wh_link *link = &c->wheel.links[slot];
-    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel */
-    uint32_t gen = wh_state_gen(state);
-    bool lent = link->gen == gen && wh_stage_of(link) == WH_STAGE_LENT && wh_unread(c, link);
-    wh_peer *reader = &c->peers[wh_stage_worker(link)];
-    if (lent && !reader->dying) { /* two that die together must not wait for each other */
+    uint32_t gen = wh_state_gen(wh_load_acquire(&c->states[slot])); /* pairs: arm, cancel */
+    if (wh_slot_cancel(&c->states[slot], gen)) {
+        wh_count(&c->seg->dropped, 1);
+        wh_count(&peer->line->dropped, 1);
+    }
+    if (link->gen == gen && !wh_stage_over(wh_stage_of(link))) {
+        wh_wheel_remove(&c->wheel, slot);
+        wh_give_back(c, slot); /* reclaimed, or lent if a tick of it is still to be read */
+    }
+    if (link->gen == gen && wh_on_loan(c, link)) {
+        wh_peer *reader = &c->peers[wh_stage_worker(link)];
         reader->wanted = true;
         /* pairs: backlog - the reader rings after it has read */
         wh_store_seq(&reader->line->backlog, 1);
         return false;
     }
-    if (wh_slot_cancel(&c->states[slot], gen)) {
-        wh_count(&c->seg->dropped, 1);
-        wh_count(&peer->line->dropped, 1);
-    }
     wh_wheel_remove(&c->wheel, slot);
     link->gen = gen;
     link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
     return true;
+}
+
+/* Return what is cancelled in another worker's slab and still linked. If its canceller lives, the
+ * submission that comes later finds it dealt with. */
+static inline void wh_sweep_cancelled(wh_clock *c, uint32_t slab)
+{
+    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
+        uint32_t slot = slab << WH_SLAB_BITS | i;
+        wh_link *link = &c->wheel.links[slot];
+        uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: cancel */
+        if (wh_state_phase(state) != WH_CANCELLED || wh_state_gen(state) != link->gen ||
+            link->list == WH_NIL || wh_stage_over(wh_stage_of(link)))
+            continue;
+        wh_wheel_remove(&c->wheel, slot);
+        wh_give_back(c, slot);
+    }
+}
+
+/* Reclaim one of the dead worker's slabs. False: something of it is on loan still. */
+static inline bool wh_reclaim_slab(wh_clock *c, wh_peer *peer, uint32_t slab)
+{
+    bool held = false;
+    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++)
+        held |= !wh_reclaim(c, peer, slab << WH_SLAB_BITS | i);
+    if (!held)
+        wh_store_release(&c->owners[slab], 0); /* pairs: slab - all of it is settled */
+    return !held;
 }
 
 /* What waits in the dead worker's ring and backlog, and belongs to others, goes to its owners. */
@@ -63,14 +101,11 @@ static inline bool wh_reap(wh_clock *c, wh_peer *peer)
     uint32_t slabs = c->wheel.capacity >> WH_SLAB_BITS;
     uint32_t end = peer->reap_slab + WH_REAP_SLABS < slabs ? peer->reap_slab + WH_REAP_SLABS : slabs;
     for (uint32_t slab = peer->reap_slab; slab < end; slab++) {
-        if (wh_load_acquire(&c->owners[slab]) != mine) /* pairs: slab */
-            continue;
-        bool held = false;
-        for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++)
-            held |= !wh_reclaim(c, peer, slab << WH_SLAB_BITS | i);
-        if (!held)
-            wh_store_release(&c->owners[slab], 0); /* pairs: slab - all of it is settled */
-        peer->reap_held |= held;
+        uint64_t owner = wh_load_acquire(&c->owners[slab]); /* pairs: slab */
+        if (owner == mine)
+            peer->reap_held |= !wh_reclaim_slab(c, peer, slab);
+        else if (owner != 0)
+            wh_sweep_cancelled(c, slab);
     }
     peer->reap_slab = end;
     if (end < slabs)
