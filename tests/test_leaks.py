@@ -63,32 +63,27 @@ def repeat(call: Callable[[Bench], Any], b: Bench, times: int, fails: bool) -> N
 
 def check_calls(call: Callable[[Bench], Any], b: Bench, fails: bool) -> None:
     """Memory blocks, references, descriptors and maps are the same after many calls."""
-    call_count = CALLS // 10 if fails and "full" in str(call) else CALLS
     repeat(call, b, 300, fails)
     gc.collect()
     references, fds = watched(b), len(os.listdir("/proc/self/fd"))
     blocks, memory = sys.getallocatedblocks(), resident()
-    repeat(call, b, call_count, fails)
+    repeat(call, b, CALLS, fails)
     gc.collect()
     assert watched(b) == references
     assert len(os.listdir("/proc/self/fd")) == fds
-    assert sys.getallocatedblocks() - blocks < call_count // 10
-    assert resident() - memory < 200 * call_count
+    assert sys.getallocatedblocks() - blocks < CALLS // 10
+    assert resident() - memory < 200 * CALLS
 
 
 @pytest.mark.parametrize("name", GOOD)
 def test_calls_do_not_leak(bench: Bench, name: str) -> None:
     """Every native call, thousands of times."""
-    if name.startswith("_") and not hasattr(_native.Worker, name):
-        pytest.skip(f"this build has no {name}")
     check_calls(GOOD[name], bench, fails=False)
 
 
 @pytest.mark.parametrize("name", BAD)
 def test_refused_calls_do_not_leak(bench: Bench, name: str) -> None:
     """Every way in which a native call refuses, thousands of times."""
-    if name == "batch full":
-        pytest.skip("waits for the clock at each call; test_bad_input has it")
     check_calls(BAD[name], bench, fails=True)
 
 

@@ -134,11 +134,15 @@ class Victim:
             self.end("killed")
             pytest.fail("the victim did not get ready; see its messages")
 
+    def kill(self) -> None:
+        """SIGKILL; its pipes stay open, for its children."""
+        self._process.kill()
+
     def end(self, how: str) -> None:
         """By SIGKILL, or by closing its client."""
         with self._process:
             if how == "killed":
-                self._process.kill()
+                self.kill()
             self._process.communicate(timeout=LONG)
 
 
@@ -176,6 +180,24 @@ def test_departed_worker_leaves_nothing(daemon: str, how: str) -> None:
         assert set(os.listdir(daemon)) == files
         with connect(daemon, worker="victim") as heir:
             assert len(heir.schedule_many(np.full(1024, 500.0))) == 1024
+
+
+HOLDS_THE_CONNECTION = """
+import os
+timers.schedule(500.0)
+if os.fork() == 0:
+    sys.stdin.read()
+    os._exit(0)
+"""
+
+
+def test_death_is_seen_though_a_child_holds_the_connection(daemon: str) -> None:
+    """A killed worker whose forked child keeps its socket open has departed all the same."""
+    victim = Victim(daemon, HOLDS_THE_CONNECTION)
+    victim.kill()
+    wait_until(lambda: worker_names(daemon) == [], "departed")
+    assert status_of(daemon)["pending"] == 0
+    victim.end("closed")
 
 
 @pytest.mark.parametrize("how", ["killed", "closed"])

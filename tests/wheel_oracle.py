@@ -77,8 +77,10 @@ class Oracle:
         timer = self.armed.get(id)
         if timer is None:
             return False
-        timer.deadline = min(self.now + delay, FOREVER)
-        timer.asked = self.now
+        deadline = min(self.now + delay, FOREVER)
+        if deadline < timer.deadline or timer.interval:
+            timer.asked = self.now  # the clock is told; what is later waits where it is
+        timer.deadline = deadline
         return True
 
     def pending(self, owner: int) -> int:

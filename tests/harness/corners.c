@@ -86,6 +86,27 @@ static void play_cancel_as_reader_dies(void)
     CHECK(hand_idle(B), "B's slot is lost");
 }
 
+/* The same when B's slab was swept already and B's submission is not met before A is gone. */
+static void play_cancel_after_sweep(void)
+{
+    hand *all[3] = {NULL, B, C};
+    uint32_t reaped;
+    begin(8192, MS); /* two pieces of the sweep, one per pass */
+    fill_ring_of_a();
+    uint64_t cookie =
+        schedule(B, (plan){.delay = MS, .interval = FAR_NS, .target = hand_target(A)});
+    world_advance_to(&w, 2 * MS);
+    w.peers[0].dying = true;
+    wh_pass(&w.clock, &reaped);
+    CHECK(reaped == WH_NIL, "one piece was all");
+    CHECK(hand_cancel(B, cookie), "cancel");
+    kill_hand(A);
+    settle_all(&w, all, 3);
+    if (!hand_idle(B))
+        hand_print_missing(B);
+    CHECK(hand_idle(B), "B's slot is lost");
+}
+
 /* deliver.h, invariant 3: a slot is on loan until its reader's head has passed the record, so its
  * payload cannot become another timer's while it is copied; also when the owner dies. */
 static void play_tick_of_dead_owner(void)
@@ -126,6 +147,36 @@ static void play_returns_of_dead_owner(void)
     hand_attach(A, &w, &book, 0, 9);
     uint32_t count = count_claimable(A);
     CHECK(count == 4096, "%u slots of 4096", count);
+}
+
+/* -- sleep ------------------------------------------------------------------------------------- */
+
+/* A made room just before the clock said that it wants to be told: A does not ring, so the clock has
+ * to see the room itself before it sleeps. */
+static void play_room_before_sleep(void)
+{
+    begin(4096, MS);
+    fill_ring_of_a();
+    schedule(A, (plan){.delay = 0});
+    world_settle(&w);
+    CHECK(wh_client_backlogged(&A->client), "nothing waits");
+    CHECK(wh_may_sleep(&w.clock, INT64_MAX), "the ring is full: it could sleep");
+    wh_awake(&w.clock);
+    wh_store_seq(&A->client.seg->comp_head, A->client.comp_head + 1);
+    CHECK(!wh_may_sleep(&w.clock, INT64_MAX), "sleeps, and the event waits for ever");
+    wh_awake(&w.clock);
+}
+
+/* The same for a submission that came when the clock was about to sleep. */
+static void play_submission_before_sleep(void)
+{
+    begin(4096, MS);
+    world_settle(&w);
+    CHECK(wh_may_sleep(&w.clock, INT64_MAX), "nothing to do: it could sleep");
+    wh_awake(&w.clock);
+    schedule(A, (plan){.delay = MS});
+    CHECK(!wh_may_sleep(&w.clock, INT64_MAX), "sleeps over a submission");
+    wh_awake(&w.clock);
 }
 
 /* -- buggy neighbours -------------------------------------------------------------------------- */
@@ -199,8 +250,11 @@ int main(int argc, char **argv)
         {"both die, each on loan to the other", play_mutual_loans},
         {"reader dies after the owner", play_reader_then_owner},
         {"cancel of a waiting tick as its reader dies", play_cancel_as_reader_dies},
+        {"cancel of a waiting tick after the sweep", play_cancel_after_sweep},
         {"tick of a dead owner is still on loan", play_tick_of_dead_owner},
         {"owner dies with a queue of returns", play_returns_of_dead_owner},
+        {"room is made as the clock falls asleep", play_room_before_sleep},
+        {"a submission as the clock falls asleep", play_submission_before_sleep},
         {"slab given back while a timer is linked", play_premature_slab},
         {"periodic timer at the end of time", play_end_of_time},
         {"periodic timer from before time", play_before_time},
