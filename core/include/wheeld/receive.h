@@ -57,17 +57,17 @@ static inline bool wh_client_take(wh_client *c, const wh_completion *record, cha
     return true;
 }
 
-/* Consume up to `most` completions into `events`. Returns how many events stand there. */
+/* Consume completions until `most` events stand at `events` or none is left. Returns how many do. */
 static inline uint64_t wh_client_receive(wh_client *c, char *events, uint64_t most)
 {
     uint64_t ready = wh_client_ready(c), got = 0;
-    uint64_t end = c->comp_head + (ready < most ? ready : most);
+    uint64_t end = c->comp_head + ready, p = c->comp_head;
     uint32_t bytes = wh_event_bytes(c);
-    for (uint64_t p = c->comp_head; p != end; p++)
+    for (; p != end && got < most; p++)
         got += wh_client_take(c, &c->comps[p & (c->comp_size - 1)], events + got * bytes);
-    c->comp_head = end;
+    c->comp_head = p;
     /* pairs: comp-head, backlog - seq_cst: either the clock sees the room, or we see its flag */
-    wh_store_seq(&c->seg->comp_head, end);
+    wh_store_seq(&c->seg->comp_head, p);
     if (wh_unlikely(wh_client_backlogged(c)))
         wh_client_ring(c);
     return got;

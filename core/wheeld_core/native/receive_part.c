@@ -106,7 +106,8 @@ static PyObject *worker_poll(WorkerObject *w, PyObject *const *args, Py_ssize_t 
         return NULL;
     for (;;) {
         PyObject *events = worker_collect(w, most);
-        if (events == NULL || events != w->empty_events || (timeout == 0 && until == 0))
+        if (events == NULL || events != w->empty_events || most == 0 ||
+            (timeout == 0 && until == 0))
             return events;
         if (until == 0)
             until = wh_time_add(wh_clock_read(CLOCK_MONOTONIC), timeout);

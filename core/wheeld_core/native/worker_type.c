@@ -175,7 +175,8 @@ static PyMethodDef worker_methods[] = {
      "reschedule(id, delay)\n--\n\n"
      "Move one of this worker's timers to `delay` seconds from now; the id stays.\n\n"
      "Returns\n-------\nbool\n"
-     "    False: it has fired or was cancelled.\n\n"
+     "    False: it has fired or was cancelled. When both met in the same moment, it may have fired\n"
+     "    by the new, earlier deadline; once, in any case.\n\n"
      "Raises\n------\nInvalidDelay\nValueError\n    The timer is another worker's.\n\n"
      "Notes\n-----\nLater: no message, no system call. Any thread."},
     {"poll", FAST(worker_poll), METH_FASTCALL | METH_KEYWORDS,
