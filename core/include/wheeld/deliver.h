@@ -126,7 +126,7 @@ static inline void wh_give_back(wh_clock *c, uint32_t slot)
         if (stage == WH_STAGE_WAIT_TICK) /* an earlier tick may be anywhere in the full ring */
             link->completion = wh_completion_word(stage, wh_stage_worker(link),
                                                   reader->comp_tail - 1);
-        if (reader != wh_owner_of(c, slot) && wh_unread(c, link)) {
+        if (reader != wh_owner_of(c, slot) && !reader->dying && wh_unread(c, link)) {
             link->completion = wh_completion_word(WH_STAGE_LENT, wh_stage_worker(link),
                                                   link->completion);
             wh_list_append(&c->wheel, wh_lent_list(c, reader), slot);
