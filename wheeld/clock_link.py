@@ -44,6 +44,7 @@ class ClockLink:
                 "wheeld.clock",
                 str(theirs.fileno()),
                 pass_fds=[theirs.fileno()],
+                start_new_session=True,  # Ctrl-C is the supervisor's to handle
             )
         reader, self._writer = await asyncio.open_connection(sock=ours)
         ready = self._expect("ready", 0)

@@ -27,6 +27,7 @@ from wheeld_core.errors import LayoutMismatch, WheelError
 
 log = logging.getLogger("wheeld")
 
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 FIRST_MESSAGE_SECONDS = 10.0
 """How long a new connection may take to say what it wants."""
 
@@ -47,6 +48,8 @@ class Supervisor:
     def __init__(
         self, config: Config, parent_pid: int | None = None, remove_base: bool = False
     ) -> None:
+        # A signal that comes while the segments are made waits until run() can clean up after them.
+        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         self.config = config
         self.started = time.time()
         self.resources = Resources(config)
@@ -70,8 +73,9 @@ class Supervisor:
             The clock process died.
         """
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in STOP_SIGNALS:
             loop.add_signal_handler(number, self._stopping.set)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         server = None
         try:
             self._watch_parent()
