@@ -17,9 +17,9 @@ ROOT = Path(__file__).parent.parent
 LINE = 128
 SIZES = {
     "head": 40, "link": 32, "owner": 8, "state": 8, "slot": 32, "line": 128, "row": 128,
-    "completion": 40,
+    "completion": 40, "undo": 16, "group": 64,
 }  # fmt: skip
-RECORDS = {"link", "owner", "state", "slot", "completion"}
+RECORDS = {"link", "undo", "owner", "state", "slot", "group", "completion"}
 """Small records that stand side by side: their lines travel as one, whoever writes."""
 
 WRITERS = {"creator", "clock", "worker", "supervisor", "owner", "nobody"}
@@ -51,7 +51,7 @@ def test_fields_by_hand() -> None:
         ("head", "fingerprint"): (32, 8), ("row", "name"): (48, 64),
         ("slot", "deadline"): (0, 8), ("slot", "interval"): (8, 8), ("slot", "cookie"): (16, 8),
         ("completion", "id"): (0, 8), ("completion", "missed"): (32, 4), ("link", "due"): (24, 8),
-        ("wheel", "tick_ns"): (128, 8), ("registry", "boot_id"): (144, 40),
+        ("wheel", "tick_ns"): (128, 8), ("registry", "boot_id"): (152, 40),
     }  # fmt: skip
     for key, (offset, size) in wanted.items():
         assert (fields[key].offset, size_of(fields[key])) == (offset, size), key
@@ -106,7 +106,7 @@ def test_arrays_of_different_writers_do_not_share_a_line() -> None:
         for name in parts:
             unit = 8 if name in ("summary_off", "occupancy_off") else LINE
             assert sizes[name] % unit == 0, name
-        assert sizes["lines_off"] + workers * LINE <= sizes["summary_off"]
+        assert sizes["lines_off"] + workers * LINE <= sizes["undo_off"]
         assert sizes["states_off"] + 8 * capacity <= sizes["slots_off"]
         assert sizes["payloads_off"] + 24 * capacity <= sizes["slots_bytes"]
 

@@ -118,7 +118,7 @@ class WheelView:
         """The clock's counters and gauges by name."""
         names = (
             "epoch linked fired returned relinked cascaded passes wakes bells dropped redirected "
-            "wake_late_ns"
+            "recovered inherited wake_late_ns"
         )
         return {name: int(self.header[name]) for name in names.split()}
 
@@ -161,10 +161,18 @@ class RegistryView:
         self.rows = records(
             memory, "row", int(self.header["rows_off"]), int(self.header["row_count"])
         )
+        self.groups = records(memory, "group", int(self.header["groups_off"]), _native.GROUPS)
 
     def names(self) -> dict[int, str]:
         """Row -> name of the workers that are active."""
         return {
             int(row): bytes(self.rows["name"][row]).decode()
             for row in np.flatnonzero(self.rows["state"] == 2)
+        }
+
+    def group_names(self) -> dict[int, str]:
+        """Index -> name of the groups; the index is a bit of `rows["groups"]`."""
+        return {
+            int(group): bytes(self.groups["name"][group]).decode()
+            for group in np.flatnonzero(self.groups["used"] == 1)
         }

@@ -50,7 +50,8 @@ static void play_mutual_loans(void)
     schedule(A, (plan){.delay = MS, .target = hand_target(B)});
     schedule(B, (plan){.delay = MS, .target = hand_target(A)});
     world_advance_to(&w, 2 * MS);
-    w.peers[0].dying = w.peers[1].dying = true;
+    wh_clock_detach(&w.peers[0], WH_LEAVE_DROP);
+    wh_clock_detach(&w.peers[1], WH_LEAVE_DROP);
     passes(64);
     CHECK(w.reaped[0] == 1 && w.reaped[1] == 1, "reaped: A %u, B %u", w.reaped[0], w.reaped[1]);
 }
@@ -61,10 +62,10 @@ static void play_reader_then_owner(void)
     begin(4096, MS);
     schedule(A, (plan){.delay = MS, .target = hand_target(B)});
     world_advance_to(&w, 2 * MS);
-    w.peers[0].dying = true;
+    wh_clock_detach(&w.peers[0], WH_LEAVE_DROP);
     passes(8); /* held: B may still read it */
     CHECK(w.reaped[0] == 0, "A was reaped while B reads of it");
-    w.peers[1].dying = true;
+    wh_clock_detach(&w.peers[1], WH_LEAVE_DROP);
     passes(64);
     CHECK(w.reaped[0] == 1 && w.reaped[1] == 1, "reaped: A %u, B %u", w.reaped[0], w.reaped[1]);
 }
@@ -96,7 +97,7 @@ static void play_cancel_after_sweep(void)
     uint64_t cookie =
         schedule(B, (plan){.delay = MS, .interval = FAR_NS, .target = hand_target(A)});
     world_advance_to(&w, 2 * MS);
-    w.peers[0].dying = true;
+    wh_clock_detach(&w.peers[0], WH_LEAVE_DROP);
     wh_pass(&w.clock, &reaped);
     CHECK(reaped == WH_NIL, "one piece was all");
     CHECK(hand_cancel(B, cookie), "cancel");
@@ -118,7 +119,7 @@ static void play_tick_of_dead_owner(void)
     world_advance_to(&w, 2 * MS);
     CHECK(wh_client_ready(&A->client) == 1, "no tick");
     CHECK(wh_tick_stands(&A->client, id), "stands"); /* A is inside wh_client_take */
-    w.peers[1].dying = true;
+    wh_clock_detach(&w.peers[1], WH_LEAVE_DROP);
     passes(8);
     uint64_t owner = wh_load_relaxed(&w.clock.owners[wh_id_slot(id) >> WH_SLAB_BITS]);
     CHECK(owner == B->client.me, "the slab is free while A copies the payload");

@@ -30,7 +30,7 @@ static inline void kill_hand(hand *h)
 {
     world *w = h->world;
     uint32_t before = wh_load_acquire(&w->reaped[h->row]);
-    w->peers[h->row].dying = true;
+    wh_clock_detach(&w->peers[h->row], WH_LEAVE_DROP);
     for (int turn = 0; turn < 64 && wh_load_acquire(&w->reaped[h->row]) == before; turn++)
         world_settle(w);
     CHECK(wh_load_acquire(&w->reaped[h->row]) == before + 1, "row %u is never reaped", h->row);

@@ -178,7 +178,7 @@ static inline void request_stop(world *w, void *unused)
     w->stop = true;
 }
 
-static inline void request_detach(world *w, void *row) { w->peers[*(uint32_t *)row].dying = true; }
+static inline void request_detach(world *w, void *row) { wh_clock_detach(&w->peers[*(uint32_t *)row], WH_LEAVE_DROP); }
 
 /* Virtual time: go to *target, through all reaps on the way. */
 static inline void request_advance(world *w, void *target)

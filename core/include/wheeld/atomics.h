@@ -34,6 +34,10 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a lock in shared memory would die w
     atomic_compare_exchange_strong_explicit((p), (expected), (desired), memory_order_acq_rel,     \
                                             memory_order_acquire)
 
+/* A process may be killed between any two instructions. What stands above is stored before what stands
+ * below, so the next incarnation finds no other order; to other processes it orders nothing. */
+#define wh_step() atomic_signal_fence(memory_order_acq_rel)
+
 /* A counter with one writer: no read-modify-write is needed. */
 #define wh_count(p, n) wh_store_relaxed((p), wh_load_relaxed(p) + (n))
 

@@ -1,10 +1,12 @@
 /* Clock: the private state of the clock process over the shared segments.
  *
  * The files that build on it, in the order of one pass (pass.h):
- *   drain.h  what workers submitted -> link, unlink, give back
- *   fire.h   what fell due -> one winner against cancel and reschedule
+ *   drain.h    what workers submitted -> link, unlink, give back
+ *   fire.h     what fell due -> one winner against cancel and reschedule
+ *   route.h    to whom: the owner, a worker, a member of a group
  *   deliver.h  records into completion rings, loans, backlogs, doorbells
- *   reap.h   what a dead worker leaves
+ *   reap.h     what a dead worker leaves; inherit.h, when others take it over
+ *   recover.h  what a dead clock leaves
  *
  * Invariants
  *  1. One clock process at a time writes the wheel segment; it is fenced by a file lock.
@@ -36,6 +38,14 @@ enum wh_stage {
     WH_STAGE_RECLAIMED    /* final: its owner died */
 };
 
+/* How a worker leaves: what becomes of its timers. */
+enum wh_leave {
+    WH_STAYS = 0,
+    WH_LEAVE_DROP,   /* they are dropped */
+    WH_LEAVE_KEEP,   /* they wait for a successor, which takes over its row */
+    WH_LEAVE_REROUTE /* living members of its groups take them over */
+};
+
 /* The clock's side of one worker. */
 typedef struct wh_peer {
     wh_worker_seg *seg;
@@ -49,9 +59,14 @@ typedef struct wh_peer {
     uint64_t rung;                           /* the wait_seq that was answered with a byte */
     uint32_t *returns; /* slots to return when there is room: capacity entries, a ring */
     uint64_t returns_head, returns_tail;
-    uint32_t reap_slab;
+    uint64_t groups; /* a bit each */
+    enum wh_leave leave; /* being swept under this policy */
+    uint32_t reap_slab, next_heir;
     int bell;
-    bool attached, dying, reap_held, wanted;
+    bool attached;
+    bool dying;  /* nothing more goes to it, and what is its own goes with it */
+    bool absent; /* it leaves, or is kept for a successor: no group counts on it */
+    bool reap_held, wanted;
     bool dirty, notify; /* something is unpublished; something of it wakes a waiting worker */
 } wh_peer;
 
@@ -65,6 +80,9 @@ typedef struct wh_clock {
     uint32_t max_workers, peers_used; /* rows below peers_used may be attached */
     uint64_t sub_size, comp_size, ret_size;
     int64_t now[WH_CLOCK_KINDS];
+    wh_undo *undo;
+    uint64_t undo_used;
+    uint32_t group_next[WH_GROUPS]; /* rows, in turn */
     uint32_t relink_slot; /* sweep after a step of the wall clock; == capacity: none */
 } wh_clock;
 
@@ -128,6 +146,7 @@ static inline void wh_clock_bind(wh_clock *c, void *wheel_memory, void *slots_me
                     .states = (wh_au64 *)(slots_base + g.states_off),
                     .slots = (wh_slot *)(slots_base + g.slots_off),
                     .owners = (wh_au64 *)(slots_base + g.owners_off),
+                    .undo = (wh_undo *)(base + g.undo_off),
                     .peers = peers,
                     .max_workers = seg->max_workers,
                     .sub_size = 1ull << seg->sub_bits,
@@ -143,7 +162,19 @@ static inline void wh_clock_bind(wh_clock *c, void *wheel_memory, void *slots_me
     wh_count(&seg->epoch, 1);
 }
 
-/* Attach a worker whose segment is mapped at `memory`. False: out of memory. */
+static inline void wh_line_begin(wh_line *line, uint64_t incarnation)
+{
+    if (wh_load_relaxed(&line->incarnation) == incarnation)
+        return; /* a new clock for the same worker: its figures go on */
+    wh_store_relaxed(&line->fired, 0);
+    wh_store_relaxed(&line->returned, 0);
+    wh_store_relaxed(&line->dropped, 0);
+    wh_store_relaxed(&line->offences, 0);
+    wh_store_relaxed(&line->incarnation, incarnation);
+}
+
+/* Attach a worker whose segment is mapped at `memory`, new or as an earlier clock left it. False: out
+ * of memory. */
 static inline bool wh_clock_attach(wh_clock *c, uint32_t worker, uint64_t incarnation,
                                    void *memory, int bell)
 {
@@ -162,19 +193,37 @@ static inline bool wh_clock_attach(wh_clock *c, uint32_t worker, uint64_t incarn
                       .returns = returns,
                       .bell = bell,
                       .attached = true};
-    wh_line *line = peer->line;
-    peer->sub_head = wh_load_relaxed(&line->sub_head);
-    peer->comp_tail = peer->comp_head = wh_load_relaxed(&line->comp_tail);
-    peer->ret_tail = peer->ret_head = wh_load_relaxed(&line->ret_tail);
-    wh_store_relaxed(&line->backlog, 0);
-    wh_store_relaxed(&line->fired, 0);
-    wh_store_relaxed(&line->returned, 0);
-    wh_store_relaxed(&line->dropped, 0);
-    wh_store_relaxed(&line->offences, 0);
-    wh_store_relaxed(&line->incarnation, incarnation);
+    peer->sub_head = wh_load_relaxed(&peer->line->sub_head);
+    peer->comp_tail = wh_load_relaxed(&peer->line->comp_tail);
+    peer->ret_tail = wh_load_relaxed(&peer->line->ret_tail);
+    peer->comp_head = wh_load_acquire(&peer->seg->comp_head); /* pairs: comp-head */
+    peer->ret_head = wh_load_acquire(&peer->seg->ret_head);   /* pairs: ret-head */
+    wh_store_relaxed(&peer->line->backlog, 0);
+    wh_line_begin(peer->line, incarnation);
     if (worker >= c->peers_used)
         c->peers_used = worker + 1;
     return true;
+}
+
+/* The worker is gone: passes sweep what it left. */
+static inline void wh_clock_detach(wh_peer *peer, enum wh_leave leave)
+{
+    peer->leave = leave;
+    peer->dying = leave == WH_LEAVE_DROP;
+    peer->absent = true;
+    peer->reap_slab = 0;
+    peer->reap_held = false;
+}
+
+/* Where a new tenant's story begins. `gen` comes last: a clock that dies before it leaves a record
+ * that says nothing of this generation yet. */
+static inline void wh_link_begin(wh_link *link, uint32_t gen)
+{
+    link->completion = 0;
+    link->due = INT64_MIN;
+    wh_step();
+    link->gen = gen;
+    wh_step();
 }
 
 #endif

@@ -13,16 +13,7 @@
 #ifndef WHEELD_DELIVER_H
 #define WHEELD_DELIVER_H
 
-#include "wheeld/clock.h"
-
-static inline bool wh_peer_room(const wh_clock *c, wh_peer *peer)
-{
-    if (wh_likely(wh_ring_room(peer->comp_tail, peer->comp_head, c->comp_size)))
-        return true;
-    /* pairs: comp-head - the worker has copied what its head has passed */
-    peer->comp_head = wh_load_acquire(&peer->seg->comp_head);
-    return wh_ring_room(peer->comp_tail, peer->comp_head, c->comp_size) != 0;
-}
+#include "wheeld/route.h"
 
 static inline void wh_put(const wh_clock *c, wh_peer *peer, const wh_completion *record)
 {
@@ -50,6 +41,28 @@ static inline void wh_publish(const wh_clock *c, wh_peer *peer)
         wh_bell_ring(peer->bell);
         wh_count(&c->seg->bells, 1);
     }
+}
+
+/* Show everybody what is new. */
+static inline void wh_publish_all(wh_clock *c)
+{
+    for (uint32_t i = 0; i < c->peers_used; i++)
+        if (c->peers[i].attached && c->peers[i].dirty)
+            wh_publish(c, &c->peers[i]);
+    if (c->undo_used)
+        wh_store_relaxed(&c->seg->undo_used, c->undo_used = 0);
+}
+
+/* Write down what a tick is going to overwrite: link.due. */
+static inline void wh_undo_note(wh_clock *c, uint32_t slot)
+{
+    if (wh_unlikely(c->undo_used == WH_UNDO_ENTRIES))
+        wh_publish_all(c);
+    const wh_link *link = &c->wheel.links[slot];
+    c->undo[c->undo_used] = (wh_undo){.slot = slot, .gen = link->gen, .due = link->due};
+    wh_step();
+    wh_store_relaxed(&c->seg->undo_used, ++c->undo_used);
+    wh_step();
 }
 
 static inline void wh_to_backlog(wh_clock *c, wh_peer *peer, uint32_t slot, enum wh_stage stage)
@@ -154,26 +167,10 @@ static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, boo
     wh_put(c, peer, &record);
 }
 
-/* Where a timer's expiration goes: its target, or its owner when the target is gone. */
-static inline wh_peer *wh_route(const wh_clock *c, uint32_t slot, wh_peer *owner)
-{
-    uint32_t target = wh_load_relaxed(&c->slots[slot].target);
-    if (wh_likely(target == 0))
-        return owner;
-    uint32_t index = (target & 0xfff) - 1;
-    if (index < c->max_workers) {
-        wh_peer *peer = &c->peers[index];
-        if (peer->attached && !peer->dying && (peer->incarnation & 0xfffff) == target >> 12)
-            return peer;
-    }
-    wh_count(&c->seg->redirected, 1);
-    return owner;
-}
-
 /* Deliver a fired timer that is in no list: now, or when there is room. */
 static inline void wh_deliver_fired(wh_clock *c, uint32_t slot, wh_peer *to, wh_peer *owner)
 {
-    if (owner == NULL || owner->dying)
+    if (owner == NULL || (owner->dying && to == owner))
         c->wheel.links[slot].completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
     else if (wh_peer_room(c, to))
         wh_put_expired(c, to, slot, to == owner);

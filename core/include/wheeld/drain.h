@@ -48,9 +48,7 @@ static inline void wh_examine(wh_clock *c, wh_peer *from, uint64_t submission)
             wh_count(&from->line->offences, 1);
             wh_wheel_remove(&c->wheel, slot);
         }
-        link->gen = gen;
-        link->completion = 0;
-        link->due = INT64_MIN;
+        wh_link_begin(link, gen);
     }
     if (phase == WH_CANCELLED) {
         wh_wheel_remove(&c->wheel, slot);

@@ -104,6 +104,7 @@ static inline bool wh_fire_periodic(wh_clock *c, uint32_t slot, uint64_t state, 
     uint64_t passed = (uint64_t)now - (uint64_t)t.due;
     uint64_t missed = passed / (uint64_t)t.interval;
     uint64_t before = link->completion;
+    wh_undo_note(c, slot);
     link->completion =
         wh_completion_word(WH_STAGE_TICKED, wh_peer_index(c, to), to->comp_tail);
     /* pairs: cancel, extend */

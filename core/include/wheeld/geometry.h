@@ -20,9 +20,9 @@ typedef struct wh_config {
 
 typedef struct wh_geometry {
     uint32_t levels, words, lists, slab_count, sub_bits, comp_bits, ret_bits;
-    uint64_t lines_off, summary_off, occupancy_off, links_off, wheel_bytes;
+    uint64_t lines_off, undo_off, summary_off, occupancy_off, links_off, wheel_bytes;
     uint64_t owners_off, states_off, slots_off, payloads_off, slots_bytes;
-    uint64_t rows_off, registry_bytes;
+    uint64_t rows_off, groups_off, registry_bytes;
     uint64_t sub_off, comp_off, ret_off, worker_bytes;
 } wh_geometry;
 
@@ -49,7 +49,8 @@ static inline wh_geometry wh_geometry_of(const wh_config *c)
     g.comp_bits = wh_bits_between(c->capacity / 32, 10, 15);
     g.ret_bits = wh_bits_between(c->capacity / 8, 10, 17);
     g.lines_off = wh_align(sizeof(wh_wheel_seg), WH_LINE);
-    g.summary_off = g.lines_off + (uint64_t)c->max_workers * sizeof(wh_line);
+    g.undo_off = g.lines_off + (uint64_t)c->max_workers * sizeof(wh_line);
+    g.summary_off = g.undo_off + WH_UNDO_ENTRIES * sizeof(wh_undo);
     g.occupancy_off = wh_align(g.summary_off + 8ull * g.levels, WH_LINE);
     g.links_off = wh_align(g.occupancy_off + 8ull * g.levels * g.words, 4096);
     g.wheel_bytes = wh_align(g.links_off + sizeof(wh_link) * ((uint64_t)c->capacity + g.lists), 4096);
@@ -59,7 +60,8 @@ static inline wh_geometry wh_geometry_of(const wh_config *c)
     g.payloads_off = g.slots_off + sizeof(wh_slot) * (uint64_t)c->capacity;
     g.slots_bytes = wh_align(g.payloads_off + (uint64_t)c->payload_bytes * c->capacity, 4096);
     g.rows_off = wh_align(sizeof(wh_registry_seg), WH_LINE);
-    g.registry_bytes = wh_align(g.rows_off + sizeof(wh_row) * (uint64_t)c->max_workers, 4096);
+    g.groups_off = g.rows_off + sizeof(wh_row) * (uint64_t)c->max_workers;
+    g.registry_bytes = wh_align(g.groups_off + WH_GROUPS * sizeof(wh_group), 4096);
     g.sub_off = wh_align(sizeof(wh_worker_seg), WH_LINE);
     g.comp_off = wh_align(g.sub_off + (8ull << g.sub_bits), 4096);
     g.ret_off = wh_align(g.comp_off + (sizeof(wh_completion) << g.comp_bits), 4096);
@@ -166,6 +168,7 @@ static inline void wh_create_wheel(void *memory, const wh_config *c)
     seg->summary_off = g.summary_off;
     seg->occupancy_off = g.occupancy_off;
     seg->links_off = g.links_off;
+    seg->undo_off = g.undo_off;
     wh_store_relaxed(&seg->sleep_until, INT64_MIN);
     wh_store_relaxed(&seg->virtual_now, c->origin_ns);
     wh_wheel w;
@@ -196,6 +199,7 @@ static inline void wh_create_registry(void *memory, const wh_config *c, const ch
     wh_registry_seg *seg = memory;
     seg->rows_off = g.rows_off;
     seg->row_count = c->max_workers;
+    seg->groups_off = g.groups_off;
     strncpy(seg->boot_id, boot_id, sizeof seg->boot_id - 1);
     wh_head_publish(&seg->head, WH_KIND_REGISTRY, g.registry_bytes, c->token);
 }

@@ -21,7 +21,7 @@
 
 #include "wheeld/atomics.h"
 
-#define WH_LAYOUT_VERSION 1u
+#define WH_LAYOUT_VERSION 2u
 #define WH_MAGIC 0x31646c6565687700ull /* "\0wheeld1"; the low byte is the segment's kind */
 #define WH_LINE 128
 
@@ -60,6 +60,7 @@ enum wh_kind { WH_KIND_WHEEL = 1, WH_KIND_SLOTS, WH_KIND_REGISTRY, WH_KIND_WORKE
       "before magic")                                                                              \
     F(uint64_t, links_off, "offset of the links: capacity + lists", "creator", "clock",            \
       "before magic")                                                                              \
+    F(uint64_t, undo_off, "offset of the undo entries", "creator", "clock", "before magic")        \
     N(wh_ai64, sleep_until,                                                                        \
       "ring the doorbell for a deadline below this, ns; INT64_MIN while awake", "clock",           \
       "workers", "seq_cst; pairs: sleep")                                                          \
@@ -86,7 +87,11 @@ enum wh_kind { WH_KIND_WHEEL = 1, WH_KIND_SLOTS, WH_KIND_REGISTRY, WH_KIND_WORKE
       "relaxed")                                                                                   \
     F(wh_au64, redirected, "expirations whose target was gone", "clock", "inspectors", "relaxed")  \
     F(wh_au64, wake_late_ns, "longest oversleep of the clock, ns", "clock", "inspectors",          \
-      "relaxed")
+      "relaxed")                                                                                   \
+    F(wh_au64, undo_used, "undo entries that count", "clock", "the next clock", "relaxed")         \
+    F(wh_au64, recovered, "completions that clocks found unpublished after a death", "clock",      \
+      "inspectors", "relaxed")                                                                     \
+    F(wh_au64, inherited, "slots handed on by a worker's death", "clock", "inspectors", "relaxed")
 
 /* One line per worker in the wheel segment: what the clock tells that worker. */
 #define WH_LINE_FIELDS(N, F, A)                                                                    \
@@ -117,6 +122,13 @@ enum wh_kind { WH_KIND_WHEEL = 1, WH_KIND_SLOTS, WH_KIND_REGISTRY, WH_KIND_WORKE
       "INT64_MIN; ns",                                                                             \
       "clock", "inspectors", "-")
 
+/* What a tick of a periodic timer overwrote and the next clock needs if this one dies before the tick
+ * is published. Emptied at each publication. */
+#define WH_UNDO_FIELDS(N, F, A)                                                                    \
+    F(uint32_t, slot, "a periodic timer", "clock", "the next clock", "before undo_used")           \
+    F(uint32_t, gen, "its generation", "clock", "the next clock", "before undo_used")              \
+    F(int64_t, due, "link.due before the tick, ns", "clock", "the next clock", "before undo_used")
+
 #define WH_SLOTS_FIELDS(N, F, A)                                                                   \
     N(uint64_t, owners_off, "offset of the slab owners", "creator", "all", "before magic")         \
     F(uint64_t, states_off, "offset of the state words", "creator", "all", "before magic")         \
@@ -141,8 +153,8 @@ enum wh_kind { WH_KIND_WHEEL = 1, WH_KIND_SLOTS, WH_KIND_REGISTRY, WH_KIND_WORKE
       "relaxed, before the CAS of the version; pairs: extend")                                     \
     F(wh_ai64, interval, "period, ns; 0: one-shot", "owner", "clock", "before arm")                \
     F(wh_au64, cookie, "the user's 64 bits", "owner", "clock", "before arm")                       \
-    F(wh_au32, target, "0: owner; else incarnation << 12 | worker + 1", "owner", "clock",          \
-      "before arm")                                                                                \
+    F(wh_au32, target, "0: owner; incarnation << 12 | worker + 1; or group << 12 | 0xfff",         \
+      "owner", "clock", "before arm")                                                                                \
     F(wh_au16, payload_size, "used bytes of the payload", "owner", "clock, target", "before arm")  \
     F(wh_au16, flags, "bits 0-1: 0 base clock, 1 realtime, 2 boottime", "owner", "clock",          \
       "before arm")
@@ -150,10 +162,12 @@ enum wh_kind { WH_KIND_WHEEL = 1, WH_KIND_SLOTS, WH_KIND_REGISTRY, WH_KIND_WORKE
 #define WH_REGISTRY_FIELDS(N, F, A)                                                                \
     N(uint64_t, rows_off, "offset of the worker table", "creator", "all", "before magic")          \
     F(uint64_t, row_count, "rows of the worker table", "creator", "all", "before magic")           \
+    F(uint64_t, groups_off, "offset of the group table, 64 entries", "creator", "all",             \
+      "before magic")                                                                              \
     A(char, boot_id, 40, "kernel's boot id", "creator", "all", "before magic")
 
 #define WH_ROW_FIELDS(N, F, A)                                                                     \
-    N(wh_au32, state, "0 free, 1 attaching, 2 active, 3 dying", "supervisor", "all",               \
+    N(wh_au32, state, "0 free, 1 attaching, 2 active, 3 dying, 4 kept", "supervisor", "all",               \
       "release, after the other fields; pairs: row")                                               \
     F(uint32_t, pid, "process id", "supervisor", "all", "before state")                            \
     F(uint32_t, uid, "user id", "supervisor", "all", "before state")                               \
@@ -166,7 +180,15 @@ enum wh_kind { WH_KIND_WHEEL = 1, WH_KIND_SLOTS, WH_KIND_REGISTRY, WH_KIND_WORKE
     F(uint64_t, pid_ns, "inode of the process's pid namespace", "supervisor", "all",               \
       "before state")                                                                              \
     A(char, name, 64, "worker's name, UTF-8, zero-terminated", "supervisor", "all",                \
-      "before state")
+      "before state")                                                                              \
+    F(uint32_t, named, "1: the user chose the name, so a successor can have it", "supervisor",     \
+      "all", "before state")                                                                       \
+    F(uint32_t, row_pad, "zero", "nobody", "nobody", "-")
+
+/* A group, once named, stays: timers may be on their way to it. */
+#define WH_GROUP_FIELDS(N, F, A)                                                                   \
+    F(wh_au32, used, "1: named", "supervisor", "all", "release, after the name; pairs: group")     \
+    A(char, name, 60, "UTF-8, zero-terminated", "supervisor", "all", "before used")
 
 #define WH_WORKER_FIELDS(N, F, A)                                                                  \
     N(uint64_t, sub_off, "offset of the submission ring (u64 entries)", "creator", "worker",       \
@@ -187,7 +209,9 @@ enum wh_kind { WH_KIND_WHEEL = 1, WH_KIND_SLOTS, WH_KIND_REGISTRY, WH_KIND_WORKE
     F(wh_au64, rescheduled, "reschedules won", "worker", "inspectors", "relaxed")                  \
     F(wh_au64, received, "expirations handed to the user", "worker", "inspectors", "relaxed")      \
     F(wh_au64, bells, "doorbells rung", "worker", "inspectors", "relaxed")                         \
-    F(wh_au64, fulls, "calls refused with WheelFull", "worker", "inspectors", "relaxed")
+    F(wh_au64, fulls, "calls refused with WheelFull", "worker", "inspectors", "relaxed")           \
+    F(wh_au64, goodbye, "1: closed; for a supervisor that was away then", "worker", "supervisor",  \
+      "relaxed")
 
 /* Written by the clock into the ring that the worker maps; the clock never reads it back. */
 #define WH_COMPLETION_FIELDS(N, F, A)                                                              \
@@ -208,12 +232,14 @@ typedef struct wh_head { WH_DECLARE(WH_HEAD_FIELDS) } wh_head;
 typedef struct wh_wheel_seg { wh_head head; WH_DECLARE(WH_WHEEL_FIELDS) } wh_wheel_seg;
 typedef struct wh_line { WH_DECLARE(WH_LINE_FIELDS) } wh_line;
 typedef struct wh_link { WH_DECLARE(WH_LINK_FIELDS) } wh_link;
+typedef struct wh_undo { WH_DECLARE(WH_UNDO_FIELDS) } wh_undo;
 typedef struct wh_slots_seg { wh_head head; WH_DECLARE(WH_SLOTS_FIELDS) } wh_slots_seg;
 typedef struct wh_owner { WH_DECLARE(WH_OWNER_FIELDS) } wh_owner;
 typedef struct wh_state_word { WH_DECLARE(WH_STATE_FIELDS) } wh_state_word;
 typedef struct wh_slot { WH_DECLARE(WH_SLOT_FIELDS) } wh_slot;
 typedef struct wh_registry_seg { wh_head head; WH_DECLARE(WH_REGISTRY_FIELDS) } wh_registry_seg;
 typedef struct wh_row { WH_DECLARE(WH_ROW_FIELDS) } wh_row;
+typedef struct wh_group { WH_DECLARE(WH_GROUP_FIELDS) } wh_group;
 typedef struct wh_worker_seg { wh_head head; WH_DECLARE(WH_WORKER_FIELDS) } wh_worker_seg;
 typedef struct wh_completion { WH_DECLARE(WH_COMPLETION_FIELDS) } wh_completion;
 
@@ -223,12 +249,14 @@ typedef struct wh_completion { WH_DECLARE(WH_COMPLETION_FIELDS) } wh_completion;
     S(wheel, wh_wheel_seg, WH_WHEEL_FIELDS)                                                        \
     S(line, wh_line, WH_LINE_FIELDS)                                                               \
     S(link, wh_link, WH_LINK_FIELDS)                                                               \
+    S(undo, wh_undo, WH_UNDO_FIELDS)                                                               \
     S(slots, wh_slots_seg, WH_SLOTS_FIELDS)                                                        \
     S(owner, wh_owner, WH_OWNER_FIELDS)                                                            \
     S(state, wh_state_word, WH_STATE_FIELDS)                                                       \
     S(slot, wh_slot, WH_SLOT_FIELDS)                                                               \
     S(registry, wh_registry_seg, WH_REGISTRY_FIELDS)                                               \
     S(row, wh_row, WH_ROW_FIELDS)                                                                  \
+    S(group, wh_group, WH_GROUP_FIELDS)                                                            \
     S(worker, wh_worker_seg, WH_WORKER_FIELDS)                                                     \
     S(completion, wh_completion, WH_COMPLETION_FIELDS)
 
@@ -237,7 +265,8 @@ _Static_assert(sizeof(wh_owner) == 8 && sizeof(wh_state_word) == 8, "arrays of p
 _Static_assert(sizeof(wh_link) == 32, "two links share a cache line");
 _Static_assert(sizeof(wh_line) == WH_LINE, "one line per worker");
 _Static_assert(sizeof(wh_completion) == 40, "completions are packed");
-_Static_assert(sizeof(wh_row) % WH_LINE == 0, "rows of the worker table keep lines apart");
+_Static_assert(sizeof(wh_row) == WH_LINE, "rows of the worker table keep lines apart");
+_Static_assert(sizeof(wh_group) == 64 && sizeof(wh_undo) == 16, "arrays without gaps");
 
 /* Limits that widths of fields imply. */
 #define WH_SLAB_BITS 6u
@@ -246,6 +275,9 @@ _Static_assert(sizeof(wh_row) % WH_LINE == 0, "rows of the worker table keep lin
 #define WH_MAX_CAPACITY ((1u << WH_SLOT_BITS) - (1u << 22)) /* leaves room for the sentinels */
 #define WH_MAX_WORKERS 4094u                                /* 12 bits of slot.target, less 0 */
 #define WH_MAX_WHEEL_BITS 12u                               /* one summary word covers a level */
+#define WH_UNDO_ENTRIES 256u                                /* unpublished ticks at most */
+#define WH_GROUPS 64u                                       /* bits of row.groups */
+#define WH_TARGET_GROUP 0xfffu                              /* in place of worker + 1 */
 #define WH_NIL 0xffffffffu
 
 #endif

@@ -52,7 +52,8 @@ static inline void wh_mirror(wh_clock *c)
     wh_store_relaxed(&c->seg->linked, c->wheel.linked);
 }
 
-/* One pass at the times in c->now. Sets *reaped to a worker that is gone now, else to WH_NIL.
+/* One pass at the times in c->now. Sets *reaped to a worker whose sweep is over (it is detached now,
+ * or kept), else to WH_NIL.
  * True: there is more to do at once. */
 static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
 {
@@ -71,7 +72,7 @@ static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
         uint32_t met = wh_drain(c, peer, WH_DRAIN_BUDGET);
         more |= met == WH_DRAIN_BUDGET;
         drained += met;
-        if (peer->dying && *reaped == WH_NIL && wh_drained(peer)) {
+        if (peer->leave && *reaped == WH_NIL && wh_drained(peer)) {
             bool gone = wh_reap(c, peer);
             *reaped = gone ? i : WH_NIL;
             more |= !gone && peer->reap_slab != 0;
@@ -82,9 +83,7 @@ static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
     uint32_t budget = WH_ADVANCE_BUDGET + 2 * drained;
     more |= wh_wheel_advance(&c->wheel, target, budget, &visitor) == 0;
     wh_count(&c->seg->cascaded, visitor.cascaded);
-    for (uint32_t i = 0; i < c->peers_used; i++)
-        if (c->peers[i].attached && c->peers[i].dirty)
-            wh_publish(c, &c->peers[i]);
+    wh_publish_all(c);
     wh_mirror(c);
     return more || c->relink_slot < c->wheel.capacity;
 }

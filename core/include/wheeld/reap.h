@@ -1,23 +1,39 @@
 /* Reap: what a dead (or departed) worker leaves.
  *
- * Its submissions are drained first, like anyone's. Then all slabs are swept: in its own, armed
- * timers are dropped, and the slab goes back when nothing of it is on loan any more; in those of
- * others it may have cancelled a timer and died before it said so. What others had sent to it and it
- * did not read goes to their owners. The sweep does a bounded piece per pass.
+ * Its submissions are drained first, like anyone's. Then all slabs are swept, by its policy:
+ *
+ *     drop     armed timers are dropped; the slab is free when nothing of it is on loan any more
+ *     keep     the slab stays, its slots are handed to the successor to come (inherit.h)
+ *     reroute  the slab goes to a living member of its groups; with none left, it is kept
+ *
+ * In the slabs of others it may have cancelled a timer and died before it said so. What others had sent
+ * to it and it did not read goes where it would go now; if it is kept, it stays. The sweep does a
+ * bounded piece per pass and may begin anew at any time: a new clock does.
  */
 #ifndef WHEELD_REAP_H
 #define WHEELD_REAP_H
 
-#include "wheeld/settle.h"
+#include "wheeld/inherit.h"
 
 #define WH_REAP_SLABS 64 /* slabs looked at per pass: a quarter of a millisecond of misses */
 
-/* Is the slot's last record still to be read by a worker that may read it? Two that die together must
+/* Is the slot's record still to be read by another worker that may read it? Two that die together must
  * not wait for each other. */
-static inline bool wh_on_loan(wh_clock *c, const wh_link *link)
+static inline bool wh_on_loan(wh_clock *c, const wh_link *link, const wh_peer *owner)
 {
-    return wh_stage_of(link) == WH_STAGE_LENT && !c->peers[wh_stage_worker(link)].dying &&
-           wh_unread(c, link);
+    const wh_peer *reader = &c->peers[wh_stage_worker(link)];
+    if (reader == owner || reader->dying || !reader->attached)
+        return false;
+    return wh_stage_of(link) == WH_STAGE_WAIT_EXPIRE ||
+           (wh_stage_of(link) == WH_STAGE_LENT && wh_unread(c, link));
+}
+
+/* Had it fired, and has its dead owner not read that? */
+static inline bool wh_unread_end(wh_clock *c, const wh_link *link, const wh_peer *owner)
+{
+    return wh_stage_worker(link) == wh_peer_index(c, owner) &&
+           (wh_stage_of(link) == WH_STAGE_WAIT_EXPIRE ||
+            (wh_stage_of(link) == WH_STAGE_EXPIRED && wh_unread(c, link)));
 }
 
 /* End one slot of a dead owner. False: it is on loan still. */
@@ -25,7 +41,8 @@ static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
 {
     wh_link *link = &c->wheel.links[slot];
     uint32_t gen = wh_state_gen(wh_load_acquire(&c->states[slot])); /* pairs: arm, cancel */
-    if (wh_slot_cancel(&c->states[slot], gen)) {
+    bool armed = wh_slot_cancel(&c->states[slot], gen);
+    if (armed || (link->gen == gen && wh_unread_end(c, link, peer))) {
         wh_count(&c->seg->dropped, 1);
         wh_count(&peer->line->dropped, 1);
     }
@@ -33,7 +50,7 @@ static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
         wh_wheel_remove(&c->wheel, slot);
         wh_give_back(c, slot); /* reclaimed, or lent if a tick of it is still to be read */
     }
-    if (link->gen == gen && wh_on_loan(c, link)) {
+    if (link->gen == gen && wh_on_loan(c, link, peer)) {
         wh_peer *reader = &c->peers[wh_stage_worker(link)];
         reader->wanted = true;
         /* pairs: backlog - the reader rings after it has read */
@@ -46,7 +63,7 @@ static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
     return true;
 }
 
-/* Return what is cancelled in another worker's slab and still linked. If its canceller lives, the
+/* Return what is cancelled in another worker's slab and not dealt with. If its canceller lives, the
  * submission that comes later finds it dealt with. */
 static inline void wh_sweep_cancelled(wh_clock *c, uint32_t slab)
 {
@@ -55,7 +72,7 @@ static inline void wh_sweep_cancelled(wh_clock *c, uint32_t slab)
         wh_link *link = &c->wheel.links[slot];
         uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: cancel */
         if (wh_state_phase(state) != WH_CANCELLED || wh_state_gen(state) != link->gen ||
-            link->list == WH_NIL || wh_stage_over(wh_stage_of(link)))
+            wh_stage_over(wh_stage_of(link)))
             continue;
         wh_wheel_remove(&c->wheel, slot);
         wh_give_back(c, slot);
@@ -88,13 +105,45 @@ static inline void wh_reap_lists(wh_clock *c, wh_peer *peer)
             if (tick)
                 wh_expire(c, slot);
             else if (phase == WH_FIRED && !read)
-                wh_deliver_fired(c, slot, owner, owner);
+                wh_deliver_fired(c, slot, owner ? wh_route(c, slot, owner) : NULL, owner);
             else
                 wh_return(c, slot);
         }
 }
 
-/* One piece of the work. True: the worker is gone, its slabs are free. */
+/* One of its own slabs. False: something of it is on loan still. */
+static inline bool wh_reap_slab(wh_clock *c, wh_peer *peer, uint32_t slab)
+{
+    if (peer->leave == WH_LEAVE_DROP)
+        return wh_reclaim_slab(c, peer, slab);
+    wh_peer *heir = peer;
+    if (peer->leave == WH_LEAVE_REROUTE) {
+        heir = wh_group_member(c, peer->groups, &peer->next_heir);
+        if (heir == NULL) {
+            peer->leave = WH_LEAVE_KEEP;
+            heir = peer;
+        }
+    }
+    wh_inherit_slab(c, slab, peer, heir);
+    return true;
+}
+
+/* Its sweep is over: nothing is its own any more, or all of it is in order for a successor. */
+static inline void wh_reap_end(wh_clock *c, wh_peer *peer)
+{
+    bool kept = peer->leave == WH_LEAVE_KEEP;
+    peer->leave = WH_STAYS;
+    if (kept)
+        return;
+    peer->dying = true;
+    wh_reap_lists(c, peer);
+    free(peer->returns);
+    peer->returns = NULL;
+    peer->attached = false;
+    wh_store_relaxed(&peer->line->incarnation, 0);
+}
+
+/* One piece of the work. True: the worker is gone, its slabs are free; or it is kept. */
 static inline bool wh_reap(wh_clock *c, wh_peer *peer)
 {
     uint64_t mine = wh_owner_word(wh_peer_index(c, peer), peer->incarnation);
@@ -103,7 +152,7 @@ static inline bool wh_reap(wh_clock *c, wh_peer *peer)
     for (uint32_t slab = peer->reap_slab; slab < end; slab++) {
         uint64_t owner = wh_load_acquire(&c->owners[slab]); /* pairs: slab */
         if (owner == mine)
-            peer->reap_held |= !wh_reclaim_slab(c, peer, slab);
+            peer->reap_held |= !wh_reap_slab(c, peer, slab);
         else if (owner != 0)
             wh_sweep_cancelled(c, slab);
     }
@@ -113,11 +162,7 @@ static inline bool wh_reap(wh_clock *c, wh_peer *peer)
     peer->reap_slab = 0;
     if (peer->reap_held)
         return peer->reap_held = false;
-    wh_reap_lists(c, peer);
-    free(peer->returns);
-    peer->returns = NULL;
-    peer->attached = false;
-    wh_store_relaxed(&peer->line->incarnation, 0);
+    wh_reap_end(c, peer);
     return true;
 }
 

@@ -69,10 +69,10 @@ static bool clock_row(ClockObject *self, unsigned int row)
 static PyObject *clock_attach(ClockObject *self, PyObject *args)
 {
     unsigned int row;
-    unsigned long long incarnation;
+    unsigned long long incarnation, groups = 0;
     PyObject *segment;
     int bell;
-    if (!PyArg_ParseTuple(args, "IKOi", &row, &incarnation, &segment, &bell) ||
+    if (!PyArg_ParseTuple(args, "IKOi|K", &row, &incarnation, &segment, &bell, &groups) ||
         !clock_row(self, row))
         return NULL;
     if (self->peers[row].attached)
@@ -83,18 +83,58 @@ static PyObject *clock_attach(ClockObject *self, PyObject *args)
         return NULL;
     if (!wh_clock_attach(&self->clock, row, incarnation, self->workers[row].view.buf, bell))
         return PyErr_NoMemory();
+    self->peers[row].groups = groups;
     Py_RETURN_NONE;
 }
 
 static PyObject *clock_detach(ClockObject *self, PyObject *args)
 {
-    unsigned int row;
-    if (!PyArg_ParseTuple(args, "I", &row) || !clock_row(self, row))
+    unsigned int row, leave = WH_LEAVE_DROP;
+    if (!PyArg_ParseTuple(args, "I|I", &row, &leave) || !clock_row(self, row))
         return NULL;
     if (!self->peers[row].attached)
         return PyErr_Format(PyExc_ValueError, "row %u is not attached", row);
-    self->peers[row].dying = true;
+    if (leave < WH_LEAVE_DROP || leave > WH_LEAVE_REROUTE)
+        return PyErr_Format(PyExc_ValueError, "no policy %u", leave);
+    wh_clock_detach(&self->peers[row], leave);
     Py_RETURN_NONE;
+}
+
+/* presence(row, present, groups): a kept row has its successor, or none (after a recovery) */
+static PyObject *clock_presence(ClockObject *self, PyObject *args)
+{
+    unsigned int row;
+    int present;
+    unsigned long long groups;
+    if (!PyArg_ParseTuple(args, "IpK", &row, &present, &groups) || !clock_row(self, row))
+        return NULL;
+    if (!self->peers[row].attached)
+        return PyErr_Format(PyExc_ValueError, "row %u is not attached", row);
+    self->peers[row].absent = !present;
+    self->peers[row].groups = groups;
+    Py_RETURN_NONE;
+}
+
+static PyObject *clock_attached(ClockObject *self, PyObject *args)
+{
+    unsigned int row;
+    if (!PyArg_ParseTuple(args, "I", &row) || !clock_row(self, row))
+        return NULL;
+    return PyBool_FromLong(self->peers[row].attached);
+}
+
+static PyObject *clock_recover(ClockObject *self, PyObject *unused)
+{
+    (void)unused;
+    if (!clock_made(self))
+        return NULL;
+    bool recovered;
+    Py_BEGIN_ALLOW_THREADS
+    recovered = wh_clock_recover(&self->clock);
+    Py_END_ALLOW_THREADS
+    if (!recovered)
+        return PyErr_NoMemory();
+    return PyLong_FromUnsignedLongLong(self->clock.wheel.linked);
 }
 
 static PyObject *clock_forget(ClockObject *self, PyObject *args)
@@ -275,14 +315,22 @@ static PyObject *native_prepare_clock_process(PyObject *module, PyObject *unused
 
 static PyMethodDef clock_methods[] = {
     {"attach", (PyCFunction)clock_attach, METH_VARARGS,
-     "attach(row, incarnation, segment, bell_fd): serve the worker in that row."},
+     "attach(row, incarnation, segment, bell_fd, groups=0): serve the worker in that row."},
     {"detach", (PyCFunction)clock_detach, METH_VARARGS,
-     "detach(row): the worker is gone; passes reap what it left."},
+     "detach(row, leave=1): the worker is gone; passes sweep what it left. 1 drop, 2 keep, 3 "
+     "reroute."},
+    {"presence", (PyCFunction)clock_presence, METH_VARARGS,
+     "presence(row, present, groups): a kept row has a successor, or has none."},
+    {"attached", (PyCFunction)clock_attached, METH_VARARGS,
+     "attached(row): False once its worker was reaped."},
+    {"recover", (PyCFunction)clock_recover, METH_NOARGS,
+     "recover(): make the wheel anew from the slots, after all workers were attached and before the "
+     "first pass. Returns the timers linked."},
     {"forget", (PyCFunction)clock_forget, METH_VARARGS,
      "forget(row): drop the mapping of a reaped worker."},
     {"run", (PyCFunction)clock_run, METH_VARARGS,
      "run(bell_fd, control_fd, clock_set_fd): drive the wheel, without the GIL, until the control "
-     "socket is readable (returns None) or a worker was reaped (returns its row)."},
+     "socket is readable (returns None) or a worker's sweep is over (returns its row)."},
     {"advance", (PyCFunction)clock_advance, METH_VARARGS,
      "advance(now_ns): move a virtual clock, bucket by bucket, each at its own time. Returns the "
      "row of a worker that was reaped on the way (call again), or None."},

@@ -94,11 +94,11 @@ static PyObject *native_geometry(PyObject *module, PyObject *args, PyObject *kwa
     wh_geometry g = wh_geometry_of(&c);
 #define G(name) #name, (unsigned long long)g.name
     return Py_BuildValue(
-        "{sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK}", G(levels), G(words),
-        G(lists), G(slab_count), G(sub_bits), G(comp_bits), G(ret_bits), G(lines_off), G(summary_off),
-        G(occupancy_off), G(links_off), G(wheel_bytes), G(owners_off), G(states_off), G(slots_off),
-        G(payloads_off), G(slots_bytes), G(rows_off), G(registry_bytes), G(sub_off), G(comp_off), G(ret_off),
-        G(worker_bytes));
+        "{sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK}", G(levels),
+        G(words), G(lists), G(slab_count), G(sub_bits), G(comp_bits), G(ret_bits), G(lines_off),
+        G(undo_off), G(summary_off), G(occupancy_off), G(links_off), G(wheel_bytes), G(owners_off),
+        G(states_off), G(slots_off), G(payloads_off), G(slots_bytes), G(rows_off), G(groups_off),
+        G(registry_bytes), G(sub_off), G(comp_off), G(ret_off), G(worker_bytes));
 #undef G
 }
 
@@ -181,6 +181,30 @@ static PyObject *native_set_row_state(PyObject *module, PyObject *args)
     mapping_drop(&map);
     if (!ok)
         return NULL;
+    Py_RETURN_NONE;
+}
+
+/* name_group(registry, group, name): publish an entry of the group table. */
+static PyObject *native_name_group(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *registry;
+    unsigned int group;
+    const char *name;
+    Py_ssize_t length;
+    Mapping map = {0};
+    if (!PyArg_ParseTuple(args, "OIs#", &registry, &group, &name, &length))
+        return NULL;
+    if (group >= WH_GROUPS || length < 1 || length >= (Py_ssize_t)sizeof((wh_group){0}.name))
+        return PyErr_Format(PyExc_ValueError, "group %u, name of %zd bytes", group, length);
+    if (!mapping_get(&map, registry, true, sizeof(wh_registry_seg)))
+        return NULL;
+    wh_registry_seg *seg = map.view.buf;
+    wh_group *entry = (wh_group *)((char *)seg + seg->groups_off) + group;
+    memset(entry->name, 0, sizeof entry->name);
+    memcpy(entry->name, name, (size_t)length);
+    wh_store_release(&entry->used, 1); /* pairs: group - else half a name could be found */
+    mapping_drop(&map);
     Py_RETURN_NONE;
 }
 

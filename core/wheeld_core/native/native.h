@@ -13,8 +13,8 @@
 #include <sys/prctl.h>
 #include <sys/timerfd.h>
 
-#include "wheeld/pass.h"
 #include "wheeld/receive.h"
+#include "wheeld/recover.h"
 #include "wheeld/wheel_check.h"
 
 /* Exceptions of wheeld_core.errors, looked up once at import. */

@@ -1,0 +1,108 @@
+/* Inherit: a dead worker's slabs go on, under its successor or under members of its groups.
+ *
+ * Idea. Each slot tells where it stands: armed, over and on its way, or over and taken up, which means
+ * that it was in the dead worker's hands. Armed timers stay where they are linked; only the owner word
+ * of their slab changes. What was on its way to the dead worker goes to the heir. What was in its hands
+ * is returned to the heir through the return ring, as if cancelled: so an heir needs no other message.
+ *
+ * A successor of the same name ("keep") takes over row, incarnation and rings: it is its own heir.
+ *
+ * Invariants
+ *  1. A slot is handed to exactly one heir, also if the clock dies on the way: before the owner word
+ *     changes, every slot in the dead worker's hands says so by naming it (RETURNED, read), and recovery
+ *     hands on what names another worker than its owner.
+ *  2. Expirations that the dead worker had not read are delivered; ticks of periodic timers that it had
+ *     not read are not delivered again to another worker: the timer goes on.
+ */
+#ifndef WHEELD_INHERIT_H
+#define WHEELD_INHERIT_H
+
+#include "wheeld/drain.h"
+#include "wheeld/settle.h"
+
+/* Was the slot, which is not armed, in `from`'s hands: is its end taken up? */
+static inline bool wh_in_hands(const wh_clock *c, const wh_link *link, const wh_peer *from)
+{
+    uint64_t position = link->completion & WH_POS_MASK;
+    bool theirs = wh_stage_worker(link) == wh_peer_index(c, from);
+    switch (wh_stage_of(link)) {
+    case WH_STAGE_OPEN:
+        return link->gen == 0; /* never used */
+    case WH_STAGE_EXPIRED:
+        return theirs && wh_pos_before(position, from->comp_head);
+    case WH_STAGE_RETURNED:
+        return theirs && wh_pos_before(position, from->ret_head);
+    default:
+        return wh_stage_of(link) == WH_STAGE_RECLAIMED;
+    }
+}
+
+/* Invariant 1, before the slab changes hands. */
+static inline void wh_mark_in_hands(wh_clock *c, uint32_t slab, const wh_peer *from)
+{
+    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
+        uint32_t slot = slab << WH_SLAB_BITS | i;
+        wh_link *link = &c->wheel.links[slot];
+        uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire */
+        if (wh_state_phase(state) == WH_ARMED || wh_state_gen(state) != link->gen ||
+            !wh_in_hands(c, link, from))
+            continue;
+        link->completion =
+            wh_completion_word(WH_STAGE_RETURNED, wh_peer_index(c, from), from->ret_head - 1);
+    }
+}
+
+/* What is not over yet, and of this generation. */
+static inline void wh_inherit_open(wh_clock *c, uint32_t slot, uint32_t phase, bool moves)
+{
+    if (phase != WH_ARMED) {
+        wh_wheel_remove(&c->wheel, slot);
+        wh_give_back(c, slot); /* cancelled; or never used */
+    } else if (moves && wh_stage_of(&c->wheel.links[slot]) == WH_STAGE_WAIT_TICK) {
+        wh_wheel_remove(&c->wheel, slot);
+        wh_expire(c, slot);
+    }
+}
+
+/* One slot of a slab that is `heir`'s now and was `from`'s. */
+static inline void wh_inherit(wh_clock *c, uint32_t slot, const wh_peer *from, wh_peer *heir)
+{
+    wh_link *link = &c->wheel.links[slot];
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire */
+    enum wh_stage stage = wh_stage_of(link);
+    bool theirs = wh_stage_worker(link) == wh_peer_index(c, from), moves = from != heir;
+    if (link->gen != wh_state_gen(state)) { /* armed, perhaps cancelled too, and never submitted */
+        wh_wheel_remove(&c->wheel, slot);
+        wh_link_begin(link, wh_state_gen(state));
+        if (wh_state_phase(state) == WH_ARMED)
+            wh_link_timer(c, slot);
+        else
+            wh_return(c, slot);
+    } else if (!wh_stage_over(stage)) {
+        wh_inherit_open(c, slot, wh_state_phase(state), moves && theirs);
+    } else if (wh_in_hands(c, link, from)) {
+        wh_return(c, slot);
+    } else if (moves && theirs && (stage == WH_STAGE_WAIT_EXPIRE || stage == WH_STAGE_EXPIRED)) {
+        wh_wheel_remove(&c->wheel, slot);
+        wh_deliver_fired(c, slot, wh_route(c, slot, heir), heir);
+    } else if (moves && (stage == WH_STAGE_WAIT_RETURN || stage == WH_STAGE_RETURNED)) {
+        wh_return(c, slot);
+    }
+}
+
+/* Hand one of `from`'s slabs to `heir`, which may be itself. */
+static inline void wh_inherit_slab(wh_clock *c, uint32_t slab, wh_peer *from, wh_peer *heir)
+{
+    from->comp_head = wh_load_acquire(&from->seg->comp_head); /* pairs: comp-head */
+    from->ret_head = wh_load_acquire(&from->seg->ret_head);   /* pairs: ret-head */
+    if (heir != from) {
+        wh_mark_in_hands(c, slab, from);
+        /* pairs: slab - the heir learns of a slot of it only after this */
+        wh_store_release(&c->owners[slab], wh_owner_word(wh_peer_index(c, heir), heir->incarnation));
+    }
+    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++)
+        wh_inherit(c, slab << WH_SLAB_BITS | i, from, heir);
+    wh_count(&c->seg->inherited, WH_SLAB_SLOTS);
+}
+
+#endif

@@ -1,0 +1,275 @@
+/* Recover: what a new clock does first with the memory that a dead one left.
+ *
+ * Idea. Nothing of the wheel's lists is believed: they are made anew from the slots, each of which tells
+ * by its state and its link record where it stands. What had been decided and not published is put to
+ * wait (a backlog, a queue of returns), and the ordinary passes deliver it. Nothing is put into a ring
+ * and no tail moves in here, so that a clock that dies in here is followed by the very same scan.
+ *
+ *     state       link                              then
+ *     ARMED       of another generation             link it: its submission may come, or never
+ *     ARMED       any stage                         link it: the step to FIRED was not done
+ *     CANCELLED   other generation, or not over     return it
+ *     FIRED       position below the tail           it is out; on loan, if another has yet to read it
+ *     FIRED       position not below the tail       put it to wait
+ *     not ARMED   returned below the tail           it is in its owner's hands, or will be
+ *     not ARMED   final, names another than owner   it was being inherited: hand it on
+ *     any         a waiting stage                   back into that list or queue
+ *
+ * Called once, after all workers were attached, those too that died meanwhile. Costs a look at every
+ * slot of owned slabs.
+ */
+#ifndef WHEELD_RECOVER_H
+#define WHEELD_RECOVER_H
+
+#include "wheeld/pass.h"
+
+typedef struct wh_recovery {
+    wh_clock *clock;
+    uint32_t *waiting; /* slots for backlogs and loans, to be put in order */
+    uint64_t count;
+} wh_recovery;
+
+static inline bool wh_published(const wh_clock *c, const wh_link *link)
+{
+    return wh_pos_before(link->completion & WH_POS_MASK, c->peers[wh_stage_worker(link)].comp_tail);
+}
+
+/* The living worker that the record's stage names, or NULL. */
+static inline wh_peer *wh_stage_peer(const wh_clock *c, const wh_link *link)
+{
+    uint32_t worker = wh_stage_worker(link);
+    wh_peer *peer = worker < c->max_workers ? &c->peers[worker] : NULL;
+    return peer && peer->attached && !peer->dying ? peer : NULL;
+}
+
+/* -- link.due before ticks that were not published --------------------------------------------- */
+
+static inline void wh_recover_undo(wh_clock *c)
+{
+    uint64_t used = wh_load_relaxed(&c->seg->undo_used);
+    for (uint64_t i = used < WH_UNDO_ENTRIES ? used : WH_UNDO_ENTRIES; i-- > 0;) {
+        const wh_undo *undo = &c->undo[i];
+        if (undo->slot >= c->wheel.capacity)
+            continue;
+        wh_link *link = &c->wheel.links[undo->slot];
+        if (link->gen == undo->gen && wh_stage_of(link) == WH_STAGE_TICKED &&
+            wh_stage_worker(link) < c->max_workers && !wh_published(c, link))
+            link->due = undo->due;
+    }
+}
+
+/* -- one slot ------------------------------------------------------------------------------------ */
+
+static inline void wh_recover_wait(wh_recovery *r, uint32_t slot, enum wh_stage stage, wh_peer *peer)
+{
+    wh_clock *c = r->clock;
+    c->wheel.links[slot].completion = wh_completion_word(stage, wh_peer_index(c, peer), 0);
+    r->waiting[r->count++] = slot;
+}
+
+static inline void wh_recover_armed(wh_recovery *r, uint32_t slot)
+{
+    wh_clock *c = r->clock;
+    wh_link *link = &c->wheel.links[slot];
+    wh_peer *to = wh_stage_peer(c, link);
+    enum wh_stage stage = wh_stage_of(link);
+    if (stage == WH_STAGE_WAIT_TICK && to) {
+        wh_recover_wait(r, slot, stage, to);
+        return;
+    }
+    if (stage == WH_STAGE_TICKED && to) {
+        /* an earlier tick may be anywhere in the ring */
+        if (!wh_published(c, link))
+            link->completion =
+                wh_completion_word(stage, wh_stage_worker(link), to->comp_tail - 1);
+    } else if (stage != WH_STAGE_OPEN) {
+        if (wh_stage_over(stage))
+            link->due = INT64_MIN;
+        wh_step();
+        link->completion = 0;
+    }
+    /* by its own tick, also when that has passed: what is late keeps its order */
+    wh_place(c, slot, wh_timing_of(c, slot), INT64_MIN);
+}
+
+/* Cancelled, and not over: but a tick of it may still be on loan. */
+static inline void wh_recover_cancelled(wh_recovery *r, uint32_t slot, wh_peer *owner)
+{
+    wh_clock *c = r->clock;
+    wh_link *link = &c->wheel.links[slot];
+    wh_peer *to = wh_stage_peer(c, link);
+    enum wh_stage stage = wh_stage_of(link);
+    bool ticked = stage == WH_STAGE_TICKED || stage == WH_STAGE_WAIT_TICK;
+    if (ticked && to && to != owner) {
+        uint64_t position = stage == WH_STAGE_TICKED && wh_published(c, link) ? link->completion
+                                                                              : to->comp_tail - 1;
+        link->completion = wh_completion_word(WH_STAGE_LENT, wh_stage_worker(link), position);
+        if (wh_unread(c, link)) {
+            r->waiting[r->count++] = slot;
+            return;
+        }
+    }
+    wh_to_returns(c, owner, slot);
+}
+
+/* Fired, and sent to somebody: is it out, on loan, or still to be sent? */
+static inline void wh_recover_sent(wh_recovery *r, uint32_t slot, wh_peer *owner, bool fired)
+{
+    wh_clock *c = r->clock;
+    wh_link *link = &c->wheel.links[slot];
+    wh_peer *to = wh_stage_peer(c, link);
+    bool lent = wh_stage_of(link) == WH_STAGE_LENT;
+    bool out = wh_stage_worker(link) < c->max_workers && wh_published(c, link);
+    if (out && (lent ? to && wh_unread(c, link) : to == owner)) {
+        if (lent)
+            r->waiting[r->count++] = slot;
+    } else if (out && (lent || (to && !wh_unread(c, link)))) {
+        wh_to_returns(c, owner, slot); /* read: a loan that ended, or inherited from its hands */
+    } else if (fired) {
+        wh_recover_wait(r, slot, WH_STAGE_WAIT_EXPIRE, wh_route(c, slot, owner));
+    } else {
+        wh_to_returns(c, owner, slot); /* cancelled before the step to FIRED; or an unsent tick */
+    }
+}
+
+static inline void wh_recover_over(wh_recovery *r, uint32_t slot, wh_peer *owner, bool fired)
+{
+    wh_clock *c = r->clock;
+    wh_link *link = &c->wheel.links[slot];
+    wh_peer *to = wh_stage_peer(c, link);
+    switch (wh_stage_of(link)) {
+    case WH_STAGE_WAIT_EXPIRE:
+        if (fired)
+            wh_recover_wait(r, slot, WH_STAGE_WAIT_EXPIRE, to ? to : wh_route(c, slot, owner));
+        else
+            wh_to_returns(c, owner, slot);
+        break;
+    case WH_STAGE_LENT:
+    case WH_STAGE_EXPIRED:
+        wh_recover_sent(r, slot, owner, fired);
+        break;
+    case WH_STAGE_WAIT_RETURN:
+        wh_to_returns(c, owner, slot);
+        break;
+    case WH_STAGE_RETURNED:
+        if (to != owner || !wh_pos_before(link->completion & WH_POS_MASK, owner->ret_tail))
+            wh_to_returns(c, owner, slot);
+        break;
+    default:
+        break; /* reclaimed: in its owner's hands */
+    }
+}
+
+/* One slot of a slab that `owner`, who is attached and not dying, holds. */
+static inline void wh_recover_slot(wh_recovery *r, uint32_t slot, wh_peer *owner)
+{
+    wh_clock *c = r->clock;
+    wh_link *link = &c->wheel.links[slot];
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire */
+    uint32_t phase = wh_state_phase(state);
+    if (link->gen != wh_state_gen(state)) {
+        if (phase != WH_ARMED && phase != WH_CANCELLED)
+            return; /* nothing that an honest worker does */
+        wh_link_begin(link, wh_state_gen(state));
+    }
+    if (phase == WH_ARMED)
+        wh_recover_armed(r, slot);
+    else if (wh_stage_over(wh_stage_of(link)))
+        wh_recover_over(r, slot, owner, phase == WH_FIRED);
+    else if (phase == WH_CANCELLED)
+        wh_recover_cancelled(r, slot, owner);
+}
+
+/* -- all of them --------------------------------------------------------------------------------- */
+
+/* A slab whose owner is nobody any more. */
+static inline void wh_recover_orphan(wh_clock *c, uint32_t slab)
+{
+    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
+        uint32_t slot = slab << WH_SLAB_BITS | i;
+        wh_link *link = &c->wheel.links[slot];
+        uint32_t gen = wh_state_gen(wh_load_acquire(&c->states[slot])); /* pairs: arm, cancel */
+        if (wh_slot_cancel(&c->states[slot], gen))
+            wh_count(&c->seg->dropped, 1);
+        link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
+        link->gen = gen;
+    }
+    wh_store_release(&c->owners[slab], 0); /* pairs: slab */
+}
+
+static inline void wh_recover_lists(wh_clock *c)
+{
+    wh_wheel *w = &c->wheel;
+    memset(w->summary, 0, sizeof(uint64_t) * w->levels);
+    memset(w->occupancy, 0, sizeof(uint64_t) * w->levels * w->words);
+    w->linked = 0;
+    w->draining = WH_NIL;
+    for (uint32_t slot = 0; slot < w->capacity; slot++)
+        w->links[slot].list = WH_NIL;
+    for (uint32_t list = 0; list < w->buckets + 2 * c->max_workers; list++)
+        wh_list_reset(w, list);
+}
+
+/* Events that wait go by their due time; loans stand in the order of the ring. */
+static inline uint64_t wh_recover_key(const wh_clock *c, const wh_link *link)
+{
+    if (wh_stage_of(link) != WH_STAGE_LENT)
+        return (uint64_t)link->due ^ 1ull << 63; /* signed order as unsigned */
+    uint64_t behind = c->peers[wh_stage_worker(link)].comp_tail - link->completion;
+    return WH_POS_MASK - (behind & WH_POS_MASK);
+}
+
+static inline int wh_recover_order(const void *left, const void *right, void *context)
+{
+    const wh_clock *c = context;
+    const wh_link *a = &c->wheel.links[*(const uint32_t *)left];
+    const wh_link *b = &c->wheel.links[*(const uint32_t *)right];
+    bool lent_a = wh_stage_of(a) == WH_STAGE_LENT, lent_b = wh_stage_of(b) == WH_STAGE_LENT;
+    uint64_t key_a = wh_recover_key(c, a), key_b = wh_recover_key(c, b);
+    return lent_a != lent_b ? lent_a - lent_b : (key_a > key_b) - (key_a < key_b);
+}
+
+static inline void wh_recover_waiting(wh_recovery *r)
+{
+    wh_clock *c = r->clock;
+    qsort_r(r->waiting, r->count, sizeof *r->waiting, wh_recover_order, c);
+    for (uint64_t i = 0; i < r->count; i++) {
+        const wh_link *link = &c->wheel.links[r->waiting[i]];
+        wh_peer *peer = &c->peers[wh_stage_worker(link)];
+        if (wh_stage_of(link) == WH_STAGE_LENT)
+            wh_list_append(&c->wheel, wh_lent_list(c, peer), r->waiting[i]);
+        else
+            wh_to_backlog(c, peer, r->waiting[i], wh_stage_of(link));
+    }
+    wh_count(&c->seg->recovered, r->count);
+}
+
+/* Make the wheel anew from the slots. False: out of memory; nothing was touched. */
+static inline bool wh_clock_recover(wh_clock *c)
+{
+    wh_recovery r = {.clock = c, .waiting = malloc(sizeof(uint32_t) * c->wheel.capacity)};
+    if (r.waiting == NULL)
+        return false;
+    wh_awake(c); /* who rings from here on rings for this clock */
+    wh_recover_lists(c);
+    wh_recover_undo(c);
+    for (uint32_t slab = 0; slab < c->wheel.capacity >> WH_SLAB_BITS; slab++) {
+        uint64_t word = wh_load_acquire(&c->owners[slab]); /* pairs: slab */
+        wh_peer *owner = wh_peer_of(c, word & 0xffff, word >> 16);
+        if (word != 0 && owner == NULL)
+            wh_recover_orphan(c, slab);
+        for (uint32_t i = 0; owner && i < WH_SLAB_SLOTS; i++)
+            wh_recover_slot(&r, slab << WH_SLAB_BITS | i, owner);
+    }
+    wh_recover_waiting(&r);
+    free(r.waiting);
+    wh_step();
+    wh_store_relaxed(&c->seg->undo_used, 0);
+    wh_mirror(c);
+    for (uint32_t row = 0; row < c->peers_used; row++)
+        if (c->peers[row].attached)
+            wh_bell_ring(c->peers[row].bell); /* the old clock may have published and not rung */
+    return true;
+}
+
+#endif
