@@ -74,6 +74,35 @@ def start(
         int | None, typer.Option(help="Where a virtual clock begins, ns.")
     ] = None,
     pin_cpu: Annotated[int | None, typer.Option(help="CPU for the clock process.")] = None,
+    state_dir: Annotated[
+        Path | None, typer.Option(help="Directory for snapshots; timers outlive the host then.")
+    ] = None,
+    snapshot_every: Annotated[
+        str | None, typer.Option(help="Time between snapshots. [default: 10s]")
+    ] = None,
+    restore: Annotated[
+        str | None,
+        typer.Option(help="remaining or wall: does the time that the host was down count?"),
+    ] = None,
+    misfire: Annotated[
+        str | None, typer.Option(help="fire or skip: what fell due while the host was down.")
+    ] = None,
+    keep_for: Annotated[
+        str | None,
+        typer.Option(help="How long timers wait for a worker to come back. [default: 60s]"),
+    ] = None,
+    hang_after: Annotated[
+        str | None, typer.Option(help="Replace a clock that hangs for so long. [default: 5s]")
+    ] = None,
+    evict_after: Annotated[
+        int | None, typer.Option(help="Kill a worker after so many offences. [default: never]")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option(help="Let the users of this group in. [default: one user only]")
+    ] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Discard what a killed daemon of that name left.")
+    ] = False,
     config: Annotated[
         Path | None,
         typer.Option(help="TOML file. [default: /etc/wheeld/NAME.toml, if it exists]"),
@@ -101,6 +130,14 @@ def start(
         "virtual_clock": virtual_clock,
         "virtual_start": virtual_start,
         "pin_cpu": pin_cpu,
+        "state_dir": None if state_dir is None else str(state_dir),
+        "snapshot_every": snapshot_every,
+        "restore": restore,
+        "misfire": misfire,
+        "keep_for": keep_for,
+        "hang_after": hang_after,
+        "evict_after": evict_after,
+        "group": group,
     }
     level = logging.WARNING if quiet else logging.INFO
     logging.basicConfig(level=level, format="wheeld: %(message)s", stream=sys.stderr)
@@ -108,7 +145,7 @@ def start(
         loaded = configuration.load(given, config)
         for note in loaded.notes():
             logging.getLogger("wheeld").info(note)
-        asyncio.run(Supervisor(loaded, parent_pid, remove_base).run())
+        asyncio.run(Supervisor(loaded, parent_pid, remove_base, fresh).run())
 
 
 @app.command()
@@ -173,4 +210,12 @@ def _register_demo() -> None:
     app.command("demo")(command.demo)
 
 
+def _register_checks() -> None:
+    from wheeld import checks_cli
+
+    app.command("fsck")(checks_cli.fsck)
+    app.command("doctor")(checks_cli.doctor)
+
+
 _register_demo()
+_register_checks()

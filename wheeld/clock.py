@@ -1,24 +1,30 @@
 """The clock process: the single writer of the wheel.
 
 It is started by the supervisor (`python -m wheeld.clock <fd>`), gets what it needs over that
-socket, and then lives in one native loop. Control messages are rare: a worker comes or goes, a
-virtual clock moves, the daemon stops. When the socket closes, the supervisor is gone, and so is
-the clock.
+socket, makes the wheel anew from the slots, and then lives in one native loop. Control messages are
+rare: a worker comes or goes, a virtual clock moves, the daemon stops. When the socket closes, the
+supervisor is gone, and so is the clock. It may be killed at any instruction: the next one goes on.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import mmap
 import os
 import select
 import signal
 import socket
 import sys
+import time
 from pathlib import Path
 
 from wheeld_core import _native, control, segments
 from wheeld_core.control import Message
+from wheeld_core.errors import WheelError
+
+LOCK_SECONDS = 10.0
+"""How long to wait for the clock before this one to be gone."""
 
 
 class ClockProcess:
@@ -30,52 +36,94 @@ class ClockProcess:
         hello = self._next_message()
         if hello is None:
             raise SystemExit(1)
+        self._clock_set = _native.prepare_clock_process()
+        if os.getppid() != hello["supervisor"]:
+            raise SystemExit(1)  # it died before the kernel was asked to tell us
         if hello["pin_cpu"] is not None:
             os.sched_setaffinity(0, {hello["pin_cpu"]})
+        self._lock = _lock(Path(hello["lock"]))
         self._bells: dict[int, int] = {}
         self._memories: dict[str, mmap.mmap] = {
             kind: segments.attach(hello["segments"][kind], number, writable=True)
             for kind, number in (("wheel", _native.KIND_WHEEL), ("slots", _native.KIND_SLOTS))
         }
         self._bell = os.open(hello["bell"], os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        self._clock_set = _native.prepare_clock_process()
         self._clock = _native.Clock(self._memories["wheel"], self._memories["slots"])
+        skipped = [row["row"] for row in hello["workers"] if not self._begin(row)]
+        self._linked = self._clock.recover()
+        self._send({"op": "ready", "linked": self._linked, "skipped": skipped})
+
+    def _begin(self, worker: Message) -> bool:
+        """Serve a worker that was there before this clock. False: its segment is damaged."""
+        try:
+            self._attach(worker)
+        except (OSError, WheelError) as error:
+            print(f"wheeld: worker {worker['row']}: {error}", file=sys.stderr)
+            return False
+        self._clock.presence(worker["row"], worker["present"], worker["groups"])
+        return True
 
     def run(self) -> None:
         """Serve until told to stop, or until the supervisor is gone."""
         self._clock.set_state(1)
-        self._send({"op": "ready"})
         while True:
             reaped = self._clock.run(self._bell, self._channel.fileno(), self._clock_set)
             if reaped is not None:
                 self._reaped(reaped)
             elif not self._serve():
                 break
-        self._clock.set_state(2)
-        for bell in self._bells.values():
-            with contextlib.suppress(BlockingIOError):  # a full FIFO says it already
-                os.write(bell, b"\1")
 
     def _serve(self) -> bool:
         """Handle every message that is here. False: stop."""
         while b"\n" in self._rest or select.select([self._channel], [], [], 0)[0]:
             message = self._next_message()
-            if message is None or message["op"] == "stop":
+            if message is None:
+                return False
+            if message["op"] == "stop":
+                self._stop()
                 return False
             if message["op"] == "attach":
-                self._attach(message)
+                self._arrive(message)
             elif message["op"] == "detach":
-                self._clock.detach(message["row"])
+                self._detach(message)
+            elif message["op"] == "presence":
+                self._clock.presence(message["row"], message["present"], message["groups"])
             elif message["op"] == "advance":
                 self._advance(message)
         return True
 
+    def _stop(self) -> None:
+        """An orderly end of the daemon: tell those who wait that nothing more comes."""
+        self._clock.set_state(2)
+        for bell in self._bells.values():
+            with contextlib.suppress(BlockingIOError):  # a full FIFO says it already
+                os.write(bell, b"\1")
+
     def _attach(self, message: Message) -> None:
         row = message["row"]
         memory = segments.attach(message["segment"], _native.KIND_WORKER, writable=True)
-        self._bells[row] = os.open(message["bell"], os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
-        self._clock.attach(row, message["incarnation"], memory, self._bells[row])
-        self._send({"op": "attached", "row": row})
+        bell = os.open(message["bell"], os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            self._clock.attach(row, message["incarnation"], memory, bell, message["groups"])
+        except BaseException:
+            os.close(bell)
+            raise
+        self._bells[row] = bell
+
+    def _arrive(self, message: Message) -> None:
+        error = None
+        if not self._clock.attached(message["row"]):  # else: said to the clock before this one, too
+            try:
+                self._attach(message)
+            except (OSError, WheelError) as problem:
+                error = str(problem)
+        self._send({"op": "attached", "row": message["row"], "error": error})
+
+    def _detach(self, message: Message) -> None:
+        if self._clock.attached(message["row"]):
+            self._clock.detach(message["row"], message["leave"])
+        else:
+            self._send({"op": "reaped", "row": message["row"], "kept": False})
 
     def _advance(self, message: Message) -> None:
         while (reaped := self._clock.advance(message["to"])) is not None:
@@ -83,9 +131,11 @@ class ClockProcess:
         self._send({"op": "advanced", "to": message["to"]})
 
     def _reaped(self, row: int) -> None:
-        self._clock.forget(row)
-        os.close(self._bells.pop(row))
-        self._send({"op": "reaped", "row": row})
+        kept = self._clock.attached(row)
+        if not kept:
+            self._clock.forget(row)
+            os.close(self._bells.pop(row))
+        self._send({"op": "reaped", "row": row, "kept": kept})
 
     def _send(self, message: Message) -> None:
         self._channel.sendall(control.encode(message))
@@ -100,13 +150,31 @@ class ClockProcess:
         return control.decode(line)
 
 
+def _lock(path: Path) -> int:
+    """Take the lock that makes this the only clock; the kernel gives it back however we end."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    give_up = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+        except BlockingIOError:
+            if time.monotonic() > give_up:
+                raise WheelError(f"another clock holds {path} for {LOCK_SECONDS:.0f} s") from None
+            time.sleep(0.005)
+
+
 def main() -> None:
     """Entry point of the clock process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
     Path("/proc/self/comm").write_text("wheeld-clock")
-    with contextlib.suppress(BrokenPipeError):  # the supervisor is gone
+    try:
         ClockProcess(socket.socket(fileno=int(sys.argv[1]))).run()
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # the supervisor is gone
+    except (OSError, WheelError) as error:
+        raise SystemExit(f"wheeld: clock: {error}") from None
 
 
 if __name__ == "__main__":

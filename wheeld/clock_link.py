@@ -1,20 +1,26 @@
-"""The supervisor's end of the clock process."""
+"""The supervisor's end of one clock process."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import socket
 import sys
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 from wheeld_core import control
 from wheeld_core.control import Message
 from wheeld_core.errors import WheelError
 
 
+class ClockGone(WheelError):
+    """The clock process ended before it answered; its successor can be asked."""
+
+
 class ClockLink:
-    """Starts the clock, sends it orders, waits for its answers.
+    """Starts a clock, sends it orders, waits for its answers.
 
     Parameters
     ----------
@@ -22,7 +28,7 @@ class ClockLink:
         Called once when the clock's end of the channel closes.
     """
 
-    def __init__(self, on_exit: Callable[[], None]) -> None:
+    def __init__(self, on_exit: Callable[[ClockLink], None]) -> None:
         self._on_exit = on_exit
         self._waiting: dict[tuple[str, int], asyncio.Future[Message]] = {}
         self._process: asyncio.subprocess.Process | None = None
@@ -34,8 +40,14 @@ class ClockLink:
         """Process id of the clock."""
         return self._process.pid if self._process else None
 
-    async def start(self, names: dict[str, str], bell: Path, pin_cpu: int | None) -> None:
-        """Start the process and wait until it drives the wheel."""
+    async def start(self, hello: dict[str, Any]) -> Message:
+        """Start the process, give it `hello`, wait until it drives the wheel; returns its answer.
+
+        Raises
+        ------
+        ClockGone
+            It ended before that; its message is on stderr.
+        """
         ours, theirs = socket.socketpair()
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
@@ -46,72 +58,75 @@ class ClockLink:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # Ctrl-C is the supervisor's to handle
             )
-        reader, self._writer = await asyncio.open_connection(sock=ours)
+        reader, self._writer = await asyncio.open_connection(sock=ours, limit=control.MAX_MESSAGE)
         ready = self._expect("ready", 0)
         self._reader_task = asyncio.create_task(self._read(reader))
-        self._send({"op": "hello", "segments": names, "bell": str(bell), "pin_cpu": pin_cpu})
-        await ready
+        self._send({"op": "hello", "supervisor": os.getpid(), **hello})
+        return await ready
 
-    async def attach(self, row: int, incarnation: int, segment: str, bell: Path) -> None:
-        """Have the clock serve the worker in `row`."""
-        done = self._expect("attached", row)
-        self._send(
-            {
-                "op": "attach",
-                "row": row,
-                "incarnation": incarnation,
-                "segment": segment,
-                "bell": str(bell),
-            }
-        )
-        await done
+    async def ask(self, op: str, answer: str, key: int, **fields: Any) -> Message:
+        """Send an order and wait for its answer, which is told from others by `key`.
 
-    async def reap(self, row: int) -> None:
-        """Have the clock drop what the worker in `row` left; returns when its slabs are free."""
-        done = self._expect("reaped", row)
-        self._send({"op": "detach", "row": row})
-        await done
+        Raises
+        ------
+        ClockGone
+            The process ended first.
+        """
+        done = self._expect(answer, key)
+        self._send({"op": op, **fields})
+        return await done
 
-    async def advance(self, to_ns: int) -> None:
-        """Move a virtual clock; returns when all that fell due was handed out."""
-        done = self._expect("advanced", to_ns)
-        self._send({"op": "advance", "to": to_ns})
-        await done
+    def tell(self, op: str, **fields: Any) -> None:
+        """Send an order that has no answer."""
+        self._send({"op": op, **fields})
 
     async def stop(self) -> None:
         """Stop the process; a clock that does not answer is killed."""
-        if self._process is None:
-            return
-        if self._writer is not None:
+        if self._writer is not None and not self._writer.is_closing():
             self._send({"op": "stop"})
-        try:
-            await asyncio.wait_for(self._process.wait(), 5)
-        except TimeoutError:
-            self._process.kill()
-            await self._process.wait()
+        await self.end(5)
+
+    async def end(self, patience: float = 0) -> None:
+        """Have the process gone, killed if need be; call it for one that exited, too."""
+        if self._process is not None:
+            try:
+                await asyncio.wait_for(self._process.wait(), patience or None if patience else 0.001)
+            except TimeoutError:
+                self.kill()
+                await self._process.wait()
         if self._reader_task is not None:
             self._reader_task.cancel()
         if self._writer is not None:
             self._writer.close()
 
+    def kill(self) -> None:
+        """SIGKILL, also for a clock that is stopped."""
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+
     def _send(self, message: Message) -> None:
-        assert self._writer is not None
+        if self._writer is None:
+            raise ClockGone("there is no clock process")
         self._writer.write(control.encode(message))
 
     def _expect(self, op: str, key: int) -> asyncio.Future[Message]:
+        if self._reader_task is not None and self._reader_task.done():
+            raise ClockGone("the clock process is gone")
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._waiting[op, key] = future
         return future
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        while line := await reader.readline():
-            message = control.decode(line)
-            key = int(message.get("row") or message.get("to") or 0)
-            future = self._waiting.pop((message["op"], key), None)
-            if future is not None and not future.done():
-                future.set_result(message)
-        for future in self._waiting.values():
+        with contextlib.suppress(ConnectionError, ValueError):
+            while line := await reader.readline():
+                message = control.decode(line)
+                key = int(message.get("row") or message.get("to") or 0)
+                future = self._waiting.pop((message["op"], key), None)
+                if future is not None and not future.done():
+                    future.set_result(message)
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
             if not future.done():
-                future.set_exception(WheelError("the clock process is gone"))
-        self._waiting.clear()
-        self._on_exit()
+                future.set_exception(ClockGone("the clock process is gone"))
+        self._on_exit(self)

@@ -6,6 +6,7 @@ TOML file, else from the defaults here.
 
 from __future__ import annotations
 
+import grp
 import os
 import re
 import tomllib
@@ -18,8 +19,9 @@ from wheeld_core.errors import WheelError
 from wheeld_core.runtime import check_name
 
 CONFIG_DIRECTORY = Path("/etc/wheeld")
-_DURATION = re.compile(r"([0-9]*\.?[0-9]+)\s*(ns|us|ms|s)")
-_UNIT_NS = {"ns": 1, "us": 1_000, "ms": 1_000_000, "s": 1_000_000_000}
+_DURATION = re.compile(r"([0-9]*\.?[0-9]+)\s*(ns|us|ms|s|m|h)")
+_UNIT_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_CHOICES = {"restore": ("remaining", "wall"), "misfire": ("fire", "skip")}
 
 
 class ConfigError(WheelError):
@@ -45,17 +47,65 @@ class Config:
     virtual_start: int = 0
     """Where a virtual clock begins, ns."""
     pin_cpu: int | None = None
+    state_dir: str | None = None
+    """Where snapshots go; None: there are none, and a restart of the host loses every timer."""
+    snapshot_every: str = "10s"
+    """How much time may pass between two snapshots: a duration, as the tick is."""
+    restore: str = "remaining"
+    """After a restart of the host: "remaining" gives a timer the time that it had left at the
+    snapshot, "wall" counts the time that the host was down."""
+    misfire: str = "fire"
+    """What to do with a timer that fell due while the host was down: "fire" it now or "skip" it."""
+
+    keep_for: str = "60s"
+    """How long the timers of a worker that is kept wait for its successor, or those of a group's
+    last member for another one: a duration up to a week."""
+    hang_after: str = "5s"
+    """A clock that makes no progress for so long is replaced."""
+    evict_after: int | None = None
+    """Kill a worker after so many submissions that no honest client makes; None: never."""
+    group: str | None = None
+    """Users in this group may use the daemon, too; default: the same user only."""
 
     @property
     def tick_ns(self) -> int:
         """The tick in nanoseconds."""
-        match = _DURATION.fullmatch(self.tick.strip())
-        nanoseconds = float(match[1]) * _UNIT_NS[match[2]] if match else 0
-        if not 1 <= nanoseconds <= 3_600_000_000_000:
+        return self._duration("tick", "1ns", "1ms")
+
+    @property
+    def snapshot_every_ns(self) -> int:
+        """Nanoseconds between two snapshots."""
+        return self._duration("snapshot_every", "10ms", "10s")
+
+    @property
+    def keep_for_s(self) -> float:
+        """Seconds that a kept worker's timers wait."""
+        return self._duration("keep_for", "1ms", "60s", "168h") / 1e9
+
+    @property
+    def hang_after_s(self) -> float:
+        """Seconds without progress after which the clock is replaced."""
+        return self._duration("hang_after", "100ms", "5s") / 1e9
+
+    @property
+    def gid(self) -> int | None:
+        """Id of `group`."""
+        if self.group is None:
+            return None
+        try:
+            return grp.getgrnam(self.group).gr_gid
+        except KeyError as error:
+            raise ConfigError(f"group = {self.group!r}: there is no such group") from error
+
+    def _duration(self, key: str, least: str, example: str, most: str = "3600s") -> int:
+        """The duration that field `key` holds, in ns: `least` to `most`."""
+        value = getattr(self, key)
+        found = _nanoseconds(value)
+        if not _nanoseconds(least) <= found <= _nanoseconds(most):
             raise ConfigError(
-                f"tick = {self.tick!r}: expected a duration from 1ns to 3600s, such as '1ms'"
+                f"{key} = {value!r}: expected a duration from {least} to {most}, such as {example!r}"
             )
-        return int(nanoseconds)
+        return int(found)
 
     @property
     def wheel_bits(self) -> int:
@@ -114,8 +164,22 @@ class Config:
         cpus = os.sched_getaffinity(0)
         if self.pin_cpu is not None and self.pin_cpu not in cpus:
             raise ConfigError(f"pin_cpu = {self.pin_cpu}: expected one of {sorted(cpus)}")
-        _ = self.tick_ns
+        for key, allowed in _CHOICES.items():
+            if getattr(self, key) not in allowed:
+                expected = " or ".join(map(repr, allowed))
+                raise ConfigError(f"{key} = {getattr(self, key)!r}: expected {expected}")
+        if self.state_dir == "":
+            raise ConfigError("state_dir = '': expected a directory")
+        _ = self.tick_ns, self.snapshot_every_ns, self.keep_for_s, self.hang_after_s, self.gid
+        if self.evict_after is not None and self.evict_after < 1:
+            raise ConfigError(f"evict_after = {self.evict_after}: expected 1 or more")
         return self
+
+
+def _nanoseconds(duration: str) -> float:
+    """A duration such as '1.5ms' in ns; 0 when it is none."""
+    match = _DURATION.fullmatch(duration.strip())
+    return float(match[1]) * _UNIT_NS[match[2]] if match else 0
 
 
 def _convert(key: str, value: Any, source: str) -> Any:

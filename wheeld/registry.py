@@ -1,7 +1,8 @@
-"""The worker table: who is connected, in which row, under which incarnation.
+"""The worker table: who is connected, in which row, under which incarnation; and the groups.
 
 The supervisor is its only writer. A row's `state` is written last when it is filled and first when
-it is emptied, so a reader never takes a half-written row for an active one.
+it is emptied, so a reader never takes a half-written row for an active one. The table outlives the
+supervisor: the next one reads from it who was there.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from wheeld_core.errors import WheelError
 from wheeld_core.views import RegistryView
 
 NAME_BYTES = 63
+GROUP_BYTES = 59
 
 
 class RowState(IntEnum):
@@ -27,6 +29,20 @@ class RowState(IntEnum):
     ATTACHING = 1
     ACTIVE = 2
     DYING = 3
+    KEPT = 4
+
+
+class OnDeath(IntEnum):
+    """What becomes of a worker's timers when it goes; as `row.on_death` has it."""
+
+    DROP = 0
+    KEEP = 1
+    REROUTE = 2
+
+    @property
+    def leave(self) -> int:
+        """The same for `Clock.detach`."""
+        return self + 1
 
 
 @dataclass(frozen=True)
@@ -37,15 +53,27 @@ class Tenant:
     incarnation: int
     name: str
     pid: int
+    on_death: OnDeath = OnDeath.DROP
+    groups: int = 0
+    """A bit per group."""
+    named: bool = True
+    """The user chose the name, so a successor can have it."""
+    start_time: int = 0
+
+
+def _stat_fields(pid: int) -> list[str]:
+    """/proc/<pid>/stat after the command's name: state first; [] when it is gone."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return []
+    return stat.rpartition(")")[2].split()
 
 
 def process_start_time(pid: int) -> int:
     """When `pid` started, in clock ticks since boot; 0 when it is gone."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-    return int(stat.rpartition(")")[2].split()[19])
+    found = _stat_fields(pid)
+    return int(found[19]) if found else 0
 
 
 def _pid_namespace(pid: int) -> int:
@@ -54,19 +82,65 @@ def _pid_namespace(pid: int) -> int:
     return 0
 
 
+def open_process(tenant: Tenant, pid_ns: int) -> int | None:
+    """A pidfd of the tenant's process, or None if that is dead: gone, a zombie, or another process
+    with the same number."""
+    try:
+        pidfd = os.pidfd_open(tenant.pid)
+    except (OSError, OverflowError):
+        return None
+    found = _stat_fields(tenant.pid)
+    alive = bool(found) and found[0] not in "ZX" and int(found[19]) == tenant.start_time
+    if alive and pid_ns in (0, _pid_namespace(tenant.pid)):
+        return pidfd
+    os.close(pidfd)
+    return None
+
+
 class Registry:
-    """Allocates rows and writes them."""
+    """Allocates rows and writes them.
+
+    Parameters
+    ----------
+    memory : mmap
+        The registry segment; rows that are not free become tenants.
+    """
 
     def __init__(self, memory: mmap.mmap) -> None:
         self._memory = memory
-        self._rows = RegistryView(memory).rows
-        self._incarnations = 0
-        self.tenants: dict[int, Tenant] = {}
+        self._view = RegistryView(memory)
+        self._rows = self._view.rows
+        self._incarnations = int(self._rows["incarnation"].max())
+        self.tenants: dict[int, Tenant] = {
+            row: self._read(row) for row in range(len(self._rows)) if self._rows["state"][row]
+        }
 
-    def allocate(self, name: str, pid: int, uid: int) -> Tenant:
+    def _read(self, row: int) -> Tenant:
+        fields = self._rows[row]
+        on_death = int(fields["on_death"])
+        return Tenant(
+            row,
+            int(fields["incarnation"]),
+            bytes(fields["name"]).decode(errors="replace"),
+            int(fields["pid"]),
+            OnDeath(on_death) if on_death in set(OnDeath) else OnDeath.DROP,
+            int(fields["groups"]),
+            bool(fields["named"]),
+            int(fields["start_time"]),
+        )
+
+    def allocate(
+        self,
+        name: str | None,
+        pid: int,
+        uid: int,
+        on_death: OnDeath = OnDeath.DROP,
+        groups: int = 0,
+    ) -> Tenant:
         """Give a new worker a row, state ATTACHING.
 
-        The row that had the same name before is taken again if it is free.
+        The row that had the same name before is taken again if it is free. Without a name it gets
+        one made from `pid`.
 
         Raises
         ------
@@ -75,12 +149,10 @@ class Registry:
         WheelError
             Every row is taken.
         """
-        encoded = name.encode()
-        if not 1 <= len(encoded) <= NAME_BYTES or "\0" in name:
-            raise ValueError(f"worker name {name!r}: expected 1 to {NAME_BYTES} bytes of UTF-8")
-        for tenant in self.tenants.values():
-            if tenant.name == name:
-                raise ValueError(f"a worker {name!r} is connected already (pid {tenant.pid})")
+        chosen = name if name is not None else f"pid-{pid}-{self._incarnations + 1}"
+        encoded = self.check_name(chosen)
+        if (tenant := self.find(chosen)) is not None:
+            raise ValueError(f"a worker {chosen!r} is connected already (pid {tenant.pid})")
         free = [row for row in range(len(self._rows)) if row not in self.tenants]
         if not free:
             raise WheelError(
@@ -89,17 +161,81 @@ class Registry:
             )
         row = next((row for row in free if bytes(self._rows["name"][row]) == encoded), free[0])
         self._incarnations += 1
+        self._rows[row]["incarnation"] = self._incarnations
+        self._rows[row]["name"] = encoded
+        self._rows[row]["named"] = name is not None
+        tenant = self._fill(row, pid, uid, on_death, groups)
+        self.set_state(tenant, RowState.ATTACHING)
+        return tenant
+
+    def _fill(self, row: int, pid: int, uid: int, on_death: OnDeath, groups: int) -> Tenant:
         fields = self._rows[row]
         fields["pid"] = pid
         fields["uid"] = uid
-        fields["incarnation"] = self._incarnations
         fields["start_time"] = process_start_time(pid)
         fields["pid_ns"] = _pid_namespace(pid)
-        fields["name"] = encoded
-        tenant = Tenant(row, self._incarnations, name, pid)
-        self.tenants[row] = tenant
-        self.set_state(tenant, RowState.ATTACHING)
+        fields["on_death"] = on_death
+        fields["groups"] = groups
+        self.tenants[row] = self._read(row)
+        return self.tenants[row]
+
+    def succeed(self, kept: Tenant, pid: int, uid: int, on_death: OnDeath, groups: int) -> Tenant:
+        """Give a kept row to its successor: same name, same incarnation; state ACTIVE."""
+        tenant = self._fill(kept.row, pid, uid, on_death, groups)
+        self.set_state(tenant, RowState.ACTIVE)
         return tenant
+
+    def retire(self, tenant: Tenant, on_death: OnDeath) -> Tenant:
+        """Change what becomes of a departed worker's timers."""
+        self._rows[tenant.row]["on_death"] = on_death
+        self.tenants[tenant.row] = replace(tenant, on_death=on_death)
+        return self.tenants[tenant.row]
+
+    def find(self, name: str) -> Tenant | None:
+        """The tenant of that name, in whatever state."""
+        return next((tenant for tenant in self.tenants.values() if tenant.name == name), None)
+
+    @staticmethod
+    def check_name(name: object) -> bytes:
+        """The name as it stands in the table; ValueError if it does not fit."""
+        encoded = name.encode() if isinstance(name, str) else b""
+        if not 1 <= len(encoded) <= NAME_BYTES or b"\0" in encoded:
+            raise ValueError(f"worker name {name!r}: expected 1 to {NAME_BYTES} bytes of UTF-8")
+        return encoded
+
+    def group_bit(self, name: object) -> int:
+        """The bit of a group, which is named here if it is new.
+
+        Raises
+        ------
+        ValueError
+            The name does not fit.
+        WheelError
+            All 64 groups have names.
+        """
+        encoded = name.encode() if isinstance(name, str) else b""
+        if not 1 <= len(encoded) <= GROUP_BYTES or b"\0" in encoded:
+            raise ValueError(f"group {name!r}: expected 1 to {GROUP_BYTES} bytes of UTF-8")
+        known = self._view.group_names()
+        for group, other in known.items():
+            if other == name:
+                return 1 << group
+        if len(known) == _native.GROUPS:
+            raise WheelError(f"all {_native.GROUPS} groups have names: {', '.join(known.values())}")
+        _native.name_group(self._memory, len(known), encoded.decode())
+        return 1 << len(known)
+
+    def group_names(self) -> dict[int, str]:
+        """Bit number -> name of the groups."""
+        return self._view.group_names()
+
+    def members(self, groups: int) -> list[Tenant]:
+        """Active workers in any of `groups`."""
+        return [
+            tenant
+            for tenant in self.tenants.values()
+            if tenant.groups & groups and self.state(tenant) == RowState.ACTIVE
+        ]
 
     def set_state(self, tenant: Tenant, state: RowState) -> None:
         """Move a tenant on; FREE gives its row back."""
@@ -108,7 +244,12 @@ class Registry:
             del self.tenants[tenant.row]
 
     def state(self, tenant: Tenant) -> RowState:
-        """Where a tenant stands."""
-        if self.tenants.get(tenant.row) != tenant:
+        """Where a tenant stands; FREE when its row is another's."""
+        now = self.tenants.get(tenant.row)
+        if now is None or now.incarnation != tenant.incarnation:
             return RowState.FREE
         return RowState(int(self._rows["state"][tenant.row]))
+
+    def pid_namespace(self, tenant: Tenant) -> int:
+        """Inode of the pid namespace that the tenant's process was in."""
+        return int(self._rows["pid_ns"][tenant.row])

@@ -1,7 +1,7 @@
 """What a daemon puts into the system, and takes out again: segments, FIFOs, files.
 
 Everything made here is written down in the object at once, so that `close` removes it whatever
-happened in between.
+happened in between. A killed daemon leaves all of it; the next one takes it over.
 """
 
 from __future__ import annotations
@@ -9,18 +9,21 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import logging
 import mmap
 import os
 import secrets
+import stat
 from pathlib import Path
 from typing import Any
 
+from wheeld import leftovers
 from wheeld.config import Config
 from wheeld_core import _native, runtime, segments
 from wheeld_core.errors import WheelError
 from wheeld_core.views import SlotsView, WheelView
 
-BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+log = logging.getLogger("wheeld")
 
 
 class Resources:
@@ -28,22 +31,45 @@ class Resources:
 
     Only the supervisor makes one. The directory is locked (flock) for as long as it lives, so a
     second daemon of the same name is refused.
+
+    Parameters
+    ----------
+    config : Config
+        What the daemon is started with.
+    fresh : bool
+        Discard what a killed daemon of that name left, instead of going on with it.
+
+    Attributes
+    ----------
+    taken_over : bool
+        The segments are those of a killed daemon, and may have living workers.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, fresh: bool = False) -> None:
         self.config = config
         self.names: dict[str, str] = {}
-        self.segment_prefix = f"wheeld-{config.name}-{secrets.token_hex(6)}-"
+        self.memories: dict[str, mmap.mmap] = {}
         self._files: list[Path] = []
-        self.directory = runtime.create(config.name, config.runtime_dir)
+        self._gid = config.gid
+        self.directory = runtime.create(config.name, config.runtime_dir, self._gid)
         self._lock = self._lock_directory()
         try:
-            self._token = secrets.randbits(63)
-            self._make_segments()
-            self.make_fifo(runtime.CLOCK_FIFO)
+            living = leftovers.take_over(self.directory, config.name, config.native(), fresh)
+            self.taken_over = living is not None
+            if living is not None:
+                self._take(*living)
+            else:
+                self._make()
+            self.make_fifo(runtime.CLOCK_FIFO, keep=self.taken_over)
+            self._files += [
+                self.directory / name for name in (runtime.CLOCK_LOCK, runtime.DAEMON_FILE)
+            ]
         except BaseException:
-            self.close()
+            self.close(discard=not getattr(self, "taken_over", True))
             raise
+        self.worker_bytes = _native.geometry(**config.native())["worker_bytes"]
+        self.wheel = WheelView(self.memories["wheel"])
+        self.slots = SlotsView(self.memories["slots"], config.slots, config.payload_room)
 
     def _lock_directory(self) -> int:
         fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -60,78 +86,79 @@ class Resources:
             )
         return fd
 
-    def _make_segments(self) -> None:
+    def _take(self, prefix: str, memories: dict[str, mmap.mmap]) -> None:
+        self.segment_prefix = prefix
+        self.memories = memories
+        self.names = {kind: prefix + kind for kind in memories}
+
+    def _make(self) -> None:
+        self.segment_prefix = f"wheeld-{self.config.name}-{secrets.token_hex(6)}-"
+        self.write_daemon_file()  # before the segments: so that they are found if we die here
         native = self.config.native()
         sizes = _native.geometry(**native)
-        memories: dict[str, mmap.mmap] = {}
-        for kind in ("wheel", "slots", "registry"):
-            memories[kind] = self.make_segment(kind, sizes[f"{kind}_bytes"])
+        # The wheel and the table of workers are for clients to read.
+        for kind, mode in (("wheel", 0o640), ("slots", 0o660), ("registry", 0o640)):
+            self.memories[kind] = self.make_segment(kind, sizes[f"{kind}_bytes"], mode)
         origin = self.config.virtual_start if self.config.virtual_clock else _native.read_clock()
         _native.create(
-            memories["wheel"],
-            memories["slots"],
-            memories["registry"],
-            BOOT_ID.read_text().strip(),
+            self.memories["wheel"],
+            self.memories["slots"],
+            self.memories["registry"],
+            leftovers.BOOT_ID.read_text().strip(),
             **native,
             origin_ns=origin,
-            token=self._token,
+            token=secrets.randbits(63),
         )
-        self.worker_bytes = sizes["worker_bytes"]
-        self.memories = memories
-        self.wheel = WheelView(memories["wheel"])
-        self.slots = SlotsView(memories["slots"], self.config.slots, self.config.payload_room)
 
-    def make_segment(self, kind: str, size: int) -> mmap.mmap:
+    def _mode(self, shared: int) -> int:
+        """The mode of a file: `shared` with --group, else for the owner alone."""
+        return shared if self._gid is not None else shared & 0o700
+
+    # -- segments -------------------------------------------------------------------------------
+
+    def make_segment(self, kind: str, size: int, mode: int = 0o660) -> mmap.mmap:
         """Make the segment called `kind`; its name goes to `names`."""
         name = self.segment_prefix + kind
-        memory = segments.create(name, size)
+        memory = segments.create(name, size, self._mode(mode), self._gid)
+        self.names[kind] = name
+        return memory
+
+    def make_worker_segment(self, row: int) -> str:
+        """Make the segment of the worker in `row`, ready to attach; returns its name."""
+        kind = f"worker-{row}"
+        segments.unlink(self.segment_prefix + kind)  # a daemon that died may have left one
+        memory = self.make_segment(kind, self.worker_bytes)
+        with contextlib.closing(memory):
+            _native.create_worker(memory, self.memories["wheel"], row)
+        return self.names[kind]
+
+    def find_worker_segment(self, row: int) -> mmap.mmap:
+        """Map the segment of a worker that an earlier daemon had; its name goes to `names`."""
+        kind = f"worker-{row}"
+        name = self.segment_prefix + kind
+        memory = segments.attach(
+            name, _native.KIND_WORKER, writable=True, owner_uid=os.getuid()
+        )
         self.names[kind] = name
         return memory
 
     def drop_segment(self, kind: str) -> None:
         """Unlink the segment called `kind`, if there is one."""
-        name = self.names.pop(kind, None)
-        if name is not None:
-            segments.unlink(name)
+        self.names.pop(kind, None)
+        segments.unlink(self.segment_prefix + kind)
 
-    def make_fifo(self, file_name: str) -> Path:
-        """Make a FIFO in the runtime directory, in place of one that an earlier daemon left."""
-        path = self.directory / file_name
-        with contextlib.suppress(FileNotFoundError):
-            path.unlink()
-        os.mkfifo(path, 0o600)
-        os.chmod(path, 0o600)
-        self._files.append(path)
-        return path
-
-    def drop_file(self, file_name: str) -> None:
-        """Remove a file of the runtime directory, if it is there."""
-        path = self.directory / file_name
-        path.unlink(missing_ok=True)
-        if path in self._files:
-            self._files.remove(path)
-
-    def socket_path(self) -> Path:
-        """Where the control socket goes; what an earlier daemon left there is removed."""
-        path = self.directory / runtime.CONTROL_SOCKET
-        path.unlink(missing_ok=True)
-        self._files.append(path)
-        return path
-
-    def write_daemon_file(self, **facts: Any) -> None:
-        """Write daemon.json whole, by rename."""
-        path = self.directory / runtime.DAEMON_FILE
-        fresh = path.with_suffix(".new")
-        content = {
-            "name": self.config.name,
-            "segment_prefix": self.segment_prefix,
-            "segments": self.names,
-            **facts,
-        }
-        with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            json.dump(content, file, indent=1)
-        fresh.rename(path)
-        self._files.append(path)
+    def damage(self) -> str | None:
+        """What is wrong with the segments that the clock needs, or None: somebody who may write
+        them can also truncate them."""
+        for kind, memory in self.memories.items():
+            path = Path(segments.SHM_DIRECTORY, self.names[kind])
+            try:
+                size = path.stat().st_size
+            except FileNotFoundError:
+                return f"{path} was removed while the daemon ran"
+            if size != len(memory):
+                return f"{path} has {size} bytes, expected {len(memory)}: it was truncated"
+        return None
 
     def shared_bytes(self) -> int:
         """Bytes of shared memory reserved now."""
@@ -141,13 +168,72 @@ class Resources:
                 total += os.stat(f"{segments.SHM_DIRECTORY}/{name}").st_size
         return total
 
-    def close(self) -> None:
-        """Remove everything; the directory too, where we may."""
-        for kind in list(self.names):
-            self.drop_segment(kind)
-        for path in self._files:
-            path.unlink(missing_ok=True)
-        self._files.clear()
-        with contextlib.suppress(OSError):
-            self.directory.rmdir()
+    # -- files ----------------------------------------------------------------------------------
+
+    def make_fifo(self, file_name: str, keep: bool = False) -> Path:
+        """Make a FIFO in the runtime directory, in place of what an earlier daemon left.
+
+        With `keep` one that is ours stays: living workers have it open.
+        """
+        path = self.directory / file_name
+        self._files.append(path)
+        with contextlib.suppress(FileNotFoundError):
+            status = path.lstat()
+            if keep and stat.S_ISFIFO(status.st_mode) and status.st_uid == os.getuid():
+                return path
+            path.unlink()
+        os.mkfifo(path, 0o600)
+        self._share(path)
+        return path
+
+    def _share(self, path: Path) -> None:
+        if self._gid is not None:
+            os.chown(path, -1, self._gid)
+        path.chmod(self._mode(0o660))
+
+    def drop_file(self, file_name: str) -> None:
+        """Remove a file of the runtime directory, if it is there."""
+        path = self.directory / file_name
+        path.unlink(missing_ok=True)
+        if path in self._files:
+            self._files.remove(path)
+
+    def prepare_socket(self) -> Path:
+        """Where the control socket goes; what an earlier daemon left there is removed."""
+        path = self.directory / runtime.CONTROL_SOCKET
+        path.unlink(missing_ok=True)
+        self._files.append(path)
+        return path
+
+    def open_socket(self) -> None:
+        """Let those connect who may."""
+        self._share(self.directory / runtime.CONTROL_SOCKET)
+
+    def write_daemon_file(self, **facts: Any) -> None:
+        """Write daemon.json whole, by rename."""
+        path = self.directory / runtime.DAEMON_FILE
+        fresh = path.with_suffix(".new")
+        fresh.unlink(missing_ok=True)
+        content = {
+            "name": self.config.name,
+            "segment_prefix": self.segment_prefix,
+            "segments": self.names,
+            **facts,
+        }
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+        with open(os.open(fresh, flags, 0o600), "w") as file:
+            json.dump(content, file, indent=1)
+        self._share(fresh)
+        fresh.rename(path)
+
+    def close(self, discard: bool = True) -> None:
+        """Remove everything, the directory too, where we may; or, with discard false, only let go."""
+        if discard:
+            with contextlib.suppress(AttributeError):  # nothing was begun
+                segments.unlink_all(self.segment_prefix)
+            for path in [*self._files, self.directory / runtime.DAEMON_FILE]:
+                path.unlink(missing_ok=True)
+            self._files.clear()
+            with contextlib.suppress(OSError):
+                self.directory.rmdir()
         os.close(self._lock)

@@ -51,17 +51,16 @@ def collect(supervisor: Supervisor) -> dict[str, Any]:
         "shared_bytes": resources.shared_bytes(),
         "segments": dict(resources.names),
         "counters": wheel.counters(),
+        "clock_restarts": supervisor.clock.restarts,
+        "taken_over": resources.taken_over,
         "workers": [
             {
-                "row": tenant.row,
-                "name": tenant.name,
-                "pid": tenant.pid,
-                "state": supervisor.registry.state(tenant).name.lower(),
-                "pending": int((owners == tenant.row).sum()),
-                "fired": int(wheel.lines["fired"][tenant.row]),
-                "backlog": bool(wheel.lines["backlog"][tenant.row]),
-                "offences": int(wheel.lines["offences"][tenant.row]),
+                **worker,
+                "pending": int((owners == worker["row"]).sum()),
+                "fired": int(wheel.lines["fired"][worker["row"]]),
+                "backlog": bool(wheel.lines["backlog"][worker["row"]]),
+                "offences": int(wheel.lines["offences"][worker["row"]]),
             }
-            for tenant in supervisor.registry.tenants.values()
+            for worker in supervisor.workers.listed()
         ],
     }

@@ -1,7 +1,7 @@
-"""The supervisor: control socket, worker table, reaping, the clock's parent. No hot path.
+"""The supervisor: control socket, worker table, the clock's parent. No hot path.
 
-Everything runs on one asyncio loop. A worker is a connection plus a pidfd: the connection's end is
-a good-bye, the pidfd's readability is a death; either leads to the same, idempotent departure.
+Everything runs on one asyncio loop. It may be killed at any moment: its clock goes with it, workers
+go on in the shared memory, and the next daemon of that name takes over (leftovers.py).
 """
 
 from __future__ import annotations
@@ -17,19 +17,22 @@ import time
 from typing import Any
 
 from wheeld import notify, status
-from wheeld.clock_link import ClockLink
+from wheeld.clock_guard import ClockGuard
 from wheeld.config import Config
-from wheeld.registry import Registry, RowState, Tenant
+from wheeld.registry import Tenant
 from wheeld.resources import Resources
-from wheeld_core import _native, control, runtime
+from wheeld.snapshots import Snapshots
+from wheeld.workers import Workers
+from wheeld_core import control
 from wheeld_core.control import Message
-from wheeld_core.errors import LayoutMismatch, WheelError
+from wheeld_core.errors import WheelError
 
 log = logging.getLogger("wheeld")
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 FIRST_MESSAGE_SECONDS = 10.0
 """How long a new connection may take to say what it wants."""
+_SO_PEERGROUPS = 59
 
 
 class Supervisor:
@@ -43,24 +46,34 @@ class Supervisor:
         Stop when this process dies (embedded daemons).
     remove_base : bool
         Remove the directory that holds the runtime directory, too, if it is empty then.
+    fresh : bool
+        Discard what a killed daemon of that name left, instead of going on with it.
     """
 
     def __init__(
-        self, config: Config, parent_pid: int | None = None, remove_base: bool = False
+        self,
+        config: Config,
+        parent_pid: int | None = None,
+        remove_base: bool = False,
+        fresh: bool = False,
     ) -> None:
         # A signal that comes while the segments are made waits until run() can clean up after them.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         self.config = config
         self.started = time.time()
-        self.resources = Resources(config)
-        self.registry = Registry(self.resources.memories["registry"])
-        self.clock = ClockLink(self._clock_exited)
+        self.resources = Resources(config, fresh)
+        self.workers = Workers(self.resources)
+        self.clock = ClockGuard(
+            self.resources, self.workers.attachments, self.workers.damaged, self._fail
+        )
+        self.clock.on_look = self.workers.evict
+        self.workers.clock = self.clock
+        self._snapshots = Snapshots(self.resources, self.workers)
         self._parent_pid = parent_pid
+        self._parent_pidfd: int | None = None
         self._remove_base = remove_base
         self._stopping = asyncio.Event()
         self._failed: str | None = None
-        self._departures: dict[int, asyncio.Task[None]] = {}
-        self._pidfds: dict[int, int] = {}
         self._advancing = asyncio.Lock()
         self._connections: set[asyncio.Task[None]] = set()
 
@@ -70,40 +83,61 @@ class Supervisor:
         Raises
         ------
         WheelError
-            The clock process died.
+            No clock process can be kept running.
         """
         loop = asyncio.get_running_loop()
         for number in STOP_SIGNALS:
             loop.add_signal_handler(number, self._stopping.set)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
         server = None
+        tasks: list[asyncio.Task[None]] = []
         try:
             self._watch_parent()
-            bell = self.resources.directory / runtime.CLOCK_FIFO
-            await self.clock.start(self.resources.names, bell, self.config.pin_cpu)
-            path = self.resources.socket_path()
+            if self.resources.taken_over:
+                self.workers.adopt()
+            else:
+                self._snapshots.restore()
+            await self.clock.start()
+            self.workers.watch_adopted()
+            path = self.resources.prepare_socket()
             server = await asyncio.start_unix_server(self._serve, path, limit=control.MAX_MESSAGE)
-            os.chmod(path, 0o600)
+            self.resources.open_socket()
             self.resources.write_daemon_file(pid=os.getpid(), clock_pid=self.clock.pid)
             notify.notify(f"READY=1\nMAINPID={os.getpid()}\nSTATUS=serving {self.config.name}")
-            log.info("serving %s in %s", self.config.name, self.resources.directory)
-            watchdog = asyncio.create_task(self._feed_watchdog())
+            log.info(
+                "%s %s in %s",
+                "goes on with" if self.resources.taken_over else "serving",
+                self.config.name,
+                self.resources.directory,
+            )
+            tasks += [
+                asyncio.create_task(self._feed_watchdog()),
+                asyncio.create_task(self._snapshots.keep_writing()),
+            ]
             await self._stopping.wait()
-            watchdog.cancel()
         finally:
             notify.notify("STOPPING=1")
-            if server is not None:
-                server.close()
-            await self._drop_connections()
-            await self.clock.stop()
-            for pidfd in self._pidfds.values():
-                os.close(pidfd)
-            self.resources.close()
-            if self._remove_base:
-                with contextlib.suppress(OSError):
-                    self.resources.directory.parent.rmdir()
+            await self._end(server, tasks)
         if self._failed:
             raise WheelError(self._failed)
+
+    async def _end(self, server: asyncio.Server | None, tasks: list[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if server is not None:
+            server.close()
+        await self._drop_connections()
+        await self.workers.close()
+        await self.clock.stop()
+        if self._failed is None:
+            self._snapshots.write_last()
+        if self._parent_pidfd is not None:
+            os.close(self._parent_pidfd)
+        self.resources.close()
+        if self._remove_base:
+            with contextlib.suppress(OSError):
+                self.resources.directory.parent.rmdir()
 
     def stop(self) -> None:
         """Have `run` return."""
@@ -111,21 +145,19 @@ class Supervisor:
 
     # -- watching -------------------------------------------------------------------------------
 
-    def _clock_exited(self) -> None:
-        if not self._stopping.is_set():
-            self._failed = "the clock process died; see its messages above"
-            self._stopping.set()
+    def _fail(self, why: str) -> None:
+        self._failed = why
+        self._stopping.set()
 
     def _watch_parent(self) -> None:
         if self._parent_pid is None:
             return
         try:
-            pidfd = os.pidfd_open(self._parent_pid)
+            self._parent_pidfd = os.pidfd_open(self._parent_pid)
         except ProcessLookupError:
             self._stopping.set()
             return
-        self._pidfds[-1] = pidfd
-        asyncio.get_running_loop().add_reader(pidfd, self._stopping.set)
+        asyncio.get_running_loop().add_reader(self._parent_pidfd, self._stopping.set)
 
     async def _feed_watchdog(self) -> None:
         interval = notify.watchdog_seconds()
@@ -133,81 +165,6 @@ class Supervisor:
             await asyncio.sleep(interval / 2)
             if status.clock_is_well(self.resources.wheel, interval):
                 notify.notify("WATCHDOG=1")
-
-    # -- workers --------------------------------------------------------------------------------
-
-    async def _arrive(self, message: Message, pid: int, uid: int) -> tuple[Tenant, Message]:
-        """Register a worker; returns its tenancy and the answer to its hello."""
-        theirs = (message.get("layout"), message.get("fingerprint"))
-        if theirs != (_native.LAYOUT_VERSION, _native.FINGERPRINT):
-            raise LayoutMismatch(
-                f"the daemon has layout version {_native.LAYOUT_VERSION} "
-                f"({_native.FINGERPRINT}), the client version {theirs[0]} ({theirs[1]}): install "
-                "the same wheeld on both sides"
-            )
-        name = message.get("worker")
-        if not isinstance(name, str):
-            raise ValueError(f"worker name {name!r}: expected a string")
-        if pid == 0:
-            raise WheelError("a worker must be in the daemon's pid namespace (or one below it)")
-        pidfd = os.pidfd_open(pid)
-        try:
-            tenant = self.registry.allocate(name, pid, uid)
-        except BaseException:
-            os.close(pidfd)
-            raise
-        self._pidfds[tenant.row] = pidfd
-        segment, fifo = f"worker-{tenant.row}", runtime.worker_fifo(tenant.row)
-        try:
-            memory = self.resources.make_segment(segment, self.resources.worker_bytes)
-            _native.create_worker(memory, self.resources.memories["wheel"], tenant.row)
-            memory.close()
-            bell = self.resources.make_fifo(fifo)
-            segment_name = self.resources.names[segment]
-            await self.clock.attach(tenant.row, tenant.incarnation, segment_name, bell)
-        except BaseException:
-            self._forget(tenant)
-            raise
-        self.registry.set_state(tenant, RowState.ACTIVE)
-        loop = asyncio.get_running_loop()
-        loop.add_reader(pidfd, lambda: self._depart(tenant, "died"))
-        log.info("worker %s (pid %d) connected", tenant.name, pid)
-        return tenant, {
-            "ok": True,
-            "row": tenant.row,
-            "incarnation": tenant.incarnation,
-            "worker": tenant.name,
-            "segments": {
-                "worker": segment_name,
-                **{kind: self.resources.names[kind] for kind in ("wheel", "slots", "registry")},
-            },
-            "clock_fifo": runtime.CLOCK_FIFO,
-            "worker_fifo": fifo,
-        }
-
-    def _depart(self, tenant: Tenant, why: str) -> asyncio.Task[None] | None:
-        """Begin a worker's departure, once; returns the task that completes it."""
-        if self.registry.state(tenant) == RowState.FREE:
-            return None
-        if tenant.row not in self._departures:
-            log.info("worker %s (pid %d) %s", tenant.name, tenant.pid, why)
-            self.registry.set_state(tenant, RowState.DYING)
-            asyncio.get_running_loop().remove_reader(self._pidfds[tenant.row])
-            self._departures[tenant.row] = asyncio.create_task(self._reap(tenant))
-        return self._departures[tenant.row]
-
-    async def _reap(self, tenant: Tenant) -> None:
-        try:
-            await self.clock.reap(tenant.row)
-        finally:
-            self._departures.pop(tenant.row)
-            self._forget(tenant)
-
-    def _forget(self, tenant: Tenant) -> None:
-        os.close(self._pidfds.pop(tenant.row))
-        self.resources.drop_segment(f"worker-{tenant.row}")
-        self.resources.drop_file(runtime.worker_fifo(tenant.row))
-        self.registry.set_state(tenant, RowState.FREE)
 
     # -- the control socket ---------------------------------------------------------------------
 
@@ -233,30 +190,37 @@ class Supervisor:
         tenant: Tenant | None = None
         patience: float | None = FIRST_MESSAGE_SECONDS
         with contextlib.suppress(ConnectionError, ValueError, TimeoutError):
-            pid, uid = _peer(writer)
+            pid, uid = self._admit(writer)
             while line := await asyncio.wait_for(reader.readline(), patience):
                 patience = None
+                answer: Message | None
                 try:
                     message = control.decode(line)
                     if message.get("op") == "hello" and tenant is None:
-                        tenant, answer = await self._arrive(message, pid, uid)
+                        tenant, answer = await self.workers.arrive(message, pid, uid)
+                    elif message.get("op") == "resume" and tenant is None:
+                        tenant, answer = self.workers.resume(message, pid), {"ok": True}
                     else:
                         answer = await self._answer(message, tenant)
                 except (WheelError, ValueError, OSError) as error:
                     answer = control.failure(error)
-                writer.write(control.encode(answer))
-                await writer.drain()
+                if answer is not None:
+                    writer.write(control.encode(answer))
+                    await writer.drain()
         if tenant is not None:
-            self._depart(tenant, "closed its connection")
+            self.workers.depart(tenant, "closed its connection")
 
-    async def _answer(self, message: Message, tenant: Tenant | None) -> Message:
+    async def _answer(self, message: Message, tenant: Tenant | None) -> Message | None:
         op = message.get("op")
         if op == "bye" and tenant is not None:
-            departure = self._depart(tenant, "said good-bye")
+            departure = self.workers.depart(tenant, "said good-bye")
             if departure is not None:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(asyncio.shield(departure), 2)
             return {"ok": True}
+        if op == "alarm":
+            self.clock.look_soon()
+            return None
         if op == "status":
             return {"ok": True, "status": self.status()}
         if op == "advance":
@@ -264,7 +228,9 @@ class Supervisor:
         if op == "stop":
             asyncio.get_running_loop().call_soon(self._stopping.set)
             return {"ok": True, "pid": os.getpid()}
-        raise ValueError(f"unknown request {op!r}; allowed: hello, bye, status, advance, stop")
+        raise ValueError(
+            f"unknown request {op!r}; allowed: hello, resume, bye, alarm, status, advance, stop"
+        )
 
     async def _advance(self, message: Message) -> int:
         if not self.config.virtual_clock:
@@ -278,16 +244,31 @@ class Supervisor:
             await self.clock.advance(target)
         return target
 
+    def _admit(self, writer: asyncio.StreamWriter) -> tuple[int, int]:
+        """Process and user id of the other end, as the kernel knows them, if it may come in."""
+        peer = writer.get_extra_info("socket")
+        credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
+        pid, uid, gid = struct.unpack("3i", credentials)
+        if uid not in (os.getuid(), 0) and self.config.gid not in (gid, *_peer_groups(peer)):
+            writer.write(control.encode(control.failure(PermissionError(_refusal(uid)))))
+            raise ConnectionError(f"uid {uid} may not use this daemon")
+        return pid, uid
+
     def status(self) -> dict[str, Any]:
         """What `wheeld status` shows."""
         return status.collect(self)
 
 
-def _peer(writer: asyncio.StreamWriter) -> tuple[int, int]:
-    """Process and user id of the other end, as the kernel knows them."""
-    peer = writer.get_extra_info("socket")
-    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-    pid, uid, _ = struct.unpack("3i", credentials)
-    if uid not in (os.getuid(), 0):
-        raise ConnectionError(f"uid {uid} may not use this daemon")
-    return pid, uid
+def _refusal(uid: int) -> str:
+    return (
+        f"uid {uid} may not use this daemon, which runs as uid {os.getuid()}; start it with --group "
+        "to share it"
+    )
+
+
+def _peer_groups(peer: socket.socket) -> tuple[int, ...]:
+    """The supplementary groups of the other end."""
+    with contextlib.suppress(OSError):
+        found = peer.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4 * 65536)
+        return struct.unpack(f"{len(found) // 4}I", found)
+    return ()

@@ -2,6 +2,7 @@
 
     control.sock      the supervisor listens here: JSON, one message a line
     clock.fifo        the clock's doorbell
+    clock.lock        held by the clock process: two never write one wheel
     worker-<row>.fifo the doorbell of the worker in that row
     daemon.json       names of the shared memory segments, process ids, configuration
 
@@ -21,6 +22,7 @@ from wheeld_core.errors import DaemonNotRunning, WheelError
 ENV_RUNTIME_DIR = "WHEELD_RUNTIME_DIR"
 CONTROL_SOCKET = "control.sock"
 CLOCK_FIFO = "clock.fifo"
+CLOCK_LOCK = "clock.lock"
 DAEMON_FILE = "daemon.json"
 MAX_SOCKET_PATH = 107
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")
@@ -88,8 +90,10 @@ def find(name: str, runtime_dir: str | os.PathLike[str] | None = None) -> Path:
     )
 
 
-def create(name: str, runtime_dir: str | os.PathLike[str] | None = None) -> Path:
-    """Make (or enter) the runtime directory of a new daemon: ours, mode 0700.
+def create(
+    name: str, runtime_dir: str | os.PathLike[str] | None = None, gid: int | None = None
+) -> Path:
+    """Make (or enter) the runtime directory of a new daemon: ours, mode 0700, or 0750 for `gid`.
 
     Raises
     ------
@@ -106,12 +110,15 @@ def create(name: str, runtime_dir: str | os.PathLike[str] | None = None) -> Path
             continue
         try:
             if runtime_dir is None and not base.exists():
-                base.mkdir(mode=0o755 if os.getuid() == 0 else 0o700)
+                _make_directory(base, 0o755 if os.getuid() == 0 else 0o700)
             directory = base / name
-            directory.mkdir(mode=0o700, exist_ok=True)
+            _make_directory(directory, 0o700)
             if runtime_dir is None and base.parent == Path("/tmp"):
-                _check_private(base)
-            _check_private(directory)
+                _check_private(base, None)
+            _check_private(directory, gid)
+            if gid is not None:
+                os.chown(directory, -1, gid)
+                os.chmod(directory, 0o750)
         except OSError as error:
             problems.append(f"{base}: {error.strerror}")
             continue
@@ -119,12 +126,22 @@ def create(name: str, runtime_dir: str | os.PathLike[str] | None = None) -> Path
     raise WheelError("no runtime directory can be made: " + "; ".join(problems))
 
 
-def _check_private(directory: Path) -> None:
+def _make_directory(directory: Path, mode: int) -> None:
+    """Make it with `mode`, whatever the umask; one that exists stays as it is."""
+    try:
+        directory.mkdir(mode=mode)
+    except FileExistsError:
+        return
+    directory.chmod(mode)
+
+
+def _check_private(directory: Path, gid: int | None) -> None:
     status = os.lstat(directory)
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
         raise WheelError(f"{directory} is not a directory of ours; refusing to use it")
-    if status.st_mode & 0o077:
+    ours = 0o050 if gid is not None and status.st_gid == gid else 0
+    if status.st_mode & 0o077 & ~ours:
         raise WheelError(
-            f"{directory} has mode {stat.S_IMODE(status.st_mode):04o}, expected 0700; "
-            "refusing to use it"
+            f"{directory} has mode {stat.S_IMODE(status.st_mode):04o}, expected "
+            f"{0o700 | ours:04o}; refusing to use it"
         )

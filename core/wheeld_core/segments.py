@@ -33,7 +33,7 @@ class SegmentError(WheelError):
     """A segment could not be made or is not what it should be."""
 
 
-def create(name: str, size: int, mode: int = 0o600) -> mmap.mmap:
+def create(name: str, size: int, mode: int = 0o600, gid: int | None = None) -> mmap.mmap:
     """Make a new, zeroed segment of `size` bytes, map it read-write.
 
     Parameters
@@ -44,6 +44,8 @@ def create(name: str, size: int, mode: int = 0o600) -> mmap.mmap:
         Bytes, reserved at once.
     mode : int
         Permissions, whatever the umask.
+    gid : int, optional
+        The group that `mode` speaks of; default: the process's own.
 
     Raises
     ------
@@ -55,6 +57,8 @@ def create(name: str, size: int, mode: int = 0o600) -> mmap.mmap:
     except posix_ipc.ExistentialError as error:
         raise SegmentError(f"shared memory {name!r} exists already") from error
     try:
+        if gid is not None:
+            os.fchown(memory.fd, -1, gid)
         os.fchmod(memory.fd, mode)
         _reserve(memory.fd, name, size)
         return mmap.mmap(memory.fd, size, mmap.MAP_SHARED | mmap.MAP_POPULATE)

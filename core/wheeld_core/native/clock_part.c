@@ -295,7 +295,7 @@ static PyObject *clock_set_state(ClockObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* prepare_clock_process() -> fd: exact sleeps; a descriptor that is readable when the wall clock was
+/* prepare_clock_process() -> fd: exact sleeps; SIGKILL when the parent dies; a descriptor that is readable when the wall clock was
  * set or the host resumed. */
 static PyObject *native_prepare_clock_process(PyObject *module, PyObject *unused)
 {
@@ -304,7 +304,8 @@ static PyObject *native_prepare_clock_process(PyObject *module, PyObject *unused
     int fd = timerfd_create(CLOCK_REALTIME, TFD_NONBLOCK | TFD_CLOEXEC);
     if (fd < 0)
         return PyErr_SetFromErrno(PyExc_OSError);
-    if (prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0) < 0 ||
+    /* a stopped or hanging clock must not outlive its supervisor: the next one starts a clock, too */
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0) < 0 ||
         timerfd_settime(fd, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, &far, NULL) < 0) {
         PyErr_SetFromErrno(PyExc_OSError);
         close(fd);

@@ -184,6 +184,25 @@ static PyObject *native_set_row_state(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
+/* set_daemon_state(wheel, state): for a supervisor whose clock is dead; else Clock.set_state does it. */
+static PyObject *native_set_daemon_state(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *wheel;
+    unsigned int state;
+    Mapping map = {0};
+    if (!PyArg_ParseTuple(args, "OI", &wheel, &state))
+        return NULL;
+    bool ok = mapping_get_wheel(&map, wheel, true);
+    if (ok)
+        /* pairs: daemon-state */
+        wh_store_release(&((wh_wheel_seg *)map.view.buf)->daemon_state, state);
+    mapping_drop(&map);
+    if (!ok)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
 /* name_group(registry, group, name): publish an entry of the group table. */
 static PyObject *native_name_group(PyObject *module, PyObject *args)
 {

@@ -28,6 +28,8 @@ static PyMethodDef functions[] = {
      "create_worker(segment, wheel, row): fill a zeroed worker segment"},
     {"set_row_state", native_set_row_state, METH_VARARGS,
      "set_row_state(registry, row, state): publish a row of the worker table, after its fields"},
+    {"set_daemon_state", native_set_daemon_state, METH_VARARGS,
+     "set_daemon_state(wheel, state): say that a wheel without a clock is over"},
     {"name_group", native_name_group, METH_VARARGS,
      "name_group(registry, group, name): publish an entry of the group table"},
     {"attach_status", native_attach_status, METH_VARARGS,

@@ -1,0 +1,231 @@
+"""Keeps a clock running: starts it, starts another when it died, replaces one that hangs.
+
+An order is repeated to the next clock when one dies before it answered; so orders must be such that
+doing them twice does no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import struct
+import termios
+import time
+from collections.abc import Callable
+
+from wheeld.clock_link import ClockGone, ClockLink
+from wheeld.resources import Resources
+from wheeld_core import _native, runtime
+from wheeld_core.control import Message
+from wheeld_core.errors import WheelError
+
+log = logging.getLogger("wheeld")
+
+START_TRIES = 10
+"""Clocks that end before they drive the wheel, one after the other: then the daemon gives up."""
+IDLE_LOOK_SECONDS = 60.0
+"""How often to look at a clock that sleeps until something far away."""
+_AWAKE = -(2**63)
+
+
+class ClockGuard:
+    """One running clock at a time.
+
+    Parameters
+    ----------
+    resources : Resources
+        What the clock maps and opens.
+    workers : callable
+        Gives what a new clock has to serve from the start, one message per worker.
+    on_skipped : callable
+        Called with the rows of workers whose segment was found damaged.
+    on_failure : callable
+        Called with a message when no clock can be kept running.
+    """
+
+    def __init__(
+        self,
+        resources: Resources,
+        workers: Callable[[], list[Message]],
+        on_skipped: Callable[[list[int]], None],
+        on_failure: Callable[[str], None],
+    ) -> None:
+        self._resources = resources
+        self._workers = workers
+        self._on_skipped = on_skipped
+        self._on_failure = on_failure
+        self._config = resources.config
+        self._link = ClockLink(self._exited)
+        self._running = asyncio.Event()
+        self._stopping = False
+        self._restarting: asyncio.Task[None] | None = None
+        self._look = asyncio.Event()
+        self._watcher: asyncio.Task[None] | None = None
+        self._bell = os.open(
+            resources.directory / runtime.CLOCK_FIFO, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
+        )
+        self.restarts = 0
+        self.on_look: Callable[[], None] = lambda: None
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the clock."""
+        return self._link.pid
+
+    async def start(self) -> None:
+        """Start the first clock; returns when it drives the wheel."""
+        await self._begin()
+        self._watcher = asyncio.create_task(self._watch())
+
+    async def _begin(self) -> None:
+        directory = self._resources.directory
+        for attempt in range(START_TRIES):
+            if (damage := self._resources.damage()) is not None:
+                raise WheelError(damage)
+            hello = {
+                "segments": {kind: self._resources.names[kind] for kind in ("wheel", "slots")},
+                "bell": str(directory / runtime.CLOCK_FIFO),
+                "lock": str(directory / runtime.CLOCK_LOCK),
+                "pin_cpu": self._config.pin_cpu,
+                "workers": self._workers(),
+            }
+            self._link = ClockLink(self._exited)
+            try:
+                ready = await self._link.start(hello)
+            except (ClockGone, OSError):
+                await self._link.end()
+                await asyncio.sleep(0.01 * attempt)
+                continue
+            log.info("clock (pid %s) drives %s timers", self.pid, ready["linked"])
+            if ready["skipped"]:
+                self._on_skipped(ready["skipped"])
+            self._running.set()
+            return
+        raise WheelError(f"{START_TRIES} clock processes ended at once; see their messages above")
+
+    # -- orders ---------------------------------------------------------------------------------
+
+    async def ask(self, op: str, answer: str, key: int, **fields: object) -> Message:
+        """Send an order until a clock has answered it.
+
+        Raises
+        ------
+        ClockGone
+            The daemon stops.
+        """
+        while True:
+            await self._running.wait()
+            if self._stopping:
+                raise ClockGone("the daemon stops")
+            with contextlib.suppress(ClockGone):
+                return await self._link.ask(op, answer, key, **fields)
+            await asyncio.sleep(0)
+
+    def tell(self, op: str, **fields: object) -> None:
+        """Send an order that a later clock gets with its start, and need not be repeated."""
+        with contextlib.suppress(ClockGone):
+            self._link.tell(op, **fields)
+
+    async def attach(self, worker: Message) -> None:
+        """Have the clock serve a worker."""
+        answer = await self.ask("attach", "attached", worker["row"], **worker)
+        if answer["error"]:
+            raise WheelError(f"the clock cannot serve this worker: {answer['error']}")
+
+    async def reap(self, row: int, leave: int) -> bool:
+        """Have the clock sweep what the worker in `row` left; true if it is kept."""
+        return bool((await self.ask("detach", "reaped", row, row=row, leave=leave))["kept"])
+
+    async def advance(self, to_ns: int) -> None:
+        """Move a virtual clock; returns when all that fell due was handed out."""
+        await self.ask("advance", "advanced", to_ns, to=to_ns)
+
+    # -- death ----------------------------------------------------------------------------------
+
+    def _exited(self, link: ClockLink) -> None:
+        if link is not self._link or self._stopping or not self._running.is_set():
+            return
+        self._running.clear()
+        self._restarting = asyncio.create_task(self._restart(link))
+
+    async def _restart(self, dead: ClockLink) -> None:
+        began = time.monotonic()
+        await dead.end()
+        self.restarts += 1
+        log.warning("the clock (pid %s) died; starting another", dead.pid)
+        try:
+            await self._begin()
+        except WheelError as error:
+            self._on_failure(str(error))
+            return
+        log.warning("a new clock runs after %.0f ms", 1e3 * (time.monotonic() - began))
+
+    async def stop(self) -> None:
+        """Stop the clock for good."""
+        self._stopping = True
+        self._running.set()  # whoever waits to ask learns it
+        for task in (self._watcher, self._restarting):
+            if task is not None:
+                task.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await task
+        await self._link.stop()
+        # a clock that was killed just now could not say so
+        with contextlib.suppress(ValueError):
+            _native.set_daemon_state(self._resources.memories["wheel"], 2)
+        os.close(self._bell)
+
+    # -- progress -------------------------------------------------------------------------------
+
+    def look_soon(self) -> None:
+        """A worker says that the clock does not wake: look now, and often."""
+        self._look.set()
+
+    def _rings_unheard(self) -> bool:
+        unread = struct.unpack("i", fcntl.ioctl(self._bell, termios.FIONREAD, b"\0" * 4))[0]
+        return bool(unread)
+
+    def _should_move(self) -> bool:
+        """Is the clock awake, overdue, or rung for, so that it has to make progress?"""
+        header = self._resources.wheel.header
+        sleep_until = int(header["sleep_until"])
+        overdue = not header["virtual_clock"] and sleep_until <= _native.read_clock()
+        return sleep_until == _AWAKE or overdue or self._rings_unheard()
+
+    def _seconds_to_next_look(self) -> float:
+        often = self._config.hang_after_s / 4
+        if self._should_move():
+            return often
+        if self._resources.wheel.header["virtual_clock"]:
+            return IDLE_LOOK_SECONDS
+        rest = (int(self._resources.wheel.header["sleep_until"]) - _native.read_clock()) / 1e9
+        return min(max(rest + often, often), IDLE_LOOK_SECONDS)
+
+    async def _watch(self) -> None:
+        """Look at the clock's progress: often while it works, seldom while it sleeps.
+
+        Only time in which this process itself ran counts: after a stop of both, the clock gets its
+        chance first.
+        """
+        often = self._config.hang_after_s / 4
+        last, stuck = None, 0.0
+        while True:
+            began = time.monotonic()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._look.wait(), self._seconds_to_next_look())
+                await asyncio.sleep(often / 4)
+            self._look.clear()
+            self.on_look()
+            header = self._resources.wheel.header
+            now = (int(header["passes"]), int(header["sleep_seq"]), self.pid)
+            if now != last or not self._should_move() or not self._running.is_set():
+                last, stuck = now, 0.0
+                continue
+            stuck += min(time.monotonic() - began, 2 * often)
+            if stuck >= self._config.hang_after_s:
+                log.warning("the clock (pid %s) made no progress for %.1f s: killed", *now[2:], stuck)
+                self._link.kill()
+                stuck = 0.0

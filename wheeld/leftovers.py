@@ -1,0 +1,136 @@
+"""What an earlier daemon of the same name left: its segments, alive or not.
+
+A daemon that was killed leaves its shared memory, and workers that go on in it. The next one
+attaches to that, unless it is of another boot, of another version, half-made, or not wanted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import mmap
+import os
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+
+from wheeld_core import _native, runtime, segments
+from wheeld_core.errors import LayoutMismatch, WheelError
+from wheeld_core.views import RegistryView, SlotsView, WheelView, record
+
+log = logging.getLogger("wheeld")
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+KINDS: Mapping[str, int] = {
+    "wheel": _native.KIND_WHEEL,
+    "slots": _native.KIND_SLOTS,
+    "registry": _native.KIND_REGISTRY,
+}
+MAX_DAEMON_FILE = 1 << 20
+STOPPING = 2
+
+
+def prefix_of(directory: Path, name: str) -> str | None:
+    """What the segments of this directory's last daemon are called, if there was one."""
+    path = directory / runtime.DAEMON_FILE
+    with contextlib.suppress(FileNotFoundError, ValueError):
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        with open(fd) as file:
+            status = os.fstat(fd)
+            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
+                raise WheelError(f"{path} is no file of ours; remove it")
+            facts = json.loads(file.read(MAX_DAEMON_FILE))
+        prefix = facts.get("segment_prefix") if isinstance(facts, dict) else None
+        if isinstance(prefix, str) and prefix.startswith(f"wheeld-{name}-") and "/" not in prefix:
+            return prefix
+    return None
+
+
+def _names(prefix: str) -> list[str]:
+    return [name for name in os.listdir(segments.SHM_DIRECTORY) if name.startswith(prefix)]
+
+
+def _attach(prefix: str) -> dict[str, mmap.mmap]:
+    """The three segments of a daemon, if they are whole, of one daemon, and of this boot."""
+    memories = {
+        kind: segments.attach(prefix + kind, number, writable=True, owner_uid=os.getuid())
+        for kind, number in KINDS.items()
+    }
+    tokens = {int(record(memory, "head")["token"]) for memory in memories.values()}
+    if len(tokens) != 1:
+        raise segments.SegmentError("they are of different daemons")
+    boot = bytes(RegistryView(memories["registry"]).header["boot_id"]).decode()
+    if boot != BOOT_ID.read_text().strip():
+        raise segments.SegmentError("they are of an earlier boot")
+    if int(WheelView(memories["wheel"]).header["daemon_state"]) == STOPPING:
+        raise segments.SegmentError("their daemon was stopped, and did not finish")
+    return memories
+
+
+def _discard(prefix: str, why: str) -> None:
+    log.warning(
+        "removing what an earlier daemon left (%d segments %s*): %s",
+        len(_names(prefix)),
+        prefix,
+        why,
+    )
+    with contextlib.suppress(WheelError, OSError):  # workers that still have it learn that it is over
+        wheel = segments.attach(
+            prefix + "wheel", _native.KIND_WHEEL, writable=True, owner_uid=os.getuid()
+        )
+        _native.set_daemon_state(wheel, STOPPING)
+    segments.unlink_all(prefix)
+
+
+def take_over(
+    directory: Path, name: str, wanted: Mapping[str, int], fresh: bool
+) -> tuple[str, dict[str, mmap.mmap]] | None:
+    """The living segments of this directory's last daemon, mapped; None if there are none.
+
+    Parameters
+    ----------
+    directory : Path
+        The runtime directory, locked by the caller.
+    name : str
+        Name of the daemon.
+    wanted : mapping
+        What the wheel should be like (`Config.native`).
+    fresh : bool
+        Discard them.
+
+    Raises
+    ------
+    WheelError
+        They hold another wheel than `wanted`; the message says which and what to do.
+    """
+    prefix = prefix_of(directory, name)
+    if prefix is None or not _names(prefix):
+        return None
+    if fresh:
+        _discard(prefix, "--fresh")
+        return None
+    try:
+        memories = _attach(prefix)
+    except LayoutMismatch as error:
+        _discard(prefix, f"another version: {error}")
+        return None
+    except (WheelError, OSError) as error:
+        _discard(prefix, str(error))
+        return None
+    header = WheelView(memories["wheel"]).header
+    differ = [
+        f"{key} {int(header[key])} (this start: {value})"
+        for key, value in wanted.items()
+        if int(header[key]) != value
+    ]
+    if differ:
+        slots = SlotsView(
+            memories["slots"], int(header["capacity"]), int(header["payload_bytes"])
+        )
+        raise WheelError(
+            f"the last daemon {name!r} left a living wheel with {len(slots.armed())} pending timers "
+            f"and {', '.join(differ)}: start with the same configuration to go on with it, or with "
+            "--fresh to discard it"
+        )
+    return prefix, memories

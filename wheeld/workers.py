@@ -1,0 +1,349 @@
+"""The workers of a daemon: how they arrive, come back, and depart.
+
+A worker is a process with a row of the worker table. It departs by a good-bye, by the end of its
+connection, or by its death (pidfd); each leads to the same departure, which begins once. What
+becomes of its timers then is its policy: dropped, kept for a successor, or rerouted to its group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from typing import Any
+
+from wheeld.clock_guard import ClockGuard
+from wheeld.clock_link import ClockGone
+from wheeld.registry import OnDeath, Registry, RowState, Tenant, open_process
+from wheeld.resources import Resources
+from wheeld_core import _native, runtime
+from wheeld_core.control import Message
+from wheeld_core.errors import DaemonNotRunning, LayoutMismatch, WheelError
+from wheeld_core.views import record
+
+log = logging.getLogger("wheeld")
+
+
+class Workers:
+    """Registers workers, watches their processes, sees to it that nothing of them is left.
+
+    Parameters
+    ----------
+    resources : Resources
+        Where segments and FIFOs are made.
+    """
+
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+        self._config = resources.config
+        self.registry = Registry(resources.memories["registry"])
+        self.clock: ClockGuard
+        self._token = int(record(resources.memories["wheel"], "head")["token"])
+        self._pidfds: dict[int, int] = {}
+        self._departures: dict[int, asyncio.Task[None]] = {}
+        self._expiries: dict[int, asyncio.TimerHandle] = {}
+
+    # -- for a new clock ------------------------------------------------------------------------
+
+    def attachments(self) -> list[Message]:
+        """All workers that a new clock serves from its start."""
+        return [
+            self._attachment(tenant)
+            for tenant in self.registry.tenants.values()
+            if f"worker-{tenant.row}" in self._resources.names
+        ]
+
+    def _attachment(self, tenant: Tenant) -> Message:
+        return {
+            "row": tenant.row,
+            "incarnation": tenant.incarnation,
+            "segment": self._resources.names[f"worker-{tenant.row}"],
+            "bell": str(self._resources.directory / runtime.worker_fifo(tenant.row)),
+            "groups": tenant.groups,
+            "present": self.registry.state(tenant) in (RowState.ATTACHING, RowState.ACTIVE),
+        }
+
+    def damaged(self, rows: list[int]) -> None:
+        """A new clock found the segments of these workers unusable: they are out."""
+        for row in rows:
+            tenant = self.registry.tenants.get(row)
+            if tenant is not None:
+                log.warning("worker %s (pid %d): its segment is damaged", tenant.name, tenant.pid)
+                self._resources.names.pop(f"worker-{row}", None)
+                self.registry.retire(tenant, OnDeath.DROP)
+                self._depart(tenant, "is out")
+
+    # -- a supervisor that comes after a killed one -----------------------------------------------
+
+    def adopt(self) -> None:
+        """Take over the workers of a killed supervisor: find their segments; nothing runs yet."""
+        for tenant in list(self.registry.tenants.values()):
+            try:
+                self._resources.find_worker_segment(tenant.row).close()
+                self._resources.make_fifo(runtime.worker_fifo(tenant.row), keep=True)
+            except (WheelError, OSError) as error:
+                log.warning("worker %s has no usable segment: %s", tenant.name, error)
+                self._resources.drop_segment(f"worker-{tenant.row}")
+                self.registry.set_state(tenant, RowState.FREE)
+
+    def watch_adopted(self) -> None:
+        """Watch those of them that live, begin the departure of the others. The clock runs."""
+        for tenant in list(self.registry.tenants.values()):
+            state = self.registry.state(tenant)
+            pidfd = open_process(tenant, self.registry.pid_namespace(tenant))
+            if state == RowState.KEPT:
+                self._expire_later(tenant)
+            elif state != RowState.ACTIVE or pidfd is None or self._said_goodbye(tenant):
+                self._depart(tenant, "died or left while there was no supervisor")
+            else:
+                self._watch(tenant, pidfd)
+                log.info("worker %s (pid %d) is still there", tenant.name, tenant.pid)
+                continue
+            if pidfd is not None:
+                os.close(pidfd)
+
+    def _said_goodbye(self, tenant: Tenant) -> bool:
+        with contextlib.closing(self._resources.find_worker_segment(tenant.row)) as memory:
+            segment = record(memory, "worker")
+            said = bool(segment["goodbye"])
+            del segment  # a view would keep the map from closing
+        return said
+
+    def _watch(self, tenant: Tenant, pidfd: int) -> None:
+        self._pidfds[tenant.row] = pidfd
+        asyncio.get_running_loop().add_reader(pidfd, lambda: self.depart(tenant, "died"))
+
+    # -- arrival ----------------------------------------------------------------------------------
+
+    async def arrive(self, message: Message, pid: int, uid: int) -> tuple[Tenant, Message]:
+        """Register a worker; returns its tenancy and the answer to its hello."""
+        _check_layout(message)
+        on_death, groups = self._policy(message)
+        name = message.get("worker")
+        if name is not None:
+            self.registry.check_name(name)
+        if on_death == OnDeath.KEEP and name is None:
+            raise ValueError("on_death='keep' needs a worker name, by which a successor is known")
+        if pid == 0:
+            raise WheelError("a worker must be in the daemon's pid namespace (or one below it)")
+        kept = await self._settled(name)
+        pidfd = os.pidfd_open(pid)
+        try:
+            if kept is not None:
+                tenant = self._succeed(kept, pid, uid, on_death, groups)
+            else:
+                tenant = self.registry.allocate(name, pid, uid, on_death, groups)
+                await self._furnish(tenant)
+        except BaseException:
+            os.close(pidfd)
+            raise
+        self._watch(tenant, pidfd)
+        log.info(
+            "worker %s (pid %d) %s", tenant.name, pid, "came back" if kept else "connected"
+        )
+        self._heirs_arrived(tenant)
+        return tenant, self._welcome(tenant, kept is not None)
+
+    def _policy(self, message: Message) -> tuple[OnDeath, int]:
+        policy, group = message.get("on_death", "drop"), message.get("group")
+        names = [option.name.lower() for option in OnDeath]
+        if policy not in names:
+            raise ValueError(f"on_death={policy!r}: expected one of {', '.join(names)}")
+        if policy == "reroute" and group is None:
+            raise ValueError("on_death='reroute' needs a group")
+        return OnDeath[policy.upper()], 0 if group is None else self.registry.group_bit(group)
+
+    async def _settled(self, name: object) -> Tenant | None:
+        """The kept tenant of that name, once a departure under way is over."""
+        tenant = self.registry.find(name) if isinstance(name, str) else None
+        if tenant is not None and tenant.row in self._departures:
+            with contextlib.suppress(WheelError, TimeoutError):
+                await asyncio.wait_for(asyncio.shield(self._departures[tenant.row]), 10)
+            tenant = self.registry.find(str(name))
+        kept = tenant is not None and self.registry.state(tenant) == RowState.KEPT
+        return tenant if kept else None
+
+    def _succeed(
+        self, kept: Tenant, pid: int, uid: int, on_death: OnDeath, groups: int
+    ) -> Tenant:
+        self._expiries.pop(kept.row).cancel()
+        tenant = self.registry.succeed(kept, pid, uid, on_death, groups)
+        self.clock.tell("presence", row=tenant.row, present=True, groups=groups)
+        return tenant
+
+    async def _furnish(self, tenant: Tenant) -> None:
+        """Segment, FIFO, and a clock that serves it."""
+        try:
+            self._resources.make_worker_segment(tenant.row)
+            self._resources.make_fifo(runtime.worker_fifo(tenant.row))
+            await self.clock.attach(self._attachment(tenant))
+        except BaseException:
+            self._forget(tenant)
+            raise
+        self.registry.set_state(tenant, RowState.ACTIVE)
+
+    def _welcome(self, tenant: Tenant, adopted: bool) -> Message:
+        names = self._resources.names
+        return {
+            "ok": True,
+            "row": tenant.row,
+            "incarnation": tenant.incarnation,
+            "worker": tenant.name,
+            "adopted": adopted,
+            "token": self._token,
+            "segments": {
+                "worker": names[f"worker-{tenant.row}"],
+                **{kind: names[kind] for kind in ("wheel", "slots", "registry")},
+            },
+            "clock_fifo": runtime.CLOCK_FIFO,
+            "worker_fifo": runtime.worker_fifo(tenant.row),
+        }
+
+    def resume(self, message: Message, pid: int) -> Tenant:
+        """The tenancy of a living worker that lost its connection.
+
+        Raises
+        ------
+        DaemonNotRunning
+            It is none of ours: these are other segments, or it was reaped meanwhile.
+        """
+        _check_layout(message)
+        if message.get("token") != self._token:
+            raise DaemonNotRunning("the daemon was started anew with a fresh wheel; connect() again")
+        row = message.get("row")
+        tenant = self.registry.tenants.get(row) if type(row) is int else None
+        if (
+            tenant is None
+            or tenant.incarnation != message.get("incarnation")
+            or tenant.pid != pid
+            or self.registry.state(tenant) != RowState.ACTIVE
+        ):
+            raise DaemonNotRunning("the daemon knows this worker no more; connect() again")
+        log.info("worker %s (pid %d) reconnected", tenant.name, pid)
+        return tenant
+
+    # -- departure --------------------------------------------------------------------------------
+
+    def depart(self, tenant: Tenant, why: str) -> asyncio.Task[None] | None:
+        """Begin a worker's departure, once; returns the task that completes it."""
+        state = self.registry.state(tenant)
+        if self.registry.tenants.get(tenant.row) is not tenant and state != RowState.DYING:
+            return None  # its successor is there already
+        if state in (RowState.FREE, RowState.KEPT):
+            return None
+        return self._depart(tenant, why)
+
+    def _depart(self, tenant: Tenant, why: str) -> asyncio.Task[None]:
+        if tenant.row not in self._departures:
+            log.info("worker %s (pid %d) %s", tenant.name, tenant.pid, why)
+            self.registry.set_state(tenant, RowState.DYING)
+            if (expiry := self._expiries.pop(tenant.row, None)) is not None:
+                expiry.cancel()
+            self._unwatch(tenant)
+            self._departures[tenant.row] = asyncio.create_task(self._reap(tenant))
+        return self._departures[tenant.row]
+
+    def _unwatch(self, tenant: Tenant) -> None:
+        pidfd = self._pidfds.pop(tenant.row, None)
+        if pidfd is not None:
+            asyncio.get_running_loop().remove_reader(pidfd)
+            os.close(pidfd)
+
+    async def _reap(self, tenant: Tenant) -> None:
+        """Have the clock do what the policy says; then the row is free, or kept."""
+        policy = tenant.on_death
+        if policy == OnDeath.REROUTE and not self.registry.members(tenant.groups):
+            policy = OnDeath.KEEP
+        try:
+            kept = await self.clock.reap(tenant.row, policy.leave)
+        except ClockGone:
+            return  # the daemon stops; the row stays as it is
+        finally:
+            self._departures.pop(tenant.row)
+        if kept:
+            self.registry.set_state(tenant, RowState.KEPT)
+            self._expire_later(tenant)
+        else:
+            self._forget(tenant)
+
+    def _expire_later(self, tenant: Tenant) -> None:
+        """Drop a kept worker that has no successor in time."""
+        loop = asyncio.get_running_loop()
+        self._expiries[tenant.row] = loop.call_later(self._config.keep_for_s, self._expire, tenant)
+
+    def _expire(self, tenant: Tenant) -> None:
+        if self.registry.state(tenant) == RowState.KEPT:
+            self._expiries.pop(tenant.row, None)
+            self._depart(
+                self.registry.retire(tenant, OnDeath.DROP),
+                f"was not succeeded within {self._config.keep_for}",
+            )
+
+    def _heirs_arrived(self, member: Tenant) -> None:
+        """What the last member of a group left goes to a new one."""
+        for tenant in list(self.registry.tenants.values()):
+            if (
+                tenant.on_death == OnDeath.REROUTE
+                and tenant.groups & member.groups
+                and self.registry.state(tenant) == RowState.KEPT
+            ):
+                self._depart(tenant, "is inherited by its group")
+
+    def _forget(self, tenant: Tenant) -> None:
+        self._unwatch(tenant)
+        self._resources.drop_segment(f"worker-{tenant.row}")
+        self._resources.drop_file(runtime.worker_fifo(tenant.row))
+        self.registry.set_state(tenant, RowState.FREE)
+
+    def evict(self) -> None:
+        """Kill workers that misbehave more than `evict_after` allows. They could write into slots
+        that are others' by then, so it is not enough to ignore them."""
+        limit = self._config.evict_after
+        if limit is None:
+            return
+        for tenant in list(self.registry.tenants.values()):
+            offences = int(self._resources.wheel.lines["offences"][tenant.row])
+            if offences >= limit and tenant.row in self._pidfds:
+                log.warning("worker %s (pid %d): %d offences: killed", tenant.name, tenant.pid, offences)
+                with contextlib.suppress(ProcessLookupError):
+                    signal.pidfd_send_signal(self._pidfds[tenant.row], signal.SIGKILL)
+
+    async def close(self) -> None:
+        """Let go of all processes."""
+        for task in self._departures.values():
+            task.cancel()
+        await asyncio.gather(*self._departures.values(), return_exceptions=True)
+        for expiry in self._expiries.values():
+            expiry.cancel()
+        for pidfd in self._pidfds.values():
+            os.close(pidfd)
+        self._pidfds.clear()
+
+    def listed(self) -> list[dict[str, Any]]:
+        """What `wheeld status` shows of them, without what the wheel knows."""
+        return [
+            {
+                "row": tenant.row,
+                "name": tenant.name,
+                "pid": tenant.pid,
+                "state": self.registry.state(tenant).name.lower(),
+                "on_death": tenant.on_death.name.lower(),
+                "groups": [
+                    name
+                    for group, name in self.registry.group_names().items()
+                    if tenant.groups >> group & 1
+                ],
+            }
+            for tenant in self.registry.tenants.values()
+        ]
+
+
+def _check_layout(message: Message) -> None:
+    theirs = (message.get("layout"), message.get("fingerprint"))
+    if theirs != (_native.LAYOUT_VERSION, _native.FINGERPRINT):
+        raise LayoutMismatch(
+            f"the daemon has layout version {_native.LAYOUT_VERSION} ({_native.FINGERPRINT}), the "
+            f"client version {theirs[0]} ({theirs[1]}): install the same wheeld on both sides"
+        )
