@@ -13,6 +13,7 @@ import numpy as np
 
 from local_wheel import MS, LocalWheel
 from wheeld_core import _native, segments
+from wheeld_core.errors import DaemonNotRunning
 
 
 class Bench:
@@ -102,6 +103,16 @@ def rebind_after_errors(b: Bench) -> None:
             b.bind(worker, **wrong)
 
 
+def end(b: Bench) -> None:
+    """A worker that the daemon will not have back."""
+    worker = b.fresh_worker()
+    b.bind(worker)
+    worker._end("gone" * 100)
+    worker._end("twice")
+    with contextlib.suppress(DaemonNotRunning):
+        worker.schedule(1.0)
+
+
 def reinitialise_clock(b: Bench) -> None:
     """A clock that is initialised wrongly, then twice."""
     clock = _native.Clock.__new__(_native.Clock)
@@ -140,6 +151,12 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     "now_ns": lambda b: b.timers.now_ns(),
     "pending": lambda b: b.timers.pending,
     "_state": lambda b: (b.timers._state, b.fresh_worker()._state),
+    "_end": end,
+    "_check": lambda b: b.timers._check(),
+    "_connected": lambda b: (
+        b.timers._connected(b.control[0].fileno()),
+        b.timers._connected(-1),
+    ),
     "_counters": lambda b: b.timers._counters(),
     "advance": lambda b: b.wheel.clock.advance(b.wheel.now),
     "run": lambda b: b.wheel.clock.run(b.wheel.clock_bell[0], b.control[0].fileno(), -1),

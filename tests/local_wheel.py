@@ -28,6 +28,8 @@ US = 1_000
 MS = 1_000_000
 SECOND = 1_000_000_000
 YEAR = 31_556_952 * SECOND
+DROP, KEEP, REROUTE = 1, 2, 3
+"""How a worker leaves, for `LocalWheel.depart`."""
 FOREVER = 2**63 - 1
 """The end of time: where saturated deadlines stand."""
 
@@ -113,8 +115,11 @@ class LocalWheel:
         self.bells: dict[int, tuple[int, int]] = {}
         self.worker_memories: dict[int, mmap.mmap] = {}
         self.incarnations = 0
+        self.group_names: list[str] = []
 
-    def worker(self, row: int = 0, name: str | None = None) -> LocalTimers:
+    def worker(
+        self, row: int = 0, name: str | None = None, group: str | None = None
+    ) -> LocalTimers:
         """Connect a new worker in `row`."""
         self.incarnations += 1
         name = name or f"w{row}"
@@ -123,11 +128,33 @@ class LocalWheel:
         if row not in self.bells:
             self.bells[row] = doorbell()
         self.worker_memories[row] = memory
-        self.clock.attach(row, self.incarnations, memory, self.bells[row][1])
+        bits = self._group_bit(group)
+        self.clock.attach(row, self.incarnations, memory, self.bells[row][1], bits)
         fields = self.row(row)
         fields["name"] = name.encode()
         fields["incarnation"] = self.incarnations
+        fields["groups"] = bits
         fields["state"] = 2
+        return self._timers(row, name)
+
+    def successor(self, row: int) -> LocalTimers:
+        """Connect to a kept row: what a worker of the same name does."""
+        fields = self.row(row)
+        assert fields["state"] == 4
+        fields["state"] = 2
+        self.clock.presence(row, True, int(fields["groups"]))
+        return self._timers(row, bytes(fields["name"].item()).decode())
+
+    def _group_bit(self, group: str | None) -> int:
+        if group is None:
+            return 0
+        if group not in self.group_names:
+            _native.name_group(self.registry_memory, len(self.group_names), group)
+            self.group_names.append(group)
+        return 1 << self.group_names.index(group)
+
+    def _timers(self, row: int, name: str) -> LocalTimers:
+        memory = self.worker_memories[row]
         timers = LocalTimers(self, row, name)
         timers._bind(
             self.wheel_memory,
@@ -135,7 +162,7 @@ class LocalWheel:
             self.registry_memory,
             memory,
             row,
-            self.incarnations,
+            int(self.row(row)["incarnation"]),
             self.clock_bell[1],
             self.bells[row][0],
             -1,
@@ -149,10 +176,29 @@ class LocalWheel:
         offset = self.sizes["rows_off"] + dtype_of("row").itemsize * row
         return record(self.registry_memory, "row", offset)
 
-    def depart(self, row: int) -> None:
+    def depart(self, row: int, leave: int = DROP) -> None:
         """What the supervisor does when a worker has died or said good-bye."""
         self.row(row)["state"] = 3
-        self.clock.detach(row)
+        self.row(row)["on_death"] = leave - 1
+        self.clock.detach(row, leave)
+
+    def restart_clock(self) -> None:
+        """A new clock over what the old one left, as after its death."""
+        rows = [row for row in self.worker_memories if self.row(row)["state"]]
+        self.clock = _native.Clock(self.wheel_memory, self.slots_memory)
+        for row in rows:
+            fields = self.row(row)
+            bits = int(fields["groups"])
+            self.clock.attach(
+                row, int(fields["incarnation"]), self.worker_memories[row], self.bells[row][1], bits
+            )
+            self.clock.presence(row, bool(fields["state"] == 2), bits)
+        self.clock.recover()
+        self.clock.check()
+        self.clock.set_state(1)
+        for row in rows:
+            if self.row(row)["state"] == 3:
+                self.clock.detach(row, int(self.row(row)["on_death"]) + 1)
 
     def start_rings_at(self, row: int, position: int) -> None:
         """Let the rings of the next worker in `row` begin there."""
@@ -173,8 +219,11 @@ class LocalWheel:
         """Move the clock there, check the wheel, return the rows that were reaped."""
         reaped = []
         while (row := self.clock.advance(ns)) is not None:
-            self.clock.forget(row)
-            self.row(row)["state"] = 0
+            if self.clock.attached(row):
+                self.row(row)["state"] = 4
+            else:
+                self.clock.forget(row)
+                self.row(row)["state"] = 0
             reaped.append(row)
         self.clock.check()
         return reaped

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
-from typing import Any
 
-import numpy as np
 import pytest
 
 import wheeld
+from children import bare_fork, calls_of, in_child, receive
 from wheeld_client import ForkedClient, Timers, connect
-
-LONG = 60.0
-"""Seconds that a test waits for an event before it fails."""
 
 
 @pytest.fixture(scope="module")
@@ -30,55 +28,14 @@ def timers(daemon: str) -> Iterator[Timers]:
         yield timers
 
 
-def receive(timers: Timers, count: int) -> np.ndarray[Any, Any]:
-    """Poll until `count` events are there."""
-    parts: list[Any] = []
-    while sum(map(len, parts)) < count:
-        part = timers.poll(LONG)
-        assert len(part), f"nothing came for {LONG} s: {timers.stats()}"
-        parts.append(part)
-    events = np.concatenate(parts)
-    assert (events["fired"] >= events["deadline"]).all(), "early"
-    return events
-
-
-def in_child(work: Callable[[], object]) -> str:
-    """Fork, call `work` in the child, return the name of what it raised."""
-    reader, writer = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            work()
-            os.write(writer, b"nothing")
-        except BaseException as error:
-            os.write(writer, type(error).__name__.encode())
-        os._exit(0)
-    os.close(writer)
-    with open(reader, "rb") as pipe:
-        answer = pipe.read().decode()
-    os.waitpid(pid, 0)
-    return answer
-
-
-def test_fork_detaches_the_child_only(timers: Timers) -> None:
+@pytest.mark.parametrize("fork", [os.fork, bare_fork])
+def test_fork_detaches_the_child_only(timers: Timers, fork: Callable[[], int]) -> None:
     """After a fork every call of the child raises ForkedClient; the parent goes on unharmed."""
     id = timers.schedule(3600.0)
-    calls: list[Callable[[], object]] = [
-        lambda: timers.schedule(1.0),
-        lambda: timers.schedule_at(1.0),
-        lambda: timers.schedule_many([1.0]),
-        lambda: timers.cancel(id),
-        lambda: timers.cancel_many([id]),
-        lambda: timers.reschedule(id, 1.0),
-        lambda: timers.poll(None),
-        lambda: timers.call_later(1.0, print),
-        timers.fileno,
-        timers.stats,
-        lambda: timers.pending,
-    ]
-    assert [in_child(call) for call in calls] == [ForkedClient.__name__] * len(calls)
-    assert in_child(timers.close) == "nothing"
-    assert in_child(lambda: timers.__exit__(None, None, None)) == "nothing"
+    calls = calls_of(timers, id)
+    assert [in_child(call, fork) for call in calls] == [ForkedClient.__name__] * len(calls)
+    assert in_child(timers.close, fork) == "nothing"
+    assert in_child(lambda: timers.__exit__(None, None, None), fork) == "nothing"
     assert timers.pending == 1
     assert timers.cancel(id) is True
     soon = timers.schedule(0.001)
@@ -95,3 +52,35 @@ def test_child_may_connect_anew(daemon: str, timers: Timers) -> None:
 
     assert in_child(work) == "nothing"
     assert timers.stats()["pending"] == 0
+
+
+def sockets() -> int:
+    """How many sockets this process has."""
+    found = 0
+    for fd in os.listdir("/proc/self/fd"):
+        try:
+            found += os.readlink(f"/proc/self/fd/{fd}").startswith("socket:")
+        except FileNotFoundError:  # that of the listing itself
+            continue
+    return found
+
+
+@pytest.mark.parametrize("after_fork", ["raise", "reconnect"])
+def test_child_lets_go_of_the_connection(daemon: str, after_fork: str) -> None:
+    """A child that does nothing does not keep its parent's control connection open."""
+    before = sockets()
+    with connect(daemon, after_fork=after_fork):
+        assert sockets() == before + 2  # one of Timers, one of its native half
+        assert in_child(sockets) == before
+
+
+def test_exec_leaves_no_descriptor(daemon: str, timers: Timers) -> None:
+    """What a child executes has none of the client's descriptors."""
+    script = "import os\nfor e in os.listdir('/proc/self/fd'):\n" + (
+        " try: print(os.readlink('/proc/self/fd/' + e))\n except OSError: pass"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, close_fds=False)
+    assert done.returncode == 0
+    assert daemon not in done.stdout.decode()
+    assert "/dev/shm/wheeld" not in done.stdout.decode()
+    assert "socket:" not in done.stdout.decode()

@@ -60,7 +60,7 @@ def _attach(prefix: str) -> dict[str, mmap.mmap]:
     tokens = {int(record(memory, "head")["token"]) for memory in memories.values()}
     if len(tokens) != 1:
         raise segments.SegmentError("they are of different daemons")
-    boot = bytes(RegistryView(memories["registry"]).header["boot_id"]).decode()
+    boot = RegistryView(memories["registry"]).header["boot_id"].item().decode()
     if boot != BOOT_ID.read_text().strip():
         raise segments.SegmentError("they are of an earlier boot")
     if int(WheelView(memories["wheel"]).header["daemon_state"]) == STOPPING:

@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from wheeld_client.timers import Timers, connect
+from wheeld_client.hello import Options
+from wheeld_client.timers import Timers
+from wheeld_core import runtime
 from wheeld_core.errors import DaemonNotRunning
 
 
@@ -24,7 +26,7 @@ class AsyncTimers:
 
     Parameters
     ----------
-    name, worker, runtime_dir, timeout
+    name, worker, on_death, group, after_fork, reconnect_for, runtime_dir, timeout
         As in `connect`.
     """
 
@@ -33,15 +35,15 @@ class AsyncTimers:
         name: str = "default",
         *,
         worker: str | None = None,
+        on_death: str = "drop",
+        group: str | None = None,
+        after_fork: str = "raise",
+        reconnect_for: float = 10.0,
         runtime_dir: str | os.PathLike[str] | None = None,
         timeout: float = 10.0,
     ) -> None:
-        self._arguments: dict[str, Any] = {
-            "name": name,
-            "worker": worker,
-            "runtime_dir": runtime_dir,
-            "timeout": timeout,
-        }
+        options = Options(worker, on_death, group, after_fork, reconnect_for, timeout)
+        self._connect = lambda: Timers(runtime.find(name, runtime_dir), options)
         self._timers: Timers | None = None
         self._waiters: dict[int, asyncio.Future[None]] = {}
         self._late: set[int] = set()
@@ -58,7 +60,7 @@ class AsyncTimers:
 
     async def __aenter__(self) -> AsyncTimers:
         self._loop = asyncio.get_running_loop()
-        self._timers = await self._loop.run_in_executor(None, lambda: connect(**self._arguments))
+        self._timers = await self._loop.run_in_executor(None, self._connect)
         self._fds = (self._timers.fileno(), self._timers.control_fileno())
         self._loop.add_reader(self._fds[0], self._receive)
         self._loop.add_reader(self._fds[1], self._lose)

@@ -31,7 +31,9 @@ class TimerHandle:
         self.id = 0
 
     def cancel(self) -> bool:
-        """Cancel it. True: it will not be called."""
+        """Cancel it. True: it will not be called. In a forked child it is the parent's: False."""
+        if not self._callbacks.current:
+            return False
         won = self._callbacks.timers.cancel(self.id)
         if won:
             self._callbacks.forget(self)
@@ -39,7 +41,7 @@ class TimerHandle:
 
     def reschedule(self, delay: float) -> bool:
         """Move it to `delay` seconds from now. False: it was called, is due, or was cancelled."""
-        return self._callbacks.timers.reschedule(self.id, delay)
+        return self._callbacks.current and self._callbacks.timers.reschedule(self.id, delay)
 
     def _run(self) -> None:
         self._callback(*self._args)
@@ -64,6 +66,12 @@ class Callbacks:
             handle.id = self.timers.schedule(delay)
             self._handles[handle.id] = handle
         return handle
+
+    @property
+    def current(self) -> bool:
+        """Are these the callbacks of this process, not of the one that it was forked from?"""
+        self.timers._check()
+        return self.timers._callbacks is self
 
     @property
     def waiting(self) -> bool:

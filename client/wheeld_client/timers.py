@@ -6,12 +6,9 @@ this file adds connection, batches and callbacks.
 
 from __future__ import annotations
 
-import itertools
 import math
 import os
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
@@ -19,20 +16,25 @@ import numpy.typing as npt
 
 from wheeld_client import batches
 from wheeld_client.callbacks import Callbacks, TimerHandle
-from wheeld_core import _native, control, runtime, segments
+from wheeld_client.hello import Options
+from wheeld_client.worker import ConnectedWorker
+from wheeld_core import runtime
 from wheeld_core.errors import InvalidDelay
-from wheeld_core.views import CLOCKS, RegistryView, WheelView, expiration_dtype
+from wheeld_core.views import CLOCKS
 
 _END_OF_TIME: Final = 9.2e9
 """Seconds; 2**63 ns are a little more."""
 _CLOCK_NUMBERS: Final = {name: number for number, name in CLOCKS.items()}
-_unnamed = itertools.count(1)
 
 
 def connect(
     name: str = "default",
     *,
     worker: str | None = None,
+    on_death: str = "drop",
+    group: str | None = None,
+    after_fork: str = "raise",
+    reconnect_for: float = 10.0,
     runtime_dir: str | os.PathLike[str] | None = None,
     timeout: float = 10.0,
 ) -> Timers:
@@ -45,6 +47,19 @@ def connect(
     worker : str, optional
         Name of this worker, unique while it is connected; others send to it by `to=`. Default: a
         name made from the process id.
+    on_death : {'drop', 'keep', 'reroute'}
+        What becomes of its timers when it dies or closes. 'keep' (needs `worker`): they fire, and
+        what fired waits for a successor that connects under the same name in time (`wheeld start
+        --keep-for`). 'reroute' (needs `group`): living members of the group get them.
+    group : str, optional
+        Name of a group to join; `to="group:NAME"` sends to one of its members.
+    after_fork : {'raise', 'reconnect'}
+        In a forked child, calls raise `ForkedClient`; or the first one connects the child as a
+        worker of its own, named `<worker>-<pid>` if this one was given a name, else unnamed. The
+        parent keeps its timers and callbacks.
+    reconnect_for : float
+        Seconds for which `poll` waits for a supervisor that is being restarted before it raises
+        `DaemonNotRunning`. Timers go on meanwhile.
     runtime_dir : path, optional
         Directory that holds the daemon's runtime directory; default: $WHEELD_RUNTIME_DIR, else the
         usual places.
@@ -64,21 +79,10 @@ def connect(
     PermissionError
         It runs as another user.
     ValueError
-        The worker's name is in use.
+        An option is wrong or lacks another; or the worker's name is in use.
     """
-    directory = runtime.find(name, runtime_dir)
-    connection = control.Connection(directory, timeout)
-    try:
-        hello = connection.request(
-            "hello",
-            worker=worker or f"pid-{os.getpid()}-{next(_unnamed)}",
-            layout=_native.LAYOUT_VERSION,
-            fingerprint=_native.FINGERPRINT,
-        )
-        return Timers(directory, connection, hello)
-    except BaseException:
-        connection.close()
-        raise
+    options = Options(worker, on_death, group, after_fork, reconnect_for, timeout)
+    return Timers(runtime.find(name, runtime_dir), options)
 
 
 def payload_of(event: np.void) -> bytes:
@@ -89,67 +93,32 @@ def payload_of(event: np.void) -> bytes:
     return payload[: int(event["payload_size"])]
 
 
-@contextmanager
-def _open_fifos(directory: Path, *names: str) -> Iterator[list[int]]:
-    flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
-    with ExitStack() as stack:
-        fds = []
-        for name in names:
-            fds.append(os.open(directory / name, flags))
-            stack.callback(os.close, fds[-1])
-        yield fds
-
-
-class Timers(_native.Worker):
+class Timers(ConnectedWorker):
     """A worker's timers. Made by `connect`; a context manager that closes.
 
     All methods may be called from any thread of the process; one thread at a time should receive.
-    After a fork the child's copy raises `ForkedClient`: connect again there.
+    After a fork the child's copy raises `ForkedClient`, or connects itself: see `connect`.
 
     Attributes
     ----------
     worker : str
         Name of this worker.
+    on_death, group : str, str or None
+        As given to `connect`.
+    adopted : bool
+        It took over what a worker of the same name had left (`on_death="keep"`).
     expiration_dtype : numpy.dtype
         What `poll` returns.
     exception_handler : callable or None
         Called as `handler(handle, exception)` when a callback raises; default: log it.
     """
 
-    def __init__(
-        self, directory: Path, connection: control.Connection, hello: control.Message
-    ) -> None:
-        self.worker: str = hello["worker"]
-        self.directory = directory
-        self.exception_handler: Callable[[TimerHandle, BaseException], object] | None = None
-        self._connection = connection
-        self._callbacks = Callbacks(self)
-        owner = os.stat(directory).st_uid
-        names = hello["segments"]
+    exception_handler: Callable[[TimerHandle, BaseException], object] | None = None
+    _callbacks: Callbacks
 
-        def attach(kind: str, number: int, writable: bool) -> Any:
-            return segments.attach(names[kind], number, writable=writable, owner_uid=owner)
-
-        wheel = attach("wheel", _native.KIND_WHEEL, False)
-        self._wheel = WheelView(wheel)
-        self.expiration_dtype = expiration_dtype(int(self._wheel.header["payload_bytes"]))
-        self._payload_room = int(self._wheel.header["payload_bytes"])
-        registry = attach("registry", _native.KIND_REGISTRY, False)
-        self._registry = RegistryView(registry)
-        with _open_fifos(directory, hello["clock_fifo"], hello["worker_fifo"]) as bells:
-            self._bind(
-                wheel,
-                attach("slots", _native.KIND_SLOTS, True),
-                registry,
-                attach("worker", _native.KIND_WORKER, True),
-                hello["row"],
-                hello["incarnation"],
-                bells[0],
-                bells[1],
-                connection.fileno(),
-                self.expiration_dtype,
-                np.empty,
-            )
+    def _enter(self, options: Options) -> None:
+        self._callbacks = Callbacks(self)  # a forked child forgets its parent's
+        super()._enter(options)
 
     # -- scheduling -----------------------------------------------------------------------------
 
@@ -260,6 +229,7 @@ class Timers(_native.Worker):
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> TimerHandle:
         """Have `dispatch` call `callback(*args)` in `delay` seconds."""
+        self._check()
         return self._callbacks.call_later(delay, callback, args)
 
     def dispatch(
@@ -270,6 +240,7 @@ class Timers(_native.Worker):
         A callback that raises is reported (`exception_handler`, else the log) and harms no other.
         What a callback schedules with delay 0 runs at the next dispatch.
         """
+        self._check()
         if self._callbacks.waiting:
             timeout = 0.0
         return self._callbacks.run(self.poll(timeout, max_events))
@@ -278,6 +249,7 @@ class Timers(_native.Worker):
 
     def workers(self) -> dict[int, str]:
         """Row -> name of the workers that are connected now; names are what `to=` takes."""
+        self._check()
         return self._registry.names()
 
     def stats(self) -> dict[str, Any]:
@@ -289,22 +261,6 @@ class Timers(_native.Worker):
             **counters,
             "wheel": self._wheel.counters(),
         }
-
-    def control_fileno(self) -> int:
-        """A descriptor that becomes readable when the daemon goes."""
-        return self._connection.fileno()
-
-    def close(self) -> None:
-        """Leave the daemon; timers that are still pending are dropped. May be called twice.
-
-        Returns when the daemon has taken the slots back (or after two seconds).
-        """
-        state = self._state
-        self._close()
-        if state == "open":
-            with suppress(ConnectionError):  # the daemon is gone: nothing to leave
-                self._connection.request("bye", timeout=5.0)
-        self._connection.close()
 
     def __enter__(self) -> Timers:
         return self

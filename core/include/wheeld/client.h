@@ -9,16 +9,22 @@
  *  3. A slot's fields are written by its owner only, while it holds the slot; `deadline` also
  *     while the timer is armed, before the version goes up.
  *  4. The caller keeps other threads out (the GIL does).
+ *  5. A clock that does not wake for its bell is reported to the supervisor, now and then, and never
+ *     waited for here.
  */
 #ifndef WHEELD_CLIENT_H
 #define WHEELD_CLIENT_H
 
+#include <sys/socket.h>
 #include <time.h>
 
 #include "wheeld/doorbell.h"
 #include "wheeld/geometry.h"
 #include "wheeld/ring.h"
 #include "wheeld/slabs.h"
+
+#define WH_UNHEARD_NS 2000000000ll     /* a clock that runs has woken for its bell long before */
+#define WH_ALARM_EVERY_NS 5000000000ll /* at most one alarm in this time */
 
 typedef struct wh_client {
     wh_slabs slabs;
@@ -35,11 +41,12 @@ typedef struct wh_client {
     uint64_t sub_tail, sub_head; /* sub_head: as last read from the clock */
     uint64_t comp_head, ret_head;
     uint64_t sub_size, comp_size, ret_size;
-    uint64_t rung_seq, rung_tail; /* the clock's sleep, and our tail, when we last rang */
+    uint64_t rung_seq; /* the clock's sleep in which we last rang */
     uint64_t wait_seq;
     uint32_t capacity, payload_bytes, worker;
-    int clock_bell;
+    int clock_bell, control; /* control: the supervisor's socket for alarms, or -1 */
     bool virtual_clock;
+    int64_t rung_at, alarmed_at; /* CLOCK_MONOTONIC, ns */
 } wh_client;
 
 static inline bool wh_client_bind(wh_client *c, void *wheel, void *slots, void *worker_memory,
@@ -66,11 +73,16 @@ static inline bool wh_client_bind(wh_client *c, void *wheel, void *slots, void *
                      .payload_bytes = config.payload_bytes,
                      .worker = worker,
                      .clock_bell = clock_bell,
+                     .control = -1,
+                     .alarmed_at = -WH_ALARM_EVERY_NS,
                      .virtual_clock = config.virtual_clock};
-    c->sub_tail = c->sub_head = wh_load_relaxed(&c->seg->sub_tail);
+    /* a predecessor's row: the clock may not have met yet what that one submitted */
+    c->sub_head = wh_load_acquire(&c->line->sub_head); /* pairs: sub-head */
+    c->sub_tail = wh_load_relaxed(&c->seg->sub_tail);
     c->comp_head = wh_load_relaxed(&c->seg->comp_head);
     c->ret_head = wh_load_relaxed(&c->seg->ret_head);
     c->wait_seq = wh_load_relaxed(&c->seg->wait_seq);
+    wh_store_relaxed(&c->seg->goodbye, 0);
     return wh_slabs_init(&c->slabs, (wh_au64 *)((char *)slots + g.owners_off), c->states,
                          c->slots, g.slab_count, c->me,
                          (uint32_t)((uint64_t)worker * g.slab_count / config.max_workers),
@@ -93,14 +105,32 @@ static inline int64_t wh_client_now(const wh_client *c)
 
 /* -- the doorbell ----------------------------------------------------------------------------- */
 
+/* We rang, and the clock sleeps on. After a while the supervisor should know: one line on its socket,
+ * which it does not answer. A full or broken socket is not our trouble. */
+static inline void wh_client_doubt(wh_client *c, int64_t now)
+{
+    static const char alarm[] = "{\"op\":\"alarm\"}\n";
+    if (now - c->rung_at < WH_UNHEARD_NS || now - c->alarmed_at < WH_ALARM_EVERY_NS)
+        return;
+    c->alarmed_at = now;
+    if (c->control >= 0) {
+        ssize_t sent = send(c->control, alarm, sizeof alarm - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        (void)sent;
+    }
+}
+
 /* Ring, unless we rang in this very sleep of the clock: that byte wakes it, and it then sees
  * every tail that was published before this look at sleep_seq. */
 static inline void wh_client_ring(wh_client *c)
 {
     uint64_t seq = wh_load_seq(&c->wheel->sleep_seq); /* pairs: bell-once */
-    if (seq == c->rung_seq)
+    int64_t now = wh_clock_read(CLOCK_MONOTONIC_COARSE);
+    if (seq == c->rung_seq) {
+        wh_client_doubt(c, now);
         return;
+    }
     c->rung_seq = seq;
+    c->rung_at = now;
     wh_bell_ring(c->clock_bell);
     wh_count(&c->seg->bells, 1);
 }

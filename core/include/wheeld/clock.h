@@ -35,7 +35,8 @@ enum wh_stage {
     WH_STAGE_LENT,        /* the target reads it at (worker, position); then it is returned */
     WH_STAGE_EXPIRED,     /* final: EXPIRED to the owner at (worker, position) */
     WH_STAGE_RETURNED,    /* final: in the owner's return ring at (worker, position) */
-    WH_STAGE_RECLAIMED    /* final: its owner died */
+    WH_STAGE_RECLAIMED,   /* final: its owner died */
+    WH_STAGE_HANDED       /* it was in a dead worker's hands; its slab's owner is to get it */
 };
 
 /* How a worker leaves: what becomes of its timers. */

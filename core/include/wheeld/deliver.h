@@ -170,12 +170,14 @@ static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, boo
 /* Deliver a fired timer that is in no list: now, or when there is room. */
 static inline void wh_deliver_fired(wh_clock *c, uint32_t slot, wh_peer *to, wh_peer *owner)
 {
-    if (owner == NULL || (owner->dying && to == owner))
+    if (owner == NULL || (owner->dying && to == owner)) {
         c->wheel.links[slot].completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
-    else if (wh_peer_room(c, to))
+        wh_count(&c->seg->dropped, 1);
+    } else if (wh_peer_room(c, to)) {
         wh_put_expired(c, to, slot, to == owner);
-    else
+    } else {
         wh_to_backlog(c, to, slot, WH_STAGE_WAIT_EXPIRE);
+    }
 }
 
 #endif

@@ -9,8 +9,8 @@
  *
  * Invariants
  *  1. A slot is handed to exactly one heir, also if the clock dies on the way: before the owner word
- *     changes, every slot in the dead worker's hands says so by naming it (RETURNED, read), and recovery
- *     hands on what names another worker than its owner.
+ *     changes, every slot in the dead worker's hands is marked HANDED, which recovery goes on with. What
+ *     names another worker than the owner otherwise was given back by that one, unless it is unread.
  *  2. Expirations that the dead worker had not read are delivered; ticks of periodic timers that it had
  *     not read are not delivered again to another worker: the timer goes on.
  */
@@ -20,7 +20,8 @@
 #include "wheeld/drain.h"
 #include "wheeld/settle.h"
 
-/* Was the slot, which is not armed, in `from`'s hands: is its end taken up? */
+/* Was the slot, which is not armed, in `from`'s hands: is its end taken up? If that end names another
+ * worker, this one took it up and gave the slab back, for `from` to claim. */
 static inline bool wh_in_hands(const wh_clock *c, const wh_link *link, const wh_peer *from)
 {
     uint64_t position = link->completion & WH_POS_MASK;
@@ -29,11 +30,11 @@ static inline bool wh_in_hands(const wh_clock *c, const wh_link *link, const wh_
     case WH_STAGE_OPEN:
         return link->gen == 0; /* never used */
     case WH_STAGE_EXPIRED:
-        return theirs && wh_pos_before(position, from->comp_head);
+        return !theirs || wh_pos_before(position, from->comp_head);
     case WH_STAGE_RETURNED:
-        return theirs && wh_pos_before(position, from->ret_head);
+        return !theirs || wh_pos_before(position, from->ret_head);
     default:
-        return wh_stage_of(link) == WH_STAGE_RECLAIMED;
+        return wh_stage_of(link) >= WH_STAGE_RECLAIMED;
     }
 }
 
@@ -44,11 +45,9 @@ static inline void wh_mark_in_hands(wh_clock *c, uint32_t slab, const wh_peer *f
         uint32_t slot = slab << WH_SLAB_BITS | i;
         wh_link *link = &c->wheel.links[slot];
         uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire */
-        if (wh_state_phase(state) == WH_ARMED || wh_state_gen(state) != link->gen ||
-            !wh_in_hands(c, link, from))
-            continue;
-        link->completion =
-            wh_completion_word(WH_STAGE_RETURNED, wh_peer_index(c, from), from->ret_head - 1);
+        if (wh_state_phase(state) != WH_ARMED && wh_state_gen(state) == link->gen &&
+            wh_in_hands(c, link, from))
+            link->completion = wh_completion_word(WH_STAGE_HANDED, 0, 0);
     }
 }
 

@@ -28,12 +28,21 @@ static inline bool wh_on_loan(wh_clock *c, const wh_link *link, const wh_peer *o
            (wh_stage_of(link) == WH_STAGE_LENT && wh_unread(c, link));
 }
 
-/* Had it fired, and has its dead owner not read that? */
-static inline bool wh_unread_end(wh_clock *c, const wh_link *link, const wh_peer *owner)
+/* Had it fired, and has nobody read that who still could? */
+static inline bool wh_unread_end(wh_clock *c, uint32_t slot)
 {
-    return wh_stage_worker(link) == wh_peer_index(c, owner) &&
-           (wh_stage_of(link) == WH_STAGE_WAIT_EXPIRE ||
-            (wh_stage_of(link) == WH_STAGE_EXPIRED && wh_unread(c, link)));
+    const wh_link *link = &c->wheel.links[slot];
+    enum wh_stage stage = wh_stage_of(link);
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: fire */
+    return wh_state_phase(state) == WH_FIRED &&
+           (stage == WH_STAGE_WAIT_EXPIRE ||
+            ((stage == WH_STAGE_EXPIRED || stage == WH_STAGE_LENT) && wh_unread(c, link)));
+}
+
+static inline void wh_count_dropped(wh_clock *c, wh_peer *peer)
+{
+    wh_count(&c->seg->dropped, 1);
+    wh_count(&peer->line->dropped, 1);
 }
 
 /* End one slot of a dead owner. False: it is on loan still. */
@@ -41,11 +50,8 @@ static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
 {
     wh_link *link = &c->wheel.links[slot];
     uint32_t gen = wh_state_gen(wh_load_acquire(&c->states[slot])); /* pairs: arm, cancel */
-    bool armed = wh_slot_cancel(&c->states[slot], gen);
-    if (armed || (link->gen == gen && wh_unread_end(c, link, peer))) {
-        wh_count(&c->seg->dropped, 1);
-        wh_count(&peer->line->dropped, 1);
-    }
+    if (wh_slot_cancel(&c->states[slot], gen))
+        wh_count_dropped(c, peer);
     if (link->gen == gen && !wh_stage_over(wh_stage_of(link))) {
         wh_wheel_remove(&c->wheel, slot);
         wh_give_back(c, slot); /* reclaimed, or lent if a tick of it is still to be read */
@@ -57,6 +63,8 @@ static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
         wh_store_seq(&reader->line->backlog, 1);
         return false;
     }
+    if (link->gen == gen && wh_unread_end(c, slot))
+        wh_count_dropped(c, peer);
     wh_wheel_remove(&c->wheel, slot);
     link->gen = gen;
     link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);

@@ -102,6 +102,17 @@ static inline bool wh_client_may_sleep(wh_client *c)
     return wh_client_ready(c) == 0;
 }
 
+/* When a worker that is about to sleep should look whether the clock has heard its bell, ns of
+ * CLOCK_MONOTONIC; INT64_MAX: it has, or the supervisor was told of this bell. */
+static inline int64_t wh_client_doubts_at(const wh_client *c)
+{
+    if (wh_load_seq(&c->wheel->sleep_seq) != c->rung_seq || /* pairs: bell-once */
+        c->alarmed_at >= c->rung_at)
+        return INT64_MAX;
+    int64_t unheard = c->rung_at + WH_UNHEARD_NS, again = c->alarmed_at + WH_ALARM_EVERY_NS;
+    return unheard > again ? unheard : again;
+}
+
 static inline void wh_client_awake(wh_client *c)
 {
     c->wait_seq += c->wait_seq & 1;

@@ -12,7 +12,8 @@
  *     FIRED       position below the tail           it is out; on loan, if another has yet to read it
  *     FIRED       position not below the tail       put it to wait
  *     not ARMED   returned below the tail           it is in its owner's hands, or will be
- *     not ARMED   final, names another than owner   it was being inherited: hand it on
+ *     not ARMED   final, unread by another          it was being inherited: hand it on
+ *     not ARMED   final, read by another            it gave the slab back: in the owner's hands
  *     any         a waiting stage                   back into that list or queue
  *
  * Called once, after all workers were attached, those too that died meanwhile. Costs a look at every
@@ -34,12 +35,13 @@ static inline bool wh_published(const wh_clock *c, const wh_link *link)
     return wh_pos_before(link->completion & WH_POS_MASK, c->peers[wh_stage_worker(link)].comp_tail);
 }
 
-/* The living worker that the record's stage names, or NULL. */
+/* The worker that the record's stage names, or NULL. If it is dying, what goes to it now is the
+ * reaper's. */
 static inline wh_peer *wh_stage_peer(const wh_clock *c, const wh_link *link)
 {
     uint32_t worker = wh_stage_worker(link);
     wh_peer *peer = worker < c->max_workers ? &c->peers[worker] : NULL;
-    return peer && peer->attached && !peer->dying ? peer : NULL;
+    return peer && peer->attached ? peer : NULL;
 }
 
 /* -- link.due before ticks that were not published --------------------------------------------- */
@@ -112,7 +114,7 @@ static inline void wh_recover_cancelled(wh_recovery *r, uint32_t slot, wh_peer *
     wh_to_returns(c, owner, slot);
 }
 
-/* Fired, and sent to somebody: is it out, on loan, or still to be sent? */
+/* Fired, and to be sent to somebody: is it out, on loan, or still to be sent? */
 static inline void wh_recover_sent(wh_recovery *r, uint32_t slot, wh_peer *owner, bool fired)
 {
     wh_clock *c = r->clock;
@@ -120,24 +122,36 @@ static inline void wh_recover_sent(wh_recovery *r, uint32_t slot, wh_peer *owner
     wh_peer *to = wh_stage_peer(c, link);
     bool lent = wh_stage_of(link) == WH_STAGE_LENT;
     bool out = wh_stage_worker(link) < c->max_workers && wh_published(c, link);
-    if (out && (lent ? to && wh_unread(c, link) : to == owner)) {
-        if (lent)
-            r->waiting[r->count++] = slot;
-    } else if (out && (lent || (to && !wh_unread(c, link)))) {
-        wh_to_returns(c, owner, slot); /* read: a loan that ended, or inherited from its hands */
-    } else if (fired) {
+    bool unread = to && wh_unread(c, link);
+    if (out && lent && unread)
+        r->waiting[r->count++] = slot;
+    else if (out && lent)
+        wh_to_returns(c, owner, slot);
+    else if ((out && to == owner) || (!lent && !unread))
+        return; /* in its owner's ring, or hands */
+    else if (fired)
         wh_recover_wait(r, slot, WH_STAGE_WAIT_EXPIRE, wh_route(c, slot, owner));
-    } else {
+    else
         wh_to_returns(c, owner, slot); /* cancelled before the step to FIRED; or an unsent tick */
-    }
+}
+
+/* In its owner's return ring; or in the ring of a dead worker that it is inherited from? */
+static inline void wh_recover_returned(wh_recovery *r, uint32_t slot, wh_peer *owner)
+{
+    wh_link *link = &r->clock->wheel.links[slot];
+    wh_peer *to = wh_stage_peer(r->clock, link);
+    uint64_t position = link->completion & WH_POS_MASK;
+    bool out = to && wh_pos_before(position, to->ret_tail);
+    bool unread = to && !wh_pos_before(position, to->ret_head);
+    if (to == owner ? !out : unread)
+        wh_to_returns(r->clock, owner, slot);
 }
 
 static inline void wh_recover_over(wh_recovery *r, uint32_t slot, wh_peer *owner, bool fired)
 {
     wh_clock *c = r->clock;
-    wh_link *link = &c->wheel.links[slot];
-    wh_peer *to = wh_stage_peer(c, link);
-    switch (wh_stage_of(link)) {
+    wh_peer *to = wh_stage_peer(c, &c->wheel.links[slot]);
+    switch (wh_stage_of(&c->wheel.links[slot])) {
     case WH_STAGE_WAIT_EXPIRE:
         if (fired)
             wh_recover_wait(r, slot, WH_STAGE_WAIT_EXPIRE, to ? to : wh_route(c, slot, owner));
@@ -149,11 +163,11 @@ static inline void wh_recover_over(wh_recovery *r, uint32_t slot, wh_peer *owner
         wh_recover_sent(r, slot, owner, fired);
         break;
     case WH_STAGE_WAIT_RETURN:
+    case WH_STAGE_HANDED:
         wh_to_returns(c, owner, slot);
         break;
     case WH_STAGE_RETURNED:
-        if (to != owner || !wh_pos_before(link->completion & WH_POS_MASK, owner->ret_tail))
-            wh_to_returns(c, owner, slot);
+        wh_recover_returned(r, slot, owner);
         break;
     default:
         break; /* reclaimed: in its owner's hands */

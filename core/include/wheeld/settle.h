@@ -34,15 +34,17 @@ static inline void wh_settle_one(wh_clock *c, wh_peer *peer, uint32_t slot)
 }
 
 /* Slots that wait to be returned. A worker that is short of slots waits for just this, so what is
- * there is published on the way. */
+ * there is published on the way. An entry is a hint: the slot may have been inherited since. */
 static inline void wh_settle_returns(wh_clock *c, wh_peer *peer)
 {
     uint32_t capacity = c->wheel.capacity;
+    uint64_t waits = wh_completion_word(WH_STAGE_WAIT_RETURN, wh_peer_index(c, peer), 0);
     for (uint64_t i = peer->returns_head; i != peer->returns_tail; i++) {
         if (!wh_peer_return_room(c, peer))
             return;
         wh_prefetch_write(&c->wheel.links[peer->returns[(i + 8) % capacity] % capacity]);
-        wh_put_returned(c, peer, peer->returns[i % capacity]);
+        if (wh_likely(c->wheel.links[peer->returns[i % capacity]].completion == waits))
+            wh_put_returned(c, peer, peer->returns[i % capacity]);
         peer->returns_head = i + 1;
         if (i % WH_SETTLE_PUBLISH == 0)
             wh_publish(c, peer);

@@ -1,18 +1,27 @@
 /* Arguments of the hot calls: from Python objects to a wh_request, or an error that says what was
  * got and what is expected. */
 
+enum { ROW_ACTIVE = 2, ROW_KEPT = 4 }; /* row.state */
+
 typedef struct {
     PyObject_HEAD
     wh_client client;
     Mapping wheel, slots, registry, worker;
-    char *alive; /* a page of its own: 1 while open, wiped to 0 by the kernel in a forked child */
+    char *alive; /* a page of its own: an enum alive, wiped to 0 by the kernel in a forked child */
     PyObject *dtype, *empty_events, *numpy_empty;
     int bell, clock_bell; /* our FIFO and the clock's: descriptors of our own */
-    int daemon;           /* the control socket, for its hang-up only; our own too */
+    int daemon;           /* the control socket, for its hang-up and alarms; our own too */
     int sleepers;         /* threads that wait in poll() */
+    uint64_t connections; /* control sockets so far */
     bool notify_always;   /* fileno() was asked for: stay ready to be rung between polls */
     bool bound, closed;
+    bool lost;            /* the control socket has hung up: poll() has _reconnect() called */
+    bool refork;          /* in a forked child, have _refork() bind it anew */
+    bool detached;        /* a forked child's: its parent's binding is dropped, it has none yet */
+    PyObject *ended;      /* why the daemon will not have us back, a str; or NULL */
 } WorkerObject;
+
+enum alive { FORKED = 0, OPEN = 1, ENDED = 2 };
 
 /* Sort the arguments of `function` by name; the first `positional` names may come by place. */
 static bool parse_keywords(const char *function, const char *const *names, Py_ssize_t positional,
@@ -98,23 +107,49 @@ static bool parse_id(PyObject *object, uint64_t *id)
     return true;
 }
 
-/* The target word of the active worker with that name. */
+/* The target word of the group with that name; 0: there is none. */
+static uint32_t group_target(wh_registry_seg *registry, const char *name)
+{
+    wh_group *groups = (wh_group *)((char *)registry + registry->groups_off);
+    for (uint32_t i = 0; i < WH_GROUPS; i++)
+        if (wh_load_acquire(&groups[i].used) && /* pairs: group */
+            strncmp(groups[i].name, name, sizeof groups[i].name) == 0)
+            return i << 12 | WH_TARGET_GROUP;
+    return 0;
+}
+
+/* The target word of the worker with that name, connected or kept for its successor; 0: none. */
+static uint32_t worker_target(wh_registry_seg *registry, const char *name)
+{
+    wh_row *rows = (wh_row *)((char *)registry + registry->rows_off);
+    for (uint32_t i = 0; i < registry->row_count; i++) {
+        uint32_t state = wh_load_acquire(&rows[i].state); /* pairs: row */
+        if ((state == ROW_ACTIVE || state == ROW_KEPT) &&
+            strncmp(rows[i].name, name, sizeof rows[i].name) == 0)
+            return (uint32_t)(rows[i].incarnation & 0xfffff) << 12 | (i + 1);
+    }
+    return 0;
+}
+
+/* Who receives: "group:NAME", or a worker's name. */
 static bool parse_target(WorkerObject *w, PyObject *name_object, uint32_t *target)
 {
+    static const char prefix[] = "group:";
     Py_ssize_t length;
     const char *name = PyUnicode_AsUTF8AndSize(name_object, &length);
     if (name == NULL)
         return false;
-    wh_registry_seg *registry = w->registry.view.buf;
-    wh_row *rows = (wh_row *)((char *)registry + registry->rows_off);
-    for (uint32_t i = 0; i < registry->row_count && length == (Py_ssize_t)strlen(name); i++)
-        /* pairs: row */
-        if (wh_load_acquire(&rows[i].state) == 2 &&
-            strncmp(rows[i].name, name, sizeof rows[i].name) == 0) {
-            *target = (uint32_t)(rows[i].incarnation & 0xfffff) << 12 | (i + 1);
-            return true;
-        }
-    PyErr_Format(PyExc_ValueError, "to=%R: no worker of that name is connected", name_object);
+    bool group = strncmp(name, prefix, sizeof prefix - 1) == 0;
+    *target = 0;
+    if (length == (Py_ssize_t)strlen(name)) /* no name has a NUL in it */
+        *target = group ? group_target(w->registry.view.buf, name + sizeof prefix - 1)
+                        : worker_target(w->registry.view.buf, name);
+    if (*target)
+        return true;
+    PyErr_Format(PyExc_ValueError,
+                 group ? "to=%R: no worker has joined a group of that name yet"
+                       : "to=%R: no worker of that name is connected",
+                 name_object);
     return false;
 }
 

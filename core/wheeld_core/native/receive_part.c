@@ -60,32 +60,62 @@ static PyObject *worker_collect(WorkerObject *w, uint64_t most)
     return part;
 }
 
-/* Sleep on our FIFO until rung, or `until`. False: an error is set. */
+/* The control socket has hung up: have _reconnect() go on to open another, which takes it no time.
+ * Until it has: what to watch for its sake, and for how long at most. False: an error is set. */
+static bool worker_reconnect(WorkerObject *w, struct pollfd *watch, int64_t *until)
+{
+    double seconds = 0;
+    PyObject *found = PyObject_CallMethod((PyObject *)w, "_reconnect", NULL);
+    bool ok = found && (found == Py_None || PyArg_ParseTuple(found, "id", &watch->fd, &seconds));
+    if (ok && found != Py_None) {
+        int64_t look = wh_clock_read(CLOCK_MONOTONIC) + delay_ns(seconds);
+        *until = look < *until ? look : *until;
+        watch->events = POLLIN;
+    }
+    Py_XDECREF(found);
+    return ok && worker_usable(w);
+}
+
+static int worker_await_bell(WorkerObject *w, struct pollfd fds[2], int64_t until)
+{
+    int64_t rest = wh_time_sub(until, wh_clock_read(CLOCK_MONOTONIC));
+    struct timespec timeout = {rest > 0 ? rest / 1000000000 : 0, rest > 0 ? rest % 1000000000 : 0};
+    int polled;
+    w->sleepers++;
+    Py_BEGIN_ALLOW_THREADS
+    polled = ppoll(fds, 2, until == INT64_MAX ? NULL : &timeout, NULL);
+    Py_END_ALLOW_THREADS
+    w->sleepers--;
+    return polled;
+}
+
+/* Sleep on our FIFO until rung, or `until`, or until there is a reason to look around. False: an error
+ * is set. */
 static bool worker_sleep(WorkerObject *w, int64_t until)
 {
     wh_client *c = &w->client;
-    struct pollfd fds[2] = {{.fd = w->bell, .events = POLLIN}, {.fd = w->daemon, .events = POLLRDHUP}};
+    struct pollfd fds[2] = {{.events = POLLIN}, {.fd = -1, .events = POLLRDHUP}};
+    uint64_t connections = w->connections;
     int polled = 0;
-    if (wh_client_may_sleep(c)) {
-        int64_t rest = wh_time_sub(until, wh_clock_read(CLOCK_MONOTONIC));
-        struct timespec timeout = {rest > 0 ? rest / 1000000000 : 0, rest > 0 ? rest % 1000000000 : 0};
-        w->sleepers++;
-        Py_BEGIN_ALLOW_THREADS
-        polled = ppoll(fds, 2, until == INT64_MAX ? NULL : &timeout, NULL);
-        Py_END_ALLOW_THREADS
-        w->sleepers--;
-    }
+    if (w->lost && !worker_reconnect(w, &fds[1], &until))
+        return false;
+    fds[0].fd = w->bell;
+    if (!w->lost)
+        fds[1].fd = w->daemon, connections = w->connections;
+    int64_t doubts = wh_client_doubts_at(c);
+    if (wh_unlikely(doubts != INT64_MAX) && wh_clock_read(CLOCK_MONOTONIC) >= doubts)
+        wh_client_doubt(c, wh_clock_read(CLOCK_MONOTONIC));
+    else
+        until = doubts < until ? doubts : until;
+    if (wh_client_may_sleep(c))
+        polled = worker_await_bell(w, fds, until);
     if (polled < 0 && errno != EINTR) {
         PyErr_SetFromErrno(PyExc_OSError);
         return false;
     }
-    if (PyErr_CheckSignals() < 0 || !worker_usable(w))
-        return false;
-    if (polled > 0 && fds[1].revents & (POLLRDHUP | POLLHUP | POLLERR) && wh_client_ready(c) == 0) {
-        PyErr_SetString(errors.daemon_not_running, "the wheeld daemon is gone");
-        return false;
-    }
-    return true;
+    if (polled > 0 && !w->lost && fds[1].revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL))
+        w->lost = connections == w->connections; /* another thread may have a new one already */
+    return PyErr_CheckSignals() >= 0 && worker_usable(w);
 }
 
 /* poll(timeout=0.0, max_events=None) */

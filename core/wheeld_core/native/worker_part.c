@@ -4,32 +4,69 @@
  * its private state up again afterwards.
  */
 
-#define WAIT_ROOM_NS 2000000000   /* for the clock to make room in the submission ring */
+#define WAIT_ROOM_NS 5000000000ll /* for the clock, perhaps a new one, to drain the submission ring */
+#define SPIN_ROOM_NS 10000        /* before the first nap: a clock that is awake needs no longer */
 #define AWAIT_RETURNS_NS 1000000000 /* for slots that the clock has to give back */
 #define AWAIT_BACKLOG_NS 50000    /* for the clock to go on filling our return ring */
 
-static bool worker_refuse(WorkerObject *w)
+/* Three loads of lines that a call needs anyway. */
+static inline bool worker_is_open(WorkerObject *w)
 {
-    if (!w->bound)
-        PyErr_SetString(errors.client_closed, "this client was never connected");
-    else if (w->closed)
+    return wh_likely(w->bound && !w->closed && *w->alive == OPEN &&
+                     /* pairs: daemon-state */
+                     wh_load_acquire(&w->client.wheel->daemon_state) == 1);
+}
+
+static inline bool worker_is_forked(const WorkerObject *w)
+{
+    return w->detached || (w->bound && *w->alive == FORKED);
+}
+
+/* Say why a call may not go on. */
+static void worker_explain(WorkerObject *w)
+{
+    if (w->closed)
         PyErr_SetString(errors.client_closed, "this client is closed; connect() again");
-    else if (!*w->alive)
+    else if (worker_is_forked(w))
         PyErr_SetString(errors.forked_client,
-                        "this client belongs to the parent process; connect() in the child");
+                        "this client belongs to the parent process; connect() in the child, or "
+                        "have it done with connect(..., after_fork=\"reconnect\")");
+    else if (!w->bound)
+        PyErr_SetString(errors.client_closed, "this client was never connected");
+    else if (*w->alive == ENDED && w->ended)
+        PyErr_SetObject(errors.daemon_not_running, w->ended);
     else
         PyErr_SetString(errors.daemon_not_running, "the wheeld daemon has stopped");
+}
+
+/* The rare cases. True: a forked child's client that is connected now as a worker of its own. */
+static bool worker_refuse(WorkerObject *w)
+{
+    if (!w->closed && w->refork && worker_is_forked(w)) {
+        PyObject *done = PyObject_CallMethod((PyObject *)w, "_refork", NULL);
+        if (done == NULL)
+            return false;
+        Py_DECREF(done);
+        if (worker_is_open(w))
+            return true;
+    }
+    worker_explain(w);
     return false;
 }
 
-/* May this call go on? Three loads of lines that the call needs anyway. */
+/* May this call begin? */
 static inline bool worker_usable(WorkerObject *w)
 {
-    if (wh_likely(w->bound && !w->closed && *w->alive &&
-                  /* pairs: daemon-state */
-                  wh_load_acquire(&w->client.wheel->daemon_state) == 1))
+    return worker_is_open(w) || worker_refuse(w);
+}
+
+/* May a call that has waited, and holds slots, go on? */
+static bool worker_still_usable(WorkerObject *w)
+{
+    if (worker_is_open(w))
         return true;
-    return worker_refuse(w);
+    worker_explain(w);
+    return false;
 }
 
 static void pause_ns(long ns)
@@ -38,23 +75,28 @@ static void pause_ns(long ns)
     nanosleep(&t, NULL);
 }
 
-/* Wait until the ring takes `n` submissions. The clock drains it well within this time, or it does
- * not run at all. */
+/* Wait until the ring takes `n` submissions: a moment if the clock is busy, some seconds while the
+ * supervisor replaces it, or for nothing. Signals wait, too: what a handler does (a fork!) must not
+ * happen while a call holds slots. */
 static bool worker_wait_room(WorkerObject *w, uint64_t n)
 {
     wh_client *c = &w->client;
-    int64_t give_up = wh_clock_read(CLOCK_MONOTONIC) + WAIT_ROOM_NS;
+    int64_t began = wh_clock_read(CLOCK_MONOTONIC);
+    wh_client_publish_lazily(c);
+    wh_client_ring(c);
     while (!wh_client_fits(c, n)) {
-        wh_client_publish_lazily(c);
-        wh_client_ring(c);
+        if (wh_clock_read(CLOCK_MONOTONIC) - began < SPIN_ROOM_NS)
+            continue;
         Py_BEGIN_ALLOW_THREADS
         pause_ns(20000);
         Py_END_ALLOW_THREADS
-        if (!worker_usable(w))
+        if (!worker_still_usable(w))
             return false;
-        if (wh_clock_read(CLOCK_MONOTONIC) > give_up) {
+        wh_client_publish_lazily(c);
+        wh_client_ring(c);
+        if (wh_clock_read(CLOCK_MONOTONIC) - began > WAIT_ROOM_NS) {
             PyErr_SetString(errors.daemon_not_running,
-                            "the clock process has not drained this worker's ring for 2 s; is it "
+                            "the clock process has not drained this worker's ring for 5 s; is it "
                             "stopped? see `wheeld status`");
             return false;
         }
@@ -128,7 +170,7 @@ static uint32_t worker_find_slot(WorkerObject *w)
     }
     if (slot == WH_NIL)
         slot = worker_claimed_slot(w);
-    if (slot != WH_NIL || !worker_usable(w))
+    if (slot != WH_NIL || !worker_still_usable(w))
         return slot;
     wh_count(&c->seg->fulls, 1);
     PyErr_Format(errors.wheel_full,

@@ -11,7 +11,7 @@ static void *alive_page(void)
         munmap(page, bytes);
         return NULL;
     }
-    *page = 1;
+    *page = OPEN;
     return page;
 }
 
@@ -20,6 +20,7 @@ static int worker_traverse(WorkerObject *w, visitproc visit, void *arg)
     Py_VISIT(w->dtype);
     Py_VISIT(w->empty_events);
     Py_VISIT(w->numpy_empty);
+    Py_VISIT(w->ended);
     Py_VISIT(Py_TYPE(w));
     return 0;
 }
@@ -38,14 +39,19 @@ static bool worker_own_fds(WorkerObject *w, const int given[3])
     return true;
 }
 
-/* Give back what a bind has taken: the object's end, or a bind that failed. */
+/* Give back what a bind has taken: the object's end, a bind that failed, or a forked child's first
+ * call. What is dropped here may let the GIL go. */
 static PyObject *worker_unbind(WorkerObject *w)
 {
+    w->bound = w->notify_always = w->lost = false;
+    w->sleepers = 0;
     wh_slabs_free(&w->client.slabs);
     memset(&w->client, 0, sizeof w->client);
     if (w->alive) {
         munmap(w->alive, (size_t)sysconf(_SC_PAGESIZE));
-        close(w->bell), close(w->clock_bell), close(w->daemon);
+        close(w->bell), close(w->clock_bell);
+        if (w->daemon >= 0)
+            close(w->daemon);
         w->alive = NULL;
     }
     mapping_drop(&w->wheel);
@@ -55,6 +61,7 @@ static PyObject *worker_unbind(WorkerObject *w)
     Py_CLEAR(w->dtype);
     Py_CLEAR(w->numpy_empty);
     Py_CLEAR(w->empty_events);
+    Py_CLEAR(w->ended);
     return NULL;
 }
 
@@ -74,27 +81,34 @@ static bool worker_map(WorkerObject *w, PyObject *const segments[4], unsigned in
 }
 
 /* _bind(wheel, slots, registry, worker, row, incarnation, clock_bell, bell, daemon, dtype,
- *       numpy_empty) */
+ *       numpy_empty, refork=False)
+ * refork: after a fork the child has _refork() called, which binds once more. */
 static PyObject *worker_bind(WorkerObject *w, PyObject *args)
 {
     PyObject *segments[4], *dtype, *numpy_empty;
     unsigned int row;
     unsigned long long incarnation;
-    int fds[3];
+    int fds[3], refork = 0;
     Py_buffer view;
-    if (w->bound)
+    if (w->bound && *w->alive != FORKED)
         return PyErr_Format(PyExc_TypeError, "this client is connected already");
-    if (!PyArg_ParseTuple(args, "OOOOIKiiiOO", &segments[0], &segments[1], &segments[2],
+    if (!PyArg_ParseTuple(args, "OOOOIKiiiOO|p", &segments[0], &segments[1], &segments[2],
                           &segments[3], &row, &incarnation, &fds[0], &fds[1], &fds[2], &dtype,
-                          &numpy_empty))
+                          &numpy_empty, &refork))
         return NULL;
+    if (w->bound) { /* what is the parent's; if the bind fails, the next call tries again */
+        w->detached = true;
+        worker_unbind(w);
+    }
     w->dtype = Py_NewRef(dtype);
     w->numpy_empty = Py_NewRef(numpy_empty);
     if (!worker_map(w, segments, row) || !worker_own_fds(w, fds))
         return worker_unbind(w);
     if ((w->alive = alive_page()) == NULL) {
         PyErr_SetFromErrno(PyExc_OSError);
-        close(w->bell), close(w->clock_bell), close(w->daemon);
+        close(w->bell), close(w->clock_bell);
+        if (w->daemon >= 0)
+            close(w->daemon);
         return worker_unbind(w);
     }
     if (!wh_client_bind(&w->client, w->wheel.view.buf, w->slots.view.buf, w->worker.view.buf, row,
@@ -105,7 +119,49 @@ static PyObject *worker_bind(WorkerObject *w, PyObject *args)
     if ((w->empty_events = events_new(w, 0, &view)) == NULL)
         return worker_unbind(w);
     PyBuffer_Release(&view);
+    w->client.control = w->daemon;
     w->bound = true;
+    w->refork = refork;
+    w->detached = false;
+    Py_RETURN_NONE;
+}
+
+/* _connected(fd): the control socket from now on, -1: none any more (a forked child's). */
+static PyObject *worker_connected(WorkerObject *w, PyObject *fd_object)
+{
+    long fd = PyLong_AsLong(fd_object);
+    int own = -1;
+    if (fd == -1 && PyErr_Occurred())
+        return NULL;
+    if (!w->bound || w->closed)
+        Py_RETURN_NONE;
+    if (fd >= 0 && (own = fcntl((int)fd, F_DUPFD_CLOEXEC, 3)) < 0)
+        return PyErr_SetFromErrno(PyExc_OSError);
+    if (w->daemon >= 0)
+        close(w->daemon);
+    w->daemon = w->client.control = own;
+    w->connections++;
+    w->lost = false;
+    Py_RETURN_NONE;
+}
+
+/* _end(reason): the daemon will not have this worker back; every call says so from now on. */
+static PyObject *worker_end(WorkerObject *w, PyObject *reason)
+{
+    if (w->bound && *w->alive == OPEN) {
+        Py_XSETREF(w->ended, Py_NewRef(reason));
+        *w->alive = ENDED;
+        wh_bell_ring(w->bell); /* whoever waits in poll() hears it */
+    }
+    Py_RETURN_NONE;
+}
+
+/* _check(): as every call begins: raises, or connects a forked child anew. */
+static PyObject *worker_check(WorkerObject *w, PyObject *unused)
+{
+    (void)unused;
+    if (!worker_usable(w))
+        return NULL;
     Py_RETURN_NONE;
 }
 
@@ -123,10 +179,12 @@ static void worker_dealloc(WorkerObject *w)
 static PyObject *worker_close(WorkerObject *w, PyObject *unused)
 {
     (void)unused;
-    if (w->bound && !w->closed) {
+    if ((w->bound || w->detached) && !w->closed) {
         w->closed = true;
-        if (*w->alive)
+        if (w->bound && *w->alive != FORKED) {
+            wh_store_relaxed(&w->client.seg->goodbye, 1);
             wh_bell_ring(w->bell);
+        }
     }
     Py_RETURN_NONE;
 }
@@ -134,8 +192,8 @@ static PyObject *worker_close(WorkerObject *w, PyObject *unused)
 static PyObject *worker_state(WorkerObject *w, void *unused)
 {
     (void)unused;
-    return PyUnicode_FromString(!w->bound ? "unbound" : w->closed ? "closed"
-                                : !*w->alive ? "forked" : "open");
+    return PyUnicode_FromString(w->closed ? "closed" : worker_is_forked(w) ? "forked"
+                                : !w->bound ? "unbound" : *w->alive == ENDED ? "ended" : "open");
 }
 
 static PyObject *worker_now_ns(WorkerObject *w, PyObject *unused)
@@ -154,7 +212,8 @@ static PyMethodDef worker_methods[] = {
      "cookie : int\n    64 bits of yours, handed back with the expiration.\n"
      "payload : bytes-like\n    At most the wheel's payload_bytes, handed back too.\n"
      "interval : float, optional\n    Seconds; the timer fires again and again until cancelled.\n"
-     "to : str, optional\n    Name of the worker that receives it; default: this one.\n\n"
+     "to : str, optional\n    Name of the worker that receives it, or 'group:NAME' for one of a\n"
+     "    group's members; default: this one.\n\n"
      "Returns\n-------\nint\n    The timer's id, never 0, never used again.\n\n"
      "Raises\n------\nInvalidDelay, PayloadTooLarge, ValueError\n    Nothing was scheduled.\n"
      "WheelFull\n    No slot is free; the call works again as soon as one is.\n"
@@ -188,6 +247,9 @@ static PyMethodDef worker_methods[] = {
      "Returns\n-------\nnumpy.ndarray\n"
      "    Structured, shape (n,), dtype `timers.expiration_dtype`: timer_id u8, cookie u8,\n"
      "    deadline i8 ns, fired i8 ns, missed u4, payload_size u4, payload.\n\n"
+     "Raises\n------\nDaemonNotRunning\n"
+     "    It has stopped, or been away for `reconnect_for` seconds: what is armed stays armed, and\n"
+     "    a later call finds it if it has come back.\n\n"
      "Notes\n-----\nOne thread at a time should poll. Signals are handled while it waits."},
     {"fileno", (PyCFunction)worker_fileno, METH_NOARGS,
      "fileno()\n--\n\n"
@@ -196,6 +258,9 @@ static PyMethodDef worker_methods[] = {
      "now_ns()\n--\n\nThe wheel's base clock, ns: CLOCK_MONOTONIC, or the virtual clock."},
     {"_counters", (PyCFunction)worker_counters, METH_NOARGS, NULL},
     {"_bind", (PyCFunction)worker_bind, METH_VARARGS, NULL},
+    {"_connected", (PyCFunction)worker_connected, METH_O, NULL},
+    {"_end", (PyCFunction)worker_end, METH_O, NULL},
+    {"_check", (PyCFunction)worker_check, METH_NOARGS, NULL},
     {"_close", (PyCFunction)worker_close, METH_NOARGS, NULL},
     {NULL}};
 

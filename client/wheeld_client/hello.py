@@ -1,0 +1,81 @@
+"""What a worker says of itself when it connects: the options of `connect`, and the hello."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from wheeld_core import _native, control
+
+ON_DEATH: Final = ("drop", "keep", "reroute")
+AFTER_FORK: Final = ("raise", "reconnect")
+GROUP_BYTES: Final = 59
+WORKER_BYTES: Final = 63
+"""Longest names, bytes of UTF-8."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of `connect`, checked before anything is sent.
+
+    Raises
+    ------
+    ValueError
+        One of them is not allowed, or needs another.
+    """
+
+    worker: str | None = None
+    on_death: str = "drop"
+    group: str | None = None
+    after_fork: str = "raise"
+    reconnect_for: float = 10.0
+    timeout: float = 10.0
+
+    def __post_init__(self) -> None:
+        _one_of("on_death", self.on_death, ON_DEATH)
+        _one_of("after_fork", self.after_fork, AFTER_FORK)
+        if self.on_death == "keep" and self.worker is None:
+            raise ValueError('on_death="keep" needs worker=: the successor comes by that name')
+        if self.on_death == "reroute" and self.group is None:
+            raise ValueError('on_death="reroute" needs group=: its members are the heirs')
+        if self.group is not None:
+            _check_group(self.group)
+        if not self.reconnect_for >= 0:
+            raise ValueError(f"reconnect_for={self.reconnect_for!r}: expected seconds, 0 or more")
+
+    def for_child(self) -> Options:
+        """The same for a forked child, whose name must be its own."""
+        if self.worker is None:
+            return self
+        suffix = f"-{os.getpid()}"
+        stem = self.worker.encode()[: WORKER_BYTES - len(suffix)].decode(errors="ignore")
+        return replace(self, worker=stem + suffix)
+
+    def say_hello(self, directory: Path) -> tuple[control.Connection, control.Message]:
+        """Connect to the daemon in `directory`; returns the connection and its answer."""
+        connection = control.Connection(directory, self.timeout)
+        try:
+            answer = connection.request(
+                "hello",
+                worker=self.worker,
+                layout=_native.LAYOUT_VERSION,
+                fingerprint=_native.FINGERPRINT,
+                on_death=self.on_death,
+                group=self.group,
+            )
+        except BaseException:
+            connection.close()
+            raise
+        return connection, answer
+
+
+def _one_of(option: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{option}={value!r}: expected one of {', '.join(allowed)}")
+
+
+def _check_group(name: object) -> None:
+    if not isinstance(name, str) or not 1 <= len(name.encode()) <= GROUP_BYTES or "\0" in name:
+        raise ValueError(f"group name {name!r}: expected 1 to {GROUP_BYTES} bytes of UTF-8")

@@ -1,0 +1,187 @@
+"""Reconnector: takes the control connection up again after the supervisor was restarted.
+
+The wheel does not need the supervisor: timers are scheduled, fire and arrive while it is away. What
+is missing meanwhile is somebody who sees this worker die or leave. So nothing here ever waits: each
+step does what can be done at once and says when to come again.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from wheeld_core import _native, control
+from wheeld_core.errors import DaemonNotRunning, WheelError
+
+FIRST_PAUSE: Final = 0.02
+LONGEST_PAUSE: Final = 0.1
+LATE_PAUSE: Final = 1.0
+"""Seconds between two tries: at first, at most, and after the caller was told."""
+ANSWER_SECONDS: Final = 2.0
+"""How long a supervisor that took the call may think about it before the caller is told."""
+
+
+class Wait(NamedTuple):
+    """Not connected yet: come again when `fd` is readable (-1: there is none), or in `seconds`."""
+
+    fd: int
+    seconds: float
+
+
+class Refused(Exception):
+    """The daemon will not have this worker back; its reason."""
+
+
+class Attempt(control.Connection):
+    """A connection on which `resume` was said and not answered yet. It never blocks."""
+
+    def __init__(self, directory: Path, resume: control.Message) -> None:
+        super().__init__(directory, 0.0)
+        self.since = time.monotonic()
+        try:
+            self._socket.sendall(control.encode(resume))
+        except BaseException:
+            self.close()
+            raise
+
+    def answered(self, timeout: float) -> bool:
+        """Has the daemon taken the worker back? From then on an ordinary connection.
+
+        Raises
+        ------
+        Refused
+            It has not.
+        OSError, ValueError
+            This attempt has failed.
+        """
+        try:
+            answer = control.decode(self._read_line())
+        except BlockingIOError:
+            return False
+        if not answer.get("ok"):
+            raise Refused(str(answer.get("error", "the daemon refused")))
+        self._socket.settimeout(timeout)
+        return True
+
+
+class Reconnector:
+    """Where a worker stands on its way back to its supervisor.
+
+    Parameters
+    ----------
+    directory : Path
+        The daemon's runtime directory.
+    hello : dict
+        The daemon's answer to this worker's hello.
+    seconds : float
+        How long to try before the caller is told.
+    timeout : float
+        For the requests of the new connection.
+    """
+
+    def __init__(
+        self, directory: Path, hello: control.Message, seconds: float, timeout: float
+    ) -> None:
+        self._directory = directory
+        self._resume = {
+            "op": "resume",
+            "row": hello["row"],
+            "incarnation": hello["incarnation"],
+            "token": hello["token"],
+            "layout": _native.LAYOUT_VERSION,
+            "fingerprint": _native.FINGERPRINT,
+        }
+        self._seconds = seconds
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._closed = False
+        self._attempt: Attempt | None = None
+        self._lost_at = math.inf
+        self._next_try = -math.inf
+        self._pause = FIRST_PAUSE
+
+    def step(self) -> control.Connection | Wait:
+        """Go on; one thread at a time does, the others are told to come again.
+
+        Raises
+        ------
+        DaemonNotRunning
+            The time is over. A later step tries again, now and then.
+        Refused
+            The daemon will not have this worker back.
+        """
+        if not self._lock.acquire(blocking=False):
+            return Wait(-1, FIRST_PAUSE)
+        try:
+            return self._step(time.monotonic())
+        finally:
+            self._lock.release()
+            if self._closed:
+                self.close()
+
+    def _step(self, now: float) -> control.Connection | Wait:
+        self._lost_at = min(self._lost_at, now)
+        try:
+            if self._attempt is None and now >= self._next_try:
+                self._attempt = Attempt(self._directory, self._resume)
+            if self._attempt is not None and self._attempt.answered(self._timeout):
+                return self._succeed()
+        except (OSError, ValueError):  # DaemonNotRunning is an OSError, too
+            self._fail(now)
+        except Refused:
+            self._drop_attempt()
+            raise
+        if self._attempt is not None and now < self._attempt.since + ANSWER_SECONDS:
+            return Wait(self._attempt.fileno(), LONGEST_PAUSE)
+        if now - self._lost_at >= self._seconds:
+            raise DaemonNotRunning(
+                f"the wheeld daemon in {self._directory} has not come back for "
+                f"{now - self._lost_at:.1f} s; `wheeld start` continues it with all that is armed, "
+                "and a later call connects to it"
+            )
+        # An attempt is never given up for its slowness: a supervisor that hears `resume` later, and
+        # the connection closed, would take it for this worker's good-bye.
+        if self._attempt is not None:
+            return Wait(self._attempt.fileno(), LONGEST_PAUSE)
+        return Wait(-1, max(self._next_try - now, 0.001))
+
+    def _succeed(self) -> control.Connection:
+        attempt, self._attempt = self._attempt, None
+        assert attempt is not None
+        self._lost_at, self._next_try, self._pause = math.inf, -math.inf, FIRST_PAUSE
+        return attempt
+
+    def _fail(self, now: float) -> None:
+        self._drop_attempt()
+        late = now - self._lost_at >= self._seconds
+        self._next_try = now + (LATE_PAUSE if late else self._pause)
+        self._pause = min(self._pause * 1.5, LONGEST_PAUSE)
+
+    def _drop_attempt(self) -> None:
+        attempt, self._attempt = self._attempt, None
+        if attempt is not None:
+            attempt.close()
+
+    def say_goodbye(self) -> None:
+        """Take the connection up only to leave; for a close() while it is lost."""
+        with suppress(WheelError, OSError, ValueError):
+            connection = control.Connection(self._directory, ANSWER_SECONDS)
+            try:
+                fields = {key: value for key, value in self._resume.items() if key != "op"}
+                connection.request("resume", **fields)
+                connection.request("bye")
+            finally:
+                connection.close()
+
+    def close(self) -> None:
+        """Give up what is under way. A step that runs in another thread does it at its end."""
+        self._closed = True
+        if self._lock.acquire(blocking=False):
+            try:
+                self._drop_attempt()
+            finally:
+                self._lock.release()

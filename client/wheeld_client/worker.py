@@ -1,0 +1,188 @@
+"""ConnectedWorker: this process as one of the daemon's workers, from hello to good-bye.
+
+What can happen in between is here, too: the supervisor is restarted, this process forks.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from wheeld_client.hello import Options
+from wheeld_client.reconnect import Reconnector, Refused, Wait
+from wheeld_core import _native, control, segments
+from wheeld_core.errors import DaemonNotRunning, ForkedClient
+from wheeld_core.views import RegistryView, WheelView, expiration_dtype
+
+_workers: weakref.WeakSet[ConnectedWorker] = weakref.WeakSet()
+
+
+class ConnectedWorker(_native.Worker):
+    """The connection of `Timers`.
+
+    Parameters
+    ----------
+    directory : Path
+        The daemon's runtime directory.
+    options : Options
+        Those of `connect`.
+    """
+
+    worker: str
+    _connection: Any
+    _reconnector: Reconnector | None = None
+
+    def __init__(self, directory: Path, options: Options) -> None:
+        self.directory = directory
+        self.on_death = options.on_death
+        self.group = options.group
+        self._options = options
+        self._fork_locks: dict[int, threading.RLock] = {}
+        self._reforking = 0
+        self._enter(options)
+        _workers.add(self)
+
+    def _enter(self, options: Options) -> None:
+        """Become a worker of the daemon."""
+        connection, hello = options.say_hello(self.directory)
+        self._connection = connection
+        self._reconnector = Reconnector(
+            self.directory, hello, options.reconnect_for, options.timeout
+        )
+        self.worker = hello["worker"]
+        self.adopted = bool(hello.get("adopted"))
+        try:
+            self._map(hello)
+        except BaseException:
+            connection.close()
+            raise
+
+    def _map(self, hello: control.Message) -> None:
+        owner = os.stat(self.directory).st_uid
+        names = hello["segments"]
+
+        def attach(kind: str, number: int, writable: bool) -> Any:
+            return segments.attach(names[kind], number, writable=writable, owner_uid=owner)
+
+        wheel = attach("wheel", _native.KIND_WHEEL, False)
+        registry = attach("registry", _native.KIND_REGISTRY, False)
+        view = WheelView(wheel)
+        room = int(view.header["payload_bytes"])
+        dtype = expiration_dtype(room)
+        with _open_fifos(self.directory, hello["clock_fifo"], hello["worker_fifo"]) as bells:
+            self._bind(
+                wheel,
+                attach("slots", _native.KIND_SLOTS, True),
+                registry,
+                attach("worker", _native.KIND_WORKER, True),
+                hello["row"],
+                hello["incarnation"],
+                bells[0],
+                bells[1],
+                self._connection.fileno(),
+                dtype,
+                np.empty,
+                self._options.after_fork == "reconnect",
+            )
+        self._wheel, self._registry = view, RegistryView(registry)
+        self._payload_room, self.expiration_dtype = room, dtype
+
+    # -- called by the native half --------------------------------------------------------------
+
+    def _reconnect(self) -> Wait | None:
+        """Go on to take up a lost control connection; never waits. None: done."""
+        assert self._reconnector is not None
+        try:
+            found = self._reconnector.step()
+        except Refused as refusal:
+            reason = f"the wheeld daemon in {self.directory} has no place for this one: {refusal}"
+            self._end(reason)
+            raise DaemonNotRunning(reason) from None
+        if isinstance(found, Wait):
+            return found
+        lost, self._connection = self._connection, found
+        self._connected(found.fileno())
+        lost.close()
+        if self._state != "open":  # closed meanwhile
+            found.close()
+        return None
+
+    def _refork(self) -> None:
+        """Connect a forked child as a worker of its own, before its first call goes on."""
+        pid = os.getpid()  # a lock that the parent held at the fork is held for ever
+        with self._fork_locks.setdefault(pid, threading.RLock()):
+            if self._reforking == pid:
+                raise ForkedClient("this client is connecting just now; call again")
+            if self._state != "forked":
+                return
+            self._reforking = pid
+            try:
+                self._forget_parent()
+                self._enter(self._options.for_child())
+            finally:
+                self._reforking = 0
+
+    def _forget_parent(self) -> None:
+        """Drop what would keep the parent's connection open after its death."""
+        self._connection.close()
+        if self._reconnector is not None:
+            self._reconnector.close()
+        self._connected(-1)
+
+    # -- to the end -----------------------------------------------------------------------------
+
+    def control_fileno(self) -> int:
+        """A descriptor that becomes readable when the supervisor goes.
+
+        It is another one after the supervisor has come back: ask again then.
+        """
+        if self._state == "forked":
+            self._check()
+        number: int = self._connection.fileno()
+        return number
+
+    def close(self) -> None:
+        """Leave the daemon. May be called twice.
+
+        Pending timers go the way of `on_death`, which drops them by default. Returns when the
+        daemon has taken the slots back (or after two seconds).
+        """
+        state = self._state
+        self._close()
+        if state == "open":
+            try:
+                self._connection.request("bye", timeout=5.0)
+            except ConnectionError as error:
+                # The supervisor may have been restarted and take this for a worker that lives on.
+                if self._reconnector and not isinstance(error.__cause__, TimeoutError):
+                    self._reconnector.say_goodbye()
+        self._connection.close()
+        if self._reconnector:
+            self._reconnector.close()
+
+
+@contextmanager
+def _open_fifos(directory: Path, *names: str) -> Iterator[list[int]]:
+    flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+    with ExitStack() as stack:
+        fds = []
+        for name in names:
+            fds.append(os.open(directory / name, flags))
+            stack.callback(os.close, fds[-1])
+        yield fds
+
+
+def _forget_parents() -> None:
+    for worker in list(_workers):
+        if worker._state == "forked":
+            worker._forget_parent()
+
+
+os.register_at_fork(after_in_child=_forget_parents)

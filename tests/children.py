@@ -1,0 +1,97 @@
+"""Forked children for tests: what they do, and what came of it."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from wheeld_client import DaemonNotRunning, ForkedClient, Timers
+from wheeld_core import control
+
+LONG = 60.0
+"""Seconds that a test waits for an event before it fails."""
+
+
+def receive(timers: Timers, count: int) -> np.ndarray[Any, Any]:
+    """Poll until `count` events are there."""
+    parts: list[Any] = []
+    while sum(map(len, parts)) < count:
+        part = timers.poll(LONG)
+        assert len(part), f"nothing came for {LONG} s: {timers.stats()}"
+        parts.append(part)
+    events = np.concatenate(parts)
+    assert (events["fired"] >= events["deadline"]).all(), "early"
+    return events
+
+
+def listed(daemon: str) -> dict[str, dict[str, Any]]:
+    """The daemon's workers by name."""
+    connection = control.Connection(Path(daemon))
+    workers = connection.request("status")["status"]["workers"]
+    connection.close()
+    return {worker["name"]: worker for worker in workers}
+
+
+def start_child(work: Callable[[], object], fork: Callable[[], int] = os.fork) -> tuple[int, int]:
+    """Fork; the child calls `work` and writes what came of it. Returns its pid and the pipe."""
+    reader, writer = os.pipe()
+    pid = fork()
+    if pid == 0:
+        try:
+            answer = work()
+            os.write(writer, json.dumps("nothing" if answer is None else answer).encode())
+        except BaseException as error:
+            if not isinstance(error, (ForkedClient, DaemonNotRunning)):
+                traceback.print_exc()
+            os.write(writer, json.dumps(type(error).__name__).encode())
+        os._exit(0)
+    os.close(writer)
+    return pid, reader
+
+
+def answer_of(child: tuple[int, int]) -> Any:
+    """What a child wrote, once it has ended."""
+    with open(child[1], "rb") as pipe:
+        answer = pipe.read().decode()
+    os.waitpid(child[0], 0)
+    return json.loads(answer)
+
+
+def in_child(work: Callable[[], object], fork: Callable[[], int] = os.fork) -> Any:
+    """Fork, call `work` in the child; what it returned, or the name of what it raised."""
+    return answer_of(start_child(work, fork))
+
+
+def bare_fork() -> int:
+    """fork() as a C library does it: Python is not told."""
+    pid: int = ctypes.PyDLL(None).fork()
+    return pid
+
+
+def calls_of(timers: Timers, id: int) -> list[Callable[[], object]]:
+    """Every call that a worker can make, and nothing that harms timer `id`."""
+    return [
+        lambda: timers.schedule(1.0),
+        lambda: timers.schedule_at(1.0),
+        lambda: timers.schedule_many([1.0]),
+        lambda: timers.cancel(id + 2**32),
+        lambda: timers.cancel_many([id + 2**32]),
+        lambda: timers.reschedule(id + 2**32, 1.0),
+        lambda: timers.reschedule_many([id + 2**32], [1.0]),
+        lambda: timers.poll(0.001),
+        lambda: timers.call_later(1.0, print),
+        timers.dispatch,
+        timers.fileno,
+        timers.control_fileno,
+        timers.stats,
+        timers.workers,
+        timers.now_ns,
+        lambda: timers.pending,
+    ]
