@@ -1,23 +1,160 @@
-"""The daemon's snapshots: restored at start, written every few seconds and at the end."""
+"""The daemon's snapshots: restored at start, written every few seconds and at the end.
+
+They are for a restart of the host, or of the daemon: what lives in shared memory is gone then. See
+docs/snapshots.md.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from wheeld import snapshot_file
+from wheeld.registry import OnDeath, RowState
 from wheeld.resources import Resources
+from wheeld.snapshot import Clocks, Snapshot, SnapshotError
+from wheeld.snapshot_collect import collect, comp_head
+from wheeld.snapshot_restore import Plan, apply, plan_restore
 from wheeld.workers import Workers
+from wheeld_core import _native, runtime, segments
+from wheeld_core.errors import WheelError
+from wheeld_core.views import RegistryView
+
+log = logging.getLogger("wheeld")
+
+_RECLAIMED = np.uint64(8 << 60)
+"""`link.completion` of a slot that is nobody's."""
 
 
 class Snapshots:
-    """Does nothing without --state-dir."""
+    """Writes and restores the snapshot of one daemon; does nothing without --state-dir.
 
-    def __init__(self, resources: Resources, workers: Workers) -> None:
+    Parameters
+    ----------
+    resources : Resources
+        What is written down, or made anew.
+    workers : Workers
+        Whose timers they are.
+    fresh : bool
+        Do not restore.
+    """
+
+    def __init__(self, resources: Resources, workers: Workers, fresh: bool = False) -> None:
         self._resources = resources
         self._workers = workers
+        self._config = resources.config
+        self._fresh = fresh
+        self._path: Path | None = None
+        if self._config.state_dir is not None:
+            directory = snapshot_file.make_directory(self._config.state_dir)
+            self._path = snapshot_file.path_of(directory, self._config.name)
+
+    def _clocks(self, restoring: bool) -> Clocks:
+        if self._config.virtual_clock:
+            return Clocks.of_virtual(int(self._resources.wheel.header["virtual_now"]))
+        return Clocks.read(restoring=restoring)
+
+    # -- restore --------------------------------------------------------------------------------
 
     def restore(self) -> None:
-        """Before the first clock."""
+        """Arm what the last snapshot holds, in fresh segments and before the first clock.
+
+        Owners get rows by their names, to which they come back as to kept ones. A file that is
+        damaged is kept aside; the daemon starts without it.
+
+        Raises
+        ------
+        WheelError
+            The snapshot is whole but does not fit this configuration.
+        """
+        if self._path is None or self._fresh or not self._path.exists():
+            return
+        try:
+            snapshot = snapshot_file.read(self._path)
+        except SnapshotError as error:
+            aside = snapshot_file.set_aside(self._path)
+            log.warning("%s; it is kept as %s, and the daemon starts empty", error, aside)
+            return
+        plan = plan_restore(
+            snapshot,
+            self._clocks(restoring=True),
+            self._config.slots,
+            self._config.payload_room,
+            self._config.restore,
+            self._config.misfire,
+        )
+        self._arm(plan)
+        log.info(
+            "restored %d timers of %d workers from %s: %d fell due meanwhile, %d were skipped",
+            len(plan.timers),
+            len(plan.workers),
+            self._path,
+            plan.late,
+            plan.skipped,
+        )
+
+    def _arm(self, plan: Plan) -> None:
+        registry, slots = self._workers.registry, self._resources.slots
+        rows = {}
+        for name in plan.workers:
+            tenant = registry.allocate(name, 0, 0, OnDeath.KEEP)
+            self._resources.make_worker_segment(tenant.row)
+            self._resources.make_fifo(runtime.worker_fifo(tenant.row))
+            registry.set_state(tenant, RowState.KEPT)
+            rows[name] = tenant.row, tenant.incarnation
+        groups = {name: registry.group_bit(name).bit_length() - 1 for name in plan.groups}
+        apply(plan, slots, rows, groups)
+        # Slots of slabs that are nobody's now are not on their way to anyone: say so.
+        nobodys = np.repeat(slots.owners == 0, _native.SLAB_SLOTS) & (slots.states != 0)
+        links = self._resources.wheel.links[: len(slots.states)]
+        links["completion"][nobodys] = _RECLAIMED
+        links["gen"][nobodys] = (slots.states[nobodys] >> np.uint64(32)).astype(np.uint32)
+
+    # -- write ----------------------------------------------------------------------------------
 
     async def keep_writing(self) -> None:
-        """Until cancelled."""
+        """Write a snapshot every `snapshot_every`, until cancelled."""
+        while self._path is not None:
+            await asyncio.sleep(self._config.snapshot_every_ns / 1e9)
+            await asyncio.get_running_loop().run_in_executor(None, self._write)
 
     def write_last(self) -> None:
-        """After the last clock."""
+        """Write what is pending when the daemon stops. The clock has stopped."""
+        if self._path is not None:
+            written = self._write()
+            if written is not None:
+                log.info("wrote %d pending timers to %s", len(written.timers), self._path)
+
+    def _write(self) -> Snapshot | None:
+        assert self._path is not None
+        try:
+            snapshot = collect(
+                self._resources.wheel,
+                self._resources.slots,
+                RegistryView(self._resources.memories["registry"]),
+                self._clocks(restoring=False),
+                name=self._config.name,
+                heads=self._heads(),
+            )
+            snapshot_file.write(self._path, snapshot)
+        except (WheelError, OSError) as error:  # a full disk must not end the daemon
+            log.warning("no snapshot was written: %s", error)
+            return None
+        return snapshot
+
+    def _heads(self) -> dict[int, Any]:
+        heads = {}
+        for row in list(self._workers.registry.tenants):
+            name = self._resources.names.get(f"worker-{row}")
+            if name is None:
+                continue
+            try:
+                memory = segments.attach(name, _native.KIND_WORKER, writable=False)
+            except (WheelError, OSError):
+                continue  # it is leaving
+            heads[row] = comp_head(memory)
+        return heads

@@ -68,7 +68,7 @@ class Supervisor:
         )
         self.clock.on_look = self.workers.evict
         self.workers.clock = self.clock
-        self._snapshots = Snapshots(self.resources, self.workers)
+        self._snapshots = Snapshots(self.resources, self.workers, fresh)
         self._parent_pid = parent_pid
         self._parent_pidfd: int | None = None
         self._remove_base = remove_base

@@ -1,0 +1,268 @@
+"""The file of a snapshot: pending timers, written whole or not at all, read only when it is sound.
+
+    prefix   magic, format version, length of the header, length of the body
+    header   JSON: when and where it was made, sizes, names, counts
+    body     records of the timers, their payloads end to end, slab numbers, generations
+    digest   SHA-256 of all before it
+
+A new file is written beside the old one, made durable, and takes its name by a rename: whatever
+happens in between, one whole snapshot has that name.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import stat
+import struct
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from wheeld.snapshot import TIMER, Clocks, Snapshot, SnapshotError
+from wheeld_core import _native
+from wheeld_core.errors import WheelError
+
+MAGIC: Final = b"wheeld\0S"
+FORMAT_VERSION: Final = 1
+_PREFIX = struct.Struct("<8sIIQ")
+_DIGEST_BYTES = hashlib.sha256().digest_size
+
+
+def path_of(state_dir: str | os.PathLike[str], name: str) -> Path:
+    """The file of the daemon `name`."""
+    return Path(state_dir) / f"{name}.snapshot"
+
+
+def make_directory(state_dir: str | os.PathLike[str]) -> Path:
+    """Make the directory for snapshots, 0700, or check the one that is there.
+
+    Raises
+    ------
+    WheelError
+        It cannot be made, belongs to another user, or others may write to it.
+    """
+    directory = Path(state_dir).absolute()
+    try:
+        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = directory.stat()
+    except OSError as error:
+        raise WheelError(f"state_dir {directory}: {error.strerror}") from error
+    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        raise WheelError(
+            f"state_dir {directory} has uid {status.st_uid}, mode "
+            f"{stat.S_IMODE(status.st_mode):04o}: expected a directory of ours (uid "
+            f"{os.geteuid()}) that no other user can write to"
+        )
+    return directory
+
+
+# -- write ---------------------------------------------------------------------------------------
+
+
+def write(path: Path, snapshot: Snapshot) -> int:
+    """Replace the snapshot at `path`; returns the bytes written. Blocks until it is durable.
+
+    For a thread: takes no lock, and everything long in it lets other threads run.
+
+    Raises
+    ------
+    SnapshotError
+        The system refused (no room, read-only, ...); what stood at `path` stands there still.
+    """
+    fresh = path.with_name(path.name + ".new")
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(fresh)  # a writer that was killed left it
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(fresh, flags, 0o600)
+        try:
+            os.fchmod(fd, 0o600)
+            written = _write_parts(fd, _parts(snapshot))
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        os.rename(fresh, path)
+        _sync_directory(path.parent)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(fresh)
+        raise SnapshotError(f"{path}: cannot be written: {error.strerror}") from error
+    return written
+
+
+def _parts(snapshot: Snapshot) -> Iterator[memoryview]:
+    """All bytes of the file but the digest."""
+    header = json.dumps(_header(snapshot)).encode()
+    arrays = (snapshot.timers, snapshot.payloads, snapshot.slabs, snapshot.generations)
+    body = [memoryview(np.ascontiguousarray(part)).cast("B") for part in arrays if part.size]
+    size = sum(len(part) for part in body)
+    yield memoryview(_PREFIX.pack(MAGIC, FORMAT_VERSION, len(header), size) + header)
+    yield from body
+
+
+def _write_parts(fd: int, parts: Iterator[memoryview]) -> int:
+    digest = hashlib.sha256()
+    written = 0
+    for part in parts:
+        digest.update(part)
+        written += _write_all(fd, part)
+    return written + _write_all(fd, memoryview(digest.digest()))
+
+
+def _write_all(fd: int, data: memoryview) -> int:
+    done = 0
+    while done < len(data):
+        done += os.write(fd, data[done:])
+    return done
+
+
+def _sync_directory(directory: Path) -> None:
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _header(snapshot: Snapshot) -> dict[str, Any]:
+    return {
+        "name": snapshot.name,
+        "clocks": vars(snapshot.clocks),
+        "capacity": snapshot.capacity,
+        "tick_ns": snapshot.tick_ns,
+        "payload_bytes": snapshot.payload_bytes,
+        "names": snapshot.names,
+        "groups": snapshot.groups,
+        "dtype": TIMER.descr,
+        "counts": {
+            "timers": len(snapshot.timers),
+            "payloads": len(snapshot.payloads),
+            "slabs": len(snapshot.slabs),
+        },
+        "left_out": snapshot.left_out,
+        "unsettled": snapshot.unsettled,
+    }
+
+
+# -- read ----------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> Snapshot:
+    """The snapshot at `path`, after every check that a file can be put to.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is none.
+    SnapshotError
+        It is not a whole, unchanged snapshot of this format, or not a file of ours.
+    """
+    content = _content(path)
+    if content[: len(MAGIC)] != MAGIC[: len(content)]:
+        raise SnapshotError(f"{path} is no snapshot of wheeld: it begins otherwise")
+    if len(content) < _PREFIX.size:
+        raise SnapshotError(f"{path} is truncated: {len(content)} bytes")
+    _, version, header_bytes, body_bytes = _PREFIX.unpack_from(content)
+    if version != FORMAT_VERSION:
+        raise SnapshotError(
+            f"{path} has format version {version}; this wheeld reads version {FORMAT_VERSION}"
+        )
+    begin = _PREFIX.size + header_bytes
+    expected = begin + body_bytes + _DIGEST_BYTES
+    if len(content) != expected:
+        raise SnapshotError(
+            f"{path} is truncated or torn: it has {len(content):,} bytes and speaks of {expected:,}"
+        )
+    signed = memoryview(content)[:-_DIGEST_BYTES]
+    if hashlib.sha256(signed).digest() != content[-_DIGEST_BYTES:]:
+        raise SnapshotError(f"{path} is damaged: its SHA-256 does not match")
+    try:
+        return _parse(json.loads(content[_PREFIX.size : begin]), signed[begin:])
+    except (ValueError, KeyError, TypeError) as error:
+        raise SnapshotError(f"{path} does not make sense: {error!r}") from error
+
+
+def _content(path: Path) -> bytes:
+    """What is in the file, if it is a regular one of ours."""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        fd = os.open(path, flags)
+    except FileNotFoundError:
+        raise
+    except OSError as error:  # a symbolic link, a socket, no access
+        raise SnapshotError(f"{path}: cannot be opened: {error.strerror}") from error
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode):
+            raise SnapshotError(f"{path} is not a regular file")
+        if status.st_uid != os.geteuid():
+            raise SnapshotError(
+                f"{path} belongs to uid {status.st_uid}, expected {os.geteuid()}: not ours"
+            )
+        with open(fd, "rb", closefd=False) as file:
+            return file.read()
+    except OSError as error:
+        raise SnapshotError(f"{path}: cannot be read: {error.strerror}") from error
+    finally:
+        os.close(fd)
+
+
+def _parse(header: dict[str, Any], body: memoryview) -> Snapshot:
+    if [tuple(field) for field in header["dtype"]] != TIMER.descr:
+        raise ValueError(f"its records are {header['dtype']}, expected {TIMER.descr}")
+    counts = header["counts"]
+    slots = counts["slabs"] * _native.SLAB_SLOTS
+    arrays: list[npt.NDArray[Any]] = []
+    begin = 0
+    for dtype, count in (
+        (TIMER, counts["timers"]),
+        (np.dtype("u1"), counts["payloads"]),
+        (np.dtype("<u4"), counts["slabs"]),
+        (np.dtype("<u4"), slots),
+    ):
+        end = begin + dtype.itemsize * count
+        arrays.append(np.frombuffer(body[begin:end], dtype) if count else np.empty(0, dtype))
+        begin = end
+    if begin != len(body):
+        raise ValueError(f"its body has {len(body)} bytes, its counts say {begin}")
+    timers, payloads, slabs, generations = arrays
+    snapshot = Snapshot(
+        name=header["name"],
+        clocks=Clocks(**header["clocks"]),
+        capacity=header["capacity"],
+        tick_ns=header["tick_ns"],
+        payload_bytes=header["payload_bytes"],
+        names=tuple(header["names"]),
+        groups=tuple(header["groups"]),
+        timers=timers,
+        payloads=payloads,
+        slabs=slabs,
+        generations=generations.reshape(-1, _native.SLAB_SLOTS),
+        left_out=header["left_out"],
+        unsettled=header["unsettled"],
+    )
+    snapshot.check()
+    return snapshot
+
+
+def set_aside(path: Path) -> Path:
+    """Rename a file that `read` refused, so that it can be looked at; returns its new path.
+
+    The name is <name>.refused-<UTC time>; no earlier one is overwritten.
+    """
+    stamp = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    aside = path.with_name(f"{path.name}.refused-{stamp}")
+    for number in range(1, 1000):
+        if not os.path.lexists(aside):
+            break
+        aside = path.with_name(f"{path.name}.refused-{stamp}-{number}")
+    os.rename(path, aside)
+    _sync_directory(path.parent)
+    return aside
