@@ -326,3 +326,23 @@ def test_a_worker_that_dies_fails_the_demo(private: dict[str, str], tmp_path: Pa
     assert f"(pid {victim.pid}) was killed by signal 9" in err
     assert psutil.wait_procs(everyone, timeout=10)[1] == []
     assert segments_of(demo) == []
+
+
+def test_a_clock_that_dies_changes_nothing(private: dict[str, str], tmp_path: Path) -> None:
+    """kill -9 of the clock, three times in mid-run: the account is the same, to the timer."""
+    options = ("--requests", "60000", "--rate", "15000", "--case", "low", "--json")
+    demo = start_demo(private, tmp_path, *options)
+    killed: set[int] = set()
+    wait_for(demo, "wheeld.demo.worker", 2)
+    while len(killed) < 3:
+        clocks = [p for p in wait_for(demo, "wheeld.clock", 1) if p.pid not in killed]
+        time.sleep(0.5)  # each some way into its life
+        for clock in clocks:
+            clock.kill()
+            killed.add(clock.pid)
+    out, err = demo.communicate()
+    assert demo.returncode == 0, err
+    case = json.loads(out)["cases"][0]
+    assert case["faults"] == {}
+    assert case["exactly_once"] == case["requests"] == 60000
+    assert segments_of(demo) == []

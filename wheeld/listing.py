@@ -34,14 +34,15 @@ def status_text(status: dict[str, Any]) -> str:
         f"  fired       {counters['fired']:,}   returned {counters['returned']:,}"
         f"   dropped {counters['dropped']:,}",
         f"  clock       {counters['wakes']:,} wake-ups, latest by"
-        f" {counters['wake_late_ns'] / 1e6:.3f} ms",
+        f" {counters['wake_late_ns'] / 1e6:.3f} ms; replaced {status['clock_restarts']} times",
     ]
     if status["virtual_now_ns"] is not None:
         lines.append(f"  virtual now {status['virtual_now_ns']} ns")
     lines.append(f"  workers     {len(status['workers'])}")
     lines += [
         f"    {worker['row']:>3}  {worker['name']:<24} pid {worker['pid']:<8} {worker['state']:<10}"
-        f" pending {worker['pending']:,}  fired {worker['fired']:,}"
+        f" {worker['on_death']:<8} pending {worker['pending']:,}  fired {worker['fired']:,}"
+        + (f"  in {', '.join(worker['groups'])}" if worker["groups"] else "")
         for worker in status["workers"]
     ]
     return "\n".join(lines)
@@ -59,7 +60,10 @@ def pending_timers(
     memory = segments.attach(names["slots"], _native.KIND_SLOTS, writable=False)
     registry = segments.attach(names["registry"], _native.KIND_REGISTRY, writable=False)
     view = SlotsView(memory, status["capacity"], status["payload_bytes"])
-    workers = RegistryView(registry).names()
+    table = RegistryView(registry)
+    workers = table.names()
+    targets = {f"w{row}": name for row, name in workers.items()}
+    targets |= {f"g{group}": f"group:{name}" for group, name in table.group_names().items()}
     rows = view.owner_rows()
     armed = view.armed()
     if worker is not None:
@@ -74,7 +78,8 @@ def pending_timers(
     order = order[:limit] if limit else order
     ids = view.states[armed] >> np.uint64(32) << np.uint64(32) | armed.astype(np.uint64)
     return [
-        _describe(int(ids[i]), slots[i], int(due[i]), workers, int(rows[armed[i]])) for i in order
+        _describe(int(ids[i]), slots[i], int(due[i]), workers.get(int(rows[armed[i]])), targets)
+        for i in order
     ]
 
 
@@ -86,17 +91,18 @@ def _clocks(status: dict[str, Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
 
 
 def _describe(
-    id: int, slot: np.void, due: int, workers: dict[int, str], row: int
+    id: int, slot: np.void, due: int, worker: str | None, targets: dict[str, str]
 ) -> dict[str, Any]:
-    target = int(slot["target"])
+    target, low = int(slot["target"]), int(slot["target"]) & 0xFFF
+    to = f"g{target >> 12}" if low == 0xFFF else f"w{low - 1}"
     return {
         "id": id,
-        "worker": workers.get(row, f"row {row}"),
+        "worker": worker or "gone",
         "due_in_s": round(due / 1e9, 6),
         "clock": CLOCKS.get(int(slot["flags"]) & 3, "?"),
         "interval_s": int(slot["interval"]) / 1e9 or None,
         "cookie": int(slot["cookie"]),
-        "to": workers.get((target & 0xFFF) - 1, "gone") if target else None,
+        "to": targets.get(to, "gone") if target else None,
     }
 
 

@@ -164,10 +164,10 @@ class RegistryView:
         self.groups = records(memory, "group", int(self.header["groups_off"]), _native.GROUPS)
 
     def names(self) -> dict[int, str]:
-        """Row -> name of the workers that are active."""
+        """Row -> name of the workers that are active, or kept for a successor."""
         return {
             int(row): bytes(self.rows["name"][row]).decode()
-            for row in np.flatnonzero(self.rows["state"] == 2)
+            for row in np.flatnonzero(np.isin(self.rows["state"], (2, 4)))
         }
 
     def group_names(self) -> dict[int, str]:

@@ -88,8 +88,7 @@ def _watch(
     """Let the workers run; returns CPU seconds of clock and supervisor, and shared bytes."""
     crew.wait_ready(tick)
     status = processes.facts(daemon)
-    pids = (status["clock_pid"], status["pid"])
-    idle = [processes.cpu_seconds(pid) for pid in pids]
+    idle = {pid: processes.cpu_seconds(pid) for pid in (status["clock_pid"], status["pid"])}
     gaps = np.diff(requests["arrival_ns"], prepend=0)
     longest_wait_s = int(gaps.max() + requests["timeout_ns"].max()) / 1e9
     with shown(title, len(requests)) as tell:
@@ -100,7 +99,9 @@ def _watch(
 
         crew.go()
         crew.wait_done(watch, longest_wait_s)
-    clock_s, supervisor_s = (
-        processes.cpu_seconds(pid) - before for pid, before in zip(pids, idle, strict=True)
+    status = processes.facts(daemon)
+    clock_s, supervisor_s = (  # of a clock that died on the way nothing is known any more
+        processes.cpu_seconds(pid) - idle.get(pid, 0.0)
+        for pid in (status["clock_pid"], status["pid"])
     )
     return clock_s, supervisor_s, status["shared_bytes"]
