@@ -166,7 +166,7 @@ def test_sleepers_are_told_that_the_daemon_is_gone(death: int) -> None:
         asyncio.get_running_loop().set_exception_handler(
             lambda loop, context: errors.append(context)
         )
-        async with AsyncTimers(name) as timers:
+        async with AsyncTimers(name, reconnect_for=0.2) as timers:
             tasks = [
                 asyncio.create_task(timers.sleep(1000.0)),
                 asyncio.create_task(anext(timers)),  # type: ignore[arg-type]

@@ -23,8 +23,7 @@ from wheeld_core import _native, control, segments
 from wheeld_core.control import Message
 from wheeld_core.errors import WheelError
 
-LOCK_SECONDS = 10.0
-"""How long to wait for the clock before this one to be gone."""
+_FIFO_FLAGS = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 
 
 class ClockProcess:
@@ -41,13 +40,17 @@ class ClockProcess:
             raise SystemExit(1)  # it died before the kernel was asked to tell us
         if hello["pin_cpu"] is not None:
             os.sched_setaffinity(0, {hello["pin_cpu"]})
-        self._lock = _lock(Path(hello["lock"]))
+        try:
+            self._lock = _lock(Path(hello["lock"]), hello["lock_seconds"])
+        except WheelError as error:
+            self._send({"op": "ready", "locked_out": str(error)})
+            raise
         self._bells: dict[int, int] = {}
         self._memories: dict[str, mmap.mmap] = {
             kind: segments.attach(hello["segments"][kind], number, writable=True)
             for kind, number in (("wheel", _native.KIND_WHEEL), ("slots", _native.KIND_SLOTS))
         }
-        self._bell = os.open(hello["bell"], os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._bell = os.open(hello["bell"], _FIFO_FLAGS)
         self._clock = _native.Clock(self._memories["wheel"], self._memories["slots"])
         skipped = [row["row"] for row in hello["workers"] if not self._begin(row)]
         self._linked = self._clock.recover()
@@ -86,7 +89,7 @@ class ClockProcess:
                 self._arrive(message)
             elif message["op"] == "detach":
                 self._detach(message)
-            elif message["op"] == "presence":
+            elif message["op"] == "presence" and self._clock.attached(message["row"]):
                 self._clock.presence(message["row"], message["present"], message["groups"])
             elif message["op"] == "advance":
                 self._advance(message)
@@ -102,7 +105,7 @@ class ClockProcess:
     def _attach(self, message: Message) -> None:
         row = message["row"]
         memory = segments.attach(message["segment"], _native.KIND_WORKER, writable=True)
-        bell = os.open(message["bell"], os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+        bell = os.open(message["bell"], _FIFO_FLAGS)
         try:
             self._clock.attach(row, message["incarnation"], memory, bell, message["groups"])
         except BaseException:
@@ -150,17 +153,20 @@ class ClockProcess:
         return control.decode(line)
 
 
-def _lock(path: Path) -> int:
+def _lock(path: Path, seconds: float) -> int:
     """Take the lock that makes this the only clock; the kernel gives it back however we end."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    give_up = time.monotonic() + LOCK_SECONDS
+    give_up = time.monotonic() + seconds
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return fd
         except BlockingIOError:
             if time.monotonic() > give_up:
-                raise WheelError(f"another clock holds {path} for {LOCK_SECONDS:.0f} s") from None
+                raise WheelError(
+                    f"another clock has held {path} for {seconds:g} s; end the process that holds it "
+                    "(`lslocks` names it), then start again"
+                ) from None
             time.sleep(0.005)
 
 

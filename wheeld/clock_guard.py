@@ -26,6 +26,13 @@ log = logging.getLogger("wheeld")
 
 START_TRIES = 10
 """Clocks that end before they drive the wheel, one after the other: then the daemon gives up."""
+START_SECONDS = 20.0
+SLOTS_PER_SECOND = 2_000_000
+"""A clock that starts is given so long, and as much as a look at all slots may take on top."""
+LOCK_SECONDS = 10.0
+"""How long a new clock waits for the one before it to be gone."""
+EVICT_LOOK_SECONDS = 1.0
+"""How often to look for workers that misbehave, if they are to be evicted."""
 IDLE_LOOK_SECONDS = 60.0
 """How often to look at a clock that sleeps until something far away."""
 _AWAKE = -(2**63)
@@ -58,16 +65,19 @@ class ClockGuard:
         self._on_skipped = on_skipped
         self._on_failure = on_failure
         self._config = resources.config
-        self._link = ClockLink(self._exited)
+        self._link = ClockLink(self._exited, self.look_soon)
         self._running = asyncio.Event()
         self._stopping = False
         self._restarting: asyncio.Task[None] | None = None
         self._look = asyncio.Event()
         self._watcher: asyncio.Task[None] | None = None
         self._bell = os.open(
-            resources.directory / runtime.CLOCK_FIFO, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
+            resources.directory / runtime.CLOCK_FIFO,
+            os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW,
         )
         self.restarts = 0
+        self.locked_out = False
+        """Another process holds the clock's lock: the segments may be in use, leave them."""
         self.on_look: Callable[[], None] = lambda: None
 
     @property
@@ -80,24 +90,37 @@ class ClockGuard:
         await self._begin()
         self._watcher = asyncio.create_task(self._watch())
 
-    async def _begin(self) -> None:
+    def _hello(self) -> Message:
+        """What a new clock is told first."""
         directory = self._resources.directory
+        return {
+            "segments": {kind: self._resources.names[kind] for kind in ("wheel", "slots")},
+            "bell": str(directory / runtime.CLOCK_FIFO),
+            "lock": str(directory / runtime.CLOCK_LOCK),
+            "lock_seconds": LOCK_SECONDS,
+            "pin_cpu": self._config.pin_cpu,
+            "workers": self._workers(),
+        }
+
+    async def _begin(self) -> None:
+        patience = START_SECONDS + LOCK_SECONDS + self._config.slots / SLOTS_PER_SECOND
         for attempt in range(START_TRIES):
             if (damage := self._resources.damage()) is not None:
                 raise WheelError(damage)
-            hello = {
-                "segments": {kind: self._resources.names[kind] for kind in ("wheel", "slots")},
-                "bell": str(directory / runtime.CLOCK_FIFO),
-                "lock": str(directory / runtime.CLOCK_LOCK),
-                "pin_cpu": self._config.pin_cpu,
-                "workers": self._workers(),
-            }
-            self._link = ClockLink(self._exited)
+            self._resources.mend()
+            self._link = ClockLink(self._exited, self.look_soon)
             try:
-                ready = await self._link.start(hello)
-            except (ClockGone, OSError):
+                ready = await asyncio.wait_for(self._link.start(self._hello), patience)
+            except (ClockGone, OSError) as error:  # TimeoutError is an OSError
+                log.warning("a clock (pid %s) did not start: %r", self._link.pid, error)
                 await self._link.end()
                 await asyncio.sleep(0.01 * attempt)
+                continue
+            if "locked_out" in ready:
+                self.locked_out = True
+                raise WheelError(ready["locked_out"])
+            if self._link.ended:  # it died before anybody watched it
+                await self._link.end()
                 continue
             log.info("clock (pid %s) drives %s timers", self.pid, ready["linked"])
             if ready["skipped"]:
@@ -174,14 +197,14 @@ class ClockGuard:
                     await task
         await self._link.stop()
         # a clock that was killed just now could not say so
-        with contextlib.suppress(ValueError):
+        if not self.locked_out and self._resources.damage() is None:
             _native.set_daemon_state(self._resources.memories["wheel"], 2)
         os.close(self._bell)
 
     # -- progress -------------------------------------------------------------------------------
 
     def look_soon(self) -> None:
-        """A worker says that the clock does not wake: look now, and often."""
+        """The clock's sleep is over, or a worker says that it does not wake: look, and look often."""
         self._look.set()
 
     def _rings_unheard(self) -> bool:
@@ -199,10 +222,11 @@ class ClockGuard:
         often = self._config.hang_after_s / 4
         if self._should_move():
             return often
+        seldom = EVICT_LOOK_SECONDS if self._config.evict_after else IDLE_LOOK_SECONDS
         if self._resources.wheel.header["virtual_clock"]:
-            return IDLE_LOOK_SECONDS
+            return seldom
         rest = (int(self._resources.wheel.header["sleep_until"]) - _native.read_clock()) / 1e9
-        return min(max(rest + often, often), IDLE_LOOK_SECONDS)
+        return min(max(rest + often, often), seldom)
 
     async def _watch(self) -> None:
         """Look at the clock's progress: often while it works, seldom while it sleeps.
@@ -218,6 +242,10 @@ class ClockGuard:
                 await asyncio.wait_for(self._look.wait(), self._seconds_to_next_look())
                 await asyncio.sleep(often / 4)
             self._look.clear()
+            if (damage := self._resources.damage()) is not None:
+                self._on_failure(damage)  # a look into it would be our end (SIGBUS)
+                return
+            self._resources.mend()
             self.on_look()
             header = self._resources.wheel.header
             now = (int(header["passes"]), int(header["sleep_seq"]), self.pid)

@@ -26,22 +26,32 @@ class ClockLink:
     ----------
     on_exit : callable
         Called once when the clock's end of the channel closes.
+    on_awake : callable
+        Called when the clock says that a long sleep is over.
     """
 
-    def __init__(self, on_exit: Callable[[ClockLink], None]) -> None:
+    def __init__(
+        self, on_exit: Callable[[ClockLink], None], on_awake: Callable[[], None]
+    ) -> None:
         self._on_exit = on_exit
+        self._on_awake = on_awake
         self._waiting: dict[tuple[str, int], asyncio.Future[Message]] = {}
         self._process: asyncio.subprocess.Process | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._reader_task: asyncio.Task[None] | None = None
+        self.ended = False
+        """Its end of the channel is closed: it is dead, or about to be."""
 
     @property
     def pid(self) -> int | None:
         """Process id of the clock."""
         return self._process.pid if self._process else None
 
-    async def start(self, hello: dict[str, Any]) -> Message:
-        """Start the process, give it `hello`, wait until it drives the wheel; returns its answer.
+    async def start(self, hello: Callable[[], dict[str, Any]]) -> Message:
+        """Start the process, wait until it drives the wheel; returns its answer.
+
+        `hello` makes what the process is told first. It is called when the process is there: orders
+        that come from then on reach it, and what was ordered before is in the hello.
 
         Raises
         ------
@@ -61,7 +71,7 @@ class ClockLink:
         reader, self._writer = await asyncio.open_connection(sock=ours, limit=control.MAX_MESSAGE)
         ready = self._expect("ready", 0)
         self._reader_task = asyncio.create_task(self._read(reader))
-        self._send({"op": "hello", "supervisor": os.getpid(), **hello})
+        self._send({"op": "hello", "supervisor": os.getpid(), **hello()})
         return await ready
 
     async def ask(self, op: str, answer: str, key: int, **fields: Any) -> Message:
@@ -111,7 +121,7 @@ class ClockLink:
         self._writer.write(control.encode(message))
 
     def _expect(self, op: str, key: int) -> asyncio.Future[Message]:
-        if self._reader_task is not None and self._reader_task.done():
+        if self.ended:
             raise ClockGone("the clock process is gone")
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._waiting[op, key] = future
@@ -121,10 +131,14 @@ class ClockLink:
         with contextlib.suppress(ConnectionError, ValueError):
             while line := await reader.readline():
                 message = control.decode(line)
+                if message["op"] == "awake":
+                    self._on_awake()
+                    continue
                 key = int(message.get("row") or message.get("to") or 0)
                 future = self._waiting.pop((message["op"], key), None)
                 if future is not None and not future.done():
                     future.set_result(message)
+        self.ended = True
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():

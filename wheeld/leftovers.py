@@ -7,15 +7,15 @@ attaches to that, unless it is of another boot, of another version, half-made, o
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import mmap
 import os
+import re
 import stat
 from collections.abc import Mapping
 from pathlib import Path
 
-from wheeld_core import _native, runtime, segments
+from wheeld_core import _native, control, runtime, segments
 from wheeld_core.errors import LayoutMismatch, WheelError
 from wheeld_core.views import RegistryView, SlotsView, WheelView, record
 
@@ -34,17 +34,33 @@ STOPPING = 2
 def prefix_of(directory: Path, name: str) -> str | None:
     """What the segments of this directory's last daemon are called, if there was one."""
     path = directory / runtime.DAEMON_FILE
-    with contextlib.suppress(FileNotFoundError, ValueError):
+    try:
+        facts = control.decode(_read(path))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        log.warning("%s says nothing of an earlier daemon: %s", path, error)
+        return None
+    prefix = facts.get("segment_prefix")
+    ours = rf"wheeld-{re.escape(name)}-[0-9a-f]{{12}}-"  # nobody else's segments begin like that
+    return prefix if isinstance(prefix, str) and re.fullmatch(ours, prefix) else None
+
+
+def _read(path: Path) -> bytes:
+    """The beginning of a file that must be an ordinary one of ours."""
+    try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-        with open(fd) as file:
-            status = os.fstat(fd)
-            if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
-                raise WheelError(f"{path} is no file of ours; remove it")
-            facts = json.loads(file.read(MAX_DAEMON_FILE))
-        prefix = facts.get("segment_prefix") if isinstance(facts, dict) else None
-        if isinstance(prefix, str) and prefix.startswith(f"wheeld-{name}-") and "/" not in prefix:
-            return prefix
-    return None
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise WheelError(f"{path} is no file of ours ({error.strerror}); remove it") from error
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
+            raise WheelError(f"{path} is no file of ours; remove it")
+        return os.read(fd, MAX_DAEMON_FILE)
+    finally:
+        os.close(fd)
 
 
 def _names(prefix: str) -> list[str]:
@@ -81,6 +97,25 @@ def _discard(prefix: str, why: str) -> None:
         )
         _native.set_daemon_state(wheel, STOPPING)
     segments.unlink_all(prefix)
+
+
+_OPTIONS: Mapping[str, str] = {"tick_ns": "--tick", "wheel_bits": "--wheel-size"}
+_UNITS: Mapping[str, int] = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+
+
+def _option(key: str, value: int) -> str:
+    """A word of the wheel's header as the option of `wheeld start` that makes it so."""
+    option = _OPTIONS.get(key, "--" + key.replace("_", "-"))
+    return f"{option} {_value(key, value)}"
+
+
+def _value(key: str, value: int) -> str:
+    if key == "tick_ns":
+        unit = next(unit for unit, ns in _UNITS.items() if value % ns == 0)
+        return f"{value // _UNITS[unit]}{unit}"
+    if key == "virtual_clock":
+        return "on" if value else "off"
+    return str(1 << value if key == "wheel_bits" else value)
 
 
 def take_over(
@@ -120,7 +155,7 @@ def take_over(
         return None
     header = WheelView(memories["wheel"]).header
     differ = [
-        f"{key} {int(header[key])} (this start: {value})"
+        f"{_option(key, int(header[key]))} (this start: {_value(key, value)})"
         for key, value in wanted.items()
         if int(header[key]) != value
     ]
@@ -129,8 +164,8 @@ def take_over(
             memories["slots"], int(header["capacity"]), int(header["payload_bytes"])
         )
         raise WheelError(
-            f"the last daemon {name!r} left a living wheel with {len(slots.armed())} pending timers "
-            f"and {', '.join(differ)}: start with the same configuration to go on with it, or with "
+            f"the last daemon {name!r} left a living wheel with {len(slots.armed())} pending timers, "
+            f"made with {', '.join(differ)}: start with the same options to go on with it, or with "
             "--fresh to discard it"
         )
     return prefix, memories

@@ -21,7 +21,7 @@ from wheeld import leftovers
 from wheeld.config import Config
 from wheeld_core import _native, runtime, segments
 from wheeld_core.errors import WheelError
-from wheeld_core.views import SlotsView, WheelView
+from wheeld_core.views import SlotsView, WheelView, dtype_of
 
 log = logging.getLogger("wheeld")
 
@@ -64,12 +64,15 @@ class Resources:
             self._files += [
                 self.directory / name for name in (runtime.CLOCK_LOCK, runtime.DAEMON_FILE)
             ]
-        except BaseException:
+            self.wheel = WheelView(self.memories["wheel"])
+            self.slots = SlotsView(self.memories["slots"], config.slots, config.payload_room)
+        except BaseException as error:
             self.close(discard=not getattr(self, "taken_over", True))
+            if isinstance(error, OSError):
+                raise WheelError(f"{error.filename or self.directory}: {error.strerror}") from error
             raise
+        self._slots_head = self.memories["slots"][: dtype_of("slots").itemsize]
         self.worker_bytes = _native.geometry(**config.native())["worker_bytes"]
-        self.wheel = WheelView(self.memories["wheel"])
-        self.slots = SlotsView(self.memories["slots"], config.slots, config.payload_room)
 
     def _lock_directory(self) -> int:
         fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -160,6 +163,14 @@ class Resources:
                 return f"{path} has {size} bytes, expected {len(memory)}: it was truncated"
         return None
 
+    def mend(self) -> None:
+        """Write the head of the slots again if a worker, who may write there, has overwritten it:
+        nobody could attach any more."""
+        memory, size = self.memories["slots"], len(self._slots_head)
+        if memory[:size] != self._slots_head:
+            log.warning("a worker has overwritten the head of %s: mended", self.names["slots"])
+            memory[:size] = self._slots_head
+
     def shared_bytes(self) -> int:
         """Bytes of shared memory reserved now."""
         total = 0
@@ -194,7 +205,7 @@ class Resources:
     def drop_file(self, file_name: str) -> None:
         """Remove a file of the runtime directory, if it is there."""
         path = self.directory / file_name
-        path.unlink(missing_ok=True)
+        _remove(path)
         if path in self._files:
             self._files.remove(path)
 
@@ -232,8 +243,16 @@ class Resources:
             with contextlib.suppress(AttributeError):  # nothing was begun
                 segments.unlink_all(self.segment_prefix)
             for path in [*self._files, self.directory / runtime.DAEMON_FILE]:
-                path.unlink(missing_ok=True)
+                _remove(path)
             self._files.clear()
             with contextlib.suppress(OSError):
                 self.directory.rmdir()
         os.close(self._lock)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file if it is there; what else may be there is not ours, and stays."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        log.warning("%s stays: %s", path, error.strerror)

@@ -163,7 +163,9 @@ class _Collection:
             look, steady = self._look(index, patient=attempt < PATIENT_LOOKS)
             found = look.only(steady & look.pending)
             taken = found if taken is None else taken.plus(found)
-            # A slab can change hands with its timers: all that is taken of it has one owner.
+            # A slab can change hands with its timers: all that is taken of it has one owner, the
+            # last one; and who that is was read before, or an owner that left would have no name.
+            rows = self._rows()
             words = self.slots.owners[slabs].copy()
             same = taken.owners == words[(taken.index - first) // _native.SLAB_SLOTS]
             index = np.concatenate([look.index[~steady], taken.index[~same]])
@@ -174,7 +176,7 @@ class _Collection:
         self.unsettled += len(index)
         if (np.diff(taken.index) < 0).any():
             taken = taken.taken(np.argsort(taken.index))
-        return self._named(taken)
+        return self._named(taken, rows)
 
     def _look(
         self, index: npt.NDArray[np.intp], *, patient: bool = True
@@ -184,8 +186,7 @@ class _Collection:
         Who is not patient also takes an armed timer that was only moved: its deadline is one that
         it had meanwhile, and nothing else of it changes before its end.
         """
-        slabs = index // _native.SLAB_SLOTS
-        owners = self.slots.owners[slabs]
+        owners = self.slots.owners[index // _native.SLAB_SLOTS]
         before = self.slots.states.take(index)
         fields = self.slots.slots.take(index)
         links = self.wheel.links.take(index)
@@ -197,7 +198,7 @@ class _Collection:
         changed = before ^ self.slots.states.take(index)
         if not patient:
             changed[(before & np.uint64(0xFF)) == _ARMED] &= ~_VERSION
-        steady = (changed == 0) & (owners == self.slots.owners[slabs])
+        steady = changed == 0
         pending, timers = _pending_timers(index, before, fields, links, heads)
         timers["payload_size"] = np.minimum(fields["payload_size"], payloads.shape[1])
         return _Look(index, owners, pending, fields["target"], timers, payloads), steady
@@ -211,9 +212,8 @@ class _Collection:
 
     # -- names -----------------------------------------------------------------------------------
 
-    def _named(self, taken: _Look) -> _Look:
+    def _named(self, taken: _Look, rows: npt.NDArray[Any]) -> _Look:
         """Those of `taken` whose owner has a name of its own, with owners and targets by name."""
-        rows = self._rows()
         row = (taken.owners & np.uint64(0xFFFF)).astype(np.int64) - 1
         named = _is_tenant(rows, row, taken.owners >> np.uint64(16), 48)
         self.left_out += int(np.count_nonzero(~named))

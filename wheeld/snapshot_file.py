@@ -12,11 +12,13 @@ happens in between, one whole snapshot has that name.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import json
 import os
 import stat
 import struct
+import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,9 +31,12 @@ from wheeld.snapshot import TIMER, Clocks, Snapshot, SnapshotError
 from wheeld_core import _native
 from wheeld_core.errors import WheelError
 
+_NOT_REGULAR = (errno.ELOOP, errno.ENXIO, errno.EISDIR)
+"""How the system refuses to open a symbolic link, a socket, a directory."""
 MAGIC: Final = b"wheeld\0S"
 FORMAT_VERSION: Final = 1
 _PREFIX = struct.Struct("<8sIIQ")
+_writing = threading.Lock()  # they share the name of the fresh file
 _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
@@ -69,7 +74,8 @@ def make_directory(state_dir: str | os.PathLike[str]) -> Path:
 def write(path: Path, snapshot: Snapshot) -> int:
     """Replace the snapshot at `path`; returns the bytes written. Blocks until it is durable.
 
-    For a thread: takes no lock, and everything long in it lets other threads run.
+    For a thread: everything long in it lets other threads run. Two writers in one process come one
+    after the other, but which of their snapshots is the later one is for them to see to.
 
     Raises
     ------
@@ -77,23 +83,29 @@ def write(path: Path, snapshot: Snapshot) -> int:
         The system refused (no room, read-only, ...); what stood at `path` stands there still.
     """
     fresh = path.with_name(path.name + ".new")
-    try:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(fresh)  # a writer that was killed left it
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(fresh, flags, 0o600)
+    with _writing:
         try:
-            os.fchmod(fd, 0o600)
-            written = _write_parts(fd, _parts(snapshot))
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        os.rename(fresh, path)
-        _sync_directory(path.parent)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(fresh)
-        raise SnapshotError(f"{path}: cannot be written: {error.strerror}") from error
+            written = _write_fresh(fresh, snapshot)
+            os.rename(fresh, path)
+            _sync_directory(path.parent)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                os.unlink(fresh)
+            raise SnapshotError(f"{path}: cannot be written: {error.strerror}") from error
+    return written
+
+
+def _write_fresh(fresh: Path, snapshot: Snapshot) -> int:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(fresh)  # a writer that was killed left it
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(fresh, flags, 0o600)
+    try:
+        os.fchmod(fd, 0o600)
+        written = _write_parts(fd, _parts(snapshot))
+        os.fsync(fd)
+    finally:
+        os.close(fd)
     return written
 
 
@@ -162,7 +174,9 @@ def read(path: Path) -> Snapshot:
     FileNotFoundError
         There is none.
     SnapshotError
-        It is not a whole, unchanged snapshot of this format, or not a file of ours.
+        It is not a whole, unchanged snapshot of this format, or not a regular file of ours.
+    WheelError
+        The system does not let it be read: it may be sound, so do not set it aside.
     """
     content = _content(path)
     if content[: len(MAGIC)] != MAGIC[: len(content)]:
@@ -193,25 +207,21 @@ def _content(path: Path) -> bytes:
     """What is in the file, if it is a regular one of ours."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        fd = os.open(path, flags)
+        with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                raise SnapshotError(f"{path} is not a regular file")
+            if status.st_uid != os.geteuid():
+                raise SnapshotError(
+                    f"{path} belongs to uid {status.st_uid}, expected {os.geteuid()}: not ours"
+                )
+            return file.read()
     except FileNotFoundError:
         raise
-    except OSError as error:  # a symbolic link, a socket, no access
-        raise SnapshotError(f"{path}: cannot be opened: {error.strerror}") from error
-    try:
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode):
-            raise SnapshotError(f"{path} is not a regular file")
-        if status.st_uid != os.geteuid():
-            raise SnapshotError(
-                f"{path} belongs to uid {status.st_uid}, expected {os.geteuid()}: not ours"
-            )
-        with open(fd, "rb", closefd=False) as file:
-            return file.read()
     except OSError as error:
-        raise SnapshotError(f"{path}: cannot be read: {error.strerror}") from error
-    finally:
-        os.close(fd)
+        if error.errno in _NOT_REGULAR:
+            raise SnapshotError(f"{path} is not a regular file") from error
+        raise WheelError(f"{path}: cannot be read: {error.strerror}") from error
 
 
 def _parse(header: dict[str, Any], body: memoryview) -> Snapshot:
@@ -263,6 +273,9 @@ def set_aside(path: Path) -> Path:
         if not os.path.lexists(aside):
             break
         aside = path.with_name(f"{path.name}.refused-{stamp}-{number}")
-    os.rename(path, aside)
-    _sync_directory(path.parent)
+    try:
+        os.rename(path, aside)
+        _sync_directory(path.parent)
+    except OSError as error:
+        raise WheelError(f"{path}: cannot be set aside: {error.strerror}") from error
     return aside

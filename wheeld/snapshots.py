@@ -48,6 +48,8 @@ class Snapshots:
         self._workers = workers
         self._config = resources.config
         self._fresh = fresh
+        self._served = False
+        self._job: asyncio.Future[Snapshot | None] | None = None
         self._path: Path | None = None
         if self._config.state_dir is not None:
             directory = snapshot_file.make_directory(self._config.state_dir)
@@ -117,14 +119,21 @@ class Snapshots:
     # -- write ----------------------------------------------------------------------------------
 
     async def keep_writing(self) -> None:
-        """Write a snapshot every `snapshot_every`, until cancelled."""
+        """Write a snapshot every `snapshot_every`, until cancelled. The daemon serves."""
+        self._served = True
         while self._path is not None:
             await asyncio.sleep(self._config.snapshot_every_ns / 1e9)
-            await asyncio.get_running_loop().run_in_executor(None, self._write)
+            self._job = asyncio.get_running_loop().run_in_executor(None, self._write)
+            await asyncio.shield(self._job)
 
-    def write_last(self) -> None:
-        """Write what is pending when the daemon stops. The clock has stopped."""
-        if self._path is not None:
+    async def write_last(self) -> None:
+        """Write what is pending when the daemon stops. The clock has stopped.
+
+        A daemon that never served leaves the snapshot that it could not restore as it was.
+        """
+        if self._job is not None:
+            await asyncio.wait([self._job])
+        if self._path is not None and self._served:
             written = self._write()
             if written is not None:
                 log.info("wrote %d pending timers to %s", len(written.timers), self._path)

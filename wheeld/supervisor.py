@@ -102,6 +102,7 @@ class Supervisor:
             path = self.resources.prepare_socket()
             server = await asyncio.start_unix_server(self._serve, path, limit=control.MAX_MESSAGE)
             self.resources.open_socket()
+            self.workers.look_for_goodbyes()
             self.resources.write_daemon_file(pid=os.getpid(), clock_pid=self.clock.pid)
             notify.notify(f"READY=1\nMAINPID={os.getpid()}\nSTATUS=serving {self.config.name}")
             log.info(
@@ -130,11 +131,11 @@ class Supervisor:
         await self._drop_connections()
         await self.workers.close()
         await self.clock.stop()
-        if self._failed is None:
-            self._snapshots.write_last()
+        if self.resources.damage() is None:
+            await self._snapshots.write_last()
         if self._parent_pidfd is not None:
             os.close(self._parent_pidfd)
-        self.resources.close()
+        self.resources.close(discard=not self.clock.locked_out)
         if self._remove_base:
             with contextlib.suppress(OSError):
                 self.resources.directory.parent.rmdir()
@@ -163,7 +164,7 @@ class Supervisor:
         interval = notify.watchdog_seconds()
         while interval is not None:
             await asyncio.sleep(interval / 2)
-            if status.clock_is_well(self.resources.wheel, interval):
+            if self.resources.damage() is None and status.clock_is_well(self.resources.wheel, interval):
                 notify.notify("WATCHDOG=1")
 
     # -- the control socket ---------------------------------------------------------------------
@@ -256,6 +257,9 @@ class Supervisor:
 
     def status(self) -> dict[str, Any]:
         """What `wheeld status` shows."""
+        if (damage := self.resources.damage()) is not None:
+            self._fail(damage)  # a look into it would be our end (SIGBUS)
+            raise WheelError(damage)
         return status.collect(self)
 
 

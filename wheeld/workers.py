@@ -70,7 +70,12 @@ class Workers:
         for row in rows:
             tenant = self.registry.tenants.get(row)
             if tenant is not None:
-                log.warning("worker %s (pid %d): its segment is damaged", tenant.name, tenant.pid)
+                # It would go on to write into slots that are others' by then.
+                log.warning(
+                    "worker %s (pid %d): its segment is damaged: killed", tenant.name, tenant.pid
+                )
+                if row in self._pidfds:
+                    _kill(self._pidfds[row])
                 self._resources.names.pop(f"worker-{row}", None)
                 self.registry.retire(tenant, OnDeath.DROP)
                 self._depart(tenant, "is out")
@@ -85,7 +90,12 @@ class Workers:
                 self._resources.make_fifo(runtime.worker_fifo(tenant.row), keep=True)
             except (WheelError, OSError) as error:
                 log.warning("worker %s has no usable segment: %s", tenant.name, error)
-                self._resources.drop_segment(f"worker-{tenant.row}")
+                pidfd = open_process(tenant, self.registry.pid_namespace(tenant))
+                if pidfd is not None:
+                    if self.registry.state(tenant) == RowState.ACTIVE:
+                        _kill(pidfd)  # as in `damaged`
+                    os.close(pidfd)
+                self._drop_segment(tenant)
                 self.registry.set_state(tenant, RowState.FREE)
 
     def watch_adopted(self) -> None:
@@ -103,6 +113,12 @@ class Workers:
                 continue
             if pidfd is not None:
                 os.close(pidfd)
+
+    def look_for_goodbyes(self) -> None:
+        """Begin the departure of those that closed while nobody listened."""
+        for tenant in list(self.registry.tenants.values()):
+            if self.registry.state(tenant) == RowState.ACTIVE and self._said_goodbye(tenant):
+                self._depart(tenant, "left while there was no supervisor")
 
     def _said_goodbye(self, tenant: Tenant) -> bool:
         with contextlib.closing(self._resources.find_worker_segment(tenant.row)) as memory:
@@ -128,6 +144,7 @@ class Workers:
             raise ValueError("on_death='keep' needs a worker name, by which a successor is known")
         if pid == 0:
             raise WheelError("a worker must be in the daemon's pid namespace (or one below it)")
+        self._resources.mend()
         kept = await self._settled(name)
         pidfd = os.pidfd_open(pid)
         try:
@@ -262,11 +279,13 @@ class Workers:
             return  # the daemon stops; the row stays as it is
         finally:
             self._departures.pop(tenant.row)
-        if kept:
-            self.registry.set_state(tenant, RowState.KEPT)
-            self._expire_later(tenant)
-        else:
+        if not kept:
             self._forget(tenant)
+            return
+        self.registry.set_state(tenant, RowState.KEPT)
+        self._expire_later(tenant)
+        if tenant.on_death == OnDeath.REROUTE and self.registry.members(tenant.groups):
+            self._depart(tenant, "is inherited by its group")  # a member came while it was swept
 
     def _expire_later(self, tenant: Tenant) -> None:
         """Drop a kept worker that has no successor in time."""
@@ -291,9 +310,15 @@ class Workers:
             ):
                 self._depart(tenant, "is inherited by its group")
 
+    def _drop_segment(self, tenant: Tenant) -> None:
+        try:
+            self._resources.drop_segment(f"worker-{tenant.row}")
+        except WheelError as error:  # not ours: the row must be free all the same
+            log.warning("%s", error)
+
     def _forget(self, tenant: Tenant) -> None:
         self._unwatch(tenant)
-        self._resources.drop_segment(f"worker-{tenant.row}")
+        self._drop_segment(tenant)
         self._resources.drop_file(runtime.worker_fifo(tenant.row))
         self.registry.set_state(tenant, RowState.FREE)
 
@@ -307,8 +332,7 @@ class Workers:
             offences = int(self._resources.wheel.lines["offences"][tenant.row])
             if offences >= limit and tenant.row in self._pidfds:
                 log.warning("worker %s (pid %d): %d offences: killed", tenant.name, tenant.pid, offences)
-                with contextlib.suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(self._pidfds[tenant.row], signal.SIGKILL)
+                _kill(self._pidfds[tenant.row])
 
     async def close(self) -> None:
         """Let go of all processes."""
@@ -338,6 +362,11 @@ class Workers:
             }
             for tenant in self.registry.tenants.values()
         ]
+
+
+def _kill(pidfd: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
 
 def _check_layout(message: Message) -> None:

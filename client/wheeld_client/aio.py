@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from wheeld_client.hello import Options
+from wheeld_client.reconnect import LATE_PAUSE
 from wheeld_client.timers import Timers
 from wheeld_core import runtime
-from wheeld_core.errors import DaemonNotRunning
+from wheeld_core.errors import DaemonNotRunning, WheelError
 
 
 class AsyncTimers:
@@ -24,10 +25,14 @@ class AsyncTimers:
     timers of the shared wheel; `async for event in timers` yields the expirations of what was
     scheduled through `timers.schedule` and its like, as records of `expiration_dtype`.
 
+    When the supervisor is restarted, everything waits on; what is still waiting after
+    `reconnect_for` seconds raises `DaemonNotRunning`, and so do new calls until it is back.
+
     Parameters
     ----------
     name, worker, on_death, group, after_fork, reconnect_for, runtime_dir, timeout
-        As in `connect`.
+        As in `connect`. Like its loop, an AsyncTimers serves one process: `after_fork` is about
+        its `timers`.
     """
 
     def __init__(
@@ -50,6 +55,7 @@ class AsyncTimers:
         self._events: deque[np.void] = deque()
         self._arrived = asyncio.Event()
         self._lost: DaemonNotRunning | None = None
+        self._retry_later: asyncio.TimerHandle | None = None
 
     @property
     def timers(self) -> Timers:
@@ -61,9 +67,9 @@ class AsyncTimers:
     async def __aenter__(self) -> AsyncTimers:
         self._loop = asyncio.get_running_loop()
         self._timers = await self._loop.run_in_executor(None, self._connect)
-        self._fds = (self._timers.fileno(), self._timers.control_fileno())
-        self._loop.add_reader(self._fds[0], self._receive)
-        self._loop.add_reader(self._fds[1], self._lose)
+        self._bell = self._timers.fileno()
+        self._loop.add_reader(self._bell, self._receive)
+        self._watch_control()
         return self
 
     async def __aexit__(self, *exception: object) -> None:
@@ -76,14 +82,46 @@ class AsyncTimers:
         self._arrived.set()  # whoever iterates sees the end
 
     def _stop_reading(self) -> None:
-        for fd in self._fds:
-            self._loop.remove_reader(fd)
+        self._loop.remove_reader(self._bell)
+        self._loop.remove_reader(self._control)
+        if self._retry_later is not None:
+            self._retry_later.cancel()
 
-    def _lose(self) -> None:
+    # -- the daemon's coming and going ----------------------------------------------------------
+
+    def _watch_control(self) -> None:
+        self._control = self.timers.control_fileno()
+        self._loop.add_reader(self._control, self._hung_up)
+
+    def _hung_up(self) -> None:
+        self._loop.remove_reader(self._control)
+        self._retry()
+
+    def _retry(self) -> None:
+        """Take the connection up again, or come back to it."""
+        try:
+            self.timers._check()
+        except WheelError as error:  # it stopped, or will not have us back
+            self._lose(error)
+            self._stop_reading()
+            return
+        pause = LATE_PAUSE
+        try:
+            wait = self.timers._reconnect()
+            if wait is None:
+                self._lost = None
+                self._watch_control()
+                return
+            pause = wait.seconds
+        except DaemonNotRunning as error:
+            self._lose(error)
+        self._retry_later = self._loop.call_later(pause, self._retry)
+
+    def _lose(self, error: WheelError) -> None:
         """The daemon is gone: tell everyone who waits."""
-        self._stop_reading()
-        self._lost = DaemonNotRunning("the wheeld daemon has stopped")
+        self._lost = DaemonNotRunning(str(error))
         waiters, self._waiters = self._waiters, {}
+        self._late.update(waiters)  # should it come back, these are nobody's
         for waiter in waiters.values():
             if not waiter.done():
                 waiter.set_exception(self._lost)
@@ -92,8 +130,9 @@ class AsyncTimers:
     def _receive(self) -> None:
         try:
             events = self.timers.poll()
-        except DaemonNotRunning:
-            self._lose()
+        except WheelError as error:
+            self._lose(error)
+            self._stop_reading()
             return
         for event in events:
             id = int(event["timer_id"])
@@ -137,6 +176,8 @@ class AsyncTimers:
         return Timeout(self, delay)
 
     def _watch(self, delay: float, waiter: asyncio.Future[None]) -> int:
+        if self._lost is not None:
+            raise DaemonNotRunning(str(self._lost))
         id = self.timers.schedule(delay)
         self._waiters[id] = waiter
         return id

@@ -107,7 +107,7 @@ def attach(name: str, kind: int, *, writable: bool, owner_uid: int | None = None
         It is not a wheeld segment of that kind.
     """
     flags = os.O_RDWR if writable else os.O_RDONLY
-    fd = os.open(f"{SHM_DIRECTORY}/{name}", flags | os.O_NOFOLLOW | os.O_CLOEXEC)
+    fd = os.open(f"{SHM_DIRECTORY}/{name}", flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
@@ -145,13 +145,23 @@ def check(memory: mmap.mmap, kind: int, name: str) -> None:
 
 
 def unlink(name: str) -> None:
-    """Remove a segment's name; it lives on where it is mapped. No error when it is gone."""
+    """Remove a segment's name; it lives on where it is mapped. No error when it is gone.
+
+    Raises
+    ------
+    SegmentError
+        It belongs to another user.
+    """
     with contextlib.suppress(posix_ipc.ExistentialError):
-        posix_ipc.unlink_shared_memory(f"/{name}")
+        try:
+            posix_ipc.unlink_shared_memory(f"/{name}")
+        except posix_ipc.PermissionsError as error:
+            raise SegmentError(f"{SHM_DIRECTORY}/{name} belongs to another user") from error
 
 
 def unlink_all(prefix: str) -> None:
     """Remove every segment whose name begins with `prefix`: what a killed daemon left."""
     for name in os.listdir(SHM_DIRECTORY):
         if name.startswith(prefix):
-            unlink(name)
+            with contextlib.suppress(SegmentError):  # somebody else's, whatever it is
+                unlink(name)

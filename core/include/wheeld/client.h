@@ -46,6 +46,7 @@ typedef struct wh_client {
     uint32_t capacity, payload_bytes, worker;
     int clock_bell, control; /* control: the supervisor's socket for alarms, or -1 */
     bool virtual_clock;
+    uint32_t rung_again;         /* times that we could have rung once more */
     int64_t rung_at, alarmed_at; /* CLOCK_MONOTONIC, ns */
 } wh_client;
 
@@ -124,13 +125,13 @@ static inline void wh_client_doubt(wh_client *c, int64_t now)
 static inline void wh_client_ring(wh_client *c)
 {
     uint64_t seq = wh_load_seq(&c->wheel->sleep_seq); /* pairs: bell-once */
-    int64_t now = wh_clock_read(CLOCK_MONOTONIC_COARSE);
     if (seq == c->rung_seq) {
-        wh_client_doubt(c, now);
+        if (++c->rung_again % 8 == 0) /* the time is not worth a look at each call */
+            wh_client_doubt(c, wh_clock_read(CLOCK_MONOTONIC_COARSE));
         return;
     }
     c->rung_seq = seq;
-    c->rung_at = now;
+    c->rung_at = wh_clock_read(CLOCK_MONOTONIC_COARSE);
     wh_bell_ring(c->clock_bell);
     wh_count(&c->seg->bells, 1);
 }

@@ -24,6 +24,11 @@ static inline bool wh_peer_waits(const wh_peer *peer)
     return waiting & 1 && waiting != peer->rung && !peer->notify;
 }
 
+static inline bool wh_is_member(const wh_peer *peer, uint64_t groups)
+{
+    return peer->attached && !peer->absent && (peer->groups & groups) != 0;
+}
+
 /* A living member of one of `groups`, or NULL. Looks at every row once. */
 static inline wh_peer *wh_group_member(wh_clock *c, uint64_t groups, uint32_t *turn)
 {
@@ -32,7 +37,7 @@ static inline wh_peer *wh_group_member(wh_clock *c, uint64_t groups, uint32_t *t
     for (uint32_t looked = 0; looked < c->peers_used; looked++) {
         wh_peer *peer = &c->peers[row];
         row = row + 1 < c->peers_used ? row + 1 : 0;
-        if (!peer->attached || peer->absent || !(peer->groups & groups))
+        if (!wh_is_member(peer, groups))
             continue;
         found = found ? found : peer;
         if (!wh_peer_room(c, peer))

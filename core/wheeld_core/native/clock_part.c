@@ -123,6 +123,14 @@ static PyObject *clock_attached(ClockObject *self, PyObject *args)
     return PyBool_FromLong(self->peers[row].attached);
 }
 
+static void clock_read_time(wh_clock *c)
+{
+    c->now[WH_CLOCK_BASE] = wh_clock_read(CLOCK_MONOTONIC);
+    c->now[WH_CLOCK_REALTIME] = wh_clock_read(CLOCK_REALTIME);
+    c->now[WH_CLOCK_BOOTTIME] = wh_clock_read(CLOCK_BOOTTIME);
+    wh_store_relaxed(&c->seg->heartbeat, c->now[WH_CLOCK_BASE]);
+}
+
 static PyObject *clock_recover(ClockObject *self, PyObject *unused)
 {
     (void)unused;
@@ -130,6 +138,8 @@ static PyObject *clock_recover(ClockObject *self, PyObject *unused)
         return NULL;
     bool recovered;
     Py_BEGIN_ALLOW_THREADS
+    if (!self->clock.seg->virtual_clock)
+        clock_read_time(&self->clock); /* timers of the wall clock are placed by the difference */
     recovered = wh_clock_recover(&self->clock);
     Py_END_ALLOW_THREADS
     if (!recovered)
@@ -148,14 +158,6 @@ static PyObject *clock_forget(ClockObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-static void clock_read_time(wh_clock *c)
-{
-    c->now[WH_CLOCK_BASE] = wh_clock_read(CLOCK_MONOTONIC);
-    c->now[WH_CLOCK_REALTIME] = wh_clock_read(CLOCK_REALTIME);
-    c->now[WH_CLOCK_BOOTTIME] = wh_clock_read(CLOCK_BOOTTIME);
-    wh_store_relaxed(&c->seg->heartbeat, c->now[WH_CLOCK_BASE]);
-}
-
 static PyObject *reaped_or_none(uint32_t reaped)
 {
     if (reaped == WH_NIL)
@@ -172,6 +174,16 @@ static bool control_waits(const struct pollfd *control)
     return poll(&look, 1, 0) > 0;
 }
 
+#define LONG_SLEEP_NS 100000000
+/* Tell the supervisor that a sleep which was meant to be long is over: it looks at the clock seldom
+ * while that sleeps, and has to look often again (docs/decisions/0007). */
+static void clock_tell_awake(int control)
+{
+    static const char news[] = "{\"op\":\"awake\"}\n";
+    ssize_t sent = send(control, news, sizeof news - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    (void)sent; /* a supervisor that is that far behind finds out by itself */
+}
+
 /* Sleep until the next bucket or a doorbell. */
 static void clock_sleep(wh_clock *c, struct pollfd *fds)
 {
@@ -185,6 +197,8 @@ static void clock_sleep(wh_clock *c, struct pollfd *fds)
             struct timespec timeout = {rest / 1000000000, rest % 1000000000};
             ppoll(fds, FD_COUNT, until == INT64_MAX ? NULL : &timeout, NULL);
             wh_count(&c->seg->wakes, 1);
+            if (rest >= LONG_SLEEP_NS)
+                clock_tell_awake(fds[FD_CONTROL].fd);
             int64_t late = wh_clock_read(CLOCK_MONOTONIC) - until;
             if (late > 0 && (uint64_t)late > wh_load_relaxed(&c->seg->wake_late_ns))
                 wh_store_relaxed(&c->seg->wake_late_ns, (uint64_t)late);

@@ -1,0 +1,402 @@
+"""Real daemons for tests: start, kill, start again, look into; and workers in other processes.
+
+Everything is bounded by `LONG`, and nothing waits for a fixed time where an event can be waited for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from wheeld_core import _native, control, segments
+from wheeld_core.views import RegistryView, WheelView, record
+
+LONG = 60.0
+"""Seconds that a test waits for an event before it fails."""
+
+
+def until(holds: Callable[[], Any], what: str, seconds: float = LONG) -> Any:
+    """Look again and again until it holds; returns what it gave then."""
+    give_up = time.monotonic() + seconds
+    while not (found := holds()):
+        assert time.monotonic() < give_up, f"after {seconds} s still not: {what}"
+        time.sleep(0.002)
+    return found
+
+
+def end_of(pid: int) -> Callable[[], None]:
+    """A function that waits until the process that has this number now is gone."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return lambda: None
+
+    def wait() -> None:
+        ended = select.select([pidfd], [], [], LONG)[0]
+        os.close(pidfd)
+        assert ended, f"process {pid} is still there"
+
+    return wait
+
+
+def is_running(pid: int) -> bool:
+    """Is it there, and no zombie?"""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in "ZX"
+
+
+def map_segment(name: str, kind: int) -> Any:
+    """A segment, writable: for tests that damage it."""
+    return segments.attach(name, kind, writable=True)
+
+
+class Daemon:
+    """One daemon, in a process of its own; the `with` block's end removes all of it.
+
+    Parameters
+    ----------
+    base : Path
+        The directory that holds its runtime directory.
+    name : str
+        Its name.
+    **options
+        Options of `wheeld start`: `max_workers=3`, `virtual_clock=True`, ...
+    """
+
+    def __init__(self, base: Path, name: str, **options: Any) -> None:
+        self.base, self.name, self.options = base, name, options
+        self.directory = base / name
+        self.log = base / f"{name}.log"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.program = [sys.executable, "-m", "wheeld"]
+        """What runs it; a test may put a changed one there."""
+
+    # -- its life -------------------------------------------------------------------------------
+
+    def launch(self, *more: str, **options: Any) -> subprocess.Popen[bytes]:
+        """Start it and do not wait."""
+        command = [*self.program, "start", "--name", self.name, "--runtime-dir", str(self.base)]
+        for key, value in {"capacity": 1024, **self.options, **options}.items():
+            command += ["--" + key.replace("_", "-")] + ([] if value is True else [str(value)])
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [*command, *more], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+        return self.process
+
+    def start(self, *more: str, **options: Any) -> Daemon:
+        """Start it, or start it over what a killed one left; returns when it serves."""
+        process = self.launch(*more, **options)
+        until(lambda: process.poll() is not None or self.serves(), "serving")
+        assert process.poll() is None, self.log.read_text()
+        return self
+
+    def refused(self, *more: str, **options: Any) -> str:
+        """Start another of that name, which must end with an error; returns what it said."""
+        before, first = len(self.said()), self.process
+        process = self.launch(*more, **options)
+        self.process = first or self.process
+        assert process.wait(LONG) == 1, self.said()
+        message = self.said()[before:]
+        assert "Traceback" not in message, message
+        return message
+
+    def serves(self) -> bool:
+        """Has the process that was started last said that it serves?"""
+        assert self.process is not None
+        return self.facts().get("pid") == self.process.pid
+
+    def kill(self) -> None:
+        """SIGKILL for the supervisor; returns when its clock is gone, too."""
+        gone = [end_of(self.clock_pid), end_of(self.pid)]
+        os.kill(self.pid, signal.SIGKILL)
+        for wait in gone:
+            wait()
+        self.wait()
+
+    def wait(self) -> int:
+        """Wait for its end; returns its exit code."""
+        assert self.process is not None
+        return self.process.wait(LONG)
+
+    def stop(self) -> None:
+        """An orderly stop."""
+        assert self.process is not None
+        self.process.terminate()
+        assert self.wait() == 0, self.said()
+
+    def __enter__(self) -> Daemon:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.process is not None and self.process.poll() is None:
+            for pid in {self.pid, *self.children()}:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGCONT)
+            self.process.terminate()
+            try:
+                self.process.wait(LONG)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        for name in self.segments():
+            segments.unlink(name)
+        shutil.rmtree(self.directory, ignore_errors=True)
+        if exception[0] is not None:
+            print(self.said())
+
+    # -- its clock ------------------------------------------------------------------------------
+
+    @property
+    def pid(self) -> int:
+        """The supervisor's process id."""
+        assert self.process is not None
+        return self.process.pid
+
+    @property
+    def clock_pid(self) -> int:
+        """The running clock's process id."""
+        return int(until(self.find_clock, "a clock"))
+
+    def children(self) -> list[int]:
+        """The supervisor's children."""
+        found = []
+        for task in Path(f"/proc/{self.pid}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                found += [int(pid) for pid in task.read_text().split()]
+        return found
+
+    def find_clock(self) -> int | None:
+        """Process id of the clock, if there is one now."""
+        for pid in self.children():
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{pid}/comm").read_text() == "wheeld-clock\n" and is_running(pid):
+                    return pid
+        return None
+
+    def signal_clock(self, number: int) -> int:
+        """Send the clock a signal; returns its process id."""
+        pid = self.clock_pid
+        os.kill(pid, number)
+        return pid
+
+    def kill_clock(self) -> int:
+        """SIGKILL for the clock; returns its process id when another drives the wheel."""
+        epoch, pid = self.header("epoch"), self.clock_pid
+        os.kill(pid, signal.SIGKILL)
+        self.await_epoch(epoch + 1)
+        return pid
+
+    def await_epoch(self, epoch: int) -> None:
+        """Wait for the clock of that number, and until it makes passes."""
+        until(lambda: self.header("epoch") >= epoch, f"a clock of epoch {epoch}")
+        passes = self.header("passes")
+        until(lambda: self.header("passes") > passes or self.header("sleep_until") > -(2**63), "up")
+
+    # -- what it says ---------------------------------------------------------------------------
+
+    def facts(self) -> dict[str, Any]:
+        """Its daemon.json; {} when there is none."""
+        with contextlib.suppress(OSError, ValueError):
+            found: dict[str, Any] = json.loads((self.directory / "daemon.json").read_text())
+            return found
+        return {}
+
+    def status(self) -> dict[str, Any]:
+        """What `wheeld status --json` prints."""
+        connection = control.Connection(self.directory, LONG)
+        try:
+            found: dict[str, Any] = connection.request("status")["status"]
+            return found
+        finally:
+            connection.close()
+
+    def workers(self) -> dict[str, dict[str, Any]]:
+        """Its workers by name."""
+        return {worker["name"]: worker for worker in self.status()["workers"]}
+
+    def said(self) -> str:
+        """All its messages."""
+        return self.log.read_text() if self.log.exists() else ""
+
+    # -- its memory -----------------------------------------------------------------------------
+
+    def segments(self) -> list[str]:
+        """Names of its segments that exist now."""
+        prefix = f"wheeld-{self.name}-"
+        return sorted(name for name in os.listdir("/dev/shm") if name.startswith(prefix))
+
+    def segment(self, kind: str) -> str:
+        """The name of the segment of that kind: "wheel", "worker-0", ..."""
+        return str(self.facts()["segment_prefix"]) + kind
+
+    def segment_path(self, kind: str) -> Path:
+        """Its file."""
+        return Path("/dev/shm", self.segment(kind))
+
+    def view(self) -> WheelView:
+        """The wheel, to read; looking wakes nobody."""
+        return WheelView(map_segment(self.segment("wheel"), _native.KIND_WHEEL))
+
+    def header(self, field: str) -> int:
+        """A field of the wheel's header, as it is now."""
+        return int(self.view().header[field])
+
+    def registry(self) -> RegistryView:
+        """The worker table, writable."""
+        return RegistryView(map_segment(self.segment("registry"), _native.KIND_REGISTRY))
+
+    def head(self, kind: str) -> Any:
+        """The head of a segment, writable, whatever it says."""
+        import mmap
+
+        with self.segment_path(kind).open("r+b") as file:
+            return record(mmap.mmap(file.fileno(), 0), "head")
+
+    def nothing_left(self) -> bool:
+        """Is neither a segment nor the runtime directory there?"""
+        return not self.segments() and not self.directory.exists()
+
+
+# -- workers in other processes -------------------------------------------------------------------
+
+SERVE = """
+import json, os, signal, sys, threading, time
+import numpy as np
+from wheeld_client import *
+from wheeld_client import connect
+def receive(count):
+    parts = []
+    while sum(map(len, parts)) < count:
+        part = timers.poll(60)
+        assert len(part), "nothing came for 60 s"
+        assert (part["fired"] >= part["deadline"]).all(), "early"
+        parts += part["cookie"].tolist(),
+    return sum(parts, [])
+answer = ""
+try:
+    timers = connect(sys.argv[1], **json.loads(sys.argv[2]))
+except Exception as error:
+    answer = f"{type(error).__name__}: {error}"
+print(json.dumps({"error": answer}), flush=True)
+for line in sys.stdin:
+    code, result, answer = json.loads(line), None, ""
+    try:
+        try:
+            result = eval(code)
+        except SyntaxError:
+            exec(code)
+    except Exception as error:
+        answer = f"{type(error).__name__}: {error}"
+    print(json.dumps({"error": answer, "value": result}), flush=True)
+"""
+
+
+class RemoteError(AssertionError):
+    """What a call in the other process raised: "KindOfError: its message"."""
+
+
+class Remote:
+    """A worker in a process of its own, that evaluates what it is told: `timers` is its client.
+
+    Parameters
+    ----------
+    daemon : Daemon or Path
+        Whom to connect to.
+    before : list of str
+        Put before the command, such as `setpriv ...`.
+    **options
+        Of `connect`.
+    """
+
+    def __init__(self, daemon: Daemon | Path, before: list[str] | None = None, **options: Any):
+        place = daemon.directory if isinstance(daemon, Daemon) else daemon
+        self.process = subprocess.Popen(
+            [*(before or []), sys.executable, "-c", SERVE, str(place), json.dumps(options)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            bufsize=0,
+        )
+        self._rest = b""
+        try:
+            self.answer()
+        except BaseException:
+            self.kill()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self.process.pid
+
+    def tell(self, code: str) -> None:
+        """Have it begin; `answer` waits for the end."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps(code).encode() + b"\n")
+
+    def answer(self) -> Any:
+        """What came of it."""
+        assert self.process.stdout is not None
+        give_up = time.monotonic() + 2 * LONG
+        while b"\n" not in self._rest:
+            assert select.select([self.process.stdout], [], [], give_up - time.monotonic())[0], (
+                "late"
+            )
+            part = os.read(self.process.stdout.fileno(), 1 << 20)
+            assert part, f"the worker (pid {self.pid}) ended"
+            self._rest += part
+        line, _, self._rest = self._rest.partition(b"\n")
+        answer = json.loads(line)
+        if answer["error"]:
+            raise RemoteError(answer["error"])
+        return answer.get("value")
+
+    def ask(self, code: str) -> Any:
+        """Evaluate an expression there, or run statements."""
+        self.tell(code)
+        return self.answer()
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self.process.kill()
+        self.end()
+
+    def end(self) -> None:
+        """Wait for it, killed or not."""
+        with self.process:
+            pass
+
+    def __enter__(self) -> Remote:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.kill()
+
+
+@contextlib.contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """SIGSTOP for the block, SIGCONT at its end; begins when the process does not run any more."""
+    os.kill(pid, signal.SIGSTOP)
+
+    def stands() -> bool:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+    try:
+        until(stands, "stopped")
+        yield
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)

@@ -1,0 +1,167 @@
+"""A daemon with --state-dir: its timers outlive a stop, a crash that took the memory, a bad file."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from wheeld_client import Timers, connect
+from wheeld_core import segments
+from wheeld_core.control import Connection
+from wheeld_core.errors import WheelError
+
+LONG = 30.0
+
+
+class Host:
+    """Starts daemons of one name, one after the other, as a host does that restarts."""
+
+    def __init__(self, runtime_dir: Path, name: str) -> None:
+        self.directory = runtime_dir / name
+        self.states = runtime_dir / "states"
+        self._options = ["--name", name, "--runtime-dir", str(runtime_dir)]
+        self._options += ["--state-dir", str(self.states), "--capacity", "4096"]
+
+    @contextmanager
+    def daemon(self, *options: str) -> Iterator[subprocess.Popen[str]]:
+        """A daemon that serves; stopped at the end of the block if it still runs."""
+        process = self.start(*options)
+        try:
+            give_up = time.monotonic() + LONG
+            while time.monotonic() < give_up and process.poll() is None:
+                try:
+                    connection = Connection(self.directory)
+                    pid = connection.request("status")["status"]["pid"]
+                    connection.close()
+                    if pid == process.pid:
+                        break
+                except (WheelError, OSError):
+                    time.sleep(0.01)
+            assert process.poll() is None, process.communicate()
+            yield process
+        finally:
+            process.terminate()
+            process.wait()
+            if process.stderr is not None and not process.stderr.closed:
+                process.stderr.close()
+
+    def start(self, *options: str) -> subprocess.Popen[str]:
+        """A daemon that may refuse to start."""
+        return subprocess.Popen(
+            [sys.executable, "-m", "wheeld", "start", *self._options, *options],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def connect(self, worker: str = "w") -> Timers:
+        """A worker."""
+        return connect(str(self.directory), worker=worker)
+
+    def snapshot(self) -> Path:
+        """Its file."""
+        (path,) = self.states.glob("*.snapshot")
+        return path
+
+
+@pytest.fixture
+def host(runtime_dir: Path, daemon_name: str) -> Host:
+    """A host with no daemon yet."""
+    return Host(runtime_dir, daemon_name)
+
+
+def test_timers_outlive_a_stop(host: Host) -> None:
+    """Same ids, same time left, the periodic one too; a slot that is free stays free."""
+    with host.daemon():
+        first = host.connect()
+        ids = [first.schedule(100.0 + n, n) for n in range(100)]
+        soon = first.schedule(1.0, 555)
+        first.schedule(50.0, 777, interval=50.0)
+    with pytest.raises(WheelError):
+        first.schedule(1.0)
+    with host.daemon(), host.connect() as second:
+        assert second.adopted
+        assert second.pending == 102
+        assert second.poll(LONG)["timer_id"].tolist() == [soon]
+        assert second.cancel_many(ids).all()
+        assert second.pending == 1
+        assert not second.cancel(soon)
+
+
+def test_a_crash_that_took_the_memory(host: Host) -> None:
+    """What the last periodic snapshot held comes back; what was scheduled after it does not."""
+    with host.daemon("--snapshot-every", "50ms") as process:
+        timers = host.connect()
+        timers.schedule(1000.0, 1)
+        written = host.states / f"{host.directory.name}.snapshot"
+        give_up = time.monotonic() + LONG
+        before = time.time()
+        while not (written.exists() and written.stat().st_mtime > before + 0.2):
+            assert time.monotonic() < give_up
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    segments.unlink_all(f"wheeld-{host.directory.name}-")
+    with host.daemon(), host.connect() as again:
+        assert again.pending == 1
+
+
+def test_a_damaged_snapshot_is_kept_aside(host: Host) -> None:
+    """The daemon says so, starts empty, and the file can still be looked at."""
+    with host.daemon():
+        host.connect().schedule(1000.0)
+    content = bytearray(host.snapshot().read_bytes())
+    content[len(content) // 2] ^= 1
+    host.snapshot().write_bytes(content)
+    with host.daemon() as process, host.connect() as timers:
+        assert timers.pending == 0
+        (aside,) = host.states.glob("*.refused-*")
+        assert aside.read_bytes() == bytes(content)
+        process.terminate()
+        assert str(aside) in process.communicate()[1]
+
+
+def test_a_refused_start_leaves_the_snapshot(host: Host) -> None:
+    """Too small a capacity is an error that names the one needed, and costs nothing."""
+    with host.daemon():
+        timers = host.connect()
+        timers.schedule_many([1000.0] * 500)
+    before = host.snapshot().read_bytes()
+    refused = host.start("--capacity", "64")
+    _, message = refused.communicate()
+    assert refused.returncode == 1
+    assert "capacity" in message
+    assert "Traceback" not in message
+    assert host.snapshot().read_bytes() == before
+    with host.daemon(), host.connect() as again:
+        assert again.pending == 500
+
+
+def test_fresh_does_not_restore(host: Host) -> None:
+    """--fresh begins with nothing."""
+    with host.daemon():
+        host.connect().schedule(1000.0)
+    with host.daemon("--fresh"), host.connect() as timers:
+        assert timers.pending == 0
+
+
+def test_nobody_came_back(host: Host) -> None:
+    """Restored timers whose worker does not come within --keep-for are dropped."""
+    with host.daemon():
+        host.connect().schedule(1000.0)
+    with host.daemon("--keep-for", "50ms"):
+        connection = Connection(host.directory)
+        give_up = time.monotonic() + LONG
+        while connection.request("status")["status"]["workers"]:
+            assert time.monotonic() < give_up
+            time.sleep(0.01)
+        assert connection.request("status")["status"]["pending"] == 0
+        connection.close()
+    assert not os.path.exists(host.directory)
