@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -29,6 +29,7 @@ class Host:
         self.states = runtime_dir / "states"
         self._options = ["--name", name, "--runtime-dir", str(runtime_dir)]
         self._options += ["--state-dir", str(self.states), "--capacity", "4096"]
+        self._connected: list[Timers] = []
 
     @contextmanager
     def daemon(self, *options: str) -> Iterator[subprocess.Popen[str]]:
@@ -62,8 +63,14 @@ class Host:
         )
 
     def connect(self, worker: str = "w") -> Timers:
-        """A worker."""
-        return connect(str(self.directory), worker=worker)
+        """A worker, which is there until its daemon is gone."""
+        self._connected.append(connect(str(self.directory), worker=worker))
+        return self._connected[-1]
+
+    def close(self) -> None:
+        """Close what was connected."""
+        for timers in self._connected:
+            timers.close()
 
     def snapshot(self) -> Path:
         """Its file."""
@@ -72,9 +79,10 @@ class Host:
 
 
 @pytest.fixture
-def host(runtime_dir: Path, daemon_name: str) -> Host:
+def host(runtime_dir: Path, daemon_name: str) -> Iterator[Host]:
     """A host with no daemon yet."""
-    return Host(runtime_dir, daemon_name)
+    with closing(Host(runtime_dir, daemon_name)) as host:
+        yield host
 
 
 def test_timers_outlive_a_stop(host: Host) -> None:

@@ -79,6 +79,9 @@ class ClockGuard:
         self.locked_out = False
         """Another process holds the clock's lock: the segments may be in use, leave them."""
         self.on_look: Callable[[], None] = lambda: None
+        """Called at each look at the clock's progress."""
+        self.on_start: Callable[[], None] = lambda: None
+        """Called when another clock runs."""
 
     @property
     def pid(self) -> int | None:
@@ -126,6 +129,7 @@ class ClockGuard:
             if ready["skipped"]:
                 self._on_skipped(ready["skipped"])
             self._running.set()
+            self.on_start()
             return
         raise WheelError(f"{START_TRIES} clock processes ended at once; see their messages above")
 

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import resource
 import signal
 import socket
 import struct
@@ -32,6 +33,10 @@ log = logging.getLogger("wheeld")
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 FIRST_MESSAGE_SECONDS = 10.0
 """How long a new connection may take to say what it wants."""
+IDLE_SECONDS = 60.0
+"""How long a connection that is no worker's may say nothing more."""
+SPARE_DESCRIPTORS = 64
+"""What the daemon keeps for itself: its clock, files, and a restart of the clock."""
 _SO_PEERGROUPS = 59
 
 
@@ -103,7 +108,8 @@ class Supervisor:
             server = await asyncio.start_unix_server(self._serve, path, limit=control.MAX_MESSAGE)
             self.resources.open_socket()
             self.workers.look_for_goodbyes()
-            self.resources.write_daemon_file(pid=os.getpid(), clock_pid=self.clock.pid)
+            self._write_facts()
+            self.clock.on_start = self._write_facts
             notify.notify(f"READY=1\nMAINPID={os.getpid()}\nSTATUS=serving {self.config.name}")
             log.info(
                 "%s %s in %s",
@@ -140,6 +146,9 @@ class Supervisor:
             with contextlib.suppress(OSError):
                 self.resources.directory.parent.rmdir()
 
+    def _write_facts(self) -> None:
+        self.resources.write_daemon_file(pid=os.getpid(), clock_pid=self.clock.pid)
+
     def stop(self) -> None:
         """Have `run` return."""
         self._stopping.set()
@@ -164,7 +173,8 @@ class Supervisor:
         interval = notify.watchdog_seconds()
         while interval is not None:
             await asyncio.sleep(interval / 2)
-            if self.resources.damage() is None and status.clock_is_well(self.resources.wheel, interval):
+            whole = self.resources.damage() is None
+            if whole and status.clock_is_well(self.resources.wheel, interval):
                 notify.notify("WATCHDOG=1")
 
     # -- the control socket ---------------------------------------------------------------------
@@ -179,12 +189,22 @@ class Supervisor:
         assert task is not None
         self._connections.add(task)
         try:
-            await self._converse(reader, writer)
+            if len(self._connections) > self._most_connections():
+                crowd = WheelError("too many connections to this daemon; try again later")
+                writer.write(control.encode(control.failure(crowd)))
+            else:
+                await self._converse(reader, writer)
         except asyncio.CancelledError:
             pass  # the daemon stops; to end quietly is all that is asked of this task
         finally:
             self._connections.discard(task)
             writer.close()
+
+    def _most_connections(self) -> int:
+        """As many as leave room for the workers' pidfds, and for a new clock."""
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        workers = len(self.workers.registry.tenants)
+        return max(1, soft - SPARE_DESCRIPTORS - workers)
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection: a worker for as long as it lives, or a command."""
@@ -193,7 +213,6 @@ class Supervisor:
         with contextlib.suppress(ConnectionError, ValueError, TimeoutError):
             pid, uid = self._admit(writer)
             while line := await asyncio.wait_for(reader.readline(), patience):
-                patience = None
                 answer: Message | None
                 try:
                     message = control.decode(line)
@@ -205,6 +224,7 @@ class Supervisor:
                         answer = await self._answer(message, tenant)
                 except (WheelError, ValueError, OSError) as error:
                     answer = control.failure(error)
+                patience = IDLE_SECONDS if tenant is None else None
                 if answer is not None:
                     writer.write(control.encode(answer))
                     await writer.drain()
