@@ -29,6 +29,8 @@ from wheeld_core.views import dtype_of
 
 FREE, ATTACHING, ACTIVE, DYING, KEPT = range(5)
 SLOT_MASK = (1 << 30) - 1
+_KIND_TICK, _KIND_LENT = 1, 2
+"""Kinds of completions besides EXPIRED, 0."""
 
 
 def rows(s: Snapshot) -> list[Damage]:
@@ -113,16 +115,16 @@ def completions(s: Snapshot) -> list[Damage]:
         kinds = (ids >> np.uint64(30) & np.uint64(3)).astype(np.int64)
         gens = ids >> np.uint64(32)
         safe = np.where(slots < s.capacity, slots, 0)
-        expired = kinds == 0
+        stages = np.where(kinds == _KIND_LENT, LENT, EXPIRED)
         agrees = (
             (slots < s.capacity)
             & (s.gens[safe] == gens)
             & s.same[safe]
-            & np.isin(s.stages[safe], (EXPIRED, LENT))
+            & (s.stages[safe] == stages)
             & (s.stage_worker[safe] == row)
             & (s.positions[safe] == ring.positions & np.uint64(POSITION_MASK))
         )
-        wrong = (kinds > 1) | (slots >= s.capacity) | (expired & ~agrees)
+        wrong = (kinds > _KIND_LENT) | (slots >= s.capacity) | ((kinds != _KIND_TICK) & ~agrees)
         damage.append(_wrong_entries(s, row, ring, wrong, slots, ids, expected, "completion"))
     return damage
 

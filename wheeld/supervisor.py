@@ -91,6 +91,8 @@ class Supervisor:
             No clock process can be kept running.
         """
         loop = asyncio.get_running_loop()
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # two for each worker
         for number in STOP_SIGNALS:
             loop.add_signal_handler(number, self._stopping.set)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)

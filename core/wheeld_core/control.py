@@ -41,7 +41,8 @@ def decode(line: bytes) -> Message:
 
 def failure(error: BaseException) -> Message:
     """The answer that makes `Connection.request` raise a like error on the other side."""
-    return {"ok": False, "kind": type(error).__name__, "error": str(error)}
+    known = (kind.__name__ for kind in type(error).__mro__ if _error_class(kind.__name__) is kind)
+    return {"ok": False, "kind": next(known, "WheelError"), "error": str(error)}
 
 
 class Connection:

@@ -159,7 +159,8 @@ static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, boo
                                           wh_peer_index(c, peer), peer->comp_tail);
     if (!owned)
         wh_list_append(&c->wheel, wh_lent_list(c, peer), slot);
-    wh_completion record = {.id = wh_id_with(wh_id(link->gen, slot), WH_EV_EXPIRED),
+    enum wh_event event = owned ? WH_EV_EXPIRED : WH_EV_LENT;
+    wh_completion record = {.id = wh_id_with(wh_id(link->gen, slot), event),
                             .cookie = wh_load_relaxed(&s->cookie),
                             .deadline = link->due,
                             .fired = c->now[kind < WH_CLOCK_KINDS ? kind : 0],

@@ -39,14 +39,6 @@ static inline bool wh_unread_end(wh_clock *c, uint32_t slot)
             ((stage == WH_STAGE_EXPIRED || stage == WH_STAGE_LENT) && wh_unread(c, link)));
 }
 
-/* A sweep waits for what is on loan to `reader`. */
-static inline void wh_want_loan_back(wh_peer *reader)
-{
-    reader->wanted = true;
-    /* pairs: backlog - the reader rings after it has read */
-    wh_store_seq(&reader->line->backlog, 1);
-}
-
 static inline void wh_count_dropped(wh_clock *c, wh_peer *peer)
 {
     wh_count(&c->seg->dropped, 1);
@@ -65,7 +57,10 @@ static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
         wh_give_back(c, slot); /* reclaimed, or lent if a tick of it is still to be read */
     }
     if (link->gen == gen && wh_on_loan(c, link, peer)) {
-        wh_want_loan_back(&c->peers[wh_stage_worker(link)]);
+        wh_peer *reader = &c->peers[wh_stage_worker(link)];
+        reader->wanted = true;
+        /* pairs: backlog - the reader rings after it has read */
+        wh_store_seq(&reader->line->backlog, 1);
         return false;
     }
     if (link->gen == gen && wh_unread_end(c, slot))
@@ -124,35 +119,15 @@ static inline void wh_reap_lists(wh_clock *c, wh_peer *peer)
         }
 }
 
-/* Is a slot of the slab on loan to `reader`? If the slab became its own, reading would give it the
- * slot, and so would the end of the loan. */
-static inline bool wh_slab_on_loan(wh_clock *c, uint32_t slab, const wh_peer *reader)
+/* The member that inherits the next slab, in turn; with none left, `peer` itself is to be kept. */
+static inline wh_peer *wh_heir(wh_clock *c, wh_peer *peer)
 {
-    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
-        const wh_link *link = &c->wheel.links[slab << WH_SLAB_BITS | i];
-        if (wh_stage_of(link) == WH_STAGE_LENT &&
-            wh_stage_worker(link) == wh_peer_index(c, reader) && wh_unread(c, link))
-            return true;
-    }
-    return false;
-}
-
-/* The member that inherits a slab, in turn: `peer` itself is to be kept if there is none, NULL: later. */
-static inline wh_peer *wh_heir(wh_clock *c, wh_peer *peer, uint32_t slab)
-{
-    bool none = true;
     for (uint32_t looked = 0; looked < c->peers_used; looked++) {
-        wh_peer *heir = &c->peers[(peer->next_heir + looked) % c->peers_used];
-        if (!wh_is_member(heir, peer->groups))
-            continue;
-        none = false;
-        if (!wh_slab_on_loan(c, slab, heir)) {
-            peer->next_heir = wh_peer_index(c, heir) + 1;
+        wh_peer *heir = &c->peers[peer->next_heir++ % c->peers_used];
+        if (wh_is_member(heir, peer->groups))
             return heir;
-        }
-        wh_want_loan_back(heir);
     }
-    return none ? peer : NULL;
+    return peer;
 }
 
 /* One of its own slabs. False: something of it is on loan still. */
@@ -160,9 +135,7 @@ static inline bool wh_reap_slab(wh_clock *c, wh_peer *peer, uint32_t slab)
 {
     if (peer->leave == WH_LEAVE_DROP)
         return wh_reclaim_slab(c, peer, slab);
-    wh_peer *heir = peer->leave == WH_LEAVE_REROUTE ? wh_heir(c, peer, slab) : peer;
-    if (heir == NULL)
-        return false;
+    wh_peer *heir = peer->leave == WH_LEAVE_REROUTE ? wh_heir(c, peer) : peer;
     if (heir == peer)
         peer->leave = WH_LEAVE_KEEP;
     wh_inherit_slab(c, slab, peer, heir);

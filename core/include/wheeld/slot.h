@@ -19,7 +19,11 @@ enum wh_clock_kind { WH_CLOCK_BASE = 0, WH_CLOCK_REALTIME = 1, WH_CLOCK_BOOTTIME
 
 /* What a submission asks the clock to look at; in a completion the same bits say what it is. */
 enum wh_op { WH_OP_SCHEDULE = 0, WH_OP_CANCEL = 1, WH_OP_RESCHEDULE = 2 };
-enum wh_event { WH_EV_EXPIRED = 0, WH_EV_TICK = 1 };
+enum wh_event {
+    WH_EV_EXPIRED = 0, /* of a timer of the receiver's own, which has the slot again with it */
+    WH_EV_TICK = 1,
+    WH_EV_LENT = 2 /* of another worker's; also if the receiver owns the slot by now */
+};
 
 #define WH_KIND_SHIFT 30
 #define WH_SLOT_MASK ((1u << WH_SLOT_BITS) - 1)
