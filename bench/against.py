@@ -101,7 +101,11 @@ def compare(here: Side, there: Side, rounds: int) -> list[tuple[str, float, floa
     for name in OPERATIONS:
         pairs = [(a[name] or 0, b[name] or 1) for a, b in zip(ours, theirs, strict=True)]
         rows.append(
-            (name, *(median(side) for side in zip(*pairs, strict=True)), median(a / b for a, b in pairs))
+            (
+                name,
+                *(median(side) for side in zip(*pairs, strict=True)),
+                median(a / b for a, b in pairs),
+            )
         )
     return rows
 
@@ -122,7 +126,9 @@ def main() -> int:
     print(f"{PENDING:,} pending, ns per operation (median of {options.rounds} rounds)")
     print(f"{'':14} {'here':>8} {options.commit[:8]:>8} {'ratio':>7}")
     for name, ours, theirs, ratio in rows:
-        print(f"{name:14} {ours:8.1f} {theirs:8.1f} {ratio:7.3f}{'' if ratio <= LIMIT else '  SLOWER'}")
+        print(
+            f"{name:14} {ours:8.1f} {theirs:8.1f} {ratio:7.3f}{'' if ratio <= LIMIT else '  SLOWER'}"
+        )
     return int(any(ratio > LIMIT for *_, ratio in rows))
 
 

@@ -132,6 +132,16 @@ def make_wheel(b: Bench) -> None:
     segments.check(parts[0], _native.KIND_WHEEL, "x")
 
 
+def recover(b: Bench) -> None:
+    """A clock that takes over a wheel of its own; not the one that others use."""
+    sizes = _native.geometry(**b.config)
+    parts = [
+        mmap.mmap(-1, sizes[name]) for name in ("wheel_bytes", "slots_bytes", "registry_bytes")
+    ]
+    _native.create(*parts, "boot", **b.config)
+    _native.Clock(parts[0], parts[1]).recover()
+
+
 GOOD: dict[str, Callable[[Bench], Any]] = {
     "schedule": fire,
     "_schedule_batch": batch,
@@ -162,6 +172,11 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     "run": lambda b: b.wheel.clock.run(b.wheel.clock_bell[0], b.control[0].fileno(), -1),
     "check": lambda b: b.wheel.clock.check(),
     "set_state": lambda b: b.wheel.clock.set_state(1),
+    "set_daemon_state": lambda b: _native.set_daemon_state(b.wheel.wheel_memory, 1),
+    "name_group": lambda b: _native.name_group(b.wheel.registry_memory, 5, "a" * 59),
+    "attached": lambda b: b.wheel.clock.attached(0),
+    "presence": lambda b: b.wheel.clock.presence(0, True, 0),
+    "recover": recover,
     "layout": lambda b: _native.layout(),
     "geometry": lambda b: _native.geometry(**b.config),
     "attach_status": lambda b: _native.attach_status(b.wheel.wheel_memory, 1),
@@ -211,6 +226,12 @@ BAD: dict[str, Callable[[Bench], Any]] = {
     "attach": lambda b: b.wheel.clock.attach(0, 1, b.spare, -1),
     "attach short": lambda b: b.wheel.clock.attach(2, 1, bytearray(9), -1),
     "detach": lambda b: b.wheel.clock.detach(2),
+    "detach how": lambda b: b.wheel.clock.detach(0, 9),
+    "presence": lambda b: b.wheel.clock.presence(2, True, 0),
+    "attached": lambda b: b.wheel.clock.attached(99),
+    "group": lambda b: _native.name_group(b.wheel.registry_memory, 99, "x"),
+    "group name": lambda b: _native.name_group(b.wheel.registry_memory, 1, "x" * 60),
+    "daemon state": lambda b: _native.set_daemon_state(b"x", 1),
     "forget": lambda b: b.wheel.clock.forget(0),
     "create": lambda b: _native.create(b"", b"", b"", "boot", **b.config),
     "create worker": lambda b: _native.create_worker(b"", b.wheel.wheel_memory, 0),

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import mmap
 import os
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 from wheeld_client import Timers, payload_of
 from wheeld_client.callbacks import Callbacks
 from wheeld_core import _native
+from wheeld_core.errors import WheelFull
 from wheeld_core.views import (
     RegistryView,
     SlotsView,
@@ -260,3 +262,15 @@ def payloads(events: Any) -> list[bytes]:
 def cookies(events: Any) -> list[int]:
     """The cookies of polled events, in order."""
     return [int(cookie) for cookie in events["cookie"]]
+
+
+def take_all(wheel: LocalWheel, timers: Timers) -> int:
+    """Arm every slot that this worker can get hold of; returns how many it was."""
+    count = 0
+    for size in (64, 1):
+        with suppress(WheelFull):
+            while True:
+                timers.schedule_many([1e6] * size)
+                count += size
+                wheel.settle()
+    return count

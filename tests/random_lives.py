@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from contextlib import suppress
 
-from local_wheel import DROP, KEEP, MS, REROUTE, SECOND, LocalTimers, LocalWheel
-from wheeld_core.errors import WheelFull
+from local_wheel import DROP, KEEP, MS, REROUTE, SECOND, LocalTimers, LocalWheel, take_all
 
 ROWS = 4
 CAPACITY = 8192
 MOST = 500
-"""Open timers: a full wheel makes each call wait for its clock, which does not run by itself here."""
+"""Open timers: a full wheel makes a call wait for its clock, which does not run by itself here."""
 
 
 class Lives:
@@ -142,13 +140,5 @@ class Lives:
         self._claim_everything()
 
     def _claim_everything(self) -> None:
-        """Each takes whole batches, then single slots, until there is none."""
-        count = 0
-        for timers in self.workers.values():
-            for size in (64, 1):
-                with suppress(WheelFull):
-                    while True:
-                        timers.schedule_many([1e6] * size)
-                        count += size
-                        self.wheel.settle()
+        count = sum(take_all(self.wheel, timers) for timers in self.workers.values())
         assert count == CAPACITY, f"{count} slots of {CAPACITY}; {self.label}"

@@ -202,7 +202,7 @@ DEATHS: dict[str, Callable[[str], object]] = {
 @pytest.mark.parametrize("death", DEATHS)
 def test_waiting_poll_ends_with_its_daemon(death: str) -> None:
     """A poll without end raises DaemonNotRunning however the daemon ends; close still works."""
-    with wheeld.embedded(capacity=1024) as name, connect(name) as waiting:
+    with wheeld.embedded(capacity=1024) as name, connect(name, reconnect_for=0.5) as waiting:
         caught: list[BaseException] = []
 
         def wait() -> None:
@@ -221,10 +221,10 @@ def test_waiting_poll_ends_with_its_daemon(death: str) -> None:
 
 @pytest.mark.parametrize("death", DEATHS)
 def test_every_call_says_that_the_daemon_stopped(death: str) -> None:
-    """After an orderly end every call raises DaemonNotRunning; after a supervisor's death what waits
-    does, and the rest goes on in the shared memory: the next daemon takes it over."""
+    """After an orderly end every call raises DaemonNotRunning. After a supervisor's death what
+    waits does; the rest goes on in the shared memory, and the next daemon takes it over."""
     with wheeld.embedded(capacity=1024) as name:
-        timers = connect(name)
+        timers = connect(name, reconnect_for=0.5)
         timers.schedule(1000.0)
         clock = os.pidfd_open(facts_of(name)["clock_pid"])
         DEATHS[death](name)

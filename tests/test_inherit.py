@@ -5,22 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from local_wheel import DROP, KEEP, MS, REROUTE, SECOND, LocalTimers, LocalWheel, cookies
-from wheeld_core.errors import WheelFull
-
-
-def free_slots(timers: LocalTimers) -> int:
-    """How many more timers this worker can schedule."""
-    count = 0
-    with pytest.raises(WheelFull):
-        while True:
-            timers.schedule(1e6)
-            count += 1
-    return count
+from local_wheel import DROP, KEEP, MS, REROUTE, SECOND, LocalTimers, LocalWheel, cookies, take_all
 
 
 def a_life(wheel: LocalWheel, timers: LocalTimers) -> dict[str, list[int]]:
-    """Timers in every state that a worker can leave one in; cookies by what has to become of them."""
+    """Timers in every state that a worker can leave; cookies by what has to become of them."""
     armed = [timers.schedule(5.0, 10 + n) for n in range(3)]
     timers.schedule(0.001, 20)
     timers.schedule(0.002, 21)
@@ -54,7 +43,7 @@ def test_a_successor_has_everything() -> None:
         wheel.advance(4 * SECOND)
         rest = cookies(second.poll())
         assert sorted(set(rest) - {30}) == [12, 40]
-        assert free_slots(second) == 256 - 1  # all but the periodic timer's
+        assert take_all(wheel, second) == 256 - 1  # all but the periodic timer's
 
 
 def test_kept_twice() -> None:
@@ -80,7 +69,7 @@ def test_kept_and_then_dropped() -> None:
         assert wheel.settle() == [0]
         assert wheel.row(0)["state"] == 0
         assert wheel.counter("dropped") - before == 4  # 12, 40, the periodic one, and 21 unread
-        assert free_slots(wheel.worker(1)) == 256
+        assert take_all(wheel, wheel.worker(1)) == 256
 
 
 def test_others_go_on_sending_to_a_kept_worker() -> None:
@@ -119,7 +108,7 @@ def test_members_inherit() -> None:
             for id in wheel.slots.armed():
                 heir.cancel(int(wheel.slots.states[id]) >> 32 << 32 | int(id))
         wheel.settle()
-        assert sum(free_slots(heir) for heir in heirs) == 64 * 8
+        assert sum(take_all(wheel, heir) for heir in heirs) == 64 * 8
 
 
 def test_the_last_member_is_kept() -> None:
@@ -152,7 +141,7 @@ def test_what_a_member_had_not_read_goes_to_another() -> None:
         assert wheel.settle() == [1]
         assert len(members[1].poll()) == 8
         wheel.settle()
-        assert free_slots(owner) == 256
+        assert take_all(wheel, owner) == 256
 
 
 @pytest.mark.parametrize("policy", [KEEP, REROUTE])
@@ -187,6 +176,6 @@ def test_a_loan_to_the_heir_ends_once() -> None:
         assert wheel.settle() == [0]
         assert len(heir.poll()) == 64
         wheel.settle()
-        assert free_slots(heir) == 128
+        assert take_all(wheel, heir) == 128
         wheel.settle()
         assert wheel.view.lines["offences"][1] == 0

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from local_wheel import DROP, KEEP, MS, REROUTE, SECOND, LocalTimers, LocalWheel, cookies
+from local_wheel import DROP, KEEP, MS, REROUTE, SECOND, LocalTimers, LocalWheel, cookies, take_all
 from random_lives import Lives
 from wheeld_core.errors import WheelFull
 
@@ -21,18 +21,6 @@ def schedule(wheel: LocalWheel, timers: LocalTimers, delay: float, count: int) -
         ids += timers.schedule_many(np.full(len(numbers), delay), numbers).tolist()
         wheel.settle()
     return ids
-
-
-def free_slots(wheel: LocalWheel, timers: LocalTimers) -> int:
-    """How many more timers this worker can schedule."""
-    count = 0
-    for size in (64, 1):
-        with pytest.raises(WheelFull):
-            while True:
-                timers.schedule_many([1e6] * size)
-                wheel.settle()
-                count += size
-    return count
 
 
 def test_pending_timers_stay(rng_seed: int) -> None:
@@ -98,7 +86,7 @@ def test_backlog_and_returns_come_again() -> None:
             seen += cookies(timers.poll())
             wheel.settle()
         assert seen == list(range(2000))
-        assert free_slots(wheel, timers) == 4096
+        assert take_all(wheel, timers) == 4096
 
 
 def test_loans_stay_loans() -> None:
@@ -116,7 +104,7 @@ def test_loans_stay_loans() -> None:
         assert [bytes(event["payload"]) for event in events] == [b"%08d" % n for n in range(40)]
         wheel.restart_clock()
         wheel.settle()
-        assert free_slots(wheel, owner) == 40
+        assert take_all(wheel, owner) == 40
         assert cookies(reader.poll()) == list(range(40, 64))
 
 
@@ -144,7 +132,7 @@ def test_a_departure_is_taken_up_again() -> None:
         wheel.depart(0)
         wheel.restart_clock()
         assert wheel.settle() == [0]
-        assert free_slots(wheel, staying) == 64 * 200
+        assert take_all(wheel, staying) == 64 * 200
 
 
 def test_slabs_of_nobody_are_free() -> None:
@@ -156,7 +144,7 @@ def test_slabs_of_nobody_are_free() -> None:
         wheel.row(0)["state"] = 0  # no clock was told: the table says that there is no such worker
         wheel.restart_clock()
         assert wheel.counter("dropped") == 100
-        assert free_slots(wheel, wheel.worker(1)) == 256
+        assert take_all(wheel, wheel.worker(1)) == 256
 
 
 @pytest.mark.parametrize("policies", [(DROP,), (KEEP,), (REROUTE,), (DROP, KEEP, REROUTE)])

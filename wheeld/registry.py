@@ -201,6 +201,8 @@ class Registry:
         encoded = name.encode() if isinstance(name, str) else b""
         if not 1 <= len(encoded) <= NAME_BYTES or b"\0" in encoded:
             raise ValueError(f"worker name {name!r}: expected 1 to {NAME_BYTES} bytes of UTF-8")
+        if encoded.startswith(b"group:"):
+            raise ValueError(f"worker name {name!r}: 'group:' is for the names of groups")
         return encoded
 
     def group_bit(self, name: object) -> int:
