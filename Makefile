@@ -9,11 +9,11 @@ PYTHON  ?=
 WORKERS ?= 2
 RUN     := .venv/bin
 SETUP   := @PYTHON="$(PYTHON)" tools/setup-env.sh
-CHECKED := wheeld core client tests tools bench examples setup.py
+CHECKED := wheeld core client tests tools bench torture examples setup.py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test bench check sanitize layout clean
+.PHONY: help demo test bench torture check sanitize verify layout clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
@@ -30,6 +30,10 @@ bench: ## run the benchmarks
 	$(SETUP) dev
 	$(RUN)/python -m bench $(ARGS)
 
+torture: ## kill and stop everything under load, then every publish step of the core
+	$(SETUP) run
+	@$(RUN)/python -m torture $(ARGS); first=$$?; $(RUN)/python tools/sweep.py && exit $$first
+
 check: ## lint, formatting, types, house rules, compiler warnings
 	$(SETUP) dev
 	$(RUN)/ruff check $(CHECKED)
@@ -43,6 +47,10 @@ sanitize: ## run the core under the address, undefined and thread sanitizers
 	$(SETUP) test
 	$(RUN)/python tools/sanitize.py $(ARGS)
 
+verify: ## check the models of models/, and that each of their mutants fails
+	$(SETUP) test
+	$(RUN)/python tools/verify.py $(ARGS)
+
 layout: ## write the tables of shm_layout.md again
 	$(SETUP) run
 	$(RUN)/python tools/layout_tables.py --write
@@ -50,4 +58,4 @@ layout: ## write the tables of shm_layout.md again
 clean: ## remove all that these commands made, .venv too
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f core/wheeld_core/*.so
-	find wheeld core client tests tools bench examples -name __pycache__ -prune -exec rm -rf {} +
+	find wheeld core client tests tools bench torture examples -name __pycache__ -prune -exec rm -rf {} +
