@@ -128,6 +128,8 @@ class ClockLink:
         return future
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
+        # To its end, also when the process is dead: an answer that it gave before is still good, and
+        # must not be taken for its successor's.
         with contextlib.suppress(ConnectionError, ValueError):
             while line := await reader.readline():
                 message = control.decode(line)

@@ -66,8 +66,9 @@ static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
     if (link->gen == gen && wh_unread_end(c, slot))
         wh_count_dropped(c, peer);
     wh_wheel_remove(&c->wheel, slot);
-    link->gen = gen;
     link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
+    wh_step();
+    link->gen = gen;
     return true;
 }
 

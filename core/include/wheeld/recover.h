@@ -206,6 +206,7 @@ static inline void wh_recover_orphan(wh_clock *c, uint32_t slab)
         if (wh_slot_cancel(&c->states[slot], gen))
             wh_count(&c->seg->dropped, 1);
         link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
+        wh_step();
         link->gen = gen;
     }
     wh_store_release(&c->owners[slab], 0); /* pairs: slab */
@@ -267,6 +268,7 @@ static inline bool wh_clock_recover(wh_clock *c)
     wh_awake(c); /* who rings from here on rings for this clock */
     wh_recover_lists(c);
     wh_recover_undo(c);
+    wh_step(); /* the scan rewrites what tells whose undo counts */
     for (uint32_t slab = 0; slab < c->wheel.capacity >> WH_SLAB_BITS; slab++) {
         uint64_t word = wh_load_acquire(&c->owners[slab]); /* pairs: slab */
         wh_peer *owner = wh_peer_of(c, word & 0xffff, word >> 16);
