@@ -13,7 +13,7 @@ CHECKED := wheeld core client tests tools bench torture examples setup.py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test bench torture check sanitize verify layout clean
+.PHONY: help demo test bench torture check sanitize verify mutants layout clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
@@ -50,6 +50,10 @@ sanitize: ## run the core under the address, undefined and thread sanitizers
 verify: ## check the models of models/, and that each of their mutants fails
 	$(SETUP) test
 	$(RUN)/python tools/verify.py $(ARGS)
+
+mutants: ## break the core on purpose; a test catches each break
+	$(SETUP) test
+	$(RUN)/python tools/mutants.py $(ARGS)
 
 layout: ## write the tables of shm_layout.md again
 	$(SETUP) run

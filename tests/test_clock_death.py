@@ -1,4 +1,4 @@
-"""The clock dies, hangs, or finds its memory gone: the next one goes on, and every timer ends once."""
+"""The clock dies or hangs: the next one goes on, and every timer ends once."""
 
 from __future__ import annotations
 
@@ -16,10 +16,8 @@ import numpy as np
 import pytest
 
 from children import receive
-from daemons import Daemon, Remote, end_of, is_running, map_segment, stopped, until
+from daemons import Daemon, end_of, is_running, stopped, until
 from wheeld_client import Timers, connect, payload_of
-from wheeld_core import _native
-from wheeld_core.views import SlotsView
 
 CAPACITY = 8192
 
@@ -48,7 +46,7 @@ def room(timers: Timers) -> int:
     """How many timers fit: nothing was lost on the way."""
     ids: list[int] = []
     until(lambda: timers.pending == 0, "all ended")
-    for begin in range(0, CAPACITY, 512):
+    for _ in range(0, CAPACITY, 512):
         ids += timers.schedule_many(np.full(512, 1e5)).tolist()
     assert timers.cancel_many(ids).all()
     return len(ids)
@@ -63,7 +61,7 @@ def test_pending(daemon: Daemon, timers: Timers, rng_seed: int) -> None:
     ids = timers.schedule_many(rng.uniform(0, 1.5, 1000), np.arange(1000))
     won: set[int] = set()
     got: list[int] = []
-    for turn in range(3):
+    for _ in range(3):
         daemon.kill_clock()
         some = rng.choice(1000, 100, replace=False)
         won |= set(some[timers.cancel_many(ids[some])].tolist())
@@ -79,12 +77,16 @@ def test_in_the_middle_of_firing(daemon: Daemon, timers: Timers) -> None:
         fired = daemon.header("fired")
         timers.schedule_many(np.full(1000, 0.05), np.arange(1000))
         timers.schedule_many(np.full(1000, 0.05), np.arange(1000, 2000))
-        view = daemon.view()
-        until(lambda: int(view.header["fired"]) > fired, "firing")  # noqa: B023
+        _await_more(daemon, fired)
         daemon.kill_clock()
         assert sorted(receive(timers, 2000)["cookie"].tolist()) == list(range(2000))
         assert len(timers.poll()) == 0
     assert room(timers) == CAPACITY
+
+
+def _await_more(daemon: Daemon, fired: int) -> None:
+    view = daemon.view()
+    until(lambda: int(view.header["fired"]) > fired, "firing")
 
 
 def test_backlog(daemon: Daemon, timers: Timers) -> None:
@@ -258,12 +260,12 @@ def test_hung_clock_is_replaced(own: Daemon) -> None:
         assert own.clock_pid != first
         assert not is_running(first)
         assert own.status()["clock_restarts"] == 1
-    assert "made no progress" in own.said()
+    assert "hung for" in own.said()
 
 
 def test_alarm(own: Daemon) -> None:
-    """Nobody looks at a clock that sleeps until tomorrow: a worker whose bell it does not hear says so,
-    and it is replaced long before the supervisor would have looked."""
+    """Nobody looks at a clock that sleeps until tomorrow: a worker whose bell it does not hear says
+    so, and it is replaced long before the supervisor would have looked."""
     own.start(hang_after="200ms")
     with connect(str(own.directory)) as timers:
         until(lambda: own.header("sleep_until") == 2**63 - 1, "asleep")
@@ -346,73 +348,6 @@ def test_a_lock_that_does_not_come_free(own: Daemon) -> None:
             assert own.header("daemon_state") == 1
         own.start()
         assert receive(timers, 1)["cookie"].tolist() == [3]
-
-
-# -- memory that goes ------------------------------------------------------------
-
-
-def test_truncated_worker_segment(own: Daemon) -> None:
-    """The clock that meets it dies (SIGBUS), the next one leaves that worker out; others lose
-    nothing, and that worker cannot write into slots that are others' by then."""
-    own.start()
-    with connect(str(own.directory)) as timers, Remote(own, worker="victim") as victim:
-        timers.schedule_many(np.linspace(0.0, 0.5, 300), np.arange(300))
-        victim.ask("timers.schedule_many(np.full(100, 1000.0)).tolist()")
-        row = own.workers()["victim"]["row"]
-        os.truncate(own.segment_path(f"worker-{row}"), 0)
-        assert sorted(receive(timers, 300)["cookie"].tolist()) == list(range(300))
-        until(lambda: "victim" not in own.workers(), "out")
-        assert victim.process.wait(60) == -signal.SIGKILL
-        assert own.status()["pending"] == 0
-        assert own.status()["clock_restarts"] == 1
-        assert len(timers.schedule_many(np.full(1024, 5.0))) == 1024
-    assert "victim" in own.said()
-
-
-@pytest.mark.parametrize("kind", ["wheel", "slots"])
-@pytest.mark.parametrize("size", [0, 4096])
-def test_truncated_wheel(own: Daemon, kind: str, size: int) -> None:
-    """Without its memory the daemon ends, says which file it was, and leaves nothing."""
-    own.start()
-    with Remote(own) as worker:
-        worker.ask("timers.schedule(1000.0)")
-        path = own.segment_path(kind)
-        os.truncate(path, size)
-        own.signal_clock(signal.SIGKILL)
-        assert own.wait() == 1
-        worker.kill()
-    assert str(path) in own.said()
-    assert "truncated" in own.said()
-    assert "Traceback" not in own.said()
-    assert own.nothing_left()
-
-
-@pytest.mark.parametrize("kind", ["wheel", "slots", "registry"])
-def test_truncated_wheel_is_seen_by_a_command(own: Daemon, kind: str) -> None:
-    """A supervisor that is asked looks at the sizes first: it does not die of its own look."""
-    own.start()
-    path = own.segment_path(kind)
-    os.truncate(path, 0)
-    with pytest.raises(Exception, match=kind):
-        own.status()
-    assert own.wait() == 1
-    assert f"{path} has 0 bytes" in own.said()
-    assert own.nothing_left()
-
-
-def test_worker_that_scribbles_over_the_head_of_the_slots(own: Daemon) -> None:
-    """It is mended: a new clock and new workers can attach."""
-    own.start()
-    with connect(str(own.directory)) as timers:
-        timers.schedule(0.5, 4)
-        slots = map_segment(own.segment("slots"), _native.KIND_SLOTS)
-        slots[:256] = b"\xff" * 256
-        own.kill_clock()
-        assert receive(timers, 1)["cookie"].tolist() == [4]
-        slots[:256] = b"\xff" * 256
-        connect(str(own.directory)).close()
-        assert SlotsView(slots, 1024, 0).states[0]
-    assert "mended" in own.said()
 
 
 # -- the supervisor's death ------------------------------------------------------------

@@ -17,7 +17,8 @@ import numpy as np
 import pytest
 
 from children import receive
-from daemons import Daemon, Remote, end_of, map_segment, stopped, until
+from daemons import Daemon, end_of, map_segment, stopped, until
+from remotes import Remote
 from wheeld_client import DaemonNotRunning, connect
 from wheeld_core import _native, segments
 from wheeld_core.views import record
@@ -171,8 +172,8 @@ def test_workers_that_left_meanwhile(daemon: Daemon, how: str, policy: str) -> N
         assert timers.pending == 1
 
 
-def test_closed_before_the_new_daemon_listens(daemon: Daemon) -> None:
-    """A good-bye that falls between the new supervisor's first look and its socket is heard."""
+def test_closed_while_the_new_daemon_starts(daemon: Daemon) -> None:
+    """A good-bye that is said while the new daemon starts is heard."""
     with Remote(daemon, worker="late") as late:
         late.ask("timers.schedule_many(np.full(100, 1000.0)).tolist()")
         daemon.kill()

@@ -42,9 +42,10 @@ class ClockProcess:
             os.sched_setaffinity(0, {hello["pin_cpu"]})
         try:
             self._lock = _lock(Path(hello["lock"]), hello["lock_seconds"])
-        except WheelError as error:
-            self._send({"op": "ready", "locked_out": str(error)})
-            raise
+        except (OSError, WheelError) as error:
+            locked_out = isinstance(error, WheelError)
+            self._send({"op": "ready", "failed": str(error), "locked_out": locked_out})
+            raise SystemExit(1) from None
         self._bells: dict[int, int] = {}
         self._memories: dict[str, mmap.mmap] = {
             kind: segments.attach(hello["segments"][kind], number, writable=True)
@@ -156,6 +157,8 @@ class ClockProcess:
 def _lock(path: Path, seconds: float) -> int:
     """Take the lock that makes this the only clock; the kernel gives it back however we end."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    if os.fstat(fd).st_size == 0:
+        os.fchmod(fd, 0o600)  # whatever the umask
     give_up = time.monotonic() + seconds
     while True:
         try:
@@ -164,8 +167,8 @@ def _lock(path: Path, seconds: float) -> int:
         except BlockingIOError:
             if time.monotonic() > give_up:
                 raise WheelError(
-                    f"another clock has held {path} for {seconds:g} s; end the process that holds it "
-                    "(`lslocks` names it), then start again"
+                    f"another clock has held {path} for {seconds:g} s; end the process that holds "
+                    "it (`lslocks` names it), then start again"
                 ) from None
             time.sleep(0.005)
 

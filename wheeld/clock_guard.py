@@ -116,13 +116,15 @@ class ClockGuard:
                 ready = await asyncio.wait_for(self._link.start(self._hello), patience)
             except (ClockGone, OSError) as error:  # TimeoutError is an OSError
                 log.warning("a clock (pid %s) did not start: %r", self._link.pid, error)
+                self.restarts += 1
                 await self._link.end()
                 await asyncio.sleep(0.01 * attempt)
                 continue
-            if "locked_out" in ready:
-                self.locked_out = True
-                raise WheelError(ready["locked_out"])
+            if "failed" in ready:  # the next one would fail, too
+                self.locked_out = ready["locked_out"]
+                raise WheelError(ready["failed"])
             if self._link.ended:  # it died before anybody watched it
+                self.restarts += 1
                 await self._link.end()
                 continue
             log.info("clock (pid %s) drives %s timers", self.pid, ready["linked"])
@@ -208,7 +210,7 @@ class ClockGuard:
     # -- progress -------------------------------------------------------------------------------
 
     def look_soon(self) -> None:
-        """The clock's sleep is over, or a worker says that it does not wake: look, and look often."""
+        """The clock's sleep is over, or a worker says that it does not wake: look, and often."""
         self._look.set()
 
     def _rings_unheard(self) -> bool:
@@ -240,7 +242,7 @@ class ClockGuard:
         """
         often = self._config.hang_after_s / 4
         last, stuck = None, 0.0
-        while True:
+        while not self._stopping:  # before Python 3.12 wait_for can lose a cancellation
             began = time.monotonic()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._look.wait(), self._seconds_to_next_look())
@@ -258,6 +260,6 @@ class ClockGuard:
                 continue
             stuck += min(time.monotonic() - began, 2 * often)
             if stuck >= self._config.hang_after_s:
-                log.warning("the clock (pid %s) made no progress for %.1f s: killed", *now[2:], stuck)
+                log.warning("the clock (pid %s) hung for %.1f s: killed", self.pid, stuck)
                 self._link.kill()
                 stuck = 0.0

@@ -30,9 +30,7 @@ class ClockLink:
         Called when the clock says that a long sleep is over.
     """
 
-    def __init__(
-        self, on_exit: Callable[[ClockLink], None], on_awake: Callable[[], None]
-    ) -> None:
+    def __init__(self, on_exit: Callable[[ClockLink], None], on_awake: Callable[[], None]) -> None:
         self._on_exit = on_exit
         self._on_awake = on_awake
         self._waiting: dict[tuple[str, int], asyncio.Future[Message]] = {}
@@ -100,7 +98,7 @@ class ClockLink:
         """Have the process gone, killed if need be; call it for one that exited, too."""
         if self._process is not None:
             try:
-                await asyncio.wait_for(self._process.wait(), patience or None if patience else 0.001)
+                await asyncio.wait_for(self._process.wait(), patience or 0.001)
             except TimeoutError:
                 self.kill()
                 await self._process.wait()
@@ -128,8 +126,8 @@ class ClockLink:
         return future
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        # To its end, also when the process is dead: an answer that it gave before is still good, and
-        # must not be taken for its successor's.
+        # To its end, also when the process is dead: an answer that it gave before is still good,
+        # and must not be taken for its successor's.
         with contextlib.suppress(ConnectionError, ValueError):
             while line := await reader.readline():
                 message = control.decode(line)

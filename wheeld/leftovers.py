@@ -91,7 +91,7 @@ def _discard(prefix: str, why: str) -> None:
         prefix,
         why,
     )
-    with contextlib.suppress(WheelError, OSError):  # workers that still have it learn that it is over
+    with contextlib.suppress(WheelError, OSError):  # who still has it learns that it is over
         wheel = segments.attach(
             prefix + "wheel", _native.KIND_WHEEL, writable=True, owner_uid=os.getuid()
         )
@@ -160,12 +160,10 @@ def take_over(
         if int(header[key]) != value
     ]
     if differ:
-        slots = SlotsView(
-            memories["slots"], int(header["capacity"]), int(header["payload_bytes"])
-        )
+        slots = SlotsView(memories["slots"], int(header["capacity"]), int(header["payload_bytes"]))
         raise WheelError(
-            f"the last daemon {name!r} left a living wheel with {len(slots.armed())} pending timers, "
-            f"made with {', '.join(differ)}: start with the same options to go on with it, or with "
-            "--fresh to discard it"
+            f"the last daemon {name!r} left a living wheel with {len(slots.armed())} pending "
+            f"timers, made with {', '.join(differ)}: start with the same options to go on with it, "
+            "or with --fresh to discard it"
         )
     return prefix, memories

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from pathlib import Path
@@ -136,11 +137,12 @@ class Registry:
         uid: int,
         on_death: OnDeath = OnDeath.DROP,
         groups: int = 0,
+        usable: Callable[[int], bool] = lambda row: True,
     ) -> Tenant:
         """Give a new worker a row, state ATTACHING.
 
         The row that had the same name before is taken again if it is free. Without a name it gets
-        one made from `pid`.
+        one made from `pid`. A row that is not `usable` is passed over.
 
         Raises
         ------
@@ -159,7 +161,12 @@ class Registry:
                 f"all {len(self._rows)} rows of the worker table are taken; start wheeld with a "
                 "larger --max-workers"
             )
-        row = next((row for row in free if bytes(self._rows["name"][row]) == encoded), free[0])
+        free.sort(key=lambda row: bytes(self._rows["name"][row]) != encoded)
+        row = next((row for row in free if usable(row)), None)
+        if row is None:
+            raise WheelError(
+                "another user has taken the names in /dev/shm that the segments of new workers need"
+            )
         self._incarnations += 1
         self._rows[row]["incarnation"] = self._incarnations
         self._rows[row]["name"] = encoded
@@ -189,6 +196,15 @@ class Registry:
         """Change what becomes of a departed worker's timers."""
         self._rows[tenant.row]["on_death"] = on_death
         self.tenants[tenant.row] = replace(tenant, on_death=on_death)
+        return self.tenants[tenant.row]
+
+    def set_aside(self, tenant: Tenant) -> Tenant:
+        """Take a departed worker's name from it, for others to have; its row stays."""
+        suffix = f" (left {tenant.incarnation})"
+        stem = tenant.name.removesuffix(suffix).encode()[: NAME_BYTES - len(suffix)]
+        name = stem.decode(errors="ignore") + suffix
+        self._rows[tenant.row]["name"] = name.encode()
+        self.tenants[tenant.row] = replace(tenant, name=name)
         return self.tenants[tenant.row]
 
     def find(self, name: str) -> Tenant | None:

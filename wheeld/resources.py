@@ -135,13 +135,19 @@ class Resources:
             _native.create_worker(memory, self.memories["wheel"], row)
         return self.names[kind]
 
+    def may_make(self, row: int) -> bool:
+        """Is the name of that row's segment free, or ours to remove? All may make files there."""
+        try:
+            owner = os.lstat(f"{segments.SHM_DIRECTORY}/{self.segment_prefix}worker-{row}").st_uid
+        except FileNotFoundError:
+            return True
+        return os.getuid() in (0, owner)
+
     def find_worker_segment(self, row: int) -> mmap.mmap:
         """Map the segment of a worker that an earlier daemon had; its name goes to `names`."""
         kind = f"worker-{row}"
         name = self.segment_prefix + kind
-        memory = segments.attach(
-            name, _native.KIND_WORKER, writable=True, owner_uid=os.getuid()
-        )
+        memory = segments.attach(name, _native.KIND_WORKER, writable=True, owner_uid=os.getuid())
         self.names[kind] = name
         return memory
 
@@ -238,7 +244,7 @@ class Resources:
         fresh.rename(path)
 
     def close(self, discard: bool = True) -> None:
-        """Remove everything, the directory too, where we may; or, with discard false, only let go."""
+        """Remove everything, where we may; or, with `discard` false, only let go."""
         if discard:
             with contextlib.suppress(AttributeError):  # nothing was begun
                 segments.unlink_all(self.segment_prefix)

@@ -37,7 +37,10 @@ IDLE_SECONDS = 60.0
 """How long a connection that is no worker's may say nothing more."""
 SPARE_DESCRIPTORS = 64
 """What the daemon keeps for itself: its clock, files, and a restart of the clock."""
+BACKLOG = 1024
+"""Connections that wait to be accepted, while others are served."""
 _SO_PEERGROUPS = 59
+_MOST_BYTES = 1024  # that Python's getsockopt takes: 256 groups
 
 
 class Supervisor:
@@ -107,7 +110,9 @@ class Supervisor:
             await self.clock.start()
             self.workers.watch_adopted()
             path = self.resources.prepare_socket()
-            server = await asyncio.start_unix_server(self._serve, path, limit=control.MAX_MESSAGE)
+            server = await asyncio.start_unix_server(
+                self._serve, path, limit=control.MAX_MESSAGE, backlog=BACKLOG
+            )
             self.resources.open_socket()
             self.workers.look_for_goodbyes()
             self._write_facts()
@@ -124,6 +129,8 @@ class Supervisor:
                 asyncio.create_task(self._snapshots.keep_writing()),
             ]
             await self._stopping.wait()
+        except OSError as error:  # such as a file in our way
+            self._failed = str(error)
         finally:
             notify.notify("STOPPING=1")
             await self._end(server, tasks)
@@ -206,7 +213,7 @@ class Supervisor:
         """As many as leave room for the workers' pidfds, and for a new clock."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         workers = len(self.workers.registry.tenants)
-        return max(1, soft - SPARE_DESCRIPTORS - workers)
+        return soft - min(SPARE_DESCRIPTORS, soft // 2) - workers
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection: a worker for as long as it lives, or a command."""
@@ -214,7 +221,10 @@ class Supervisor:
         patience: float | None = FIRST_MESSAGE_SECONDS
         with contextlib.suppress(ConnectionError, ValueError, TimeoutError):
             pid, uid = self._admit(writer)
-            while line := await asyncio.wait_for(reader.readline(), patience):
+            # Before Python 3.12 wait_for can lose a cancellation.
+            while not self._stopping.is_set():
+                if not (line := await asyncio.wait_for(reader.readline(), patience)):
+                    break
                 answer: Message | None
                 try:
                     message = control.decode(line)
@@ -287,14 +297,14 @@ class Supervisor:
 
 def _refusal(uid: int) -> str:
     return (
-        f"uid {uid} may not use this daemon, which runs as uid {os.getuid()}; start it with --group "
-        "to share it"
+        f"uid {uid} may not use this daemon, which runs as uid {os.getuid()}; start it with "
+        "--group to share it"
     )
 
 
 def _peer_groups(peer: socket.socket) -> tuple[int, ...]:
     """The supplementary groups of the other end."""
     with contextlib.suppress(OSError):
-        found = peer.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, 4 * 65536)
+        found = peer.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MOST_BYTES)
         return struct.unpack(f"{len(found) // 4}I", found)
     return ()

@@ -105,6 +105,8 @@ class Workers:
             pidfd = open_process(tenant, self.registry.pid_namespace(tenant))
             if state == RowState.KEPT:
                 self._expire_later(tenant)
+                if tenant.on_death == OnDeath.REROUTE and self.registry.members(tenant.groups):
+                    self._depart(tenant, "is inherited by its group")
             elif state != RowState.ACTIVE or pidfd is None or self._said_goodbye(tenant):
                 self._depart(tenant, "died or left while there was no supervisor")
             else:
@@ -151,15 +153,15 @@ class Workers:
             if kept is not None:
                 tenant = self._succeed(kept, pid, uid, on_death, groups)
             else:
-                tenant = self.registry.allocate(name, pid, uid, on_death, groups)
+                tenant = self.registry.allocate(
+                    name, pid, uid, on_death, groups, self._resources.may_make
+                )
                 await self._furnish(tenant)
         except BaseException:
             os.close(pidfd)
             raise
         self._watch(tenant, pidfd)
-        log.info(
-            "worker %s (pid %d) %s", tenant.name, pid, "came back" if kept else "connected"
-        )
+        log.info("worker %s (pid %d) %s", tenant.name, pid, "came back" if kept else "connected")
         self._heirs_arrived(tenant)
         return tenant, self._welcome(tenant, kept is not None)
 
@@ -182,9 +184,7 @@ class Workers:
         kept = tenant is not None and self.registry.state(tenant) == RowState.KEPT
         return tenant if kept else None
 
-    def _succeed(
-        self, kept: Tenant, pid: int, uid: int, on_death: OnDeath, groups: int
-    ) -> Tenant:
+    def _succeed(self, kept: Tenant, pid: int, uid: int, on_death: OnDeath, groups: int) -> Tenant:
         self._expiries.pop(kept.row).cancel()
         tenant = self.registry.succeed(kept, pid, uid, on_death, groups)
         self.clock.tell("presence", row=tenant.row, present=True, groups=groups)
@@ -228,7 +228,7 @@ class Workers:
         """
         _check_layout(message)
         if message.get("token") != self._token:
-            raise DaemonNotRunning("the daemon was started anew with a fresh wheel; connect() again")
+            raise DaemonNotRunning("the daemon was started with a fresh wheel; connect() again")
         row = message.get("row")
         tenant = self.registry.tenants.get(row) if type(row) is int else None
         if (
@@ -282,6 +282,10 @@ class Workers:
         if not kept:
             self._forget(tenant)
             return
+        if tenant.on_death == OnDeath.REROUTE:
+            # Part of it may be a member's already, and records of that stand in its ring still: no
+            # successor of the name may read them.
+            tenant = self.registry.set_aside(tenant)
         self.registry.set_state(tenant, RowState.KEPT)
         self._expire_later(tenant)
         if tenant.on_death == OnDeath.REROUTE and self.registry.members(tenant.groups):
@@ -331,7 +335,8 @@ class Workers:
         for tenant in list(self.registry.tenants.values()):
             offences = int(self._resources.wheel.lines["offences"][tenant.row])
             if offences >= limit and tenant.row in self._pidfds:
-                log.warning("worker %s (pid %d): %d offences: killed", tenant.name, tenant.pid, offences)
+                who = tenant.name, tenant.pid
+                log.warning("worker %s (pid %d): %d offences: killed", *who, offences)
                 _kill(self._pidfds[tenant.row])
 
     async def close(self) -> None:

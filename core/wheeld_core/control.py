@@ -6,6 +6,7 @@ Requests carry `op`; answers carry `ok`, and `error` and `kind` (an error class 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 import time
@@ -54,16 +55,30 @@ class Connection:
         self._socket.settimeout(timeout)
         self._rest = b""
         try:
-            self._socket.connect(str(directory / CONTROL_SOCKET))
+            self._connect(str(directory / CONTROL_SOCKET), timeout)
         except (FileNotFoundError, ConnectionRefusedError) as error:
             self._socket.close()
             raise DaemonNotRunning(
                 f"no wheeld daemon answers at {directory / CONTROL_SOCKET}; "
                 "start it with `wheeld start`"
             ) from error
+        except BlockingIOError as error:
+            self._socket.close()
+            raise DaemonNotRunning(f"the wheeld daemon in {directory} is too busy") from error
         except BaseException:
             self._socket.close()
             raise
+
+    def _connect(self, path: str, timeout: float) -> None:
+        """Connect; while more callers wait than the kernel keeps in line, try again."""
+        give_up = time.monotonic() + timeout
+        while True:
+            try:
+                return self._socket.connect(path)
+            except BlockingIOError:
+                if time.monotonic() >= give_up:
+                    raise
+            time.sleep(0.005)
 
     def request(self, op: str, timeout: float | None = None, **fields: Any) -> Message:
         """Send a request and return its answer.
@@ -78,7 +93,8 @@ class Connection:
         if timeout is not None:
             self._socket.settimeout(timeout)
         try:
-            self._socket.sendall(encode({"op": op, **fields}))
+            with contextlib.suppress(BrokenPipeError):  # it may have said why before it hung up
+                self._socket.sendall(encode({"op": op, **fields}))
             answer = decode(self._read_line())
         except (OSError, ValueError) as error:
             raise DaemonNotRunning(f"no answer from wheeld at {self.directory}: {error}") from error

@@ -1,0 +1,397 @@
+/* Orders: what two processes may see of each other, tried out one by one, in one thread.
+ *
+ * Idea. One operation runs; at each of its atomic operations in turn, the other side's whole operation
+ * comes in between. And each of its stores in turn is held back for as long as C11 allows it to: until a
+ * later release is seen, or for ever if it was not sequentially consistent. So a store that is too weak,
+ * and two steps in the wrong order, show every time and on any processor; a load that comes too early
+ * does not (the thread sanitizer sees to that, in handoffs.c). Then the verdict: nothing is slept over,
+ * lost, taken twice, or seen half written. */
+#include "trial.h"
+
+/* -- races: before, the operation, what comes in between, the verdict ------------------------------ */
+
+/* A slot that had a tenant far away, so that what is left of its fields shows. */
+static void before_schedule(void)
+{
+    due = 5000 * MS;
+    schedule();
+    passes();
+    wh_client_cancel(&A->client, id);
+    wh_client_publish_lazily(&A->client);
+    passes();
+    wh_client_reclaim(&A->client);
+    due = MS;
+    schedule(); /* rung for once in this sleep of the clock */
+    turn();
+    turn();
+    wake_up();
+    go_to(10 * MS);
+    receive_some();
+    wh_client_ring(&A->client); /* the byte that wakes it is taken out */
+    wake_up();
+    id = 0;
+    due = 20 * MS;
+}
+
+static void verdict_schedule(void)
+{
+    bool drained = atomic_load(&A->client.seg->sub_tail) == w.peers[0].sub_head;
+    CHECK(!asleep || drained || rung(w.bell[0]), "a submission is slept over");
+    check_event(A);
+}
+
+static void before_event(void)
+{
+    due = 5 * MS;
+    schedule();
+    passes();
+}
+static void fire(void) { go_to(6 * MS); }
+static void wait_for_event(void) { waits = wh_client_may_sleep(&A->client); }
+
+static void verdict_waits(void)
+{
+    CHECK(!waits || rung(A->bell) || !wh_client_ready(&A->client), "A sleeps on an event");
+    CHECK(wh_client_ready(&A->client) == 1, "no event");
+}
+
+static void before_backlog(void)
+{
+    fill_events(0);
+    due = 0;
+    schedule();
+    passes();
+    CHECK(wh_client_backlogged(&A->client), "nothing waits");
+}
+
+static void verdict_backlog(void)
+{
+    bool room = wh_can_settle(&w.clock, &w.peers[0]);
+    CHECK(!asleep || !room || rung(w.bell[0]), "there is room, and the clock sleeps on the backlog");
+    wake_up();
+    passes();
+    receive_some();
+    CHECK(((wh_completion *)A->events)->id == id, "the event is lost");
+}
+
+/* The ring is full; the event that fires now waits behind it. */
+static void before_full(void)
+{
+    fill_events(0);
+    due = 5 * MS;
+    schedule();
+    passes();
+}
+static void fire_and_sleep(void)
+{
+    fire();
+    fall_asleep();
+}
+
+/* A far timer, cancelled, which the clock has yet to meet; the ring of returns has no room. */
+static void before_cancelled(void)
+{
+    wh_peer *peer = &w.peers[0];
+    due = 5000 * MS;
+    schedule();
+    passes();
+    for (uint64_t i = 0; i < w.clock.ret_size; i++)
+        wh_store_relaxed(&peer->rets[i], CAPACITY - 1); /* of a slab that is not its own */
+    peer->ret_tail += w.clock.ret_size;
+    wh_store_release(&peer->line->ret_tail, peer->ret_tail);
+    wh_client_cancel(&A->client, id);
+    wh_client_publish_lazily(&A->client);
+}
+static void before_returns(void)
+{
+    before_cancelled();
+    passes();
+}
+
+static void verdict_returns(void)
+{
+    bool room = wh_can_settle(&w.clock, &w.peers[0]);
+    CHECK(!asleep || !room || rung(w.bell[0]), "there is room, and the clock sleeps on the returns");
+    wake_up();
+    passes();
+    reclaim();
+    CHECK(has(A, wh_id_slot(id)), "a slot is lost");
+    CHECK(!has(A, CAPACITY - 1), "a slot of nobody's slab was taken up");
+}
+
+/* Two are in A's hands, one that it took; entry 0 of the ring names the one, old entries the other. */
+static void before_return(void)
+{
+    due = 5000 * MS;
+    uint64_t other = arm(A, 0, 0);
+    submit(A, other);
+    schedule();
+    passes();
+    for (uint64_t i = 0; i < w.clock.ret_size; i++)
+        wh_store_relaxed(&w.peers[0].rets[i], wh_id_slot(other));
+    wh_client_cancel(&A->client, id);
+    wh_client_publish_lazily(&A->client);
+}
+static void verdict_return(void)
+{
+    reclaim();
+    CHECK(has(A, wh_id_slot(id)), "a slot is lost");
+    CHECK(wh_client_ready(&A->client) == 0 && A->client.slabs.magazine_size < WH_SLAB_SLOTS, "events");
+    for (uint32_t slot = 0; slot < CAPACITY; slot++)
+        CHECK(!has(A, slot) || wh_state_phase(atomic_load(&w.clock.states[slot])) != WH_ARMED,
+              "slot %u is armed and free", slot);
+}
+
+/* The ring of submissions is full; the last one counts. */
+static void before_drain(void)
+{
+    wh_client *c = &A->client;
+    due = 20 * MS;
+    uint64_t last = arm(A, 0, 0);
+    while (c->sub_tail - c->sub_head < c->sub_size - 1)
+        wh_client_push(c, wh_id(0x7fffffff, 0)); /* of an earlier tenant */
+    submit(A, id = last);
+}
+static void push_more(void)
+{
+    while (wh_client_fits(&A->client, 1))
+        wh_client_push(&A->client, wh_id(0x7ffffffe, 0));
+    wh_client_publish_lazily(&A->client);
+}
+static void verdict_drain(void)
+{
+    passes();
+    check_event(A);
+}
+
+static void cancel(void)
+{
+    wh_client_cancel(&A->client, id);
+    wh_client_publish_lazily(&A->client);
+}
+
+static void verdict_cancel(void)
+{
+    passes();
+    reclaim();
+    CHECK(has(A, wh_id_slot(id)), "a slot is lost");
+}
+
+static void nothing(void) {}
+static void claim_a(void) { wh_slabs_claim(&A->client.slabs); }
+static void claim_b(void)
+{
+    wh_slabs_claim(&B->client.slabs);
+}
+static void before_claim(void)
+{
+    A->client.slabs.cursor = B->client.slabs.cursor = 0;
+}
+static void verdict_claim(void)
+{
+    for (uint32_t slab = 0; slab < CAPACITY >> WH_SLAB_BITS; slab++)
+        CHECK(!(A->client.slabs.free[slab] && B->client.slabs.free[slab]), "a slab of two");
+}
+
+/* A move that won: the old time is nobody's any more. */
+static bool moved;
+
+static void before_tick(void)
+{
+    due = 5 * MS;
+    id = arm(A, 0, 50 * MS);
+    submit(A, id);
+    passes();
+}
+static void move(void)
+{
+    bool earlier;
+    moved = wh_client_move(&A->client, id, 105 * MS, &earlier);
+}
+static void move_unless_ticked(void)
+{
+    bool ticked = wh_load_relaxed(&w.clock.states[wh_id_slot(id)]) != wh_state(wh_id_gen(id), WH_ARMED);
+    move();
+    moved &= !ticked;
+}
+static void verdict_moved(void)
+{
+    CHECK(!moved || wh_client_ready(&A->client) == 0, "it came at the time that it was moved from");
+    cancel();
+    passes();
+    receive_some();
+    reclaim();
+    CHECK(has(A, wh_id_slot(id)), "a slot is lost");
+}
+
+/* One winner. */
+static bool won;
+
+static void cancel_it(void)
+{
+    won = wh_client_cancel(&A->client, id);
+    wh_client_publish_lazily(&A->client);
+}
+static void verdict_one_winner(void)
+{
+    passes();
+    CHECK(wh_client_ready(&A->client) == !won, "cancelled and delivered, or neither");
+    receive_some();
+    reclaim();
+    CHECK(has(A, wh_id_slot(id)), "a slot is lost");
+}
+
+/* A's timer ticks for B, or A was faster: then nothing of it is on loan. */
+static void before_foreign_tick(void)
+{
+    due = 5 * MS;
+    id = arm(A, hand_target(B), 50 * MS);
+    submit(A, id);
+    passes();
+}
+static void verdict_cancelled_tick(void)
+{
+    wh_client_receive(&B->client, B->events, EVENTS_ROOM);
+    passes();
+    reclaim();
+    CHECK(has(A, wh_id_slot(id)), "a slot is lost");
+}
+
+/* A slot in its second life is cancelled before the clock has met it; then the clock dies. */
+static void before_second_life(void)
+{
+    due = 5 * MS;
+    schedule();
+    go_to(6 * MS);
+    receive_some();
+    uint32_t slot = wh_id_slot(id);
+    wh_request r = {.deadline = 5000 * MS};
+    A->client.slabs.free[slot >> WH_SLAB_BITS] &= ~(1ull << (slot & (WH_SLAB_SLOTS - 1)));
+    id = wh_client_arm(&A->client, slot, &r);
+    wh_client_push(&A->client, id);
+    cancel();
+}
+
+/* -- a worker's slab is free only when all of it is settled ----------------------------------------- */
+
+/* A's whole share is armed; then it is gone, and nobody was told, or the clock was. */
+static void before_orphan(void)
+{
+    due = 50 * MS;
+    schedule();
+    passes();
+    w.peers[0].incarnation = 9; /* its row has another tenant */
+    B->client.slabs.cursor = wh_id_slot(id) >> WH_SLAB_BITS;
+    due = 20 * MS;
+}
+static void before_death(void)
+{
+    before_orphan();
+    w.peers[0].incarnation = 1;
+    wh_clock_detach(&w.peers[0], WH_LEAVE_DROP);
+}
+static void recover(void) { wh_clock_recover(&w.clock); }
+
+static void claim_and_schedule(void)
+{
+    if (wh_load_relaxed(&w.clock.owners[wh_id_slot(id) >> WH_SLAB_BITS]))
+        return;
+    id = arm(B, 0, 0);
+    submit(B, id);
+}
+static void verdict_slab(void)
+{
+    passes();
+    if (wh_state_gen(id) > 1) { /* B came by it in the middle */
+        check_event(B);
+        return;
+    }
+    CHECK(wh_load_relaxed(&w.clock.owners[wh_id_slot(id) >> WH_SLAB_BITS]) == 0, "it is held still");
+}
+
+/* -- fields that change under the clock's eyes ------------------------------------------------------ */
+
+static void before_scribble(void)
+{
+    due = 5 * MS;
+    id = arm(A, hand_target(B), MS);
+    submit(A, id);
+}
+static void scribble(void)
+{
+    static const int64_t odd[] = {0, -1, 1, INT64_MIN, INT64_MAX, MS};
+    wh_slot *s = &w.clock.slots[wh_id_slot(id)];
+    int64_t value = odd[variant / 4 % 6];
+    if (variant % 4 == 0)
+        wh_store_relaxed(&s->deadline, value);
+    else if (variant % 4 == 1)
+        wh_store_relaxed(&s->interval, value);
+    else if (variant % 4 == 2)
+        wh_store_relaxed(&s->flags, (uint16_t)value);
+    else
+        wh_store_relaxed(&s->target, (uint32_t)value);
+}
+static void scribbled_turn(void)
+{
+    uint32_t reaped;
+    wh_pass(&w.clock, &reaped);
+    for (int i = 0; i < WH_CLOCK_KINDS; i++)
+        w.clock.now[i] = 6 * MS;
+    wh_pass(&w.clock, &reaped);
+}
+
+int main(int argc, char **argv)
+{
+    static const race races[] = {
+        {.name = "a near timer as the clock falls asleep", .before = before_schedule, .operate = schedule,
+         .meanwhile = turn, .verdict = verdict_schedule, .hold = true},
+        {.name = "the clock falls asleep as a near timer comes", .before = before_schedule, .operate = fall_asleep,
+         .meanwhile = schedule, .verdict = verdict_schedule, .hold = true},
+        {.name = "a near timer as a new clock recovers", .before = before_schedule, .operate = schedule,
+         .meanwhile = new_clock, .verdict = verdict_schedule, .hold = true},
+        {.name = "a worker waits as its timer fires", .before = before_event, .operate = wait_for_event,
+         .meanwhile = fire, .verdict = verdict_waits, .hold = true},
+        {.name = "a timer fires as its worker waits", .before = before_event, .operate = fire,
+         .meanwhile = wait_for_event, .verdict = verdict_waits, .hold = true},
+        {.name = "room for the backlog as the clock falls asleep", .before = before_backlog, .operate = receive_some,
+         .meanwhile = turn, .verdict = verdict_backlog, .hold = true},
+        {.name = "the clock falls asleep as there is room", .before = before_full, .operate = fire_and_sleep,
+         .meanwhile = receive_some, .verdict = verdict_backlog, .hold = true},
+        {.name = "room in the ring as the clock fills it", .before = before_full, .operate = receive_some,
+         .meanwhile = fire_and_sleep, .verdict = verdict_backlog, .hold = true},
+        {.name = "room for returns as the clock fills them", .before = before_cancelled, .operate = reclaim,
+         .meanwhile = turn, .verdict = verdict_returns, .hold = true},
+        {.name = "room for returns as the clock falls asleep", .before = before_returns, .operate = reclaim,
+         .meanwhile = turn, .verdict = verdict_returns, .hold = true},
+        {.name = "a slot comes back as it is wanted", .before = before_return, .operate = passes,
+         .meanwhile = reclaim, .verdict = verdict_return, .hold = true},
+        {.name = "a cancel as the clock looks", .before = before_event, .operate = cancel,
+         .meanwhile = passes, .verdict = verdict_cancel, .hold = true},
+        {.name = "a full ring is drained as there is room", .before = before_drain, .operate = passes,
+         .meanwhile = push_more, .verdict = verdict_drain, .hold = false},
+        {.name = "a timer is moved as it fires", .before = before_event, .operate = move,
+         .meanwhile = fire, .verdict = verdict_moved, .hold = true},
+        {.name = "a timer fires as it is moved", .before = before_event, .operate = fire,
+         .meanwhile = move, .verdict = verdict_moved, .hold = true},
+        {.name = "a timer fires as it is cancelled", .before = before_event, .operate = fire,
+         .meanwhile = cancel_it, .verdict = verdict_one_winner, .hold = true},
+        {.name = "a timer is cancelled as it fires", .before = before_event, .operate = cancel_it,
+         .meanwhile = fire, .verdict = verdict_one_winner, .hold = true},
+        {.name = "a tick comes as its timer is moved", .before = before_tick, .operate = fire,
+         .meanwhile = move_unless_ticked, .verdict = verdict_moved, .hold = true},
+        {.name = "a tick comes as its timer is cancelled", .before = before_foreign_tick,
+         .operate = fire, .meanwhile = cancel, .verdict = verdict_cancelled_tick, .hold = true},
+        {.name = "the clock dies as it meets a second life", .before = before_second_life,
+         .operate = passes, .meanwhile = new_clock, .verdict = verdict_cancel, .dies = true},
+        {.name = "two claim one slab", .before = before_claim, .operate = claim_a,
+         .meanwhile = claim_b, .verdict = verdict_claim, .hold = true},
+        {.name = "a dead worker's slab as it is claimed", .before = before_death, .operate = passes,
+         .meanwhile = claim_and_schedule, .verdict = verdict_slab, .hold = false},
+        {.name = "nobody's slab as it is claimed", .before = before_orphan, .operate = recover,
+         .meanwhile = claim_and_schedule, .verdict = verdict_slab, .hold = false},
+        {.name = "fields change as the clock looks", .before = before_scribble, .operate = scribbled_turn,
+         .meanwhile = scribble, .verdict = nothing, .variants = 24, .hold = false},
+    };
+    options_read(argc, argv);
+    return races_run(races, sizeof races / sizeof *races);
+}

@@ -1,0 +1,31 @@
+"""Other users for tests: programs that run as nobody."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+
+import pytest
+
+NOBODY = 65534
+
+as_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to be another user")
+
+
+def as_user(*groups: int) -> list[str]:
+    """Run what follows as nobody, in these groups."""
+    in_groups = f"--groups={','.join(map(str, groups))}" if groups else "--clear-groups"
+    return ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", in_groups]
+
+
+def run_as_stranger() -> list[str]:
+    """What runs a program as another user; skips the test where that one cannot run this Python."""
+    if os.getuid() != 0:
+        pytest.skip("needs root, to be another user")
+    command = [*as_user(), sys.executable, "-c", "import wheeld_client"]
+    with contextlib.suppress(FileNotFoundError):
+        if subprocess.run(command, capture_output=True, timeout=60).returncode == 0:
+            return as_user()
+    pytest.skip("another user cannot run this Python")

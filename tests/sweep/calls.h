@@ -1,0 +1,256 @@
+/* Calls: what workers do: the calls of worker_part.c and receive_part.c, each with its entry in the ledger;
+ * and a crew at work. */
+#ifndef SWEEP_CALLS_H
+#define SWEEP_CALLS_H
+
+#include "crew.h"
+
+/* -- workers ----------------------------------------------------------------------------------- */
+
+static void worker_bind(uint32_t row)
+{
+    worker *w = &S->workers[row];
+    CHECK(wh_client_bind(&w->client, S->wheel, S->slots, S->segments[row], row, w->incarnation, ROWS),
+          "bind");
+    w->events = arena_take(EVENTS * wh_event_bytes(&w->client));
+    w->row = row;
+    w->head = w->client.comp_head;
+    w->alive = true;
+}
+
+/* A new worker in that row, which is free. */
+static worker *worker_hire(uint32_t row)
+{
+    worker *w = &S->workers[row];
+    if (!S->segments[row])
+        S->segments[row] = arena_take(S->geometry.worker_bytes);
+    memset(S->segments[row], 0, S->geometry.worker_bytes);
+    wh_create_worker(S->segments[row], &S->config, wh_line_of(S->wheel, &S->geometry, row));
+    *w = (worker){.incarnation = ++S->incarnations, .sleeps = dice(2), .member = dice(2)};
+    S->bells[row] = 0;
+    S->policy[row] = 0;
+    clock_attach(row);
+    worker_bind(row);
+    return w;
+}
+
+static inline uint32_t worker_target(uint32_t row)
+{
+    if (row == TO_GROUP)
+        return GROUP << 12 | WH_TARGET_GROUP;
+    return (uint32_t)(S->workers[row].incarnation & 0xfffff) << 12 | (row + 1);
+}
+
+static inline bool worker_acts(const worker *w) { return w->alive && !w->still; }
+
+static uint32_t act_slot(worker *w)
+{
+    wh_client *c = &w->client;
+    uint32_t slot = wh_slabs_take(&c->slabs);
+    if (slot != WH_NIL)
+        return slot;
+    wh_client_reclaim(c);
+    slot = wh_slabs_take(&c->slabs);
+    if (slot == WH_NIL && wh_slabs_claim(&c->slabs))
+        slot = wh_slabs_take(&c->slabs);
+    return slot;
+}
+
+static uint64_t act_schedule(worker *w, const wh_request *r)
+{
+    wh_client *c = &w->client;
+    uint32_t slot = act_slot(w);
+    if (slot == WH_NIL)
+        return 0;
+    if (!wh_client_fits(c, 1)) {
+        wh_slabs_give(&c->slabs, slot);
+        return 0;
+    }
+    uint64_t id = wh_client_arm(c, slot, r);
+    wh_client_push(c, id);
+    wh_count(&c->seg->scheduled, 1);
+    wh_client_publish(c, r->deadline);
+    return id;
+}
+
+typedef struct plan {
+    int64_t delay, interval;
+    uint32_t to; /* a row, or TO_GROUP; its own: no target */
+    uint32_t kind; /* of clock */
+} plan;
+
+/* False: there was no slot. */
+static bool worker_schedule(worker *w, plan p, uint32_t *cookie)
+{
+    char payload[64];
+    int64_t deadline = wh_time_add(wh_client_now(&w->client), p.delay);
+    entry *e = ledger_add(&S->book, w->row, p.to, deadline, p.interval);
+    uint64_t number = (uint64_t)(e - S->book.entries);
+    for (uint32_t at = 0; at < S->config.payload_bytes; at += 8)
+        memcpy(payload + at, &number, 8);
+    wh_request r = {.deadline = deadline, .interval = p.interval, .cookie = number,
+                    .payload = payload, .payload_size = S->config.payload_bytes,
+                    .flags = p.kind,
+                    .target = p.to == w->row ? 0 : worker_target(p.to)};
+    if (p.to < ROWS && !S->workers[p.to].alive)
+        e->to = NO_ROW; /* it comes back to its owner */
+    step_begin();
+    uint64_t id = act_schedule(w, &r);
+    step_end();
+    if (cookie)
+        *cookie = (uint32_t)number;
+    e->id = id;
+    e->flight = LANDED;
+    e->used = id != 0;
+    if (!id && e == &S->book.entries[S->book.count - 1])
+        S->book.count--;
+    return id != 0;
+}
+
+static bool worker_cancel(worker *w, uint32_t cookie)
+{
+    wh_client *c = &w->client;
+    entry *e = &S->book.entries[cookie];
+    e->flight = CANCELLING;
+    e->flier = (uint8_t)w->row;
+    step_begin();
+    bool won = wh_client_fits(c, 1) && wh_client_cancel(c, e->id);
+    if (won) {
+        wh_count(&c->seg->cancelled, 1);
+        wh_client_publish_lazily(c);
+    }
+    step_end();
+    e->flight = LANDED;
+    if (won)
+        ledger_cancelled(&S->book, e, cookie);
+    return won;
+}
+
+static bool worker_move(worker *w, uint32_t cookie, int64_t delay)
+{
+    wh_client *c = &w->client;
+    entry *e = &S->book.entries[cookie];
+    bool earlier, moved = false;
+    if (!wh_client_owns(c, e->id) || !wh_client_fits(c, 1))
+        return false;
+    e->flight = MOVING;
+    e->flier = (uint8_t)w->row;
+    e->tried = wh_time_add(wh_client_now(c), delay);
+    e->loose = true;
+    step_begin();
+    if (wh_client_move(c, e->id, e->tried, &earlier)) {
+        moved = true;
+        wh_count(&c->seg->rescheduled, 1);
+        if (earlier) {
+            wh_client_push(c, wh_id_with(e->id, WH_OP_RESCHEDULE));
+            wh_client_publish(c, e->tried);
+        }
+    }
+    step_end();
+    e->flight = LANDED;
+    if (moved)
+        e->wanted = e->tried;
+    return moved;
+}
+
+/* -- receiving --------------------------------------------------------------------------------- */
+
+static uint64_t act_receive(worker *w)
+{
+    wh_client *c = &w->client;
+    if (c->wait_seq & 1) {
+        wh_client_awake(c);
+        wh_bell_clear((int)w->row);
+    }
+    wh_client_reclaim(c);
+    uint64_t got = wh_client_receive(c, w->events, EVENTS);
+    wh_count(&c->seg->received, got);
+    if (w->sleeps && !wh_client_may_sleep(c))
+        wh_bell_ring((int)w->row);
+    return got;
+}
+
+static void worker_note(const worker *w, const wh_completion *event)
+{
+    if (S->book.tolerant &&
+        (event->cookie >= S->book.count || S->book.entries[event->cookie].id != event->id))
+        return;
+    const char *payload = (const char *)(event + 1);
+    CHECK(event->payload_size <= S->config.payload_bytes, "payload of %u", event->payload_size);
+    for (uint32_t at = 0; at < event->payload_size; at += 8)
+        CHECK(memcmp(payload + at, &event->cookie, 8) == 0, "payload of %llu is another's",
+              (ull)event->cookie);
+    ledger_event(&S->book, event->cookie, event->id, event->deadline, event->fired, event->missed);
+    const entry *e = &S->book.entries[event->cookie];
+    bool firm = e->to < ROWS && e->owner < ROWS && !e->loose && S->workers[e->to].alive;
+    CHECK(!firm || e->to == w->row, "%llu went to row %u, not %u", (ull)event->cookie, w->row, e->to);
+}
+
+/* What came; nothing, if it sleeps and was not rung. */
+static uint64_t worker_receive(worker *w)
+{
+    wh_client *c = &w->client;
+    if (c->wait_seq & 1 && !S->bells[w->row]) {
+        wh_client_reclaim(c); /* as the next schedule would */
+        return 0;
+    }
+    w->head = c->comp_head;
+    step_begin();
+    uint64_t got = act_receive(w);
+    step_end();
+    w->head = c->comp_head;
+    for (uint64_t i = 0; i < got; i++)
+        worker_note(w, (const wh_completion *)(w->events + i * wh_event_bytes(c)));
+    return got;
+}
+
+/* Until nothing moves any more. */
+static void crew_settle(void)
+{
+    for (int turn = 0, quiet = 0; quiet < 3; turn++) {
+        uint64_t got = 0;
+        CHECK(turn < 200, "200 passes and still events");
+        clock_work();
+        for (uint32_t row = 0; row < ROWS; row++)
+            if (worker_acts(&S->workers[row]))
+                got += worker_receive(&S->workers[row]);
+        quiet = got ? 0 : quiet + 1;
+    }
+}
+
+/* -- the beginning ------------------------------------------------------------------------------ */
+
+/* Ring positions start anywhere, just below a wrap too. */
+static uint64_t odd_position(void)
+{
+    static const uint64_t ends[] = {0, 1ull << 32, 1ull << WH_POS_BITS, 0, 12345678};
+    return ends[dice(5)] - dice(40);
+}
+
+static void crew_make(uint64_t seed)
+{
+    static const uint32_t capacities[] = {256, 256, 320, 512};
+    memory->used = 0;
+    S = arena_take(sizeof *S);
+    S->rng = rng_mix(seed, 7);
+    S->config = (wh_config){.tick_ns = MS, .wheel_bits = 2 + (uint32_t)dice(3),
+                            .capacity = capacities[dice(4)], .max_workers = ROWS,
+                            .payload_bytes = dice(3) ? 16 : 0, .virtual_clock = 1,
+                            .origin_ns = (int64_t)dice(1000) * MS + (int64_t)dice(MS), .token = 1};
+    S->geometry = wh_geometry_of(&S->config);
+    S->wheel = arena_take(S->geometry.wheel_bytes);
+    S->slots = arena_take(S->geometry.slots_bytes);
+    wh_create_wheel(S->wheel, &S->config);
+    wh_create_slots(S->slots, &S->config);
+    for (uint32_t row = 0; row < ROWS; row++) {
+        wh_line *line = wh_line_of(S->wheel, &S->geometry, row);
+        wh_store_relaxed(&line->sub_head, odd_position());
+        wh_store_relaxed(&line->comp_tail, odd_position());
+        wh_store_relaxed(&line->ret_tail, odd_position());
+    }
+    wh_clock_bind(&S->clock, S->wheel, S->slots, S->peers);
+    for (uint32_t row = 0; row + 1 < ROWS; row++)
+        worker_hire(row);
+}
+
+#endif

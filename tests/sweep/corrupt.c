@@ -1,0 +1,342 @@
+/* Corrupt words that clients can write, one after the other, between the passes of a clock.
+ *
+ *   own   one hostile worker: its segment, its slots, the owner words of its slabs. The account of the
+ *         others stays exact, also over deaths of the clock and the hostile worker's reaping.
+ *   all   everything that any client can write. The clock does not crash, does not hang, and its wheel
+ *         holds, also after recovery; there is no account to be kept.
+ *
+ * Bit flips, copies of other words, and garbage that means something to somebody. One thread, virtual
+ * time: a seed is exact. */
+#include "rounds.h"
+
+enum { EPISODE = 2500, BATCH = 24, MOST_PASSES = 300, HOSTILE_SLABS = 2 };
+
+#define H (&S->workers[0]) /* the hostile one */
+
+static uint64_t done; /* corruptions in this run of a path */
+static uint32_t slabs[HOSTILE_SLABS];
+
+/* -- words ------------------------------------------------------------------------------------------ */
+
+static uint64_t garbage(void)
+{
+    static const uint64_t odd[] = {0, 1, 2, UINT64_MAX, 1ull << 63, INT64_MAX, 1ull << 32, 0xffffffff,
+                                   1ull << 30, 1ull << 48, (1ull << 48) - 1, (1ull << 63) + 5};
+    uint64_t r = rng_next(&S->rng), slot = (r & 0xffff) % (S->config.capacity + 2);
+    switch (dice(7)) {
+    case 0:
+        return odd[r % (sizeof odd / sizeof *odd)];
+    case 1: /* an id: any slot, one past the last too, any kind, a likely generation */
+        return wh_id((uint32_t)(r >> 40) % 6, (uint32_t)slot) | (r >> 32 & 3) << WH_KIND_SHIFT;
+    case 2:
+        return wh_state((uint32_t)(r >> 40) % 6, (uint32_t)(r >> 8) % 5);
+    case 3: /* an owner */
+        return (r >> 8) % 6 << 16 | r % (ROWS + 3);
+    case 4: /* a time around now */
+        return (uint64_t)(crew_now() + (int64_t)(r % (8 * MS)) - 4 * MS);
+    case 5: /* a position around those of a ring */
+        return wh_load_relaxed(&wh_line_of(S->wheel, &S->geometry, r % ROWS)->comp_tail) + (r >> 8) % 2100 - 1050;
+    default:
+        return r;
+    }
+}
+
+static void spoil(uint64_t *word, const uint64_t *near)
+{
+    uint64_t how = dice(4);
+    *word = how == 0 ? *word ^ 1ull << dice(64) : how == 1 ? *near : garbage();
+    done++;
+    step_stops++;
+}
+
+static uint64_t *word_in(void *base, uint64_t from, uint64_t bytes)
+{
+    return (uint64_t *)((char *)base + from) + dice(bytes / 8);
+}
+
+/* A word of a worker's segment: mostly of what the clock reads. */
+static uint64_t *segment_word(uint32_t row)
+{
+    wh_worker_seg *seg = S->segments[row];
+    wh_au64 *read[] = {&seg->sub_tail, &seg->comp_head, &seg->ret_head, &seg->wait_seq};
+    uint64_t what = dice(10);
+    if (what < 4)
+        return (uint64_t *)read[what];
+    if (what < 9) /* near where the clock reads on */
+        return (uint64_t *)((char *)seg + S->geometry.sub_off) +
+               ((S->peers[row].sub_head + dice(40)) & (S->clock.sub_size - 1));
+    return word_in(seg, 0, S->geometry.worker_bytes);
+}
+
+static uint64_t *slot_word(uint32_t slot)
+{
+    if (dice(2))
+        return (uint64_t *)&S->clock.states[slot];
+    return word_in(&S->clock.slots[slot], 0, sizeof(wh_slot));
+}
+
+/* -- the two modes ------------------------------------------------------------------------------------ */
+
+static uint32_t hostile_slot(void)
+{
+    return slabs[dice(HOSTILE_SLABS)] << WH_SLAB_BITS | (uint32_t)dice(WH_SLAB_SLOTS);
+}
+
+/* Never 0 nor a name of the honest: that would hand over slots that it goes on to spoil. */
+static void spoil_owner(void)
+{
+    uint64_t word = dice(2) ? H->client.me : garbage();
+    for (uint32_t row = 1; row < ROWS; row++)
+        if (word == 0 || (S->workers[row].alive && word == S->workers[row].client.me))
+            return;
+    wh_store_relaxed(&S->clock.owners[slabs[dice(HOSTILE_SLABS)]], word);
+    done++;
+    step_stops++;
+}
+
+static void spoil_own(void)
+{
+    uint64_t what = dice(16);
+    if (what == 0)
+        spoil_owner();
+    else if (what < 8)
+        spoil(slot_word(hostile_slot()), slot_word(hostile_slot()));
+    else
+        spoil(segment_word(0), segment_word(0));
+}
+
+static void spoil_all(void)
+{
+    uint32_t row = (uint32_t)dice(ROWS - 1);
+    uint64_t slabs_bytes = 8ull * S->geometry.slab_count, what = dice(16);
+    if (what == 0)
+        spoil(word_in(S->clock.owners, 0, slabs_bytes), word_in(S->clock.owners, 0, slabs_bytes));
+    else if (what < 8)
+        spoil(slot_word((uint32_t)dice(S->config.capacity)),
+              slot_word((uint32_t)dice(S->config.capacity)));
+    else if (what < 15)
+        spoil(segment_word(row), segment_word((uint32_t)dice(ROWS - 1)));
+    else /* anywhere, the head too */
+        spoil(word_in(S->slots, 0, S->geometry.slots_bytes),
+              word_in(S->slots, 0, S->geometry.slots_bytes));
+}
+
+/* Show what stands in the ring; arm, as an honest worker would, a slot in whatever state. */
+static void spoil_usefully(uint32_t row, uint32_t slot)
+{
+    wh_client *c = &S->workers[row].client;
+    wh_request r = {.deadline = (int64_t)garbage(), .target = (uint32_t)garbage(),
+                    .interval = dice(4) ? 0 : (int64_t)garbage(), .cookie = UINT64_MAX};
+    uint64_t id = wh_client_arm(c, slot, &r), head = wh_load_relaxed(&c->line->sub_head);
+    uint64_t *subs = (uint64_t *)c->subs;
+    uint64_t pushed = dice(8);
+    for (uint64_t i = 0; i < pushed; i++)
+        if (dice(2))
+            subs[(head + i) & (c->sub_size - 1)] = id | dice(3) << WH_KIND_SHIFT;
+    wh_store_relaxed(&c->seg->sub_tail, head + pushed);
+    done++;
+    step_stops++;
+}
+
+/* -- the clock, bounded -------------------------------------------------------------------------------- */
+
+static void passes(int64_t by)
+{
+    uint32_t reaped;
+    bool more = true;
+    for (int kind = 0; kind < WH_CLOCK_KINDS; kind++)
+        S->clock.now[kind] += by;
+    wh_store_relaxed(&S->clock.seg->virtual_now, crew_now());
+    for (int pass = 0; more; pass++) {
+        CHECK(pass < MOST_PASSES, "%d passes, and always more to do", MOST_PASSES);
+        more = wh_pass(&S->clock, &reaped);
+        if (reaped != WH_NIL)
+            crew_swept(reaped);
+    }
+    crew_check_lists();
+}
+
+static void new_clock(void)
+{
+    clock_dies();
+    clock_begins();
+    clock_recovers();
+    crew_check_lists();
+}
+
+/* -- own ------------------------------------------------------------------------------------------------ */
+
+/* B sends something to the hostile worker: its slot has to come back to B. */
+static void lend(void)
+{
+    wh_request r = {.deadline = crew_now(), .cookie = UINT64_MAX, .target = worker_target(0)};
+    act_schedule(B, &r);
+}
+
+/* False: there is no slab to be had. */
+static bool own_begin(void)
+{
+    S->book.tolerant = true;
+    for (uint32_t i = 0; i < S->book.count; i++) {
+        entry *e = &S->book.entries[i];
+        if (e->owner != 0 && e->to != 0 && e->to != TO_GROUP)
+            continue;
+        if (entry_open(e))
+            worker_cancel(B, i);
+        *e = (entry){.id = UINT64_MAX}; /* nobody's business any more */
+    }
+    uint32_t held = 0;
+    while (held < HOSTILE_SLABS && wh_slabs_claim(&H->client.slabs))
+        slabs[held++] = H->client.slabs.stack[H->client.slabs.stack_size - 1];
+    for (uint32_t slab = 0; slab < S->geometry.slab_count && held < HOSTILE_SLABS; slab++)
+        if (wh_load_relaxed(&S->clock.owners[slab]) == H->client.me)
+            slabs[held++] = slab;
+    if (held == 0)
+        return false;
+    while (held < HOSTILE_SLABS)
+        slabs[held++] = slabs[0];
+    H->still = true;
+    H->member = false;
+    S->peers[0].groups = 0;
+    return true;
+}
+
+/* The hostile worker goes; its slabs too, whatever their owner words say: a new clock sees to that. */
+static void own_end(void)
+{
+    H->alive = false;
+    S->leaving[0] = true;
+    memset(&H->client, 0xee, sizeof H->client);
+    worker_leaves(H, dice(2) ? WH_LEAVE_DROP : WH_LEAVE_KEEP);
+    for (int turn = 0; S->leaving[0]; turn++) {
+        CHECK(turn < 100, "the hostile worker is never reaped");
+        passes(0);
+        worker_receive(B);
+        worker_receive(C);
+    }
+    S->policy[0] = WH_LEAVE_DROP;
+    new_clock();
+    for (int turn = 0; turn < 10; turn++) {
+        passes(0);
+        worker_receive(B);
+        worker_receive(C);
+    }
+    CHECK(H->incarnation == 0, "the hostile worker is never reaped");
+    new_clock();
+    worker_hire(0);
+    crew_finish();
+}
+
+/* A slab whose owner word a new clock could not believe is nobody's again: it claims it anew. One that an
+ * honest worker was faster to claim is none of its business. */
+static bool own_slabs(void)
+{
+    uint32_t held = 0;
+    for (uint32_t i = 0; i < HOSTILE_SLABS; i++) {
+        wh_au64 *owner = &S->clock.owners[slabs[i]];
+        if (wh_load_relaxed(owner) == 0)
+            wh_store_relaxed(owner, H->client.me);
+        uint64_t word = wh_load_relaxed(owner);
+        if (word != B->client.me && word != C->client.me)
+            slabs[held++] = slabs[i];
+    }
+    for (uint32_t i = held; held && i < HOSTILE_SLABS; i++)
+        slabs[i] = slabs[0];
+    return held != 0;
+}
+
+/* False: the episode is over. */
+static bool own_round(void)
+{
+    if (!own_slabs())
+        return false;
+    for (uint64_t n = 1 + dice(BATCH); n; n--)
+        spoil_own();
+    if (dice(2))
+        spoil_usefully(0, hostile_slot());
+    crew_history(dice(4));
+    if (dice(8) == 0)
+        lend();
+    passes(dice(4) ? 0 : (int64_t)dice(3 * MS));
+    if (dice(16) == 0)
+        new_clock();
+    if (dice(4) == 0) {
+        worker_receive(B);
+        worker_receive(C);
+        passes(0);
+    }
+    return S->book.count < MOST_ENTRIES - 40;
+}
+
+/* -- all ------------------------------------------------------------------------------------------------ */
+
+static bool all_round(void)
+{
+    uint32_t row = (uint32_t)dice(ROWS - 1);
+    for (uint64_t n = 1 + dice(BATCH); n; n--)
+        spoil_all();
+    if (S->workers[row].alive)
+        spoil_usefully(row, (uint32_t)dice(S->config.capacity));
+    passes(dice(4) ? 0 : (int64_t)dice(3 * MS));
+    if (dice(16) == 0)
+        new_clock();
+    worker *w = &S->workers[row];
+    if (dice(40) == 0 && w->alive) {
+        w->alive = false;
+        S->leaving[row] = true;
+        worker_leaves(w, some_policy());
+    } else if (dice(10) == 0 && !w->alive && !w->incarnation) {
+        worker_hire(row);
+    }
+    return true;
+}
+
+/* -- both ----------------------------------------------------------------------------------------------- */
+
+static void episode(uint64_t number)
+{
+    bool own = rounds.path->operate == spoil_own;
+    where.k[0] = number;
+    crew_make(rng_mix(rounds.seed, number));
+    crew_history(60);
+    if (own && !own_begin())
+        return;
+    alarm(TRIAL_SECONDS);
+    done = 0;
+    while (done < EPISODE && (own ? own_round() : all_round()))
+        ;
+    if (own)
+        own_end();
+    else
+        new_clock();
+}
+
+static const path modes[] = {
+    {"own", before_any, spoil_own, 1},
+    {"all", before_any, spoil_all, 1},
+};
+
+static void run(size_t at)
+{
+    uint64_t before = step_stops, episodes = opt.stops ? opt.stops / EPISODE + 1 : 10;
+    rounds.path = &modes[at];
+    where = (struct where){.path = modes[at].name, .seed = opt.seed};
+    rounds.seed = rng_mix(opt.seed, at);
+    for (uint64_t number = 1; number <= episodes; number++)
+        if (!opt.k[0] || number == opt.k[0])
+            episode(number);
+    rounds.stops[at] = step_stops - before;
+    rounds.seeds[at] = 1;
+}
+
+int main(int argc, char **argv)
+{
+    options_read(argc, argv);
+    rounds_add(modes, 2);
+    for (size_t at = 0; at < rounds.count; at++)
+        if (opt.list)
+            printf("%s\n", modes[at].name);
+        else if (!opt.path || !strcmp(opt.path, modes[at].name))
+            run(at);
+    return opt.list ? 0 : rounds_print();
+}

@@ -1,0 +1,152 @@
+/* Crew: a clock and workers over one wheel, driven by hand under virtual time, all in the arena.
+ *
+ * What a process under test does stands between step_begin and step_end; the ledger's part around it does
+ * not. Doorbells are counters: a worker that said it sleeps takes nothing from its ring until it is rung,
+ * so a wake-up that was lost shows as an event that never came. */
+#ifndef SWEEP_CREW_H
+#define SWEEP_CREW_H
+
+#include "ledger.h"
+
+#define ROWS 4
+#define EVENTS 512
+#define NO_ROW 0xfdu
+#define GROUP 5u /* the one group that there is */
+#define FAR_NS (100000000 * MS)
+
+/* In place of doorbell.h: nothing here leaves the arena. */
+#define WHEELD_DOORBELL_H
+static inline void wh_bell_ring(int fd);
+static inline void wh_bell_clear(int fd);
+
+#include "wheeld/client.h"
+#include "wheeld/pass.h"
+#include "wheeld/receive.h"
+#include "wheeld/recover.h"
+#include "wheeld/wheel_check.h"
+
+typedef struct worker {
+    wh_client client;
+    char *events;
+    uint64_t incarnation, head; /* head: of the completion ring when it last began to receive */
+    uint32_t row;
+    bool alive, sleeps, member; /* member: of the group */
+    bool still; /* stopped in the middle of a call */
+} worker;
+
+typedef struct crew {
+    wh_config config;
+    wh_geometry geometry;
+    void *wheel, *slots, *segments[ROWS];
+    wh_clock clock;
+    wh_peer peers[ROWS];
+    worker workers[ROWS];
+    uint32_t bells[ROWS + 1]; /* the last one is the clock's */
+    uint8_t policy[ROWS];     /* how a dead worker leaves */
+    bool leaving[ROWS];       /* dead, and its sweep is not over */
+    bool clockless;           /* the clock is dead, too */
+    uint64_t dropped[ROWS], deaths; /* the counter when the row's worker left; of clocks */
+    uint64_t rng, incarnations;
+    ledger book;
+    void *own; /* the program's */
+} crew;
+
+static crew *S; /* the first thing in the arena */
+
+static inline void wh_bell_ring(int fd) { S->bells[fd]++; }
+static inline void wh_bell_clear(int fd) { S->bells[fd] = 0; }
+
+static inline uint64_t dice(uint64_t limit) { return rng_next(&S->rng) % limit; }
+static inline int64_t crew_now(void) { return S->clock.now[WH_CLOCK_BASE]; }
+
+/* -- the clock --------------------------------------------------------------------------------- */
+
+static void crew_check_lists(void)
+{
+    wh_wheel *w = &S->clock.wheel;
+    wh_check check;
+    CHECK(wh_wheel_check(w, &check), "%s", check.message);
+    uint64_t in_lists = check.linked, count;
+    for (uint32_t list = w->buckets; list < S->geometry.lists; list++) {
+        CHECK(wh_check_list(w, w->capacity, list, &count, &check), "%s", check.message);
+        in_lists += count;
+    }
+    for (uint32_t slot = 0; slot < w->capacity; slot++)
+        in_lists -= w->links[slot].list != WH_NIL;
+    CHECK(in_lists == 0, "%lld more nodes in lists than nodes that name one", (long long)in_lists);
+}
+
+/* A sweep is over: the worker is gone, or kept. */
+static void crew_swept(uint32_t row)
+{
+    S->leaving[row] = false;
+    if (!S->peers[row].attached)
+        S->workers[row].incarnation = 0;
+}
+
+/* Time goes to `target`, from bucket to bucket. */
+static void clock_advance(int64_t target)
+{
+    for (int turn = 0;; turn++) {
+        uint32_t reaped;
+        CHECK(turn < 64, "the clock reaps for ever");
+        step_begin();
+        wh_advance_virtual(&S->clock, target, &reaped);
+        step_end();
+        if (reaped == WH_NIL)
+            return;
+        crew_swept(reaped);
+    }
+}
+
+/* What is there to do now, in one pass or several. */
+static void clock_work(void) { clock_advance(crew_now()); }
+
+static void clock_attach(uint32_t row)
+{
+    worker *w = &S->workers[row];
+    step_begin();
+    bool made = wh_clock_attach(&S->clock, row, w->incarnation, S->segments[row], (int)row);
+    step_end();
+    CHECK(made, "attach: out of memory");
+    S->peers[row].groups = w->member ? 1ull << GROUP : 0;
+}
+
+/* The clock is dead, and its private memory with it. */
+static inline void clock_dies(void)
+{
+    memset(&S->clock, 0xee, sizeof S->clock);
+    memset(S->peers, 0xee, sizeof S->peers);
+    S->clockless = true;
+    S->deaths++;
+}
+
+/* A new one over the same memory: to it, a worker that is kept and one being swept are the same. */
+static inline void clock_begins(void)
+{
+    memset(S->peers, 0, sizeof S->peers);
+    step_begin();
+    wh_clock_bind(&S->clock, S->wheel, S->slots, S->peers);
+    step_end();
+    S->clockless = false;
+    for (uint32_t row = 0; row < ROWS; row++) {
+        worker *w = &S->workers[row];
+        if (!w->incarnation)
+            continue;
+        clock_attach(row);
+        if (!w->alive && S->policy[row]) {
+            S->leaving[row] = true;
+            wh_clock_detach(&S->peers[row], (enum wh_leave)S->policy[row]);
+        }
+    }
+}
+
+static inline void clock_recovers(void)
+{
+    step_begin();
+    bool made = wh_clock_recover(&S->clock);
+    step_end();
+    CHECK(made, "recover: out of memory");
+}
+
+#endif

@@ -1,0 +1,288 @@
+/* History: random pasts, deaths, and the end to which each trial is played: all time passes, all that is
+ * due is received, every slot is used once more, and then the account is exact. */
+#ifndef SWEEP_HISTORY_H
+#define SWEEP_HISTORY_H
+
+#include "calls.h"
+
+/* -- random pasts ------------------------------------------------------------------------------- */
+
+static worker *someone(void)
+{
+    for (;;) {
+        worker *w = &S->workers[dice(ROWS)];
+        if (worker_acts(w))
+            return w;
+    }
+}
+
+static int64_t some_delay(void)
+{
+    switch (dice(8)) {
+    case 0:
+        return 0;
+    case 1:
+        return FAR_NS;
+    case 2:
+        return (int64_t)dice(200) * MS;
+    default:
+        return (int64_t)dice(8 * MS);
+    }
+}
+
+static plan some_plan(const worker *w)
+{
+    plan p = {.delay = some_delay(), .to = w->row};
+    if (dice(6) == 0)
+        p.kind = (uint32_t)dice(WH_CLOCK_KINDS);
+    if (dice(4) == 0)
+        p.to = someone()->row;
+    else if (dice(12) == 0)
+        p.to = TO_GROUP;
+    if (dice(8) == 0)
+        p.interval = (int64_t)(3 + dice(60)) * MS;
+    return p;
+}
+
+/* An open timer of `owner`, of anyone's if WH_NIL; WH_NIL: there is none. */
+static uint32_t some_open(uint32_t owner)
+{
+    uint32_t at = S->book.count ? (uint32_t)dice(S->book.count) : 0;
+    for (uint32_t i = 0; i < S->book.count; i++) {
+        uint32_t cookie = (at + i) % S->book.count;
+        const entry *e = &S->book.entries[cookie];
+        if (entry_open(e) && e->flight == LANDED && (owner == WH_NIL || e->owner == owner))
+            return cookie;
+    }
+    return WH_NIL;
+}
+
+static void do_something(void)
+{
+    worker *w = someone();
+    uint64_t what = dice(20);
+    uint32_t cookie = some_open(what < 12 ? WH_NIL : w->row);
+    if (what < 8)
+        worker_schedule(w, some_plan(w), NULL);
+    else if (what < 12 && cookie != WH_NIL)
+        worker_cancel(w, cookie);
+    else if (what < 14 && cookie != WH_NIL)
+        worker_move(w, cookie, some_delay());
+    else if (what < 16)
+        worker_receive(w);
+    else if (what < 18 && !S->clockless)
+        clock_work();
+    else if (!S->clockless)
+        clock_advance(crew_now() + (int64_t)dice(3 * MS));
+}
+
+static void crew_history(uint64_t steps)
+{
+    while (steps--)
+        do_something();
+}
+
+/* -- death --------------------------------------------------------------------------------------- */
+
+/* What the dead worker's head has passed, it had. */
+static void bury_received(worker *w)
+{
+    wh_client *c = &w->client;
+    uint64_t end = wh_load_relaxed(&c->seg->comp_head);
+    CHECK(end - w->head <= c->comp_size, "the head of row %u went astray", w->row);
+    for (uint64_t p = w->head; p != end; p++) {
+        wh_completion r = c->comps[p & (c->comp_size - 1)];
+        if (wh_id_kind(r.id) == WH_EV_TICK && !wh_tick_stands(c, r.id))
+            continue;
+        uint64_t id = wh_id(wh_id_gen(r.id), wh_id_slot(r.id));
+        ledger_event(&S->book, r.cookie, id, r.deadline, r.fired, r.missed);
+    }
+}
+
+/* A schedule in flight: did it come as far as the state? */
+static void bury_schedule(worker *w, entry *e, uint64_t cookie)
+{
+    wh_client *c = &w->client;
+    e->used = false;
+    for (uint32_t slot = 0; slot < S->config.capacity; slot++) {
+        uint64_t state = wh_load_relaxed(&c->states[slot]);
+        if (wh_load_relaxed(&c->slabs.owners[slot >> WH_SLAB_BITS]) != c->me ||
+            wh_state_phase(state) != WH_ARMED || wh_load_relaxed(&c->slots[slot].cookie) != cookie)
+            continue;
+        CHECK(!e->used, "%llu stands in two slots", (ull)cookie);
+        e->used = true;
+        e->id = wh_id(wh_state_gen(state), slot);
+    }
+}
+
+/* The worker died: from what it had in flight, what came to pass did. Before anyone goes on. */
+static void worker_dies(worker *w)
+{
+    w->alive = false;
+    S->leaving[w->row] = true;
+    bury_received(w);
+    for (uint32_t i = 0; i < S->book.count; i++) {
+        entry *e = &S->book.entries[i];
+        if (e->flight != LANDED && e->flier == w->row) {
+            uint64_t state = wh_load_relaxed(&w->client.states[wh_id_slot(e->id)]);
+            if (e->flight == SCHEDULING)
+                bury_schedule(w, e, i);
+            else if (e->flight == CANCELLING && wh_state_gen(state) == wh_id_gen(e->id) &&
+                     wh_state_phase(state) == WH_CANCELLED && !e->cancels)
+                ledger_cancelled(&S->book, e, i);
+            e->flight = e->flight == MOVING ? MOVING : LANDED;
+        }
+        if (e->to == w->row && e->owner != w->row)
+            e->loose = true; /* ticks that stood in the ring of the dead are lost with it */
+    }
+    memset(&w->client, 0xee, sizeof w->client);
+}
+
+/* The clock learns of it, and begins to sweep. */
+static void worker_leaves(worker *w, enum wh_leave policy)
+{
+    S->policy[w->row] = (uint8_t)policy;
+    S->dropped[w->row] = wh_load_relaxed(&((wh_wheel_seg *)S->wheel)->dropped);
+    for (uint32_t i = 0; i < S->book.count && policy == WH_LEAVE_REROUTE; i++)
+        S->book.entries[i].loose |= S->book.entries[i].owner == w->row; /* likewise */
+    if (!S->clockless)
+        wh_clock_detach(&S->peers[w->row], policy);
+}
+
+/* Its timers went with it: all that had not ended. Returns how many. */
+static uint64_t ledger_drop(uint32_t owner)
+{
+    uint64_t dropped = 0;
+    for (uint32_t i = 0; i < S->book.count; i++) {
+        entry *e = &S->book.entries[i];
+        if (e->owner == owner && e->used && !entry_over(e))
+            dropped += e->dropped = 1;
+    }
+    return dropped;
+}
+
+/* Its row and what it held are a successor's. */
+static void worker_adopted(worker *w)
+{
+    worker_bind(w->row);
+    S->policy[w->row] = 0;
+    S->peers[w->row].absent = false;
+    w->client.wait_seq |= 1; /* as the dead one may have left it; the successor awakes */
+    S->bells[w->row]++;
+}
+
+/* A clock that dies between a drop and its count leaves the count one off. */
+static void check_dropped(const worker *w)
+{
+    uint64_t dropped = wh_load_relaxed(&S->clock.seg->dropped) - S->dropped[w->row];
+    uint64_t expected = S->policy[w->row] == WH_LEAVE_DROP ? ledger_drop(w->row) : 0;
+    CHECK(dropped <= expected + S->deaths && dropped + S->deaths >= expected, "%llu dropped, the ledger says %llu",
+          (ull)dropped, (ull)expected);
+}
+
+/* The sweep of a worker that leaves, to its end; then its row has a tenant again. Others read meanwhile:
+ * what is on loan to them holds it up. */
+static void worker_left(worker *w)
+{
+    for (int turn = 0; S->leaving[w->row]; turn++) {
+        CHECK(turn < 100, "row %u is never reaped", w->row);
+        clock_work();
+        for (uint32_t row = 0; row < ROWS; row++)
+            if (worker_acts(&S->workers[row]))
+                worker_receive(&S->workers[row]);
+    }
+    crew_check_lists();
+    if (w->incarnation) {
+        CHECK(S->policy[w->row] != WH_LEAVE_DROP, "row %u is attached still", w->row);
+        worker_adopted(w);
+        return;
+    }
+    check_dropped(w);
+    for (uint32_t i = 0; i < S->book.count; i++)
+        if (S->book.entries[i].owner == w->row)
+            S->book.entries[i].owner = NO_ROW; /* an heir's, or nobody's; not the next tenant's */
+    worker_hire(w->row);
+}
+
+/* -- the end --------------------------------------------------------------------------------------- */
+
+static bool worker_holds(const worker *w, uint32_t slot)
+{
+    const wh_slabs *s = &w->client.slabs;
+    for (uint32_t i = 0; i < s->magazine_size; i++)
+        if (s->magazine[i] == slot)
+            return true;
+    return s->free[slot >> WH_SLAB_BITS] >> (slot & (WH_SLAB_SLOTS - 1)) & 1;
+}
+
+/* Every slab is nobody's or of one who lives, and every slot of those is in its hands. */
+static void crew_check_slots(void)
+{
+    for (uint32_t slot = 0; slot < S->config.capacity; slot++) {
+        uint64_t word = wh_load_relaxed(&S->clock.owners[slot >> WH_SLAB_BITS]);
+        uint32_t row = (uint32_t)(word & 0xffff) - 1;
+        const wh_link *link = &S->clock.wheel.links[slot];
+        if (word == 0)
+            continue;
+        CHECK(row < ROWS && S->workers[row].alive && S->workers[row].client.me == word,
+              "slab %u belongs to %llx, who is dead", slot >> WH_SLAB_BITS, (ull)word);
+        CHECK(worker_holds(&S->workers[row], slot),
+              "slot %u of row %u is lost: state %llx, link: gen %x list %d stage %llx", slot, row,
+              (ull)wh_load_relaxed(&S->clock.states[slot]), link->gen, (int)link->list,
+              (ull)link->completion);
+    }
+}
+
+/* Use every slot there is. */
+static void crew_fill(void)
+{
+    uint32_t count = 0, failed = 0;
+    for (uint32_t row = dice(ROWS); failed < ROWS; row = (row + 1) % ROWS) {
+        worker *w = &S->workers[row];
+        if (!worker_acts(w) || !worker_schedule(w, (plan){.delay = (int64_t)dice(4 * MS), .to = row}, NULL))
+            failed++;
+        else
+            failed = 0, count++;
+    }
+    CHECK(count == S->config.capacity, "%u slots of %u can be used", count, S->config.capacity);
+    crew_settle();
+    clock_advance(crew_now() + 5 * MS);
+    crew_settle();
+}
+
+static void cancel_rest(void)
+{
+    for (uint32_t i = 0; i < S->book.count; i++) {
+        const entry *e = &S->book.entries[i];
+        if (e->used && !entry_over(e))
+            CHECK(worker_cancel(someone(), i), "%u (id %llx) neither ended nor can it be cancelled",
+                  i, (ull)e->id);
+    }
+    crew_settle();
+}
+
+/* Everyone alive has a clock to talk to again; all accounts are settled. */
+static void crew_finish(void)
+{
+    crew_settle();
+    crew_check_lists();
+    for (uint32_t row = 0; row < ROWS; row++)
+        if (worker_acts(&S->workers[row]))
+            for (int i = 0; i < 3; i++)
+                worker_schedule(&S->workers[row], some_plan(&S->workers[row]), NULL);
+    crew_settle();
+    clock_advance(crew_now() + 300 * MS);
+    crew_settle();
+    ledger_none_late(&S->book, crew_now());
+    cancel_rest();
+    crew_check_slots();
+    ledger_balance(&S->book);
+    S->book.count = 0;
+    crew_fill();
+    crew_check_slots();
+    crew_check_lists();
+    ledger_balance(&S->book);
+    CHECK(S->clock.wheel.linked == 0, "%llu timers linked in the end", (ull)S->clock.wheel.linked);
+}
+
+#endif

@@ -1,0 +1,118 @@
+/* Ledger: what became of each timer. It stands outside the wheel's memory; a timer's cookie is the index
+ * of its entry. Intent is written before a call and the outcome after it, so what was in flight when a
+ * process died is known. */
+#ifndef SWEEP_LEDGER_H
+#define SWEEP_LEDGER_H
+
+#include "step.h"
+
+#define MOST_ENTRIES 640
+#define TO_GROUP 0xfeu
+
+/* What is in flight. */
+enum flight { LANDED, SCHEDULING, CANCELLING, MOVING };
+
+typedef struct entry {
+    uint64_t id;           /* 0: not known */
+    int64_t wanted, tried; /* the deadlines that it may fire for */
+    int64_t interval, next; /* next: the tick to come of a periodic timer */
+    uint8_t owner, to;      /* rows; to: whom it was sent to */
+    uint8_t flight, flier;  /* what is being done to it, and the row that does it */
+    bool used;
+    bool raced; /* cancelled while somebody stood in the middle of a call: it may hold a tick */
+    bool loose; /* ticks are not compared with the grid: it was moved, or some went with their reader */
+    uint8_t events, cancels, dropped;
+} entry;
+
+typedef struct ledger {
+    entry entries[MOST_ENTRIES];
+    uint32_t count;
+    uint64_t ticks;
+    bool racing;
+    bool tolerant; /* a hostile worker may send events of its own to others */
+} ledger;
+
+static inline entry *ledger_add(ledger *l, uint32_t owner, uint32_t to, int64_t wanted,
+                                int64_t interval)
+{
+    CHECK(l->count < MOST_ENTRIES, "the ledger is full");
+    entry *e = &l->entries[l->count++];
+    *e = (entry){.wanted = wanted, .tried = wanted, .interval = interval, .next = wanted,
+                 .owner = (uint8_t)owner, .to = (uint8_t)to, .flight = SCHEDULING,
+                 .flier = (uint8_t)owner, .used = true,
+                 .loose = to == TO_GROUP}; /* its members read in any order */
+    return e;
+}
+
+static inline bool entry_over(const entry *e) { return e->events || e->cancels || e->dropped; }
+
+/* It stands, and nobody is in the middle of changing that. */
+static inline bool entry_open(const entry *e)
+{
+    return e->used && e->flight != SCHEDULING && !entry_over(e);
+}
+
+static inline void ledger_tick(ledger *l, entry *e, uint32_t cookie, int64_t deadline,
+                               uint32_t missed)
+{
+    CHECK(e->loose || deadline == e->next,
+          "tick of %u (row %u to %u, every %lld) due at %lld, expected %lld", cookie, e->owner, e->to,
+          (long long)e->interval, (long long)deadline, (long long)e->next);
+    CHECK((!e->cancels || e->raced) && !e->dropped, "tick of %u, which is over", cookie);
+    e->next = deadline + ((int64_t)missed + 1) * e->interval;
+    l->ticks++;
+}
+
+static inline void ledger_event(ledger *l, uint64_t cookie, uint64_t id, int64_t deadline,
+                                int64_t fired, uint32_t missed)
+{
+    CHECK(cookie < l->count, "event with cookie %llu", (ull)cookie);
+    entry *e = &l->entries[cookie];
+    uint32_t c = (uint32_t)cookie;
+    CHECK(e->used, "event of %u, which was never armed", c);
+    CHECK(!e->id || e->id == id, "event of id %llx, but %u has %llx", (ull)id, c, (ull)e->id);
+    CHECK(fired >= deadline, "%u is early by %lld ns", c, (long long)(deadline - fired));
+    if (e->interval) {
+        ledger_tick(l, e, c, deadline, missed);
+        return;
+    }
+    CHECK(deadline == e->wanted || deadline == e->tried, "%u fired for %lld, not %lld", c,
+          (long long)deadline, (long long)e->wanted);
+    CHECK(!e->events, "%u was received twice", c);
+    CHECK(!e->cancels, "%u was cancelled and received", c);
+    CHECK(!e->dropped, "%u was dropped and received", c);
+    e->events = 1;
+}
+
+static inline void ledger_cancelled(ledger *l, entry *e, uint32_t cookie)
+{
+    CHECK(!e->cancels, "%u was cancelled twice", cookie);
+    CHECK(!e->events, "%u was received and then cancelled", cookie);
+    CHECK(!e->dropped, "%u was dropped and then cancelled", cookie);
+    e->cancels = 1;
+    e->raced = l->racing;
+}
+
+/* All that was due by `now` has been received. */
+static inline void ledger_none_late(const ledger *l, int64_t now)
+{
+    for (uint32_t i = 0; i < l->count; i++) {
+        const entry *e = &l->entries[i];
+        bool waits = entry_open(e) && !e->interval && e->wanted <= now && e->tried <= now;
+        CHECK(!waits, "%u (row %u to %u, id %llx) was due at %lld, it is %lld: it is lost", i,
+              e->owner, e->to, (ull)e->id, (long long)e->wanted, (long long)now);
+    }
+}
+
+/* Every timer ended, once. */
+static inline void ledger_balance(const ledger *l)
+{
+    for (uint32_t i = 0; i < l->count; i++) {
+        const entry *e = &l->entries[i];
+        uint32_t ends = e->events + e->cancels + e->dropped;
+        CHECK(e->flight != SCHEDULING || !e->used, "%u is in flight still", i);
+        CHECK(ends == e->used, "%u (id %llx) ended %u times", i, (ull)e->id, ends);
+    }
+}
+
+#endif

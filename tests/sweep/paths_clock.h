@@ -1,0 +1,222 @@
+/* What a clock does in a pass, each with what stands before it. */
+#ifndef SWEEP_PATHS_CLOCK_H
+#define SWEEP_PATHS_CLOCK_H
+
+#include "paths.h"
+
+static void do_work(void) { clock_work(); }
+static void do_advance(void) { clock_advance(crew_now() + 2 * MS); }
+
+/* -- drain ------------------------------------------------------------------------------------- */
+
+static void before_drain(void)
+{
+    for (int i = 0; i < 4; i++)
+        schedule(i % 2 ? B : A, some_plan(A));
+}
+
+static void before_drain_cancelled(void)
+{
+    for (int i = 0; i < 4; i++) {
+        subject = schedule(A, own(dice(2) ? FAR_NS : MS));
+        if (i % 2)
+            clock_work();
+        worker_cancel(i < 2 ? A : B, subject);
+    }
+}
+
+/* A tick of it is on loan. */
+static void before_drain_lent(void)
+{
+    for (int i = 0; i < 2; i++) {
+        subject = schedule(B, (plan){.delay = 0, .interval = 2 * MS, .to = 0});
+        clock_advance(crew_now() + 3 * MS);
+        worker_cancel(i ? A : B, subject);
+    }
+}
+
+static void before_drain_moved(void)
+{
+    for (int i = 0; i < 3; i++) {
+        subject = schedule(A, own((20 + i) * MS));
+        clock_work();
+        worker_move(A, subject, (int64_t)dice(40) * MS);
+    }
+}
+
+/* -- advance ------------------------------------------------------------------------------------- */
+
+static void before_cascade(void)
+{
+    for (int i = 0; i < 8; i++)
+        schedule(i % 2 ? B : A, own(80 * MS + (int64_t)dice(20 * MS)));
+    clock_advance(crew_now() + 78 * MS + (int64_t)dice(4 * MS));
+}
+
+static void before_later(void)
+{
+    subject = schedule(A, own(4 * MS));
+    clock_work();
+    worker_move(A, subject, 60 * MS);
+    clock_advance(crew_now() + 3 * MS);
+}
+
+static void before_fire(void)
+{
+    for (uint32_t i = 0; i < 6; i++)
+        schedule(i % 2 ? B : A, (plan){.delay = (int64_t)dice(2 * MS), .to = i / 2 ? i / 2 - 1 : 0});
+    clock_work();
+}
+
+static void before_fire_group(void)
+{
+    A->member = B->member = true;
+    S->peers[0].groups = S->peers[1].groups = 1ull << GROUP;
+    for (int i = 0; i < 4; i++)
+        schedule(i % 2 ? B : A, (plan){.delay = (int64_t)dice(2 * MS), .to = TO_GROUP});
+}
+
+static void before_fire_periodic(void)
+{
+    for (uint32_t i = 0; i < 4; i++)
+        schedule(i % 2 ? B : A, (plan){.delay = 0, .interval = (1 + i) * MS, .to = i / 2});
+    clock_advance(crew_now() + 3 * MS + (int64_t)dice(2 * MS));
+    if (dice(2))
+        worker_cancel(A, subject = S->book.count - 1);
+}
+
+/* -- full rings ------------------------------------------------------------------------------------ */
+
+static void before_backlog_fills(void)
+{
+    fill_completions(dice(4));
+    for (uint32_t i = 0; i < 4; i++)
+        schedule(i % 2 ? B : A, (plan){.delay = (int64_t)dice(2 * MS), .to = 0});
+    schedule(B, (plan){.delay = 0, .interval = 3 * MS, .to = 0});
+    schedule(A, (plan){.delay = 0, .interval = 3 * MS, .to = 0});
+}
+
+/* It waits; some of it was cancelled meanwhile; now there is room. */
+static void before_backlog_settles(void)
+{
+    before_backlog_fills();
+    clock_advance(crew_now() + 4 * MS);
+    if (dice(2))
+        worker_cancel(dice(2) ? A : B, S->book.count - 1 - (uint32_t)dice(2));
+    S->bells[0]++;
+    worker_receive(A);
+}
+
+static void before_returns_queue(void)
+{
+    uint32_t first = S->book.count;
+    fill_returns(dice(4));
+    for (int i = 0; i < 6; i++)
+        schedule(A, own(FAR_NS));
+    if (dice(2))
+        clock_work();
+    for (uint32_t i = first; i < S->book.count; i++)
+        worker_cancel(dice(2) ? A : B, i);
+}
+
+static void before_returns_settle(void)
+{
+    before_returns_queue();
+    clock_work();
+    wh_client_reclaim(&A->client);
+}
+
+/* B has read what A lent it, or some of it. */
+static void before_loans(void)
+{
+    for (int i = 0; i < 3; i++) {
+        schedule(A, (plan){.delay = 0, .to = 1});
+        schedule(A, (plan){.delay = 0, .interval = 2 * MS, .to = 1});
+    }
+    clock_advance(crew_now() + 3 * MS);
+    worker_cancel(A, S->book.count - 1);
+    clock_work();
+    S->bells[1]++;
+    worker_receive(B);
+    schedule(A, (plan){.delay = 0, .to = 1});
+}
+
+/* -- deaths ----------------------------------------------------------------------------------------- */
+
+/* A died with a bit of everything in its hands and in flight. */
+static void before_reap(enum wh_leave policy)
+{
+    A->member = B->member = true;
+    S->peers[0].groups = S->peers[1].groups = 1ull << GROUP;
+    before_fire();
+    before_loans();
+    before_drain_cancelled();
+    before_drain();
+    if (dice(3) == 0)
+        before_backlog_fills();
+    if (dice(3) == 0)
+        before_returns_queue();
+    if (dice(2))
+        clock_advance(crew_now() + (int64_t)dice(4 * MS));
+    worker_dies(A);
+    worker_leaves(A, policy);
+}
+static void before_drop(void) { before_reap(WH_LEAVE_DROP); }
+static void before_keep(void) { before_reap(WH_LEAVE_KEEP); }
+static void before_reroute(void) { before_reap(WH_LEAVE_REROUTE); }
+
+/* The clock died, in the middle of much. */
+static void before_recover(void)
+{
+    before_loans();
+    before_drain_cancelled();
+    before_drain();
+    if (dice(3) == 0)
+        before_backlog_fills();
+    if (dice(3) == 0)
+        before_returns_queue();
+    if (dice(2))
+        clock_advance(crew_now() + (int64_t)dice(4 * MS));
+    clock_dies();
+    crew_history(dice(2) * 10);
+}
+static void do_recover(void)
+{
+    clock_begins();
+    clock_recovers();
+}
+
+/* The wall clock was set. */
+static void before_relink(void)
+{
+    for (uint32_t i = 0; i < 4; i++)
+        schedule(A, (plan){.delay = (int64_t)dice(20 * MS), .to = 0, .kind = i % WH_CLOCK_KINDS});
+    clock_work();
+    S->clock.relink_slot = 0;
+}
+
+static const struct path clock_paths[] = {
+    {"drain", before_drain, do_work, 1},
+    {"drain-cancelled", before_drain_cancelled, do_work, 1},
+    {"drain-lent", before_drain_lent, do_work, 1},
+    {"drain-moved", before_drain_moved, do_work, 1},
+    {"cascade", before_cascade, do_advance, 1},
+    {"moved-later", before_later, do_advance, 1},
+    {"fire", before_fire, do_advance, 1},
+    {"fire-group", before_fire_group, do_advance, 1},
+    {"fire-periodic", before_fire_periodic, do_advance, 1},
+    {"backlog-fills", before_backlog_fills, do_advance, 1},
+    {"backlog-settles", before_backlog_settles, do_work, 1},
+    {"returns-queue", before_returns_queue, do_work, 1},
+    {"returns-settle", before_returns_settle, do_work, 1},
+    {"loans", before_loans, do_work, 1},
+    {"reap-drop", before_drop, do_work, 1},
+    {"reap-keep", before_keep, do_work, 1},
+    {"reap-reroute", before_reroute, do_work, 1},
+    {"relink", before_relink, do_work, 1},
+    {"recover", before_recover, do_recover, 1},
+    {"mixed", before_any, do_advance, 1},
+};
+#define CLOCK_PATHS (sizeof clock_paths / sizeof *clock_paths)
+
+#endif

@@ -1,0 +1,166 @@
+/* The calls of a worker, each with what stands before it. */
+#ifndef SWEEP_PATHS_WORKER_H
+#define SWEEP_PATHS_WORKER_H
+
+#include "paths.h"
+
+static void before_settled(void) { crew_settle(); }
+
+static void do_claim(void)
+{
+    step_begin();
+    wh_slabs_claim(&A->client.slabs);
+    step_end();
+}
+
+static void do_schedule(void) { worker_schedule(A, own(some_delay()), NULL); }
+static void do_schedule_to(void)
+{
+    worker_schedule(A, (plan){.delay = some_delay(), .to = 1}, NULL);
+}
+static void do_schedule_group(void)
+{
+    worker_schedule(A, (plan){.delay = some_delay(), .to = TO_GROUP}, NULL);
+}
+static void do_schedule_periodic(void)
+{
+    plan p = {.delay = 3 * MS, .interval = 7 * MS, .to = dice(2) ? 1 : 0};
+    worker_schedule(A, p, NULL);
+}
+
+/* No slot left in its hands. */
+static void before_empty(void)
+{
+    wh_slabs *s = &A->client.slabs;
+    schedule(A, own(MS));
+    while (s->magazine_size || s->stack_size)
+        schedule(A, own(dice(2) ? FAR_NS : some_delay()));
+    if (dice(2))
+        crew_settle();
+}
+
+static void before_own(void) { subject = schedule(A, own(FAR_NS)); }
+static void before_own_linked(void)
+{
+    before_own();
+    crew_settle();
+}
+static void before_foreign(void)
+{
+    subject = schedule(B, (plan){.delay = dice(2) ? FAR_NS : 20 * MS, .to = 1});
+}
+static void before_foreign_linked(void)
+{
+    before_foreign();
+    clock_work();
+}
+/* A tick of B's timer stands in A's ring. */
+static void before_foreign_tick(void)
+{
+    subject = schedule(B, (plan){.delay = 0, .interval = 5 * MS, .to = 0});
+    clock_advance(crew_now() + 2 * MS);
+}
+static void do_cancel(void) { worker_cancel(A, subject); }
+
+static void before_movable(void)
+{
+    subject = schedule(A, own(30 * MS));
+    if (dice(2))
+        clock_work();
+}
+static void before_movable_periodic(void)
+{
+    subject = schedule(A, (plan){.delay = 10 * MS, .interval = 9 * MS, .to = 0});
+    clock_advance(crew_now() + (int64_t)dice(25) * MS);
+}
+static void do_earlier(void) { worker_move(A, subject, 5 * MS); }
+static void do_later(void) { worker_move(A, subject, 90 * MS); }
+
+static void before_events(void)
+{
+    for (int i = 0; i < 12; i++) {
+        schedule(A, own(some_delay() % FAR_NS));
+        schedule(B, (plan){.delay = (int64_t)dice(3 * MS), .to = 0});
+    }
+    schedule(A, (plan){.delay = 0, .interval = 2 * MS, .to = 0});
+    clock_advance(crew_now() + 5 * MS);
+    if (dice(2)) /* more behind it */
+        schedule(B, (plan){.delay = 0, .to = 0});
+    S->bells[0]++;
+}
+static void do_receive(void) { worker_receive(A); }
+
+/* Whole slabs come back at once. */
+static void before_returns(void)
+{
+    uint32_t first = S->book.count;
+    for (int i = 0; i < 70; i++)
+        schedule(A, own(FAR_NS));
+    for (uint32_t i = first; i < S->book.count; i++)
+        worker_cancel(dice(4) ? A : B, i);
+    clock_work();
+}
+static void do_reclaim(void)
+{
+    step_begin();
+    wh_client_reclaim(&A->client);
+    step_end();
+}
+
+/* What comes now waits in the backlog. */
+static void before_backlog(void)
+{
+    fill_completions(dice(3));
+    for (int i = 0; i < 5; i++) {
+        schedule(A, own(0));
+        schedule(B, (plan){.delay = 0, .to = 0});
+    }
+    schedule(B, (plan){.delay = 0, .interval = 11 * MS, .to = 0});
+    clock_advance(crew_now() + 2 * MS);
+    S->bells[0]++;
+}
+
+static void do_sleep(void)
+{
+    step_begin();
+    if (A->client.wait_seq & 1)
+        wh_client_awake(&A->client);
+    else if (!wh_client_may_sleep(&A->client))
+        wh_client_awake(&A->client);
+    step_end();
+}
+
+/* The ring is more than half full: the doorbell. */
+static void before_half_full(void)
+{
+    wh_client *c = &A->client;
+    crew_settle();
+    while (c->sub_tail - c->sub_head < c->sub_size / 2)
+        wh_client_push(c, wh_id(0x7ffffff0, 3)); /* of an earlier tenant: looked at, and ignored */
+    wh_client_publish_lazily(c);
+}
+
+static const struct path worker_paths[] = {
+    {"claim", before_any, do_claim, 1},
+    {"schedule", before_any, do_schedule, 1},
+    {"schedule-to", before_any, do_schedule_to, 1},
+    {"schedule-group", before_any, do_schedule_group, 1},
+    {"schedule-periodic", before_settled, do_schedule_periodic, 1},
+    {"schedule-claims", before_empty, do_schedule, 1},
+    {"schedule-rings", before_half_full, do_schedule, 1},
+    {"cancel-unseen", before_own, do_cancel, 1},
+    {"cancel-own", before_own_linked, do_cancel, 1},
+    {"cancel-foreign", before_foreign_linked, do_cancel, 1},
+    {"cancel-foreign-unseen", before_foreign, do_cancel, 1},
+    {"cancel-foreign-tick", before_foreign_tick, do_cancel, 1},
+    {"move-earlier", before_movable, do_earlier, 1},
+    {"move-later", before_movable, do_later, 1},
+    {"move-periodic", before_movable_periodic, do_earlier, 1},
+    {"receive", before_events, do_receive, 1},
+    {"receive-backlog", before_backlog, do_receive, 40},
+    {"reclaim", before_returns, do_reclaim, 1},
+    {"sleep", before_any, do_sleep, 1},
+};
+#define WORKER_PATHS (sizeof worker_paths / sizeof *worker_paths)
+
+#endif

@@ -1,0 +1,214 @@
+"""What a supervisor does first: it looks at what the last one left, and takes it over, removes
+it, or refuses to start. Here in this process, without the rest of a daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from wheeld.config import Config
+from wheeld.resources import Resources
+from wheeld_client import WheelError
+from wheeld_core import _native, segments
+from wheeld_core.views import RegistryView, record
+
+
+@pytest.fixture
+def config(runtime_dir: Path, daemon_name: str) -> Iterator[Config]:
+    """A small daemon's; what is left of it goes at the end."""
+    yield Config(daemon_name, capacity=1024, runtime_dir=str(runtime_dir)).check()
+    segments.unlink_all(f"wheeld-{daemon_name}-")
+
+
+def names_of(config: Config) -> list[str]:
+    """Its segments that exist."""
+    return [name for name in os.listdir("/dev/shm") if name.startswith(f"wheeld-{config.name}-")]
+
+
+def place_of(config: Config) -> Path:
+    """Its runtime directory."""
+    return Path(str(config.runtime_dir), config.name)
+
+
+def write_facts(config: Config, content: bytes | None = None, **facts: object) -> Path:
+    """daemon.json, as a daemon would have written it, or not."""
+    place_of(config).mkdir(mode=0o700)
+    path = place_of(config) / "daemon.json"
+    path.write_bytes(json.dumps(facts).encode() if content is None else content)
+    return path
+
+
+def begins_anew(config: Config, caplog: pytest.LogCaptureFixture, why: str) -> None:
+    """A start does not go on with what is there, says why, and leaves nothing in the end."""
+    resources = Resources(config)
+    assert resources.taken_over is False
+    assert why in caplog.text
+    assert len(names_of(config)) == 3
+    resources.close()
+    assert names_of(config) == []
+    assert not place_of(config).exists()
+
+
+def test_what_was_just_left_is_taken_over(config: Config) -> None:
+    """The control for what follows: undamaged remains are gone on with."""
+    Resources(config).close(discard=False)
+    before = sorted(names_of(config))
+    resources = Resources(config)
+    assert (resources.taken_over, sorted(names_of(config))) == (True, before)
+    resources.close()
+
+
+def test_died_before_it_made_segments(config: Config, caplog: pytest.LogCaptureFixture) -> None:
+    """daemon.json names segments that are not there."""
+    write_facts(config, segment_prefix=f"wheeld-{config.name}-0123456789ab-")
+    begins_anew(config, caplog, "")
+
+
+@pytest.mark.parametrize("made", [["wheel"], ["wheel", "slots"], ["wheel", "slots", "registry"]])
+def test_died_while_it_made_segments(
+    config: Config, caplog: pytest.LogCaptureFixture, made: list[str]
+) -> None:
+    """Some of them are there, and none is ready (magic 0)."""
+    prefix = f"wheeld-{config.name}-0123456789ab-"
+    write_facts(config, segment_prefix=prefix)
+    for kind in made:
+        segments.create(prefix + kind, 8192)
+    begins_anew(config, caplog, f"removing what an earlier daemon left ({len(made)} segments")
+
+
+def set_head(kind: str, field: str, value: object) -> Callable[[Resources], None]:
+    """Damage to a head."""
+
+    def damage(resources: Resources) -> None:
+        record(resources.memories[kind], "head")[field] = value
+
+    return damage
+
+
+def path_of(resources: Resources, kind: str) -> Path:
+    """A segment's file."""
+    return Path("/dev/shm", resources.names[kind])
+
+
+def set_boot(resources: Resources) -> None:
+    """Another boot."""
+    RegistryView(resources.memories["registry"]).header["boot_id"] = b"0" * 36
+
+
+REMAINS: dict[str, tuple[Callable[[Resources], object], str]] = {
+    "not ready": (set_head("slots", "magic", 0), "not ready"),
+    "another version": (set_head("wheel", "layout_version", 1), "another version: .* version 1 "),
+    "another build": (set_head("registry", "fingerprint", 1), "another version: "),
+    "another daemon's": (set_head("slots", "token", 1), "of different daemons"),
+    "earlier boot": (set_boot, "of an earlier boot"),
+    "not finished": (
+        lambda left: _native.set_daemon_state(left.memories["wheel"], 2),
+        "was stopped, and did not finish",
+    ),
+    "missing": (lambda left: path_of(left, "registry").unlink(), "No such file"),
+    "truncated": (lambda left: os.truncate(path_of(left, "wheel"), 8192), "shorter than it says"),
+    "empty": (lambda left: os.truncate(path_of(left, "slots"), 0), "is empty"),
+    "linked": (
+        lambda left: os.link(path_of(left, "slots"), f"{path_of(left, 'slots')}-too"),
+        "no ordinary shared memory",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", REMAINS)
+def test_remains_that_cannot_be_used(
+    config: Config, caplog: pytest.LogCaptureFixture, case: str
+) -> None:
+    """They are removed, with the reason, and the daemon begins anew."""
+    damage, why = REMAINS[case]
+    left = Resources(config)
+    left.close(discard=False)
+    damage(left)
+    begins_anew(config, caplog, "removing what an earlier daemon left")
+    assert re.search(why, caplog.text)
+
+
+GARBAGE = {
+    "empty": b"",
+    "not JSON": b"\xff\xfe{",
+    "deep": b"[" * 100_000,
+    "a list": b"[]",
+    "another prefix": b'{"segment_prefix": "wheeld-"}',
+    "a path": b'{"segment_prefix": "wheeld-x-/../"}',
+    "a number": b'{"segment_prefix": 7}',
+}
+
+
+@pytest.mark.parametrize("case", [*GARBAGE, "of another daemon"])
+def test_daemon_file_that_is_garbage(config: Config, case: str) -> None:
+    """It names nothing that could be taken over or removed; a daemon called "a" has no claim to the
+    segments of one called "a-b"."""
+    innocent = f"wheeld-{config.name}-b-0123456789ab-wheel"
+    segments.create(innocent, 4096)
+    write_facts(config, GARBAGE.get(case), segment_prefix=innocent.removesuffix("wheel"))
+    for fresh in (False, True):
+        resources = Resources(config, fresh)
+        assert resources.taken_over is False
+        resources.close()
+        assert names_of(config) == [innocent]
+
+
+def plant(kind: str, path: Path, victim: Path) -> None:
+    """Something that is no daemon.json."""
+    if kind == "symlink":
+        path.symlink_to(victim)
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    else:
+        path.write_text(victim.read_text())
+        os.chown(path, 65534, 65534)
+
+
+@pytest.mark.parametrize("kind", ["symlink", "fifo", "directory", "another user's"])
+def test_daemon_file_that_is_no_file_of_ours(config: Config, kind: str, tmp_path: Path) -> None:
+    """Refused at once, naming the file; what it points to is not touched."""
+    if kind == "another user's" and os.getuid() != 0:
+        pytest.skip("needs root")
+    segment = f"wheeld-{config.name}-0123456789ab-wheel"
+    segments.create(segment, 4096)
+    victim = tmp_path / "victim"
+    victim.write_text(json.dumps({"segment_prefix": segment.removesuffix("wheel")}))
+    before = victim.read_text()
+    path = write_facts(config)
+    path.unlink()
+    plant(kind, path, victim)
+    for fresh in (False, True):
+        with pytest.raises(WheelError, match=f"{path} is no file of ours.*; remove it"):
+            Resources(config, fresh)
+    assert victim.read_text() == before
+    assert names_of(config) == [segment]
+    assert os.path.lexists(path)
+
+
+DIFFERENT = {
+    "capacity": (256, "--capacity 1024 (this start: 256)"),
+    "max_workers": (9, "--max-workers 64 (this start: 9)"),
+    "tick": ("2500us", "--tick 1ms (this start: 2500us)"),
+    "wheel_size": (256, "--wheel-size 64 (this start: 256)"),
+    "payload_bytes": (30, "--payload-bytes 0 (this start: 32)"),
+    "virtual_clock": (True, "--virtual-clock off (this start: on)"),
+}
+
+
+@pytest.mark.parametrize("key", DIFFERENT)
+def test_each_option_is_named(config: Config, key: str) -> None:
+    """Refused: the message names option and both values; the segments stay."""
+    value, words = DIFFERENT[key]
+    Resources(config).close(discard=False)
+    before = sorted(names_of(config))
+    with pytest.raises(WheelError, match=re.escape(words)):
+        Resources(replace(config, **{key: value}))
+    assert sorted(names_of(config)) == before

@@ -1,0 +1,89 @@
+"""Segments are truncated or overwritten under a running daemon: it goes on, or says what it is."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from children import receive
+from daemons import Daemon, map_segment, until
+from remotes import Remote
+from wheeld_client import connect
+from wheeld_core import _native
+from wheeld_core.views import SlotsView
+
+
+@pytest.fixture
+def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
+    """A daemon, not started."""
+    with Daemon(runtime_dir, daemon_name) as daemon:
+        yield daemon
+
+
+def test_truncated_worker_segment(daemon: Daemon) -> None:
+    """The clock that meets it dies (SIGBUS), the next one leaves that worker out; others lose
+    nothing, and that worker cannot write into slots that are others' by then."""
+    daemon.start()
+    with connect(str(daemon.directory)) as timers, Remote(daemon, worker="victim") as victim:
+        timers.schedule_many(np.linspace(0.0, 0.5, 300), np.arange(300))
+        victim.ask("timers.schedule_many(np.full(100, 1000.0)).tolist()")
+        row = daemon.workers()["victim"]["row"]
+        os.truncate(daemon.segment_path(f"worker-{row}"), 0)
+        assert sorted(receive(timers, 300)["cookie"].tolist()) == list(range(300))
+        until(lambda: "victim" not in daemon.workers(), "out")
+        assert victim.process.wait(60) == -signal.SIGKILL
+        assert daemon.status()["pending"] == 0
+        assert daemon.status()["clock_restarts"] == 1
+        assert len(timers.schedule_many(np.full(1024, 5.0))) == 1024
+    assert "victim" in daemon.said()
+
+
+@pytest.mark.parametrize("kind", ["wheel", "slots"])
+@pytest.mark.parametrize("size", [0, 4096])
+def test_truncated_wheel(daemon: Daemon, kind: str, size: int) -> None:
+    """Without its memory the daemon ends, says which file it was, and leaves nothing."""
+    daemon.start()
+    with Remote(daemon) as worker:
+        worker.ask("timers.schedule(1000.0)")
+        path = daemon.segment_path(kind)
+        os.truncate(path, size)
+        daemon.signal_clock(signal.SIGKILL)
+        assert daemon.wait() == 1
+        worker.kill()
+    assert str(path) in daemon.said()
+    assert "truncated" in daemon.said()
+    assert "Traceback" not in daemon.said()
+    assert daemon.nothing_left()
+
+
+@pytest.mark.parametrize("kind", ["wheel", "slots", "registry"])
+def test_truncated_wheel_is_seen_by_a_command(daemon: Daemon, kind: str) -> None:
+    """A supervisor that is asked looks at the sizes first: it does not die of its daemon look."""
+    daemon.start()
+    path = daemon.segment_path(kind)
+    os.truncate(path, 0)
+    with pytest.raises(Exception, match=kind):
+        daemon.status()
+    assert daemon.wait() == 1
+    assert f"{path} has 0 bytes" in daemon.said()
+    assert daemon.nothing_left()
+
+
+def test_worker_that_scribbles_over_the_head_of_the_slots(daemon: Daemon) -> None:
+    """It is mended: a new clock and new workers can attach."""
+    daemon.start()
+    with connect(str(daemon.directory)) as timers:
+        timers.schedule(0.5, 4)
+        slots = map_segment(daemon.segment("slots"), _native.KIND_SLOTS)
+        slots[:256] = b"\xff" * 256
+        daemon.kill_clock()
+        assert receive(timers, 1)["cookie"].tolist() == [4]
+        slots[:256] = b"\xff" * 256
+        connect(str(daemon.directory)).close()
+        assert SlotsView(slots, 1024, 0).states[0]
+    assert "mended" in daemon.said()

@@ -1,0 +1,236 @@
+"""Files that are there already, or that somebody has put where a daemon wants its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from children import receive
+from daemons import Daemon, until
+from remotes import Remote, RemoteError
+from strangers import NOBODY, as_root, as_user, run_as_stranger
+from wheeld_client import connect
+from wheeld_core import segments
+
+
+@pytest.fixture
+def stranger() -> list[str]:
+    """What runs a program as another user; skips where there is none."""
+    return run_as_stranger()
+
+
+@pytest.fixture
+def base(runtime_dir: Path) -> Path:
+    """A directory that everybody may enter."""
+    runtime_dir.chmod(0o755)
+    return runtime_dir
+
+
+@pytest.fixture
+def daemon(base: Path, daemon_name: str) -> Iterator[Daemon]:
+    """A daemon, not started."""
+    with Daemon(base, daemon_name) as daemon:
+        yield daemon
+
+
+FILES = ["daemon.json", "daemon.new", "clock.fifo", "clock.lock", "control.sock"]
+PLANTS = ["symlink", "dangling", "file", "fifo", "hard link", "directory"]
+
+
+def plant(kind: str, path: Path, victim: Path) -> None:
+    """Put something where a daemon wants to put something of its own."""
+    path.parent.mkdir(mode=0o700, exist_ok=True)
+    if kind == "symlink":
+        path.symlink_to(victim)
+    elif kind == "dangling":
+        path.symlink_to(victim.with_name("new"))
+    elif kind == "file":
+        path.write_text("planted")
+    elif kind == "fifo":
+        os.mkfifo(path)
+    elif kind == "hard link":
+        os.link(victim, path)
+    else:
+        path.mkdir()
+
+
+@pytest.fixture
+def victim(base: Path) -> Iterator[Path]:
+    """A file that must not be touched: neither what it holds, nor its mode, nor its owner."""
+    path = base / "outside" / "victim"
+    path.parent.mkdir()
+    path.write_text("precious")
+    path.chmod(0o644)
+
+    def looks() -> Any:
+        found = path.lstat()
+        return path.read_text(), found.st_mode, found.st_uid, found.st_gid, found.st_mtime_ns
+
+    before = looks()
+    yield path
+    assert looks() == before
+    assert sorted(path.parent.iterdir()) == [path]
+
+
+REFUSED = {
+    "symlink": ["daemon.json", "clock.lock"],
+    "dangling": ["daemon.json", "clock.lock"],
+    "file": [],
+    "fifo": ["daemon.json"],
+    "hard link": [],
+    "directory": FILES,
+}
+
+
+@pytest.mark.parametrize("kind", [kind for kind in PLANTS if REFUSED[kind] != FILES])
+def test_files_that_are_there_already(daemon: Daemon, victim: Path, kind: str) -> None:
+    """The daemon takes their places over; a FIFO does not hang it."""
+    for name in FILES:
+        if name not in REFUSED[kind]:
+            plant(kind, daemon.directory / name, victim)
+    daemon.start()
+    with connect(str(daemon.directory)) as timers:
+        timers.schedule(0.0, 1)
+        assert receive(timers, 1)["cookie"].tolist() == [1]
+    daemon.stop()
+    assert daemon.nothing_left()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind in PLANTS for name in REFUSED[kind]]
+)
+def test_files_that_are_not_ours(daemon: Daemon, victim: Path, kind: str, name: str) -> None:
+    """The daemon does not start, says which file it is, and writes nothing through it."""
+    path = daemon.directory / name
+    plant(kind, path, victim)
+    before = path.lstat()
+    assert name in daemon.refused().splitlines()[-1], daemon.said()
+    assert daemon.segments() == []
+    if kind == "directory" or name == "daemon.json":
+        assert (path.lstat().st_ino, path.lstat().st_mode) == (before.st_ino, before.st_mode)
+        path.rmdir() if kind == "directory" else path.unlink()
+
+
+@pytest.mark.parametrize("kind", PLANTS)
+def test_a_workers_fifo_that_is_there_already(daemon: Daemon, victim: Path, kind: str) -> None:
+    """Replaced; or that worker is refused, and its row is free for the next one."""
+    daemon.start(max_workers=1)
+    path = daemon.directory / "worker-0.fifo"
+    plant(kind, path, victim)
+    if kind == "directory":
+        with pytest.raises(Exception, match=r"worker-0\.fifo"):
+            connect(str(daemon.directory))
+        path.rmdir()
+    with connect(str(daemon.directory)) as timers:
+        assert stat.S_ISFIFO(path.lstat().st_mode)
+        timers.schedule(0.0, 1)
+        assert receive(timers, 1)["cookie"].tolist() == [1]
+
+
+@pytest.mark.parametrize("kind", ["symlink", "dangling", "file"])
+def test_a_segment_that_is_there_already(daemon: Daemon, victim: Path, kind: str) -> None:
+    """A worker's segment whose name somebody guessed is made anew, never written through."""
+    daemon.start()
+    path = daemon.segment_path("worker-0")
+    plant(kind, path, victim)
+    with connect(str(daemon.directory)) as timers:
+        assert stat.S_ISREG(path.lstat().st_mode)
+        assert path.lstat().st_nlink == 1
+        timers.schedule(0.0, 1)
+        assert receive(timers, 1)["cookie"].tolist() == [1]
+
+
+# A link to the interpreter may lead through a directory that the other user cannot enter.
+AS_ITSELF = """
+import os, subprocess, sys
+if not os.access(sys.executable, os.X_OK):
+    sys.executable = "/usr/bin/python3"
+    os.environ["PYTHONPATH"] = ":".join(path for path in sys.path if path)
+if sys.argv[1:] == ["try"]:
+    sys.exit(subprocess.run([sys.executable, "-c", "import wheeld.clock"]).returncode)
+from wheeld.cli import app
+app()
+"""
+
+SQUAT = "import sys; [open(path, 'x') for path in sys.argv[1:]]"
+
+
+def test_segment_names_that_another_user_took(
+    base: Path, daemon_name: str, stranger: list[str]
+) -> None:
+    """A daemon that may not remove them serves in other rows, and says when there is none left."""
+    base.chmod(0o777)
+    with Daemon(base, daemon_name) as daemon:
+        daemon.program = [*stranger, sys.executable, "-c", AS_ITSELF]
+        tried = subprocess.run([*daemon.program, "try"], capture_output=True, timeout=60)
+        if tried.returncode:
+            pytest.skip("another user cannot run this Python")
+        daemon.start(max_workers=2)
+        squatted = [daemon.segment_path("worker-0")]
+        squatter = ["setpriv", "--reuid=2", "--regid=2", "--clear-groups", sys.executable]
+        subprocess.run([*squatter, "-c", SQUAT, *map(str, squatted)], check=True)
+        try:
+            for _ in range(3):
+                with Remote(daemon, as_user()) as worker:
+                    assert worker.ask("[timers.schedule(0.0, 1) > 0, receive(1)]") == [True, [1]]
+                    assert [w["row"] for w in daemon.workers().values()] == [1]
+                until(lambda: daemon.workers() == {}, "gone")
+            with Remote(daemon, as_user()), pytest.raises(RemoteError, match="another user"):
+                Remote(daemon, as_user())
+        finally:
+            daemon.process.terminate()
+            daemon.wait()
+            for path in squatted:
+                path.unlink()
+
+
+@pytest.mark.parametrize("kind", ["symlink", "dangling", "file", "fifo", "open directory"])
+def test_a_runtime_directory_that_is_not_ours(daemon: Daemon, victim: Path, kind: str) -> None:
+    """Refused, naming it: a link, something else, or a directory that others may write."""
+    if kind == "open directory":
+        daemon.directory.mkdir()
+        daemon.directory.chmod(0o777)
+    elif kind == "symlink":
+        daemon.directory.symlink_to(victim.parent)
+    else:
+        plant(kind, daemon.directory, victim)
+    message = daemon.refused()
+    assert str(daemon.directory) in message
+    assert daemon.segments() == []
+    daemon.directory.rmdir() if kind == "open directory" else daemon.directory.unlink()
+
+
+@as_root
+@pytest.mark.parametrize("mode", [0o700, 0o777])
+def test_a_runtime_directory_of_another_user(daemon: Daemon, mode: int) -> None:
+    """Refused, and left as it was."""
+    daemon.directory.mkdir()
+    os.chown(daemon.directory, NOBODY, NOBODY)
+    daemon.directory.chmod(mode)
+    assert "is not a directory of ours" in daemon.refused()
+    found = daemon.directory.stat()
+    assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (NOBODY, mode)
+    assert list(daemon.directory.iterdir()) == []
+
+
+def test_a_client_takes_no_segment_of_somebody_else(daemon: Daemon) -> None:
+    """A segment must belong to whom the runtime directory belongs to, and have one name."""
+    daemon.start()
+    other = daemon.segment("other")
+    segments.create(other, 4096)
+    with contextlib.suppress(PermissionError):
+        os.chown(f"/dev/shm/{other}", NOBODY, NOBODY)
+        with pytest.raises(segments.SegmentError, match=f"uid {NOBODY}"):
+            segments.attach(other, 1, writable=True, owner_uid=os.getuid())
+        os.chown(f"/dev/shm/{other}", os.getuid(), os.getgid())
+    os.link(f"/dev/shm/{other}", f"/dev/shm/{other}-too")
+    with pytest.raises(segments.SegmentError, match="no ordinary"):
+        segments.attach(other, 1, writable=True, owner_uid=os.getuid())

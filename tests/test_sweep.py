@@ -1,0 +1,89 @@
+"""The sweeps of tests/sweep in a short form: every path, but only some of its instructions.
+
+`python tools/sweep.py` takes all of them, for as long as it is given. Here it is also seen that the
+sweeps can fail: the core is broken in one place, and they say so.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+import sanitize
+import sweep
+from conftest import SEED
+
+pytestmark = [
+    pytest.mark.skipif(sanitize.compiler() is None, reason="no C compiler: gcc, clang or $CC"),
+]
+
+STRIDES = {"kill_worker": 40, "kill_clock": 120, "kill_pairs": 30, "pause": 150, "corrupt": 1}
+"""How far apart the stops are, at most: a second or a few for each program."""
+
+BROKEN = {
+    "a record is published before it is written": (
+        "kill_clock",
+        "fire",
+        "deliver.h",
+        "    peer->comps[peer->comp_tail & (c->comp_size - 1)] = *record;",
+        "    wh_store_seq(&peer->line->comp_tail, peer->comp_tail + 1);\n    wh_step();\n{}",
+    ),
+    "a recovered clock sends again what is out": (
+        "kill_clock",
+        "loans",
+        "recover.h",
+        "    bool out = wh_stage_worker(link) < c->max_workers && wh_published(c, link);",
+        "    bool out = false;",
+    ),
+    "a timer is armed before its fields are written": (
+        "kill_worker",
+        "schedule",
+        "client.h",
+        "    wh_store_relaxed(&s->deadline, r->deadline);\n    wh_store_relaxed(&s->interval",
+        "    wh_store_seq(&c->states[index], wh_state(gen, WH_ARMED));\n{}",
+    ),
+    "a submission is published before it is written": (
+        "pause",
+        "schedule",
+        "client.h",
+        "    wh_store_relaxed(&c->subs[c->sub_tail++",
+        "    wh_store_seq(&c->seg->sub_tail, c->sub_tail + 1);\n{}",
+    ),
+    "a submission's slot is not checked": (
+        "corrupt",
+        "own",
+        "drain.h",
+        "slot >= c->wheel.capacity || gen == 0",
+        "gen == 0",
+    ),
+}
+"""By what is broken: program and path that find it; file, text, what stands there instead."""
+
+
+@pytest.mark.parametrize("program", list(sweep.PROGRAMS))
+def test_program(program: str, tmp_path: Path) -> None:
+    """Whatever died, stopped or was spoiled: the account is exact, and nothing hangs."""
+    found = sweep.sweep(tmp_path, [program], seed=SEED % 2**31, stride=STRIDES[program], quiet=True)
+    tally = found[program]
+    assert not tally.failures, "\n".join(tally.failures)
+    assert tally.stops > 100
+
+
+@pytest.mark.parametrize("what", list(BROKEN))
+def test_broken_core(what: str, tmp_path: Path) -> None:
+    """A sweep over a broken core fails, and says how to repeat it."""
+    program, path, name, text, instead = BROKEN[what]
+    include = tmp_path / "include"
+    shutil.copytree(sanitize.INCLUDE, include)
+    header = include / "wheeld" / name
+    whole = header.read_text()
+    assert whole.count(text) == 1
+    header.write_text(whole.replace(text, instead.replace("{}", text)))
+    found = sweep.sweep(
+        tmp_path, [program], seed=1, rounds=4, only=path, include=include, quiet=True
+    )
+    tally = found[program]
+    assert tally.failures, f"no stop of {tally.stops} showed it"
+    assert f"FAIL {program} --path " in tally.failures[0]

@@ -1,0 +1,216 @@
+"""The ledger: what a worker did, in memory that outlives it.
+
+One file in memory (memfd), made by the driver before any worker exists, holds a part per seat and
+the board. A seat has one living worker at a time, and only that one appends to the seat's part: an
+*intent* before a call, an *acknowledgement* after it, one record per event received. A record is
+whole before the count is raised, so a worker that is killed at any instruction leaves a ledger that
+can be read. The wheel's own shared memory has no part in this.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import time
+from enum import IntEnum
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+SEATS: Final = 8
+"""Workers that run at once; one more seat is for the probe that looks for leaks."""
+PROBE: Final = SEATS
+ROOM: Final = 1 << 19
+"""Records per seat."""
+RESERVE: Final = 1 << 14
+"""A worker whose ledger has no more room than this starts nothing new."""
+ORDERS: Final = 1 << 17
+"""Timers that the driver can have cancelled at the end of a round."""
+
+
+class Kind(IntEnum):
+    """Kind of a record; see `RECORD` for the fields that it uses."""
+
+    BORN = 1
+    SCHEDULE = 2
+    ARMED = 3
+    CANCEL = 4
+    CANCELLED = 5
+    MOVE = 6
+    MOVED = 7
+    POLL = 8
+    EVENT = 9
+    POLLED = 10
+    FAILED = 11
+    QUIET = 12
+    LEFT = 13
+    PROBED = 14
+
+
+RECORD: Final = np.dtype(
+    [
+        ("kind", "u2"),
+        ("code", "i2"),
+        ("life", "u4"),
+        ("cookie", "u8"),
+        ("id", "u8"),
+        ("began", "i8"),
+        ("time", "i8"),
+        ("a", "i8"),
+        ("b", "i8"),
+        ("c", "i8"),
+    ]
+)
+"""One record, 64 bytes.
+
+`life` counts the workers of the whole run; `cookie` is the timer's number, `id` its timer id;
+`began` is when the call began and `time` when this was written, ns of CLOCK_MONOTONIC. `code` is an
+entry of `ERRORS` in acknowledgements. The rest:
+
+    BORN       a: 1 took over what its predecessor left, 0 did not
+    SCHEDULE   a: delay, ns; b: interval, ns; c: target; code: payload size, + BATCH in a batch
+    ARMED      id
+    CANCEL     id; code: BATCH in a batch
+    CANCELLED  a: 1 won, 0 did not
+    MOVE       id; a: delay, ns; code: BATCH in a batch
+    MOVED      a: 1 moved, 0 did not; b: delay, ns; c: time of the intent
+    POLL       a: most events
+    EVENT      id; a: deadline; b: fired; c: missed; code: payload size, or -1 if it is damaged
+    POLLED     a: events; c: most events
+    FAILED     code
+    QUIET      a: `pending`, as the client says
+    PROBED     a: timers that fitted, b: those that should
+"""
+
+BATCH: Final = 1 << 8
+TO_SELF, TO_SEAT, TO_GROUP = 0, 1, 256
+"""Targets: TO_SEAT + seat, TO_GROUP + number of the group."""
+
+ERRORS: Final = (
+    "",
+    "DaemonNotRunning",
+    "WheelFull",
+    "ValueError",
+    "WheelError",
+    "PermissionError",
+    "OSError",
+    "other",
+)
+
+
+def error_code(error: BaseException) -> int:
+    """The entry of `ERRORS` for an exception: its class, else a base of it."""
+    for base in type(error).__mro__:
+        if base.__name__ in ERRORS:
+            return ERRORS.index(base.__name__)
+    return ERRORS.index("other")
+
+
+class Command(IntEnum):
+    """What the driver wants of all workers."""
+
+    RUN = 1
+    DRAIN = 2
+    CANCEL = 3
+    QUIET = 4
+    LEAVE = 5
+
+
+BOARD: Final = np.dtype(
+    [
+        ("command", "i8"),
+        ("round", "i8"),
+        ("orders", "i8"),
+        ("stage", "i8", (SEATS + 1,)),
+        ("beat", "i8", (SEATS + 1,)),
+    ]
+)
+"""Command and number of the round, and how many orders there are; of each seat: the last command
+that it has obeyed, and a counter that moves while it lives."""
+
+ORDER: Final = np.dtype([("cookie", "u8"), ("id", "u8")])
+
+_HEAD: Final = 64
+_PART: Final = _HEAD + ROOM * RECORD.itemsize
+_BOARD_AT: Final = (SEATS + 1) * _PART
+_ORDERS_AT: Final = _BOARD_AT + 4096
+BYTES: Final = _ORDERS_AT + ORDERS * ORDER.itemsize
+
+
+class Memory:
+    """All ledgers and the board, mapped.
+
+    Parameters
+    ----------
+    fd : int, optional
+        An existing memory's descriptor; default: make one.
+    """
+
+    def __init__(self, fd: int | None = None) -> None:
+        if fd is None:
+            fd = os.memfd_create("wheeld-torture")
+            os.ftruncate(fd, BYTES)
+        self.fd = fd
+        self._map = mmap.mmap(fd, BYTES, mmap.MAP_SHARED)
+        self.board: npt.NDArray[Any] = np.frombuffer(self._map, BOARD, 1, _BOARD_AT).reshape(())
+        self.orders: npt.NDArray[Any] = np.frombuffer(self._map, ORDER, ORDERS, _ORDERS_AT)
+
+    def part(self, seat: int) -> tuple[npt.NDArray[np.uint64], npt.NDArray[Any]]:
+        """Count word and records of a seat, all of them, written or not."""
+        at = seat * _PART
+        head = np.frombuffer(self._map, np.uint64, 1, at)
+        return head, np.frombuffer(self._map, RECORD, ROOM, at + _HEAD)
+
+    def records(self, seat: int) -> npt.NDArray[Any]:
+        """What stands in a seat's ledger now; a view."""
+        head, records = self.part(seat)
+        return records[: int(head[0])]
+
+    def clear(self) -> None:
+        """Empty all ledgers. No worker may be between an intent and its acknowledgement."""
+        for seat in range(SEATS + 1):
+            self.part(seat)[0][0] = 0
+
+
+class Ledger:
+    """A worker's pen: appends to the part of its seat."""
+
+    def __init__(self, memory: Memory, seat: int, life: int) -> None:
+        self.seat, self.life = seat, life
+        self._head, self._records = memory.part(seat)
+
+    @property
+    def room(self) -> int:
+        """Records that fit yet."""
+        return ROOM - int(self._head[0])
+
+    def note(
+        self,
+        kind: int,
+        cookie: int = 0,
+        id: int = 0,
+        *,
+        code: int = 0,
+        began: int = 0,
+        a: int = 0,
+        b: int = 0,
+        c: int = 0,
+    ) -> int:
+        """Append one record; returns its time."""
+        at = int(self._head[0])
+        now = time.monotonic_ns()
+        self._records[at] = (kind, code, self.life, cookie, id, began, now, a, b, c)
+        self._head[0] = at + 1  # the record is whole: now it counts
+        return now
+
+    def note_all(self, kind: int, cookies: npt.NDArray[np.uint64], **columns: Any) -> int:
+        """Append one record per cookie, of which all come to count at once; returns their time."""
+        at, count = int(self._head[0]), len(cookies)
+        part = self._records[at : at + count]
+        now = time.monotonic_ns()
+        part["kind"], part["life"], part["time"], part["cookie"] = kind, self.life, now, cookies
+        for name in ("code", "id", "began", "a", "b", "c"):
+            part[name] = columns.get(name, 0)
+        self._head[0] = at + count
+        return now
