@@ -1,7 +1,7 @@
 """`python -m bench.against COMMIT`: is this checkout slower than an earlier commit?
 
-The commit is checked out and built in a temporary directory. The hot calls of both are then measured in
-turns, each side in a process of its own with a daemon of its own, and compared round by round.
+The commit is checked out and built in a temporary directory. The hot calls of both are then measured
+in turns, each side in a process of its own with a daemon of its own, and compared round by round.
 """
 
 from __future__ import annotations

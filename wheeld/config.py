@@ -103,7 +103,8 @@ class Config:
         found = _nanoseconds(value)
         if not _nanoseconds(least) <= found <= _nanoseconds(most):
             raise ConfigError(
-                f"{key} = {value!r}: expected a duration from {least} to {most}, such as {example!r}"
+                f"{key} = {value!r}: expected a duration from {least} to {most}, such as "
+                f"{example!r}"
             )
         return int(found)
 

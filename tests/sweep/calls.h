@@ -216,6 +216,11 @@ static void crew_settle(void)
                 got += worker_receive(&S->workers[row]);
         quiet = got ? 0 : quiet + 1;
     }
+    for (uint32_t row = 0; row < ROWS; row++) {
+        const worker *w = &S->workers[row];
+        bool asleep = worker_acts(w) && w->client.wait_seq & 1 && !S->bells[row];
+        CHECK(!asleep || !wh_client_ready(&w->client), "row %u sleeps beside its events", row);
+    }
 }
 
 /* -- the beginning ------------------------------------------------------------------------------ */

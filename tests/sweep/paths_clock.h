@@ -17,6 +17,11 @@ static void before_drain(void)
 
 static void before_drain_cancelled(void)
 {
+    for (int i = dice(2) ? 70 : 0; i; i--) /* so that its slots were used before */
+        schedule(A, own(0));
+    clock_advance(crew_now() + MS);
+    S->bells[0]++;
+    worker_receive(A);
     for (int i = 0; i < 4; i++) {
         subject = schedule(A, own(dice(2) ? FAR_NS : MS));
         if (i % 2)
