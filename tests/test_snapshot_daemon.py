@@ -1,4 +1,4 @@
-"""A daemon with --state-dir: its timers outlive a stop, a crash that took the memory, a bad file."""
+"""A daemon with --state-dir: timers outlive a stop, a crash that took the memory, a bad file."""
 
 from __future__ import annotations
 
