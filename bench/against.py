@@ -1,7 +1,7 @@
 """`python -m bench.against COMMIT`: is this checkout slower than an earlier commit?
 
-The commit is checked out and built in a temporary directory. The hot calls of both are then measured
-in turns, each side in a process of its own with a daemon of its own, and compared round by round.
+The commit is checked out and built in a temporary directory. The hot calls of both are then
+measured in turns, each side in a process of its own with a daemon of its own, round by round.
 """
 
 from __future__ import annotations
@@ -126,9 +126,8 @@ def main() -> int:
     print(f"{PENDING:,} pending, ns per operation (median of {options.rounds} rounds)")
     print(f"{'':14} {'here':>8} {options.commit[:8]:>8} {'ratio':>7}")
     for name, ours, theirs, ratio in rows:
-        print(
-            f"{name:14} {ours:8.1f} {theirs:8.1f} {ratio:7.3f}{'' if ratio <= LIMIT else '  SLOWER'}"
-        )
+        verdict = "" if ratio <= LIMIT else "  SLOWER"
+        print(f"{name:14} {ours:8.1f} {theirs:8.1f} {ratio:7.3f}{verdict}")
     return int(any(ratio > LIMIT for *_, ratio in rows))
 
 
