@@ -79,7 +79,6 @@ class Drive:
     def __enter__(self) -> Drive:
         try:
             self.daemon.start()
-            self.daemon.status()
             self.descriptors = self.daemon.descriptors()
         except BaseException:
             self.__exit__()

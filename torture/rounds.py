@@ -238,6 +238,8 @@ def look_for_leaks(drive: Drive) -> None:
     if pending:
         left.append(f"{pending} pending timers")
     left += drive.daemon.fifos() + [name for name in drive.daemon.segments() if "worker" in name]
+    # connections that were closed just now take the supervisor a moment
+    drive.wait(lambda: drive.daemon.descriptors() <= drive.descriptors, REST_SECONDS)
     fds = drive.daemon.descriptors()
     if fds > drive.descriptors:
         left.append(f"{fds - drive.descriptors} descriptors of the supervisor")
