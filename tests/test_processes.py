@@ -253,7 +253,8 @@ def test_workers_that_die_with_loans_to_each_other(order: tuple[int, int], chain
 # -- embedded daemons ------------------------------------------------------------
 
 PROGRAM = """
-import time, wheeld
+import signal, time, wheeld
+signal.signal(signal.SIGINT, signal.default_int_handler)  # it may have been ignored above us
 from wheeld_client import connect
 with wheeld.embedded(capacity=1024) as name:
     timers = connect(name)

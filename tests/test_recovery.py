@@ -152,3 +152,20 @@ def test_slabs_of_nobody_are_free() -> None:
 def test_random_lives(policies: tuple[int, ...], restarts: float, rng_seed: int) -> None:
     """Workers and clocks die at random between calls; the account is exact in the end."""
     Lives(rng_seed, policies, restarts).play(3000)
+
+
+def test_scribbled_slabs_are_free_when_the_last_worker_left() -> None:
+    """Owner words that name nobody cost their slabs only while somebody could hold slots of them."""
+    with LocalWheel(256) as wheel:
+        ruined, other = wheel.worker(0), wheel.worker(1)
+        schedule(wheel, ruined, 5.0, 100)
+        wheel.slots.owners.setflags(write=True)
+        scribbled = np.flatnonzero(wheel.slots.owners)
+        wheel.slots.owners[scribbled] = 0xDEAD0000_0099
+        other.schedule(1.0)
+        wheel.depart(0, DROP)
+        assert wheel.settle() == [0]
+        assert wheel.slots.owners[scribbled].all()
+        wheel.depart(1, DROP)
+        assert wheel.settle() == [1]
+        assert take_all(wheel, wheel.worker(2)) == 256

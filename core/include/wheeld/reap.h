@@ -120,6 +120,32 @@ static inline void wh_reap_lists(wh_clock *c, wh_peer *peer)
         }
 }
 
+/* A slab whose owner word names nobody: a scribbled one. */
+static inline void wh_free_orphan(wh_clock *c, uint32_t slab)
+{
+    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
+        uint32_t slot = slab << WH_SLAB_BITS | i;
+        wh_link *link = &c->wheel.links[slot];
+        uint32_t gen = wh_state_gen(wh_load_acquire(&c->states[slot])); /* pairs: arm, cancel */
+        if (wh_slot_cancel(&c->states[slot], gen))
+            wh_count(&c->seg->dropped, 1);
+        wh_wheel_remove(&c->wheel, slot);
+        link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
+        wh_step();
+        link->gen = gen;
+    }
+    wh_store_release(&c->owners[slab], 0); /* pairs: slab */
+}
+
+/* Is no other worker there? Then nobody can hold slots of a slab whose owner word names nobody. */
+static inline bool wh_is_last(const wh_clock *c, const wh_peer *peer)
+{
+    for (uint32_t i = 0; i < c->peers_used; i++)
+        if (c->peers[i].attached && &c->peers[i] != peer)
+            return false;
+    return true;
+}
+
 /* The member that inherits the next slab, in turn; with none left, `peer` itself is to be kept. */
 static inline wh_peer *wh_heir(wh_clock *c, wh_peer *peer)
 {
@@ -164,10 +190,13 @@ static inline bool wh_reap(wh_clock *c, wh_peer *peer)
     uint64_t mine = wh_owner_word(wh_peer_index(c, peer), peer->incarnation);
     uint32_t slabs = c->wheel.capacity >> WH_SLAB_BITS;
     uint32_t end = peer->reap_slab + WH_REAP_SLABS < slabs ? peer->reap_slab + WH_REAP_SLABS : slabs;
+    bool last = wh_is_last(c, peer);
     for (uint32_t slab = peer->reap_slab; slab < end; slab++) {
         uint64_t owner = wh_load_acquire(&c->owners[slab]); /* pairs: slab */
         if (owner == mine)
             peer->reap_held |= !wh_reap_slab(c, peer, slab);
+        else if (owner != 0 && last && wh_peer_of(c, owner & 0xffff, owner >> 16) == NULL)
+            wh_free_orphan(c, slab);
         else if (owner != 0)
             wh_sweep_cancelled(c, slab);
     }

@@ -196,22 +196,6 @@ static inline void wh_recover_slot(wh_recovery *r, uint32_t slot, wh_peer *owner
 
 /* -- all of them --------------------------------------------------------------------------------- */
 
-/* A slab whose owner is nobody any more. */
-static inline void wh_recover_orphan(wh_clock *c, uint32_t slab)
-{
-    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
-        uint32_t slot = slab << WH_SLAB_BITS | i;
-        wh_link *link = &c->wheel.links[slot];
-        uint32_t gen = wh_state_gen(wh_load_acquire(&c->states[slot])); /* pairs: arm, cancel */
-        if (wh_slot_cancel(&c->states[slot], gen))
-            wh_count(&c->seg->dropped, 1);
-        link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
-        wh_step();
-        link->gen = gen;
-    }
-    wh_store_release(&c->owners[slab], 0); /* pairs: slab */
-}
-
 static inline void wh_recover_lists(wh_clock *c)
 {
     wh_wheel *w = &c->wheel;
@@ -273,7 +257,7 @@ static inline bool wh_clock_recover(wh_clock *c)
         uint64_t word = wh_load_acquire(&c->owners[slab]); /* pairs: slab */
         wh_peer *owner = wh_peer_of(c, word & 0xffff, word >> 16);
         if (word != 0 && owner == NULL)
-            wh_recover_orphan(c, slab);
+            wh_free_orphan(c, slab);
         for (uint32_t i = 0; owner && i < WH_SLAB_SLOTS; i++)
             wh_recover_slot(&r, slab << WH_SLAB_BITS | i, owner);
     }
