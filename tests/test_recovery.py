@@ -155,7 +155,7 @@ def test_random_lives(policies: tuple[int, ...], restarts: float, rng_seed: int)
 
 
 def test_scribbled_slabs_are_free_when_the_last_worker_left() -> None:
-    """Owner words that name nobody cost their slabs only while somebody could hold slots of them."""
+    """Owner words that name nobody cost their slabs only while somebody may hold slots of them."""
     with LocalWheel(256) as wheel:
         ruined, other = wheel.worker(0), wheel.worker(1)
         schedule(wheel, ruined, 5.0, 100)
