@@ -89,46 +89,59 @@ def check_out(commit: str, into: Path) -> Path:
     return place
 
 
-def compare(here: Side, there: Side, rounds: int) -> list[tuple[str, float, float, float]]:
-    """Operation, ns here, ns there, median ratio; the rounds alternate, and who begins."""
+def session(here: Path, there: Path, rounds: int) -> dict[str, list[float]]:
+    """Samples of both, in processes of their own; name -> ns here, ns there, ratio (medians)."""
     ours: list[Sample] = []
     theirs: list[Sample] = []
-    for number in range(rounds):
-        print(f"round {number + 1} of {rounds}", file=sys.stderr, flush=True)
-        for side, samples in ((here, ours), (there, theirs))[:: -1 if number % 2 else 1]:
-            samples.append(side.measure())
-    rows = []
+    with ExitStack() as stack:
+        sides = []
+        for checkout in (here, there):
+            sides.append(Side(checkout))
+            stack.callback(sides[-1].close)
+        both = list(zip(sides, (ours, theirs), strict=True))
+        for number in range(rounds):
+            for side, samples in both[:: -1 if number % 2 else 1]:
+                samples.append(side.measure())
+    found = {}
     for name in OPERATIONS:
         pairs = [(a[name] or 0, b[name] or 1) for a, b in zip(ours, theirs, strict=True)]
-        rows.append(
-            (
-                name,
-                *(median(side) for side in zip(*pairs, strict=True)),
-                median(a / b for a, b in pairs),
-            )
-        )
-    return rows
+        ratio = median(a / b for a, b in pairs)
+        found[name] = [median(a for a, _ in pairs), median(b for _, b in pairs), ratio]
+    return found
+
+
+def compare(here: Path, there: Path, sessions: int, rounds: int) -> dict[str, list[float]]:
+    """The medians over sessions: where the pages of a process happen to be matters for all of its
+    rounds, so rounds alone say little."""
+    found = []
+    for number in range(sessions):
+        print(f"session {number + 1} of {sessions}", file=sys.stderr, flush=True)
+        found.append(session(here, there, rounds))
+    return {
+        name: [median(one[name][column] for one in found) for column in range(3)]
+        for name in OPERATIONS
+    }
 
 
 def main() -> int:
     """Entry point; 1 if an operation is slower than `LIMIT` allows."""
     parser = argparse.ArgumentParser(prog="python -m bench.against", description=__doc__)
     parser.add_argument("commit")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--sessions", type=int, default=9)
+    parser.add_argument("--rounds", type=int, default=9)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="wheeld-bench-") as directory, ExitStack() as stack:
-        other = check_out(options.commit, Path(directory))
-        sides = []
-        for checkout in (ROOT, other):
-            sides.append(Side(checkout))
-            stack.callback(sides[-1].close)
-        rows = compare(sides[0], sides[1], options.rounds)
-    print(f"{PENDING:,} pending, ns per operation (median of {options.rounds} rounds)")
+    with tempfile.TemporaryDirectory(prefix="wheeld-bench-") as directory:
+        there = check_out(options.commit, Path(directory))
+        rows = compare(ROOT, there, options.sessions, options.rounds)
+    print(
+        f"{PENDING:,} pending, ns per operation "
+        f"(medians of {options.sessions} sessions of {options.rounds} rounds)"
+    )
     print(f"{'':14} {'here':>8} {options.commit[:8]:>8} {'ratio':>7}")
-    for name, ours, theirs, ratio in rows:
+    for name, (ours, theirs, ratio) in rows.items():
         verdict = "" if ratio <= LIMIT else "  SLOWER"
         print(f"{name:14} {ours:8.1f} {theirs:8.1f} {ratio:7.3f}{verdict}")
-    return int(any(ratio > LIMIT for *_, ratio in rows))
+    return int(any(ratio > LIMIT for *_, ratio in rows.values()))
 
 
 if __name__ == "__main__":
