@@ -285,7 +285,7 @@ inline sweep(s)
     STEP
 }
 
-/* recover.h:wh_recover_slot, recover.h:wh_recover_orphan */
+/* recover.h:wh_recover_slot, reap.h:wh_free_orphan */
 inline recover(s)
 {
     atomic {
