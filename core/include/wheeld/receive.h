@@ -103,10 +103,12 @@ static inline bool wh_client_may_sleep(wh_client *c)
 }
 
 /* When a worker that is about to sleep should look whether the clock has heard its bell, ns of
- * CLOCK_MONOTONIC; INT64_MAX: it has, or the supervisor was told of this bell. */
+ * CLOCK_MONOTONIC; INT64_MAX: it has, or the supervisor was told of this bell. A clock that is awake is
+ * the supervisor's to watch. */
 static inline int64_t wh_client_doubts_at(const wh_client *c)
 {
     if (wh_load_seq(&c->wheel->sleep_seq) != c->rung_seq || /* pairs: bell-once */
+        wh_load_seq(&c->wheel->sleep_until) == INT64_MIN || /* pairs: sleep */
         c->alarmed_at >= c->rung_at)
         return INT64_MAX;
     int64_t unheard = c->rung_at + WH_UNHEARD_NS, again = c->alarmed_at + WH_ALARM_EVERY_NS;
