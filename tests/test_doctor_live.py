@@ -21,12 +21,13 @@ from test_doctor import assert_bad, put
 from wheeld import doctor, fsck_source
 from wheeld import doctor_live as live
 from wheeld.doctor_live import Clock, Process, Vitals, Worker
+from wheeld.registry import RowState
 from wheeld_client import connect
 from wheeld_core import segments
 
 CLOCK = Clock(7, Process("S", 50), True, 100_000, 0, 1, 0, 1024)
 WORKER = Worker(
-    0, "web-1", 8, live.ACTIVE, 60, Process("S", 60), False, ((5, 5), (5, 5)), 0, 0, 64, 0
+    0, "web-1", 8, RowState.ACTIVE, 60, Process("S", 60), False, ((5, 5), (5, 5)), 0, 0, 64, 0
 )
 WELL = Vitals(1000, 900, 50, CLOCK, [WORKER, replace(WORKER, row=1, name="web-2")])
 
@@ -65,7 +66,7 @@ ILL: list[tuple[Check, Vitals, str, str]] = [
     (live.worker_processes, with_worker(process=Process("Z", 60)), "warning", "wait()"),
     (live.worker_processes, with_worker(process=Process("D", 60)), "warning", "state D"),
     (live.stuck, with_worker(backlog=True), "warning", "web-1 (row 0, pid 8) has full rings"),
-    (live.kept, with_worker(row_state=live.KEPT), "note", "64 slots"),
+    (live.kept, with_worker(row_state=RowState.KEPT), "note", "64 slots"),
     (live.offences, with_worker(offences=3), "warning", "web-1 (row 0, pid 8): 3"),
     (live.room, replace(WELL, armed=900), "warning", "900 armed"),
     (live.room, replace(WELL, armed=990), "failure", "990 armed"),
@@ -88,8 +89,8 @@ def test_what_is_ill_is_said(check: Check, vitals: Vitals, status: str, words: s
     [
         (live.stuck, with_worker(backlog=True, heads=((5, 5), (6, 5)))),
         (live.stuck, with_worker(backlog=True, heads=((5, 5), (5, 6)))),
-        (live.stuck, with_worker(backlog=True, row_state=live.KEPT)),
-        (live.worker_processes, with_worker(process=Process("", 0), row_state=live.KEPT)),
+        (live.stuck, with_worker(backlog=True, row_state=RowState.KEPT)),
+        (live.worker_processes, with_worker(process=Process("", 0), row_state=RowState.KEPT)),
         (live.shares, replace(WELL, workers=[replace(WORKER, held=900)])),
         (live.timer_slack, with_clock(timer_slack_ns=None)),
         (live.timer_slack, with_clock(timer_slack_ns=0)),

@@ -12,6 +12,7 @@ from fsck_damage import CASES, NIL, link, put_state
 from fsck_wheels import FullWheel, Local, check, completions, damaged, returns
 from local_wheel import MS, LocalWheel
 from wheeld import fsck
+from wheeld_core.views import Stage
 
 ALL = ("headers", *fsck.CHECKS, "counts", "offences")
 
@@ -51,6 +52,16 @@ def test_the_full_wheel_has_every_state(wheel: FullWheel) -> None:
     assert link(wheel, wheel.slot["leaving"])["list"] != NIL
     phases = wheel.slots.phases()
     assert [int(phases[wheel.slot[n]]) for n in ("submitted", "unseen", "leaving")] == [1, 2, 2]
+
+
+def test_a_slot_between_a_dead_worker_and_its_heir(wheel: FullWheel) -> None:
+    """A clock killed while it moved a slab leaves slots marked HANDED: in flight, nothing wrong."""
+    before = check(wheel).counts
+    link(wheel, wheel.slot["read"])["completion"] = Stage.HANDED << 60
+    report = check(wheel)
+    assert damaged(report) == {}
+    moved = {name: report.counts[name] - before[name] for name in ("in_flight", "free", "owned")}
+    assert moved == {"in_flight": 1, "free": -1, "owned": 0}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -12,20 +12,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from wheeld.options import Json, Name, RuntimeDir
+
 if TYPE_CHECKING:
     from wheeld.doctor import Diagnosis
     from wheeld.fsck import Report
 
 CLEAN, FOUND, COULD_NOT = 0, 1, 2
-
-Name = Annotated[
-    str, typer.Option(envvar="WHEELD_NAME", help="Name of the daemon, or its runtime directory.")
-]
-RuntimeDir = Annotated[
-    Path | None,
-    typer.Option(envvar="WHEELD_RUNTIME_DIR", help="Directory that holds the runtime directory."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def fsck(

@@ -16,6 +16,7 @@ import typer
 
 from wheeld import config as configuration
 from wheeld import listing
+from wheeld.options import Json, Name, RuntimeDir
 from wheeld.supervisor import Supervisor
 from wheeld_core import runtime
 from wheeld_core.control import Connection
@@ -26,15 +27,6 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-
-Name = Annotated[
-    str, typer.Option(envvar="WHEELD_NAME", help="Name of the daemon, or its runtime directory.")
-]
-RuntimeDir = Annotated[
-    Path | None,
-    typer.Option(envvar="WHEELD_RUNTIME_DIR", help="Directory that holds the runtime directory."),
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 @contextmanager

@@ -17,6 +17,7 @@ import numpy as np
 
 from wheeld.doctor_checks import Finding, ok
 from wheeld.fsck_snapshot import ARMED, EXPIRED, NEVER, Memories, Snapshot
+from wheeld.registry import RowState
 from wheeld_core.views import record
 
 LOOK_SECONDS = 0.3
@@ -25,7 +26,6 @@ FULL_WARNING, FULL_FAILURE = 0.9, 0.98
 LARGE_SHARE = 0.5
 HOARD_SHARE = 0.25
 HOARD_AFTER_NS = 60 * 10**9
-ACTIVE, KEPT = 2, 4
 
 
 @dataclass(frozen=True)
@@ -270,7 +270,7 @@ def worker_processes(v: Vitals) -> Finding:
     name, texts, advice, status = "worker processes", [], [], "ok"
     for worker in v.workers:
         state = worker.process.state
-        if worker.row_state != ACTIVE:
+        if worker.row_state != RowState.ACTIVE:
             continue
         if not state or state == "X":
             texts.append(f"{worker} is gone")
@@ -298,7 +298,9 @@ def stuck(v: Vitals) -> Finding:
     bad = [
         worker
         for worker in v.workers
-        if worker.row_state == ACTIVE and worker.backlog and worker.heads[0] == worker.heads[1]
+        if worker.row_state == RowState.ACTIVE
+        and worker.backlog
+        and worker.heads[0] == worker.heads[1]
     ]
     if not bad:
         return ok(name, "none")
@@ -310,7 +312,7 @@ def stuck(v: Vitals) -> Finding:
 
 def kept(v: Vitals) -> Finding:
     """Workers that are gone and whose timers wait for a successor."""
-    rows = [worker for worker in v.workers if worker.row_state == KEPT]
+    rows = [worker for worker in v.workers if worker.row_state == RowState.KEPT]
     if not rows:
         return ok("kept workers", "none")
     return Finding(

@@ -26,18 +26,17 @@ from functools import partial
 
 import numpy as np
 
-from wheeld.fsck_lists import FOREVER, next_tick
 from wheeld.fsck_snapshot import (
     ARMED,
     CANCELLED,
     EXPIRED,
     FIRED,
+    HANDED,
     LENT,
     NEVER,
     OPEN,
     RECLAIMED,
     RETURNED,
-    ROW_DYING,
     STAGES,
     TICKED,
     WAIT_EXPIRE,
@@ -46,11 +45,13 @@ from wheeld.fsck_snapshot import (
     Array,
     Damage,
     Snapshot,
-    before,
     mix,
     of_slots,
     of_texts,
 )
+from wheeld.registry import RowState
+from wheeld.snapshot import FOREVER, next_on_grid
+from wheeld_core.views import position_before
 
 
 def slots(s: Snapshot) -> list[Damage]:
@@ -68,7 +69,7 @@ def slots(s: Snapshot) -> list[Damage]:
     at_backlog = np.where(stage == WAIT_EXPIRE, fired, (stage == WAIT_TICK) & (armed | cancelled))
     rules = [
         (own & (phase > FIRED), "has phase {phase}, which does not exist"),
-        (own & (stage > RECLAIMED), "has stage {stage}, which does not exist"),
+        (own & (stage > HANDED), "has stage {stage}, which does not exist"),
         (own & (phase == NEVER) & ((s.gens != 0) | ~same), "was never armed, at generation {gen}"),
         (own & s.listed & ~same, "is linked for generation {link_gen}, but is at {gen}"),
         (lost, "is armed, but neither linked nor submitted"),
@@ -106,7 +107,7 @@ def _endless(s: Snapshot) -> Array:
     endless: Array = (s.phases == ARMED) & s.same & ~s.listed & (s.stages <= TICKED)
     some = np.flatnonzero(endless)
     fields = s.slots[some]
-    following = next_tick(fields["deadline"], fields["interval"], s.links["due"][some])
+    following = next_on_grid(fields["deadline"], fields["interval"], s.links["due"][some])
     endless[some] = (fields["interval"] > 0) & (following == FOREVER)
     return endless
 
@@ -114,8 +115,8 @@ def _endless(s: Snapshot) -> Array:
 def _position_rules(s: Snapshot, told: Array) -> list[tuple[Array, str]]:
     """A position that a final or lent record names is below the tail of that worker's ring."""
     row = np.minimum(s.stage_worker, s.max_workers - 1)
-    out = before(s.positions, s.lines["comp_tail"][row])
-    back = before(s.positions, s.lines["ret_tail"][row])
+    out = position_before(s.positions, s.lines["comp_tail"][row])
+    back = position_before(s.positions, s.lines["ret_tail"][row])
     names = told & (s.stages != OPEN) & (s.stages < RECLAIMED)
     told = told & (s.stage_worker < s.max_workers)
     sent = np.isin(s.stages, (TICKED, LENT, EXPIRED)) & ~_over_armed(s)
@@ -136,7 +137,7 @@ def _tell(s: Snapshot, text: str, slot: int) -> str:
     phase, stage, row = int(s.phases[slot]), int(s.stages[slot]), int(s.stage_worker[slot])
     return text.format(
         phase=_PHASES[phase] if phase <= FIRED else phase,
-        stage=STAGES[stage] if stage <= RECLAIMED else stage,
+        stage=STAGES[stage] if stage <= HANDED else stage,
         gen=int(s.gens[slot]),
         link_gen=int(s.links["gen"][slot]),
         list=s.list_name(int(s.list[slot])),
@@ -152,7 +153,7 @@ def leaks(s: Snapshot) -> list[Damage]:
     waiting = own & (~s.same | (stage < WAIT_EXPIRE))
     waiting[waiting] = ~s.waits_in_ring(np.flatnonzero(waiting))
     row = np.minimum(s.stage_worker, s.max_workers - 1)
-    deaf = (s.lines["backlog"] == 0) & (s.rows["state"] != 0) & (s.rows["state"] != ROW_DYING)
+    deaf = (s.lines["backlog"] == 0) & (s.rows["state"] != 0) & (s.rows["state"] != RowState.DYING)
     queued = s.owned & s.same & (stage == WAIT_RETURN) & (s.phases != ARMED)
     rules = [
         (waiting & ~s.same & ~s.listed, "is cancelled, unknown to the clock, and in no ring"),

@@ -12,9 +12,7 @@ from collections.abc import Callable
 import numpy as np
 
 from wheeld.fsck_snapshot import NEVER_FIRED, OPEN, Array, Damage, Snapshot, mix, of_texts
-
-FOREVER = 2**63 - 1
-
+from wheeld.snapshot import FOREVER, next_on_grid
 
 # -- lists -----------------------------------------------------------------------------------------
 
@@ -212,7 +210,9 @@ def _due(s: Snapshot, slots: Array) -> tuple[Array, Array]:
     known = (s.stages[slots] == OPEN) & (links["due"] != NEVER_FIRED)
     due = np.where(known, links["due"], fields["deadline"])
     periodic = ~known & (fields["interval"] > 0)
-    due = np.where(periodic, next_tick(fields["deadline"], fields["interval"], links["due"]), due)
+    due = np.where(
+        periodic, next_on_grid(fields["deadline"], fields["interval"], links["due"]), due
+    )
     kind = np.where(known, 0, fields["flags"] & 3)
     return _saturating(due, s.clock_offsets[kind]), kind == 0
 
@@ -223,15 +223,6 @@ def _saturating(times: Array, offsets: Array) -> Array:
     return np.where(
         np.abs(sums) < float(FOREVER), times + offsets, np.where(sums > 0, FOREVER, NEVER_FIRED)
     )
-
-
-def next_tick(first: Array, interval: Array, last: Array) -> Array:
-    """The first time on the grid first + k * interval after `last`; at most the end of time."""
-    step = np.maximum(interval, 1).astype(np.uint64)
-    into = (last.astype(np.uint64) - first.astype(np.uint64)) % step
-    rest = (step - into).astype(np.int64)
-    later = np.where(last > FOREVER - rest, FOREVER, last + np.minimum(rest, FOREVER - last))
-    return np.where(first > last, first, later)
 
 
 def _fits(s: Snapshot, at: Array, due: Array, exact: Array, tick: int) -> Array:

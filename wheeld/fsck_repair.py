@@ -14,14 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wheeld.registry import RowState
 from wheeld_core import _native, runtime, segments
 from wheeld_core.errors import WheelError
 from wheeld_core.views import RegistryView
 
 if TYPE_CHECKING:
     from wheeld.fsck_source import Daemon
-
-ACTIVE = 2
 
 
 def repair(daemon: Daemon) -> None:
@@ -31,10 +30,8 @@ def repair(daemon: Daemon) -> None:
     ------
     WheelError
         A daemon or a clock runs; or the segments' headers are damaged, so that nothing in them can
-        be believed; or this build has no recovery.
+        be believed.
     """
-    if not hasattr(_native.Clock, "recover"):
-        raise WheelError("this build cannot recover a wheel: install a newer wheeld")
     with _no_daemon(daemon.directory):
         faults = [damage.text(i) for damage in daemon.headers() for i in range(len(damage.keys))]
         memories = daemon.memories()
@@ -47,17 +44,19 @@ def repair(daemon: Daemon) -> None:
                 segments.attach(daemon.prefix + kind, number, writable=True, owner_uid=daemon.uid)
                 for kind, number in (("wheel", _native.KIND_WHEEL), ("slots", _native.KIND_SLOTS))
             )
-            clock: Any = _native.Clock(wheel, slots)
+            clock = _native.Clock(wheel, slots)
             rows = RegistryView(memories.registry).rows
             for row in np.flatnonzero(rows["state"] > 1).tolist():
                 _attach(clock, daemon, stack, row, rows[row])
             clock.recover()
 
 
-def _attach(clock: Any, daemon: Daemon, stack: contextlib.ExitStack, row: int, fields: Any) -> None:
+def _attach(
+    clock: _native.Clock, daemon: Daemon, stack: contextlib.ExitStack, row: int, fields: Any
+) -> None:
     """Attach a worker; one whose segment is gone is left out, and what it held is reclaimed."""
     try:
-        name = f"{daemon.prefix}worker-{row}"
+        name = daemon.prefix + runtime.worker_segment(row)
         memory = segments.attach(name, _native.KIND_WORKER, writable=True, owner_uid=daemon.uid)
     except FileNotFoundError:
         return
@@ -68,7 +67,7 @@ def _attach(clock: Any, daemon: Daemon, stack: contextlib.ExitStack, row: int, f
     stack.callback(os.close, fd)
     groups = int(fields["groups"])
     clock.attach(row, int(fields["incarnation"]), memory, fd, groups)
-    clock.presence(row, int(fields["state"]) == ACTIVE, groups)
+    clock.presence(row, int(fields["state"]) == RowState.ACTIVE, groups)
 
 
 @contextlib.contextmanager

@@ -18,12 +18,20 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld_core import _native
-from wheeld_core.views import NIL, RegistryView, WheelView, dtype_of, record, records
+from wheeld_core.views import (
+    NIL,
+    POSITION_BITS,
+    RegistryView,
+    Stage,
+    WheelView,
+    dtype_of,
+    record,
+    records,
+)
 
 Array = npt.NDArray[Any]
 
 MASK64 = 2**64 - 1
-POSITION_BITS = 48
 POSITION_MASK = (1 << POSITION_BITS) - 1
 AWAKE = -(2**63)
 NEVER_FIRED = -(2**63)
@@ -42,12 +50,12 @@ NEVER, ARMED, CANCELLED, FIRED = range(4)
     EXPIRED,
     RETURNED,
     RECLAIMED,
-) = range(9)
+    HANDED,
+) = Stage
 STAGES = (
     "open", "ticked", "tick waits", "expiration waits", "return waits", "lent", "expired",
-    "returned", "reclaimed",
+    "returned", "reclaimed", "handed",
 )  # fmt: skip
-ROW_DYING = 3
 
 
 @dataclass
@@ -320,11 +328,3 @@ def geometry_of(header: Array) -> dict[str, int]:
     """Sizes and offsets that a wheel with this header must have."""
     names = ("capacity", "max_workers", "tick_ns", "wheel_bits", "payload_bytes", "virtual_clock")
     return _native.geometry(**{name: int(header[name]) for name in names})
-
-
-def before(positions: Array, limits: Array | int) -> Array:
-    """Is a 48-bit ring position below a limit? They run freely and are compared by difference."""
-    limit = np.asarray(limits).astype(np.uint64)
-    distance = (limit - positions) & np.uint64(POSITION_MASK)
-    below: Array = (distance != 0) & (distance < np.uint64(1 << (POSITION_BITS - 1)))
-    return below

@@ -16,13 +16,13 @@ from typing import Any
 import numpy as np
 
 from wheeld.fsck_snapshot import Array, Damage, Memories, geometry_of, of_texts
+from wheeld.leftovers import KINDS
 from wheeld.registry import process_start_time
 from wheeld_core import _native, runtime, segments
 from wheeld_core.control import Connection
 from wheeld_core.errors import DaemonNotRunning, LayoutMismatch, WheelError
 from wheeld_core.views import RegistryView, dtype_of, record
 
-BASE = {"wheel": _native.KIND_WHEEL, "slots": _native.KIND_SLOTS, "registry": _native.KIND_REGISTRY}
 MODES = (0o600, 0o640, 0o660)
 """For one user; for a group that reads; for a group that reads and writes."""
 _FIELDS = {
@@ -134,12 +134,12 @@ class Daemon:
         """
         texts: list[str] = []
         heads = {}
-        for kind, number in BASE.items():
+        for kind, number in KINDS.items():
             heads[kind] = self._head(self.prefix + kind, number, texts)
         self._refuse(heads)
         workers = self._worker_names() if self._map_base(heads, texts) else {}
         for row, name in workers.items():
-            heads[f"worker-{row}"] = self._head(name, _native.KIND_WORKER, texts)
+            heads[runtime.worker_segment(row)] = self._head(name, _native.KIND_WORKER, texts)
         tokens = Counter(int(head["token"]) for head in heads.values() if head is not None)
         common = tokens.most_common(1)[0][0] if tokens else 0
         texts += [
@@ -189,7 +189,7 @@ class Daemon:
         if any(head is not None for head in heads.values()):
             return
         states = []
-        for kind, number in BASE.items():
+        for kind, number in KINDS.items():
             path = Path(segments.SHM_DIRECTORY, self.prefix + kind)
             with contextlib.suppress(OSError), path.open("rb") as file:
                 states.append(_native.attach_status(file.read(64), number))
@@ -207,13 +207,13 @@ class Daemon:
 
     def _map_base(self, heads: dict[str, Array | None], texts: list[str]) -> bool:
         """Map the base segments read-only. False: they are not fit to be looked into."""
-        if any(heads[kind] is None for kind in BASE):
+        if any(heads[kind] is None for kind in KINDS):
             return False
         if not self._base:
             try:
                 self._base = {
                     kind: segments.attach(self.prefix + kind, number, writable=False)
-                    for kind, number in BASE.items()
+                    for kind, number in KINDS.items()
                 }
             except segments.SegmentError:  # what it objects to is among the texts already
                 return False
@@ -224,7 +224,10 @@ class Daemon:
     def _worker_names(self) -> dict[int, str]:
         """Segments of the workers that are there, by row."""
         rows = RegistryView(self._base["registry"]).rows
-        return {int(row): f"{self.prefix}worker-{row}" for row in np.flatnonzero(rows["state"] > 1)}
+        return {
+            row: self.prefix + runtime.worker_segment(row)
+            for row in np.flatnonzero(rows["state"] > 1).tolist()
+        }
 
     def memories(self) -> Memories | None:
         """The maps; workers' segments that are no good are left out. None: nothing to look into."""

@@ -11,6 +11,7 @@ from wheeld.fsck_snapshot import (
     CANCELLED,
     EXPIRED,
     FIRED,
+    HANDED,
     LENT,
     MASK64,
     POSITION_MASK,
@@ -20,14 +21,13 @@ from wheeld.fsck_snapshot import (
     Damage,
     Ring,
     Snapshot,
-    before,
     mix,
     of_texts,
 )
+from wheeld.registry import RowState
 from wheeld_core import _native
-from wheeld_core.views import dtype_of
+from wheeld_core.views import dtype_of, position_before
 
-FREE, ATTACHING, ACTIVE, DYING, KEPT = range(5)
 SLOT_MASK = (1 << 30) - 1
 _KIND_TICK, _KIND_LENT = 1, 2
 """Kinds of completions besides EXPIRED, 0."""
@@ -36,14 +36,14 @@ _KIND_TICK, _KIND_LENT = 1, 2
 def rows(s: Snapshot) -> list[Damage]:
     """The worker table: states, names and incarnations, and whom the clock serves."""
     texts = []
-    taken = np.flatnonzero(s.rows["state"] != FREE)
+    taken = np.flatnonzero(s.rows["state"] != RowState.FREE)
     names: dict[bytes, int] = {}
     incarnations: dict[int, int] = {}
     groups = _groups_used(s)
     for row in taken.tolist():
         fields, who = s.rows[row], s.worker(row)
         state, incarnation = int(fields["state"]), int(fields["incarnation"])
-        if state > KEPT:
+        if state > RowState.KEPT:
             texts.append(f"{who}: state {state} does not exist")
         if not fields["name"]:
             texts.append(f"{who}: no name")
@@ -54,7 +54,7 @@ def rows(s: Snapshot) -> list[Damage]:
         elif (other := incarnations.setdefault(incarnation, row)) != row:
             texts.append(f"{who}: row {other} has the same incarnation {incarnation}")
         served = int(s.lines["incarnation"][row])
-        if state in (ACTIVE, KEPT) and served != incarnation:
+        if state in (RowState.ACTIVE, RowState.KEPT) and served != incarnation:
             texts.append(f"{who}: incarnation {incarnation}, but the clock serves {served}")
         if int(fields["on_death"]) > 2:
             texts.append(f"{who}: on_death {int(fields['on_death'])} does not exist")
@@ -96,13 +96,13 @@ def _unread(s: Snapshot, stages: tuple[int, ...], found: dict[int, Ring]) -> Arr
     row = np.minimum(s.stage_worker, s.max_workers - 1)
     told: Array = s.owned & s.same & np.isin(s.stages, stages) & (s.phases != ARMED)
     told &= s.stage_worker < s.max_workers
-    told &= ~before(s.positions, heads[row]) & before(s.positions, tails[row])
+    told &= ~position_before(s.positions, heads[row]) & position_before(s.positions, tails[row])
     return told
 
 
 def _read_by_somebody(s: Snapshot, found: dict[int, Ring]) -> Iterator[tuple[int, Ring]]:
     """Rings of workers that do not depart: what a dead one did not read is told anew or dropped."""
-    return ((row, ring) for row, ring in found.items() if s.rows["state"][row] != DYING)
+    return ((row, ring) for row, ring in found.items() if s.rows["state"][row] != RowState.DYING)
 
 
 def completions(s: Snapshot) -> list[Damage]:
@@ -188,7 +188,7 @@ def offences(s: Snapshot) -> list[str]:
     counted = s.lines["offences"]
     return [
         f"{s.worker(row)}: {int(counted[row]):,} submissions that an honest client never makes"
-        for row in np.flatnonzero((counted > 0) & (s.rows["state"] != FREE)).tolist()
+        for row in np.flatnonzero((counted > 0) & (s.rows["state"] != RowState.FREE)).tolist()
     ]
 
 
@@ -199,7 +199,7 @@ def counts(s: Snapshot) -> tuple[dict[str, int], Array]:
     """
     pending = s.owned & (s.phases == ARMED)
     over = np.isin(s.phases, (CANCELLED, FIRED))
-    final = s.same & (s.stages >= EXPIRED)
+    final = s.same & (s.stages >= EXPIRED) & (s.stages != HANDED)
     unread = _unread(s, (EXPIRED,), s.comps) | _unread(s, (RETURNED,), s.rets)
     flight = s.owned & over & (~final | unread) | (unread & (s.phases == 0))
     free = s.owned & s.same & ~unread & (final & over | (s.phases == 0))
@@ -218,7 +218,7 @@ def shares(s: Snapshot) -> list[dict[str, object]]:
     """What each worker holds, by row."""
     found: list[dict[str, object]] = []
     armed = (s.phases == ARMED).reshape(-1, _native.SLAB_SLOTS).sum(axis=1)
-    for row in np.flatnonzero(s.rows["state"] != FREE).tolist():
+    for row in np.flatnonzero(s.rows["state"] != RowState.FREE).tolist():
         mine = s.slab_valid & (s.slab_row == row)
         found.append(
             {

@@ -17,10 +17,8 @@ from pathlib import Path
 
 from wheeld_core import _native
 from wheeld_core.errors import WheelError
+from wheeld_core.runtime import GROUP_NAME_BYTES, WORKER_NAME_BYTES
 from wheeld_core.views import RegistryView
-
-NAME_BYTES = 63
-GROUP_BYTES = 59
 
 
 class RowState(IntEnum):
@@ -201,7 +199,7 @@ class Registry:
     def set_aside(self, tenant: Tenant) -> Tenant:
         """Take a departed worker's name from it, for others to have; its row stays."""
         suffix = f" (left {tenant.incarnation})"
-        stem = tenant.name.removesuffix(suffix).encode()[: NAME_BYTES - len(suffix)]
+        stem = tenant.name.removesuffix(suffix).encode()[: WORKER_NAME_BYTES - len(suffix)]
         name = stem.decode(errors="ignore") + suffix
         self._rows[tenant.row]["name"] = name.encode()
         self.tenants[tenant.row] = replace(tenant, name=name)
@@ -215,8 +213,10 @@ class Registry:
     def check_name(name: object) -> bytes:
         """The name as it stands in the table; ValueError if it does not fit."""
         encoded = name.encode() if isinstance(name, str) else b""
-        if not 1 <= len(encoded) <= NAME_BYTES or b"\0" in encoded:
-            raise ValueError(f"worker name {name!r}: expected 1 to {NAME_BYTES} bytes of UTF-8")
+        if not 1 <= len(encoded) <= WORKER_NAME_BYTES or b"\0" in encoded:
+            raise ValueError(
+                f"worker name {name!r}: expected 1 to {WORKER_NAME_BYTES} bytes of UTF-8"
+            )
         if encoded.startswith(b"group:"):
             raise ValueError(f"worker name {name!r}: 'group:' is for the names of groups")
         return encoded
@@ -232,8 +232,8 @@ class Registry:
             All 64 groups have names.
         """
         encoded = name.encode() if isinstance(name, str) else b""
-        if not 1 <= len(encoded) <= GROUP_BYTES or b"\0" in encoded:
-            raise ValueError(f"group {name!r}: expected 1 to {GROUP_BYTES} bytes of UTF-8")
+        if not 1 <= len(encoded) <= GROUP_NAME_BYTES or b"\0" in encoded:
+            raise ValueError(f"group {name!r}: expected 1 to {GROUP_NAME_BYTES} bytes of UTF-8")
         known = self._view.group_names()
         for group, other in known.items():
             if other == name:

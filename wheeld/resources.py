@@ -128,7 +128,7 @@ class Resources:
 
     def make_worker_segment(self, row: int) -> str:
         """Make the segment of the worker in `row`, ready to attach; returns its name."""
-        kind = f"worker-{row}"
+        kind = runtime.worker_segment(row)
         segments.unlink(self.segment_prefix + kind)  # a daemon that died may have left one
         memory = self.make_segment(kind, self.worker_bytes)
         with contextlib.closing(memory):
@@ -145,7 +145,7 @@ class Resources:
 
     def find_worker_segment(self, row: int) -> mmap.mmap:
         """Map the segment of a worker that an earlier daemon had; its name goes to `names`."""
-        kind = f"worker-{row}"
+        kind = runtime.worker_segment(row)
         name = self.segment_prefix + kind
         memory = segments.attach(name, _native.KIND_WORKER, writable=True, owner_uid=os.getuid())
         self.names[kind] = name

@@ -18,9 +18,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from wheeld.registry import RowState
 from wheeld.snapshot import I64, TIMER, TO_GROUP, TO_WORKER, U64, Clocks, Snapshot, next_on_grid
 from wheeld_core import _native
-from wheeld_core.views import RegistryView, SlotsView, WheelView, record
+from wheeld_core.views import RegistryView, SlotsView, Stage, WheelView, position_before, record
 
 BLOCK_SLOTS: Final = 65_536
 BLOCK_PAYLOADS: Final = 16 << 20
@@ -31,11 +32,7 @@ PATIENT_LOOKS: Final = 4
 """After how many looks a timer that was moved in each of them is taken as it is."""
 
 _ARMED, _FIRED = 1, 3
-_ATTACHING, _ACTIVE, _DYING, _KEPT = 1, 2, 3, 4
-_TICKED, _WAIT_EXPIRE, _LENT, _EXPIRED = 1, 3, 5, 6
 _TARGET_GROUP: Final = 0xFFF
-_POSITION: Final = np.uint64((1 << 48) - 1)
-_HALF: Final = np.uint64(1 << 47)
 _VERSION: Final = np.uint64(0xFFFFFF00)
 
 
@@ -256,8 +253,8 @@ def _is_tenant(
     rows: npt.NDArray[Any], row: I64, incarnation: U64, bits: int
 ) -> npt.NDArray[np.bool_]:
     """Does that incarnation (its lower `bits`) have that row, under a name of its own, to stay?"""
-    stays = (rows["state"] == _ATTACHING) | (rows["state"] == _ACTIVE) | (rows["state"] == _KEPT)
-    stays |= (rows["state"] == _DYING) & (rows["on_death"] != 0)
+    stays = np.isin(rows["state"], (RowState.ATTACHING, RowState.ACTIVE, RowState.KEPT))
+    stays |= (rows["state"] == RowState.DYING) & (rows["on_death"] != 0)
     stays &= rows["named"] == 1
     inside = (row >= 0) & (row < len(rows))
     row = np.where(inside, row, 0)
@@ -278,10 +275,10 @@ def _pending_timers(
     known = links["gen"] == generations
     stages = np.where(known, links["completion"] >> np.uint64(60), 0)
     receivers = (links["completion"] >> np.uint64(48)) & np.uint64(0xFFF)
-    behind = (heads[np.minimum(receivers, len(heads) - 1)] - links["completion"]) & _POSITION
-    unread = (behind == 0) | (behind >= _HALF)
+    unread = ~position_before(links["completion"], heads[np.minimum(receivers, len(heads) - 1)])
     fired = (phases == _FIRED) & (
-        (stages == _WAIT_EXPIRE) | (((stages == _EXPIRED) | (stages == _LENT)) & unread)
+        (stages == Stage.WAIT_EXPIRE)
+        | (((stages == Stage.EXPIRED) | (stages == Stage.LENT)) & unread)
     )
     timers = np.zeros(len(index), TIMER)
     timers["slot"], timers["generation"] = index, generations
@@ -291,7 +288,7 @@ def _pending_timers(
     timers["interval"] = np.where(fired, 0, np.maximum(fields["interval"], 0))
     periodic = np.flatnonzero(timers["interval"] > 0)
     last = np.where(known, links["due"], np.iinfo(np.int64).min)[periodic]
-    ticked = ((stages == _TICKED) & unread)[periodic]
+    ticked = ((stages == Stage.TICKED) & unread)[periodic]
     timers["deadline"][periodic] = _periodic_due(timers[periodic], last, ticked)
     return (phases == _ARMED) | fired, timers
 

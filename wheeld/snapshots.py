@@ -158,7 +158,7 @@ class Snapshots:
     def _heads(self) -> dict[int, Any]:
         heads = {}
         for row in list(self._workers.registry.tenants):
-            name = self._resources.names.get(f"worker-{row}")
+            name = self._resources.names.get(runtime.worker_segment(row))
             if name is None:
                 continue
             try:

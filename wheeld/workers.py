@@ -52,14 +52,14 @@ class Workers:
         return [
             self._attachment(tenant)
             for tenant in self.registry.tenants.values()
-            if f"worker-{tenant.row}" in self._resources.names
+            if runtime.worker_segment(tenant.row) in self._resources.names
         ]
 
     def _attachment(self, tenant: Tenant) -> Message:
         return {
             "row": tenant.row,
             "incarnation": tenant.incarnation,
-            "segment": self._resources.names[f"worker-{tenant.row}"],
+            "segment": self._resources.names[runtime.worker_segment(tenant.row)],
             "bell": str(self._resources.directory / runtime.worker_fifo(tenant.row)),
             "groups": tenant.groups,
             "present": self.registry.state(tenant) in (RowState.ATTACHING, RowState.ACTIVE),
@@ -76,7 +76,7 @@ class Workers:
                 )
                 if row in self._pidfds:
                     _kill(self._pidfds[row])
-                self._resources.names.pop(f"worker-{row}", None)
+                self._resources.names.pop(runtime.worker_segment(row), None)
                 self.registry.retire(tenant, OnDeath.DROP)
                 self._depart(tenant, "is out")
 
@@ -105,8 +105,7 @@ class Workers:
             pidfd = open_process(tenant, self.registry.pid_namespace(tenant))
             if state == RowState.KEPT:
                 self._expire_later(tenant)
-                if tenant.on_death == OnDeath.REROUTE and self.registry.members(tenant.groups):
-                    self._depart(tenant, "is inherited by its group")
+                self._offer_to_group(tenant)
             elif state != RowState.ACTIVE or pidfd is None or self._said_goodbye(tenant):
                 self._depart(tenant, "died or left while there was no supervisor")
             else:
@@ -162,7 +161,9 @@ class Workers:
             raise
         self._watch(tenant, pidfd)
         log.info("worker %s (pid %d) %s", tenant.name, pid, "came back" if kept else "connected")
-        self._heirs_arrived(tenant)
+        for left in list(self.registry.tenants.values()):
+            if self.registry.state(left) == RowState.KEPT:
+                self._offer_to_group(left)
         return tenant, self._welcome(tenant, kept is not None)
 
     def _policy(self, message: Message) -> tuple[OnDeath, int]:
@@ -211,7 +212,7 @@ class Workers:
             "adopted": adopted,
             "token": self._token,
             "segments": {
-                "worker": names[f"worker-{tenant.row}"],
+                "worker": names[runtime.worker_segment(tenant.row)],
                 **{kind: names[kind] for kind in ("wheel", "slots", "registry")},
             },
             "clock_fifo": runtime.CLOCK_FIFO,
@@ -288,8 +289,7 @@ class Workers:
             tenant = self.registry.set_aside(tenant)
         self.registry.set_state(tenant, RowState.KEPT)
         self._expire_later(tenant)
-        if tenant.on_death == OnDeath.REROUTE and self.registry.members(tenant.groups):
-            self._depart(tenant, "is inherited by its group")  # a member came while it was swept
+        self._offer_to_group(tenant)  # a member may have come while it was swept
 
     def _expire_later(self, tenant: Tenant) -> None:
         """Drop a kept worker that has no successor in time."""
@@ -304,19 +304,14 @@ class Workers:
                 f"was not succeeded within {self._config.keep_for}",
             )
 
-    def _heirs_arrived(self, member: Tenant) -> None:
-        """What the last member of a group left goes to a new one."""
-        for tenant in list(self.registry.tenants.values()):
-            if (
-                tenant.on_death == OnDeath.REROUTE
-                and tenant.groups & member.groups
-                and self.registry.state(tenant) == RowState.KEPT
-            ):
-                self._depart(tenant, "is inherited by its group")
+    def _offer_to_group(self, tenant: Tenant) -> None:
+        """What a kept worker of a group left goes to a member, if there is one."""
+        if tenant.on_death == OnDeath.REROUTE and self.registry.members(tenant.groups):
+            self._depart(tenant, "is inherited by its group")
 
     def _drop_segment(self, tenant: Tenant) -> None:
         try:
-            self._resources.drop_segment(f"worker-{tenant.row}")
+            self._resources.drop_segment(runtime.worker_segment(tenant.row))
         except WheelError as error:  # not ours: the row must be free all the same
             log.warning("%s", error)
 

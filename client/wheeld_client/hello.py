@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Final
 
 from wheeld_core import _native, control
+from wheeld_core.runtime import GROUP_NAME_BYTES, WORKER_NAME_BYTES
 
 ON_DEATH: Final = ("drop", "keep", "reroute")
 AFTER_FORK: Final = ("raise", "reconnect")
-GROUP_BYTES: Final = 59
-WORKER_BYTES: Final = 63
-"""Longest names, bytes of UTF-8."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +48,7 @@ class Options:
         if self.worker is None:
             return self
         suffix = f"-{os.getpid()}"
-        stem = self.worker.encode()[: WORKER_BYTES - len(suffix)].decode(errors="ignore")
+        stem = self.worker.encode()[: WORKER_NAME_BYTES - len(suffix)].decode(errors="ignore")
         return replace(self, worker=stem + suffix)
 
     def say_hello(self, directory: Path) -> tuple[control.Connection, control.Message]:
@@ -77,5 +75,5 @@ def _one_of(option: str, value: object, allowed: tuple[str, ...]) -> None:
 
 
 def _check_group(name: object) -> None:
-    if not isinstance(name, str) or not 1 <= len(name.encode()) <= GROUP_BYTES or "\0" in name:
-        raise ValueError(f"group name {name!r}: expected 1 to {GROUP_BYTES} bytes of UTF-8")
+    if not isinstance(name, str) or not 1 <= len(name.encode()) <= GROUP_NAME_BYTES or "\0" in name:
+        raise ValueError(f"group name {name!r}: expected 1 to {GROUP_NAME_BYTES} bytes of UTF-8")

@@ -25,12 +25,20 @@ CLOCK_FIFO = "clock.fifo"
 CLOCK_LOCK = "clock.lock"
 DAEMON_FILE = "daemon.json"
 MAX_SOCKET_PATH = 107
+WORKER_NAME_BYTES = 63
+GROUP_NAME_BYTES = 59
+"""Longest names of workers and groups, bytes of UTF-8: what the worker table has room for."""
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")
 
 
 def worker_fifo(row: int) -> str:
     """File name of the doorbell of the worker in `row`."""
-    return f"worker-{row}.fifo"
+    return f"{worker_segment(row)}.fifo"
+
+
+def worker_segment(row: int) -> str:
+    """What the segment of the worker in `row` is called, after its daemon's prefix."""
+    return f"worker-{row}"
 
 
 def check_name(name: str) -> str:

@@ -7,6 +7,7 @@ fields of a record may be of different moments. The hot paths are in the native 
 from __future__ import annotations
 
 import mmap
+from enum import IntEnum
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -30,7 +31,24 @@ NIL = 0xFFFFFFFF
 """`list` of a link that is in no list."""
 
 PHASES = {0: "never", 1: "armed", 2: "cancelled", 3: "fired"}
+POSITION_BITS = 48
+"""Of a ring position in `link.completion`."""
 CLOCKS = {0: "monotonic", 1: "realtime", 2: "boottime"}
+
+
+class Stage(IntEnum):
+    """Stage of `link.completion`, as in core/include/wheeld/clock.h."""
+
+    OPEN = _native.STAGE_OPEN
+    TICKED = _native.STAGE_TICKED
+    WAIT_TICK = _native.STAGE_WAIT_TICK
+    WAIT_EXPIRE = _native.STAGE_WAIT_EXPIRE
+    WAIT_RETURN = _native.STAGE_WAIT_RETURN
+    LENT = _native.STAGE_LENT
+    EXPIRED = _native.STAGE_EXPIRED
+    RETURNED = _native.STAGE_RETURNED
+    RECLAIMED = _native.STAGE_RECLAIMED
+    HANDED = _native.STAGE_HANDED
 
 
 class Field(NamedTuple):
@@ -101,6 +119,16 @@ def record(memory: mmap.mmap, struct: str, offset: int = 0) -> npt.NDArray[Any]:
 def records(memory: mmap.mmap, struct: str, offset: int, count: int) -> npt.NDArray[Any]:
     """`count` structs from `offset` on, shape (count,), over the memory itself."""
     return np.frombuffer(memory, dtype_of(struct), count=count, offset=offset)
+
+
+def position_before(
+    positions: npt.NDArray[Any], limits: npt.NDArray[Any] | int
+) -> npt.NDArray[np.bool_]:
+    """Is a ring position of 48 bits below a limit? As wh_pos_before in ring.h, elementwise."""
+    distance = np.asarray(limits).astype(np.uint64) - positions
+    distance &= np.uint64((1 << POSITION_BITS) - 1)
+    below: npt.NDArray[np.bool_] = (distance != 0) & (distance < 1 << (POSITION_BITS - 1))
+    return below
 
 
 class WheelView:

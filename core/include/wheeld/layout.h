@@ -154,7 +154,7 @@ enum wh_kind { WH_KIND_WHEEL = 1, WH_KIND_SLOTS, WH_KIND_REGISTRY, WH_KIND_WORKE
     F(wh_ai64, interval, "period, ns; 0: one-shot", "owner", "clock", "before arm")                \
     F(wh_au64, cookie, "the user's 64 bits", "owner", "clock", "before arm")                       \
     F(wh_au32, target, "0: owner; incarnation << 12 | worker + 1; or group << 12 | 0xfff",         \
-      "owner", "clock", "before arm")                                                                                \
+      "owner", "clock", "before arm")                                                              \
     F(wh_au16, payload_size, "used bytes of the payload", "owner", "clock, target", "before arm")  \
     F(wh_au16, flags, "bits 0-1: 0 base clock, 1 realtime, 2 boottime", "owner", "clock",          \
       "before arm")
@@ -167,7 +167,7 @@ enum wh_kind { WH_KIND_WHEEL = 1, WH_KIND_SLOTS, WH_KIND_REGISTRY, WH_KIND_WORKE
     A(char, boot_id, 40, "kernel's boot id", "creator", "all", "before magic")
 
 #define WH_ROW_FIELDS(N, F, A)                                                                     \
-    N(wh_au32, state, "0 free, 1 attaching, 2 active, 3 dying, 4 kept", "supervisor", "all",               \
+    N(wh_au32, state, "0 free, 1 attaching, 2 active, 3 dying, 4 kept", "supervisor", "all",       \
       "release, after the other fields; pairs: row")                                               \
     F(uint32_t, pid, "process id", "supervisor", "all", "before state")                            \
     F(uint32_t, uid, "user id", "supervisor", "all", "before state")                               \
