@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from local_wheel import MS, SECOND, LocalWheel
+from shared_words import Shared
 from wheeld import fsck
 from wheeld.fsck import Report
 from wheeld.fsck_snapshot import Damage, Memories, of_texts
@@ -19,6 +20,7 @@ from wheeld.fsck_source import size_faults
 from wheeld_core import segments
 from wheeld_core.views import dtype_of, record, records
 
+POOLS = (("requests", 65536, 1024, False), ("small", 1000, 1000, True))
 RING = 1024
 """Entries of the rings of a small wheel."""
 
@@ -37,15 +39,24 @@ class Local:
     def headers(self) -> list[Damage]:
         """Sizes and offsets."""
         wheel = self.wheel
-        base = {"wheel": wheel.wheel_memory, "slots": wheel.slots_memory}
-        return [of_texts(size_faults({**base, "registry": wheel.registry_memory}))]
+        base = {
+            "wheel": wheel.wheel_memory,
+            "slots": wheel.slots_memory,
+            "registry": wheel.registry_memory,
+            "watch": wheel.shared("watch"),
+            "pools": wheel.shared("pools"),
+        }
+        return [of_texts(size_faults(base))]
 
     def memories(self) -> Memories | None:
         """All of it; None when the headers are no good."""
         if len(self.headers()[0].keys):
             return None
-        w = self.wheel
-        return Memories(w.wheel_memory, w.slots_memory, w.registry_memory, dict(w.worker_memories))
+        w, workers = self.wheel, dict(self.wheel.worker_memories)
+        return Memories(
+            w.wheel_memory, w.slots_memory, w.registry_memory, workers,
+            w.shared("watch"), w.shared("pools"),
+        )  # fmt: skip
 
 
 def check(wheel: LocalWheel) -> Report:
@@ -78,11 +89,25 @@ class FullWheel(LocalWheel):
     """
 
     def __init__(self) -> None:
-        super().__init__(capacity=8192, start_ns=5 * SECOND)
+        super().__init__(capacity=8192, start_ns=5 * SECOND, pools=POOLS)
         self.a, self.b = self.worker(0, "a"), self.worker(1, "b")
+        self.words = Shared(self.shared("watch"), self.shared("pools"))
+        self._share()
         self.slot: dict[str, int] = {}
         self._fill_rings()
         self._arm()
+
+    def _share(self) -> None:
+        """Both workers watch keys and have memory of both pools; a has the last word in the first,
+        and has not noted it yet, b has it in the second, and waits there."""
+        for row, buckets in enumerate(((3, 70, 65_535), (3, 9000))):
+            for bucket in buckets:
+                self.words.watch_bucket(row, bucket)
+        for row, bytes, pool in ((1, 200, 0), (0, 300, 0), (0, 10, 1), (1, 990, 1)):
+            self.words.change(row, bytes, pool)
+        self.words.change(0, -50, upto="named")
+        self.words.pools.pools["tickets"][1] = 5
+        self.words.wait_in_line(1, 5, 1)
 
     def keep(self, name: str, id: int) -> int:
         """Remember a timer's slot."""
@@ -168,6 +193,8 @@ class Remains:
             "wheel": wheel.wheel_memory,
             "slots": wheel.slots_memory,
             "registry": wheel.registry_memory,
+            "watch": wheel.shared("watch"),
+            "pools": wheel.shared("pools"),
             **{f"worker-{row}": memory for row, memory in wheel.worker_memories.items()},
         }
         self.memories = {kind: self._copy(kind, memory) for kind, memory in memories.items()}

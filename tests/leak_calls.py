@@ -11,7 +11,10 @@ from typing import Any
 
 import numpy as np
 
+import leak_pools
+import leak_purgatory
 from local_wheel import MS, LocalWheel
+from wheeld_client import MemoryPool
 from wheeld_core import _native, segments
 from wheeld_core.errors import DaemonNotRunning
 
@@ -20,7 +23,7 @@ class Bench:
     """A wheel with two workers, and all that the calls below need."""
 
     def __init__(self) -> None:
-        self.wheel = LocalWheel(256, 3, payload_bytes=16)
+        self.wheel = LocalWheel(256, 3, payload_bytes=16, pools=leak_pools.POOLS)
         self.timers, self.other = self.wheel.worker(0), self.wheel.worker(1)
         self.armed = self.timers.schedule(1000.0)
         self.foreign = self.other.schedule(1000.0)
@@ -31,6 +34,11 @@ class Bench:
         ours, theirs = socket.socketpair()
         self.control = (ours, theirs)
         theirs.send(b"x")  # clock.run returns at once
+        self.pool = MemoryPool(self.timers, "lenient")
+        self.strict = MemoryPool(self.timers, "strict")
+        with self.pool.try_allocate(5) as buffer:
+            self.released = buffer
+        self.places = leak_purgatory.Places(self)
 
     def fresh_worker(self) -> Any:
         """A native worker that is not bound yet."""
@@ -183,8 +191,19 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     "prepare_clock_process": lambda b: os.close(_native.prepare_clock_process()),
     "read_clock": lambda b: _native.read_clock(1, 2, 3),
     "_reschedule_batch": lambda b: b.timers.reschedule_many([b.armed], [3000.0]),
+    **leak_pools.GOOD,
+    **leak_purgatory.GOOD,
 }
-ALONGSIDE = {"_cancel_batch", "_close", "detach", "forget", "create_worker", "Worker"}
+ALONGSIDE = {
+    "_cancel_batch",
+    "_close",
+    "detach",
+    "forget",
+    "create_worker",
+    "Worker",
+    *leak_pools.ALONGSIDE,
+    *leak_purgatory.ALONGSIDE,
+}
 """Called by the functions above."""
 ELSEWHERE = {"set_row_state"}
 """Plain stores without any object."""
@@ -238,4 +257,6 @@ BAD: dict[str, Callable[[Bench], Any]] = {
     "create worker row": lambda b: _native.create_worker(b.spare, b.wheel.wheel_memory, 99),
     "geometry": lambda b: _native.geometry(**{**b.config, "capacity": 5}),
     "status": lambda b: _native.attach_status(object(), 1),
+    **leak_pools.BAD,
+    **leak_purgatory.BAD,
 }

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import mmap
 import os
+import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -71,9 +72,17 @@ class LocalTimers(Timers):
         self.expiration_dtype = wheel.dtype
         self._connection: Any = _Farewell(wheel, row)
         self._callbacks = Callbacks(self)
+        self._purgatories = weakref.WeakSet()
         self._registry = RegistryView(wheel.registry_memory)
         self._wheel = wheel.view
         self._payload_room = int(wheel.view.header["payload_bytes"])
+        self._local = wheel
+
+    def _segment(self, kind: str) -> mmap.mmap:
+        return self._local.shared(kind)
+
+    def _open_bell(self, row: int) -> int:
+        return os.dup(self._local.bells[row][1])
 
 
 class LocalWheel:
@@ -87,6 +96,7 @@ class LocalWheel:
         wheel_bits: int = 6,
         payload_bytes: int = 0,
         start_ns: int = 0,
+        pools: tuple[tuple[str, int, int, bool], ...] = (),
     ) -> None:
         config = {
             "capacity": capacity,
@@ -118,6 +128,9 @@ class LocalWheel:
         self.worker_memories: dict[int, mmap.mmap] = {}
         self.incarnations = 0
         self.group_names: list[str] = []
+        self.max_workers = max_workers
+        self.pools = pools
+        self._shared: dict[str, mmap.mmap] = {}
 
     def worker(
         self, row: int = 0, name: str | None = None, group: str | None = None
@@ -137,7 +150,29 @@ class LocalWheel:
         fields["incarnation"] = self.incarnations
         fields["groups"] = bits
         fields["state"] = 2
+        self._seat(row, self.incarnations)
         return self._timers(row, name)
+
+    def shared(self, kind: str) -> mmap.mmap:
+        """The segment "watch" or "pools", made when it is first asked for."""
+        if kind not in self._shared:
+            if kind == "watch":
+                memory = mmap.mmap(-1, _native.watch_bytes(self.max_workers))
+                _native.create_watch(memory, self.max_workers, 0)
+            else:
+                memory = mmap.mmap(-1, _native.pools_bytes(self.max_workers, len(self.pools)))
+                _native.create_pools(memory, self.max_workers, 0, list(self.pools))
+            self._shared[kind] = memory
+            for row in self.worker_memories:
+                self._seat(row, int(self.row(row)["incarnation"]))
+        return self._shared[kind]
+
+    def _seat(self, row: int, incarnation: int) -> None:
+        """What the supervisor does there when a worker comes (0: when one has gone)."""
+        if "watch" in self._shared:
+            _native.seat_watcher(self._shared["watch"], row, incarnation)
+        if "pools" in self._shared:
+            _native.seat_borrower(self._shared["pools"], row, incarnation)
 
     def successor(self, row: int) -> LocalTimers:
         """Connect to a kept row: what a worker of the same name does."""
@@ -182,6 +217,7 @@ class LocalWheel:
         """What the supervisor does when a worker has died or said good-bye."""
         self.row(row)["state"] = 3
         self.row(row)["on_death"] = leave - 1
+        self._seat(row, 0)
         self.clock.detach(row, leave)
 
     def restart_clock(self) -> None:

@@ -30,7 +30,10 @@ def test_quick_run_writes_everything(tmp_path: Path) -> None:
     assert {"cpu", "cores", "kernel", "python", "numpy", "wheeld"} <= found["machine"].keys()
     assert found["options"]["quick"] is True
     measurements = found["measurements"]
-    assert list(measurements) == ["single", "throughput", "lateness", "idle", "memory"]
+    assert list(measurements) == [
+        *("single", "throughput", "lateness", "idle", "memory", "purgatory", "purgatory-waiting"),
+        *("purgatory-checks", "purgatory-latency", "pool"),
+    ]
     for measurement in measurements.values():
         assert measurement["title"]
         assert measurement["rows"]

@@ -95,7 +95,7 @@ def test_runtime_files_are_private(daemon: Daemon) -> None:
     assert daemon.directory.stat().st_mode & 0o777 == 0o700
     with connect(str(daemon.directory)):
         segments = [Path("/dev/shm") / n for n in os.listdir("/dev/shm") if daemon.name in n]
-        assert len(segments) == 4
+        assert len(segments) == 6
         for path in [*daemon.directory.iterdir(), *segments]:
             assert path.stat().st_mode & 0o777 == 0o600, path
 

@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 
 from wheeld.config import ConfigError, load
+from wheeld.embedded import _options
+from wheeld.pools import Pool
 from wheeld_core import _native
 
 LONG = 60.0
@@ -38,6 +40,29 @@ LONG = 60.0
         ({"capacity": "many"}, ("capacity", "'many'", "int")),
         ({"capacity": 1.5}, ("capacity", "1.5", "int")),
         ({"virtual_clock": "perhaps"}, ("virtual_clock", "'perhaps'", "bool")),
+        ({"pools": ["requests"]}, ("'requests'", "expected NAME=BYTES", "requests=64M")),
+        ({"pools": ["=64M"]}, ("'=64M'", "name ''", "letters, digits")),
+        ({"pools": ["a b=1"]}, ("'a b=1'", "name 'a b'", "letters, digits")),
+        ({"pools": [".a=1"]}, ("name '.a'", "beginning with")),
+        ({"pools": ["ä=1"]}, ("name 'ä'", "letters, digits")),
+        ({"pools": ["n" * 64 + "=1"]}, ("up to 63",)),
+        ({"pools": ["a=1M", "b=1", "a=1M"]}, ("'a'", "2 times", "expected once")),
+        ({"pools": ["a=0"]}, ("'a=0'", "size '0'", "1 to 128G")),
+        ({"pools": ["a=129G"]}, ("size '129G'", "1 to 128G")),
+        ({"pools": [f"a={2**37 + 1}"]}, ("1 to 128G",)),
+        ({"pools": ["a="]}, ("size ''", "64K, 64M or 2G")),
+        ({"pools": ["a=many"]}, ("size 'many'", "1048576")),
+        ({"pools": ["a=-1"]}, ("size '-1'", "1048576")),
+        ({"pools": ["a=1.5M"]}, ("size '1.5M'", "64M")),
+        ({"pools": ["a=1T"]}, ("size '1T'", "64M")),
+        ({"pools": ["a=1M,largest=2M"]}, ("largest '2M'", "1 to 1M", "the pool's size")),
+        ({"pools": ["a=1M,largest=0"]}, ("largest '0'", "1 to 1M")),
+        ({"pools": ["a=1M,largest"]}, ("largest ''", "64K")),
+        ({"pools": ["a=1M,lenient"]}, ("unknown 'lenient'", "'strict'", "largest=BYTES")),
+        ({"pools": ["a=1M,"]}, ("unknown ''", "'strict'")),
+        ({"pools": [f"p{i}=1" for i in range(17)]}, ("17 pools", "at most 16")),
+        ({"pools": [5]}, ("pools = [5]", "list of texts")),
+        ({"pools": 5}, ("pools = 5", "list of texts")),
     ],
 )
 def test_bad_configuration(values: dict[str, object], words: tuple[str, ...]) -> None:
@@ -58,6 +83,8 @@ def test_bad_configuration(values: dict[str, object], words: tuple[str, ...]) ->
         (b"capacity = [1]", ("capacity", "[1]", "int")),
         (b"[wheel]\ncapacity = 1", ("wheel", "allowed")),
         (b"tick = 5", ("tick", "5", "str")),
+        (b"pools = 5", ("pools = 5", "list of texts")),
+        (b"pools = [1]", ("pools = [1]", "list of texts")),
         (None, ("no such file",)),
     ],
 )
@@ -90,3 +117,46 @@ def test_sources_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         64,
     )
     assert np.log2(found.wheel_size) == found.wheel_bits
+
+
+# -- pools --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "pool"),
+    [
+        ("requests=64M,strict", Pool("requests", 64 << 20, 64 << 20, True)),
+        ("a=1", Pool("a", 1, 1, False)),
+        ("a=1023", Pool("a", 1023, 1023, False)),
+        ("a=64k", Pool("a", 65536, 65536, False)),
+        ("0.-_=128G,largest=2G", Pool("0.-_", 2**37, 2**31, False)),
+        ("a=2M,largest=1K,strict", Pool("a", 2 << 20, 1024, True)),
+        ("n" * 63 + "=5", Pool("n" * 63, 5, 5, False)),
+    ],
+)
+def test_a_pool(text: str, pool: Pool) -> None:
+    """Name, size, largest and strictness; its text means the same pool again."""
+    assert load({"pools": [text]}).memory_pools == [pool]
+    assert load({"pools": [pool.text()]}).memory_pools == [pool]
+
+
+def test_sources_of_pools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A list in the file, semicolons in the environment, repeated options; the last covers the
+    others as a whole. 16 of them are allowed."""
+    path = tmp_path / "wheel.toml"
+    path.write_text('pools = ["requests=64M,strict", "b=1K"]')
+    assert load({}).pools == ()
+    assert [pool.name for pool in load({}, path).memory_pools] == ["requests", "b"]
+    monkeypatch.setenv("WHEELD_POOLS", "c=1M; d=2M,strict;")
+    assert load({}, path).pools == ("c=1M", "d=2M,strict")
+    assert load({"pools": ["e=1"]}, path).pools == ("e=1",)
+    monkeypatch.setenv("WHEELD_POOLS", "")
+    assert load({}, path).pools == ()
+    assert len(load({"pools": [f"p{i}=1" for i in range(16)]}).memory_pools) == 16
+
+
+def test_embedded_options() -> None:
+    """Of an embedded daemon each pool is an option of its own."""
+    options = _options("x", "/y", {"pools": ["a=1", "b=2,strict"], "capacity": 64})
+    assert options[6:-1] == ["--pool", "a=1", "--pool", "b=2,strict", "--capacity", "64"]
+    assert "--pool" not in _options("x", "/y", {"pools": None})

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fsck_damage import CASES, NIL, link, put_state
+from fsck_damage import NIL, link, put_state
+from fsck_shared_damage import CASES
 from fsck_wheels import FullWheel, Local, check, completions, damaged, returns
 from local_wheel import MS, LocalWheel
 from wheeld import fsck

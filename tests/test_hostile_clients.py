@@ -376,4 +376,4 @@ def test_many_at_once(daemon: Daemon) -> None:
     assert errors == []
     until(lambda: daemon.workers() == {}, "gone")
     assert daemon.status()["pending"] == 0
-    assert len(daemon.segments()) == 3
+    assert len(daemon.segments()) == 5

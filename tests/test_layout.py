@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ import numpy as np
 import pytest
 
 from local_wheel import LocalWheel
+from shared_words import STEPS, Shared
 from wheeld_core import _native, views
 from wheeld_core.views import Field, dtype_of, layout
 
@@ -17,13 +20,22 @@ ROOT = Path(__file__).parent.parent
 LINE = 128
 SIZES = {
     "head": 40, "link": 32, "owner": 8, "state": 8, "slot": 32, "line": 128, "row": 128,
-    "completion": 40, "undo": 16, "group": 64,
+    "completion": 40, "undo": 16, "group": 64, "watch": 256, "watchers": 8, "watch_row": 384 + 8192,
+    "pools": 256, "pool": 640, "waiters": 8, "ledger": 512,
 }  # fmt: skip
-RECORDS = {"link", "undo", "owner", "state", "slot", "group", "completion"}
+RECORDS = {"link", "undo", "owner", "state", "slot", "group", "completion", "watchers", "waiters"}
 """Small records that stand side by side: their lines travel as one, whoever writes."""
 
 WRITERS = {"creator", "clock", "worker", "supervisor", "owner", "nobody"}
-BY_COMPARE_AND_SWAP = {("owner", "owner"), ("state", "state")}
+BY_COMPARE_AND_SWAP = {
+    ("owner", "owner"), ("state", "state"), ("pool", "used"), ("pool", "dry_since"),
+    ("ledger", "made"),
+}  # fmt: skip
+BY_READ_MODIFY_WRITE = {
+    ("watchers", "workers"), ("watch_row", "any"), ("watch_row", "dirty"), ("pool", "tickets"),
+    ("pool", "dry_ns"), ("waiters", "rows"), ("ledger", "wake"),
+}  # fmt: skip
+SHARED = BY_COMPARE_AND_SWAP | BY_READ_MODIFY_WRITE
 
 
 def all_fields() -> list[tuple[str, Field]]:
@@ -52,6 +64,9 @@ def test_fields_by_hand() -> None:
         ("slot", "deadline"): (0, 8), ("slot", "interval"): (8, 8), ("slot", "cookie"): (16, 8),
         ("completion", "id"): (0, 8), ("completion", "missed"): (32, 4), ("link", "due"): (24, 8),
         ("wheel", "tick_ns"): (128, 8), ("registry", "boot_id"): (152, 40),
+        ("watch_row", "tenant"): (256, 8), ("watch_row", "dirty"): (384, 8192),
+        ("pool", "name"): (32, 64), ("pool", "used"): (128, 8), ("pool", "reaping"): (512, 8),
+        ("ledger", "change"): (0, 8), ("ledger", "made"): (128, 8), ("ledger", "wake"): (256, 4),
     }  # fmt: skip
     for key, (offset, size) in wanted.items():
         assert (fields[key].offset, size_of(fields[key])) == (offset, size), key
@@ -72,11 +87,14 @@ def test_fields_do_not_overlap(struct: str) -> None:
 
 
 def test_each_field_has_one_writer() -> None:
-    """The two words with several writers change by compare-and-swap, and say so."""
+    """Words with several writers change by compare-and-swap or the like, and say so."""
     for struct, field in all_fields():
         if (struct, field.name) in BY_COMPARE_AND_SWAP:
             assert "compare-and-swap" in field.writer
             assert "CAS" in field.order
+        elif (struct, field.name) in BY_READ_MODIFY_WRITE:
+            assert re.search(r"\((or|and|add|exchange)\b", field.writer), field.writer
+            assert "RMW" in field.order
         else:
             assert field.writer in WRITERS, f"{struct}.{field.name}: {field.writer!r}"
         assert field.meaning
@@ -92,7 +110,8 @@ def test_writers_do_not_share_a_line(struct: str) -> None:
     lines: dict[int, set[str]] = {}
     for field in fields:
         for line in range(field.offset // LINE, (field.offset + size_of(field) - 1) // LINE + 1):
-            lines.setdefault(line, set()).update({field.writer} - {"nobody"})
+            writer = "all" if (struct, field.name) in SHARED else field.writer
+            lines.setdefault(line, set()).update({writer} - {"nobody"})
     assert all(len(writers) <= 1 for writers in lines.values()), lines
 
 
@@ -111,13 +130,101 @@ def test_arrays_of_different_writers_do_not_share_a_line() -> None:
         assert sizes["payloads_off"] + 24 * capacity <= sizes["slots_bytes"]
 
 
+@pytest.mark.parametrize("workers", [1, 63, 64, 65, 4094])
+@pytest.mark.parametrize("count", [0, 1, 16])
+def test_parts_of_the_shared_segments(workers: int, count: int) -> None:
+    """Directory and rows, pools, waiters and ledgers: each begins on a line of its own, behind the
+    last one, and fits."""
+    watch = mmap.mmap(-1, _native.watch_bytes(workers))
+    _native.create_watch(watch, workers, 7)
+    header = views.WatchView(watch).header
+    words = -(-workers // 64)
+    offsets = [256, int(header["directory_off"]), int(header["rows_off"]), len(watch)]
+    assert_apart(offsets, [0, 8 * 65536 * words, (384 + 8192) * workers])
+    pools = mmap.mmap(-1, _native.pools_bytes(workers, count))
+    entries = [(f"p{i}", 10 + i, 5, i % 2 == 1) for i in range(count)]
+    _native.create_pools(pools, workers, 7, entries)
+    header = views.PoolsView(pools).header
+    offsets = [int(header[name]) for name in ("pools_off", "waiters_off", "ledgers_off")]
+    sizes = [0, 640 * count, 8 * words * count, 512 * count * (workers + 1)]
+    assert_apart([256, *offsets, len(pools)], sizes)
+
+
+def assert_apart(offsets: list[int], sizes: list[int]) -> None:
+    """Each part begins on a line of its own, where the one before it has ended."""
+    assert all(offset % LINE == 0 for offset in offsets)
+    for offset, size, after in zip(offsets, sizes, offsets[1:], strict=False):
+        assert offset + size <= after
+
+
+def test_views_of_the_shared_segments() -> None:
+    """What the core writes there is what the views read: tenants, names, sizes."""
+    with LocalWheel(
+        max_workers=70, pools=(("a", 100, 20, True), ("\u00e9", 50, 50, False))
+    ) as wheel:
+        wheel.worker(66, "w")
+        watch, pools = (
+            views.WatchView(wheel.shared("watch")),
+            views.PoolsView(wheel.shared("pools")),
+        )
+        assert np.flatnonzero(watch.rows["tenant"]).tolist() == [66]
+        assert [int(row) for row in pools.ledgers["tenant"][:, 66]] == [1, 1]
+        assert pools.names() == ["a", "\u00e9"]
+        assert pools.pools["size"].tolist() == [100, 50]
+        assert pools.pools["largest"].tolist() == [20, 50]
+        assert pools.pools["strict"].tolist() == [1, 0]
+        assert (pools.used() == 0).all()
+        assert not pools.waiting().any()
+        assert (pools.depleted_percent(2**62) == 0).all()
+
+
+def test_watched_buckets_are_counted(rng_seed: int) -> None:
+    """Per row, as counted bit by bit."""
+    rng = np.random.default_rng(rng_seed)
+    memory = mmap.mmap(-1, _native.watch_bytes(130))
+    _native.create_watch(memory, 130, 7)
+    view, expected = views.WatchView(memory), np.zeros(192, int)
+    for bucket in rng.integers(0, _native.BUCKETS, 300):
+        word = rng.integers(0, 2**64, 3, np.uint64, endpoint=False)
+        view.directory[bucket] = word
+    for row in range(192):
+        bits = view.directory[:, row // 64] >> np.uint64(row % 64) & np.uint64(1)
+        expected[row] = int(bits.sum())
+    assert view.watched().tolist() == expected.tolist()
+
+
+def test_bytes_of_a_ledger_are_what_the_core_returns(rng_seed: int) -> None:
+    """Workers change two pools at random and stop at a random step: the view says of each what the
+    supervisor gives back, and then nothing is out."""
+    rng = np.random.default_rng(rng_seed)
+    for _ in range(30):
+        pools = (("a", 2**30, 2**30, False), ("b", 2**30, 2**30, True))
+        with LocalWheel(max_workers=5, pools=pools) as wheel:
+            shared = Shared(wheel.shared("watch"), wheel.shared("pools"))
+            have = np.zeros((2, 5), int)
+            for _ in range(int(rng.integers(0, 60))):
+                pool, row = int(rng.integers(2)), int(rng.integers(5))
+                bytes = int(rng.integers(-have[pool, row], 1000))
+                shared.change(row, bytes, pool)
+                have[pool, row] += bytes
+            for row in range(5):
+                shared.change(row, int(rng.integers(1, 99)), 0, STEPS[rng.integers(2)])
+            assert shared.pools.out()[:, :-1].tolist() == have.tolist()
+            assert shared.used() == have.sum(axis=1).tolist()
+            for row in rng.permutation(5).tolist():
+                returned = _native.seat_borrower(wheel.shared("pools"), row, 0)
+                assert returned == have[:, row].sum()
+            assert shared.used() == [0, 0]
+            assert (shared.pools.out()[:, :-1] == 0).all()
+
+
 def test_orders_name_their_pairs() -> None:
     """An order with a partner names a tag that the code uses on both sides."""
     sources = [
         *(ROOT / "core/include/wheeld").glob("*.h"),
         *(ROOT / "core/wheeld_core/native").glob("*.[ch]"),
     ]
-    code = "\n".join(path.read_text() for path in sources if path.name != "layout.h")
+    code = "\n".join(path.read_text() for path in sources if not path.name.startswith("layout"))
     for struct, field in all_fields():
         if "pairs:" in field.order:
             for tag in field.order.split("pairs:")[1].split(","):

@@ -21,6 +21,7 @@ from wheeld_client import ClientClosed
 from wheeld_core import _native
 
 CALLS = 3000
+TYPES = ("Worker", "Clock", "Pool", "PoolBuffer", "Purgatory", "Operation")
 
 
 @pytest.fixture
@@ -91,7 +92,7 @@ def test_no_call_is_forgotten() -> None:
     """The tables above name every native function and method."""
     names = {
         name
-        for place in (_native, _native.Worker, _native.Clock)
+        for place in (_native, *(vars(_native)[name] for name in TYPES))
         for name in vars(place)
         if not name.startswith("__") and not name.isupper()
     }

@@ -16,7 +16,9 @@ from wheeld.config import Config
 from wheeld.resources import Resources
 from wheeld_client import WheelError
 from wheeld_core import _native, segments
-from wheeld_core.views import RegistryView, record
+from wheeld_core.views import PoolsView, RegistryView, record
+
+KINDS = ["wheel", "slots", "registry", "watch", "pools"]
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ def begins_anew(config: Config, caplog: pytest.LogCaptureFixture, why: str) -> N
     resources = Resources(config)
     assert resources.taken_over is False
     assert why in caplog.text
-    assert len(names_of(config)) == 3
+    assert len(names_of(config)) == len(KINDS)
     resources.close()
     assert names_of(config) == []
     assert not place_of(config).exists()
@@ -70,7 +72,7 @@ def test_died_before_it_made_segments(config: Config, caplog: pytest.LogCaptureF
     begins_anew(config, caplog, "")
 
 
-@pytest.mark.parametrize("made", [["wheel"], ["wheel", "slots"], ["wheel", "slots", "registry"]])
+@pytest.mark.parametrize("made", [KINDS[:count] for count in range(1, 6)])
 def test_died_while_it_made_segments(
     config: Config, caplog: pytest.LogCaptureFixture, made: list[str]
 ) -> None:
@@ -91,6 +93,15 @@ def set_head(kind: str, field: str, value: object) -> Callable[[Resources], None
     return damage
 
 
+def set_word(kind: str, field: str, value: int) -> Callable[[Resources], None]:
+    """Damage to what follows the head."""
+
+    def damage(resources: Resources) -> None:
+        record(resources.memories[kind], kind)[field] = value
+
+    return damage
+
+
 def path_of(resources: Resources, kind: str) -> Path:
     """A segment's file."""
     return Path("/dev/shm", resources.names[kind])
@@ -104,6 +115,21 @@ def set_boot(resources: Resources) -> None:
 REMAINS: dict[str, tuple[Callable[[Resources], object], str]] = {
     "not ready": (set_head("slots", "magic", 0), "not ready"),
     "another version": (set_head("wheel", "layout_version", 1), "another version: .* version 1 "),
+    "the version before": (
+        set_head("wheel", "layout_version", 2),
+        "another version: .* version 2 ",
+    ),
+    "no watch": (lambda left: path_of(left, "watch").unlink(), "No such file"),
+    "pools of another daemon": (set_head("pools", "token", 1), "of different daemons"),
+    "watch of another size": (set_word("watch", "row_count", 63), "watch: row_count 63, expected"),
+    "watch that lies": (set_word("watch", "rows_off", 2**40), "watch: rows_off"),
+    "pools that lie": (set_word("pools", "ledgers_off", 8), "pools: ledgers_off 8, expected"),
+    "pools of other workers": (set_word("pools", "ledger_count", 7), "pools: ledger_count 7"),
+    "too many pools": (set_word("pools", "pool_count", 17), "expected at most 16"),
+    "another number of pools": (
+        set_word("pools", "pool_count", 16),
+        "pools: 4096 bytes, expected",
+    ),
     "another build": (set_head("registry", "fingerprint", 1), "another version: "),
     "another daemon's": (set_head("slots", "token", 1), "of different daemons"),
     "earlier boot": (set_boot, "of an earlier boot"),
@@ -212,3 +238,50 @@ def test_each_option_is_named(config: Config, key: str) -> None:
     with pytest.raises(WheelError, match=re.escape(words)):
         Resources(replace(config, **{key: value}))
     assert sorted(names_of(config)) == before
+
+
+POOLS = ("a=1M", "b=64K,strict,largest=4K")
+OTHER_POOLS = {
+    "none": (
+        (),
+        ["--pool a=1M (this start: none)", "--pool b=64K,strict,largest=4K (this start: "],
+    ),
+    "size": (("a=2M", POOLS[1]), ["with --pool a=1M (this start: a=2M): start"]),
+    "strict": ((POOLS[0], "b=64K,largest=4K"), ["(this start: b=64K,largest=4K)"]),
+    "largest": ((POOLS[0], "b=64K,strict"), ["(this start: b=64K,strict)"]),
+    "one more": ((*POOLS, "c=1000"), ["no pool c (this start: c=1000)"]),
+    "another name": (("x=1M", POOLS[1]), ["--pool a=1M (this start: none)", "no pool x (this s"]),
+}
+
+
+@pytest.mark.parametrize("case", OTHER_POOLS)
+def test_each_pool_is_named(config: Config, case: str) -> None:
+    """Refused: the message names what differs and what to do; the segments stay."""
+    pools, words = OTHER_POOLS[case]
+    config = replace(config, pools=POOLS)
+    Resources(config).close(discard=False)
+    before = sorted(names_of(config))
+    with pytest.raises(WheelError) as caught:
+        Resources(replace(config, pools=pools))
+    for text in (*words, "start with the same options", "--fresh"):
+        assert text in str(caught.value)
+    assert sorted(names_of(config)) == before
+
+
+def test_the_same_pools_in_other_words(config: Config) -> None:
+    """Order and units do not matter; the pools stay where they are."""
+    Resources(replace(config, pools=POOLS)).close(discard=False)
+    resources = Resources(replace(config, pools=("b=65536,largest=4096,strict", "a=1024K")))
+    assert resources.taken_over
+    assert PoolsView(resources.memories["pools"]).names() == ["a", "b"]
+    resources.close()
+    assert names_of(config) == []
+
+
+def test_fresh_pools(config: Config) -> None:
+    """--fresh begins anew with other pools."""
+    Resources(replace(config, pools=POOLS)).close(discard=False)
+    resources = Resources(replace(config, pools=("c=5",)), fresh=True)
+    assert PoolsView(resources.memories["pools"]).names() == ["c"]
+    resources.close()
+    assert names_of(config) == []

@@ -35,8 +35,9 @@ def body(model: str) -> str:
     return (verify.MODELS / f"{model}.pml").read_text()
 
 
-def test_there_are_four() -> None:
-    assert verify.NAMES == ("completion_word", "sleep_wake", "timer_word", "watch_dying")
+def test_there_are_six() -> None:
+    names = "completion_word pool_change sleep_wake timer_word watch_dying watch_marks"
+    assert list(verify.NAMES) == names.split()
 
 
 @pytest.mark.parametrize("model", verify.NAMES)

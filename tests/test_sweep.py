@@ -19,7 +19,18 @@ pytestmark = [
     pytest.mark.skipif(sanitize.compiler() is None, reason="no C compiler: gcc, clang or $CC"),
 ]
 
-STRIDES = {"kill_worker": 40, "kill_clock": 120, "kill_pairs": 30, "pause": 150, "corrupt": 1}
+STRIDES = {
+    "kill_worker": 40,
+    "kill_clock": 120,
+    "kill_pairs": 30,
+    "pause": 150,
+    "corrupt": 1,
+    "kill_pool": 12,
+    "pause_pool": 6,
+    "kill_watch": 12,
+    "pause_watch": 12,
+    "corrupt_sharing": 1,
+}
 """How far apart the stops are, at most: a second or a few for each program."""
 
 BROKEN = {
@@ -57,6 +68,41 @@ BROKEN = {
         "drain.h",
         "slot >= c->wheel.capacity || gen == 0",
         "gen == 0",
+    ),
+    "a change of a pool is overwritten and not noted": (
+        "kill_pool",
+        "note-allocate",
+        "pool.h",
+        "        wh_budget_note(b, word);",
+        "",
+    ),
+    "a name in a pool that comes round is taken for the next one": (
+        "pause_pool",
+        "allocate",
+        "pool.h",
+        "    wh_store_release(&l->made, change + 1);",
+        "",
+    ),
+    "a mark is set and its watcher is not told that there is one": (
+        "pause_watch",
+        "check",
+        "watch.h",
+        "    if (wh_load_seq(&theirs->any) == 0)",
+        "    if (0)",
+    ),
+    "a dead watcher's marks stay": (
+        "kill_watch",
+        "look",
+        "watch.h",
+        "        wh_exchange_seq(&w.mine->dirty[i], 0);",
+        "        (void)0;",
+    ),
+    "the row in a pool's journal is not checked": (
+        "corrupt_sharing",
+        "pools",
+        "pool.h",
+        "named == 0 || named >= b->ledger_count",
+        "named == 0",
     ),
 }
 """By what is broken: program and path that find it; file, text, what stands there instead."""

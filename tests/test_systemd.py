@@ -87,3 +87,5 @@ def test_example_configuration() -> None:
     all_keys = tomllib.loads(re.sub(r"(?m)^# (\w+ = )", r"\1", example))
     assert set(all_keys) <= {field.name for field in fields(config.Config)}
     assert "pin_cpu" in all_keys
+    pools = config.load({"pools": all_keys["pools"]}).memory_pools
+    assert [pool.strict for pool in pools] == [False, True]

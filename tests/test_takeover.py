@@ -305,7 +305,7 @@ def test_a_start_that_dies_anywhere(fresh: Daemon) -> None:
         for wait in waits:
             wait()
     fresh.start()
-    assert len(fresh.segments()) == 3
+    assert len(fresh.segments()) == 5
     fresh.stop()
     assert fresh.nothing_left()
 

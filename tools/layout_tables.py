@@ -16,7 +16,10 @@ from wheeld_core.views import layout
 
 DOCUMENT = Path(__file__).parent.parent / "shm_layout.md"
 _BLOCK = re.compile(r"(<!-- (?P<kind>table|constants) ?(?P<name>\w*) -->\n).*?(<!-- end -->)", re.S)
-_CONSTANTS = ("LAYOUT_VERSION", "FINGERPRINT", "SLAB_SLOTS", "MAX_CAPACITY", "MAX_WORKERS")
+_CONSTANTS = (
+    "LAYOUT_VERSION", "FINGERPRINT", "SLAB_SLOTS", "MAX_CAPACITY", "MAX_WORKERS", "BUCKETS",
+    "POOLS", "MAX_POOL_BYTES",
+)  # fmt: skip
 _TYPES = {
     "wh_au64": "atomic u64",
     "wh_ai64": "atomic i64",

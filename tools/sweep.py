@@ -37,12 +37,18 @@ PROGRAMS = {
     "kill_pairs": "kills",
     "pause": "pauses",
     "corrupt": "corruptions",
+    "kill_pool": "kills",
+    "pause_pool": "pauses",
+    "kill_watch": "kills",
+    "pause_watch": "pauses",
+    "corrupt_sharing": "corruptions",
 }
 """What each program does at a stop."""
 FLAGS = (
     "-std=c11 -D_GNU_SOURCE -g -O2 -Wall -Wextra -Wno-unused-function -Wno-unused-variable -Werror"
 )
-EXTRA = {"corrupt": "-fsanitize=undefined -fno-sanitize-recover=all"}
+UNDEFINED = "-fsanitize=undefined -fno-sanitize-recover=all"
+EXTRA = dict.fromkeys((name for name in PROGRAMS if name.startswith("corrupt")), UNDEFINED)
 """Where nothing is stepped through, what the memory cannot show is looked for too."""
 STOPS = re.compile(r"^ok: (\d+) stops", re.MULTILINE)
 JOB_SECONDS = 300
@@ -111,7 +117,7 @@ def run(binary: Path, job: Job, *, stride: int, until: float, stops: int, bounde
     """Run one job, to its end or, if `bounded`, until the time is up."""
     left = max(1, round(until - time.monotonic()))
     command = [str(binary), "--path", job.path, "--seed", str(job.seed)]
-    if job.program == "corrupt":
+    if job.program in EXTRA:
         command += ["--stops", str(stops)]
     else:
         command += ["--stride", str(stride)]
@@ -239,11 +245,11 @@ def sweep(
 
 def table(tallies: dict[str, Tally], seconds: float) -> Iterator[str]:
     """The lines of the report."""
-    yield f"{'program':<12} {'':>12} {'count':>12} {'jobs':>6} {'per s':>9} {'failed':>7}"
+    yield f"{'program':<15} {'':>12} {'count':>12} {'jobs':>6} {'per s':>9} {'failed':>7}"
     for program, tally in tallies.items():
         rate = tally.stops / tally.seconds if tally.seconds else 0.0
         yield (
-            f"{program:<12} {tally.unit:>12} {tally.stops:>12,} {tally.jobs:>6} {rate:>9,.0f} "
+            f"{program:<15} {tally.unit:>12} {tally.stops:>12,} {tally.jobs:>6} {rate:>9,.0f} "
             f"{len(tally.failures):>7}"
         )
     kills = sum(tally.stops for tally in tallies.values() if tally.unit == "kills")

@@ -92,6 +92,13 @@ def start(
     group: Annotated[
         str | None, typer.Option(help="Let the users of this group in. [default: one user only]")
     ] = None,
+    pool: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=BYTES[,strict][,largest=BYTES]",
+            help="A memory pool, such as requests=64M; may be given several times.",
+        ),
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Discard what a killed daemon of that name left.")
     ] = False,
@@ -130,6 +137,7 @@ def start(
         "hang_after": hang_after,
         "evict_after": evict_after,
         "group": group,
+        "pools": pool or None,
     }
     level = logging.WARNING if quiet else logging.INFO
     logging.basicConfig(level=level, format="wheeld: %(message)s", stream=sys.stderr)

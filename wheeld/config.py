@@ -14,6 +14,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from wheeld.pools import Pool, parse
 from wheeld_core import _native
 from wheeld_core.errors import WheelError
 from wheeld_core.runtime import check_name
@@ -66,6 +67,8 @@ class Config:
     """Kill a worker after so many submissions that no honest client makes; None: never."""
     group: str | None = None
     """Users in this group may use the daemon, too; default: the same user only."""
+    pools: tuple[str, ...] = ()
+    """Memory pools, each `NAME=BYTES[,strict][,largest=BYTES]`; bytes may end with K, M or G."""
 
     @property
     def tick_ns(self) -> int:
@@ -96,6 +99,14 @@ class Config:
             return grp.getgrnam(self.group).gr_gid
         except KeyError as error:
             raise ConfigError(f"group = {self.group!r}: there is no such group") from error
+
+    @property
+    def memory_pools(self) -> list[Pool]:
+        """What `pools` says."""
+        try:
+            return parse(self.pools)
+        except ValueError as error:
+            raise ConfigError(str(error)) from error
 
     def _duration(self, key: str, least: str, example: str, most: str = "3600s") -> int:
         """The duration that field `key` holds, in ns: `least` to `most`."""
@@ -172,6 +183,7 @@ class Config:
         if self.state_dir == "":
             raise ConfigError("state_dir = '': expected a directory")
         _ = self.tick_ns, self.snapshot_every_ns, self.keep_for_s, self.hang_after_s, self.gid
+        _ = self.memory_pools
         if self.evict_after is not None and self.evict_after < 1:
             raise ConfigError(f"evict_after = {self.evict_after}: expected 1 or more")
         return self
@@ -188,6 +200,8 @@ def _convert(key: str, value: Any, source: str) -> Any:
     annotation = str(next(field.type for field in fields(Config) if field.name == key))
     wanted = annotation.split(" ")[0]
     from_text = isinstance(value, str)
+    if key == "pools":
+        return _texts(key, value.split(";") if from_text else value, source)
     if wanted == "bool" and from_text and value.lower() in ("1", "true", "yes", "0", "false", "no"):
         return value.lower() in ("1", "true", "yes")
     if wanted == "int" and from_text and re.fullmatch(r"[0-9][0-9_]*", value):
@@ -196,6 +210,13 @@ def _convert(key: str, value: Any, source: str) -> Any:
     if type(value) is kinds[wanted]:
         return value
     raise ConfigError(f"{source}: {key} = {value!r}: expected {wanted}")
+
+
+def _texts(key: str, value: Any, source: str) -> tuple[str, ...]:
+    """A list of texts; from one text, what is between the semicolons and is not empty."""
+    if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
+        raise ConfigError(f"{source}: {key} = {value!r}: expected a list of texts")
+    return tuple(each.strip() for each in value if each.strip())
 
 
 def _from_mapping(config: Config, values: dict[str, Any], source: str) -> Config:

@@ -12,7 +12,14 @@ from typing import Any
 
 from wheeld import config as configuration
 from wheeld import doctor_checks as checks
-from wheeld import doctor_leftovers, doctor_live, doctor_systemd, fsck_source
+from wheeld import (
+    doctor_leftovers,
+    doctor_live,
+    doctor_pools,
+    doctor_systemd,
+    fsck_source,
+    sharing,
+)
 from wheeld.config import Config
 from wheeld.doctor_checks import Finding
 from wheeld.fsck_snapshot import Memories
@@ -148,6 +155,7 @@ def _as_it_runs(config: Config, patient: _Patient) -> Config:
         max_workers=int(header["max_workers"]),
         wheel_size=1 << int(header["wheel_bits"]),
         payload_bytes=int(header["payload_bytes"]),
+        pools=tuple(pool.text() for pool in sharing.left_pools(patient.memories.pools)),
     )
 
 
@@ -156,6 +164,7 @@ def preflight(config: Config, host: Host, subject: Path) -> Iterator[Finding]:
     running = subject.name != "self"
     sizes = _native.geometry(**config.native())
     base = [sizes[f"{kind}_bytes"] for kind in ("wheel", "slots", "registry")]
+    base += sharing.sizes(config.max_workers, len(config.pools)).values()
     workers = sizes["worker_bytes"] * config.max_workers
     room, cgroups = os.statvfs(host.shm), host.root / "sys/fs/cgroup"
     total, free = room.f_blocks * room.f_frsize, room.f_bavail * room.f_frsize
@@ -216,6 +225,9 @@ def live(patient: _Patient, host: Host) -> Iterator[Finding]:
         vitals = doctor_live.gather(daemon.status, patient.memories, daemon.prefix, host.proc)
         for check in doctor_live.CHECKS:
             yield check(vitals)
+        if vitals.pools:
+            for look in doctor_pools.CHECKS:
+                yield look(vitals.pools)
 
 
 def _has_pidfd() -> bool:

@@ -15,10 +15,11 @@ from typing import Any
 
 import numpy as np
 
+from wheeld import doctor_pools, sharing
 from wheeld.doctor_checks import Finding, ok
 from wheeld.fsck_snapshot import ARMED, EXPIRED, NEVER, Memories, Snapshot
 from wheeld.registry import RowState
-from wheeld_core.views import record
+from wheeld_core.views import PoolsView, WheelView, record
 
 LOOK_SECONDS = 0.3
 LATE_NOTE_NS, LATE_WARNING_NS = 5_000_000, 50_000_000
@@ -82,6 +83,7 @@ class Vitals:
     armed: int
     clock: Clock
     workers: list[Worker]
+    pools: tuple[doctor_pools.PoolVitals, ...] = ()
 
 
 # -- reading ---------------------------------------------------------------------------------------
@@ -116,6 +118,11 @@ def _heads(memories: Memories) -> dict[int, tuple[int, int]]:
     }
 
 
+def _pools(memories: Memories) -> PoolsView:
+    workers = WheelView(memories.wheel).max_workers
+    return sharing.copies(workers, memories.watch, memories.pools)[1]
+
+
 def gather(
     status: dict[str, Any],
     memories: Memories,
@@ -124,7 +131,7 @@ def gather(
     sleep: Callable[[float], None] = time.sleep,
 ) -> Vitals:
     """Look at a daemon and its processes."""
-    first = _heads(memories)
+    first, waiting = _heads(memories), doctor_pools.tickets(_pools(memories))
     sleep(LOOK_SECONDS)
     second = _heads(memories)
     snapshot = Snapshot(memories, True)
@@ -146,7 +153,11 @@ def gather(
         for row in np.flatnonzero(snapshot.rows["state"] > 1).tolist()
     ]
     armed = int((snapshot.phases == ARMED).sum())
-    return Vitals(snapshot.capacity, int(snapshot.unowned.sum()), armed, clock, workers)
+    names = {worker.row: str(worker) for worker in workers}
+    now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    pools = doctor_pools.gather(snapshot.pools, waiting, names, now)
+    unowned = int(snapshot.unowned.sum())
+    return Vitals(snapshot.capacity, unowned, armed, clock, workers, tuple(pools))
 
 
 def _worker(

@@ -28,7 +28,8 @@ def embedded(**config: Any) -> Iterator[str]:
     Parameters
     ----------
     **config
-        Fields of `wheeld.config.Config`, such as `capacity=100_000` or `virtual_clock=True`.
+        Fields of `wheeld.config.Config`, such as `capacity=100_000`, `virtual_clock=True` or
+        `pools=["requests=64M"]`.
 
     Yields
     ------
@@ -66,7 +67,9 @@ def embedded(**config: Any) -> Iterator[str]:
 
 def _options(name: str, base: str | os.PathLike[str], config: dict[str, Any]) -> list[str]:
     options = ["--name", name, "--runtime-dir", os.fspath(base), "--parent-pid", str(os.getpid())]
-    for key, value in config.items():
+    given = dict(config)
+    options += [text for pool in given.pop("pools", None) or () for text in ("--pool", pool)]
+    for key, value in given.items():
         option = "--" + key.replace("_", "-")
         if value is True:
             options.append(option)

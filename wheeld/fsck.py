@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from wheeld import fsck_checks, fsck_lists, fsck_repair, fsck_tables
+from wheeld import fsck_checks, fsck_lists, fsck_repair, fsck_shared, fsck_tables
 from wheeld.fsck_snapshot import Array, Damage, Memories, Snapshot
 from wheeld.fsck_source import Daemon, find
 
@@ -37,6 +37,8 @@ CHECKS: dict[str, Check] = {
     "leaks": fsck_checks.leaks,
     "completions": fsck_tables.completions,
     "returns": fsck_tables.returns,
+    "watch": fsck_shared.watch,
+    "pools": fsck_shared.pools,
 }
 """In the order of the report: a slot that one of them names is not named again by a later one."""
 
@@ -257,7 +259,7 @@ def _looked_at(name: str, s: Snapshot | None) -> int:
     if s is None:
         return 0
     return {
-        "headers": 3 + len(s.subs),
+        "headers": 5 + len(s.subs),
         "rows": int((s.rows["state"] != 0).sum()),
         "rings": 3 * len(s.subs),
         "lists": s.lists + int(s.listed.sum()),
@@ -269,6 +271,8 @@ def _looked_at(name: str, s: Snapshot | None) -> int:
         "leaks": int((s.owned & (s.phases == 2)).sum()),
         "completions": sum(len(ring.entries) for ring in s.comps.values()),
         "returns": sum(len(ring.entries) for ring in s.rets.values()),
+        "watch": int(s.watch.watched().sum()),
+        "pools": int((s.pools.ledgers["change"] != 0).sum()),
     }[name]
 
 

@@ -1,6 +1,6 @@
 """`wheeld fsck --repair`: has the native recovery make a dead daemon's wheel anew.
 
-Nothing is rewritten by hand: it is what a new clock does first, under the same locks.
+Nothing of the wheel is rewritten by hand: it is what a new clock does first, under the same locks.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wheeld import fsck_shared
+from wheeld.leftovers import KINDS
 from wheeld.registry import RowState
 from wheeld_core import _native, runtime, segments
 from wheeld_core.errors import WheelError
@@ -40,15 +42,16 @@ def repair(daemon: Daemon) -> None:
                 f"cannot repair: {'; '.join(faults)}: begin anew with `wheeld start --fresh`"
             )
         with contextlib.ExitStack() as stack:
-            wheel, slots = (
+            wheel, slots, _, watch, pools = (
                 segments.attach(daemon.prefix + kind, number, writable=True, owner_uid=daemon.uid)
-                for kind, number in (("wheel", _native.KIND_WHEEL), ("slots", _native.KIND_SLOTS))
+                for kind, number in KINDS.items()
             )
             clock = _native.Clock(wheel, slots)
             rows = RegistryView(memories.registry).rows
             for row in np.flatnonzero(rows["state"] > 1).tolist():
                 _attach(clock, daemon, stack, row, rows[row])
             clock.recover()
+            fsck_shared.repair(watch, pools, rows, alone=not daemon.workers_live())
 
 
 def _attach(

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from wheeld import sharing
 from wheeld_core import _native
 from wheeld_core.views import (
     NIL,
@@ -119,6 +120,8 @@ class Memories(NamedTuple):
     slots: mmap.mmap
     registry: mmap.mmap
     workers: dict[int, mmap.mmap]
+    watch: mmap.mmap
+    pools: mmap.mmap
 
 
 class Ring(NamedTuple):
@@ -180,6 +183,7 @@ class Snapshot:
         self.lines = view.lines.copy()
         self.linked = int(header["linked"])
         self.ticks.append(int(header["tick"]))
+        self.watch, self.pools = sharing.copies(self.max_workers, memories.watch, memories.pools)
         self.quiet = not self.live or (AWAKE not in pulse and pulse == self._pulse())
         self._derive()
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from wheeld import sharing
 from wheeld.fsck_snapshot import Array, Damage, Memories, geometry_of, of_texts
 from wheeld.leftovers import KINDS
 from wheeld.registry import process_start_time
@@ -110,8 +111,10 @@ class Daemon:
 
     def racing(self) -> bool:
         """Does anybody write this wheel: its clock, or a worker that lives?"""
-        if self.clock_runs():
-            return True
+        return self.clock_runs() or self.workers_live()
+
+    def workers_live(self) -> bool:
+        """Does a worker live, whether there is a clock or not?"""
         registry = self._base.get("registry")
         if registry is None:
             return False
@@ -240,7 +243,10 @@ class Daemon:
                 memory = segments.attach(name, _native.KIND_WORKER, writable=False)
                 if len(memory) == size:
                     workers[row] = memory
-        return Memories(self._base["wheel"], self._base["slots"], self._base["registry"], workers)
+        base = self._base
+        return Memories(
+            base["wheel"], base["slots"], base["registry"], workers, base["watch"], base["pools"]
+        )
 
 
 _HEAD_FAULTS = {
@@ -270,7 +276,8 @@ def size_faults(base: dict[str, mmap.mmap]) -> list[str]:
     except ValueError as error:
         return [f"wheel: impossible sizes: {error}"]
     faults = []
-    for kind, memory in base.items():
+    for kind in ("wheel", "slots", "registry"):
+        memory = base[kind]
         if len(memory) != wanted[f"{kind}_bytes"]:
             faults.append(f"{kind}: {len(memory)} bytes, expected {wanted[f'{kind}_bytes']}")
         header = record(memory, kind)
@@ -282,7 +289,7 @@ def size_faults(base: dict[str, mmap.mmap]) -> list[str]:
     workers = int(record(base["wheel"], "wheel")["max_workers"])
     if int(record(base["registry"], "registry")["row_count"]) != workers:
         faults.append(f"registry: row_count, expected {workers}")
-    return faults
+    return faults + sharing.faults(workers, base["watch"], base["pools"])
 
 
 def _ask(directory: Path, timeout: float) -> dict[str, Any] | None:

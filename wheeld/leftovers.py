@@ -15,6 +15,8 @@ import stat
 from collections.abc import Mapping
 from pathlib import Path
 
+from wheeld import sharing
+from wheeld.pools import Pool, difference
 from wheeld_core import _native, control, runtime, segments
 from wheeld_core.errors import LayoutMismatch, WheelError
 from wheeld_core.views import RegistryView, SlotsView, WheelView, record
@@ -26,6 +28,7 @@ KINDS: Mapping[str, int] = {
     "wheel": _native.KIND_WHEEL,
     "slots": _native.KIND_SLOTS,
     "registry": _native.KIND_REGISTRY,
+    **sharing.KINDS,
 }
 MAX_DAEMON_FILE = 1 << 20
 STOPPING = 2
@@ -68,7 +71,7 @@ def _names(prefix: str) -> list[str]:
 
 
 def _attach(prefix: str) -> dict[str, mmap.mmap]:
-    """The three segments of a daemon, if they are whole, of one daemon, and of this boot."""
+    """The segments of a daemon, if they are whole, of one daemon, and of this boot."""
     memories = {
         kind: segments.attach(prefix + kind, number, writable=True, owner_uid=os.getuid())
         for kind, number in KINDS.items()
@@ -79,8 +82,11 @@ def _attach(prefix: str) -> dict[str, mmap.mmap]:
     boot = RegistryView(memories["registry"]).header["boot_id"].item().decode()
     if boot != BOOT_ID.read_text().strip():
         raise segments.SegmentError("they are of an earlier boot")
-    if int(WheelView(memories["wheel"]).header["daemon_state"]) == STOPPING:
+    header = WheelView(memories["wheel"]).header
+    if int(header["daemon_state"]) == STOPPING:
         raise segments.SegmentError("their daemon was stopped, and did not finish")
+    if faults := sharing.faults(int(header["max_workers"]), memories["watch"], memories["pools"]):
+        raise segments.SegmentError("; ".join(faults))
     return memories
 
 
@@ -119,7 +125,7 @@ def _value(key: str, value: int) -> str:
 
 
 def take_over(
-    directory: Path, name: str, wanted: Mapping[str, int], fresh: bool
+    directory: Path, name: str, wanted: Mapping[str, int], pools: list[Pool], fresh: bool
 ) -> tuple[str, dict[str, mmap.mmap]] | None:
     """The living segments of this directory's last daemon, mapped; None if there are none.
 
@@ -131,6 +137,8 @@ def take_over(
         Name of the daemon.
     wanted : mapping
         What the wheel should be like (`Config.native`).
+    pools : list of Pool
+        The memory pools that there should be.
     fresh : bool
         Discard them.
 
@@ -159,6 +167,7 @@ def take_over(
         for key, value in wanted.items()
         if int(header[key]) != value
     ]
+    differ += difference(sharing.left_pools(memories["pools"]), pools)
     if differ:
         slots = SlotsView(memories["slots"], int(header["capacity"]), int(header["payload_bytes"]))
         raise WheelError(

@@ -38,14 +38,39 @@ def status_text(status: dict[str, Any]) -> str:
     ]
     if status["virtual_now_ns"] is not None:
         lines.append(f"  virtual now {status['virtual_now_ns']} ns")
+    if status["pools"]:
+        lines.append(f"  pools       {len(status['pools'])}")
+        lines += [f"    {_pool_text(pool)}" for pool in status["pools"]]
     lines.append(f"  workers     {len(status['workers'])}")
     lines += [
         f"    {worker['row']:>3}  {worker['name']:<24} pid {worker['pid']:<8} {worker['state']:<10}"
         f" {worker['on_death']:<8} pending {worker['pending']:,}  fired {worker['fired']:,}"
         + (f"  in {', '.join(worker['groups'])}" if worker["groups"] else "")
+        + (f"  watches {count:,} buckets" if (count := worker["watched_buckets"]) else "")
+        + (
+            f"  has {size_text(out)} of pools"
+            if (out := sum(worker["pool_bytes"].values()))
+            else ""
+        )
         for worker in status["workers"]
     ]
     return "\n".join(lines)
+
+
+def size_text(size: int) -> str:
+    """Bytes, for people."""
+    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if abs(size) >= 1 << shift:
+            return f"{size / (1 << shift):,.1f} {unit}"
+    return f"{size} bytes"
+
+
+def _pool_text(pool: dict[str, Any]) -> str:
+    """One pool in one line."""
+    text = f"{pool['name']:<28} {size_text(pool['used'])} of {size_text(pool['size'])}"
+    text += " strictly" if pool["strict"] else ""
+    text += f"  depleted {pool['depleted_percent']:.1f} %"
+    return text + (f"  {pool['waiters']} workers wait" if pool["waiters"] else "")
 
 
 def pending_timers(

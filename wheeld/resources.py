@@ -17,11 +17,11 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from wheeld import leftovers
+from wheeld import leftovers, sharing
 from wheeld.config import Config
 from wheeld_core import _native, runtime, segments
 from wheeld_core.errors import WheelError
-from wheeld_core.views import SlotsView, WheelView, dtype_of
+from wheeld_core.views import SlotsView, WheelView
 
 log = logging.getLogger("wheeld")
 
@@ -43,6 +43,8 @@ class Resources:
     ----------
     taken_over : bool
         The segments are those of a killed daemon, and may have living workers.
+    sharing : Sharing
+        The segments that all workers write.
     """
 
     def __init__(self, config: Config, fresh: bool = False) -> None:
@@ -54,7 +56,9 @@ class Resources:
         self.directory = runtime.create(config.name, config.runtime_dir, self._gid)
         self._lock = self._lock_directory()
         try:
-            living = leftovers.take_over(self.directory, config.name, config.native(), fresh)
+            living = leftovers.take_over(
+                self.directory, config.name, config.native(), config.memory_pools, fresh
+            )
             self.taken_over = living is not None
             if living is not None:
                 self._take(*living)
@@ -71,7 +75,13 @@ class Resources:
             if isinstance(error, OSError):
                 raise WheelError(f"{error.filename or self.directory}: {error.strerror}") from error
             raise
-        self._slots_head = self.memories["slots"][: dtype_of("slots").itemsize]
+        self._fixed = [
+            (kind, offset, self.memories[kind][offset : offset + size])
+            for kind, offset, size in sharing.fixed_parts(self.memories["pools"])
+        ]
+        self.sharing = sharing.Sharing(
+            self.memories["watch"], self.memories["pools"], self._check_and_mend
+        )
         self.worker_bytes = _native.geometry(**config.native())["worker_bytes"]
 
     def _lock_directory(self) -> int:
@@ -110,8 +120,16 @@ class Resources:
             leftovers.BOOT_ID.read_text().strip(),
             **native,
             origin_ns=origin,
-            token=secrets.randbits(63),
+            token=(token := secrets.randbits(63)),
         )
+        self._make_shared(token)
+
+    def _make_shared(self, token: int) -> None:
+        """The segments that all workers write."""
+        workers, pools = self.config.max_workers, self.config.memory_pools
+        for kind, size in sharing.sizes(workers, len(pools)).items():
+            self.memories[kind] = self.make_segment(kind, size)
+        sharing.create(self.memories["watch"], self.memories["pools"], workers, token, pools)
 
     def _mode(self, shared: int) -> int:
         """The mode of a file: `shared` with --group, else for the owner alone."""
@@ -157,7 +175,7 @@ class Resources:
         segments.unlink(self.segment_prefix + kind)
 
     def damage(self) -> str | None:
-        """What is wrong with the segments that the clock needs, or None: somebody who may write
+        """What is wrong with the segments that the daemon needs, or None: somebody who may write
         them can also truncate them."""
         for kind, memory in self.memories.items():
             path = Path(segments.SHM_DIRECTORY, self.names[kind])
@@ -170,12 +188,18 @@ class Resources:
         return None
 
     def mend(self) -> None:
-        """Write the head of the slots again if a worker, who may write there, has overwritten it:
-        nobody could attach any more."""
-        memory, size = self.memories["slots"], len(self._slots_head)
-        if memory[:size] != self._slots_head:
-            log.warning("a worker has overwritten the head of %s: mended", self.names["slots"])
-            memory[:size] = self._slots_head
+        """Write what is fixed again if a worker, who may write there, has overwritten it: nobody
+        could attach any more."""
+        for kind, offset, fixed in self._fixed:
+            memory, end = self.memories[kind], offset + len(fixed)
+            if memory[offset:end] != fixed:
+                log.warning("a worker has overwritten the head of %s: mended", self.names[kind])
+                memory[offset:end] = fixed
+
+    def _check_and_mend(self) -> None:
+        if (damage := self.damage()) is not None:
+            raise WheelError(damage)
+        self.mend()
 
     def shared_bytes(self) -> int:
         """Bytes of shared memory reserved now."""

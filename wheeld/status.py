@@ -6,6 +6,10 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
+from wheeld.sharing import Sharing
 from wheeld_core import _native
 from wheeld_core.views import WheelView
 
@@ -34,7 +38,6 @@ def collect(supervisor: Supervisor) -> dict[str, Any]:
     resources, config = supervisor.resources, supervisor.config
     wheel = resources.wheel
     armed = resources.slots.armed()
-    owners = resources.slots.owner_rows()[armed]
     return {
         "name": config.name,
         "pid": os.getpid(),
@@ -53,14 +56,53 @@ def collect(supervisor: Supervisor) -> dict[str, Any]:
         "counters": wheel.counters(),
         "clock_restarts": supervisor.clock.restarts,
         "taken_over": resources.taken_over,
-        "workers": [
-            {
-                **worker,
-                "pending": int((owners == worker["row"]).sum()),
-                "fired": int(wheel.lines["fired"][worker["row"]]),
-                "backlog": bool(wheel.lines["backlog"][worker["row"]]),
-                "offences": int(wheel.lines["offences"][worker["row"]]),
-            }
-            for worker in supervisor.workers.listed()
-        ],
+        "workers": _workers(supervisor, resources.slots.owner_rows()[armed]),
+        "pools": _pools(resources.sharing),
+        "pool_bytes_returned": resources.sharing.returned,
     }
+
+
+def _workers(supervisor: Supervisor, owners: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
+    """One dict per worker; `owners` has a row for each pending timer."""
+    registry, wheel = supervisor.workers.registry, supervisor.resources.wheel
+    sharing = supervisor.resources.sharing
+    groups = registry.group_names().items()
+    pending = np.bincount(owners[owners >= 0], minlength=wheel.max_workers)
+    watched, out, pools = sharing.watch.watched(), sharing.pools.out(), sharing.pools.names()
+    return [
+        {
+            "row": row,
+            "name": tenant.name,
+            "pid": tenant.pid,
+            "state": registry.state(tenant).name.lower(),
+            "on_death": tenant.on_death.name.lower(),
+            "groups": [name for group, name in groups if tenant.groups >> group & 1],
+            "pending": int(pending[row]),
+            "fired": int(wheel.lines["fired"][row]),
+            "backlog": bool(wheel.lines["backlog"][row]),
+            "offences": int(wheel.lines["offences"][row]),
+            "watched_buckets": int(watched[row]),
+            "pool_bytes": {name: int(out[i, row]) for i, name in enumerate(pools)},
+        }
+        for row, tenant in registry.tenants.items()
+    ]
+
+
+def _pools(sharing: Sharing) -> list[dict[str, Any]]:
+    """One dict per memory pool."""
+    view = sharing.pools
+    used, waiters = view.used(), view.waiting().sum(axis=1)
+    depleted = view.depleted_percent(_native.read_clock())
+    return [
+        {
+            "name": name,
+            "size": int(fields["size"]),
+            "largest": int(fields["largest"]),
+            "strict": bool(fields["strict"]),
+            "used": int(used[i]),
+            "available": int(fields["size"]) - int(used[i]),
+            "depleted_percent": round(float(depleted[i]), 3),
+            "waiters": int(waiters[i]),
+        }
+        for i, (name, fields) in enumerate(zip(view.names(), view.pools, strict=True))
+    ]

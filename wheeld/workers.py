@@ -11,11 +11,10 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
-from typing import Any
 
 from wheeld.clock_guard import ClockGuard
 from wheeld.clock_link import ClockGone
+from wheeld.processes import ended, kill, wait_for_end
 from wheeld.registry import OnDeath, Registry, RowState, Tenant, open_process
 from wheeld.resources import Resources
 from wheeld_core import _native, runtime
@@ -44,6 +43,8 @@ class Workers:
         self._pidfds: dict[int, int] = {}
         self._departures: dict[int, asyncio.Task[None]] = {}
         self._expiries: dict[int, asyncio.TimerHandle] = {}
+        self._killed: dict[int, int] = {}
+        """Row -> pidfd of a worker that departs and may not be dead yet."""
 
     # -- for a new clock ------------------------------------------------------------------------
 
@@ -75,7 +76,8 @@ class Workers:
                     "worker %s (pid %d): its segment is damaged: killed", tenant.name, tenant.pid
                 )
                 if row in self._pidfds:
-                    _kill(self._pidfds[row])
+                    kill(self._pidfds[row])
+                    self._killed[row] = os.dup(self._pidfds[row])
                 self._resources.names.pop(runtime.worker_segment(row), None)
                 self.registry.retire(tenant, OnDeath.DROP)
                 self._depart(tenant, "is out")
@@ -84,6 +86,11 @@ class Workers:
 
     def adopt(self) -> None:
         """Take over the workers of a killed supervisor: find their segments; nothing runs yet."""
+        gone = (RowState.FREE, RowState.KEPT)
+        tenants = self.registry.tenants
+        self._resources.sharing.resume(
+            [row for row, tenant in tenants.items() if self.registry.state(tenant) not in gone]
+        )
         for tenant in list(self.registry.tenants.values()):
             try:
                 self._resources.find_worker_segment(tenant.row).close()
@@ -93,8 +100,10 @@ class Workers:
                 pidfd = open_process(tenant, self.registry.pid_namespace(tenant))
                 if pidfd is not None:
                     if self.registry.state(tenant) == RowState.ACTIVE:
-                        _kill(pidfd)  # as in `damaged`
+                        kill(pidfd)  # as in `damaged`
+                        wait_for_end(pidfd)
                     os.close(pidfd)
+                self._unseat(tenant)
                 self._drop_segment(tenant)
                 self.registry.set_state(tenant, RowState.FREE)
 
@@ -186,6 +195,7 @@ class Workers:
         return tenant if kept else None
 
     def _succeed(self, kept: Tenant, pid: int, uid: int, on_death: OnDeath, groups: int) -> Tenant:
+        self._resources.sharing.seat(kept.row, kept.incarnation)
         self._expiries.pop(kept.row).cancel()
         tenant = self.registry.succeed(kept, pid, uid, on_death, groups)
         self.clock.tell("presence", row=tenant.row, present=True, groups=groups)
@@ -197,6 +207,7 @@ class Workers:
             self._resources.make_worker_segment(tenant.row)
             self._resources.make_fifo(runtime.worker_fifo(tenant.row))
             await self.clock.attach(self._attachment(tenant))
+            self._resources.sharing.seat(tenant.row, tenant.incarnation)
         except BaseException:
             self._forget(tenant)
             raise
@@ -213,7 +224,7 @@ class Workers:
             "token": self._token,
             "segments": {
                 "worker": names[runtime.worker_segment(tenant.row)],
-                **{kind: names[kind] for kind in ("wheel", "slots", "registry")},
+                **{kind: names[kind] for kind in self._resources.memories},
             },
             "clock_fifo": runtime.CLOCK_FIFO,
             "worker_fifo": runtime.worker_fifo(tenant.row),
@@ -275,6 +286,9 @@ class Workers:
         if policy == OnDeath.REROUTE and not self.registry.members(tenant.groups):
             policy = OnDeath.KEEP
         try:
+            if (pidfd := self._killed.pop(tenant.row, None)) is not None:
+                await ended(pidfd)
+            self._unseat(tenant)
             kept = await self.clock.reap(tenant.row, policy.leave)
         except ClockGone:
             return  # the daemon stops; the row stays as it is
@@ -309,6 +323,17 @@ class Workers:
         if tenant.on_death == OnDeath.REROUTE and self.registry.members(tenant.groups):
             self._depart(tenant, "is inherited by its group")
 
+    def _unseat(self, tenant: Tenant) -> None:
+        """Nothing of a worker whose process has gone stays in what the workers share."""
+        try:
+            returned = self._resources.sharing.clear(tenant.row)
+        except WheelError as error:
+            log.error("%s", error)
+            self.clock.look_soon()  # if they are damaged the daemon ends
+            return
+        if returned > 0:
+            log.info("worker %s: %d bytes are back in the pools", tenant.name, returned)
+
     def _drop_segment(self, tenant: Tenant) -> None:
         try:
             self._resources.drop_segment(runtime.worker_segment(tenant.row))
@@ -317,6 +342,7 @@ class Workers:
 
     def _forget(self, tenant: Tenant) -> None:
         self._unwatch(tenant)
+        self._unseat(tenant)
         self._drop_segment(tenant)
         self._resources.drop_file(runtime.worker_fifo(tenant.row))
         self.registry.set_state(tenant, RowState.FREE)
@@ -332,7 +358,7 @@ class Workers:
             if offences >= limit and tenant.row in self._pidfds:
                 who = tenant.name, tenant.pid
                 log.warning("worker %s (pid %d): %d offences: killed", *who, offences)
-                _kill(self._pidfds[tenant.row])
+                kill(self._pidfds[tenant.row])
 
     async def close(self) -> None:
         """Let go of all processes."""
@@ -341,32 +367,9 @@ class Workers:
         await asyncio.gather(*self._departures.values(), return_exceptions=True)
         for expiry in self._expiries.values():
             expiry.cancel()
-        for pidfd in self._pidfds.values():
+        for pidfd in [*self._pidfds.values(), *self._killed.values()]:
             os.close(pidfd)
         self._pidfds.clear()
-
-    def listed(self) -> list[dict[str, Any]]:
-        """What `wheeld status` shows of them, without what the wheel knows."""
-        return [
-            {
-                "row": tenant.row,
-                "name": tenant.name,
-                "pid": tenant.pid,
-                "state": self.registry.state(tenant).name.lower(),
-                "on_death": tenant.on_death.name.lower(),
-                "groups": [
-                    name
-                    for group, name in self.registry.group_names().items()
-                    if tenant.groups >> group & 1
-                ],
-            }
-            for tenant in self.registry.tenants.values()
-        ]
-
-
-def _kill(pidfd: int) -> None:
-    with contextlib.suppress(ProcessLookupError):
-        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
 
 
 def _check_layout(message: Message) -> None:

@@ -8,7 +8,13 @@ with connect("default", worker="web-1") as timers:
 """
 
 from wheeld_client.aio import AsyncTimers
+from wheeld_client.aio_purgatory import AsyncPurgatory
 from wheeld_client.callbacks import TimerHandle
+from wheeld_client.intake import Intake
+from wheeld_client.intake_connection import Connection
+from wheeld_client.intake_request import Request
+from wheeld_client.memory_pool import MemoryPool, PoolBuffer
+from wheeld_client.purgatory import DelayedOperation, Purgatory
 from wheeld_client.timers import Timers, connect, payload_of
 from wheeld_core.errors import (
     ClientClosed,
@@ -22,13 +28,21 @@ from wheeld_core.errors import (
 )
 
 __all__ = [
+    "AsyncPurgatory",
     "AsyncTimers",
     "ClientClosed",
+    "Connection",
     "DaemonNotRunning",
+    "DelayedOperation",
     "ForkedClient",
+    "Intake",
     "InvalidDelay",
     "LayoutMismatch",
+    "MemoryPool",
     "PayloadTooLarge",
+    "PoolBuffer",
+    "Purgatory",
+    "Request",
     "TimerHandle",
     "Timers",
     "WheelError",

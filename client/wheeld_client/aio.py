@@ -75,6 +75,8 @@ class AsyncTimers:
     async def __aexit__(self, *exception: object) -> None:
         timers = self.timers
         self._stop_reading()
+        for purgatory in list(timers._purgatories):
+            purgatory._close()
         for waiter in self._waiters.values():
             waiter.cancel()
         self._waiters.clear()
@@ -120,6 +122,8 @@ class AsyncTimers:
     def _lose(self, error: WheelError) -> None:
         """The daemon is gone: tell everyone who waits."""
         self._lost = DaemonNotRunning(str(error))
+        for purgatory in list(self.timers._purgatories):
+            purgatory._lose(self._lost)
         waiters, self._waiters = self._waiters, {}
         self._late.update(waiters)  # should it come back, these are nobody's
         for waiter in waiters.values():
@@ -129,7 +133,7 @@ class AsyncTimers:
 
     def _receive(self) -> None:
         try:
-            events = self.timers.poll()
+            events = self.timers._await_work()
         except WheelError as error:
             self._lose(error)
             self._stop_reading()
@@ -146,6 +150,7 @@ class AsyncTimers:
                 self._events.append(event)
         if self._events:
             self._arrived.set()
+        self.timers._settle()
 
     # -- scheduling -----------------------------------------------------------------------------
 

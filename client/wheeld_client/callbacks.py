@@ -78,23 +78,22 @@ class Callbacks:
         """Is something left of a run that an exception ended?"""
         return bool(self._due or self._others)
 
-    def run(self, events: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-        """Call what is due among `events`; return the others.
+    def run(self) -> npt.NDArray[np.void]:
+        """Call what is due; return the events that are no callback's.
 
         What raises out of here (an exception handler, KeyboardInterrupt) loses nothing: the rest
         comes with the next run.
         """
-        self._sort(events)
         while self._due:
             self._call(self._due.popleft())
         if not self._others:
-            return events[:0]
+            return np.empty(0, self.timers.expiration_dtype)
         others = self._others[0] if len(self._others) == 1 else np.concatenate(self._others)
         self._others.clear()
         return others
 
-    def _sort(self, events: npt.NDArray[np.void]) -> None:
-        """Into callbacks that are due and events that are the caller's."""
+    def sort(self, events: npt.NDArray[np.void]) -> None:
+        """Into callbacks that are due and events that are the caller's; for `run`."""
         if not len(events):
             return
         with self._lock:

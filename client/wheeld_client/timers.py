@@ -8,19 +8,24 @@ from __future__ import annotations
 
 import math
 import os
+import weakref
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from wheeld_client import batches
 from wheeld_client.callbacks import Callbacks, TimerHandle
+from wheeld_client.dispatcher import Dispatcher
 from wheeld_client.hello import Options
 from wheeld_client.worker import ConnectedWorker
 from wheeld_core import runtime
 from wheeld_core.errors import InvalidDelay
 from wheeld_core.views import CLOCKS
+
+if TYPE_CHECKING:
+    from wheeld_client.purgatory import Purgatory
 
 _END_OF_TIME: Final = 9.2e9
 """Seconds; 2**63 ns are a little more."""
@@ -115,9 +120,11 @@ class Timers(ConnectedWorker):
 
     exception_handler: Callable[[TimerHandle, BaseException], object] | None = None
     _callbacks: Callbacks
+    _purgatories: weakref.WeakSet[Purgatory]
 
     def _enter(self, options: Options) -> None:
         self._callbacks = Callbacks(self)  # a forked child forgets its parent's
+        self._purgatories = weakref.WeakSet()
         super()._enter(options)
 
     # -- scheduling -----------------------------------------------------------------------------
@@ -237,13 +244,30 @@ class Timers(ConnectedWorker):
     ) -> npt.NDArray[np.void]:
         """Receive what expired, run the callbacks among it, return the other events.
 
+        Operations of this worker's purgatories expire here, and are completed here when another
+        worker checked their keys; it returns, perhaps without events, when there was such work.
+
         A callback that raises is reported (`exception_handler`, else the log) and harms no other.
         What a callback schedules with delay 0 runs at the next dispatch.
         """
         self._check()
-        if self._callbacks.waiting:
+        if self._callbacks.waiting or self._unsettled:
             timeout = 0.0
-        return self._callbacks.run(self.poll(timeout, max_events))
+        self._callbacks.sort(self._await_work(timeout, max_events))
+        self._settle()
+        return self._callbacks.run()
+
+    def dispatching(
+        self, on_events: Callable[[npt.NDArray[np.void]], object] | None = None
+    ) -> Dispatcher:
+        """`with timers.dispatching():` dispatches in a background thread.
+
+        Parameters
+        ----------
+        on_events : callable, optional
+            Takes what `dispatch` returns; default: a warning in the log.
+        """
+        return Dispatcher(self, on_events)
 
     # -- the rest -------------------------------------------------------------------------------
 
@@ -261,6 +285,17 @@ class Timers(ConnectedWorker):
             **counters,
             "wheel": self._wheel.counters(),
         }
+
+    def close(self) -> None:
+        """Leave the daemon. May be called twice.
+
+        Pending timers go the way of `on_death`, which drops them by default; its purgatories are
+        shut down. Returns when the daemon has taken the slots back (or after two seconds).
+        """
+        if self._state == "open":
+            for purgatory in list(self._purgatories):
+                purgatory._close()
+        super().close()
 
     def __enter__(self) -> Timers:
         return self

@@ -5,21 +5,24 @@ What can happen in between is here, too: the supervisor is restarted, this proce
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from wheeld_client.hello import Options
 from wheeld_client.reconnect import Reconnector, Refused, Wait
-from wheeld_core import _native, control, segments
+from wheeld_core import _native, control, runtime, segments
 from wheeld_core.errors import DaemonNotRunning, ForkedClient
 from wheeld_core.views import RegistryView, WheelView, expiration_dtype
+
+FIFO_FLAGS: Final = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 
 _workers: weakref.WeakSet[ConnectedWorker] = weakref.WeakSet()
 
@@ -65,8 +68,10 @@ class ConnectedWorker(_native.Worker):
             raise
 
     def _map(self, hello: control.Message) -> None:
-        owner = os.stat(self.directory).st_uid
         names = hello["segments"]
+        self._shared: dict[str, mmap.mmap] = {}
+        self._segment_names: dict[str, str] = names
+        owner = self._owner = os.stat(self.directory).st_uid
 
         def attach(kind: str, number: int, writable: bool) -> Any:
             return segments.attach(names[kind], number, writable=writable, owner_uid=owner)
@@ -95,6 +100,25 @@ class ConnectedWorker(_native.Worker):
         self._payload_room, self.expiration_dtype = room, dtype
 
     # -- called by the native half --------------------------------------------------------------
+
+    def _segment(self, kind: str) -> mmap.mmap:
+        """The segment "watch" or "pools", attached when it is first asked for."""
+        if kind not in self._shared:
+            number = {"watch": _native.KIND_WATCH, "pools": _native.KIND_POOLS}[kind]
+            self._shared[kind] = segments.attach(
+                self._segment_names[kind], number, writable=True, owner_uid=self._owner
+            )
+        return self._shared[kind]
+
+    def _open_bell(self, row: int) -> int:
+        """A descriptor of another worker's FIFO, which the caller closes.
+
+        Raises
+        ------
+        FileNotFoundError
+            It has gone.
+        """
+        return os.open(self.directory / runtime.worker_fifo(row), FIFO_FLAGS)
 
     def _reconnect(self) -> Wait | None:
         """Go on to take up a lost control connection; never waits. None: done."""
@@ -170,11 +194,10 @@ class ConnectedWorker(_native.Worker):
 
 @contextmanager
 def _open_fifos(directory: Path, *names: str) -> Iterator[list[int]]:
-    flags = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
     with ExitStack() as stack:
         fds = []
         for name in names:
-            fds.append(os.open(directory / name, flags))
+            fds.append(os.open(directory / name, FIFO_FLAGS))
             stack.callback(os.close, fds[-1])
         yield fds
 

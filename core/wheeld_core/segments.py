@@ -26,6 +26,8 @@ KIND_NAMES: Final = {
     _native.KIND_SLOTS: "slots",
     _native.KIND_REGISTRY: "registry",
     _native.KIND_WORKER: "worker",
+    _native.KIND_WATCH: "watch",
+    _native.KIND_POOLS: "pools",
 }
 
 

@@ -13,6 +13,7 @@
 #ifndef HARNESS_H
 #define HARNESS_H
 
+#include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -113,6 +114,11 @@ static inline void jitter(void)
 #undef wh_load_seq
 #undef wh_store_seq
 #undef wh_cas_acq_rel
+#undef wh_cas_seq
+#undef wh_fetch_or_seq
+#undef wh_fetch_and_seq
+#undef wh_fetch_add_seq
+#undef wh_exchange_seq
 #define wh_load_acquire(p) (jitter(), atomic_load_explicit((p), memory_order_acquire))
 #define wh_store_release(p, v) (jitter(), atomic_store_explicit((p), (v), memory_order_release))
 #define wh_load_seq(p) (jitter(), atomic_load_explicit((p), memory_order_seq_cst))
@@ -120,6 +126,15 @@ static inline void jitter(void)
 #define wh_cas_acq_rel(p, expected, desired)                                                      \
     (jitter(), atomic_compare_exchange_strong_explicit((p), (expected), (desired),                \
                                                        memory_order_acq_rel, memory_order_acquire))
+#define JITTERED(operation, p, v)                                                                 \
+    (jitter(), atomic_##operation##_explicit((p), (v), memory_order_seq_cst))
+#define wh_cas_seq(p, expected, desired)                                                          \
+    (jitter(), atomic_compare_exchange_strong_explicit((p), (expected), (desired),                \
+                                                       memory_order_seq_cst, memory_order_seq_cst))
+#define wh_fetch_or_seq(p, bits) JITTERED(fetch_or, p, bits)
+#define wh_fetch_and_seq(p, bits) JITTERED(fetch_and, p, bits)
+#define wh_fetch_add_seq(p, n) JITTERED(fetch_add, p, n)
+#define wh_exchange_seq(p, v) JITTERED(exchange, p, v)
 
 #include "wheeld/client.h"
 #include "wheeld/pass.h"

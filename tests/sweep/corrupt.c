@@ -7,6 +7,7 @@
  *
  * Bit flips, copies of other words, and garbage that means something to somebody. One thread, virtual
  * time: a seed is exact. */
+#include "paths.h"
 #include "rounds.h"
 
 enum { EPISODE = 2500, BATCH = 24, MOST_PASSES = 300, HOSTILE_SLABS = 2 };

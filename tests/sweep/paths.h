@@ -1,14 +1,15 @@
-/* Paths: a situation, and an operation in it that a sweep goes through. */
+/* Paths: situations of the crew, for the operations in paths_worker.h and paths_clock.h. */
 #ifndef SWEEP_PATHS_H
 #define SWEEP_PATHS_H
 
 #include "history.h"
 
-typedef struct path {
-    const char *name;
-    void (*before)(void), (*operate)(void);
-    uint32_t stride; /* stops are so far apart at most; 1: at every instruction */
-} path;
+/* What rounds.h begins each path with. */
+static inline void round_world(uint64_t seed)
+{
+    crew_make(seed);
+    crew_history(dice(3) * 25);
+}
 
 /* A is the worker that things happen to; B and C go on. */
 #define A (&S->workers[0])

@@ -1,9 +1,9 @@
 /* Rounds: seed after seed, path after path, at most until the time or the stops that were given are used
- * up. */
+ * up. Whoever includes this says in round_world() what each begins with, and has S->rng. */
 #ifndef SWEEP_ROUNDS_H
 #define SWEEP_ROUNDS_H
 
-#include "paths.h"
+#include "step.h"
 
 #define MOST_PATHS 64
 
@@ -61,8 +61,7 @@ static void round_run(size_t at, uint64_t seed)
     rounds.path = rounds.paths[at];
     where = (struct where){.path = rounds.path->name, .seed = seed};
     rounds.seed = rng_mix(seed, at);
-    crew_make(rounds.seed);
-    crew_history(dice(3) * 25);
+    round_world(rounds.seed);
     rounds.path->before();
     plan.operate = plan.operate ? plan.operate : round_operate;
     plan.next = plan.next ? plan.next : next_step;

@@ -7,6 +7,7 @@
  *   crew.h     a clock and workers over one wheel, driven by hand under virtual time; calls.h: theirs
  *   history.h  random pasts, and the end to which each trial is played
  *   paths.h    situations and operations: those of a worker, those of a clock; rounds.h runs them
+ *   borrowers.h, watchers.h   the same for pool.h and watch.h, which have no clock
  *
  * All memory that a trial touches stands in one shared mapping, the arena: the segments, what the
  * processes think of as private, the ledger. So a trial is undone by copying the arena back.
@@ -139,6 +140,13 @@ static void arena_restore(const arena *copy)
 #define malloc(bytes) arena_take(bytes)
 #define calloc(count, bytes) arena_take((size_t)(count) * (bytes))
 #define free(pointer) ((void)(pointer))
+
+/* A path: a situation, and an operation in it that a sweep goes through. */
+typedef struct path {
+    const char *name;
+    void (*before)(void), (*operate)(void);
+    uint32_t stride; /* stops are so far apart at most; 1: at every instruction */
+} path;
 
 /* -- options ----------------------------------------------------------------------------------- */
 

@@ -34,6 +34,16 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a lock in shared memory would die w
     atomic_compare_exchange_strong_explicit((p), (expected), (desired), memory_order_acq_rel,     \
                                             memory_order_acquire)
 
+#define wh_cas_seq(p, expected, desired)                                                           \
+    atomic_compare_exchange_strong_explicit((p), (expected), (desired), memory_order_seq_cst,     \
+                                            memory_order_seq_cst)
+
+/* Read-modify-writes of words with several writers; each returns what was there before. */
+#define wh_fetch_or_seq(p, bits) atomic_fetch_or_explicit((p), (bits), memory_order_seq_cst)
+#define wh_fetch_and_seq(p, bits) atomic_fetch_and_explicit((p), (bits), memory_order_seq_cst)
+#define wh_fetch_add_seq(p, n) atomic_fetch_add_explicit((p), (n), memory_order_seq_cst)
+#define wh_exchange_seq(p, v) atomic_exchange_explicit((p), (v), memory_order_seq_cst)
+
 /* A process may be killed between any two instructions. What stands above is stored before what stands
  * below, so the next incarnation finds no other order; to other processes it orders nothing. */
 #define wh_step() atomic_signal_fence(memory_order_acq_rel)

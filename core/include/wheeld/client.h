@@ -43,6 +43,7 @@ typedef struct wh_client {
     uint64_t sub_size, comp_size, ret_size;
     uint64_t rung_seq; /* the clock's sleep in which we last rang */
     uint64_t wait_seq;
+    wh_watch_row *watched; /* where other workers look, once this one watches keys; or NULL */
     uint32_t capacity, payload_bytes, worker;
     int clock_bell, control; /* control: the supervisor's socket for alarms, or -1 */
     bool virtual_clock;

@@ -8,8 +8,8 @@
  *   A(type, name, count, ...)                        an array field
  *
  * Invariants
- *  1. A field has exactly one writer, named here; state words and slab owners are the
- *     two exceptions, and they change by compare-and-swap.
+ *  1. A field has exactly one writer, named here. State words, slab owners and the words of the watch
+ *     and pools segments that say so are the exceptions: they change by read-modify-write only.
  *  2. Words of different writers never share a 128-byte line (two adjacent cache lines are
  *     fetched together). A slab's states and slots fill whole lines, so no two owners share one.
  *  3. `creator` writes before the segment's magic is published and never after.
@@ -20,12 +20,20 @@
 #include <stddef.h>
 
 #include "wheeld/atomics.h"
+#include "wheeld/layout_sharing.h" /* the field lists of the watch and pools segments */
 
-#define WH_LAYOUT_VERSION 2u
+#define WH_LAYOUT_VERSION 3u
 #define WH_MAGIC 0x31646c6565687700ull /* "\0wheeld1"; the low byte is the segment's kind */
 #define WH_LINE 128
 
-enum wh_kind { WH_KIND_WHEEL = 1, WH_KIND_SLOTS, WH_KIND_REGISTRY, WH_KIND_WORKER };
+enum wh_kind {
+    WH_KIND_WHEEL = 1,
+    WH_KIND_SLOTS,
+    WH_KIND_REGISTRY,
+    WH_KIND_WORKER,
+    WH_KIND_WATCH,
+    WH_KIND_POOLS
+};
 
 #define WH_HEAD_FIELDS(N, F, A)                                                                    \
     F(wh_au64, magic, "WH_MAGIC | kind", "creator", "all", "release, written last; pairs: ready")  \
@@ -242,6 +250,13 @@ typedef struct wh_row { WH_DECLARE(WH_ROW_FIELDS) } wh_row;
 typedef struct wh_group { WH_DECLARE(WH_GROUP_FIELDS) } wh_group;
 typedef struct wh_worker_seg { wh_head head; WH_DECLARE(WH_WORKER_FIELDS) } wh_worker_seg;
 typedef struct wh_completion { WH_DECLARE(WH_COMPLETION_FIELDS) } wh_completion;
+typedef struct wh_watch_seg { wh_head head; WH_DECLARE(WH_WATCH_FIELDS) } wh_watch_seg;
+typedef struct wh_watchers { WH_DECLARE(WH_WATCHERS_FIELDS) } wh_watchers;
+typedef struct wh_watch_row { WH_DECLARE(WH_WATCH_ROW_FIELDS) } wh_watch_row;
+typedef struct wh_pools_seg { wh_head head; WH_DECLARE(WH_POOLS_FIELDS) } wh_pools_seg;
+typedef struct wh_pool { WH_DECLARE(WH_POOL_FIELDS) } wh_pool;
+typedef struct wh_waiters { WH_DECLARE(WH_WAITERS_FIELDS) } wh_waiters;
+typedef struct wh_ledger { WH_DECLARE(WH_LEDGER_FIELDS) } wh_ledger;
 
 /* name of the struct, its type, its field list */
 #define WH_STRUCTS(S)                                                                              \
@@ -258,7 +273,14 @@ typedef struct wh_completion { WH_DECLARE(WH_COMPLETION_FIELDS) } wh_completion;
     S(row, wh_row, WH_ROW_FIELDS)                                                                  \
     S(group, wh_group, WH_GROUP_FIELDS)                                                            \
     S(worker, wh_worker_seg, WH_WORKER_FIELDS)                                                     \
-    S(completion, wh_completion, WH_COMPLETION_FIELDS)
+    S(completion, wh_completion, WH_COMPLETION_FIELDS)                                             \
+    S(watch, wh_watch_seg, WH_WATCH_FIELDS)                                                        \
+    S(watchers, wh_watchers, WH_WATCHERS_FIELDS)                                                   \
+    S(watch_row, wh_watch_row, WH_WATCH_ROW_FIELDS)                                                \
+    S(pools, wh_pools_seg, WH_POOLS_FIELDS)                                                        \
+    S(pool, wh_pool, WH_POOL_FIELDS)                                                               \
+    S(waiters, wh_waiters, WH_WAITERS_FIELDS)                                                      \
+    S(ledger, wh_ledger, WH_LEDGER_FIELDS)
 
 _Static_assert(sizeof(wh_slot) == 32, "two slots share a cache line");
 _Static_assert(sizeof(wh_owner) == 8 && sizeof(wh_state_word) == 8, "arrays of plain words");
@@ -267,6 +289,9 @@ _Static_assert(sizeof(wh_line) == WH_LINE, "one line per worker");
 _Static_assert(sizeof(wh_completion) == 40, "completions are packed");
 _Static_assert(sizeof(wh_row) == WH_LINE, "rows of the worker table keep lines apart");
 _Static_assert(sizeof(wh_group) == 64 && sizeof(wh_undo) == 16, "arrays without gaps");
+_Static_assert(sizeof(wh_watchers) == 8 && sizeof(wh_waiters) == 8, "arrays of plain words");
+_Static_assert(sizeof(wh_watch_row) == 3 * WH_LINE + 8192, "any, wait_seq and tenant; the marks");
+_Static_assert(sizeof(wh_pool) == 5 * WH_LINE && sizeof(wh_ledger) == 4 * WH_LINE, "lines apart");
 
 /* Limits that widths of fields imply. */
 #define WH_SLAB_BITS 6u
@@ -279,5 +304,11 @@ _Static_assert(sizeof(wh_group) == 64 && sizeof(wh_undo) == 16, "arrays without 
 #define WH_GROUPS 64u                                       /* bits of row.groups */
 #define WH_TARGET_GROUP 0xfffu                              /* in place of worker + 1 */
 #define WH_NIL 0xffffffffu
+#define WH_BUCKET_BITS 16u
+#define WH_BUCKETS (1u << WH_BUCKET_BITS) /* of the watch directory; bits of a watch row's `dirty` */
+#define WH_POOLS 16u
+#define WH_POOL_CHANGE_BITS 14u
+#define WH_POOL_BYTES_SHIFT 26u                /* 38 bits of bytes: `size` and one request more */
+#define WH_MAX_POOL_BYTES (1ull << 37)
 
 #endif

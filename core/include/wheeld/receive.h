@@ -94,11 +94,19 @@ static inline void wh_client_reclaim(wh_client *c)
         wh_client_ring(c);
 }
 
+static inline void wh_client_say_wait(wh_client *c, uint64_t wait_seq)
+{
+    c->wait_seq = wait_seq;
+    wh_store_seq(&c->seg->wait_seq, wait_seq); /* pairs: worker-wait */
+    /* pairs: watch-tenant - a worker that was given up must not speak for its row's next one */
+    if (c->watched && wh_load_acquire(&c->watched->tenant) == c->me >> 16)
+        wh_store_seq(&c->watched->wait_seq, wait_seq); /* pairs: watch-wait */
+}
+
 /* Before the worker sleeps on its FIFO: say so, then look once more. True: sleep. */
 static inline bool wh_client_may_sleep(wh_client *c)
 {
-    c->wait_seq += c->wait_seq & 1 ? 2 : 1;        /* odd, and not answered yet */
-    wh_store_seq(&c->seg->wait_seq, c->wait_seq); /* pairs: worker-wait */
+    wh_client_say_wait(c, c->wait_seq + (c->wait_seq & 1 ? 2 : 1)); /* odd, and not answered yet */
     return wh_client_ready(c) == 0;
 }
 
@@ -117,8 +125,7 @@ static inline int64_t wh_client_doubts_at(const wh_client *c)
 
 static inline void wh_client_awake(wh_client *c)
 {
-    c->wait_seq += c->wait_seq & 1;
-    wh_store_seq(&c->seg->wait_seq, c->wait_seq); /* pairs: worker-wait */
+    wh_client_say_wait(c, c->wait_seq + (c->wait_seq & 1));
 }
 
 #endif

@@ -17,7 +17,9 @@ typedef struct {
     bool bound, closed;
     bool lost;            /* the control socket has hung up: poll() has _reconnect() called */
     bool refork;          /* in a forked child, have _refork() bind it anew */
+    bool woken;           /* _wake() was called: whoever dispatches returns */
     bool detached;        /* a forked child's: its parent's binding is dropped, it has none yet */
+    struct Watching *watching; /* once it has a purgatory; else NULL */
     PyObject *ended;      /* why the daemon will not have us back, a str; or NULL */
 } WorkerObject;
 
@@ -60,9 +62,13 @@ static int64_t delay_ns(double seconds)
 static bool parse_delay(PyObject *object, int64_t *ns, const char *what)
 {
     double seconds = PyFloat_AsDouble(object);
-    if (wh_unlikely(seconds == -1.0 && PyErr_Occurred()))
-        return false;
-    if (wh_unlikely(!(seconds >= 0) || isinf(seconds))) {
+    bool beyond = false; /* an int that no float holds */
+    if (wh_unlikely(seconds == -1.0 && PyErr_Occurred())) {
+        if (!(beyond = PyErr_ExceptionMatches(PyExc_OverflowError)))
+            return false;
+        PyErr_Clear();
+    }
+    if (wh_unlikely(beyond || !(seconds >= 0) || isinf(seconds))) {
         PyErr_Format(errors.invalid_delay,
                      "%s must be a finite number of seconds, 0 or more: got %R", what, object);
         return false;

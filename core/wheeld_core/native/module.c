@@ -2,12 +2,23 @@
 #include "native.h"
 
 #include "layout_part.c"
+#include "sharing_part.c"
 #include "clock_part.c"
 #include "arguments_part.c"
 #include "worker_part.c"
 #include "batch_part.c"
 #include "receive_part.c"
+#include "keys_part.c"
+#include "watching_part.c"
+#include "operation_part.c"
+#include "operation_type.c"
+#include "purgatory_part.c"
+#include "purgatory_type.c"
 #include "worker_type.c"
+#include "pool_part.c"
+#include "pool_buffer_part.c"
+#include "pool_wait_part.c"
+#include "pool_type.c"
 
 /* What a hot call costs before it does anything: the floor that benchmarks compare with. */
 static PyObject *native_read_clock(PyObject *module, PyObject *const *args, Py_ssize_t n)
@@ -32,6 +43,22 @@ static PyMethodDef functions[] = {
      "set_daemon_state(wheel, state): say that a wheel without a clock is over"},
     {"name_group", native_name_group, METH_VARARGS,
      "name_group(registry, group, name): publish an entry of the group table"},
+    {"watch_bytes", native_watch_bytes, METH_VARARGS,
+     "watch_bytes(max_workers) -> size of the watch segment"},
+    {"create_watch", native_create_watch, METH_VARARGS,
+     "create_watch(segment, max_workers, token): fill a zeroed watch segment"},
+    {"seat_watcher", native_seat_watcher, METH_VARARGS,
+     "seat_watcher(watch, row, incarnation): clear the row for a worker that comes; 0: for nobody"},
+    {"pools_bytes", native_pools_bytes, METH_VARARGS,
+     "pools_bytes(max_workers, pools) -> size of the pools segment"},
+    {"create_pools", native_create_pools, METH_VARARGS,
+     "create_pools(segment, max_workers, token, [(name, size, largest, strict)]): fill a zeroed pools "
+     "segment"},
+    {"seat_borrower", native_seat_borrower, METH_VARARGS,
+     "seat_borrower(pools, row, incarnation) -> bytes returned: take back what the row's last worker "
+     "had, for a worker that comes; 0: for nobody"},
+    {"resume_pools", native_resume_pools, METH_O,
+     "resume_pools(pools): end what a killed supervisor was doing there"},
     {"attach_status", native_attach_status, METH_VARARGS,
      "attach_status(segment, kind) -> (status, version found, fingerprint found)"},
     {"prepare_clock_process", native_prepare_clock_process, METH_NOARGS,
@@ -63,21 +90,41 @@ static int find_errors(void)
     return 0;
 }
 
-static int add_type(PyObject *module, PyType_Spec *spec)
+/* Make a type of this module; `where` keeps it for type checks, or is NULL. */
+static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **where)
 {
     PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
     if (type == NULL)
         return -1;
     int failed = PyModule_AddType(module, (PyTypeObject *)type);
+    if (where)
+        *where = (PyTypeObject *)type; /* the module holds it */
     Py_DECREF(type);
     return failed;
+}
+
+static int add_types(PyObject *module)
+{
+    struct {
+        PyType_Spec *spec;
+        PyTypeObject **where;
+    } types[] = {{&clock_spec, NULL},
+                 {&worker_spec, &worker_type},
+                 {&operation_spec, &operation_type},
+                 {&purgatory_spec, NULL},
+                 {&pool_spec, NULL},
+                 {&pool_buffer_spec, &pool_buffer_type}};
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        if (add_type(module, types[i].spec, types[i].where) < 0)
+            return -1;
+    return intern_names();
 }
 
 static int module_exec(PyObject *module)
 {
     char fingerprint[17];
     snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)wh_fingerprint());
-    if (find_errors() < 0 || add_type(module, &clock_spec) < 0 || add_type(module, &worker_spec) < 0)
+    if (find_errors() < 0 || add_types(module) < 0)
         return -1;
     if (PyModule_AddStringConstant(module, "FINGERPRINT", fingerprint) < 0)
         return -1;
@@ -89,7 +136,12 @@ static int module_exec(PyObject *module)
                      {"KIND_SLOTS", WH_KIND_SLOTS},
                      {"KIND_REGISTRY", WH_KIND_REGISTRY},
                      {"KIND_WORKER", WH_KIND_WORKER},
+                     {"KIND_WATCH", WH_KIND_WATCH},
+                     {"KIND_POOLS", WH_KIND_POOLS},
                      {"SLAB_SLOTS", WH_SLAB_SLOTS},
+                     {"BUCKETS", WH_BUCKETS},
+                     {"POOLS", WH_POOLS},
+                     {"MAX_POOL_BYTES", WH_MAX_POOL_BYTES},
                      {"GROUPS", WH_GROUPS},
                      {"MAX_CAPACITY", WH_MAX_CAPACITY},
                      {"MAX_WORKERS", WH_MAX_WORKERS},

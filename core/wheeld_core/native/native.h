@@ -13,11 +13,21 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <linux/futex.h>
+#include <sys/syscall.h>
 #include <sys/timerfd.h>
 
+#include "wheeld/key_hash.h"
+#include "wheeld/pool.h"
 #include "wheeld/receive.h"
 #include "wheeld/recover.h"
+#include "wheeld/watch.h"
 #include "wheeld/wheel_check.h"
+
+#define FAST(function) (PyCFunction)(void (*)(void))function
+
+/* Types that others check for, set at import. */
+static PyTypeObject *worker_type, *operation_type;
 
 /* Exceptions of wheeld_core.errors, looked up once at import. */
 static struct {
@@ -31,6 +41,14 @@ typedef struct {
     bool held;
 } Mapping;
 
+static void mapping_drop(Mapping *m)
+{
+    if (m->held)
+        PyBuffer_Release(&m->view);
+    m->held = false;
+}
+
+/* False: an error is set, and nothing is held. */
 static bool mapping_get(Mapping *m, PyObject *object, bool writable, uint64_t bytes)
 {
     if (PyObject_GetBuffer(object, &m->view, writable ? PyBUF_WRITABLE : PyBUF_SIMPLE) < 0)
@@ -40,14 +58,8 @@ static bool mapping_get(Mapping *m, PyObject *object, bool writable, uint64_t by
         return true;
     PyErr_Format(PyExc_ValueError, "segment is too short: got %zd bytes, expected at least %llu",
                  m->view.len, (unsigned long long)bytes);
+    mapping_drop(m);
     return false;
-}
-
-static void mapping_drop(Mapping *m)
-{
-    if (m->held)
-        PyBuffer_Release(&m->view);
-    m->held = false;
 }
 
 /* Is `object` a ready wheel segment? Sets ValueError if not; callers check kinds before. */

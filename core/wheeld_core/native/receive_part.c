@@ -1,5 +1,9 @@
 /* Receiving: poll() and what it needs to wait. */
 
+static PyObject *worker_take_due(WorkerObject *w, PyObject *events); /* in watching_part.c */
+static bool worker_is_marked(const WorkerObject *w);
+static bool worker_has_work(const WorkerObject *w);
+
 static PyObject *empty_events(WorkerObject *w)
 {
     return Py_NewRef(w->empty_events);
@@ -89,9 +93,9 @@ static int worker_await_bell(WorkerObject *w, struct pollfd fds[2], int64_t unti
     return polled;
 }
 
-/* Sleep on our FIFO until rung, or `until`, or until there is a reason to look around. False: an error
- * is set. */
-static bool worker_sleep(WorkerObject *w, int64_t until)
+/* Sleep on our FIFO until rung, or `until`, or until there is a reason to look around; `heed`: marks of
+ * other workers are one. False: an error is set. */
+static bool worker_sleep(WorkerObject *w, int64_t until, bool heed)
 {
     wh_client *c = &w->client;
     struct pollfd fds[2] = {{.events = POLLIN}, {.fd = -1, .events = POLLRDHUP}};
@@ -107,7 +111,7 @@ static bool worker_sleep(WorkerObject *w, int64_t until)
         wh_client_doubt(c, wh_clock_read(CLOCK_MONOTONIC));
     else
         until = doubts < until ? doubts : until;
-    if (wh_client_may_sleep(c))
+    if (wh_client_may_sleep(c) && !(heed && worker_is_marked(w)))
         polled = worker_await_bell(w, fds, until);
     if (polled < 0 && errno != EINTR) {
         PyErr_SetFromErrno(PyExc_OSError);
@@ -118,9 +122,20 @@ static bool worker_sleep(WorkerObject *w, int64_t until)
     return PyErr_CheckSignals() >= 0 && worker_usable(w);
 }
 
-/* poll(timeout=0.0, max_events=None) */
-static PyObject *worker_poll(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
-                             PyObject *kwnames)
+/* What is here now, less the timers of operations. NULL: an error is set. */
+static PyObject *worker_collect_others(WorkerObject *w, uint64_t most)
+{
+    PyObject *events = worker_collect(w, most);
+    if (wh_likely(w->watching == NULL) || events == NULL || events == w->empty_events)
+        return events;
+    PyObject *others = worker_take_due(w, events);
+    Py_DECREF(events);
+    return others;
+}
+
+/* poll(timeout=0.0, max_events=None); `heed`: return, too, when there is work for purgatories. */
+static PyObject *worker_receive(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
+                                PyObject *kwnames, bool heed)
 {
     static const char *const names[] = {"timeout", "max_events", NULL};
     PyObject *values[2] = {0};
@@ -135,18 +150,45 @@ static PyObject *worker_poll(WorkerObject *w, PyObject *const *args, Py_ssize_t 
     if (values[1] && values[1] != Py_None && !parse_u64(values[1], &most, "max_events"))
         return NULL;
     for (;;) {
-        PyObject *events = worker_collect(w, most);
+        PyObject *events = worker_collect_others(w, most);
         if (events == NULL || events != w->empty_events || most == 0 ||
-            (timeout == 0 && until == 0))
+            (timeout == 0 && until == 0) || (heed && worker_has_work(w)))
             return events;
+        if (heed && w->woken) {
+            w->woken = false;
+            return events;
+        }
         if (until == 0)
             until = wh_time_add(wh_clock_read(CLOCK_MONOTONIC), timeout);
         if (until != INT64_MAX && wh_clock_read(CLOCK_MONOTONIC) >= until)
             return events;
         Py_DECREF(events);
-        if (!worker_sleep(w, until))
+        if (!worker_sleep(w, until, heed))
             return NULL;
     }
+}
+
+static PyObject *worker_poll(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
+                             PyObject *kwnames)
+{
+    return worker_receive(w, args, n, kwnames, false);
+}
+
+/* _wake(): have a thread in _await_work() return. */
+static PyObject *worker_wake(WorkerObject *w, PyObject *unused)
+{
+    (void)unused;
+    if (w->bound && !w->closed && !worker_is_forked(w)) {
+        w->woken = true;
+        wh_bell_ring(w->bell);
+    }
+    Py_RETURN_NONE;
+}
+
+static PyObject *worker_await_work(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
+                                   PyObject *kwnames)
+{
+    return worker_receive(w, args, n, kwnames, true);
 }
 
 static PyObject *worker_fileno(WorkerObject *w, PyObject *unused)

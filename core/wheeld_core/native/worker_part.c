@@ -183,21 +183,28 @@ static uint32_t worker_find_slot(WorkerObject *w)
 
 /* -- the calls ----------------------------------------------------------------------------------- */
 
-static PyObject *worker_arm(WorkerObject *w, wh_request *r, int64_t base_deadline)
+/* Arm a timer; returns its id. 0: an error is set. */
+static uint64_t worker_arm_timer(WorkerObject *w, wh_request *r, int64_t base_deadline)
 {
     wh_client *c = &w->client;
     uint32_t slot = wh_slabs_take(&c->slabs);
     if (wh_unlikely(slot == WH_NIL) && (slot = worker_find_slot(w)) == WH_NIL)
-        return NULL;
+        return 0;
     if (wh_unlikely(!wh_client_fits(c, 1)) && !worker_wait_room(w, 1)) {
         wh_slabs_give(&c->slabs, slot);
-        return NULL;
+        return 0;
     }
     uint64_t id = wh_client_arm(c, slot, r);
     wh_client_push(c, id);
     wh_count(&c->seg->scheduled, 1);
     wh_client_publish(c, base_deadline);
-    return PyLong_FromUnsignedLongLong(id);
+    return id;
+}
+
+static PyObject *worker_arm(WorkerObject *w, wh_request *r, int64_t base_deadline)
+{
+    uint64_t id = worker_arm_timer(w, r, base_deadline);
+    return wh_likely(id) ? PyLong_FromUnsignedLongLong(id) : NULL;
 }
 
 static PyObject *worker_schedule_kw(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
@@ -278,19 +285,26 @@ static PyObject *worker_schedule_ns(WorkerObject *w, PyObject *args)
     return id;
 }
 
-static PyObject *worker_cancel(WorkerObject *w, PyObject *id_object)
+/* 1: it is never delivered; 0: it was, or will be; -1: an error is set. */
+static int worker_cancel_timer(WorkerObject *w, uint64_t id)
 {
     wh_client *c = &w->client;
+    if (wh_unlikely(!wh_client_fits(c, 1)) && !worker_wait_room(w, 1))
+        return -1;
+    if (!wh_client_cancel(c, id))
+        return 0;
+    wh_count(&c->seg->cancelled, 1);
+    wh_client_publish_lazily(c);
+    return 1;
+}
+
+static PyObject *worker_cancel(WorkerObject *w, PyObject *id_object)
+{
     uint64_t id;
     if (!worker_usable(w) || !parse_id(id_object, &id))
         return NULL;
-    if (wh_unlikely(!wh_client_fits(c, 1)) && !worker_wait_room(w, 1))
-        return NULL;
-    if (!wh_client_cancel(c, id))
-        Py_RETURN_FALSE;
-    wh_count(&c->seg->cancelled, 1);
-    wh_client_publish_lazily(c);
-    Py_RETURN_TRUE;
+    int won = worker_cancel_timer(w, id);
+    return won < 0 ? NULL : PyBool_FromLong(won);
 }
 
 /* True, with an error set: an armed timer of another worker. */

@@ -22,6 +22,13 @@ static int worker_traverse(WorkerObject *w, visitproc visit, void *arg)
     Py_VISIT(w->numpy_empty);
     Py_VISIT(w->ended);
     Py_VISIT(Py_TYPE(w));
+    return watching_traverse(w->watching, visit, arg);
+}
+
+/* Operations that wait hold their purgatory, and that its worker. */
+static int worker_clear(WorkerObject *w)
+{
+    watching_drop(w);
     return 0;
 }
 
@@ -43,6 +50,7 @@ static bool worker_own_fds(WorkerObject *w, const int given[3])
  * call. What is dropped here may let the GIL go. */
 static PyObject *worker_unbind(WorkerObject *w)
 {
+    watching_drop(w);
     w->bound = w->notify_always = w->lost = false;
     w->sleepers = 0;
     wh_slabs_free(&w->client.slabs);
@@ -196,13 +204,21 @@ static PyObject *worker_state(WorkerObject *w, void *unused)
                                 : !w->bound ? "unbound" : *w->alive == ENDED ? "ended" : "open");
 }
 
+/* Will no call ever succeed again? While the supervisor is away it may. */
+static PyObject *worker_get_over(WorkerObject *w, void *unused)
+{
+    (void)unused;
+    bool may_last = w->bound && !w->closed && *w->alive == OPEN;
+    /* pairs: daemon-state */
+    return PyBool_FromLong(!may_last || wh_load_acquire(&w->client.wheel->daemon_state) == 2);
+}
+
 static PyObject *worker_now_ns(WorkerObject *w, PyObject *unused)
 {
     (void)unused;
     return worker_usable(w) ? PyLong_FromLongLong(wh_client_now(&w->client)) : NULL;
 }
 
-#define FAST(function) (PyCFunction)(void (*)(void))function
 static PyMethodDef worker_methods[] = {
     {"schedule", FAST(worker_schedule), METH_FASTCALL | METH_KEYWORDS,
      "schedule(delay, cookie=0, *, payload=b'', interval=None, to=None)\n--\n\n"
@@ -251,6 +267,9 @@ static PyMethodDef worker_methods[] = {
      "    It has stopped, or been away for `reconnect_for` seconds: what is armed stays armed, and\n"
      "    a later call finds it if it has come back.\n\n"
      "Notes\n-----\nOne thread at a time should poll. Signals are handled while it waits."},
+    {"_await_work", FAST(worker_await_work), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"_wake", (PyCFunction)worker_wake, METH_NOARGS, NULL},
+    {"_settle", (PyCFunction)worker_settle, METH_NOARGS, NULL},
     {"fileno", (PyCFunction)worker_fileno, METH_NOARGS,
      "fileno()\n--\n\n"
      "A descriptor that is readable when poll(0) would return events; for select and event loops."},
@@ -268,11 +287,14 @@ static PyGetSetDef worker_getset[] = {
     {"pending", (getter)worker_pending, NULL,
      "Armed timers that this worker scheduled, exactly; looks at each slot it holds.", NULL},
     {"_state", (getter)worker_state, NULL, NULL, NULL},
+    {"_over", (getter)worker_get_over, NULL, NULL, NULL},
+    {"_unsettled", (getter)worker_get_unsettled, NULL, NULL, NULL},
     {NULL}};
 
 static PyType_Slot worker_slots[] = {{Py_tp_new, PyType_GenericNew},
                                      {Py_tp_dealloc, worker_dealloc},
                                      {Py_tp_traverse, worker_traverse},
+                                     {Py_tp_clear, worker_clear},
                                      {Py_tp_methods, worker_methods},
                                      {Py_tp_getset, worker_getset},
                                      {Py_tp_doc, "The native half of wheeld_client.Timers."},

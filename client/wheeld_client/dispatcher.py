@@ -1,0 +1,94 @@
+"""Dispatcher: a background thread that dispatches, for programs without a loop of their own."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from wheeld_core.errors import DaemonNotRunning, WheelError
+
+if TYPE_CHECKING:
+    from wheeld_client.timers import Timers
+
+log = logging.getLogger("wheeld")
+
+RETRY_SECONDS: Final = 1.0
+"""Between two tries while the daemon is away."""
+
+
+class Dispatcher:
+    """Calls `timers.dispatch` in a thread, from `Timers.dispatching`; a context manager.
+
+    It goes on when a callback raises, and when the daemon is away for a while; it ends when the
+    client is closed. In a forked child there is no such thread: make one there.
+    """
+
+    def __init__(
+        self, timers: Timers, on_events: Callable[[npt.NDArray[np.void]], object] | None = None
+    ) -> None:
+        self._timers = timers
+        self._on_events = on_events
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="wheeld-dispatch", daemon=True)
+
+    def start(self) -> Dispatcher:
+        """Start the thread, once."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """End the thread; returns when it has, unless it is called from there."""
+        self._stopping.set()
+        self._timers._wake()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    @property
+    def running(self) -> bool:
+        """Is there somebody who dispatches?"""
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
+        told = False
+        while not self._stopping.is_set():
+            try:
+                self._take(self._timers.dispatch(None))
+                told = False
+            except DaemonNotRunning as error:
+                if self._timers._over:
+                    log.error("dispatching ends: %s", error)
+                    return
+                if not told:
+                    log.error("dispatching waits for the daemon: %s", error)
+                told = True
+                self._stopping.wait(RETRY_SECONDS)
+            except WheelError as error:  # closed, by whoever wants it so
+                log.debug("dispatching ends: %s", error)
+                return
+            except Exception:
+                log.exception("a callback's exception handler raised")
+
+    def _take(self, events: npt.NDArray[np.void]) -> None:
+        if not len(events):
+            return
+        if self._on_events is not None:
+            self._on_events(events)
+        else:
+            log.warning("%d expirations that nobody takes (on_events=)", len(events))
+
+    def __enter__(self) -> Dispatcher:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()

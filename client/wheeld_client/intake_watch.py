@@ -1,0 +1,174 @@
+"""What an `Intake` waits for beside its sockets: idle or lost peers, memory that returns."""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from wheeld_client.intake_connection import Connection
+    from wheeld_client.intake_gate import Pool
+
+WAIT_SLICE: Final = 0.1
+"""Seconds that the helper thread waits in the pool before it looks whether it is to end."""
+
+
+class IdleClock:
+    """Which connections have been where they are for too long.
+
+    One timer for all: as they all have the same time, the longest waiting is the first to expire.
+    """
+
+    def __init__(self, timeout: float | None, expire: Callable[[Connection], None]) -> None:
+        self._timeout = timeout
+        self._expire = expire
+        self._since: dict[Connection, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, connection: Connection) -> None:
+        """From now on."""
+        if self._timeout is None:
+            return
+        loop = asyncio.get_running_loop()
+        self._since.pop(connection, None)  # the dictionary is in the order of expiry
+        self._since[connection] = loop.time()
+        if self._timer is None:
+            self._timer = loop.call_later(self._timeout, self._tick)
+
+    def stop(self, connection: Connection) -> None:
+        """It is not idle, or gone."""
+        self._since.pop(connection, None)
+
+    def _tick(self) -> None:
+        assert self._timeout is not None
+        self._timer = None
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        late = []
+        for connection, since in self._since.items():
+            if since + self._timeout > now:
+                self._timer = loop.call_at(since + self._timeout, self._tick)
+                break
+            late.append(connection)
+        for connection in late:
+            self.stop(connection)
+            self._expire(connection)
+
+    def close(self) -> None:
+        """Expire nobody any more."""
+        self._since.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class PeerWatch:
+    """Notices that the peer of a paused connection ends, which its loop does not look at.
+
+    An epoll descriptor inside the loop's own. It asks for no data, only for the end of it, so it is
+    silent however much a muted peer has sent.
+    """
+
+    def __init__(self) -> None:
+        self._epoll: select.epoll | None = None
+        self._watched: dict[int, Connection] = {}
+
+    def add(self, fd: int, connection: Connection, *, finished: bool) -> None:
+        """Tell `connection` of its end. `finished`: that the peer sends no more is known."""
+        if self._epoll is None:
+            self._epoll = select.epoll()
+            asyncio.get_running_loop().add_reader(self._epoll.fileno(), self._look)
+        events = 0 if finished else select.EPOLLRDHUP  # ERR and HUP come always
+        if fd in self._watched:
+            self._epoll.modify(fd, events)
+        else:
+            self._epoll.register(fd, events)
+        self._watched[fd] = connection
+
+    def remove(self, fd: int) -> None:
+        """The loop looks at it again, or it is closed. Before its descriptor is."""
+        if self._watched.pop(fd, None) is not None and self._epoll is not None:
+            self._epoll.unregister(fd)
+
+    def _look(self) -> None:
+        assert self._epoll is not None
+        for fd, events in self._epoll.poll(0):
+            connection = self._watched.get(fd)
+            if connection is not None:
+                connection._peer_event(events)
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._epoll is not None:
+            asyncio.get_running_loop().remove_reader(self._epoll.fileno())
+            self._epoll.close()
+            self._epoll = None
+
+
+class MemoryWatch:
+    """Notices memory that other processes give back: a thread that blocks in the pool.
+
+    It is started at the first refusal and sleeps while nobody is refused. It is a daemon thread: an
+    interpreter that ends does not wait for it.
+
+    Parameters
+    ----------
+    pool : Pool
+        Whose memory.
+    back : callable
+        Called on the loop as `back(None)` when there may be memory, as `back(error)` when the pool
+        failed; either answers one `want`.
+    """
+
+    def __init__(self, pool: Pool, back: Callable[[Exception | None], None]) -> None:
+        self._pool = pool
+        self._back = back
+        self._wanted = threading.Event()
+        self._size = 1
+        self._stopping = False
+        self._thread: threading.Thread | None = None
+
+    def want(self, size: int) -> None:
+        """`size` bytes were refused: tell when there are as many."""
+        self._size = size
+        if self._thread is None:
+            self._loop = asyncio.get_running_loop()
+            self._ended = asyncio.Event()
+            self._thread = threading.Thread(target=self._run, name="wheeld-intake", daemon=True)
+            self._thread.start()
+        self._wanted.set()
+
+    def _run(self) -> None:
+        with suppress(RuntimeError):  # the loop was closed: nobody is left to tell
+            while not self._stopping and not self._loop.is_closed():
+                self._wanted.wait()
+                if not self._stopping:
+                    self._wait_once()
+            self._loop.call_soon_threadsafe(self._ended.set)
+
+    def _wait_once(self) -> None:
+        error = None
+        try:
+            if not self._pool.wait_available(WAIT_SLICE, self._size):
+                return
+        except Exception as failure:
+            error = failure
+        # Before it tells: a `want` of the turn that it causes must not be lost.
+        self._wanted.clear()
+        self._loop.call_soon_threadsafe(self._tell, error)
+
+    def _tell(self, error: Exception | None) -> None:
+        if not self._stopping:
+            self._back(error)
+
+    async def close(self) -> None:
+        """End the thread."""
+        self._stopping = True
+        self._wanted.set()
+        if self._thread is not None:
+            await self._ended.wait()
+            self._thread.join()

@@ -1,0 +1,41 @@
+/* Key hash: the same for equal keys in every process of one layout, whatever the machine's seed.
+ *
+ * Eight bytes at a time through a multiply-and-fold; each piece is preceded by its kind and length, so
+ * that ("a", "b") is not ("ab",). The low 16 bits are the bucket of the watch directory. A hostile key
+ * can at most share a bucket with another: that costs looks, never a wrong completion. */
+#ifndef WHEELD_KEY_HASH_H
+#define WHEELD_KEY_HASH_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+static inline uint64_t wh_hash_fold(uint64_t a, uint64_t b)
+{
+    unsigned __int128 product = (unsigned __int128)a * b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
+static inline uint64_t wh_hash_add(uint64_t h, uint64_t word)
+{
+    return wh_hash_fold(h ^ word ^ 0x9e3779b97f4a7c15ull, 0xd6e8feb86659fd93ull);
+}
+
+/* A piece of a key: `kind` tells a str from bytes of the same content. */
+static inline uint64_t wh_hash_piece(uint64_t h, uint32_t kind, const void *bytes, size_t n)
+{
+    const char *p = bytes;
+    uint64_t word = 0;
+    h = wh_hash_add(h, (uint64_t)kind << 56 ^ n);
+    for (; n >= 8; n -= 8, p += 8) {
+        memcpy(&word, p, 8);
+        h = wh_hash_add(h, word);
+    }
+    word = 0;
+    memcpy(&word, p, n);
+    return wh_hash_add(h, word);
+}
+
+static inline uint32_t wh_hash_bucket(uint64_t h) { return (uint32_t)(h & 0xffff); }
+
+#endif

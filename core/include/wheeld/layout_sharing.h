@@ -1,0 +1,99 @@
+/* Layout, second part: the fields of the watch and pools segments, which all workers write.
+ *
+ * A part of layout.h, which says what the lists are and makes structs of them. */
+#ifndef WHEELD_LAYOUT_SHARING_H
+#define WHEELD_LAYOUT_SHARING_H
+
+/* Who watches which keys, by hash: watch.h. */
+#define WH_WATCH_FIELDS(N, F, A)                                                                   \
+    N(uint64_t, directory_off, "offset of the watch directory: WH_BUCKETS * words", "creator",     \
+      "all", "before magic")                                                                       \
+    F(uint64_t, rows_off, "offset of the watch rows, one per worker", "creator", "all",            \
+      "before magic")                                                                              \
+    F(uint32_t, row_count, "watch rows", "creator", "all", "before magic")                         \
+    F(uint32_t, words, "words per bucket: a bit for each row", "creator", "all", "before magic")
+
+#define WH_WATCHERS_FIELDS(N, F, A)                                                                \
+    F(wh_au64, workers, "bit per worker that watches a key of the bucket",                         \
+      "each worker its own bit (or, and); supervisor (and) when it died", "all",                   \
+      "seq_cst RMW; pairs: watch-directory")
+
+#define WH_WATCH_ROW_FIELDS(N, F, A)                                                               \
+    N(wh_au64, any, "1: a bit of `dirty` is set", "all workers (or); its worker (exchange)",       \
+      "its worker", "seq_cst RMW; pairs: watch-any")                                               \
+    N(wh_au64, wait_seq, "odd: the worker waits for a byte in its FIFO", "worker", "workers",      \
+      "seq_cst; pairs: watch-wait")                                                                \
+    F(wh_au64, checks, "keys that it checked for others, too", "worker", "inspectors",             \
+      "seq_cst RMW; pairs: watch-directory")                                                       \
+    F(wh_au64, signals, "marks that it set in other rows", "worker", "inspectors", "relaxed")      \
+    F(wh_au64, rings, "bells of other workers that it rang", "worker", "inspectors", "relaxed")    \
+    F(wh_au64, drains, "times that it took marks up", "worker", "inspectors", "relaxed")           \
+    N(wh_au64, tenant, "incarnation of the worker in this row, 0: none", "supervisor", "workers",  \
+      "release; pairs: watch-tenant")                                                              \
+    A(uint64_t, tenant_pad, 15, "zero", "nobody", "nobody", "-")                                   \
+    A(wh_au64, dirty, 1024, "bit per bucket: a key of it was checked elsewhere",                   \
+      "all workers (or); its worker (exchange)", "its worker", "seq_cst RMW; pairs: watch-dirty")
+
+/* Byte budgets that all workers share: pool.h. */
+#define WH_POOLS_FIELDS(N, F, A)                                                                   \
+    N(uint64_t, pools_off, "offset of the pools", "creator", "all", "before magic")                \
+    F(uint64_t, waiters_off, "offset of the waiters' bitmaps, `words` per pool", "creator", "all", \
+      "before magic")                                                                              \
+    F(uint64_t, ledgers_off, "offset of the ledgers, `ledger_count` per pool", "creator", "all",   \
+      "before magic")                                                                              \
+    F(uint32_t, pool_count, "pools", "creator", "all", "before magic")                             \
+    F(uint32_t, ledger_count, "one per worker, and the supervisor's", "creator", "all",            \
+      "before magic")                                                                              \
+    F(uint32_t, words, "words of a waiters' bitmap", "creator", "all", "before magic")             \
+    F(uint32_t, pools_pad, "zero", "nobody", "nobody", "-")
+
+#define WH_POOL_FIELDS(N, F, A)                                                                    \
+    N(uint64_t, size, "bytes that may be out", "creator", "all", "before magic")                   \
+    F(uint64_t, largest, "bytes of the largest single request", "creator", "all", "before magic")  \
+    F(uint32_t, strict, "1: never more than `size` out; 0: one request may go beyond", "creator",  \
+      "all", "before magic")                                                                       \
+    F(uint32_t, pool_pad, "zero", "nobody", "nobody", "-")                                         \
+    F(int64_t, created, "CLOCK_MONOTONIC, ns", "creator", "all", "before magic")                   \
+    A(char, name, 64, "UTF-8, zero-terminated", "creator", "all", "before magic")                  \
+    N(wh_au64, used, "bytes out << 26 | ledger << 14 | its change, 14 bits",                       \
+      "workers and supervisor by compare-and-swap", "all", "seq_cst CAS; pairs: pool-used")        \
+    N(wh_au64, tickets, "tickets given to those who wait", "workers (add)", "workers",             \
+      "seq_cst RMW; pairs: pool-line")                                                             \
+    N(wh_ai64, dry_since, "when the dry spell that lasts began, ns; 0: none",                      \
+      "workers and supervisor by compare-and-swap", "all", "acq_rel CAS; pairs: pool-dry")         \
+    F(wh_au64, dry_ns, "ns of the dry spells that are over", "who ends one (add)", "all",          \
+      "acq_rel RMW; pairs: pool-dry")                                                              \
+    N(wh_au64, reaping, "change << 16 | ledger + 1 of the dead worker whose bytes return; 0: none", \
+      "supervisor", "the next supervisor", "release; pairs: pool-reaping")
+
+#define WH_WAITERS_FIELDS(N, F, A)                                                                 \
+    F(wh_au64, rows, "bit per worker with somebody in the line",                                   \
+      "each worker its own bit (or, and); supervisor (and) when it died", "all",                   \
+      "seq_cst RMW; pairs: pool-line")
+
+/* What one worker has of one pool. */
+#define WH_LEDGER_FIELDS(N, F, A)                                                                  \
+    N(wh_au64, change, "changes that its worker began", "worker", "workers, supervisor",           \
+      "release; pairs: pool-change")                                                               \
+    F(wh_ai64, even, "bytes out after the last even change", "worker", "supervisor",               \
+      "before change")                                                                             \
+    F(wh_ai64, odd, "bytes out after the last odd change", "worker", "supervisor",                 \
+      "before change")                                                                             \
+    F(wh_au64, ticket, "lowest ticket of its waiters, 0: nobody waits", "worker", "workers",       \
+      "seq_cst; pairs: pool-line")                                                                 \
+    F(wh_au64, wants, "bytes that the waiter with `ticket` waits for", "worker", "workers",        \
+      "seq_cst, before ticket; pairs: pool-line")                                                  \
+    F(wh_au64, allocations, "allocations", "worker", "inspectors", "relaxed")                      \
+    F(wh_au64, refusals, "allocations refused", "worker", "inspectors", "relaxed")                 \
+    F(wh_au64, waits, "allocations that waited", "worker", "inspectors", "relaxed")                \
+    F(wh_au64, timeouts, "waits that ended without memory", "worker", "inspectors", "relaxed")     \
+    N(wh_au64, made, "the last change that is known to be in `used`",                              \
+      "whoever makes the next change (compare-and-swap)", "supervisor",                            \
+      "acq_rel CAS; pairs: pool-made")                                                             \
+    N(wh_au32, wake, "futex: counts the times that its waiters were woken",                        \
+      "who gives memory back (add)", "worker", "seq_cst RMW; pairs: pool-wake")                    \
+    F(uint32_t, wake_pad, "zero", "nobody", "nobody", "-")                                         \
+    N(wh_au64, tenant, "incarnation of the worker in this row, 0: none", "supervisor", "worker",   \
+      "release; pairs: pool-tenant")
+
+#endif

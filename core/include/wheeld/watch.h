@@ -1,0 +1,213 @@
+/* Watch: which workers watch which keys, so that a check in one process reaches the others.
+ *
+ * Idea. Keys are hashed into 65,536 buckets. The directory has for each bucket a bit per worker that
+ * watches one of its keys. Whoever made a condition true marks the key's bucket in the row of each such
+ * worker, and rings the doorbell of those that sleep. Marks coalesce; a mark too many costs a look.
+ *
+ *     watcher                                   checker
+ *     sets its bit in the directory (or)        makes the condition true
+ *     looks at the condition                    looks at the directory, after a full barrier
+ *                                               sets the mark, then `any` (or)
+ *     any = 0, mark = 0 (exchange)              looks whether the watcher sleeps: bell
+ *     looks at the condition
+ *
+ * Either the checker sees the bit, or the watcher sees the condition.
+ *
+ * Invariants
+ *  1. Bottom up: a mark is set before `any`, `any` before the look at wait_seq; taken up top down. Each
+ *     step is done, or seen to be done, by every checker: one that was killed in between has not done it
+ *     for the next.
+ *  2. A bit of the directory is set before its worker looks at the condition for the last time before
+ *     it waits, and cleared only when it watches no key of the bucket. Bits too many harm nobody.
+ *  3. Wait-free: no loop depends on another process.
+ *  4. Of each worker one thread at a time is in here (the GIL sees to it), but for wh_watch_ready.
+ *  5. Clients can write all of it, the head too: the supervisor believes only what the size confirms.
+ */
+#ifndef WHEELD_WATCH_H
+#define WHEELD_WATCH_H
+
+#include <stdlib.h>
+
+#include "wheeld/geometry.h"
+
+typedef struct wh_watch {
+    wh_watch_seg *seg;
+    wh_watchers *directory;
+    wh_watch_row *rows, *mine;
+    uint32_t *keys; /* private: keys that we watch, per bucket */
+    uint32_t row_count, words, me;
+} wh_watch;
+
+static inline uint32_t wh_words_of_rows(uint32_t rows) { return (rows + 63) / 64; }
+
+static inline uint64_t wh_watch_rows_off(uint32_t rows)
+{
+    uint64_t directory = (uint64_t)WH_BUCKETS * wh_words_of_rows(rows) * sizeof(wh_watchers);
+    return wh_align(sizeof(wh_watch_seg), WH_LINE) + wh_align(directory, WH_LINE);
+}
+
+static inline uint64_t wh_watch_bytes(uint32_t rows)
+{
+    return wh_align(wh_watch_rows_off(rows) + (uint64_t)rows * sizeof(wh_watch_row), 4096);
+}
+
+/* Fill a zeroed segment of wh_watch_bytes. */
+static inline void wh_watch_create(void *memory, uint32_t rows, uint64_t token)
+{
+    wh_watch_seg *seg = memory;
+    seg->directory_off = wh_align(sizeof(wh_watch_seg), WH_LINE);
+    seg->rows_off = wh_watch_rows_off(rows);
+    seg->row_count = rows;
+    seg->words = wh_words_of_rows(rows);
+    wh_head_publish(&seg->head, WH_KIND_WATCH, wh_watch_bytes(rows), token);
+}
+
+/* A number of a head that others can write into: read once, so that what was checked is what is used. */
+static inline uint32_t wh_head_number(const uint32_t *number)
+{
+    return wh_load_relaxed((wh_au32 *)number);
+}
+
+/* Rows of a segment that has so many bytes; 0: its head is damaged. */
+static inline uint32_t wh_watch_rows(const void *memory, uint64_t bytes)
+{
+    uint32_t rows = wh_head_number(&((const wh_watch_seg *)memory)->row_count);
+    return rows <= WH_MAX_WORKERS && wh_watch_bytes(rows) == bytes ? rows : 0;
+}
+
+static inline void wh_watch_map(wh_watch *w, void *memory, uint32_t rows, uint32_t me)
+{
+    uint64_t directory_off = wh_align(sizeof(wh_watch_seg), WH_LINE);
+    *w = (wh_watch){.seg = memory,
+                    .directory = (wh_watchers *)((char *)memory + directory_off),
+                    .rows = (wh_watch_row *)((char *)memory + wh_watch_rows_off(rows)),
+                    .row_count = rows,
+                    .words = wh_words_of_rows(rows),
+                    .me = me};
+    w->mine = &w->rows[me];
+}
+
+/* Take up a worker's row. False: no memory. */
+static inline bool wh_watch_bind(wh_watch *w, void *memory, uint32_t me)
+{
+    wh_watch_map(w, memory, wh_head_number(&((wh_watch_seg *)memory)->row_count), me);
+    w->keys = calloc(WH_BUCKETS, sizeof *w->keys);
+    return w->keys != NULL;
+}
+
+static inline wh_au64 *wh_watch_word(const wh_watch *w, uint32_t bucket, uint32_t row)
+{
+    return &w->directory[(uint64_t)bucket * w->words + row / 64].workers;
+}
+
+/* -- the watcher ------------------------------------------------------------------------------- */
+
+/* We watch one more key of this bucket. The condition is looked at after this. */
+static inline void wh_watch_add(wh_watch *w, uint32_t bucket)
+{
+    if (w->keys[bucket]++ != 0)
+        return;
+    wh_au64 *word = wh_watch_word(w, bucket, w->me);
+    wh_fetch_or_seq(word, 1ull << w->me % 64); /* pairs: watch-directory */
+    /* pairs: watch-directory - on arm64 the bit may be stored after a later, plain load of the
+     * condition; not after this one and what follows it */
+    (void)wh_load_seq(word);
+}
+
+/* One key of this bucket less. */
+static inline void wh_watch_remove(wh_watch *w, uint32_t bucket)
+{
+    if (--w->keys[bucket] == 0)
+        /* pairs: watch-directory */
+        wh_fetch_and_seq(wh_watch_word(w, bucket, w->me), ~(1ull << w->me % 64));
+}
+
+/* Is something marked for us? */
+static inline bool wh_watch_ready(const wh_watch *w)
+{
+    return wh_load_seq(&w->mine->any) != 0; /* pairs: watch-any */
+}
+
+/* Before the worker sleeps on its FIFO: odd; after it woke: even. wh_watch_ready is asked after. */
+static inline void wh_watch_say_wait(wh_watch *w, uint64_t wait_seq)
+{
+    wh_store_seq(&w->mine->wait_seq, wait_seq); /* pairs: watch-wait */
+}
+
+/* Begin to take up marks. False: there is none. */
+static inline bool wh_watch_drain(wh_watch *w)
+{
+    if (!wh_watch_ready(w))
+        return false;
+    wh_exchange_seq(&w->mine->any, 0); /* pairs: watch-any - before the marks: invariant 1 */
+    wh_count(&w->mine->drains, 1);
+    return true;
+}
+
+/* The marks of the 64 buckets from 64 * i on. The condition is looked at after this. */
+static inline uint64_t wh_watch_take(wh_watch *w, uint32_t i)
+{
+    if (wh_load_seq(&w->mine->dirty[i]) == 0) /* pairs: watch-dirty */
+        return 0;
+    uint64_t marks = wh_exchange_seq(&w->mine->dirty[i], 0); /* pairs: watch-dirty */
+    /* pairs: watch-dirty - on arm64 the zero may be stored after a later, plain load of the condition: a
+     * checker that still sees its mark leaves it at that, and we saw the condition of before */
+    (void)wh_load_seq(&w->mine->dirty[i]);
+    return marks;
+}
+
+/* -- the checker ------------------------------------------------------------------------------- */
+
+/* Before the directory is looked at: the caller's condition is out by then, however it was stored. */
+static inline void wh_watch_barrier(wh_watch *w)
+{
+    /* pairs: watch-directory - a read-modify-write is the full barrier here */
+    wh_fetch_add_seq(&w->mine->checks, 1);
+}
+
+/* Other workers that watch the bucket: the bits of word `i` of it. */
+static inline uint64_t wh_watch_others(const wh_watch *w, uint32_t bucket, uint32_t i)
+{
+    /* pairs: watch-directory */
+    uint64_t found = wh_load_seq(&w->directory[(uint64_t)bucket * w->words + i].workers);
+    if (i == w->me / 64)
+        found &= ~(1ull << w->me % 64);
+    uint32_t rest = w->row_count - 64 * i; /* clients can write there: no rows beyond the table */
+    return rest < 64 ? found & ((1ull << rest) - 1) : found;
+}
+
+/* Mark the bucket for the worker in `row`. Returns its wait_seq: odd, and it wants a bell. */
+static inline uint64_t wh_watch_mark(wh_watch *w, uint32_t row, uint32_t bucket)
+{
+    wh_watch_row *theirs = &w->rows[row];
+    uint64_t mark = 1ull << bucket % 64;
+    /* Invariant 1: what is set already is not set again, but each step is looked at. */
+    if (!(wh_load_seq(&theirs->dirty[bucket / 64]) & mark)) /* pairs: watch-dirty */
+        wh_fetch_or_seq(&theirs->dirty[bucket / 64], mark); /* pairs: watch-dirty */
+    if (wh_load_seq(&theirs->any) == 0)                     /* pairs: watch-any */
+        wh_fetch_or_seq(&theirs->any, 1); /* pairs: watch-any */
+    wh_count(&w->mine->signals, 1);
+    return wh_load_seq(&theirs->wait_seq); /* pairs: watch-wait */
+}
+
+/* -- the supervisor ---------------------------------------------------------------------------- */
+
+/* Nobody is in this row any more, or not yet: no bit of it stays in the directory, no mark in it. A
+ * checker that was stopped may mark it later: a look too many of the next tenant. `rows`: wh_watch_rows. */
+static inline void wh_watch_clear(void *memory, uint32_t rows, uint32_t row, uint64_t tenant)
+{
+    wh_watch w;
+    wh_watch_map(&w, memory, rows, row);
+    wh_store_release(&w.mine->tenant, 0); /* pairs: watch-tenant */
+    for (uint32_t bucket = 0; bucket < WH_BUCKETS; bucket++) {
+        wh_au64 *word = wh_watch_word(&w, bucket, row);
+        if (wh_load_seq(word) & 1ull << row % 64) /* pairs: watch-directory */
+            wh_fetch_and_seq(word, ~(1ull << row % 64)); /* pairs: watch-directory */
+    }
+    wh_exchange_seq(&w.mine->any, 0); /* pairs: watch-any */
+    for (uint32_t i = 0; i < WH_BUCKETS / 64; i++)
+        wh_exchange_seq(&w.mine->dirty[i], 0); /* pairs: watch-dirty */
+    wh_store_release(&w.mine->tenant, tenant); /* pairs: watch-tenant */
+}
+
+#endif

@@ -1,0 +1,346 @@
+/* Operation: the native half of wheeld_client.DelayedOperation.
+ *
+ * States: NEW (in nobody's hands), WAITING (watched, in its purgatory's list), and over: COMPLETED or
+ * CANCELLED. `state` leaves NEW or WAITING once; whoever does that runs what follows. The GIL makes each
+ * step here one; user code runs between steps only.
+ *
+ * try_complete() is never run by two threads at once: who finds another at it leaves word (`again`) and
+ * goes on, and the other one looks once more. So nobody waits for a lock while user code runs, and no
+ * trigger is lost. */
+
+enum operation_state { OP_UNMADE, OP_NEW, OP_WAITING, OP_COMPLETED, OP_CANCELLED };
+enum { FEW_WATCHES = 3 }; /* watches that need no memory of their own */
+enum { MOST_AGAIN = 1000 }; /* looks in a row that a try_complete may ask for by itself */
+enum again { AGAIN_OTHERS = 1, AGAIN_ITSELF = 2 };
+
+struct OperationObject {
+    PyObject_HEAD
+    PurgatoryObject *purgatory; /* until all is done: strong, but borrowed while it waits */
+    Watch *watches;             /* one per key */
+    OperationObject *prev, *next; /* in its purgatory's list while it waits */
+    double timeout;               /* seconds; negative: none */
+    unsigned long busy;           /* the thread in try_complete(), 0: none */
+    uint32_t watch_count;
+    uint32_t place; /* of its timer in `timed`; WH_NIL: it has none */
+    uint8_t state;
+    uint8_t again; /* whoever is in try_complete() is to look once more: bits of enum again */
+    bool expired;
+    Watch few[FEW_WATCHES];
+};
+
+struct PurgatoryObject {
+    PyObject_HEAD
+    WorkerObject *worker; /* strong */
+    PyObject *name;
+    PyObject *submit; /* runs callbacks: submit(callable); NULL: whoever completes runs them */
+    PurgatoryObject *sibling;
+    OperationObject *first, *last; /* those that wait, in the order in which they came */
+    uint64_t seed;
+    uint64_t delayed, watched, estimated;
+    uint64_t completed, expired, cancelled;
+    uint64_t purge_interval, purges; /* purge_interval 0: what is over is unlinked at once */
+    uint32_t expired_in[64];         /* by second, for the rate */
+    int64_t expired_second[64];
+    bool closed, lost; /* lost: its worker's binding is gone, or it is a forked parent's */
+};
+
+static PyObject *name_try_complete, *name_on_complete, *name_on_expiration, *name_report, *name_settle;
+
+/* The methods that are called from here, looked up by interned names. */
+static int intern_names(void)
+{
+    struct {
+        const char *text;
+        PyObject **where;
+    } names[] = {{"try_complete", &name_try_complete},
+                 {"on_complete", &name_on_complete},
+                 {"on_expiration", &name_on_expiration},
+                 {"_report", &name_report},
+                 {"_settle", &name_settle}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if ((*names[i].where = PyUnicode_InternFromString(names[i].text)) == NULL)
+            return -1;
+    return 0;
+}
+
+static inline bool operation_over(const OperationObject *op) { return op->state > OP_WAITING; }
+
+/* -- links ---------------------------------------------------------------------------------------- */
+
+/* Unlink one watch; its reference goes to the caller. */
+static OperationObject *watch_unlink(WorkerObject *w, Watch *watch)
+{
+    KeyEntry *entry = watch->entry;
+    Watching *g = w->watching;
+    OperationObject *op = watch->op;
+    entry_unlink(watch);
+    entry->purgatory->watched--;
+    if (entry->count == 0) {
+        if (watching_has_row(w))
+            wh_watch_remove(&g->watch, wh_hash_bucket(entry->hash));
+        else
+            g->watch.keys[wh_hash_bucket(entry->hash)]--;
+        table_remove(&g->table, entry);
+    }
+    return op;
+}
+
+/* Link an operation under a key. False: no memory. */
+static bool watch_link(PurgatoryObject *p, OperationObject *op, Watch *watch, const ParsedKey *key)
+{
+    Watching *g = p->worker->watching;
+    KeyEntry *entry = table_find(&g->table, p, key);
+    if (entry && entry->last->op == op)
+        return true; /* the same key twice */
+    bool fresh = entry == NULL;
+    if (fresh && (entry = table_add(&g->table, p, key)) == NULL)
+        return false;
+    watch->op = (OperationObject *)Py_NewRef(op);
+    entry_append(entry, watch);
+    p->watched++;
+    if (fresh && !watching_has_row(p->worker))
+        g->watch.keys[wh_hash_bucket(key->hash)]++; /* given up: the row may be another's */
+    else if (fresh)
+        wh_watch_add(&g->watch, wh_hash_bucket(key->hash));
+    return true;
+}
+
+/* Out of every key. The caller holds a reference of its own. */
+static void operation_unlink(PurgatoryObject *p, OperationObject *op)
+{
+    for (uint32_t i = 0; i < op->watch_count; i++)
+        if (op->watches[i].entry)
+            Py_DECREF(watch_unlink(p->worker, &op->watches[i]));
+}
+
+static void operation_enlist(PurgatoryObject *p, OperationObject *op)
+{
+    op->state = OP_WAITING;
+    op->prev = p->last;
+    op->next = NULL;
+    *(p->last ? &p->last->next : &p->first) = op;
+    p->last = op;
+    p->estimated++;
+    /* Its keys hold it: the collector need not look at each that waits, again and again.
+     * watching_traverse() speaks for those that nobody else holds; and one reference to the purgatory, the
+     * worker's, stands for all of theirs. */
+    PyObject_GC_UnTrack(op);
+    if (p->delayed++ != 0)
+        Py_DECREF(p);
+}
+
+static void operation_delist(PurgatoryObject *p, OperationObject *op)
+{
+    *(op->prev ? &op->prev->next : &p->first) = op->next;
+    *(op->next ? &op->next->prev : &p->last) = op->prev;
+    op->prev = op->next = NULL;
+    if (--p->delayed != 0)
+        Py_INCREF(p);
+    PyObject_GC_Track(op);
+}
+
+/* Its timer is not wanted any more. Cancelling may let other threads in. */
+static void operation_drop_timer(PurgatoryObject *p, OperationObject *op)
+{
+    uint32_t place = op->place;
+    WorkerObject *w = p->worker;
+    if (place == WH_NIL || w->watching == NULL)
+        return;
+    uint64_t id = w->watching->timed[place].id;
+    op->place = WH_NIL;
+    w->watching->timed[place].op = NULL;
+    int won = worker_is_open(w) ? worker_cancel_timer(w, id) : 0;
+    if (won < 0) /* the ring stays full: it fires, and nobody minds */
+        PyErr_Clear();
+    else if (won && w->watching)
+        timed_give(w->watching, place);
+}
+
+/* Its timer has fired. A new reference. */
+static OperationObject *operation_expired(OperationObject *op)
+{
+    op->place = WH_NIL;
+    return (OperationObject *)Py_NewRef(op);
+}
+
+/* -- the end of an operation ------------------------------------------------------------------------ */
+
+/* Hand the error that is set to the purgatory's handler (`p` NULL: to the operation's own). What that
+ * raises, and what is no Exception (KeyboardInterrupt), stays set. */
+static bool operation_report(PurgatoryObject *p, OperationObject *op)
+{
+    if (!PyErr_ExceptionMatches(PyExc_Exception))
+        return false;
+    PyObject *error = error_take(), *handler = p ? (PyObject *)p : (PyObject *)op;
+    PyObject *done = PyObject_CallMethodObjArgs(handler, name_report, op, error, NULL);
+    Py_DECREF(error);
+    Py_XDECREF(done);
+    return done != NULL;
+}
+
+static bool operation_call(OperationObject *op, PyObject *name, PyObject **failed)
+{
+    PurgatoryObject *p = op->purgatory;
+    PyObject *done = PyObject_CallMethodNoArgs((PyObject *)op, name);
+    Py_XDECREF(done);
+    if (done == NULL && !operation_report(p, op))
+        errors_keep(failed);
+    return done != NULL;
+}
+
+/* The callbacks of an operation that is over. False: an error is set that nobody took. */
+static bool operation_settle(OperationObject *op)
+{
+    PyObject *failed = NULL;
+    operation_call(op, name_on_complete, &failed);
+    if (op->expired)
+        operation_call(op, name_on_expiration, &failed);
+    if (op->purgatory && op->purgatory->purge_interval == 0) /* else its links need it */
+        Py_CLEAR(op->purgatory);
+    return errors_none(failed);
+}
+
+/* Have the callbacks run where the user says. */
+static bool operation_hand_on(OperationObject *op)
+{
+    PurgatoryObject *p = op->purgatory;
+    if (p == NULL || p->submit == NULL)
+        return operation_settle(op);
+    PyObject *settle = PyObject_GetAttr((PyObject *)op, name_settle);
+    Py_INCREF(p); /* it may be settled, and let go of, before the call returns */
+    PyObject *done = settle ? PyObject_CallOneArg(p->submit, settle) : NULL;
+    Py_XDECREF(settle);
+    Py_XDECREF(done);
+    if (done) {
+        Py_DECREF(p);
+        return true;
+    }
+    /* such as an executor that was shut down: run them here rather than never */
+    bool taken = operation_report(p, op);
+    PyObject *failed = NULL;
+    Py_DECREF(p);
+    if (!taken)
+        errors_keep(&failed);
+    if (!operation_settle(op))
+        errors_keep(&failed);
+    return errors_none(failed);
+}
+
+static void purgatory_count_expiry(PurgatoryObject *p)
+{
+    int64_t second = wh_clock_read(CLOCK_MONOTONIC_COARSE) / 1000000000;
+    uint32_t i = (uint32_t)(second % 64);
+    if (p->expired_second[i] != second) {
+        p->expired_second[i] = second;
+        p->expired_in[i] = 0;
+    }
+    p->expired_in[i]++;
+    p->expired++;
+}
+
+/* Many wait, and this one may have been cold for long: fetch all that is about to be touched at once. */
+static inline void operation_prefetch(const PurgatoryObject *p, const OperationObject *op)
+{
+    const Watching *g = p->worker->watching;
+    wh_prefetch_write(op->prev);
+    wh_prefetch_write(op->next);
+    if (op->place != WH_NIL)
+        wh_prefetch_write(&g->timed[op->place]);
+    for (uint32_t i = 0; i < op->watch_count; i++) {
+        wh_prefetch_write(op->watches[i].prev);
+        wh_prefetch_write(op->watches[i].next);
+    }
+    if (op->place != WH_NIL)
+        wh_prefetch_write(&p->worker->client.states[wh_id_slot(g->timed[op->place].id)]);
+}
+
+/* Take an operation out of everything, but for keys in purge mode. The caller holds a reference. */
+static void operation_leave(OperationObject *op, enum operation_state state)
+{
+    PurgatoryObject *p = op->purgatory;
+    bool waited = op->state == OP_WAITING;
+    op->state = (uint8_t)state;
+    if (!waited)
+        return;
+    operation_prefetch(p, op);
+    operation_delist(p, op);
+    if (p->purge_interval == 0 || state == OP_CANCELLED)
+        operation_unlink(p, op);
+    operation_drop_timer(p, op);
+}
+
+/* Complete it, once. 1: this call did; 0: it was over; -1: an error is set (it is over all the same). */
+static int operation_complete(OperationObject *op, bool expired)
+{
+    if (operation_over(op))
+        return 0;
+    Py_INCREF(op);
+    op->expired = expired;
+    operation_leave(op, OP_COMPLETED);
+    if (op->purgatory && expired)
+        purgatory_count_expiry(op->purgatory);
+    else if (op->purgatory)
+        op->purgatory->completed++;
+    bool ok = operation_hand_on(op);
+    Py_DECREF(op);
+    return ok ? 1 : -1;
+}
+
+/* -- try_complete ----------------------------------------------------------------------------------- */
+
+/* One call. 1: it completed the operation; 0: not; -1: error. */
+static int operation_ask(OperationObject *op)
+{
+    PyObject *answer = PyObject_CallMethodNoArgs((PyObject *)op, name_try_complete);
+    int truth = answer ? PyObject_IsTrue(answer) : -1;
+    Py_XDECREF(answer);
+    if (truth == 1 && !operation_over(op)) {
+        PyErr_Format(PyExc_RuntimeError,
+                     "try_complete of %R returned True but did not complete it: "
+                     "`return self.force_complete()`", op);
+        return -1;
+    }
+    return truth;
+}
+
+/* Ask, and again for those who came meanwhile. The caller has set `busy`, and clears it. */
+static int operation_ask_for_all(OperationObject *op)
+{
+    int answer, rounds = 0, failures = 0;
+    do {
+        op->again = 0;
+        answer = operation_ask(op);
+        if (answer == 0 && op->again & AGAIN_ITSELF && ++rounds == MOST_AGAIN) {
+            PyErr_Format(PyExc_RuntimeError,
+                         "try_complete of %R checks its own key each time it is called: it would "
+                         "never end", op);
+            return -1;
+        }
+        if (answer < 0 && op->again && !operation_over(op) && failures++ == 0) {
+            PyObject *first = error_take(); /* it is this caller's; the others' look is not lost */
+            int later = operation_ask_for_all(op);
+            if (later < 0)
+                PyErr_Clear();
+            error_raise(first);
+            return -1;
+        }
+    } while (answer == 0 && op->again && !operation_over(op));
+    return answer;
+}
+
+/* A trigger: look at an operation. 1: this call completed it; 0: not; -1: error. The caller holds a
+ * reference. */
+static int operation_try(OperationObject *op)
+{
+    if (operation_over(op))
+        return 0;
+    unsigned long me = PyThread_get_thread_ident();
+    if (op->busy) {
+        op->again |= op->busy == me ? AGAIN_ITSELF : AGAIN_OTHERS;
+        return 0;
+    }
+    op->busy = me;
+    int answer = operation_ask_for_all(op);
+    op->busy = 0;
+    return answer;
+}

@@ -1,0 +1,213 @@
+/* Waiting for memory of a pool, in one line over all processes.
+ *
+ * Who waits has a ticket; each worker shows the lowest of its threads' tickets, and sleeps on a futex of
+ * its own in shared memory. Who gives memory back, or leaves the line, wakes all; then the lowest ticket
+ * takes. Nothing of this is needed for safety: `used` decides. It only says whose turn it is.
+ *
+ * Nobody is held up for ever by the head of the line. If that has died, the supervisor takes it out. If it
+ * is stopped, those behind it have seen memory that would do for it, and it in its place, for PATIENCE_NS:
+ * from then on this process passes tickets up to that one by. One that was stopped, and so may have been
+ * passed by, goes to the end of the line.
+ */
+
+#define PATIENCE_NS 1000000000ll
+#define SLICE_NS 250000000ll /* sleeps are not longer: signals, close() and a stopped head are met */
+
+typedef struct Waiter {
+    struct Waiter *next;
+    uint64_t ticket, wants;
+    uint64_t held_by; /* the ticket that has held us up, with memory for it, since... */
+    int64_t held_since;
+    Line *line;
+    uint64_t incarnation; /* as which we stand there */
+} Waiter;
+
+/* Is that place in the line still ours? Not after a close, an eviction, or in a forked child. */
+static bool waiter_stands(const PoolObject *p, const Waiter *me)
+{
+    return p->line == me->line && pool_is_ours(p, me->incarnation);
+}
+
+static void line_show(PoolObject *p)
+{
+    const Waiter *first = p->line->first;
+    wh_line_show(&p->b, first ? first->ticket : 0, first ? first->wants : 0);
+}
+
+static void waiter_enter(PoolObject *p, Waiter *me)
+{
+    Waiter **at = &me->line->first;
+    while ((me->ticket = wh_line_ticket(&p->b)) == 0)
+        ; /* 0 says "nobody" */
+    while (*at && (*at)->ticket <= me->ticket)
+        at = &(*at)->next;
+    me->next = *at;
+    *at = me;
+    if (me->line->first == me)
+        line_show(p);
+}
+
+static void waiter_leave(PoolObject *p, Waiter *me)
+{
+    Waiter **at = &me->line->first;
+    bool was_first = *at == me;
+    while (*at != me)
+        at = &(*at)->next;
+    *at = me->next;
+    if (!waiter_stands(p, me))
+        return;
+    if (was_first)
+        line_show(p);
+    pool_stir(p); /* the next one, of ours or of others, may be the head now */
+}
+
+/* The lowest ticket before ours that is not passed by, and what it wants; UINT64_MAX: it is our turn. */
+static uint64_t line_head(const PoolObject *p, const Waiter *me, uint64_t *wants)
+{
+    uint64_t past = p->line->past, limit = me ? me->ticket : UINT64_MAX;
+    uint64_t head = wh_line_first_other(&p->b, past, wants);
+    for (const Waiter *w = p->line->first; w && w != me; w = w->next)
+        if (w->ticket > past && w->ticket < head)
+            head = w->ticket, *wants = w->wants;
+    return head < limit ? head : UINT64_MAX;
+}
+
+/* Whether memory is there for us, and nobody before us. */
+static bool waiter_may_take(PoolObject *p, Waiter *me, int64_t now)
+{
+    uint64_t wants = 0, head = line_head(p, me, &wants);
+    bool idle = head != UINT64_MAX && pool_fits(p, wants); /* the head could take, and does not */
+    if (!idle || head != me->held_by) {
+        me->held_by = idle ? head : 0;
+        me->held_since = now;
+    } else if (now - me->held_since >= PATIENCE_NS) {
+        p->line->past = head > p->line->past ? head : p->line->past;
+        me->held_by = 0;
+        head = line_head(p, me, &wants);
+    }
+    return head == UINT64_MAX && pool_fits(p, me->wants);
+}
+
+/* Sleep until woken since `seen`, or for a slice, or until `until`; then see to signals. False: an error
+ * is set. */
+static bool waiter_sleep(PoolObject *p, Waiter *me, uint32_t seen, int64_t now, int64_t until)
+{
+    int64_t rest = wh_time_sub(until, now);
+    rest = rest < SLICE_NS ? rest : SLICE_NS;
+    struct timespec slice = {0, rest > 0 ? rest : 0};
+    wh_au32 *word = &p->b.mine->wake;
+    Py_BEGIN_ALLOW_THREADS
+    syscall(SYS_futex, word, FUTEX_WAIT, seen, &slice, NULL, 0);
+    Py_END_ALLOW_THREADS
+    if (PyErr_CheckSignals() < 0)
+        return false;
+    if (!waiter_stands(p, me)) {
+        if (pool_is_open(p)) /* a forked child's, bound anew by a signal handler */
+            PyErr_SetString(errors.forked_client, "this call belongs to the parent process");
+        else
+            pool_explain(p);
+        return false;
+    }
+    if (wh_clock_read(CLOCK_MONOTONIC) - now > PATIENCE_NS) { /* we were stopped, and passed by */
+        waiter_leave(p, me);
+        waiter_enter(p, me);
+    }
+    return true;
+}
+
+/* Stand in the line until our turn has come and there is memory: take it, or only see it.
+ * 1: so; 0: time is up; -1: an error is set. */
+static int pool_await(PoolObject *p, uint64_t n, int64_t until, bool take)
+{
+    Waiter me = {.wants = n, .line = p->line, .incarnation = p->incarnation};
+    int found = 0;
+    p->line->users++; /* it may be bound anew while we wait */
+    waiter_enter(p, &me);
+    for (;;) {
+        /* pairs: pool-wake - read before we look: who gives memory later changes it */
+        uint32_t seen = wh_load_seq(&p->b.mine->wake);
+        int64_t now = wh_clock_read(CLOCK_MONOTONIC);
+        if (waiter_may_take(p, &me, now) && (!take || pool_take(p, n))) {
+            found = 1;
+            break;
+        }
+        if (take && !wh_pool_is_dry(p->b.pool) && !pool_fits(p, n))
+            pool_dry(p, n);
+        if (until <= now)
+            break;
+        if (!waiter_sleep(p, &me, seen, now, until)) {
+            found = -1;
+            break;
+        }
+    }
+    waiter_leave(p, &me);
+    line_leave(me.line);
+    return found;
+}
+
+/* Nobody waits, but those who are passed by. */
+static bool line_is_free(const PoolObject *p)
+{
+    uint64_t wants;
+    return wh_likely(wh_line_empty(&p->b)) || line_head(p, NULL, &wants) == UINT64_MAX;
+}
+
+/* When a wait ends: `timeout` seconds from now; None: never. */
+static bool parse_wait(PyObject *timeout, int64_t *until)
+{
+    int64_t delay;
+    *until = INT64_MAX;
+    if (timeout == NULL || timeout == Py_None)
+        return true;
+    if (!parse_delay(timeout, &delay, "timeout"))
+        return false;
+    *until = wh_time_add(wh_clock_read(CLOCK_MONOTONIC), delay);
+    return true;
+}
+
+/* allocate(size, timeout=None) */
+static PyObject *pool_allocate(PoolObject *p, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+{
+    static const char *const names[] = {"size", "timeout", NULL};
+    PyObject *values[2] = {0};
+    uint64_t size;
+    int64_t until;
+    if (!parse_keywords("allocate", names, 2, args, n, kwnames, values))
+        return NULL;
+    if (values[0] == NULL)
+        return PyErr_Format(PyExc_TypeError, "allocate() needs a size, in bytes");
+    if (!parse_wait(values[1], &until) || !pool_parse_size(p, values[0], &size))
+        return NULL;
+    if (line_is_free(p) && pool_take(p, size))
+        return pool_buffer_new(p, size);
+    wh_count(&p->b.mine->waits, 1);
+    int found = pool_await(p, size, until, true);
+    if (found > 0)
+        return pool_buffer_new(p, size);
+    if (found < 0)
+        return NULL;
+    wh_count(&p->b.mine->timeouts, 1);
+    return PyErr_Format(PyExc_TimeoutError,
+                        "%llu bytes of pool %R did not come free in time (%llu of %llu are out)",
+                        (unsigned long long)size, p->name, (unsigned long long)wh_budget_used(&p->b),
+                        (unsigned long long)p->size);
+}
+
+/* wait_available(timeout=None, size=1) */
+static PyObject *pool_wait_available(PoolObject *p, PyObject *const *args, Py_ssize_t n,
+                                     PyObject *kwnames)
+{
+    static const char *const names[] = {"timeout", "size", NULL};
+    PyObject *values[2] = {0};
+    uint64_t size = 1;
+    int64_t until;
+    if (!parse_keywords("wait_available", names, 2, args, n, kwnames, values) ||
+        !parse_wait(values[0], &until))
+        return NULL;
+    if (!(values[1] ? pool_parse_size(p, values[1], &size) : pool_usable(p)))
+        return NULL;
+    if (line_is_free(p) && pool_fits(p, size))
+        Py_RETURN_TRUE;
+    int found = pool_await(p, size, until, false);
+    return found < 0 ? NULL : PyBool_FromLong(found);
+}

@@ -1,0 +1,331 @@
+/* Purgatory: the seeds' algorithm, natively: watch under keys, check by key, expire.
+ *
+ * User code (try_complete, callbacks) runs with no key's list in hand: a walk takes references to the
+ * operations that are there when it begins, and looks at each by itself. What is watched during a walk
+ * has had its own look after it was linked. */
+
+enum { FEW_KEYS = 8 }; /* keys of an operation that need no memory of their own */
+enum { FEW = 32 }; /* operations of a walk that need no memory of their own */
+
+typedef struct {
+    OperationObject **ops; /* strong */
+    size_t count, size;
+    OperationObject *few[FEW];
+} Walk;
+
+static void walk_begin(Walk *walk) { *walk = (Walk){.ops = walk->few, .size = FEW}; }
+
+static bool walk_add(Walk *walk, OperationObject *op)
+{
+    if (walk->count == walk->size) {
+        OperationObject **more = malloc(2 * walk->size * sizeof *more);
+        if (more == NULL) {
+            PyErr_NoMemory();
+            return false;
+        }
+        memcpy(more, walk->ops, walk->count * sizeof *more);
+        if (walk->ops != walk->few)
+            free(walk->ops);
+        walk->ops = more;
+        walk->size *= 2;
+    }
+    walk->ops[walk->count++] = (OperationObject *)Py_NewRef(op);
+    return true;
+}
+
+static void walk_end(Walk *walk)
+{
+    for (size_t i = 0; i < walk->count; i++)
+        Py_DECREF(walk->ops[i]);
+    if (walk->ops != walk->few)
+        free(walk->ops);
+}
+
+/* May this call begin? The worker is open and the purgatory is this process's. */
+static inline bool purgatory_usable(PurgatoryObject *p)
+{
+    if (wh_unlikely(p->worker == NULL)) {
+        PyErr_SetString(PyExc_RuntimeError, "Purgatory.__init__ was not called");
+        return false;
+    }
+    if (!p->lost && !worker_is_forked(p->worker) && !worker_usable(p->worker))
+        return false;
+    if (wh_unlikely(p->lost || worker_is_forked(p->worker))) {
+        PyErr_Format(errors.forked_client,
+                     "purgatory %R is the parent process's; make one in the child", p->name);
+        return false;
+    }
+    if (wh_likely(!p->closed))
+        return true;
+    PyErr_Format(errors.client_closed, "purgatory %R was shut down", p->name);
+    return false;
+}
+
+/* -- watch ------------------------------------------------------------------------------------------ */
+
+static void keys_drop(ParsedKey *keys, const ParsedKey *few, Py_ssize_t n)
+{
+    for (Py_ssize_t i = 0; i < n; i++)
+        Py_DECREF(keys[i].key);
+    if (keys != few)
+        PyMem_Free(keys);
+}
+
+/* Check all keys before anything is done. NULL: an error is set. `few` has room for FEW_KEYS. */
+static ParsedKey *keys_parse(PurgatoryObject *p, PyObject *given, ParsedKey *few, Py_ssize_t *count)
+{
+    if (PyUnicode_Check(given) || PyBytes_Check(given))
+        return PyErr_Format(PyExc_TypeError, "keys: got the single key %R, expected a list of keys",
+                            given), NULL;
+    PyObject *fast = PySequence_Tuple(given); /* a key's own code may change a list meanwhile */
+    if (fast == NULL)
+        return NULL;
+    Py_ssize_t n = PyTuple_GET_SIZE(fast), done = 0;
+    ParsedKey *keys = n == 0         ? NULL
+                      : n <= FEW_KEYS ? few
+                                      : PyMem_Malloc((size_t)n * sizeof *keys);
+    if (n == 0)
+        PyErr_SetString(PyExc_ValueError, "keys: got none, expected at least one key to watch");
+    else if (keys == NULL)
+        PyErr_NoMemory();
+    while (keys && done < n &&
+           key_parse(PyTuple_GET_ITEM(fast, done), p->seed, &keys[done]))
+        done++;
+    Py_DECREF(fast);
+    *count = n;
+    if (keys == NULL || done == n)
+        return keys;
+    keys_drop(keys, few, done);
+    return NULL;
+}
+
+static bool operation_is_new(PyObject *object)
+{
+    OperationObject *op = (OperationObject *)object;
+    static const char *const where[] = {"", "", "waits in a purgatory already", "is completed",
+                                        "was cancelled"};
+    if (op->state == OP_UNMADE)
+        PyErr_Format(PyExc_RuntimeError,
+                     "%s.__init__ did not call DelayedOperation.__init__(timeout)",
+                     Py_TYPE(op)->tp_name);
+    else if (op->state != OP_NEW)
+        PyErr_Format(PyExc_ValueError, "%R %s: an operation is watched once", op, where[op->state]);
+    else if (op->busy)
+        PyErr_Format(PyExc_ValueError, "%R is being watched just now: an operation is watched once",
+                     op);
+    else
+        return true;
+    return false;
+}
+
+/* It is not watched after all, as if it never had been; an error is set, and stays. */
+static void operation_take_back(PurgatoryObject *p, OperationObject *op)
+{
+    PyObject *error = error_take();
+    if (op->state == OP_WAITING) {
+        operation_leave(op, OP_CANCELLED);
+        op->state = OP_NEW;
+    }
+    if (op->state == OP_NEW) {
+        operation_unlink(p, op); /* some may be linked, of a watch that failed */
+        Py_CLEAR(op->purgatory);
+        if (op->watches != op->few)
+            free(op->watches);
+        memset(op->few, 0, sizeof op->few);
+        op->watches = NULL;
+        op->watch_count = 0;
+    }
+    error_raise(error);
+}
+
+static bool operation_watch(PurgatoryObject *p, OperationObject *op, const ParsedKey *keys,
+                            Py_ssize_t count)
+{
+    op->watches = count <= FEW_WATCHES ? op->few : calloc((size_t)count, sizeof *op->watches);
+    bool ok = op->watches != NULL;
+    if (ok)
+        op->watch_count = (uint32_t)count;
+    for (Py_ssize_t i = 0; ok && i < count; i++)
+        ok = watch_link(p, op, &op->watches[i], &keys[i]);
+    if (ok)
+        operation_enlist(p, op);
+    else
+        PyErr_NoMemory();
+    return ok;
+}
+
+/* Start the timeout of an operation that waits. False: an error is set. */
+static bool operation_arm(PurgatoryObject *p, OperationObject *op)
+{
+    WorkerObject *w = p->worker;
+    if (op->timeout < 0)
+        return true;
+    if (!worker_still_usable(w))
+        return false;
+    uint32_t place = timed_take(w->watching);
+    if (place == WH_NIL) {
+        PyErr_NoMemory();
+        return false;
+    }
+    wh_request r = {.cookie = place, .now = wh_client_now(&w->client)};
+    r.deadline = wh_time_add(r.now, delay_ns(op->timeout));
+    uint64_t id = worker_arm_timer(w, &r, r.deadline); /* may let other threads in before it arms */
+    if (w->watching == NULL)
+        return true; /* closed meanwhile, and the operation was given back */
+    if (id == 0) {
+        timed_give(w->watching, place);
+        return operation_over(op) ? (PyErr_Clear(), true) : false;
+    }
+    w->watching->timed[place] = (Timed){.id = id, .op = op};
+    op->place = place;
+    if (operation_over(op))
+        operation_drop_timer(p, op);
+    return true;
+}
+
+/* Watched, and asked once more. 1: this call completed it; 0: not; -1: error. */
+static int operation_wait(PurgatoryObject *p, OperationObject *op, const ParsedKey *keys,
+                          Py_ssize_t count)
+{
+    int answer = operation_ask(op);
+    if (answer != 0 || operation_over(op))
+        return answer;
+    if (!purgatory_usable(p)) /* what was asked may have closed it */
+        return -1;
+    if (!operation_watch(p, op, keys, count))
+        return -1;
+    return operation_ask_for_all(op);
+}
+
+static PyObject *purgatory_watch(PurgatoryObject *p, PyObject *const *args, Py_ssize_t n)
+{
+    Py_ssize_t count;
+    ParsedKey few[FEW_KEYS];
+    if (n != 2)
+        return PyErr_Format(PyExc_TypeError,
+                            "try_complete_else_watch(op, keys) takes 2 arguments: got %zd", n);
+    if (!purgatory_usable(p))
+        return NULL;
+    if (!PyObject_TypeCheck(args[0], operation_type))
+        return PyErr_Format(PyExc_TypeError, "op: got %s, expected a DelayedOperation",
+                            Py_TYPE(args[0])->tp_name);
+    ParsedKey *keys = keys_parse(p, args[1], few, &count);
+    if (keys == NULL)
+        return NULL;
+    if (!operation_is_new(args[0])) {
+        keys_drop(keys, few, count);
+        return NULL;
+    }
+    OperationObject *op = (OperationObject *)Py_NewRef(args[0]);
+    op->purgatory = (PurgatoryObject *)Py_NewRef(p);
+    op->busy = PyThread_get_thread_ident();
+    int answer = operation_wait(p, op, keys, count);
+    op->busy = 0;
+    keys_drop(keys, few, count);
+    if (answer >= 0 && op->state == OP_WAITING && !operation_arm(p, op))
+        answer = -1;
+    if (answer < 0)
+        operation_take_back(p, op);
+    Py_DECREF(op);
+    return answer < 0 ? NULL : PyBool_FromLong(answer);
+}
+
+/* -- check ------------------------------------------------------------------------------------------ */
+
+/* The operations under a key that still wait. In purge mode what is over leaves this key here. */
+static bool walk_entry(Walk *walk, PurgatoryObject *p, KeyEntry *entry)
+{
+    Walk over;
+    bool ok = true;
+    walk_begin(&over);
+    for (Watch *watch = entry->first, *next; ok && watch; watch = next) {
+        next = watch->next;
+        if (!operation_over(watch->op)) {
+            ok = walk_add(walk, watch->op);
+        } else if ((ok = walk_add(&over, watch->op))) {
+            bool last = entry->count == 1;
+            Py_DECREF(watch_unlink(p->worker, watch));
+            if (last)
+                break;
+        }
+    }
+    walk_end(&over);
+    return ok;
+}
+
+/* Look at all of a walk. Returns how many this call completed; errors go to `failed`, or if that is
+ * NULL to the purgatories' handlers. */
+static uint64_t walk_try(Walk *walk, PyObject **failed, PyObject **fatal)
+{
+    uint64_t completed = 0;
+    for (size_t i = 0; i < walk->count; i++) {
+        OperationObject *op = walk->ops[i];
+        PurgatoryObject *p = (PurgatoryObject *)Py_XNewRef(op->purgatory);
+        int answer = operation_try(op);
+        if (answer > 0)
+            completed++;
+        else if (answer < 0 && failed)
+            errors_keep(failed);
+        else if (answer < 0 && !operation_report(p, op))
+            errors_keep(fatal);
+        Py_XDECREF(p);
+    }
+    return completed;
+}
+
+static PyObject *purgatory_check(PurgatoryObject *p, PyObject *key_object)
+{
+    ParsedKey key;
+    PyObject *failed = NULL;
+    uint64_t completed = 0;
+    if (!purgatory_usable(p) || !key_parse(key_object, p->seed, &key))
+        return NULL;
+    if (!watching_tell(p->worker, wh_hash_bucket(key.hash)))
+        errors_keep(&failed);
+    KeyEntry *entry = p->worker->watching ? table_find(&p->worker->watching->table, p, &key) : NULL;
+    Py_DECREF(key.key);
+    if (wh_unlikely(entry != NULL)) {
+        Walk walk;
+        walk_begin(&walk);
+        if (!walk_entry(&walk, p, entry))
+            errors_keep(&failed);
+        completed = walk_try(&walk, &failed, &failed);
+        walk_end(&walk);
+    }
+    return errors_none(failed) ? PyLong_FromUnsignedLongLong(completed) : NULL;
+}
+
+/* Take the operations of a walk out of everything, and return those that did wait as a list. */
+static PyObject *walk_cancel(Walk *walk)
+{
+    PyObject *left = PyList_New(0);
+    for (size_t i = 0; left && i < walk->count; i++) {
+        OperationObject *op = walk->ops[i];
+        if (op->state != OP_WAITING)
+            continue;
+        if (PyList_Append(left, (PyObject *)op) < 0) {
+            Py_CLEAR(left);
+            break;
+        }
+        op->purgatory->cancelled++;
+        operation_leave(op, OP_CANCELLED);
+        Py_CLEAR(op->purgatory);
+    }
+    return left;
+}
+
+static PyObject *purgatory_cancel_for_key(PurgatoryObject *p, PyObject *key_object)
+{
+    ParsedKey key;
+    if (!purgatory_usable(p) || !key_parse(key_object, p->seed, &key))
+        return NULL;
+    KeyEntry *entry = table_find(&p->worker->watching->table, p, &key);
+    Py_DECREF(key.key);
+    if (entry == NULL)
+        return PyList_New(0);
+    Walk walk;
+    walk_begin(&walk);
+    PyObject *left = walk_entry(&walk, p, entry) ? walk_cancel(&walk) : NULL;
+    walk_end(&walk);
+    return left;
+}

@@ -1,0 +1,171 @@
+/* What the supervisor does in the watch and pools segments: make them, let workers in, clear up. */
+
+/* Map a ready segment of a kind, writable. */
+static bool mapping_get_kind(Mapping *m, PyObject *object, enum wh_kind kind, const char *what)
+{
+    if (!mapping_get(m, object, true, sizeof(wh_head)))
+        return false;
+    if (wh_head_attach(m->view.buf, (uint64_t)m->view.len, kind) == WH_ATTACH_READY)
+        return true;
+    PyErr_Format(PyExc_ValueError, "not a ready %s segment of this layout", what);
+    mapping_drop(m);
+    return false;
+}
+
+/* watch_bytes(max_workers) -> size of the watch segment, bytes */
+static PyObject *native_watch_bytes(PyObject *module, PyObject *args)
+{
+    unsigned int rows;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "I", &rows))
+        return NULL;
+    return PyLong_FromUnsignedLongLong(wh_watch_bytes(rows));
+}
+
+/* create_watch(segment, max_workers, token): fill a zeroed segment. */
+static PyObject *native_create_watch(PyObject *module, PyObject *args)
+{
+    PyObject *segment;
+    unsigned int rows;
+    unsigned long long token;
+    Mapping map = {0};
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OIK", &segment, &rows, &token) ||
+        !mapping_get(&map, segment, true, wh_watch_bytes(rows)))
+        return NULL;
+    wh_watch_create(map.view.buf, rows, token);
+    mapping_drop(&map);
+    Py_RETURN_NONE;
+}
+
+/* seat_watcher(segment, row, incarnation): nothing of the row's last worker stays; 0: nobody comes. */
+static PyObject *native_seat_watcher(PyObject *module, PyObject *args)
+{
+    PyObject *segment;
+    unsigned int row;
+    unsigned long long incarnation;
+    Mapping map = {0};
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OIK", &segment, &row, &incarnation) ||
+        !mapping_get_kind(&map, segment, WH_KIND_WATCH, "watch"))
+        return NULL;
+    uint32_t rows = wh_watch_rows(map.view.buf, (uint64_t)map.view.len);
+    bool known = row < rows;
+    if (known)
+        wh_watch_clear(map.view.buf, rows, row, incarnation);
+    mapping_drop(&map);
+    if (!known)
+        return PyErr_Format(PyExc_ValueError, "no row %u in this table", row);
+    Py_RETURN_NONE;
+}
+
+/* pools_bytes(max_workers, pools) -> size of the pools segment, bytes */
+static PyObject *native_pools_bytes(PyObject *module, PyObject *args)
+{
+    unsigned int rows, pools;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "II", &rows, &pools))
+        return NULL;
+    return PyLong_FromUnsignedLongLong(wh_pools_bytes(rows, pools));
+}
+
+static bool parse_pool(PyObject *entry, wh_pool *pool)
+{
+    const char *name;
+    Py_ssize_t length;
+    unsigned long long size, largest;
+    int strict;
+    if (!PyArg_ParseTuple(entry, "s#KKp", &name, &length, &size, &largest, &strict))
+        return false;
+    if (length < 1 || length >= (Py_ssize_t)sizeof pool->name || size < 1 ||
+        size > WH_MAX_POOL_BYTES || largest < 1 || largest > size) {
+        PyErr_Format(PyExc_ValueError, "pool %s of %llu bytes, largest %llu", name, size, largest);
+        return false;
+    }
+    memcpy(pool->name, name, (size_t)length);
+    wh_pool_create(pool, size, largest, strict, wh_clock_read(CLOCK_MONOTONIC));
+    return true;
+}
+
+/* create_pools(segment, max_workers, token, [(name, size, largest, strict)]): fill a zeroed segment. */
+static PyObject *native_create_pools(PyObject *module, PyObject *args)
+{
+    PyObject *segment, *entries;
+    unsigned int rows;
+    unsigned long long token;
+    Mapping map = {0};
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OIKO!", &segment, &rows, &token, &PyList_Type, &entries))
+        return NULL;
+    uint32_t count = (uint32_t)PyList_GET_SIZE(entries);
+    if (count > WH_POOLS)
+        return PyErr_Format(PyExc_ValueError, "%u pools: expected at most %u", count, WH_POOLS);
+    uint64_t bytes = wh_pools_bytes(rows, count);
+    if (!mapping_get(&map, segment, true, bytes))
+        return NULL;
+    wh_pool *pools = wh_pools_create(map.view.buf, rows, count);
+    bool ok = true;
+    for (uint32_t i = 0; ok && i < count; i++)
+        ok = parse_pool(PyList_GET_ITEM(entries, i), &pools[i]);
+    if (ok)
+        wh_head_publish(map.view.buf, WH_KIND_POOLS, bytes, token);
+    mapping_drop(&map);
+    if (!ok)
+        return NULL;
+    Py_RETURN_NONE;
+}
+
+static void wake_all(wh_au32 *word)
+{
+    syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* seat_borrower(segment, row, incarnation) -> bytes of the row's last worker that returned to the pools.
+ * 0: nobody comes. */
+static PyObject *native_seat_borrower(PyObject *module, PyObject *args)
+{
+    PyObject *segment;
+    unsigned int row;
+    unsigned long long incarnation;
+    long long returned = 0;
+    Mapping map = {0};
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OIK", &segment, &row, &incarnation) ||
+        !mapping_get_kind(&map, segment, WH_KIND_POOLS, "pools"))
+        return NULL;
+    uint32_t pools, rows;
+    bool known = wh_pools_shape(map.view.buf, (uint64_t)map.view.len, &pools, &rows) && row < rows;
+    for (uint32_t i = 0; known && i < pools; i++) {
+        wh_budget b;
+        wh_budget_bind(&b, map.view.buf, pools, rows, i, rows);
+        int64_t out = wh_budget_reap(&b, row);
+        returned += out;
+        if (out > 0 && wh_pool_is_dry(b.pool))
+            wh_pool_wet(b.pool, wh_clock_read(CLOCK_MONOTONIC));
+        wh_line_wake(&b, wake_all); /* also for the place in the line that the dead one had */
+        wh_store_release(&b.ledgers[row].tenant, incarnation); /* pairs: pool-tenant */
+    }
+    mapping_drop(&map);
+    if (!known)
+        return PyErr_Format(PyExc_ValueError, "no row %u in this table", row);
+    return PyLong_FromLongLong(returned);
+}
+
+/* resume_pools(segment): end what a killed supervisor was doing. Before any seat_borrower. */
+static PyObject *native_resume_pools(PyObject *module, PyObject *segment)
+{
+    Mapping map = {0};
+    (void)module;
+    if (!mapping_get_kind(&map, segment, WH_KIND_POOLS, "pools"))
+        return NULL;
+    uint32_t pools, rows;
+    bool sound = wh_pools_shape(map.view.buf, (uint64_t)map.view.len, &pools, &rows);
+    for (uint32_t i = 0; sound && i < pools; i++) {
+        wh_budget b;
+        wh_budget_bind(&b, map.view.buf, pools, rows, i, rows);
+        wh_budget_resume(&b);
+        wh_line_wake(&b, wake_all); /* the killed one may have given back and not said so */
+    }
+    mapping_drop(&map);
+    Py_RETURN_NONE;
+}

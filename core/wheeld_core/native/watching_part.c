@@ -1,0 +1,326 @@
+/* Watching: what a worker needs once it has a purgatory: the watch segment, its keys, the timers of its
+ * operations, and the bells of other workers.
+ *
+ * Whoever runs user code from here on (try_complete, callbacks, destructors) holds its own references
+ * and looks everything up again afterwards: anything may have changed. */
+
+typedef struct OperationObject OperationObject;
+typedef struct PurgatoryObject PurgatoryObject;
+static OperationObject *operation_expired(OperationObject *op);
+
+typedef struct { /* another worker's FIFO */
+    uint64_t tenant; /* whose it is; 0: not open */
+    uint64_t rung;   /* its wait_seq when we rang last */
+    int fd;
+} Bell;
+
+typedef struct { /* a timer of an operation; the timer's cookie is its place */
+    uint64_t id;         /* 0: free */
+    OperationObject *op; /* borrowed; NULL: over before it fired, its expiration is on the way */
+    uint32_t next_free;
+} Timed;
+
+typedef struct Watching {
+    Mapping map;
+    wh_watch watch;
+    uint64_t tenant; /* our incarnation, while the row is ours */
+    KeyTable table;
+    Bell *bells;
+    Timed *timed;
+    uint32_t timed_size, free_timed; /* WH_NIL: none is free */
+    OperationObject **due;           /* strong; expired, and not looked at yet */
+    size_t due_first, due_count, due_size;
+    PurgatoryObject *purgatories; /* borrowed, linked */
+} Watching;
+
+static void watching_release_operations(Watching *g);
+
+/* -- errors that wait until all others were looked at ------------------------------------------- */
+
+/* The error that is set, as an object; it is set no more. */
+static PyObject *error_take(void)
+{
+#if PY_VERSION_HEX >= 0x030c0000
+    return PyErr_GetRaisedException();
+#else
+    PyObject *type, *value, *traceback;
+    PyErr_Fetch(&type, &value, &traceback);
+    PyErr_NormalizeException(&type, &value, &traceback);
+    if (traceback)
+        PyException_SetTraceback(value, traceback);
+    Py_XDECREF(type);
+    Py_XDECREF(traceback);
+    return value;
+#endif
+}
+
+static void error_raise(PyObject *error)
+{
+    PyErr_SetObject((PyObject *)Py_TYPE(error), error);
+    Py_DECREF(error);
+}
+
+/* Put the error that is set into a list, made here at need. */
+static void errors_keep(PyObject **list)
+{
+    PyObject *error = error_take();
+    if (*list == NULL)
+        *list = PyList_New(0);
+    if (*list == NULL || PyList_Append(*list, error) < 0)
+        PyErr_Clear(); /* no memory for it: one of them is lost, not the work */
+    Py_DECREF(error);
+}
+
+/* Raise what was kept: itself, or several as a group. False: an error is set. */
+static bool errors_none(PyObject *list)
+{
+    if (list == NULL)
+        return true;
+    if (PyList_GET_SIZE(list) == 1) {
+        error_raise(Py_NewRef(PyList_GET_ITEM(list, 0)));
+    } else {
+        PyObject *group = PyObject_CallFunction(PyExc_BaseExceptionGroup, "sO",
+                                                "several operations raised", list);
+        if (group)
+            error_raise(group);
+    }
+    Py_DECREF(list);
+    return false;
+}
+
+/* -- from a worker's first purgatory to its end --------------------------------------------------- */
+
+/* Give back memory, descriptors and references. Touches nothing that is shared: a forked child drops
+ * what is its parent's, and of a worker that leaves the supervisor clears the row. */
+static void watching_drop(WorkerObject *w)
+{
+    Watching *g = w->watching;
+    if (g == NULL)
+        return;
+    w->watching = NULL;
+    w->client.watched = NULL;
+    watching_release_operations(g);
+    for (uint32_t row = 0; g->bells && row < g->watch.row_count; row++)
+        if (g->bells[row].tenant)
+            close(g->bells[row].fd);
+    free(g->bells);
+    free(g->table.heads);
+    free(g->watch.keys);
+    free(g->timed);
+    free(g->due);
+    mapping_drop(&g->map);
+    free(g);
+}
+
+static bool watching_fill(WorkerObject *w, Watching *g, PyObject *memory)
+{
+    if (!mapping_get_kind(&g->map, memory, WH_KIND_WATCH, "watch"))
+        return false;
+    uint32_t row = w->client.worker;
+    uint32_t rows = wh_watch_rows(g->map.view.buf, (uint64_t)g->map.view.len);
+    if (row >= rows) {
+        PyErr_Format(PyExc_ValueError, "row %u of a watch segment with %u", row, rows);
+        return false;
+    }
+    g->tenant = w->client.me >> 16;
+    g->free_timed = WH_NIL;
+    if (wh_watch_bind(&g->watch, g->map.view.buf, row) && table_init(&g->table) &&
+        (g->bells = calloc(rows, sizeof *g->bells)))
+        return true;
+    PyErr_NoMemory();
+    return false;
+}
+
+/* The worker's watching, made at its first purgatory. NULL: an error is set. */
+static Watching *watching_of(WorkerObject *w)
+{
+    PyObject *memory = w->watching ? NULL : PyObject_CallMethod((PyObject *)w, "_segment", "s", "watch");
+    if (w->watching) { /* perhaps made by another thread meanwhile */
+        Py_XDECREF(memory);
+        return w->watching;
+    }
+    if (memory == NULL)
+        return NULL;
+    if ((w->watching = calloc(1, sizeof *w->watching)) == NULL)
+        PyErr_NoMemory();
+    else if (!watching_fill(w, w->watching, memory))
+        watching_drop(w);
+    Py_DECREF(memory);
+    if (w->watching) {
+        w->client.watched = w->watching->watch.mine;
+        wh_client_say_wait(&w->client, w->client.wait_seq);
+    }
+    return w->watching;
+}
+
+/* Is the row in the directory still ours? The supervisor takes it from a worker that it has reaped. */
+static bool watching_has_row(WorkerObject *w)
+{
+    Watching *g = w->watching;
+    return worker_is_open(w) &&
+           wh_load_acquire(&g->watch.mine->tenant) == g->tenant; /* pairs: watch-tenant */
+}
+
+/* -- timers of operations ------------------------------------------------------------------------- */
+
+/* A free place in `timed`, or WH_NIL: no memory. */
+static uint32_t timed_take(Watching *g)
+{
+    if (g->free_timed == WH_NIL) {
+        uint32_t size = g->timed_size ? 2 * g->timed_size : 1024;
+        Timed *more = realloc(g->timed, size * sizeof *more);
+        if (more == NULL)
+            return WH_NIL;
+        for (uint32_t i = size; i-- > g->timed_size; g->free_timed = i)
+            more[i] = (Timed){.next_free = g->free_timed};
+        g->timed = more;
+        g->timed_size = size;
+    }
+    uint32_t place = g->free_timed;
+    g->free_timed = g->timed[place].next_free;
+    return place;
+}
+
+static void timed_give(Watching *g, uint32_t place)
+{
+    g->timed[place] = (Timed){.next_free = g->free_timed};
+    g->free_timed = place;
+}
+
+/* Room for one more expired operation. */
+static bool due_fits(Watching *g, size_t more)
+{
+    if (g->due_first && g->due_first == g->due_count)
+        g->due_first = g->due_count = 0;
+    if (g->due_count + more <= g->due_size)
+        return true;
+    size_t size = 2 * g->due_size + more;
+    OperationObject **due = realloc(g->due, size * sizeof *due);
+    if (due == NULL)
+        return false;
+    g->due = due;
+    g->due_size = size;
+    return true;
+}
+
+/* Is this event the timer of an operation? If so it is taken up: what expired goes to `due`. */
+static bool watching_takes(Watching *g, const wh_completion *event)
+{
+    uint64_t place = event->cookie;
+    if (place >= g->timed_size || g->timed[place].id != event->id)
+        return false;
+    OperationObject *op = g->timed[place].op;
+    timed_give(g, (uint32_t)place);
+    if (op)
+        g->due[g->due_count++] = operation_expired(op);
+    return true;
+}
+
+static bool worker_is_marked(const WorkerObject *w)
+{
+    return w->watching && wh_watch_ready(&w->watching->watch);
+}
+
+/* Has _settle() something to do? */
+static bool worker_has_work(const WorkerObject *w)
+{
+    return w->watching && (w->watching->due_first < w->watching->due_count || worker_is_marked(w));
+}
+
+/* Those events that are not timers of operations; the others wait for _settle(). */
+static PyObject *worker_take_due(WorkerObject *w, PyObject *events)
+{
+    Watching *g = w->watching;
+    Py_buffer in, out;
+    if (PyObject_GetBuffer(events, &in, PyBUF_SIMPLE) < 0)
+        return NULL;
+    size_t bytes = wh_event_bytes(&w->client), n = (size_t)in.len / bytes, others = 0;
+    char *kept = due_fits(g, n) ? malloc((size_t)in.len + 1) : NULL;
+    for (size_t i = 0; kept && i < n; i++) {
+        const char *event = (const char *)in.buf + i * bytes;
+        wh_completion record;
+        memcpy(&record, event, sizeof record);
+        if (!watching_takes(g, &record))
+            memcpy(kept + others++ * bytes, event, bytes);
+    }
+    PyBuffer_Release(&in);
+    if (kept == NULL)
+        return PyErr_NoMemory();
+    PyObject *result = NULL;
+    if (others == n)
+        result = Py_NewRef(events);
+    else if (others == 0)
+        result = empty_events(w);
+    else if ((result = events_new(w, others, &out)) != NULL) {
+        memcpy(out.buf, kept, others * bytes);
+        PyBuffer_Release(&out);
+    }
+    free(kept);
+    return result;
+}
+
+/* -- other workers -------------------------------------------------------------------------------- */
+
+/* The FIFO of the tenant of a row; -1: it has gone. False: an error is set. */
+static bool watching_bell(WorkerObject *w, uint32_t row, uint64_t tenant, int *fd)
+{
+    Bell *bell = &w->watching->bells[row];
+    *fd = bell->fd;
+    if (bell->tenant == tenant)
+        return true;
+    *fd = -1;
+    PyObject *opened = PyObject_CallMethod((PyObject *)w, "_open_bell", "I", row);
+    if (opened == NULL) {
+        if (!PyErr_ExceptionMatches(PyExc_FileNotFoundError))
+            return false;
+        PyErr_Clear();
+        return true;
+    }
+    *fd = (int)PyLong_AsLong(opened);
+    Py_DECREF(opened);
+    if (w->watching == NULL) { /* closed meanwhile */
+        close(*fd);
+        *fd = -1;
+        return true;
+    }
+    bell = &w->watching->bells[row];
+    if (bell->tenant)
+        close(bell->fd);
+    *bell = (Bell){.tenant = tenant, .fd = *fd};
+    return true;
+}
+
+/* Mark the bucket for the worker in `row`, and ring if it sleeps and we have not in this sleep. */
+static bool watching_signal(WorkerObject *w, uint32_t row, uint32_t bucket)
+{
+    wh_watch *watch = &w->watching->watch;
+    int fd;
+    /* pairs: watch-tenant - before the mark: else the next tenant's bell could be noted as rung for the
+     * wait_seq of this one */
+    uint64_t tenant = wh_load_acquire(&watch->rows[row].tenant);
+    uint64_t wait = wh_watch_mark(watch, row, bucket);
+    if (!(wait & 1) || tenant == 0)
+        return true;
+    if (!watching_bell(w, row, tenant, &fd))
+        return false;
+    if (fd < 0 || w->watching->bells[row].rung == wait)
+        return true;
+    w->watching->bells[row].rung = wait;
+    wh_bell_ring(fd);
+    wh_count(&w->watching->watch.mine->rings, 1);
+    return true;
+}
+
+/* Reach the watchers of the bucket in other workers. False: an error is set, after all were tried. */
+static bool watching_tell(WorkerObject *w, uint32_t bucket)
+{
+    PyObject *failed = NULL;
+    wh_watch_barrier(&w->watching->watch);
+    for (uint32_t i = 0; w->watching && i < w->watching->watch.words; i++) {
+        uint64_t rows = wh_watch_others(&w->watching->watch, bucket, i);
+        for (; wh_unlikely(rows) && w->watching; rows &= rows - 1)
+            if (!watching_signal(w, 64 * i + (uint32_t)__builtin_ctzll(rows), bucket))
+                errors_keep(&failed);
+    }
+    return errors_none(failed);
+}

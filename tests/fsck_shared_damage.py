@@ -1,0 +1,156 @@
+"""Damage to what all workers write, as in fsck_damage.py: watched keys and memory pools."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fsck_damage import CASES, case
+from fsck_wheels import FullWheel
+from wheeld_core.views import CHANGE_BITS, USED_SHIFT, record
+
+__all__ = ["BEFORE", "CASES"]
+
+BEFORE = len(CASES)
+"""The cases from this index on are those of this file."""
+
+
+@case("headers", "watch: row_count 5, expected 4")
+def watch_of_other_rows(w: FullWheel) -> None:
+    record(w.shared("watch"), "watch")["row_count"] += 1
+
+
+@case("headers", "watch: directory_off")
+def directory_elsewhere(w: FullWheel) -> None:
+    record(w.shared("watch"), "watch")["directory_off"] = 0
+
+
+@case("headers", "pools: pool_count 17, expected at most 16")
+def too_many_pools(w: FullWheel) -> None:
+    record(w.shared("pools"), "pools")["pool_count"] = 17
+
+
+@case("headers", "pools: ledger_count 3, expected 5")
+def too_few_ledgers(w: FullWheel) -> None:
+    record(w.shared("pools"), "pools")["ledger_count"] = 3
+
+
+# -- watch -----------------------------------------------------------------------------------------
+
+
+@case("watch", "row 2: watches 2 buckets (9, 700), but nobody is there")
+def watches_from_a_free_row(w: FullWheel) -> None:
+    w.words.watch_bucket(2, 9)
+    w.words.watch_bucket(2, 700)
+
+
+@case("watch", "row 63: watches 1 buckets (0), which does not exist")
+def watches_from_beyond_the_table(w: FullWheel) -> None:
+    w.words.watch_bucket(63, 0)
+
+
+@case("watch", "a (row 0): any is 7")
+def impossible_any(w: FullWheel) -> None:
+    w.words.watch.rows["any"][0] = 7
+
+
+@case("watch", "b (row 1): the watch directory is let to incarnation 9, the worker table has 2")
+def watcher_of_another_time(w: FullWheel) -> None:
+    w.words.watch.rows["tenant"][1] = 9
+
+
+@case("watch", "let to incarnation 4, the worker table has nobody")
+def watcher_in_a_free_row(w: FullWheel) -> None:
+    w.words.watch.rows["tenant"][3] = 4
+
+
+# -- pools -----------------------------------------------------------------------------------------
+
+
+@case("pools", "pool requests: 449 bytes are out by its own word, 450 by the ledgers")
+def lost_byte(w: FullWheel) -> None:
+    w.words.pools.pools["used"][0] -= 1 << USED_SHIFT
+
+
+@case("pools", "pool small: 1,000 bytes are out by its own word, 990 by the ledgers")
+def emptied_ledger(w: FullWheel) -> None:
+    w.words.pools.ledgers["odd"][1, 0] = 0
+
+
+@case("pools", "pool small: 1,010 bytes are out, expected at most 1,000")
+def more_than_there_is(w: FullWheel) -> None:
+    w.words.change(0, 10, 1)
+
+
+@case("pools", "has 5 bytes, but nobody is there")
+def bytes_in_a_free_row(w: FullWheel) -> None:
+    w.words.change(3, 5)
+
+
+@case("pools", "a (row 0) has -7 bytes, which cannot be")
+def less_than_nothing(w: FullWheel) -> None:
+    w.words.change(0, -257)
+
+
+@case("pools", "b (row 1) has 1,099,511,627,776 bytes, which cannot be")
+def more_than_can_be(w: FullWheel) -> None:
+    w.words.pools.ledgers["odd"][0, 1] = 1 << 40
+
+
+@case("pools", "a (row 0) has begun 2 changes, and number 3 is noted as made")
+def made_before_it_was_begun(w: FullWheel) -> None:
+    w.words.pools.ledgers["made"][0, 0] = 3
+
+
+@case("pools", "b (row 1) has begun 3 changes, and number 1 is noted as made")
+def not_noted_for_long(w: FullWheel) -> None:
+    w.words.change(1, 5)
+    w.words.change(1, -5)
+    w.words.pools.ledgers["made"][0, 1] = 1
+
+
+@case("pools", "ledger 900 has made the last change, and does not exist")
+def changed_by_nobody(w: FullWheel) -> None:
+    word = int(w.words.pools.pools["used"][0])
+    w.words.pools.pools["used"][0] = word & ~(0xFFF << CHANGE_BITS) | 900 << CHANGE_BITS
+
+
+@case("pools", "450 bytes are out, and nobody has made a change")
+def used_without_a_change(w: FullWheel) -> None:
+    w.words.pools.pools["used"][0] |= np.uint64(0xFFF << CHANGE_BITS)
+
+
+@case("pools", "its word names change 1 of the supervisor, which has begun 0")
+def change_that_was_not_begun(w: FullWheel) -> None:
+    word = int(w.words.pools.pools["used"][0]) >> USED_SHIFT << USED_SHIFT
+    w.words.pools.pools["used"][0] = word | 4 << CHANGE_BITS | 1
+
+
+@case("pools", "the bytes of a (row 0) were being returned when the supervisor died")
+def reaping_begun(w: FullWheel) -> None:
+    w.words.reap(0, "marked")
+    w.words.pools.ledgers["tenant"][0, 0] = 1
+
+
+@case("pools", "the bytes of a (row 0) were being returned when the supervisor died")
+def reaping_done(w: FullWheel) -> None:
+    w.words.reap(0, "done")
+
+
+@case("pools", "row 2 waits for memory, but nobody is there")
+def waits_in_a_free_row(w: FullWheel) -> None:
+    w.words.wait_in_line(2, 1, 1)
+
+
+@case("pools", "row 40 waits for memory, and does not exist")
+def waits_beyond_the_table(w: FullWheel) -> None:
+    w.words.pools.waiters[0, 0] |= np.uint64(1 << 40)
+
+
+@case("pools", "b (row 1) waits with ticket 6, but 5 were given")
+def ticket_of_nobody(w: FullWheel) -> None:
+    w.words.pools.ledgers["ticket"][1, 1] = 6
+
+
+@case("pools", "pool small: a (row 0): its ledger is let to incarnation 7, the worker table has 1")
+def borrower_of_another_time(w: FullWheel) -> None:
+    w.words.pools.ledgers["tenant"][1, 0] = 7

@@ -1,0 +1,139 @@
+"""Pools for tests: over a LocalWheel in this process, or in forked children that share it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from local_wheel import LocalWheel
+from wheeld_client import MemoryPool
+from wheeld_core.views import PoolsView
+
+LONG = 60.0
+"""Seconds that a test waits for what must happen."""
+
+LENIENT = ("a", 1000, 400, False)
+STRICT = ("a", 1000, 1000, True)
+
+
+@contextmanager
+def one_pool(
+    spec: tuple[str, int, int, bool] = LENIENT, workers: int = 1
+) -> Iterator[tuple[LocalWheel, list[MemoryPool]]]:
+    """A wheel with one pool, and that pool as each of its workers has it."""
+    with LocalWheel(64, max(workers, 4), pools=(spec,)) as wheel:
+        yield wheel, [MemoryPool(wheel.worker(row), spec[0]) for row in range(workers)]
+
+
+def ledger(wheel: LocalWheel, row: int, pool: int = 0) -> Any:
+    """What a worker's ledger of a pool says, writable."""
+    return PoolsView(wheel.shared("pools")).ledgers[pool, row]
+
+
+def words_of(wheel: LocalWheel, pool: int = 0) -> Any:
+    """A pool's own words, writable."""
+    return PoolsView(wheel.shared("pools")).pools[pool]
+
+
+def until(true: Callable[[], object], what: str) -> None:
+    """Wait for a state."""
+    give_up = time.monotonic() + LONG
+    while not true():
+        assert time.monotonic() < give_up, f"not within {LONG} s: {what}"
+        time.sleep(0.001)
+
+
+def die(wheel: LocalWheel, row: int) -> None:
+    """What follows a worker's death: the daemon takes its row back."""
+    wheel.depart(row)
+    wheel.settle()
+
+
+class Call(threading.Thread):
+    """A call in a thread, and what came of it."""
+
+    def __init__(self, function: Callable[..., Any], *args: Any) -> None:
+        super().__init__(daemon=True)
+        self.function, self.args = function, args
+        self.result: Any = None
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        """In the thread."""
+        try:
+            self.result = self.function(*self.args)
+        except BaseException as error:
+            self.error = error
+
+    def outcome(self) -> Any:
+        """Wait for the end; the result, or the error raised again."""
+        self.join(LONG)
+        assert not self.is_alive(), "the call hangs"
+        if self.error is not None:
+            raise self.error
+        return self.result
+
+
+class Process:
+    """A forked child that is the worker of one row, driven by lines; killed at the end."""
+
+    def __init__(
+        self, wheel: LocalWheel, row: int, work: Callable[[MemoryPool, Callable[[str], None]], None]
+    ) -> None:
+        self.wheel, self.row = wheel, row
+        wheel.worker(row)  # the child takes its place
+        wheel.shared("pools")
+        reader, writer = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                os.close(reader)
+                self._live(work, writer)
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(1)
+        os.close(writer)
+        self.lines = os.fdopen(reader)
+
+    def _live(self, work: Callable[..., None], writer: int) -> None:
+        timers = self.wheel._timers(self.row, f"w{self.row}")
+        pool = MemoryPool(timers, self.wheel.pools[0][0])
+        work(pool, lambda line: (os.write(writer, f"{line}\n".encode()), None)[1])
+        os._exit(0)
+
+    def says(self) -> str:
+        """Its next line; "" after its end."""
+        return self.lines.readline().strip()
+
+    def signal(self, number: int) -> None:
+        """Stop it, continue it."""
+        os.kill(self.pid, number)
+
+    def stop(self) -> None:
+        """Stop it, for sure."""
+        self.signal(signal.SIGSTOP)
+        _, status = os.waitpid(self.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+
+    def kill(self) -> None:
+        """SIGKILL; the daemon takes its row back."""
+        os.kill(self.pid, signal.SIGKILL)
+        os.waitpid(self.pid, 0)
+        self.lines.close()
+        self.pid = 0
+        die(self.wheel, self.row)
+
+    def __enter__(self) -> Process:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self.pid:
+            self.kill()

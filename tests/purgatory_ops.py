@@ -1,0 +1,222 @@
+"""Operations for tests of the purgatory, and a look into the watch segment."""
+
+from __future__ import annotations
+
+import mmap
+import select
+import threading
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from typing import Any
+
+import numpy as np
+
+from wheeld_client import DelayedOperation, Purgatory, Timers
+from wheeld_core import _native
+from wheeld_core.views import record, records
+
+
+class Op(DelayedOperation):
+    """An operation whose condition the test sets, and that says what became of it.
+
+    Attributes
+    ----------
+    ready : bool
+        The condition.
+    tries : int
+        Calls of `try_complete`.
+    ran : list
+        "complete" and "expire", as the hooks ran; `log`, when given, gets the name, too.
+    """
+
+    def __init__(
+        self,
+        timeout: float | None = None,
+        name: Any = None,
+        *,
+        ready: bool = False,
+        log: list[Any] | None = None,
+    ) -> None:
+        super().__init__(timeout)
+        self.name, self.ready, self.log = name, ready, log
+        self.tries = 0
+        self.ran: list[str] = []
+        self.error: BaseException | None = None
+
+    def try_complete(self) -> bool:
+        """As the test says."""
+        self.tries += 1
+        if self.error is not None:
+            raise self.error
+        return self.ready and self.force_complete()
+
+    def on_complete(self) -> None:
+        """Remember."""
+        self.ran.append("complete")
+        if self.log is not None:
+            self.log.append(self.name)
+
+    def on_expiration(self) -> None:
+        """Remember."""
+        self.ran.append("expire")
+
+    def __repr__(self) -> str:
+        return f"<Op {self.name!r} {self.state}>"
+
+
+class Scripted(Op):
+    """An operation whose `try_complete` is a function of the test: called with the operation."""
+
+    def __init__(
+        self, script: Callable[[Scripted], bool], timeout: float | None = None, name: Any = None
+    ) -> None:
+        super().__init__(timeout, name)
+        self.script = script
+
+    def try_complete(self) -> bool:
+        """Ask the test."""
+        self.tries += 1
+        return self.script(self)
+
+
+class Hooked(Op):
+    """An operation whose hooks are functions of the test."""
+
+    def __init__(
+        self,
+        timeout: float | None = None,
+        name: Any = None,
+        *,
+        complete: Callable[[], object] = lambda: None,
+        expire: Callable[[], object] = lambda: None,
+        ready: bool = False,
+    ) -> None:
+        super().__init__(timeout, name, ready=ready)
+        self.complete, self.expire = complete, expire
+
+    def on_complete(self) -> None:
+        """Remember, then call."""
+        super().on_complete()
+        self.complete()
+
+    def on_expiration(self) -> None:
+        """Remember, then call."""
+        super().on_expiration()
+        self.expire()
+
+
+def watch_all(purgatory: Purgatory, ops: Iterable[Op], keys: list[Any]) -> None:
+    """Have them all wait for the same keys."""
+    for op in ops:
+        assert purgatory.try_complete_else_watch(op, keys) is False
+
+
+def readable(timers: Timers) -> bool:
+    """Would a loop that watches its descriptor wake?"""
+    return bool(select.select([timers.fileno()], [], [], 0)[0])
+
+
+def dispatch_until_over(timers: Timers, op: DelayedOperation, seconds: float = 60.0) -> None:
+    """Dispatch until it is completed; so long at most."""
+    give_up = time.monotonic() + seconds
+    while not op.is_completed:
+        assert time.monotonic() < give_up, f"{op!r} after {seconds} s"
+        timers.dispatch(1.0)
+
+
+class Later:
+    """An executor that runs what was submitted when the test says so."""
+
+    def __init__(self) -> None:
+        self.calls: list[Callable[[], object]] = []
+
+    def submit(self, fn: Callable[..., object], *args: Any, **options: Any) -> Future[Any]:
+        """Keep it."""
+        future: Future[Any] = Future()
+
+        def call() -> None:
+            try:
+                future.set_result(fn(*args, **options))
+            except BaseException as error:
+                future.set_exception(error)
+
+        self.calls.append(call)
+        return future
+
+    def run(self) -> None:
+        """Call all of it, in order."""
+        while self.calls:
+            self.calls.pop(0)()
+
+
+def run_threads(works: Iterable[Callable[[], object]]) -> None:
+    """Run each in a thread, all beginning together; raises what the first to fail raised."""
+    calls = list(works)
+    barrier = threading.Barrier(len(calls))
+    errors: list[BaseException] = []
+
+    def run(call: Callable[[], object]) -> None:
+        barrier.wait()
+        try:
+            call()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(call,)) for call in calls]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+class WatchView:
+    """A watch segment: who watches which buckets, what is marked for whom."""
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        header = record(memory, "watch")
+        words, self.row_count = int(header["words"]), int(header["row_count"])
+        count = _native.BUCKETS * words
+        self.directory = np.frombuffer(
+            memory, "u8", count=count, offset=int(header["directory_off"])
+        ).reshape(_native.BUCKETS, words)
+        self.rows = records(memory, "watch_row", int(header["rows_off"]), self.row_count)
+
+    def buckets(self, row: int) -> set[int]:
+        """The buckets that the worker in `row` watches."""
+        bits = self.directory[:, row // 64] >> np.uint64(row % 64) & np.uint64(1)
+        return set(np.flatnonzero(bits).tolist())
+
+    def watched(self) -> int:
+        """Bits in the directory, of all workers."""
+        return int(np.unpackbits(self.directory.reshape(-1).view(np.uint8)).sum())
+
+    def marks(self, row: int) -> set[int]:
+        """The buckets that are marked for the worker in `row`."""
+        marks = self.rows["dirty"][row]
+        return {
+            64 * i + bit
+            for i in np.flatnonzero(marks).tolist()
+            for bit in range(64)
+            if int(marks[i]) >> bit & 1
+        }
+
+    def mark(self, row: int, bucket: int) -> None:
+        """What a checker does first, and one that was killed has done last."""
+        self.rows["dirty"][row, bucket // 64] |= np.uint64(1 << bucket % 64)
+
+    def counter(self, row: int, name: str) -> int:
+        """`checks`, `signals`, `rings`, `drains`, `any`, `wait_seq`, `tenant`."""
+        return int(self.rows[name][row])
+
+
+def bucket_of(purgatory: Purgatory, view: WatchView, row: int, key: Any) -> int:
+    """The bucket of a key, found by watching it: nothing else may be watched by that worker."""
+    assert view.buckets(row) == set()
+    purgatory.try_complete_else_watch(Op(), [key])
+    (bucket,) = view.buckets(row)
+    purgatory.cancel_for_key(key)
+    assert view.buckets(row) == set()
+    return int(bucket)

@@ -1,0 +1,122 @@
+"""What workers and a supervisor write into the segments `watch` and `pools`, one word after the
+other (core/include/wheeld/{watch,pool}.h): so that a test can stop in between. Nobody else may
+write there meanwhile."""
+
+from __future__ import annotations
+
+import mmap
+from typing import Any
+
+import numpy as np
+
+from daemons import Daemon, map_segment
+from wheeld_core import _native
+from wheeld_core.views import CHANGE_BITS, USED_SHIFT, PoolsView, WatchView
+
+CHANGES = (1 << CHANGE_BITS) - 1
+STEPS = ("noted", "begun", "named", "done")
+"""Where a change can stop: its bytes are in the ledger; its number, too; `used` names it; `made`
+has it."""
+
+
+class Shared:
+    """The two segments of a daemon or of a wheel, as one who maps them for writing has them."""
+
+    def __init__(self, watch: mmap.mmap, pools: mmap.mmap) -> None:
+        self.watch, self.pools = WatchView(watch), PoolsView(pools)
+        self.boss = self.pools.ledgers.shape[1] - 1
+        """The supervisor's ledger."""
+
+    @classmethod
+    def of(cls, daemon: Daemon) -> Shared:
+        """Those of a daemon."""
+        return cls(
+            map_segment(daemon.segment("watch"), _native.KIND_WATCH),
+            map_segment(daemon.segment("pools"), _native.KIND_POOLS),
+        )
+
+    # -- pools ----------------------------------------------------------------------------------
+
+    def change(self, row: int, bytes: int, pool: int = 0, upto: str = "done") -> None:
+        """What a worker does that takes bytes, or with a negative number gives them back."""
+        ledger, used = self.pools.ledgers[pool, row], self.pools.pools["used"]
+        change, word = int(ledger["change"]), int(used[pool])
+        if word >> CHANGE_BITS & 0xFFF == row and (word ^ change) & CHANGES == 0:
+            ledger["made"] = change  # the end of the one before
+        have = int(ledger["odd" if change & 1 else "even"])
+        ledger["even" if change & 1 else "odd"] = have + bytes
+        if upto == "noted":
+            return
+        ledger["change"] = change + 1
+        if upto == "begun":
+            return
+        self._note(word, row, pool)
+        after = (word >> USED_SHIFT) + bytes
+        used[pool] = after << USED_SHIFT | row << CHANGE_BITS | (change + 1) & CHANGES
+        if upto != "named":
+            ledger["made"] = change + 1
+
+    def _note(self, word: int, row: int, pool: int) -> None:
+        """Who made the last change is noted before another takes its place."""
+        last = word >> CHANGE_BITS & 0xFFF
+        if last != row and last <= self.boss:
+            made = self.pools.ledgers["made"]
+            made[pool, last] += np.uint64((word - int(made[pool, last])) & CHANGES)
+
+    def reap(self, row: int, upto: str, pool: int = 0) -> None:
+        """What a supervisor does that returns the bytes of a dead worker, up to its death."""
+        out = int(self.pools.out()[pool, row])
+        self.pools.ledgers[pool, row]["tenant"] = 0
+        change = int(self.pools.ledgers[pool, self.boss]["change"])
+        self.pools.pools["reaping"][pool] = change + 1 << 16 | row + 1
+        if upto != "marked":
+            self.change(self.boss, -out, pool, upto)
+
+    def wait_in_line(self, row: int, ticket: int, pool: int = 0) -> None:
+        """Somebody of this worker waits for memory."""
+        self.pools.ledgers[pool, row]["ticket"] = ticket
+        self.pools.waiters[pool, row // 64] |= np.uint64(1 << row % 64)
+
+    def used(self) -> list[int]:
+        """Bytes out of each pool."""
+        return [int(used) for used in self.pools.used()]
+
+    def out(self, row: int) -> list[int]:
+        """Bytes of each pool that a worker has."""
+        return [int(out) for out in self.pools.out()[:, row]]
+
+    # -- watch ----------------------------------------------------------------------------------
+
+    def watch_bucket(self, row: int, bucket: int) -> None:
+        """A worker watches a key of this bucket."""
+        self.watch.directory[bucket, row // 64] |= np.uint64(1 << row % 64)
+
+    def mark(self, row: int, bucket: int) -> None:
+        """Somebody has checked a key of this bucket."""
+        self.watch.rows["dirty"][row, bucket // 64] |= np.uint64(1 << bucket % 64)
+        self.watch.rows["any"][row] = 1
+
+    def use(self, row: int, bytes: int = 100) -> None:
+        """A worker with something of everything: bytes of all pools, a place in the line of the
+        last one, a watched key, a mark."""
+        for pool in range(len(self.pools.pools)):
+            self.change(row, bytes, pool)
+        self.wait_in_line(row, 5, len(self.pools.pools) - 1)
+        for bucket in (0, 700, 65_535):
+            self.watch_bucket(row, bucket)
+        self.mark(row, 700)
+
+    def traces(self, row: int) -> dict[str, Any]:
+        """What there is of a worker, by what it is; nothing of it: {}."""
+        ledgers = self.pools.ledgers[:, row]
+        found = {
+            "watched": int(self.watch.watched()[row]),
+            "any": int(self.watch.rows["any"][row]),
+            "dirty": int((self.watch.rows["dirty"][row] != 0).sum()),
+            "watcher": int(self.watch.rows["tenant"][row]),
+            "borrower": int(ledgers["tenant"].max(initial=0)),
+            "ticket": int(ledgers["ticket"].max(initial=0)),
+            "waits": int(self.pools.waiting()[:, row].sum()),
+            "bytes": sum(self.out(row)),
+        }
+        return {what: value for what, value in found.items() if value}

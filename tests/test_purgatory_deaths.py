@@ -1,0 +1,169 @@
+"""Triggers between processes while clock and supervisor die."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from daemons import Daemon, stopped, until
+from purgatory_crew import LONG, NAME, Crew, once
+from purgatory_ops import Hooked, Op
+from wheeld_client import Purgatory, Timers, connect
+
+
+@pytest.fixture
+def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
+    """A daemon that may be killed."""
+    with Daemon(runtime_dir, daemon_name, max_workers=8) as daemon:
+        yield daemon.start()
+
+
+@pytest.fixture
+def crew(daemon: Daemon, runtime_dir: Path) -> Iterator[Crew]:
+    """Its processes."""
+    crew = Crew(daemon, runtime_dir / "ledger")
+    yield crew
+    crew.end()
+
+
+@pytest.fixture
+def timers(daemon: Daemon) -> Iterator[Timers]:
+    """This process's worker."""
+    with connect(str(daemon.directory), worker="caller", reconnect_for=LONG) as timers:
+        yield timers
+
+
+@pytest.fixture
+def purgatory(timers: Timers) -> Purgatory:
+    """This process's, which watches nothing."""
+    return Purgatory(timers, NAME)
+
+
+def test_clock_and_supervisor_die_meanwhile(
+    daemon: Daemon, crew: Crew, timers: Timers, purgatory: Purgatory
+) -> None:
+    """Triggers need neither: they go on while both are gone. Timeouts come when they are back;
+    nothing is lost or doubled, and the bits of those that live stay."""
+    names = ["a", "b"]
+    pids = [crew.watchers(name, list(range(60)), 3600.0) for name in names]
+    impatient = crew.watchers("impatient", list(range(60, 80)), 1.0)
+    view, rows = crew.view(), [crew.row(name) for name in names]
+    watched = view.buckets(rows[0])
+
+    def trigger(numbers: range, what: str) -> None:
+        for number in numbers:
+            crew.true[number] = 1
+            purgatory.check_and_complete(number)
+        wanted = 2 * numbers[-1] + 2
+        until(lambda: sum(crew.facts("done").values()) >= wanted, what, 20)
+
+    trigger(range(10), "at first")
+    with stopped(daemon.clock_pid):
+        trigger(range(10, 20), "without a clock that runs")
+    daemon.kill_clock()
+    trigger(range(20, 30), "with a new clock")
+    daemon.kill()
+    trigger(range(30, 40), "without a daemon")
+    daemon.start()
+    trigger(range(40, 50), "with a new daemon")
+    crew.join(impatient)
+    until(lambda: {"a", "b"} <= set(daemon.workers()), "taken up again")
+    bits = [view.buckets(row) for row in rows]
+    assert bits[0] == bits[1] < watched
+    assert bits[0]
+    trigger(range(50, 60), "at last")
+    for pid in pids:
+        crew.join(pid)
+    assert crew.facts("done") == once(names, range(60))
+    assert crew.facts("expired") == once(["impatient"], range(60, 80))
+    assert view.watched() == 0
+    timers.close()
+
+
+def test_watcher_that_dies_while_the_supervisor_is_away(
+    daemon: Daemon, crew: Crew, purgatory: Purgatory
+) -> None:
+    """Its bits go with the restart; those of the living stay."""
+    dead = crew.watchers("dead", list(range(50)))
+    alive = crew.watchers("alive", list(range(25, 75)))
+    row, view = crew.row("dead"), crew.view()
+    bits = view.buckets(crew.row("alive"))
+    daemon.kill()
+    purgatory.check_and_complete(0)
+    crew.kill(dead)
+    daemon.start()
+    crew.await_departure("dead")
+    until(lambda: not view.buckets(row), "no bits of the dead")
+    assert (view.marks(row), view.counter(row, "any")) == (set(), 0)
+    assert view.buckets(crew.row("alive")) == bits
+    assert view.watched() == len(bits)
+    for number in range(25, 75):
+        crew.true[number] = 1
+        purgatory.check_and_complete(number)
+    crew.join(alive)
+    assert crew.facts("done") == once(["alive"], range(25, 75))
+
+
+def test_background_dispatch_outlives_a_restart(
+    daemon: Daemon, crew: Crew, caplog: pytest.LogCaptureFixture
+) -> None:
+    """`dispatching` says that the daemon is away, goes on when it is back, and ends with it."""
+    done, late = threading.Event(), Hooked(0.001)
+    with (
+        caplog.at_level(logging.ERROR, "wheeld"),
+        connect(str(daemon.directory), worker="patient", reconnect_for=0.1) as timers,
+    ):
+        purgatory = Purgatory(timers, NAME)
+        with timers.dispatching() as dispatcher:
+            daemon.kill()
+            until(lambda: "waits for the daemon" in caplog.text, "told", LONG)
+            daemon.start()
+            until(lambda: "patient" in daemon.workers(), "taken up again", LONG)
+            purgatory.try_complete_else_watch(Hooked(0.001, expire=done.set), ["k"])
+            assert done.wait(LONG)
+            purgatory.try_complete_else_watch(late, ["k"])
+            daemon.stop()
+            until(lambda: not dispatcher.running, "ended", LONG)
+    assert late.state in ("completed", "cancelled")
+
+
+def test_trigger_just_before_a_worker_sleeps(
+    daemon: Daemon, timers: Timers, purgatory: Purgatory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker has looked for work, found none, and will sleep; then another one marks a key for it
+    and does not ring, as it is awake: it looks at its marks once more. (What happens in between is
+    made to happen where it takes up its connection again.)"""
+    with connect(str(daemon.directory), worker="sleepy", reconnect_for=LONG) as sleepy:
+        op, asked = Op(None), []
+        mine, reconnect = Purgatory(sleepy, NAME), sleepy._reconnect
+        mine.try_complete_else_watch(op, ["k"])
+
+        def reconnect_and_check() -> object:
+            wait = reconnect()
+            if wait is None and not asked:
+                asked.append(True)
+                op.ready = True
+                purgatory.check_and_complete("k")
+            return wait
+
+        monkeypatch.setattr(sleepy, "_reconnect", reconnect_and_check)
+
+        def work() -> None:
+            while not op.is_completed:
+                sleepy.dispatch(None)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        daemon.kill()
+        daemon.start()
+        thread.join(20)
+        missed = not op.is_completed
+        op.force_complete()
+        sleepy._wake()
+        thread.join()
+    assert asked
+    assert not missed

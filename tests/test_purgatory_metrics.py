@@ -1,0 +1,181 @@
+"""Numbers of a purgatory, and its purge mode."""
+
+from __future__ import annotations
+
+import gc
+import time
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from local_wheel import MS, SECOND, LocalTimers, LocalWheel
+from purgatory_ops import Op, watch_all
+from wheeld_client import Purgatory
+
+LONG = 60.0
+"""Seconds that a test waits for something before it fails."""
+
+
+@pytest.fixture
+def wheel() -> Iterator[LocalWheel]:
+    """A wheel under virtual time."""
+    with LocalWheel() as wheel:
+        yield wheel
+
+
+@pytest.fixture
+def timers(wheel: LocalWheel) -> LocalTimers:
+    """A worker."""
+    return wheel.worker(0)
+
+
+def test_counts(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """Watched per key, delayed per operation; completed, expired and cancelled, each once."""
+    purgatory = Purgatory(timers, "p")
+    zero = purgatory.metrics()
+    assert {zero[name] for name in ("purgatory_size", "num_delayed", "completed", "expired")} == {0}
+    ops = [Op(0.001 if i < 3 else None, i) for i in range(10)]
+    watch_all(purgatory, ops, ["a", "b"])
+    assert purgatory.try_complete_else_watch(Op(1.0, ready=True), ["a"]) is True
+    ops[3].force_complete()
+    ops[4].ready = ops[5].ready = True
+    purgatory.check_and_complete("a")
+    wheel.advance(MS)
+    timers.dispatch()
+    seen = purgatory.metrics()
+    assert seen["purgatory_size"] == purgatory.watched == 8
+    assert seen["num_delayed"] == purgatory.num_delayed == 4
+    assert seen["completed"] == 4
+    assert seen["expired"] == 3
+    assert len(purgatory.cancel_for_key("a")) == 4
+    seen = purgatory.metrics()
+    assert (seen["purgatory_size"], seen["num_delayed"], seen["cancelled"]) == (0, 0, 4)
+    assert (seen["completed"], seen["expired"]) == (4, 3)
+
+
+def test_expiry_rate(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """Expirations per second of the last minute: those that came show, and nothing else."""
+    purgatory, other = Purgatory(timers, "p"), Purgatory(timers, "q")
+    assert purgatory.metrics()["expiry_rate"] == 0
+    watch_all(purgatory, [Op(0.001) for _ in range(90)], ["k"])
+    watch_all(other, [Op(9.0) for _ in range(90)], ["k"])
+    wheel.advance(MS)
+    timers.dispatch()
+    other.shutdown(complete=True)
+    give_up = time.monotonic() + LONG
+    while not (rate := purgatory.metrics()["expiry_rate"]):
+        assert time.monotonic() < give_up
+        time.sleep(0.05)
+    assert 0 < rate <= 90
+    assert other.metrics()["expiry_rate"] == 0
+
+
+def test_numbers_of_each_name(timers: LocalTimers) -> None:
+    """Purgatories of one worker count apart."""
+    first, second = Purgatory(timers, "p"), Purgatory(timers, "q")
+    watch_all(first, [Op(1.0), Op(1.0)], ["k", "l"])
+    watch_all(second, [Op(None)], ["k"])
+    assert (first.watched, first.num_delayed) == (4, 2)
+    assert (second.watched, second.num_delayed) == (1, 1)
+    assert first.shutdown(complete=True)
+    assert (second.watched, second.num_delayed) == (1, 1)
+
+
+# -- purge mode --------------------------------------------------------------------------------
+
+
+def test_purge_mode_keeps_links_until_a_purge(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """What is over stays under its other keys, until more than the interval are over."""
+    purgatory = Purgatory(timers, "p", purge_interval=5)
+    ops = [Op(1.0, i) for i in range(7)]
+    for i, op in enumerate(ops):
+        purgatory.try_complete_else_watch(op, ["a", ("b", i)])
+    for op in ops[:5]:
+        assert op.force_complete()
+        timers.dispatch()
+    assert (purgatory.watched, purgatory.num_delayed, timers.pending) == (14, 2, 2)
+    assert purgatory.metrics()["estimated_total"] == 7
+    ops[5].force_complete()  # 7 - 1 > 5
+    timers.dispatch()
+    assert (purgatory.watched, purgatory.num_delayed) == (2, 1)
+    assert purgatory.metrics()["estimated_total"] == 1
+    assert purgatory.metrics()["purges"] == 1
+
+
+def test_purge_mode_pins_expired_operations(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """After expiry it stays under all of its keys; the default mode does not do that."""
+    for interval, pinned in ((1000, True), (None, False)):
+        purgatory = Purgatory(timers, f"p{interval}", purge_interval=interval)
+        op = Op(0.001)
+        purgatory.try_complete_else_watch(op, ["a", "b"])
+        wheel.advance(SECOND)
+        timers.dispatch()
+        assert op.is_expired
+        watcher = weakref.ref(op)
+        del op
+        assert (watcher() is not None) is pinned
+        assert purgatory.watched == (2 if pinned else 0)
+        purgatory.shutdown()
+        gc.collect()
+        assert watcher() is None
+
+
+def test_purge_mode_walk_drops_what_is_over(timers: LocalTimers) -> None:
+    """A check unlinks what is over from the key that it walks, and from no other."""
+    purgatory = Purgatory(timers, "p", purge_interval=1000)
+    ops = [Op(1.0) for _ in range(4)]
+    watch_all(purgatory, ops, ["a", "b"])
+    ops[0].force_complete()
+    assert purgatory.watched == 8
+    assert purgatory.check_and_complete("a") == 0
+    assert purgatory.watched == 7
+    ops[1].ready = ops[2].ready = True
+    assert purgatory.check_and_complete("a") == 2
+    assert purgatory.check_and_complete("a") == 0
+    assert purgatory.watched == 5
+    assert purgatory.check_and_complete("b") == 0
+    assert purgatory.watched == 2
+    assert [op.tries for op in ops] == [2, 4, 4, 6]
+
+
+def test_purge_mode_cancels_everywhere(timers: LocalTimers) -> None:
+    """Cancelled operations leave all keys in this mode, too."""
+    purgatory = Purgatory(timers, "p", purge_interval=1000)
+    ops = [Op(1.0), Op(1.0)]
+    watch_all(purgatory, ops, ["a", "b"])
+    ops[0].force_complete()
+    assert purgatory.cancel_for_key("a") == [ops[1]]
+    assert (purgatory.num_delayed, timers.pending) == (0, 0)
+    assert purgatory.check_and_complete("b") == 0
+    assert purgatory.watched == 0
+
+
+def test_purge_with_destructors(timers: LocalTimers) -> None:
+    """Operations whose destructors complete, watch and cancel others, freed by a purge."""
+    purgatory = Purgatory(timers, "p", purge_interval=1)
+    freed: list[int] = []
+    opened: list[bool] = []
+
+    class Last(Op):
+        def try_complete(self) -> bool:
+            return bool(opened) and self.force_complete()
+
+        def __del__(self) -> None:
+            freed.append(self.name)
+            for key in range(10 * self.name, 10 * self.name + 20):
+                purgatory.cancel_for_key(key)
+            purgatory.try_complete_else_watch(Op(1.0), [("new", self.name)])
+
+    for i in range(300):
+        purgatory.try_complete_else_watch(Op(1.0, i), [i, i + 1])
+    for i in range(30):
+        purgatory.try_complete_else_watch(Last(1.0, i), [10 * i + 5, ("own", i), ("other", i)])
+    opened.append(True)
+    assert sum(purgatory.check_and_complete(("own", i)) for i in range(30)) == 30
+    timers.dispatch()
+    timers.dispatch()
+    assert sorted(freed) == list(range(30))
+    left = purgatory.shutdown()
+    assert sum(op.name is None for op in left) == 30
+    assert (purgatory.watched, purgatory.num_delayed, timers.pending) == (0, 0, 0)

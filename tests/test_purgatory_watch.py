@@ -1,0 +1,365 @@
+"""Triggers from one worker to another, step by step, in one process: directory, marks, bells."""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from local_wheel import LocalTimers, LocalWheel
+from purgatory_ops import Op, WatchView, bucket_of, readable, watch_all
+from wheeld_client import Purgatory
+
+WORKERS = 5
+
+
+@pytest.fixture
+def wheel() -> Iterator[LocalWheel]:
+    """A wheel under virtual time."""
+    with LocalWheel(max_workers=WORKERS) as wheel:
+        yield wheel
+
+
+@pytest.fixture
+def workers(wheel: LocalWheel) -> list[LocalTimers]:
+    """One in each row but the last."""
+    return [wheel.worker(row) for row in range(WORKERS - 1)]
+
+
+@pytest.fixture
+def view(wheel: LocalWheel) -> WatchView:
+    """Of the watch segment."""
+    return WatchView(wheel.shared("watch"))
+
+
+@pytest.fixture
+def purgatories(workers: list[LocalTimers]) -> list[Purgatory]:
+    """The same one in each worker but the last."""
+    return [Purgatory(timers, "produce") for timers in workers[:-1]]
+
+
+def state_of(view: WatchView, row: int) -> tuple[Any, ...]:
+    """What a worker that watches nothing keeps: no bits, no marks, no wake-up."""
+    any_, drains = view.counter(row, "any"), view.counter(row, "drains")
+    return view.buckets(row), view.marks(row), any_, drains
+
+
+UNTOUCHED = (set(), set(), 0, 0)
+
+
+# -- the directory -----------------------------------------------------------------------------
+
+
+def test_bits_are_those_of_watched_keys(
+    workers: list[LocalTimers], purgatories: list[Purgatory], view: WatchView
+) -> None:
+    """A bit per bucket and worker, from the first watcher of a key to the last."""
+    mine, row = purgatories[1], 1
+    keys = ["a", b"a", 1, ("a", 1), "b"]
+    buckets = {key: bucket_of(mine, view, row, key) for key in keys}
+    assert len(set(buckets.values())) == len(keys)  # or the hash is a poor one
+    first, second = Op(None), Op(1.0)
+    mine.try_complete_else_watch(first, keys)
+    assert view.buckets(row) == set(buckets.values())
+    mine.try_complete_else_watch(second, ["a", "b"])
+    first.force_complete()
+    assert view.buckets(row) == {buckets["a"], buckets["b"]}
+    mine.cancel_for_key("b")
+    assert view.buckets(row) == set()
+    assert view.watched() == 0
+
+
+def test_keys_that_share_a_bucket(
+    purgatories: list[Purgatory], workers: list[LocalTimers], view: WatchView
+) -> None:
+    """The bit stays until no key of the bucket is watched; a trigger looks at the right key."""
+    theirs, ours = purgatories[:2]
+    found: dict[int, int] = {}
+    pair: list[int] = []
+    for key in range(10_000):
+        bucket = bucket_of(ours, view, 1, key)
+        if bucket in found:
+            pair = [found[bucket], key]
+            break
+        found[bucket] = key
+    assert pair, "10,000 keys and no two in one of 65,536 buckets"
+    ops = [Op(None), Op(None)]
+    for op, key in zip(ops, pair, strict=True):
+        ours.try_complete_else_watch(op, [key])
+    assert len(view.buckets(1)) == 1
+    ops[0].force_complete()
+    assert len(view.buckets(1)) == 1
+    ops[1].ready = True
+    theirs.check_and_complete(pair[1])
+    workers[1].dispatch()
+    assert ops[1].is_completed
+    assert view.buckets(1) == set()
+
+
+def test_bits_outlive_no_worker(
+    wheel: LocalWheel, workers: list[LocalTimers], purgatories: list[Purgatory], view: WatchView
+) -> None:
+    """A worker that closes or dies leaves neither bits nor marks; its row's next one has none."""
+    for row in (0, 1, 2):
+        watch_all(purgatories[row], [Op(None), Op(1.0)], ["k", ("k", row)])
+    purgatories[0].check_and_complete("k")
+    assert view.watched() == 6
+    assert view.marks(1)
+    workers[1].close()
+    wheel.depart(2)
+    assert wheel.settle() == [1, 2]
+    for row in (1, 2):
+        assert (view.buckets(row), view.marks(row), view.counter(row, "any")) == (set(), set(), 0)
+        heir = wheel.worker(row)
+        again = Purgatory(heir, "produce")
+        assert again.watched == 0
+        heir.dispatch()
+        op = Op(None)
+        again.try_complete_else_watch(op, ["k"])
+        op.ready = True
+        purgatories[0].check_and_complete("k")
+        heir.dispatch()
+        assert op.is_completed
+    assert view.watched() == 2
+
+
+# -- triggers ----------------------------------------------------------------------------------
+
+
+def test_trigger_reaches_each_watching_worker(
+    workers: list[LocalTimers], purgatories: list[Purgatory], view: WatchView
+) -> None:
+    """check_and_complete says what was completed here; the others complete theirs, by dispatch."""
+    ops = [Op(1.0, row) for row in range(3)]
+    for purgatory, op in zip(purgatories, ops, strict=True):
+        purgatory.try_complete_else_watch(op, ["k"])
+    for op in ops:
+        op.ready = True
+    assert purgatories[0].check_and_complete("k") == 1
+    assert [op.tries for op in ops] == [3, 2, 2]
+    for row in (1, 2):
+        assert len(view.marks(row)) == 1
+        workers[row].dispatch()
+        assert ops[row].is_completed
+        assert view.marks(row) == set()
+        assert view.counter(row, "any") == 0
+    assert view.marks(0) == set()
+    assert [timers.pending for timers in workers] == [0] * 4
+
+
+def test_trigger_without_a_local_watcher(
+    workers: list[LocalTimers], purgatories: list[Purgatory]
+) -> None:
+    """The caller needs to watch nothing itself."""
+    op = Op(None)
+    purgatories[1].try_complete_else_watch(op, [("k", 1)])
+    op.ready = True
+    assert purgatories[0].check_and_complete(("k", 1)) == 0
+    workers[1].dispatch()
+    assert op.ran == ["complete"]
+
+
+def test_triggers_coalesce(
+    workers: list[LocalTimers], purgatories: list[Purgatory], view: WatchView
+) -> None:
+    """Any number of checks before the other's dispatch is one look there."""
+    op = Op(None)
+    purgatories[1].try_complete_else_watch(op, ["k"])
+    for _ in range(100):
+        purgatories[0].check_and_complete("k")
+        purgatories[2].check_and_complete("k")
+    assert len(view.marks(1)) == 1
+    workers[1].dispatch()
+    assert op.tries == 3
+    assert view.counter(1, "drains") == 1
+    workers[1].dispatch()
+    assert op.tries == 3
+
+
+def test_worker_that_does_not_watch_is_left_alone(
+    workers: list[LocalTimers], purgatories: list[Purgatory], view: WatchView
+) -> None:
+    """No mark, no bell: neither for one without a purgatory nor for watchers of other keys."""
+    watch_all(purgatories[1], [Op(None)], ["k"])
+    watch_all(purgatories[2], [Op(None)], ["other"])
+    sleeping = [readable(timers) for timers in workers]  # fileno: they all wait for their bells
+    assert sleeping == [False] * 4
+    for _ in range(10):
+        purgatories[0].check_and_complete("k")
+        purgatories[0].check_and_complete("nobody's")
+    assert [readable(timers) for timers in workers] == [False, True, False, False]
+    assert view.counter(0, "rings") == 1
+    assert state_of(view, 3) == UNTOUCHED
+    assert state_of(view, 2)[1:] == UNTOUCHED[1:]
+    assert view.counter(0, "signals") == 10
+
+
+def test_names_are_kept_apart(
+    workers: list[LocalTimers], purgatories: list[Purgatory], view: WatchView
+) -> None:
+    """The same key in a purgatory of another name: not asked, and not even woken."""
+    fetch = Purgatory(workers[1], "fetch")
+    op = Op(None)
+    fetch.try_complete_else_watch(op, ["k"])
+    here = Op(None)
+    Purgatory(workers[0], "fetch").try_complete_else_watch(here, ["k"])
+    purgatories[0].check_and_complete("k")
+    workers[1].dispatch()
+    assert (op.tries, here.tries) == (2, 2)
+    assert view.marks(1) == set()
+
+
+def test_condition_that_comes_true_while_registering(
+    workers: list[LocalTimers], purgatories: list[Purgatory]
+) -> None:
+    """Made true and checked elsewhere between the two looks, or just after them: never missed."""
+    for moment in (1, 2):
+        ready: list[bool] = []
+
+        class Racing(Op):
+            def try_complete(self) -> bool:
+                holds = bool(ready)  # noqa: B023
+                self.tries += 1
+                if self.tries == moment:  # noqa: B023 - it was looked at, and comes true just now
+                    ready.append(True)  # noqa: B023
+                    purgatories[0].check_and_complete("k")
+                return holds and self.force_complete()
+
+        op = Racing(None)
+        done = purgatories[1].try_complete_else_watch(op, ["k"])
+        assert done is (moment == 1)
+        workers[1].dispatch()
+        assert op.ran == ["complete"], moment
+        assert op.tries == moment + 1
+
+
+# -- checkers that were killed in the midst ----------------------------------------------------
+
+
+@pytest.mark.parametrize("sleeps", [False, True])
+@pytest.mark.parametrize("step", ["mark", "any"])
+def test_checker_that_was_killed_is_made_good(
+    workers: list[LocalTimers],
+    purgatories: list[Purgatory],
+    view: WatchView,
+    step: str,
+    sleeps: bool,
+) -> None:
+    """One died after setting the mark, or after `any`: the next one's call reaches the watcher."""
+    bucket = bucket_of(purgatories[1], view, 1, "k")
+    op = Op(None)
+    purgatories[1].try_complete_else_watch(op, ["k"])
+    if sleeps:
+        assert not readable(workers[1])
+    view.mark(1, bucket)
+    if step == "any":
+        view.rows["any"][1] = 1
+    op.ready = True
+    purgatories[0].check_and_complete("k")
+    if sleeps:
+        assert readable(workers[1])
+    workers[1].dispatch()
+    assert op.ran == ["complete"]
+    assert (view.marks(1), view.counter(1, "any")) == (set(), 0)
+
+
+def test_marks_that_nobody_set(
+    workers: list[LocalTimers], purgatories: list[Purgatory], view: WatchView
+) -> None:
+    """Marks for keys that are not watched, all of them: looked through, forgotten, harmless."""
+    op = Op(None)
+    purgatories[1].try_complete_else_watch(op, ["k"])
+    view.rows["dirty"][1] = 2**64 - 1
+    view.rows["any"][1] = 1
+    workers[1].dispatch()
+    assert op.tries == 3
+    assert view.marks(1) == set()
+
+
+def test_directory_with_strange_bits(
+    workers: list[LocalTimers], purgatories: list[Purgatory], view: WatchView
+) -> None:
+    """Bits of free rows and beyond the table: nobody crashes, the real watchers are told."""
+    op = Op(None)
+    purgatories[1].try_complete_else_watch(op, ["k"])
+    view.directory[:] |= ~view.directory
+    op.ready = True
+    assert purgatories[0].check_and_complete("k") == 0
+    workers[1].dispatch()
+    assert op.ran == ["complete"]
+    view.directory[:] = 0
+
+
+def test_watcher_whose_fifo_has_gone(
+    wheel: LocalWheel,
+    workers: list[LocalTimers],
+    purgatories: list[Purgatory],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker that leaves just now has no bell any more: passed over, the others are told."""
+
+    def gone(row: int) -> int:
+        if row == 1:
+            raise FileNotFoundError(row)
+        return LocalTimers._open_bell(workers[0], row)
+
+    ops = [Op(None) for _ in range(2)]
+    for row, op in zip((1, 2), ops, strict=True):
+        purgatories[row].try_complete_else_watch(op, ["k"])
+        assert not readable(workers[row])
+        op.ready = True
+    monkeypatch.setattr(workers[0], "_open_bell", gone)
+    assert purgatories[0].check_and_complete("k") == 0
+    assert readable(workers[2])
+    for row in (1, 2):
+        workers[row].dispatch()
+    assert [op.ran for op in ops] == [["complete"]] * 2
+
+
+def test_bells_are_closed_with_the_worker(wheel: LocalWheel) -> None:
+    """The descriptors of others' bells go when their opener leaves."""
+    sleeper = wheel.worker(1)
+    Purgatory(sleeper, "p").try_complete_else_watch(Op(None), ["k"])
+    assert not readable(sleeper)
+    wheel.worker(0).close()
+    wheel.settle()
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    for how in ("close", "drop"):
+        caller = wheel.worker(0)
+        place = Purgatory(caller, "p")
+        sleeper.dispatch()
+        assert not readable(sleeper)
+        place.check_and_complete("k")
+        assert readable(sleeper)
+        if how == "close":
+            caller.close()
+        else:
+            wheel.depart(0)
+        del caller, place
+        gc.collect()
+        wheel.settle()
+        assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_many_rows() -> None:
+    """Workers beyond the first 64 have their bits in the next words."""
+    with LocalWheel(max_workers=130) as wheel:
+        rows = [0, 63, 64, 127, 128, 129]
+        timers = {row: wheel.worker(row) for row in rows}
+        places = {row: Purgatory(timers[row], "p") for row in rows}
+        view = WatchView(wheel.shared("watch"))
+        ops = {row: Op(None) for row in rows}
+        for row in rows:
+            places[row].try_complete_else_watch(ops[row], ["k"])
+            assert len(view.buckets(row)) == 1
+        for op in ops.values():
+            op.ready = True
+        assert places[64].check_and_complete("k") == 1
+        for row in rows:
+            timers[row].dispatch()
+            assert ops[row].is_completed, row
+        assert view.watched() == 0

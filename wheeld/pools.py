@@ -1,0 +1,112 @@
+"""The memory pools that a daemon is to have: texts `NAME=BYTES[,strict][,largest=BYTES]`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from wheeld_core import _native
+
+NAME_BYTES = 63
+EXAMPLE = "requests=64M,strict,largest=1M"
+_NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_BYTES - 1}}}")
+_SIZE = re.compile(r"([0-9]+)([KMG]?)")
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+
+
+class Pool(NamedTuple):
+    """One memory pool, as `_native.create_pools` takes it."""
+
+    name: str
+    size: int
+    """Bytes."""
+    largest: int
+    """Bytes of the largest single request."""
+    strict: bool
+    """Never more than `size` out; else one request may go beyond."""
+
+    def text(self) -> str:
+        """The pool as `--pool` takes it."""
+        flags = ",strict" if self.strict else ""
+        flags += f",largest={_size_text(self.largest)}" if self.largest != self.size else ""
+        return f"{self.name}={_size_text(self.size)}{flags}"
+
+
+def parse(texts: Iterable[str]) -> list[Pool]:
+    """The pools of a configuration, in its order.
+
+    Raises
+    ------
+    ValueError
+        A text is not what it should be, a name is there twice, or there are too many.
+    """
+    pools = [_parse(text) for text in texts]
+    if len(pools) > _native.POOLS:
+        raise ValueError(f"{len(pools)} pools: expected at most {_native.POOLS}")
+    names = [pool.name for pool in pools]
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"pool {name!r} is given {names.count(name)} times: expected once")
+    return pools
+
+
+def _parse(text: str) -> Pool:
+    name, equals, rest = text.partition("=")
+    if not equals:
+        raise ValueError(f"pool {text!r}: expected NAME=BYTES, such as {EXAMPLE!r}")
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"pool {text!r}: name {name!r}: expected up to {NAME_BYTES} letters, digits, '.', '_' "
+            "or '-', beginning with a letter or digit"
+        )
+    first, *flags = rest.split(",")
+    size = _size(text, "size", first, _native.MAX_POOL_BYTES)
+    largest, strict = size, False
+    for flag in flags:
+        key, _, value = flag.partition("=")
+        if flag == "strict":
+            strict = True
+        elif key == "largest":
+            largest = _size(text, "largest", value, size)
+        else:
+            raise ValueError(
+                f"pool {text!r}: unknown {flag!r}: expected 'strict' or 'largest=BYTES', as in "
+                f"{EXAMPLE!r}"
+            )
+    return Pool(name, size, largest, strict)
+
+
+def _size(text: str, what: str, given: str, most: int) -> int:
+    """A number of bytes from 1 to `most`."""
+    match = _SIZE.fullmatch(given.strip().upper())
+    if match is None:
+        raise ValueError(
+            f"pool {text!r}: {what} {given!r}: expected bytes, such as 1048576, 64K, 64M or 2G"
+        )
+    found = int(match[1]) * _UNITS[match[2]]
+    if not 1 <= found <= most:
+        limit = "the pool's size" if what == "largest" else "the most that a pool can have"
+        raise ValueError(
+            f"pool {text!r}: {what} {given!r}: expected 1 to {_size_text(most)} bytes, {limit}"
+        )
+    return found
+
+
+def _size_text(size: int) -> str:
+    """A size in the largest unit that it is whole in."""
+    unit = next(unit for unit in ("G", "M", "K", "") if size % _UNITS[unit] == 0)
+    return f"{size // _UNITS[unit]}{unit}"
+
+
+def difference(left: Iterable[Pool], wanted: Iterable[Pool]) -> list[str]:
+    """How the pools of a left-over wheel differ from those of this start, in words."""
+    there = {pool.name: pool for pool in left}
+    ours = {pool.name: pool for pool in wanted}
+    differ = []
+    for name in [*there, *(name for name in ours if name not in there)]:
+        if there.get(name) != ours.get(name):
+            old = f"--pool {there[name].text()}" if name in there else f"no pool {name}"
+            new = ours[name].text() if name in ours else "none"
+            differ.append(f"{old} (this start: {new})")
+    return differ

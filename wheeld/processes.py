@@ -1,0 +1,36 @@
+"""What is done to processes by their pidfd."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import select
+import signal
+
+END_SECONDS = 10.0
+"""How long a process that was killed may take to end: its memory is given back first."""
+
+
+def kill(pidfd: int) -> None:
+    """SIGKILL; no error when it is gone."""
+    with contextlib.suppress(ProcessLookupError):
+        signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+
+
+def wait_for_end(pidfd: int) -> None:
+    """Wait until it has ended, and not for ever."""
+    select.select([pidfd], [], [], END_SECONDS)
+
+
+async def ended(pidfd: int) -> None:
+    """The same, while others are served; closes the pidfd."""
+    loop = asyncio.get_running_loop()
+    over = asyncio.Event()
+    loop.add_reader(pidfd, over.set)
+    try:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(over.wait(), END_SECONDS)
+    finally:
+        loop.remove_reader(pidfd)
+        os.close(pidfd)
