@@ -1,0 +1,1 @@
+"""Programs that show wheeld at work; run them from the root of the checkout."""
