@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import idle, lateness, memory, report, single, throughput
+from bench.purgatory import between, pool, sweep, waiting
 
 MEASUREMENTS = {
     "single": single.run,
@@ -17,6 +18,11 @@ MEASUREMENTS = {
     "lateness": lateness.run,
     "idle": idle.run,
     "memory": memory.run,
+    "purgatory": sweep.run,
+    "purgatory-waiting": waiting.run,
+    "purgatory-checks": between.run_checks,
+    "purgatory-latency": between.run_latency,
+    "pool": pool.run,
 }
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 

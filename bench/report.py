@@ -86,7 +86,8 @@ def machine() -> dict[str, Any]:
     }
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """A value as a table shows it."""
     if value is None:
         return "-"
     if isinstance(value, float):
@@ -97,7 +98,7 @@ def _text(value: Any) -> str:
 def table(rows: Sequence[Row]) -> str:
     """Rows with the same keys as aligned text."""
     columns = list(rows[0])
-    cells = [columns, *([_text(row[column]) for column in columns] for row in rows)]
+    cells = [columns, *([as_text(row[column]) for column in columns] for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
     left = [isinstance(rows[0][column], str) for column in columns]
     lines = [

@@ -1,0 +1,1 @@
+"""The purgatory's experiment: old design and new one under one workload, in one run."""
