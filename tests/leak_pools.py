@@ -109,6 +109,7 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
 }
 ALONGSIDE = {
     "available", "outstanding", "is_out_of_memory", "size", "largest", "strict", "wait_available",
+    "_patience_ns",
     "pools_bytes", "resume_pools",
 }  # fmt: skip
 

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 import wheeld
-from bench.purgatory import page, plots, sweep, workload
+from bench.purgatory import page, plots, sweep, waiting, workload
 from bench.purgatory.contenders import CONTENDERS, USES_DAEMON, Null
 from bench.purgatory.lazy_purgatory import LazyOperation, LazyPurgatory
 from bench.purgatory.measure import Point, measure
@@ -211,6 +211,15 @@ def test_a_broken_process_is_a_broken_run() -> None:
     row = measure(Point("nobody", "high", math.inf, 2_000), 1)
     assert "nobody" in row["failed"]
     assert row["achieved"] == 0
+
+
+def test_taken_ones_are_gone_and_the_others_keep_their_order(rng_seed: int) -> None:
+    rng, held = np.random.default_rng(rng_seed), list(range(100))
+    taken = waiting.take_random(rng, held, 60)
+    assert len(set(taken)) == 60
+    left = sorted(set(range(100)) - set(taken))
+    assert waiting.take_oldest(held, 30) == left[:30]
+    assert [one for one in held if one is not None] == left[30:]
 
 
 # -- the sweep -------------------------------------------------------------------------------------

@@ -341,7 +341,7 @@ def test_out_of_descriptors(daemon: Daemon, limit: int) -> None:
 
 def _refusal(daemon: Daemon) -> str:
     try:
-        connect(str(daemon.directory)).close()
+        connect(str(daemon.directory), timeout=60).close()
     except WheelError as error:
         return str(error)
     return ""

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pool_ops import STRICT, Call, die, ledger, one_pool, until, words_of
+from pool_ops import STRICT, Call, die, ledger, one_pool, patient, until, words_of
 from wheeld_client import ClientClosed, DaemonNotRunning, MemoryPool, PoolBuffer
 from wheeld_core import _native
 from wheeld_core.views import PoolsView
@@ -116,7 +116,7 @@ def test_who_came_first_takes_first() -> None:
 def test_pool_objects_of_one_pool_share_the_line() -> None:
     """Two objects for the same pool of the same worker: one line, one ticket shown."""
     with one_pool(STRICT) as (wheel, [pool]):
-        again = MemoryPool(timers_of(pool), "a")
+        again = patient(MemoryPool(timers_of(pool), "a"))
         held = pool.try_allocate(1000)
         line = [wait_in_line(one, 1000) for one in (pool, again, pool, again)]
         assert ledger(wheel, 0)["ticket"] == 1
@@ -265,6 +265,7 @@ def test_signals_are_handled_while_it_waits(call: str) -> None:
 def test_handler_that_allocates_while_its_thread_waits() -> None:
     """It stands behind its own thread, which cannot go on: after a while it goes first."""
     with one_pool(STRICT) as (wheel, [pool]):
+        pool._patience_ns = 10**9
         held = pool.try_allocate(1000)
         inner: list[PoolBuffer] = []
 

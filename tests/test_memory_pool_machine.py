@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
@@ -197,5 +197,7 @@ class PoolMachine(RuleBasedStateMachine):
         self.wheel.close()
 
 
-PoolMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
+PoolMachine.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=50, deadline=None, suppress_health_check=list(HealthCheck)
+)
 TestPoolMachine = PoolMachine.TestCase

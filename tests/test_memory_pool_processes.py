@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from local_wheel import LocalWheel
-from pool_ops import STRICT, Process, until
+from pool_ops import STRICT, Process, patient, until
 from wheeld_client import MemoryPool, PoolBuffer
 from wheeld_core.views import PoolsView
 
@@ -40,7 +40,7 @@ def hold(size: int) -> Callable[[MemoryPool, Say], None]:
     """Take that much and keep it."""
 
     def work(pool: MemoryPool, say: Say) -> None:
-        buffer = pool.allocate(size)
+        buffer = patient(pool).allocate(size)
         say(f"has {len(buffer)}")
         signal.pause()
 

@@ -59,6 +59,7 @@ def _panel(axes: Any, rows: list[Row], case: str, processes: int, figure: str) -
     else:
         axes.set_xscale("log")
         _plain_ticks(axes.xaxis)
+    axes.set_ylim(bottom=0)
     axes.set_title(TITLES[case], fontsize=10)
     axes.set_xlabel("target, thousands of requests per second")
     axes.set_ylabel(label)

@@ -10,6 +10,7 @@ contender that only keeps the operations.
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from multiprocessing.connection import Connection
@@ -23,12 +24,14 @@ from bench import processes
 from bench.purgatory.contenders import CONTENDERS, USES_DAEMON
 from bench.purgatory.workload import make_request
 from bench.report import Options, Result, Row, Target
-from bench.single import HOUR, take_random
+from bench.single import HOUR
 from bench.timing import Watch
 
 MEASURED = ("wheel", "lazy heap", "old", "nothing")
 OPERATIONS = ("watch", "oldest", "random")
 REPEATS = 4
+SETTLE_SECONDS = 0.01
+"""Before each measurement, for what the clock, a reaper or a dispatcher has still to do."""
 KEYS = 1000
 LIMIT = 1.1
 """How much slower may be noise."""
@@ -47,6 +50,29 @@ def _new(request: type, rng: np.random.Generator, count: int) -> list[tuple[Any,
     return made
 
 
+def take_oldest(held: list[Any], count: int) -> list[Any]:
+    """Remove the first `count`. Places that `take_random` left empty go with them."""
+    taken: list[Any] = []
+    end = 0
+    while len(taken) < count:
+        if held[end] is not None:
+            taken.append(held[end])
+        end += 1
+    del held[:end]
+    return taken
+
+
+def take_random(rng: np.random.Generator, held: list[Any], count: int) -> list[Any]:
+    """Remove `count` random ones; their places stay, empty, so that the others keep their order."""
+    taken: list[Any] = []
+    while len(taken) < count:
+        at = int(rng.integers(len(held)))
+        if held[at] is not None:
+            taken.append(held[at])
+            held[at] = None
+    return taken
+
+
 def one_round(
     tested: Any, request: type, rng: np.random.Generator, held: list[Any], count: int, watch: Watch
 ) -> Sample:
@@ -55,17 +81,15 @@ def one_round(
     found: Sample = {"watch": 0.0}
     for order in OPERATIONS[1:]:
         new = _new(request, rng, count)
+        time.sleep(SETTLE_SECONDS)
         watch.start()
         for operation, keys in new:
             enter(operation, keys)
         found["watch"] += watch.ns_each(2 * count)
         held += [operation for operation, _ in new]
         del new, operation
-        if order == "oldest":
-            victims = held[:count]
-            del held[:count]
-        else:
-            victims = take_random(rng, held, count)
+        victims = take_oldest(held, count) if order == "oldest" else take_random(rng, held, count)
+        time.sleep(SETTLE_SECONDS)
         watch.start()
         for victim in victims:
             victim.force_complete()

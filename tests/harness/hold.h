@@ -198,8 +198,10 @@ static void race_once(const race *r, uint64_t at, uint64_t victim)
 /* All points near the beginning and the end; of a long loop in between, some. */
 static uint64_t race_step(uint64_t at, uint64_t points)
 {
-    uint64_t far = points >> 9 > 23 ? points >> 9 : 23;
-    return at > 24 && at + 48 < points ? far : 1;
+    if (at <= 24 || at + 48 >= points)
+        return 1;
+    uint64_t rest = points - 48 - at, far = points / 8;
+    return points < 10000 ? 23 : far < rest ? far : rest;
 }
 
 static const race *racing;

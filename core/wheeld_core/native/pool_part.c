@@ -25,6 +25,7 @@ typedef struct {
     Line *line;
     uint64_t incarnation; /* of the worker, whose binding this is: another one after a fork */
     uint64_t size, largest;
+    long long patience_ns; /* with the head of the line; tests of its order have more */
     uint32_t index;
     bool strict;
     PyObject *name;

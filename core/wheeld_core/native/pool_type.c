@@ -1,5 +1,7 @@
 /* The type of Pool: the hot calls, sensors, the method table. wheeld_client.MemoryPool is its subclass. */
 
+#include <structmember.h>
+
 static PyObject *pool_try_allocate(PoolObject *p, PyObject *size)
 {
     uint64_t n;
@@ -138,6 +140,7 @@ static int pool_init(PoolObject *p, PyObject *args, PyObject *kwargs)
     }
     if (!worker_usable((WorkerObject *)worker))
         return -1;
+    p->patience_ns = 1000000000;
     p->worker = (WorkerObject *)Py_NewRef(worker);
     p->name = Py_NewRef(name);
     if (pool_bind(p, segment))
@@ -224,12 +227,16 @@ static PyGetSetDef pool_getset[] = {
      SENSOR(DEPLETED)},
     {NULL}};
 
+static PyMemberDef pool_members[] = {
+    {"_patience_ns", T_LONGLONG, offsetof(PoolObject, patience_ns), 0, NULL}, {NULL}};
+
 static PyType_Slot pool_slots[] = {{Py_tp_new, PyType_GenericNew},
                                    {Py_tp_init, pool_init},
                                    {Py_tp_dealloc, pool_dealloc},
                                    {Py_tp_traverse, pool_traverse},
                                    {Py_tp_methods, pool_methods},
                                    {Py_tp_getset, pool_getset},
+                                   {Py_tp_members, pool_members},
                                    {Py_tp_doc, "The native half of wheeld_client.MemoryPool."},
                                    {0, NULL}};
 static PyType_Spec pool_spec = {"wheeld_core._native.Pool", sizeof(PoolObject), 0,

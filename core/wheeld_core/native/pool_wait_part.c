@@ -5,12 +5,11 @@
  * takes. Nothing of this is needed for safety: `used` decides. It only says whose turn it is.
  *
  * Nobody is held up for ever by the head of the line. If that has died, the supervisor takes it out. If it
- * is stopped, those behind it have seen memory that would do for it, and it in its place, for PATIENCE_NS:
+ * is stopped, those behind it have seen memory that would do for it, and it in its place, for a second:
  * from then on this process passes tickets up to that one by. One that was stopped, and so may have been
  * passed by, goes to the end of the line.
  */
 
-#define PATIENCE_NS 1000000000ll
 #define SLICE_NS 250000000ll /* sleeps are not longer: signals, close() and a stopped head are met */
 
 typedef struct Waiter {
@@ -80,7 +79,7 @@ static bool waiter_may_take(PoolObject *p, Waiter *me, int64_t now)
     if (!idle || head != me->held_by) {
         me->held_by = idle ? head : 0;
         me->held_since = now;
-    } else if (now - me->held_since >= PATIENCE_NS) {
+    } else if (now - me->held_since >= p->patience_ns) {
         p->line->past = head > p->line->past ? head : p->line->past;
         me->held_by = 0;
         head = line_head(p, me, &wants);
@@ -108,7 +107,7 @@ static bool waiter_sleep(PoolObject *p, Waiter *me, uint32_t seen, int64_t now, 
             pool_explain(p);
         return false;
     }
-    if (wh_clock_read(CLOCK_MONOTONIC) - now > PATIENCE_NS) { /* we were stopped, and passed by */
+    if (wh_clock_read(CLOCK_MONOTONIC) - now > p->patience_ns) { /* we were stopped, and passed by */
         waiter_leave(p, me);
         waiter_enter(p, me);
     }

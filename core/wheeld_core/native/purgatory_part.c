@@ -197,26 +197,24 @@ static int operation_wait(PurgatoryObject *p, OperationObject *op, const ParsedK
     return operation_ask_for_all(op);
 }
 
-static PyObject *purgatory_watch(PurgatoryObject *p, PyObject *const *args, Py_ssize_t n)
+/* 1: this call completed it; 0: it waits, or was completed by another; -1: error. */
+static int purgatory_take(PurgatoryObject *p, PyObject *object, PyObject *given)
 {
     Py_ssize_t count;
     ParsedKey few[FEW_KEYS];
-    if (n != 2)
-        return PyErr_Format(PyExc_TypeError,
-                            "try_complete_else_watch(op, keys) takes 2 arguments: got %zd", n);
-    if (!purgatory_usable(p))
-        return NULL;
-    if (!PyObject_TypeCheck(args[0], operation_type))
-        return PyErr_Format(PyExc_TypeError, "op: got %s, expected a DelayedOperation",
-                            Py_TYPE(args[0])->tp_name);
-    ParsedKey *keys = keys_parse(p, args[1], few, &count);
-    if (keys == NULL)
-        return NULL;
-    if (!operation_is_new(args[0])) {
-        keys_drop(keys, few, count);
-        return NULL;
+    if (!PyObject_TypeCheck(object, operation_type)) {
+        PyErr_Format(PyExc_TypeError, "op: got %s, expected a DelayedOperation",
+                     Py_TYPE(object)->tp_name);
+        return -1;
     }
-    OperationObject *op = (OperationObject *)Py_NewRef(args[0]);
+    ParsedKey *keys = keys_parse(p, given, few, &count);
+    if (keys == NULL)
+        return -1;
+    if (!operation_is_new(object)) {
+        keys_drop(keys, few, count);
+        return -1;
+    }
+    OperationObject *op = (OperationObject *)Py_NewRef(object);
     op->purgatory = (PurgatoryObject *)Py_NewRef(p);
     op->busy = PyThread_get_thread_ident();
     int answer = operation_wait(p, op, keys, count);
@@ -227,6 +225,21 @@ static PyObject *purgatory_watch(PurgatoryObject *p, PyObject *const *args, Py_s
     if (answer < 0)
         operation_take_back(p, op);
     Py_DECREF(op);
+    return answer;
+}
+
+/* try_complete_else_watch(op, keys) */
+static PyObject *purgatory_watch(PurgatoryObject *p, PyObject *const *args, Py_ssize_t n,
+                                 PyObject *kwnames)
+{
+    static const char *const names[] = {"op", "keys", NULL};
+    PyObject *values[2] = {0};
+    if (!purgatory_usable(p) ||
+        !parse_keywords("try_complete_else_watch", names, 2, args, n, kwnames, values))
+        return NULL;
+    if (values[0] == NULL || values[1] == NULL)
+        return PyErr_Format(PyExc_TypeError, "try_complete_else_watch() needs op and keys");
+    int answer = purgatory_take(p, values[0], values[1]);
     return answer < 0 ? NULL : PyBool_FromLong(answer);
 }
 

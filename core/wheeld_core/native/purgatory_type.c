@@ -323,7 +323,7 @@ static PyObject *purgatory_get_closed(PurgatoryObject *p, void *unused)
 }
 
 static PyMethodDef purgatory_methods[] = {
-    {"try_complete_else_watch", FAST(purgatory_watch), METH_FASTCALL,
+    {"try_complete_else_watch", FAST(purgatory_watch), METH_FASTCALL | METH_KEYWORDS,
      "try_complete_else_watch(op, keys)\n--\n\n"
      "Complete an operation now, or have it wait under all its keys and for its timeout.\n\n"
      "Parameters\n----------\n"
