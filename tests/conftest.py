@@ -38,6 +38,10 @@ def pytest_report_header() -> str:
     return f"random numbers from WHEELD_TEST_SEED={SEED}"
 
 
+OURS = ("wheeld.", "examples.")
+"""What modules begin with that tests run as processes of their own."""
+
+
 def _leftovers() -> set[str]:
     """Our segments, and the running wheeld processes that descend from this one."""
     found = {f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if SEGMENT.match(name)}
@@ -48,7 +52,7 @@ def _leftovers() -> set[str]:
             arguments = (process / "cmdline").read_text().split("\0")
         except (OSError, UnicodeDecodeError):  # gone, or of another user
             continue
-        if any(os.path.basename(a) == "wheeld" or a.startswith("wheeld.") for a in arguments):
+        if any(os.path.basename(a) == "wheeld" or a.startswith(OURS) for a in arguments):
             found.add(f"process {process.name}: {' '.join(arguments).strip()}")
     return found
 

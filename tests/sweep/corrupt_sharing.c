@@ -16,7 +16,7 @@ static mess state, *S = &state;
 static inline void round_world(uint64_t seed) { S->rng = seed; }
 #include "rounds.h"
 
-enum { ROWS = 70, POOLS = 3, EPISODE = 4000, BATCH = 12, RACE_CALLS = 3000 };
+enum { ROWS = 70, POOLS = 3, EPISODE = 4000, BATCH = 12, RACE_CALLS = 3000, GUARD = 64 << 20 };
 
 static uint64_t dice(uint64_t limit) { return rng_next(&S->rng) % limit; }
 
@@ -240,18 +240,22 @@ static void run(size_t at)
     rounds.seeds[at] = 1;
 }
 
+/* So many bytes between others that nobody may touch, as far as any number of a row can reach. */
+static void *guarded_pages(uint64_t bytes)
+{
+    char *pages = mmap(NULL, bytes + 2 * GUARD, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(pages != MAP_FAILED && mprotect(pages + GUARD, bytes, PROT_READ | PROT_WRITE) == 0, "mmap");
+    return pages + GUARD;
+}
+
 int main(int argc, char **argv)
 {
     options_read(argc, argv);
     rounds_add(modes, MODES);
     sizes[0] = wh_pools_bytes(ROWS, POOLS);
     sizes[1] = wh_watch_bytes(ROWS);
-    for (int i = 0; i < 2; i++) {
-        char *pages = shared_pages(sizes[i] + 8192);
-        CHECK(mprotect(pages, 4096, PROT_NONE) == 0, "mprotect");
-        CHECK(mprotect(pages + 4096 + sizes[i], 4096, PROT_NONE) == 0, "mprotect");
-        segments[i] = pages + 4096;
-    }
+    for (int i = 0; i < 2; i++)
+        segments[i] = guarded_pages(sizes[i]);
     for (size_t at = 0; at < MODES; at++)
         if (opt.list)
             printf("%s\n", modes[at].name);

@@ -60,9 +60,9 @@
     N(wh_au64, tickets, "tickets given to those who wait", "workers (add)", "workers",             \
       "seq_cst RMW; pairs: pool-line")                                                             \
     N(wh_ai64, dry_since, "when the dry spell that lasts began, ns; 0: none",                      \
-      "workers and supervisor by compare-and-swap", "all", "acq_rel CAS; pairs: pool-dry")         \
+      "workers and supervisor by compare-and-swap", "all", "seq_cst CAS; pairs: pool-dry")         \
     F(wh_au64, dry_ns, "ns of the dry spells that are over", "who ends one (add)", "all",          \
-      "acq_rel RMW; pairs: pool-dry")                                                              \
+      "seq_cst RMW; pairs: pool-dry")                                                              \
     N(wh_au64, reaping, "change << 16 | ledger + 1 of the dead worker whose bytes return; 0: none", \
       "supervisor", "the next supervisor", "release; pairs: pool-reaping")
 
@@ -88,8 +88,8 @@
     F(wh_au64, waits, "allocations that waited", "worker", "inspectors", "relaxed")                \
     F(wh_au64, timeouts, "waits that ended without memory", "worker", "inspectors", "relaxed")     \
     N(wh_au64, made, "the last change that is known to be in `used`",                              \
-      "whoever makes the next change (compare-and-swap)", "supervisor",                            \
-      "acq_rel CAS; pairs: pool-made")                                                             \
+      "its worker (store); whoever makes the next change (compare-and-swap)", "supervisor",        \
+      "release, acq_rel CAS; pairs: pool-made")                                                    \
     N(wh_au32, wake, "futex: counts the times that its waiters were woken",                        \
       "who gives memory back (add)", "worker", "seq_cst RMW; pairs: pool-wake")                    \
     F(uint32_t, wake_pad, "zero", "nobody", "nobody", "-")                                         \
