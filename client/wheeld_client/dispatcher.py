@@ -71,8 +71,8 @@ class Dispatcher:
             except WheelError as error:  # closed, by whoever wants it so
                 log.debug("dispatching ends: %s", error)
                 return
-            except Exception:
-                log.exception("a callback's exception handler raised")
+            except (Exception, SystemExit):  # threading would swallow the latter, and this thread
+                log.exception("a callback or its exception handler raised")
 
     def _take(self, events: npt.NDArray[np.void]) -> None:
         if not len(events):
