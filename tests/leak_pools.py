@@ -109,7 +109,7 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
 }
 ALONGSIDE = {
     "available", "outstanding", "is_out_of_memory", "size", "largest", "strict", "wait_available",
-    "_patience_ns",
+    "_patience_ns", "_slice_ns",
     "pools_bytes", "resume_pools",
 }  # fmt: skip
 

@@ -32,8 +32,15 @@ def one_pool(
 
 
 def patient(pool: MemoryPool) -> MemoryPool:
-    """The same pool, that passes no head of the line by: on a slow machine one may look stopped."""
-    pool._patience_ns = 3600 * 10**9
+    """The same pool, whose waiters sleep until they are woken and pass nobody by, who looks stopped
+    because the machine is slow."""
+    pool._patience_ns = pool._slice_ns = 3600 * 10**9
+    return pool
+
+
+def usual(pool: MemoryPool) -> MemoryPool:
+    """The same pool, as users have it."""
+    pool._patience_ns, pool._slice_ns = 10**9, 10**9 // 4
     return pool
 
 

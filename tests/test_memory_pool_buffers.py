@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import mmap
 import os
 import resource
 import socket
 import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -81,6 +84,27 @@ def test_views_outlive_the_release() -> None:
         assert sys.getrefcount(buffer) == held - 1, "no view holds it any more"
         for other in others:
             other.release()
+
+
+def mapped() -> int:
+    """Virtual memory of this process, bytes."""
+    return int(Path("/proc/self/statm").read_text().split()[0]) * mmap.PAGESIZE
+
+
+def test_memory_goes_with_release_or_with_the_last_view() -> None:
+    """Not later, though somebody still has the released buffer in his hands."""
+    size = 1 << 26  # malloc maps and unmaps as much
+    with one_pool(("a", size, size, True)) as (_, [pool]):
+        buffer = pool.try_allocate(size)
+        view, before = memoryview(buffer), mapped()
+        buffer.release()
+        assert mapped() > before - size // 2
+        view.release()
+        assert mapped() < before - size // 2
+        again = pool.try_allocate(size)
+        before = mapped()
+        again.release()
+        assert mapped() < before - size // 2
 
 
 def test_context_manager_releases() -> None:
@@ -184,9 +208,11 @@ def test_forked_child_cannot_touch_what_its_parent_has(fork: Callable[[], int]) 
         buffers = [pool.try_allocate(100) for _ in range(3)]
 
         def drop() -> int:
-            buffers.clear()
-            gc.collect()
-            return 0
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                buffers.clear()
+                gc.collect()
+            return len(caught)
 
         calls: list[Callable[[], object]] = [
             lambda: pool.release(buffers[0]),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pool_ops import STRICT, Call, die, ledger, one_pool, patient, until, words_of
+from pool_ops import STRICT, Call, die, ledger, one_pool, patient, until, usual, words_of
 from wheeld_client import ClientClosed, DaemonNotRunning, MemoryPool, PoolBuffer
 from wheeld_core import _native
 from wheeld_core.views import PoolsView
@@ -176,6 +176,7 @@ def test_waiting_is_a_dry_spell() -> None:
 def test_close_ends_waits() -> None:
     """In other threads of the worker: ClientClosed; others wait on."""
     with one_pool(STRICT, workers=2) as (wheel, [pool, theirs]):
+        usual(pool)
         held = theirs.try_allocate(1000)
         line = [wait_in_line(pool, 5), wait_in_line(pool, 5)]
         other = wait_in_line(theirs, 7)
@@ -193,6 +194,7 @@ def test_close_ends_waits() -> None:
 def test_eviction_ends_waits() -> None:
     """A worker that the daemon counts as gone does not touch its successor's place."""
     with one_pool(STRICT, workers=2) as (wheel, [pool, theirs]):
+        usual(pool)
         held = theirs.try_allocate(1000)
         line = [wait_in_line(pool, 5), wait_in_line(pool, 5)]
         wheel._seat(0, 0)
@@ -209,7 +211,7 @@ def test_death_of_the_head_lets_the_next_one_go() -> None:
     """The daemon takes the dead one out of the line and wakes who is left."""
     with one_pool(STRICT, workers=3) as (wheel, [pool, theirs, third]):
         held, lost = pool.try_allocate(500), third.try_allocate(400)
-        head = wait_in_line(theirs, 1000)
+        head = wait_in_line(usual(theirs), 1000)
         call = wait_in_line(pool, 100)
         die(wheel, 1)
         buffer = call.outcome()
@@ -265,7 +267,7 @@ def test_signals_are_handled_while_it_waits(call: str) -> None:
 def test_handler_that_allocates_while_its_thread_waits() -> None:
     """It stands behind its own thread, which cannot go on: after a while it goes first."""
     with one_pool(STRICT) as (wheel, [pool]):
-        pool._patience_ns = 10**9
+        usual(pool)
         held = pool.try_allocate(1000)
         inner: list[PoolBuffer] = []
 

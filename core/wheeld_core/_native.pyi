@@ -180,6 +180,7 @@ class PoolBuffer:
 
 class Pool:
     _patience_ns: int
+    _slice_ns: int
     @property
     def name(self) -> str: ...
     @property

@@ -25,7 +25,9 @@ typedef struct {
     Line *line;
     uint64_t incarnation; /* of the worker, whose binding this is: another one after a fork */
     uint64_t size, largest;
-    long long patience_ns; /* with the head of the line; tests of its order have more */
+    /* Of who waits: with the head of the line, and how long it sleeps before it looks around. Tests of
+     * order and of wake-ups have more. */
+    long long patience_ns, slice_ns;
     uint32_t index;
     bool strict;
     PyObject *name;

@@ -141,6 +141,7 @@ static int pool_init(PoolObject *p, PyObject *args, PyObject *kwargs)
     if (!worker_usable((WorkerObject *)worker))
         return -1;
     p->patience_ns = 1000000000;
+    p->slice_ns = 250000000; /* so soon signals, close() and a stopped head are met */
     p->worker = (WorkerObject *)Py_NewRef(worker);
     p->name = Py_NewRef(name);
     if (pool_bind(p, segment))
@@ -228,7 +229,9 @@ static PyGetSetDef pool_getset[] = {
     {NULL}};
 
 static PyMemberDef pool_members[] = {
-    {"_patience_ns", T_LONGLONG, offsetof(PoolObject, patience_ns), 0, NULL}, {NULL}};
+    {"_patience_ns", T_LONGLONG, offsetof(PoolObject, patience_ns), 0, NULL},
+    {"_slice_ns", T_LONGLONG, offsetof(PoolObject, slice_ns), 0, NULL},
+    {NULL}};
 
 static PyType_Slot pool_slots[] = {{Py_tp_new, PyType_GenericNew},
                                    {Py_tp_init, pool_init},

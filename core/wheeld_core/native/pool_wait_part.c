@@ -10,8 +10,6 @@
  * passed by, goes to the end of the line.
  */
 
-#define SLICE_NS 250000000ll /* sleeps are not longer: signals, close() and a stopped head are met */
-
 typedef struct Waiter {
     struct Waiter *next;
     uint64_t ticket, wants;
@@ -92,8 +90,9 @@ static bool waiter_may_take(PoolObject *p, Waiter *me, int64_t now)
 static bool waiter_sleep(PoolObject *p, Waiter *me, uint32_t seen, int64_t now, int64_t until)
 {
     int64_t rest = wh_time_sub(until, now);
-    rest = rest < SLICE_NS ? rest : SLICE_NS;
-    struct timespec slice = {0, rest > 0 ? rest : 0};
+    rest = rest < p->slice_ns ? rest : p->slice_ns;
+    rest = rest > 0 ? rest : 0;
+    struct timespec slice = {rest / 1000000000, rest % 1000000000};
     wh_au32 *word = &p->b.mine->wake;
     Py_BEGIN_ALLOW_THREADS
     syscall(SYS_futex, word, FUTEX_WAIT, seen, &slice, NULL, 0);
