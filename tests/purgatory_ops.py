@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import mmap
 import select
 import threading
@@ -148,6 +149,14 @@ class Later:
         """Call all of it, in order."""
         while self.calls:
             self.calls.pop(0)()
+
+
+def living(*kinds: type) -> int:
+    """How many objects of these kinds there are. (A weak reference dies as soon as the collector
+    thinks that its object is garbage, though nothing can free it.)"""
+    gc.collect()
+    gc.collect()
+    return sum(isinstance(thing, kinds) for thing in gc.get_objects())
 
 
 def run_threads(works: Iterable[Callable[[], object]]) -> None:

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import os
+import signal
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import wheeld
+from aio_time import ripple
 from daemons import Daemon, stopped, until
 from purgatory_crew import LONG, NAME, Crew, once
 from purgatory_ops import Hooked, Op
-from wheeld_client import Purgatory, Timers, connect
+from wheeld_client import AsyncPurgatory, AsyncTimers, DaemonNotRunning, Purgatory, Timers, connect
+from wheeld_core import control
 
 
 @pytest.fixture
@@ -167,3 +173,28 @@ def test_trigger_just_before_a_worker_sleeps(
         thread.join()
     assert asked
     assert not missed
+
+
+@pytest.mark.parametrize("death", [signal.SIGTERM, signal.SIGKILL])
+def test_async_waits_for_a_daemon_that_goes(death: int) -> None:
+    """Every wait raises DaemonNotRunning, with a timeout or without; none hangs."""
+
+    async def main(name: str) -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda loop, context: None)
+        async with AsyncTimers(name, reconnect_for=0.2) as timers:
+            purgatory = AsyncPurgatory(timers, "p")
+            tasks = [
+                asyncio.create_task(purgatory.wait(Op(timeout), ["k"]))
+                for timeout in (1000.0, None)
+            ]
+            await ripple()
+            os.kill(pid, death)
+            done, _ = await asyncio.wait(tasks, timeout=60)
+            assert len(done) == 2, "they wait for a daemon that is gone"
+            assert all(isinstance(task.exception(), DaemonNotRunning) for task in done)
+
+    with wheeld.embedded(capacity=64) as name:
+        connection = control.Connection(Path(name))
+        pid = connection.request("status")["status"]["pid"]
+        connection.close()
+        asyncio.run(main(name))

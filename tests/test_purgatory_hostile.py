@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from local_wheel import MS, LocalTimers, LocalWheel
-from purgatory_ops import Hooked, Op, Scripted, WatchView, readable, watch_all
+from purgatory_ops import Hooked, Op, Scripted, WatchView, living, readable, watch_all
 from wheeld_client import ClientClosed, DaemonNotRunning, Purgatory
 
 
@@ -228,16 +228,35 @@ def test_worker_and_purgatory_are_dropped_while_operations_wait(wheel: LocalWhee
 
 def test_abandoned_worker_is_collected(wheel: LocalWheel) -> None:
     """A worker that is forgotten while operations wait that hold it: freed, all of it."""
+    before = living(LocalTimers, Purgatory)
     timers = wheel.worker(1)
     purgatory = Purgatory(timers, "p")
     op = Op(1.0)
     op.holds = [purgatory, timers]  # type: ignore[attr-defined]
     purgatory.try_complete_else_watch(op, ["a", "b"])
-    watchers = [weakref.ref(thing) for thing in (op, purgatory, timers)]
+    watcher = weakref.ref(op)
     del op, purgatory, timers
+    assert living(LocalTimers, Purgatory) == before
+    assert watcher() is None
+
+
+def test_held_operation_of_an_abandoned_worker(wheel: LocalWheel) -> None:
+    """The worker is collected; an operation that its user holds keeps all that is its own."""
+    timers = wheel.worker(1)
+    timers.cycle = timers  # type: ignore[attr-defined]
+    purgatory = Purgatory(timers, "p")
+    op, watcher = Op(1.0, "held"), weakref.ref(timers)
+    things: dict[str, Any] = {"x": 1}
+    things["me"] = things
+    op.things = things  # type: ignore[attr-defined]
+    purgatory.try_complete_else_watch(op, ["a", "b"])
+    del timers, purgatory, things
     gc.collect()
     gc.collect()
-    assert [watcher() for watcher in watchers] == [None] * 3
+    assert watcher() is None
+    assert (op.name, op.things["x"]) == ("held", 1)  # type: ignore[attr-defined]
+    assert op.state == "cancelled"
+    assert op.force_complete() is False
 
 
 class Letting(Op):

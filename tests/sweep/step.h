@@ -120,6 +120,11 @@ static void step_install(void) {}
 #undef wh_store_seq
 #undef wh_cas_acq_rel
 #undef wh_step
+#undef wh_cas_seq
+#undef wh_fetch_or_seq
+#undef wh_fetch_and_seq
+#undef wh_fetch_add_seq
+#undef wh_exchange_seq
 #define POINT(operation, p, order) (step_point(), atomic_##operation##_explicit((p), order))
 #define POINT_STORE(p, v, order) (step_point(), atomic_store_explicit((p), (v), order))
 #define wh_load_relaxed(p) POINT(load, p, memory_order_relaxed)
@@ -133,6 +138,16 @@ static void step_install(void) {}
     (step_point(), atomic_compare_exchange_strong_explicit((p), (expected), (desired),            \
                                                            memory_order_acq_rel,                  \
                                                            memory_order_acquire))
+#define POINT_CHANGE(operation, p, v)                                                             \
+    (step_point(), atomic_##operation##_explicit((p), (v), memory_order_seq_cst))
+#define wh_cas_seq(p, expected, desired)                                                          \
+    (step_point(), atomic_compare_exchange_strong_explicit((p), (expected), (desired),            \
+                                                           memory_order_seq_cst,                  \
+                                                           memory_order_seq_cst))
+#define wh_fetch_or_seq(p, bits) POINT_CHANGE(fetch_or, p, bits)
+#define wh_fetch_and_seq(p, bits) POINT_CHANGE(fetch_and, p, bits)
+#define wh_fetch_add_seq(p, n) POINT_CHANGE(fetch_add, p, n)
+#define wh_exchange_seq(p, v) POINT_CHANGE(exchange, p, v)
 
 #else /* the trap flag */
 
