@@ -201,8 +201,12 @@ def test_destructors_while_the_worker_closes(purgatory: Purgatory, timers: Local
     assert sorted(names + done) == list(range(50))
 
 
-def test_worker_and_purgatory_are_dropped_while_operations_wait(wheel: LocalWheel) -> None:
-    """All of it forgotten without a word: freed by the garbage collection, destructors and all."""
+@pytest.mark.parametrize("threshold", [1, 3, 7, 20, 50, 100, 300])
+def test_worker_and_purgatory_are_dropped_while_operations_wait(
+    wheel: LocalWheel, threshold: int
+) -> None:
+    """All of it forgotten without a word: freed by the garbage collection, whatever it saw before;
+    and a destructor finds its operation whole."""
     freed: list[Any] = []
 
     class Last(Op):
@@ -220,7 +224,12 @@ def test_worker_and_purgatory_are_dropped_while_operations_wait(wheel: LocalWhee
             place.try_complete_else_watch(last.other, ["k", i])
             place.try_complete_else_watch(last, ["k"])
 
-    build()
+    usual = gc.get_threshold()
+    gc.set_threshold(threshold, 2, 10)
+    try:
+        build()
+    finally:
+        gc.set_threshold(*usual)
     gc.collect()
     gc.collect()
     assert sorted(i for i, _ in freed) == list(range(20))

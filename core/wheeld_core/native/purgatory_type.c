@@ -218,6 +218,13 @@ static int purgatory_traverse(PurgatoryObject *p, visitproc visit, void *arg)
     return 0;
 }
 
+/* AsyncPurgatory gives a method of its own as `submit`. */
+static int purgatory_clear(PurgatoryObject *p)
+{
+    Py_CLEAR(p->submit);
+    return 0;
+}
+
 static void purgatory_dealloc(PurgatoryObject *p)
 {
     PyObject_GC_UnTrack(p);
@@ -364,6 +371,7 @@ static PyType_Slot purgatory_slots[] = {{Py_tp_new, PyType_GenericNew},
                                         {Py_tp_init, purgatory_init},
                                         {Py_tp_dealloc, purgatory_dealloc},
                                         {Py_tp_traverse, purgatory_traverse},
+                                        {Py_tp_clear, purgatory_clear},
                                         {Py_tp_methods, purgatory_methods},
                                         {Py_tp_getset, purgatory_getset},
                                         {Py_tp_doc, "The native half of wheeld_client.Purgatory."},

@@ -25,7 +25,15 @@ static int worker_traverse(WorkerObject *w, visitproc visit, void *arg)
     return watching_traverse(w->watching, visit, arg);
 }
 
-/* Operations that wait hold their purgatory, and that its worker. */
+/* Before anything is cleared: destructors of operations find them whole. */
+static void worker_finalize(PyObject *self)
+{
+    PyObject *pending = PyErr_Occurred() ? error_take() : NULL;
+    watching_drop((WorkerObject *)self);
+    if (pending)
+        error_raise(pending);
+}
+
 static int worker_clear(WorkerObject *w)
 {
     watching_drop(w);
@@ -295,6 +303,7 @@ static PyType_Slot worker_slots[] = {{Py_tp_new, PyType_GenericNew},
                                      {Py_tp_dealloc, worker_dealloc},
                                      {Py_tp_traverse, worker_traverse},
                                      {Py_tp_clear, worker_clear},
+                                     {Py_tp_finalize, worker_finalize},
                                      {Py_tp_methods, worker_methods},
                                      {Py_tp_getset, worker_getset},
                                      {Py_tp_doc, "The native half of wheeld_client.Timers."},
