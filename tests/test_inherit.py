@@ -179,3 +179,22 @@ def test_a_loan_to_the_heir_ends_once() -> None:
         assert take_all(wheel, heir) == 128
         wheel.settle()
         assert wheel.view.lines["offences"][1] == 0
+
+
+def test_two_sweeps_that_a_kept_worker_holds_up() -> None:
+    """Loans to a worker that does not read hold two sweeps, out of step: the clock rests all the same."""
+    with LocalWheel(capacity=8192, max_workers=4) as wheel:  # two passes a sweep
+        owners = [wheel.worker(0), wheel.worker(1), wheel.worker(2)]
+        wheel.worker(3, "reader")
+        for owner in (owners[0], owners[2]):
+            owner.schedule(0.001, 7, to="reader")
+        wheel.advance(2 * MS)
+        wheel.depart(3, KEEP)
+        assert wheel.settle() == [3]
+        for row in range(3):
+            wheel.depart(row)
+        assert wheel.settle() == [1]  # its end comes between theirs
+        assert wheel.settle() == []
+        reader = wheel.successor(3)
+        assert cookies(reader.poll()) == [7, 7]
+        assert wheel.settle() == [0, 2]

@@ -68,6 +68,7 @@ typedef struct wh_peer {
     bool dying;  /* nothing more goes to it, and what is its own goes with it */
     bool absent; /* it leaves, or is kept for a successor: no group counts on it */
     bool reap_held, wanted;
+    bool reap_rests; /* its sweep met loans: no other one before something has come back */
     bool dirty, notify; /* something is unpublished; something of it wakes a waiting worker */
 } wh_peer;
 
@@ -213,7 +214,7 @@ static inline void wh_clock_detach(wh_peer *peer, enum wh_leave leave)
     peer->dying = leave == WH_LEAVE_DROP;
     peer->absent = true;
     peer->reap_slab = 0;
-    peer->reap_held = false;
+    peer->reap_held = peer->reap_rests = false;
 }
 
 /* Where a new tenant's story begins. `gen` comes last: a clock that dies before it leaves a record

@@ -110,6 +110,8 @@ static inline void wh_return(wh_clock *c, uint32_t slot)
     wh_peer *owner = wh_owner_of(c, slot);
     if (owner == NULL || owner->dying) {
         link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
+        if (owner)
+            owner->reap_rests = false;
     } else if (wh_unlikely(!wh_peer_return_room(c, owner))) {
         wh_to_returns(c, owner, slot);
     } else {

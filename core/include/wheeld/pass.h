@@ -72,7 +72,7 @@ static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
         uint32_t met = wh_drain(c, peer, WH_DRAIN_BUDGET);
         more |= met == WH_DRAIN_BUDGET;
         drained += met;
-        if (peer->leave && *reaped == WH_NIL && wh_drained(peer)) {
+        if (peer->leave && !peer->reap_rests && *reaped == WH_NIL && wh_drained(peer)) {
             bool gone = wh_reap(c, peer);
             *reaped = gone ? i : WH_NIL;
             more |= !gone && peer->reap_slab != 0;
@@ -112,6 +112,7 @@ static inline void wh_awake(wh_clock *c)
     wh_store_seq(&c->seg->sleep_until, INT64_MIN); /* pairs: sleep */
     /* pairs: bell-once - a worker that rang in this sleep need not ring again until it ended */
     wh_store_seq(&c->seg->sleep_seq, wh_load_relaxed(&c->seg->sleep_seq) + 1);
+    wh_reaps_go_on(c);
 }
 
 /* Passes at the times in c->now until nothing is left to do, or a worker was reaped. */
@@ -125,6 +126,7 @@ static inline void wh_pass_all(wh_clock *c, uint32_t *reaped)
 static inline void wh_advance_virtual(wh_clock *c, int64_t target_ns, uint32_t *reaped)
 {
     int64_t now = c->now[WH_CLOCK_BASE], next;
+    wh_reaps_go_on(c);
     wh_pass_all(c, reaped);
     while (*reaped == WH_NIL && (next = wh_wheel_next_ns(&c->wheel)) <= target_ns && now < target_ns) {
         now = next > now ? next : now;

@@ -184,6 +184,14 @@ static inline void wh_reap_end(wh_clock *c, wh_peer *peer)
     wh_store_relaxed(&peer->line->incarnation, 0);
 }
 
+/* Those that rest look again: something may have come back. Without the rest two sweeps out of step, each
+ * held by loans to a worker that does not read, would call each other up for ever. */
+static inline void wh_reaps_go_on(wh_clock *c)
+{
+    for (uint32_t i = 0; i < c->peers_used; i++)
+        c->peers[i].reap_rests = false;
+}
+
 /* One piece of the work. True: the worker is gone, its slabs are free; or it is kept. */
 static inline bool wh_reap(wh_clock *c, wh_peer *peer)
 {
@@ -204,9 +212,13 @@ static inline bool wh_reap(wh_clock *c, wh_peer *peer)
     if (end < slabs)
         return false;
     peer->reap_slab = 0;
-    if (peer->reap_held)
-        return peer->reap_held = false;
+    if (peer->reap_held) {
+        peer->reap_held = false;
+        peer->reap_rests = true;
+        return false;
+    }
     wh_reap_end(c, peer);
+    wh_reaps_go_on(c);
     return true;
 }
 
