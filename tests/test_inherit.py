@@ -182,7 +182,7 @@ def test_a_loan_to_the_heir_ends_once() -> None:
 
 
 def test_two_sweeps_that_a_kept_worker_holds_up() -> None:
-    """Loans to a worker that does not read hold two sweeps, out of step: the clock rests all the same."""
+    """Loans to one that does not read hold two sweeps, out of step: the clock rests."""
     with LocalWheel(capacity=8192, max_workers=4) as wheel:  # two passes a sweep
         owners = [wheel.worker(0), wheel.worker(1), wheel.worker(2)]
         wheel.worker(3, "reader")
