@@ -25,11 +25,9 @@ log = logging.getLogger("wheeld")
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 KINDS: Mapping[str, int] = {
-    "wheel": _native.KIND_WHEEL,
-    "slots": _native.KIND_SLOTS,
-    "registry": _native.KIND_REGISTRY,
-    **sharing.KINDS,
+    name: kind for name, kind in segments.KINDS.items() if kind != _native.KIND_WORKER
 }
+"""What a daemon has one of."""
 MAX_DAEMON_FILE = 1 << 20
 STOPPING = 2
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld.pools import Pool
-from wheeld_core import _native
+from wheeld_core import _native, segments
 from wheeld_core.errors import WheelError
 from wheeld_core.views import PoolsView, WatchView, dtype_of, record
 
@@ -23,7 +23,7 @@ log = logging.getLogger("wheeld")
 
 TRIES = 10
 """How often heads that a worker overwrites again and again are mended before that is given up."""
-KINDS: Mapping[str, int] = {"watch": _native.KIND_WATCH, "pools": _native.KIND_POOLS}
+KINDS: Mapping[str, int] = {name: segments.KINDS[name] for name in ("watch", "pools")}
 
 
 class Sharing:

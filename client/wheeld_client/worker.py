@@ -68,25 +68,20 @@ class ConnectedWorker(_native.Worker):
             raise
 
     def _map(self, hello: control.Message) -> None:
-        names = hello["segments"]
         self._shared: dict[str, mmap.mmap] = {}
-        self._segment_names: dict[str, str] = names
-        owner = self._owner = os.stat(self.directory).st_uid
-
-        def attach(kind: str, number: int, writable: bool) -> Any:
-            return segments.attach(names[kind], number, writable=writable, owner_uid=owner)
-
-        wheel = attach("wheel", _native.KIND_WHEEL, False)
-        registry = attach("registry", _native.KIND_REGISTRY, False)
+        self._segment_names: dict[str, str] = hello["segments"]
+        self._owner = os.stat(self.directory).st_uid
+        wheel = self._attach("wheel", writable=False)
+        registry = self._attach("registry", writable=False)
         view = WheelView(wheel)
         room = int(view.header["payload_bytes"])
         dtype = expiration_dtype(room)
         with _open_fifos(self.directory, hello["clock_fifo"], hello["worker_fifo"]) as bells:
             self._bind(
                 wheel,
-                attach("slots", _native.KIND_SLOTS, True),
+                self._attach("slots", writable=True),
                 registry,
-                attach("worker", _native.KIND_WORKER, True),
+                self._attach("worker", writable=True),
                 hello["row"],
                 hello["incarnation"],
                 bells[0],
@@ -99,15 +94,16 @@ class ConnectedWorker(_native.Worker):
         self._wheel, self._registry = view, RegistryView(registry)
         self._payload_room, self.expiration_dtype = room, dtype
 
+    def _attach(self, kind: str, *, writable: bool) -> mmap.mmap:
+        name, number = self._segment_names[kind], segments.KINDS[kind]
+        return segments.attach(name, number, writable=writable, owner_uid=self._owner)
+
     # -- called by the native half --------------------------------------------------------------
 
     def _segment(self, kind: str) -> mmap.mmap:
         """The segment "watch" or "pools", attached when it is first asked for."""
         if kind not in self._shared:
-            number = {"watch": _native.KIND_WATCH, "pools": _native.KIND_POOLS}[kind]
-            self._shared[kind] = segments.attach(
-                self._segment_names[kind], number, writable=True, owner_uid=self._owner
-            )
+            self._shared[kind] = self._attach(kind, writable=True)
         return self._shared[kind]
 
     def _open_bell(self, row: int) -> int:

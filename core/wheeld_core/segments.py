@@ -21,14 +21,16 @@ from wheeld_core import _native
 from wheeld_core.errors import LayoutMismatch, WheelError
 
 SHM_DIRECTORY: Final = "/dev/shm"
-KIND_NAMES: Final = {
-    _native.KIND_WHEEL: "wheel",
-    _native.KIND_SLOTS: "slots",
-    _native.KIND_REGISTRY: "registry",
-    _native.KIND_WORKER: "worker",
-    _native.KIND_WATCH: "watch",
-    _native.KIND_POOLS: "pools",
+KINDS: Final = {
+    "wheel": _native.KIND_WHEEL,
+    "slots": _native.KIND_SLOTS,
+    "registry": _native.KIND_REGISTRY,
+    "worker": _native.KIND_WORKER,
+    "watch": _native.KIND_WATCH,
+    "pools": _native.KIND_POOLS,
 }
+"""What a segment is called, after its daemon's prefix, and the kind that its head must say."""
+KIND_NAMES: Final = {kind: name for name, kind in KINDS.items()}
 
 
 class SegmentError(WheelError):

@@ -65,13 +65,13 @@ static void check(actor *a, int key)
 
 static void nap(actor *a)
 {
-    wh_watch_say_wait(&a->watch, ++a->wait_seq);
+    wh_watch_say_wait(a->watch.mine, ++a->wait_seq);
     if (!wh_watch_ready(&a->watch)) {
         struct pollfd fd = {.fd = a->bell[0], .events = POLLIN};
         a->slept++;
         CHECK(poll(&fd, 1, GIVE_UP_NS / MS) == 1, "row %u sleeps on a key that was checked", a->row);
     }
-    wh_watch_say_wait(&a->watch, ++a->wait_seq);
+    wh_watch_say_wait(a->watch.mine, ++a->wait_seq);
     wh_bell_clear(a->bell[0]);
 }
 

@@ -64,7 +64,7 @@ static void look(void)
 
 static void fall_asleep(void)
 {
-    wh_watch_say_wait(&A->watch, ++A->wait_seq | 1);
+    wh_watch_say_wait(A->watch.mine, ++A->wait_seq | 1);
     A->sleeps = !wh_watch_ready(&A->watch);
 }
 

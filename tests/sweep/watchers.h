@@ -80,13 +80,13 @@ static void wake_up(watcher *w)
 {
     w->sleeps = false;
     wh_store_relaxed(&S->rung[w->row], 0);
-    wh_watch_say_wait(&w->watch, ++w->wait_seq);
+    wh_watch_say_wait(w->watch.mine, ++w->wait_seq);
 }
 
 static void fall_asleep(watcher *w)
 {
     step_begin();
-    wh_watch_say_wait(&w->watch, ++w->wait_seq);
+    wh_watch_say_wait(w->watch.mine, ++w->wait_seq);
     bool sleeps = !wh_watch_ready(&w->watch);
     step_end();
     w->sleeps = sleeps;
@@ -172,7 +172,7 @@ static void let_in(watcher *w)
     *w = (watcher){.watch = w->watch, .row = w->row, .alive = true};
     w->watch.keys = keys;
     wh_store_relaxed(&S->rung[w->row], 0);
-    wh_watch_say_wait(&w->watch, 0);
+    wh_watch_say_wait(w->watch.mine, 0);
 }
 
 static void round_world(uint64_t seed)

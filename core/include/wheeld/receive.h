@@ -12,6 +12,7 @@
 #define WHEELD_RECEIVE_H
 
 #include "wheeld/client.h"
+#include "wheeld/watch.h"
 
 /* One received expiration: a wh_completion whose id has no kind, then the payload's bytes. */
 static inline uint32_t wh_event_bytes(const wh_client *c)
@@ -100,7 +101,7 @@ static inline void wh_client_say_wait(wh_client *c, uint64_t wait_seq)
     wh_store_seq(&c->seg->wait_seq, wait_seq); /* pairs: worker-wait */
     /* pairs: watch-tenant - a worker that was given up must not speak for its row's next one */
     if (c->watched && wh_load_acquire(&c->watched->tenant) == c->me >> 16)
-        wh_store_seq(&c->watched->wait_seq, wait_seq); /* pairs: watch-wait */
+        wh_watch_say_wait(c->watched, wait_seq);
 }
 
 /* Before the worker sleeps on its FIFO: say so, then look once more. True: sleep. */

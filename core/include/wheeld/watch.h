@@ -129,9 +129,9 @@ static inline bool wh_watch_ready(const wh_watch *w)
 }
 
 /* Before the worker sleeps on its FIFO: odd; after it woke: even. wh_watch_ready is asked after. */
-static inline void wh_watch_say_wait(wh_watch *w, uint64_t wait_seq)
+static inline void wh_watch_say_wait(wh_watch_row *mine, uint64_t wait_seq)
 {
-    wh_store_seq(&w->mine->wait_seq, wait_seq); /* pairs: watch-wait */
+    wh_store_seq(&mine->wait_seq, wait_seq); /* pairs: watch-wait */
 }
 
 /* Begin to take up marks. False: there is none. */

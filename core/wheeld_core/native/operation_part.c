@@ -238,6 +238,13 @@ static void purgatory_count_expiry(PurgatoryObject *p)
     p->expired++;
 }
 
+/* RuntimeError: a subclass forgot its base. */
+static void operation_explain_unmade(const OperationObject *op)
+{
+    PyErr_Format(PyExc_RuntimeError, "%s.__init__ did not call DelayedOperation.__init__(timeout)",
+                 Py_TYPE(op)->tp_name);
+}
+
 /* Many wait, and this one may have been cold for long: fetch all that is about to be touched at once. */
 static inline void operation_prefetch(const PurgatoryObject *p, const OperationObject *op)
 {
@@ -267,6 +274,14 @@ static void operation_leave(OperationObject *op, enum operation_state state)
     if (p->purge_interval == 0 || state == OP_CANCELLED)
         operation_unlink(p, op);
     operation_drop_timer(p, op);
+}
+
+/* It waits, and is not wanted any more: out of everything, without callbacks. */
+static void operation_withdraw(OperationObject *op)
+{
+    op->purgatory->cancelled++;
+    operation_leave(op, OP_CANCELLED);
+    Py_CLEAR(op->purgatory);
 }
 
 /* Complete it, once. 1: this call did; 0: it was over; -1: an error is set (it is over all the same). */

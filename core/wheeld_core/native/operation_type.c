@@ -72,8 +72,7 @@ static PyObject *operation_force_complete(OperationObject *op, PyObject *unused)
 {
     (void)unused;
     if (op->state == OP_UNMADE) {
-        PyErr_Format(PyExc_RuntimeError, "%s.__init__ did not call DelayedOperation.__init__(timeout)",
-                     Py_TYPE(op)->tp_name);
+        operation_explain_unmade(op);
         return NULL;
     }
     if (operation_is_parents(op))
@@ -89,9 +88,7 @@ static PyObject *operation_cancel(OperationObject *op, PyObject *unused)
         return NULL;
     if (op->state != OP_WAITING)
         Py_RETURN_FALSE;
-    op->purgatory->cancelled++;
-    operation_leave(op, OP_CANCELLED);
-    Py_CLEAR(op->purgatory);
+    operation_withdraw(op);
     Py_RETURN_TRUE;
 }
 

@@ -105,9 +105,7 @@ static bool operation_is_new(PyObject *object)
     static const char *const where[] = {"", "", "waits in a purgatory already", "is completed",
                                         "was cancelled"};
     if (op->state == OP_UNMADE)
-        PyErr_Format(PyExc_RuntimeError,
-                     "%s.__init__ did not call DelayedOperation.__init__(timeout)",
-                     Py_TYPE(op)->tp_name);
+        operation_explain_unmade(op);
     else if (op->state != OP_NEW)
         PyErr_Format(PyExc_ValueError, "%R %s: an operation is watched once", op, where[op->state]);
     else if (op->busy)
@@ -320,9 +318,7 @@ static PyObject *walk_cancel(Walk *walk)
             Py_CLEAR(left);
             break;
         }
-        op->purgatory->cancelled++;
-        operation_leave(op, OP_CANCELLED);
-        Py_CLEAR(op->purgatory);
+        operation_withdraw(op);
     }
     return left;
 }
