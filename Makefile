@@ -9,7 +9,7 @@ PYTHON  ?=
 WORKERS ?= 2
 RUN     := .venv/bin
 SETUP   := @PYTHON="$(PYTHON)" tools/setup-env.sh
-CHECKED := wheeld core client tests tools bench torture examples setup.py
+CHECKED := wheeld core client pipeline tests tools bench torture examples setup.py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -62,4 +62,4 @@ layout: ## write the tables of shm_layout.md again
 clean: ## remove all that these commands made, .venv too
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f core/wheeld_core/*.so
-	find wheeld core client tests tools bench torture examples -name __pycache__ -prune -exec rm -rf {} +
+	find wheeld core client pipeline tests tools bench torture examples -name __pycache__ -prune -exec rm -rf {} +

@@ -9,8 +9,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 purpose=${1:?usage: setup-env.sh run|test|dev}
 case $purpose in
-    run) extras="[plots]" ;; # the demo draws a picture
-    test) extras="[plots,test]" ;;
+    run) extras="[plots,spark]" ;; # the demo draws a picture and ends with a report
+    test) extras="[plots,parquet,spark,test]" ;;
     dev) extras="[dev]" ;;
     *) echo "setup-env.sh: got '$purpose', expected run, test or dev" >&2; exit 2 ;;
 esac

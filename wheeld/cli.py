@@ -217,5 +217,12 @@ def _register_checks() -> None:
     app.command("doctor")(checks_cli.doctor)
 
 
+def _register_pipeline() -> None:
+    import wheeld_pipeline
+
+    app.add_typer(wheeld_pipeline.app, name="pipeline")
+
+
 _register_demo()
 _register_checks()
+_register_pipeline()
