@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
 
-from wheeld_pipeline import session
+from wheeld_pipeline import PipelineError, session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+IN_CI = os.environ.get("CI") == "true"
+
+
+def _missing(why: str) -> None:
+    """Skip a test for which this machine lacks something; where all is to be there, fail it."""
+    if IN_CI:
+        pytest.fail(why)
+    pytest.skip(why)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -21,10 +33,27 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def java() -> None:
+    """For tests that start a Spark of their own."""
+    try:
+        session.check()
+    except PipelineError as error:
+        _missing(str(error))
+
+
+@pytest.fixture(scope="session")
+def spark(java: None) -> Iterator[SparkSession]:
     """Spark inside this process, on two cores."""
-    made = session.connect(
-        "wheeld-tests", "local[2]", settings={"spark.sql.shuffle.partitions": "2"}
-    )
+    settings = {"spark.sql.shuffle.partitions": "2"}
+    made = session.connect("wheeld-tests", "local[2]", settings=settings)
     yield made
     made.stop()
+
+
+@pytest.fixture(scope="session")
+def browser_path() -> str:
+    """An installed browser that needs no window."""
+    found = next((path for name in BROWSERS if (path := shutil.which(name))), "")
+    if not found:
+        _missing("no Chromium is installed (Debian: sudo apt-get install chromium)")
+    return found
