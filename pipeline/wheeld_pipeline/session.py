@@ -7,6 +7,8 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -118,3 +120,29 @@ def connect(
     if not remote:
         spark.sparkContext.setLogLevel("ERROR")
     return spark
+
+
+@contextmanager
+def opened(
+    app: str = "wheeld",
+    master: str | None = None,
+    remote: str | None = None,
+    settings: dict[str, str] | None = None,
+) -> Iterator[SparkSession]:
+    """`connect`, and stop the session at the end if it was not there before: what commands use.
+
+    Raises
+    ------
+    PipelineError
+        As `connect`.
+    """
+    check()
+    from pyspark.sql import SparkSession
+
+    before = SparkSession.getActiveSession()
+    spark = connect(app, master, remote, settings)
+    try:
+        yield spark
+    finally:
+        if before is None:
+            spark.stop()
