@@ -9,12 +9,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import idle, lateness, memory, report, single, throughput
+from bench import idle, lateness, memory, recording, report, single, throughput
 from bench.purgatory import between, pool, sweep, waiting
 
 MEASUREMENTS = {
     "single": single.run,
     "throughput": throughput.run,
+    "recording": recording.run,
     "lateness": lateness.run,
     "idle": idle.run,
     "memory": memory.run,

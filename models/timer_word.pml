@@ -198,12 +198,12 @@ active proctype Other()
 
 /* -- the clock ------------------------------------------------------------------------------------ */
 
-/* fire.h:wh_timing_of; interval 1 */
+/* timing.h:wh_timing_of; interval 1 */
 inline timing()
 {
     due = deadline;
     if
-    :: periodic && due <= last -> due = last + 1 /* fire.h:wh_periodic_due */
+    :: periodic && due <= last -> due = last + 1 /* timing.h:wh_periodic_due */
     :: else
     fi
 }

@@ -89,6 +89,21 @@ def batch(b: Bench) -> None:
     b.timers.poll()
 
 
+def reserved(b: Bench) -> None:
+    """Reserve, arm, ask; and give back what was not armed."""
+    timers, ends = b.other, np.array([0, 1, 2])
+    timers.poll()
+    ids = timers.reserve(5)
+    timers._arm_batch(np.ones(2, np.int64), 0, 7, ids[:2], b"ab", ends, None)
+    timers._arm_batch(np.ones(2, np.int64), 0, ids[:2].copy(), ids[2:4], None, None, "w1")
+    timers.was_armed(ids)
+    timers.release(ids)
+    b.wheel.clock.advance(b.wheel.now + MS)
+    timers.poll()
+    assert timers.backlogged in (False, True)
+    timers.acknowledge()
+
+
 def attach(b: Bench) -> None:
     """A worker comes and goes."""
     _native.create_worker(b.spare, b.wheel.wheel_memory, 2)
@@ -153,6 +168,7 @@ def recover(b: Bench) -> None:
 GOOD: dict[str, Callable[[Bench], Any]] = {
     "schedule": fire,
     "_schedule_batch": batch,
+    "_arm_batch": reserved,
     "attach": attach,
     "_bind": rebind_after_errors,
     "Clock": reinitialise_clock,
@@ -197,6 +213,11 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
 ALONGSIDE = {
     "_cancel_batch",
     "_close",
+    "_reserve_batch",
+    "_release_batch",
+    "_were_armed",
+    "acknowledge",
+    "backlogged",
     "detach",
     "forget",
     "create_worker",
@@ -227,6 +248,15 @@ BAD: dict[str, Callable[[Bench], Any]] = {
         b.ones, b.ids[:1], b.ids, None, 0, None, None
     ),
     "batch payloads": lambda b: b.timers._schedule_batch(b.ones, 0, b.ids, b"123", 99, None, None),
+    "reserve": lambda b: b.timers._reserve_batch(b"12345678"),
+    "hold": lambda b: b.timers.poll(0.0, hold=True),
+    "arm unreserved": lambda b: b.timers.schedule_at_many([1], ids=[b.armed]),
+    "arm payloads": lambda b: b.timers._arm_batch(
+        np.ones(1, np.int64), 0, 0, b.ids[:1], b"x", np.array([0]), None
+    ),
+    "arm to": lambda b: b.timers._arm_batch(
+        np.ones(1, np.int64), 0, 0, b.ids[:1], None, None, "nobody" * 99
+    ),
     "cancel type": lambda b: b.timers.cancel("x" * 500),
     "cancel batch": lambda b: b.timers._cancel_batch(b.ids, b.won[:1]),
     "foreign": lambda b: b.timers.reschedule(b.foreign, 1.0),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from wheeld_client import Timers, payload_of
 from wheeld_client.callbacks import Callbacks
@@ -21,6 +22,7 @@ from wheeld_core.errors import WheelFull
 from wheeld_core.views import (
     RegistryView,
     SlotsView,
+    TraceView,
     WheelView,
     dtype_of,
     expiration_dtype,
@@ -97,6 +99,8 @@ class LocalWheel:
         payload_bytes: int = 0,
         start_ns: int = 0,
         pools: tuple[tuple[str, int, int, bool], ...] = (),
+        trace: int = 0,
+        trace_at: int = 0,
     ) -> None:
         config = {
             "capacity": capacity,
@@ -131,6 +135,25 @@ class LocalWheel:
         self.max_workers = max_workers
         self.pools = pools
         self._shared: dict[str, mmap.mmap] = {}
+        if trace:
+            self.begin_trace(trace, trace_at)
+
+    def begin_trace(self, ring_bits: int, position: int = 0) -> None:
+        """Record from here on, into a new ring that begins at `position`; `trace` shows it."""
+        capacity = self.view.capacity
+        self.trace_memory = mmap.mmap(-1, _native.trace_bytes(capacity, ring_bits))
+        _native.create_trace(self.trace_memory, capacity, ring_bits, 0, position)
+        self.trace = TraceView(self.trace_memory)
+        if not self.worker_memories:
+            self.clock.trace(self.trace_memory)
+
+    def events(self, most: int = 1 << 20) -> npt.NDArray[Any]:
+        """What was recorded since the last call, at most so much: what the recorder does."""
+        out = np.zeros(min(most, self.trace.waiting), dtype_of("trace_record"))
+        count = _native.trace_take(self.trace_memory, self.trace.head, out)
+        position = self.trace.head + count & 0xFFFFFFFFFFFFFFFF
+        _native.trace_release(self.trace_memory, position)
+        return out[:count]
 
     def worker(
         self, row: int = 0, name: str | None = None, group: str | None = None
@@ -224,6 +247,8 @@ class LocalWheel:
         """A new clock over what the old one left, as after its death."""
         rows = [row for row in self.worker_memories if self.row(row)["state"]]
         self.clock = _native.Clock(self.wheel_memory, self.slots_memory)
+        if hasattr(self, "trace_memory"):
+            self.clock.trace(self.trace_memory)
         for row in rows:
             fields = self.row(row)
             bits = int(fields["groups"])

@@ -24,14 +24,18 @@ class Lives:
         How workers leave.
     restarts : float
         How often the clock is restarted, per step.
+    trace : int
+        Record what happens into a ring of 2**trace records; 0: do not.
     """
 
-    def __init__(self, seed: int, policies: tuple[int, ...], restarts: float) -> None:
+    def __init__(
+        self, seed: int, policies: tuple[int, ...], restarts: float, trace: int = 0
+    ) -> None:
         self.rng = random.Random(seed)
         self.label = f"seed {seed}, policies {policies}, restarts {restarts}"
         self.policies = policies
         self.restarts = restarts
-        self.wheel = LocalWheel(CAPACITY, ROWS, payload_bytes=8)
+        self.wheel = LocalWheel(CAPACITY, ROWS, payload_bytes=8, trace=trace)
         self.workers: dict[int, LocalTimers] = {}
         self.owner: dict[int, int] = {}  # cookie of an open timer -> row that owns it, or did
         self.ids: dict[int, int] = {}

@@ -31,8 +31,8 @@ def test_quick_run_writes_everything(tmp_path: Path) -> None:
     assert found["options"]["quick"] is True
     measurements = found["measurements"]
     assert list(measurements) == [
-        *("single", "throughput", "lateness", "idle", "memory", "purgatory", "purgatory-waiting"),
-        *("purgatory-checks", "purgatory-latency", "pool"),
+        *("single", "throughput", "recording", "lateness", "idle", "memory"),
+        *("purgatory", "purgatory-waiting", "purgatory-checks", "purgatory-latency", "pool"),
     ]
     for measurement in measurements.values():
         assert measurement["title"]

@@ -198,6 +198,18 @@ def test_end_of_time_off_a_tick_never_fires() -> None:
         assert wheel.clock.check() == 0
 
 
+def test_a_periodic_timer_comes_back_from_the_end_of_time() -> None:
+    """Armed for past all time it stands in no bucket; moved, it ticks like any other."""
+    with LocalWheel(64) as wheel:
+        timers = wheel.worker()
+        id = timers.schedule(1e10, 5, interval=1.0)
+        wheel.settle()
+        assert wheel.counter("linked") == 0
+        assert timers.reschedule(id, 2.0)
+        wheel.advance(3 * SECOND)
+        assert timers.poll()["deadline"].tolist() == [2 * SECOND, 3 * SECOND]
+
+
 @pytest.mark.parametrize("interval", [1e-9, 1e-6, 0.5, 1e9, 1e15])
 def test_periods_of_any_length(interval: float) -> None:
     """A period below a tick is reported as missed, one beyond time fires once."""

@@ -211,8 +211,9 @@ def private() -> Iterator[dict[str, str]]:
 
 
 def start_demo(environment: dict[str, str], cwd: Path, *options: str) -> subprocess.Popen[str]:
+    """Without the report of the pipeline: that is in pipeline/test_demo_report.py."""
     return subprocess.Popen(
-        [sys.executable, "-m", "wheeld", "demo", *options],
+        [sys.executable, "-m", "wheeld", "demo", "--no-report", *options],
         env=environment,
         cwd=cwd,
         stdout=subprocess.PIPE,

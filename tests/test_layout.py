@@ -21,12 +21,16 @@ LINE = 128
 SIZES = {
     "head": 40, "link": 32, "owner": 8, "state": 8, "slot": 32, "line": 128, "row": 128,
     "completion": 40, "undo": 16, "group": 64, "watch": 256, "watchers": 8, "watch_row": 384 + 8192,
-    "pools": 256, "pool": 640, "waiters": 8, "ledger": 512,
+    "pools": 256, "pool": 640, "waiters": 8, "ledger": 512, "trace": 640, "traced": 16,
+    "trace_record": 64,
 }  # fmt: skip
-RECORDS = {"link", "undo", "owner", "state", "slot", "group", "completion", "watchers", "waiters"}
+RECORDS = {
+    "link", "undo", "owner", "state", "slot", "group", "completion", "watchers", "waiters",
+    "traced", "trace_record",
+}  # fmt: skip
 """Small records that stand side by side: their lines travel as one, whoever writes."""
 
-WRITERS = {"creator", "clock", "worker", "supervisor", "owner", "nobody"}
+WRITERS = {"creator", "clock", "worker", "supervisor", "owner", "recorder", "nobody"}
 BY_COMPARE_AND_SWAP = {
     ("owner", "owner"), ("state", "state"), ("pool", "used"), ("pool", "dry_since"),
     ("ledger", "made"),
@@ -67,6 +71,10 @@ def test_fields_by_hand() -> None:
         ("watch_row", "tenant"): (256, 8), ("watch_row", "dirty"): (384, 8192),
         ("pool", "name"): (32, 64), ("pool", "used"): (128, 8), ("pool", "reaping"): (512, 8),
         ("ledger", "change"): (0, 8), ("ledger", "made"): (128, 8), ("ledger", "wake"): (256, 4),
+        ("trace", "rec_tail"): (256, 8), ("trace", "lost"): (328, 56),
+        ("trace", "rec_head"): (512, 8),
+        ("trace_record", "id"): (24, 8), ("trace_record", "worker"): (56, 2),
+        ("trace_record", "kind"): (62, 1),
     }  # fmt: skip
     for key, (offset, size) in wanted.items():
         assert (fields[key].offset, size_of(fields[key])) == (offset, size), key

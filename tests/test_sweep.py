@@ -22,6 +22,7 @@ pytestmark = [
 STRIDES = {
     "kill_worker": 40,
     "kill_clock": 120,
+    "kill_trace": 120,
     "kill_pairs": 30,
     "pause": 150,
     "corrupt": 1,

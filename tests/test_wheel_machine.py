@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, assume, settings
@@ -34,13 +36,18 @@ class WheelMachine(RuleBasedStateMachine):
 
     tick = MS
     bits = 6
+    more: ClassVar[dict[str, int]] = {}
+    """Other settings of the wheel."""
+    make_oracle = Oracle
 
     @initialize(start=st.one_of(st.just(0), st.integers(0, 2**61)))
     def begin(self, start: int) -> None:
         """A wheel that begins anywhere in time."""
-        self.wheel = LocalWheel(1024, WORKERS, self.tick, self.bits, PAYLOAD_BYTES, start_ns=start)
+        self.wheel = LocalWheel(
+            1024, WORKERS, self.tick, self.bits, PAYLOAD_BYTES, start_ns=start, **self.more
+        )
         self.workers = [self.wheel.worker(row) for row in range(WORKERS)]
-        self.oracle = Oracle(self.tick, start, unread={row: [] for row in range(WORKERS)})
+        self.oracle = self.make_oracle(self.tick, start, unread={r: [] for r in range(WORKERS)})
         self.ever: list[int] = [0, 1, 2**64 - 1]
 
     def delay_ns(self, data: st.DataObject) -> int:

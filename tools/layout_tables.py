@@ -28,6 +28,8 @@ _TYPES = {
     "uint64_t": "u64",
     "int64_t": "i64",
     "uint32_t": "u32",
+    "uint16_t": "u16",
+    "uint8_t": "u8",
     "char": "char",
 }
 

@@ -34,6 +34,7 @@ SOURCES = ROOT / "tests" / "sweep"
 PROGRAMS = {
     "kill_worker": "kills",
     "kill_clock": "kills",
+    "kill_trace": "kills",
     "kill_pairs": "kills",
     "pause": "pauses",
     "corrupt": "corruptions",

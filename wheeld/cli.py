@@ -99,6 +99,21 @@ def start(
             help="A memory pool, such as requests=64M; may be given several times.",
         ),
     ] = None,
+    trace: Annotated[
+        Path | None, typer.Option(help="Directory in which every event is recorded as Parquet.")
+    ] = None,
+    trace_ring: Annotated[
+        int | None, typer.Option(help="Events that can wait for the recorder. [default: 1048576]")
+    ] = None,
+    trace_every: Annotated[
+        str | None, typer.Option(help="Age of events that become a file. [default: 60s]")
+    ] = None,
+    trace_keep: Annotated[
+        str | None, typer.Option(help="Remove older files, such as 7d. [default: keep all]")
+    ] = None,
+    trace_bytes: Annotated[
+        str | None, typer.Option(help="Remove the oldest files beyond, such as 10G.")
+    ] = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Discard what a killed daemon of that name left.")
     ] = False,
@@ -138,6 +153,11 @@ def start(
         "evict_after": evict_after,
         "group": group,
         "pools": pool or None,
+        "trace": None if trace is None else str(trace),
+        "trace_ring": trace_ring,
+        "trace_every": trace_every,
+        "trace_keep": trace_keep,
+        "trace_bytes": trace_bytes,
     }
     level = logging.WARNING if quiet else logging.INFO
     logging.basicConfig(level=level, format="wheeld: %(message)s", stream=sys.stderr)
@@ -155,7 +175,7 @@ def stop(name: Name = "default", runtime_dir: RuntimeDir = None) -> None:
         directory = runtime.find(name, runtime_dir)
         connection = Connection(directory)
         answer = connection.request("stop")
-        connection.wait_closed(timeout=15.0)
+        connection.wait_closed(timeout=answer.get("patience_s", 15.0))
         typer.echo(f"stopped {directory.name} (pid {answer['pid']})")
 
 
@@ -220,7 +240,7 @@ def _register_checks() -> None:
 def _register_pipeline() -> None:
     import wheeld_pipeline
 
-    app.add_typer(wheeld_pipeline.app, name="pipeline")
+    app.add_typer(wheeld_pipeline.command_line(), name="pipeline")
 
 
 _register_demo()

@@ -48,11 +48,13 @@ class ClockProcess:
             raise SystemExit(1) from None
         self._bells: dict[int, int] = {}
         self._memories: dict[str, mmap.mmap] = {
-            kind: segments.attach(hello["segments"][kind], number, writable=True)
-            for kind, number in (("wheel", _native.KIND_WHEEL), ("slots", _native.KIND_SLOTS))
+            kind: segments.attach(name, segments.KINDS[kind], writable=True)
+            for kind, name in hello["segments"].items()
         }
         self._bell = os.open(hello["bell"], _FIFO_FLAGS)
         self._clock = _native.Clock(self._memories["wheel"], self._memories["slots"])
+        if "trace" in self._memories:
+            self._clock.trace(self._memories["trace"])
         skipped = [row["row"] for row in hello["workers"] if not self._begin(row)]
         self._linked = self._clock.recover()
         self._send({"op": "ready", "linked": self._linked, "skipped": skipped})

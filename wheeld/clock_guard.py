@@ -35,6 +35,8 @@ EVICT_LOOK_SECONDS = 1.0
 """How often to look for workers that misbehave, if they are to be evicted."""
 IDLE_LOOK_SECONDS = 60.0
 """How often to look at a clock that sleeps until something far away."""
+CLOCK_SEGMENTS = ("wheel", "slots", "trace")
+"""What a clock maps from the start; the last one if there is one."""
 _AWAKE = -(2**63)
 
 
@@ -96,8 +98,9 @@ class ClockGuard:
     def _hello(self) -> Message:
         """What a new clock is told first."""
         directory = self._resources.directory
+        kinds = [kind for kind in CLOCK_SEGMENTS if kind in self._resources.memories]
         return {
-            "segments": {kind: self._resources.names[kind] for kind in ("wheel", "slots")},
+            "segments": {kind: self._resources.names[kind] for kind in kinds},
             "bell": str(directory / runtime.CLOCK_FIFO),
             "lock": str(directory / runtime.CLOCK_LOCK),
             "lock_seconds": LOCK_SECONDS,

@@ -20,8 +20,11 @@ from wheeld_core.errors import WheelError
 from wheeld_core.runtime import check_name
 
 CONFIG_DIRECTORY = Path("/etc/wheeld")
-_DURATION = re.compile(r"([0-9]*\.?[0-9]+)\s*(ns|us|ms|s|m|h)")
+_DURATION = re.compile(r"([0-9]*\.?[0-9]+)\s*(ns|us|ms|s|m|h|d)")
 _UNIT_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_UNIT_NS["d"] = 24 * _UNIT_NS["h"]
+_SIZE = re.compile(r"([0-9]+)\s*([KMGT]?)")
+_UNIT_BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
 _CHOICES = {"restore": ("remaining", "wall"), "misfire": ("fire", "skip")}
 
 
@@ -69,6 +72,16 @@ class Config:
     """Users in this group may use the daemon, too; default: the same user only."""
     pools: tuple[str, ...] = ()
     """Memory pools, each `NAME=BYTES[,strict][,largest=BYTES]`; bytes may end with K, M or G."""
+    trace: str | None = None
+    """Directory in which every event is recorded as Parquet; None: nothing is."""
+    trace_ring: int = 1 << 20
+    """Events that can wait for the recorder, a power of two; what finds no room is counted."""
+    trace_every: str = "60s"
+    """How old events may be before they become a Parquet file: a duration."""
+    trace_keep: str | None = None
+    """Files of the trace that are older are removed: a duration, such as "7d"; None: none is."""
+    trace_bytes: str | None = None
+    """The oldest files are removed while all take more: bytes with K, M, G or T; None: none is."""
 
     @property
     def tick_ns(self) -> int:
@@ -107,6 +120,36 @@ class Config:
             return parse(self.pools)
         except ValueError as error:
             raise ConfigError(str(error)) from error
+
+    @property
+    def trace_every_ns(self) -> int:
+        """Age of events that become a Parquet file."""
+        return self._duration("trace_every", "100ms", "60s", "24h")
+
+    @property
+    def trace_keep_ns(self) -> int | None:
+        """Age of files of the trace that are removed."""
+        if self.trace_keep is None:
+            return None
+        return self._duration("trace_keep", "1s", "7d", "36500d")
+
+    @property
+    def trace_most_bytes(self) -> int | None:
+        """What the files of the trace may take."""
+        if self.trace_bytes is None:
+            return None
+        match = _SIZE.fullmatch(self.trace_bytes.strip().upper())
+        found = int(match[1]) * _UNIT_BYTES[match[2]] if match else 0
+        if not 1 <= found < 1 << 60:
+            raise ConfigError(
+                f"trace_bytes = {self.trace_bytes!r}: expected bytes, such as '500M' or '10G'"
+            )
+        return found
+
+    @property
+    def trace_bits(self) -> int:
+        """log2 of the trace ring's records."""
+        return self.trace_ring.bit_length() - 1
 
     def _duration(self, key: str, least: str, example: str, most: str = "3600s") -> int:
         """The duration that field `key` holds, in ns: `least` to `most`."""
@@ -154,6 +197,8 @@ class Config:
             notes.append(f"wheel_size {self.wheel_size} rounded up to {1 << self.wheel_bits}")
         if self.payload_room != self.payload_bytes:
             notes.append(f"payload_bytes {self.payload_bytes} rounded up to {self.payload_room}")
+        if self.trace is None and (self.trace_keep or self.trace_bytes):
+            notes.append("trace_keep and trace_bytes do nothing without trace")
         return notes
 
     def check(self) -> Config:
@@ -168,6 +213,7 @@ class Config:
             "wheel_size": (2, 1 << _native.MAX_WHEEL_BITS),
             "payload_bytes": (0, 65528),
             "virtual_start": (0, 2**63 - 1),
+            "trace_ring": (1 << _native.MIN_TRACE_BITS, 1 << _native.MAX_TRACE_BITS),
         }
         for key, (low, high) in ranges.items():
             value = getattr(self, key)
@@ -180,10 +226,16 @@ class Config:
             if getattr(self, key) not in allowed:
                 expected = " or ".join(map(repr, allowed))
                 raise ConfigError(f"{key} = {getattr(self, key)!r}: expected {expected}")
-        if self.state_dir == "":
-            raise ConfigError("state_dir = '': expected a directory")
+        for key in ("state_dir", "trace"):
+            if getattr(self, key) == "":
+                raise ConfigError(f"{key} = '': expected a directory")
+        if self.trace_ring != 1 << self.trace_bits:
+            raise ConfigError(
+                f"trace_ring = {self.trace_ring}: expected a power of two, such as "
+                f"{1 << (self.trace_bits + 1)}"
+            )
         _ = self.tick_ns, self.snapshot_every_ns, self.keep_for_s, self.hang_after_s, self.gid
-        _ = self.memory_pools
+        _ = self.memory_pools, self.trace_every_ns, self.trace_keep_ns, self.trace_most_bytes
         if self.evict_after is not None and self.evict_after < 1:
             raise ConfigError(f"evict_after = {self.evict_after}: expected 1 or more")
         return self

@@ -17,12 +17,14 @@ from wheeld import (
     doctor_live,
     doctor_pools,
     doctor_systemd,
+    doctor_trace,
     fsck_source,
     sharing,
 )
 from wheeld.config import Config
 from wheeld.doctor_checks import Finding
 from wheeld.fsck_snapshot import Memories
+from wheeld.trace import segment as trace_segment
 from wheeld_core import _native, runtime, segments
 from wheeld_core.control import Connection
 from wheeld_core.errors import DaemonNotRunning, WheelError
@@ -149,6 +151,7 @@ def _as_it_runs(config: Config, patient: _Patient) -> Config:
     if patient.memories is None:
         return config
     header = WheelView(patient.memories.wheel).header
+    trace = (patient.daemon.status or {}).get("trace")
     return replace(
         config,
         capacity=int(header["capacity"]),
@@ -156,6 +159,8 @@ def _as_it_runs(config: Config, patient: _Patient) -> Config:
         wheel_size=1 << int(header["wheel_bits"]),
         payload_bytes=int(header["payload_bytes"]),
         pools=tuple(pool.text() for pool in sharing.left_pools(patient.memories.pools)),
+        trace=trace["directory"] if trace else None,
+        trace_ring=trace["ring"] if trace else config.trace_ring,
     )
 
 
@@ -165,6 +170,8 @@ def preflight(config: Config, host: Host, subject: Path) -> Iterator[Finding]:
     sizes = _native.geometry(**config.native())
     base = [sizes[f"{kind}_bytes"] for kind in ("wheel", "slots", "registry")]
     base += sharing.sizes(config.max_workers, len(config.pools)).values()
+    if config.trace is not None:
+        base.append(trace_segment.size(config))
     workers = sizes["worker_bytes"] * config.max_workers
     room, cgroups = os.statvfs(host.shm), host.root / "sys/fs/cgroup"
     total, free = room.f_blocks * room.f_frsize, room.f_bavail * room.f_frsize
@@ -228,6 +235,9 @@ def live(patient: _Patient, host: Host) -> Iterator[Finding]:
         if vitals.pools:
             for look in doctor_pools.CHECKS:
                 yield look(vitals.pools)
+    if daemon.status.get("trace") is not None:
+        for judge in doctor_trace.CHECKS:
+            yield judge(daemon.status["trace"])
 
 
 def _has_pidfd() -> bool:

@@ -16,7 +16,8 @@ from wheeld.fsck_source import locked
 from wheeld_core import _native, runtime
 from wheeld_core.views import dtype_of
 
-SEGMENT = re.compile(r"(wheeld-(.+)-[0-9a-f]{12}-)(wheel|slots|registry|watch|pools|worker-[0-9]+)")
+_KINDS = "wheel|slots|registry|watch|pools|trace|worker-[0-9]+"
+SEGMENT = re.compile(rf"(wheeld-(.+)-[0-9a-f]{{12}}-)({_KINDS})")
 
 
 @dataclass

@@ -19,6 +19,8 @@ from wheeld_core.errors import WheelError
 
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
+TRACE_STOP_SECONDS = 600.0
+"""With a trace: what it recorded last is made Parquet first."""
 
 
 @contextlib.contextmanager
@@ -60,7 +62,8 @@ def embedded(**config: Any) -> Iterator[str]:
             stderr=subprocess.STDOUT,
             text=True,
         )
-        stack.callback(_stop, process, directory)
+        patience = TRACE_STOP_SECONDS if config.get("trace") else STOP_SECONDS
+        stack.callback(_stop, process, directory, patience)
         _await_start(process, directory)
         yield str(directory)
 
@@ -98,12 +101,12 @@ def _await_start(process: subprocess.Popen[str], directory: Path) -> None:
         time.sleep(0.005)
 
 
-def _stop(process: subprocess.Popen[str], directory: Path) -> None:
+def _stop(process: subprocess.Popen[str], directory: Path, patience: float) -> None:
     """Stop the daemon; if it was killed, remove what it could not."""
     facts = _facts(directory)
     process.terminate()
     try:
-        process.wait(STOP_SECONDS)
+        process.wait(patience)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

@@ -17,6 +17,7 @@ import numpy as np
 from wheeld import fsck_shared
 from wheeld.leftovers import KINDS
 from wheeld.registry import RowState
+from wheeld.trace import segment
 from wheeld_core import _native, runtime, segments
 from wheeld_core.errors import WheelError
 from wheeld_core.views import RegistryView
@@ -47,6 +48,8 @@ def repair(daemon: Daemon) -> None:
                 for kind, number in KINDS.items()
             )
             clock = _native.Clock(wheel, slots)
+            if (trace := segment.of_dead(daemon.prefix, wheel)) is not None:
+                clock.trace(trace)
             rows = RegistryView(memories.registry).rows
             for row in np.flatnonzero(rows["state"] > 1).tolist():
                 _attach(clock, daemon, stack, row, rows[row])

@@ -19,6 +19,7 @@ from wheeld import sharing
 from wheeld.fsck_snapshot import Array, Damage, Memories, geometry_of, of_texts
 from wheeld.leftovers import KINDS
 from wheeld.registry import process_start_time
+from wheeld.trace import segment
 from wheeld_core import _native, runtime, segments
 from wheeld_core.control import Connection
 from wheeld_core.errors import DaemonNotRunning, LayoutMismatch, WheelError
@@ -140,6 +141,8 @@ class Daemon:
         for kind, number in KINDS.items():
             heads[kind] = self._head(self.prefix + kind, number, texts)
         self._refuse(heads)
+        if Path(segments.SHM_DIRECTORY, self.prefix + segment.KIND).exists():
+            heads[segment.KIND] = self._head_of_trace(texts)
         workers = self._worker_names() if self._map_base(heads, texts) else {}
         for row, name in workers.items():
             heads[runtime.worker_segment(row)] = self._head(name, _native.KIND_WORKER, texts)
@@ -186,6 +189,15 @@ class Daemon:
         else:
             return head
         return None
+
+    def _head_of_trace(self, texts: list[str]) -> Array | None:
+        """The same of the trace segment, which not every daemon has, and what is wrong in it."""
+        name = self.prefix + segment.KIND
+        if (head := self._head(name, _native.KIND_TRACE, texts)) is not None:
+            with contextlib.suppress(OSError, WheelError):  # gone: its daemon has stopped
+                memory = segments.attach(name, _native.KIND_TRACE, writable=False)
+                texts += [f"{name}: {fault}" for fault in segment.faults(memory)]
+        return head
 
     def _refuse(self, heads: dict[str, Array | None]) -> None:
         """Raise when this is not a wheel that this program can read at all."""

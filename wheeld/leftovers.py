@@ -25,9 +25,11 @@ log = logging.getLogger("wheeld")
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 KINDS: Mapping[str, int] = {
-    name: kind for name, kind in segments.KINDS.items() if kind != _native.KIND_WORKER
+    name: kind
+    for name, kind in segments.KINDS.items()
+    if kind not in (_native.KIND_WORKER, _native.KIND_TRACE)
 }
-"""What a daemon has one of."""
+"""What every daemon has one of."""
 MAX_DAEMON_FILE = 1 << 20
 STOPPING = 2
 

@@ -41,6 +41,8 @@ def status_text(status: dict[str, Any]) -> str:
     if status["pools"]:
         lines.append(f"  pools       {len(status['pools'])}")
         lines += [f"    {_pool_text(pool)}" for pool in status["pools"]]
+    if status["trace"] is not None:
+        lines += _trace_lines(status["trace"])
     lines.append(f"  workers     {len(status['workers'])}")
     lines += [
         f"    {worker['row']:>3}  {worker['name']:<24} pid {worker['pid']:<8} {worker['state']:<10}"
@@ -63,6 +65,17 @@ def size_text(size: int) -> str:
         if abs(size) >= 1 << shift:
             return f"{size / (1 << shift):,.1f} {unit}"
     return f"{size} bytes"
+
+
+def _trace_lines(trace: dict[str, Any]) -> list[str]:
+    """What is recorded, in two lines or three."""
+    recorder = f"recorder pid {trace['recorder_pid']}" if trace["recorder_pid"] else "NO RECORDER"
+    lines = [
+        f"  trace       {trace['directory']}",
+        f"    {trace['recorded']:,} events recorded, {trace['lost']:,} lost; {trace['behind']:,} of"
+        f" {trace['ring']:,} in the ring; {recorder}, replaced {trace['restarts']} times",
+    ]
+    return lines + ([f"    CANNOT WRITE: {trace['trouble']}"] if trace["trouble"] else [])
 
 
 def _pool_text(pool: dict[str, Any]) -> str:

@@ -19,11 +19,16 @@ from typing import Any
 
 from wheeld import leftovers, sharing
 from wheeld.config import Config
+from wheeld.trace import directory as trace_directory
+from wheeld.trace import segment as trace_segment
 from wheeld_core import _native, runtime, segments
 from wheeld_core.errors import WheelError
 from wheeld_core.views import SlotsView, WheelView
 
 log = logging.getLogger("wheeld")
+
+RECORDER_LOCK = "recorder.lock"
+"""File of the runtime directory that the recorder holds: two never empty one ring."""
 
 
 class Resources:
@@ -45,6 +50,8 @@ class Resources:
         The segments are those of a killed daemon, and may have living workers.
     sharing : Sharing
         The segments that all workers write.
+    trace : Path or None
+        The directory of the trace, with --trace.
     """
 
     def __init__(self, config: Config, fresh: bool = False) -> None:
@@ -53,6 +60,9 @@ class Resources:
         self.memories: dict[str, mmap.mmap] = {}
         self._files: list[Path] = []
         self._gid = config.gid
+        self.trace = trace_directory.prepare(config.trace) if config.trace is not None else None
+        if self.trace is not None:
+            trace_directory.check_pyarrow()
         self.directory = runtime.create(config.name, config.runtime_dir, self._gid)
         self._lock = self._lock_directory()
         try:
@@ -64,9 +74,11 @@ class Resources:
                 self._take(*living)
             else:
                 self._make()
+            self._settle_trace()
             self.make_fifo(runtime.CLOCK_FIFO, keep=self.taken_over)
             self._files += [
-                self.directory / name for name in (runtime.CLOCK_LOCK, runtime.DAEMON_FILE)
+                self.directory / name
+                for name in (runtime.CLOCK_LOCK, RECORDER_LOCK, runtime.DAEMON_FILE)
             ]
             self.wheel = WheelView(self.memories["wheel"])
             self.slots = SlotsView(self.memories["slots"], config.slots, config.payload_room)
@@ -130,6 +142,22 @@ class Resources:
         for kind, size in sharing.sizes(workers, len(pools)).items():
             self.memories[kind] = self.make_segment(kind, size)
         sharing.create(self.memories["watch"], self.memories["pools"], workers, token, pools)
+
+    def _settle_trace(self) -> None:
+        """Have a trace segment if one is wanted, the last daemon's if it left one; else none."""
+        left = None
+        if self.taken_over:
+            left = trace_segment.find(self.segment_prefix, self.memories["wheel"], self.config)
+        if left is None and self.trace is not None:
+            self.drop_segment(trace_segment.KIND)  # one that is of no use
+            size = trace_segment.size(self.config)
+            left = self.make_segment(trace_segment.KIND, size, trace_segment.MODE)
+            trace_segment.fill(left, self.memories["wheel"], self.config)
+        if left is not None:
+            self.memories[trace_segment.KIND] = left
+            self.names[trace_segment.KIND] = self.segment_prefix + trace_segment.KIND
+        else:
+            self.drop_segment(trace_segment.KIND)
 
     def _mode(self, shared: int) -> int:
         """The mode of a file: `shared` with --group, else for the owner alone."""

@@ -133,7 +133,7 @@ class Snapshot:
 def next_on_grid(first: I64, interval: I64, last: I64) -> I64:
     """The first time on the grid first + k * interval that is after `last`, elementwise.
 
-    The same as wh_periodic_due in fire.h; it saturates.
+    The same as wh_periodic_due in timing.h; it saturates.
     """
     step = np.maximum(interval, 1).view(np.uint64)
     into = (last.view(np.uint64) - first.view(np.uint64)) % step

@@ -59,6 +59,7 @@ def collect(supervisor: Supervisor) -> dict[str, Any]:
         "workers": _workers(supervisor, resources.slots.owner_rows()[armed]),
         "pools": _pools(resources.sharing),
         "pool_bytes_returned": resources.sharing.returned,
+        "trace": supervisor.recorder.status(),
     }
 
 

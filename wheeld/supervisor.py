@@ -23,6 +23,7 @@ from wheeld.config import Config
 from wheeld.registry import Tenant
 from wheeld.resources import Resources
 from wheeld.snapshots import Snapshots
+from wheeld.trace.guard import RecorderGuard
 from wheeld.workers import Workers
 from wheeld_core import control
 from wheeld_core.control import Message
@@ -39,6 +40,8 @@ SPARE_DESCRIPTORS = 64
 """What the daemon keeps for itself: its clock, files, and a restart of the clock."""
 BACKLOG = 1024
 """Connections that wait to be accepted, while others are served."""
+STOP_SECONDS, TRACE_STOP_SECONDS = 15.0, 600.0
+"""How long who asks for a stop should wait for its end: a trace is written to its end first."""
 _SO_PEERGROUPS = 59
 _MOST_BYTES = 1024  # that Python's getsockopt takes: 256 groups
 
@@ -76,6 +79,8 @@ class Supervisor:
         )
         self.clock.on_look = self.workers.evict
         self.workers.clock = self.clock
+        self.recorder = RecorderGuard(self.resources)
+        self.workers.on_arrival = self.recorder.arrived
         self._snapshots = Snapshots(self.resources, self.workers, fresh)
         self._parent_pid = parent_pid
         self._parent_pidfd: int | None = None
@@ -107,12 +112,14 @@ class Supervisor:
                 self.workers.adopt()
             else:
                 self._snapshots.restore()
+            self.recorder.launch(self.workers.registry.tenants.values())
             await self.clock.start()
             self.workers.watch_adopted()
             path = self.resources.prepare_socket()
             server = await asyncio.start_unix_server(
                 self._serve, path, limit=control.MAX_MESSAGE, backlog=BACKLOG
             )
+            await self.recorder.started()
             self.resources.open_socket()
             self.workers.look_for_goodbyes()
             self._write_facts()
@@ -146,6 +153,7 @@ class Supervisor:
         await self._drop_connections()
         await self.workers.close()
         await self.clock.stop()
+        await self.recorder.stop()
         if self.resources.damage() is None:
             await self._snapshots.write_last()
         if self._parent_pidfd is not None:
@@ -260,7 +268,8 @@ class Supervisor:
             return {"ok": True, "now_ns": await self._advance(message)}
         if op == "stop":
             asyncio.get_running_loop().call_soon(self._stopping.set)
-            return {"ok": True, "pid": os.getpid()}
+            patience = STOP_SECONDS if self.config.trace is None else TRACE_STOP_SECONDS
+            return {"ok": True, "pid": os.getpid(), "patience_s": patience}
         raise ValueError(
             f"unknown request {op!r}; allowed: hello, resume, bye, alarm, status, advance, stop"
         )

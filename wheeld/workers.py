@@ -11,9 +11,11 @@ import asyncio
 import contextlib
 import logging
 import os
+from collections.abc import Callable
 
 from wheeld.clock_guard import ClockGuard
 from wheeld.clock_link import ClockGone
+from wheeld.leftovers import KINDS
 from wheeld.processes import ended, kill, wait_for_end
 from wheeld.registry import OnDeath, Registry, RowState, Tenant, open_process
 from wheeld.resources import Resources
@@ -39,6 +41,8 @@ class Workers:
         self._config = resources.config
         self.registry = Registry(resources.memories["registry"])
         self.clock: ClockGuard
+        self.on_arrival: Callable[[Tenant], None] = lambda tenant: None
+        """Called for each new worker before the clock serves it."""
         self._token = int(record(resources.memories["wheel"], "head")["token"])
         self._pidfds: dict[int, int] = {}
         self._departures: dict[int, asyncio.Task[None]] = {}
@@ -203,6 +207,7 @@ class Workers:
 
     async def _furnish(self, tenant: Tenant) -> None:
         """Segment, FIFO, and a clock that serves it."""
+        self.on_arrival(tenant)
         try:
             self._resources.make_worker_segment(tenant.row)
             self._resources.make_fifo(runtime.worker_fifo(tenant.row))
@@ -222,9 +227,10 @@ class Workers:
             "worker": tenant.name,
             "adopted": adopted,
             "token": self._token,
+            "keep_for_s": self._config.keep_for_s,
             "segments": {
                 "worker": names[runtime.worker_segment(tenant.row)],
-                **{kind: names[kind] for kind in self._resources.memories},
+                **{kind: names[kind] for kind in KINDS},
             },
             "clock_fifo": runtime.CLOCK_FIFO,
             "worker_fifo": runtime.worker_fifo(tenant.row),

@@ -14,6 +14,7 @@ from wheeld_client.intake import Intake
 from wheeld_client.intake_connection import Connection
 from wheeld_client.intake_request import Request
 from wheeld_client.memory_pool import MemoryPool, PoolBuffer
+from wheeld_client.observer import Observer, PendingTimers, pending_timers
 from wheeld_client.purgatory import DelayedOperation, Purgatory
 from wheeld_client.timers import Timers, connect, payload_of
 from wheeld_core.errors import (
@@ -39,7 +40,9 @@ __all__ = [
     "InvalidDelay",
     "LayoutMismatch",
     "MemoryPool",
+    "Observer",
     "PayloadTooLarge",
+    "PendingTimers",
     "PoolBuffer",
     "Purgatory",
     "Request",
@@ -49,4 +52,5 @@ __all__ = [
     "WheelFull",
     "connect",
     "payload_of",
+    "pending_timers",
 ]

@@ -19,17 +19,15 @@ from wheeld_client import batches
 from wheeld_client.callbacks import Callbacks, TimerHandle
 from wheeld_client.dispatcher import Dispatcher
 from wheeld_client.hello import Options
-from wheeld_client.worker import ConnectedWorker
+from wheeld_client.reserved import ReservingWorker, clock_number
 from wheeld_core import runtime
 from wheeld_core.errors import InvalidDelay
-from wheeld_core.views import CLOCKS
 
 if TYPE_CHECKING:
     from wheeld_client.purgatory import Purgatory
 
 _END_OF_TIME: Final = 9.2e9
 """Seconds; 2**63 ns are a little more."""
-_CLOCK_NUMBERS: Final = {name: number for number, name in CLOCKS.items()}
 
 
 def connect(
@@ -98,7 +96,7 @@ def payload_of(event: np.void) -> bytes:
     return payload[: int(event["payload_size"])]
 
 
-class Timers(ConnectedWorker):
+class Timers(ReservingWorker):
     """A worker's timers. Made by `connect`; a context manager that closes.
 
     All methods may be called from any thread of the process; one thread at a time should receive.
@@ -112,6 +110,10 @@ class Timers(ConnectedWorker):
         As given to `connect`.
     adopted : bool
         It took over what a worker of the same name had left (`on_death="keep"`).
+    wheel_token : int
+        A number that no other wheel has; it survives restarts that keep the wheel.
+    keep_for : float
+        Seconds for which the daemon keeps what a worker leaves (`wheeld start --keep-for`).
     expiration_dtype : numpy.dtype
         What `poll` returns.
     exception_handler : callable or None
@@ -158,12 +160,11 @@ class Timers(ConnectedWorker):
         ValueError
             There is no such clock.
         """
-        if clock not in _CLOCK_NUMBERS:
-            raise ValueError(f"clock={clock!r}: expected one of {', '.join(_CLOCK_NUMBERS)}")
+        number = clock_number(clock)
         if not math.isfinite(when) or when < 0:
             raise InvalidDelay(f"when must be a finite number of seconds, 0 or more: got {when!r}")
         deadline = int(when * 1e9) if when < _END_OF_TIME else 2**63 - 1
-        return self._schedule_ns(deadline, _CLOCK_NUMBERS[clock], cookie, payload, interval, to)
+        return self._schedule_ns(deadline, number, cookie, payload, interval, to)
 
     def schedule_many(
         self,

@@ -61,6 +61,8 @@ class ConnectedWorker(_native.Worker):
         )
         self.worker = hello["worker"]
         self.adopted = bool(hello.get("adopted"))
+        self.wheel_token = int(hello["token"])
+        self.keep_for = float(hello["keep_for_s"])
         try:
             self._map(hello)
         except BaseException:

@@ -28,6 +28,7 @@ KINDS: Final = {
     "worker": _native.KIND_WORKER,
     "watch": _native.KIND_WATCH,
     "pools": _native.KIND_POOLS,
+    "trace": _native.KIND_TRACE,
 }
 """What a segment is called, after its daemon's prefix, and the kind that its head must say."""
 KIND_NAMES: Final = {kind: name for name, kind in KINDS.items()}

@@ -4,7 +4,10 @@ Everything that needs Spark is loaded when it is first used: importing this pack
 works without Spark.
 """
 
-from wheeld_pipeline.commands import app
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.trace_schema import (
     COUNTER_COLUMNS,
@@ -15,6 +18,17 @@ from wheeld_pipeline.trace_schema import (
     Column,
 )
 
+if TYPE_CHECKING:
+    import typer
+
+
+def command_line() -> typer.Typer:
+    """The commands `wheeld pipeline ...`; loads typer, which the recorder does without."""
+    from wheeld_pipeline.commands import app
+
+    return app
+
+
 __all__ = [
     "COUNTERS_FOLDER",
     "COUNTER_COLUMNS",
@@ -23,5 +37,5 @@ __all__ = [
     "EVENT_COLUMNS",
     "Column",
     "PipelineError",
-    "app",
+    "command_line",
 ]

@@ -15,6 +15,7 @@ typedef struct hand {
     int bell; /* the end that it reads */
     uint64_t rng;
     uint64_t next, last; /* its share of the account's entries */
+    uint64_t moves;      /* reschedules that it won */
     char *events;
     pthread_t thread;
     void *own; /* the program's */
@@ -210,6 +211,7 @@ static inline bool hand_move(hand *h, uint64_t cookie, int64_t delay)
         return false;
     }
     wh_store_relaxed(&e->wanted, deadline);
+    h->moves++;
     if (earlier) {
         wh_client_push(c, wh_id_with(id, WH_OP_RESCHEDULE));
         wh_client_publish(c, deadline);

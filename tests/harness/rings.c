@@ -11,6 +11,7 @@ typedef struct setting {
     uint32_t hands, sluggish; /* of which so many seldom drain */
     uint64_t ops;             /* per hand, times scale */
     int64_t reach;            /* longest ordinary delay */
+    uint32_t trace_bits;      /* 0: no trace */
 } setting;
 
 typedef struct run {
@@ -152,6 +153,26 @@ static void check_end(run *r)
     }
 }
 
+/* What the clock recorded, or counted as lost, is what the workers did. */
+static void check_trace(run *r)
+{
+    wh_trace_seg *seg = r->world.trace;
+    uint64_t wanted[WH_TRACE_KINDS] = {[WH_TRACE_EXPIRED] = wh_load_relaxed(&r->world.clock.seg->fired)};
+    for (uint64_t i = 0; i < r->account.size; i++) {
+        entry *e = &r->account.entries[i];
+        wanted[WH_TRACE_SCHEDULED] += wh_load_relaxed(&e->id) != 0;
+        wanted[WH_TRACE_CANCELLED] += wh_load_relaxed(&e->cancels);
+    }
+    for (uint32_t i = 0; i < r->setting->hands; i++)
+        wanted[WH_TRACE_RESCHEDULED] += r->hands[i].moves;
+    for (uint32_t kind = WH_TRACE_SCHEDULED; kind < WH_TRACE_LOST; kind++)
+        CHECK(wh_load_relaxed(&seg->counts[kind]) == wanted[kind],
+              "trace: %llu of kind %u, the workers say %llu",
+              (ull)wh_load_relaxed(&seg->counts[kind]), kind, (ull)wanted[kind]);
+    CHECK(r->world.clock.trace.pending == 0, "trace: %llu stories without an end",
+          (ull)r->world.clock.trace.pending);
+}
+
 static void advance_until_done(run *r)
 {
     uint64_t rng = rng_seeded(77);
@@ -173,6 +194,8 @@ static void play(const setting *s)
     config.max_workers = s->hands;
     config.origin_ns = config.virtual_clock ? 12345 * MS : wh_clock_read(CLOCK_MONOTONIC);
     world_make(&r.world, &config);
+    if (s->trace_bits)
+        world_trace(&r.world, s->trace_bits);
     uint64_t share = s->ops * opt.scale;
     account_make(&r.account, share * s->hands);
     pthread_barrier_init(&r.start, NULL, s->hands);
@@ -191,6 +214,8 @@ static void play(const setting *s)
         pthread_join(r.hands[i].thread, NULL);
     world_stop(&r.world);
     check_end(&r);
+    if (s->trace_bits)
+        check_trace(&r);
     printf("  %s: %llu timers\n", s->name, (ull)account_balance(&r.account));
     for (uint32_t i = 0; i < s->hands; i++)
         hand_free(&r.hands[i]);
@@ -201,13 +226,13 @@ static void play(const setting *s)
 int main(int argc, char **argv)
 {
     static const setting settings[] = {
-        {"scarce", {.tick_ns = 100000, .wheel_bits = 6, .capacity = 256}, 3, 0, 4000, 2 * MS},
+        {"scarce", {.tick_ns = 100000, .wheel_bits = 6, .capacity = 256}, 3, 0, 4000, 2 * MS, 8},
         {"stalling", {.tick_ns = MS, .wheel_bits = 2, .capacity = 16384, .payload_bytes = 64}, 4, 2,
-         8000, 4 * MS},
+         8000, 4 * MS, 0},
         {"fine", {.tick_ns = 1000, .wheel_bits = 8, .capacity = 8192, .payload_bytes = 16}, 4, 1,
-         6000, MS},
+         6000, MS, 18},
         {"virtual", {.tick_ns = MS, .wheel_bits = 6, .capacity = 4096, .virtual_clock = 1}, 3, 1,
-         6000, 50 * MS},
+         6000, 50 * MS, 16},
     };
     options_read(argc, argv);
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)

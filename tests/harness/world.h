@@ -12,7 +12,7 @@ typedef void (*request_fn)(world *w, void *argument); /* runs in the clock's thr
 struct world {
     wh_config config;
     wh_geometry geometry;
-    void *wheel, *slots;
+    void *wheel, *slots, *trace; /* trace: NULL: none */
     void *memories[MAX_HANDS]; /* worker segments */
     int bells[MAX_HANDS][2];
     wh_clock clock;
@@ -49,6 +49,17 @@ static inline void world_make(world *w, const wh_config *config)
     pthread_cond_init(&w->answered, NULL);
 }
 
+/* Record what happens, before the clock runs; nobody reads the ring. */
+static inline void world_trace(world *w, uint32_t ring_bits)
+{
+    uint64_t bytes = wh_trace_bytes(w->config.capacity, ring_bits);
+    w->trace = aligned_alloc(4096, bytes);
+    CHECK(w->trace, "out of memory");
+    memset(w->trace, 0, bytes);
+    wh_trace_create(w->trace, w->config.capacity, ring_bits, w->config.token, 0);
+    wh_trace_bind(&w->clock.trace, w->trace);
+}
+
 static inline void world_free(world *w)
 {
     for (int row = 0; row < MAX_HANDS; row++)
@@ -60,6 +71,7 @@ static inline void world_free(world *w)
         }
     free(w->wheel);
     free(w->slots);
+    free(w->trace);
     for (int end = 0; end < 2; end++) {
         close(w->bell[end]);
         close(w->control[end]);

@@ -254,6 +254,11 @@ static void crew_make(uint64_t seed)
         wh_store_relaxed(&line->ret_tail, odd_position());
     }
     wh_clock_bind(&S->clock, S->wheel, S->slots, S->peers);
+    if (crew_trace_bits) {
+        S->trace = arena_take(wh_trace_bytes(S->config.capacity, crew_trace_bits));
+        wh_trace_create(S->trace, S->config.capacity, crew_trace_bits, 1, odd_position());
+        wh_trace_bind(&S->clock.trace, S->trace);
+    }
     for (uint32_t row = 0; row + 1 < ROWS; row++)
         worker_hire(row);
 }

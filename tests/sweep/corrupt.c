@@ -5,7 +5,7 @@
  *   all   everything that any client can write. The clock does not crash, does not hang, and its wheel
  *         holds, also after recovery; there is no account to be kept.
  *
- * Bit flips, copies of other words, and garbage that means something to somebody. One thread, virtual
+ * Every other episode is traced. Bit flips, copies of other words, and garbage that means something to somebody. One thread, virtual
  * time: a seed is exact. */
 #include "paths.h"
 #include "rounds.h"
@@ -141,6 +141,28 @@ static void spoil_usefully(uint32_t row, uint32_t slot)
 
 /* -- the clock, bounded -------------------------------------------------------------------------------- */
 
+/* What spoiled timers leave in the trace may be wrong; its accounts are not, and its records are whole. A
+ * recorder reads now and then, so the ring is full at times. */
+static void check_trace(void)
+{
+    const wh_trace *t = &S->clock.trace;
+    static wh_trace_record records[64];
+    uint64_t pending = 0, untold = 0, at = wh_load_relaxed(&t->seg->rec_head);
+    for (uint32_t slot = 0; slot < S->config.capacity; slot++)
+        pending += t->traced[slot].gen != 0;
+    for (uint32_t kind = 0; kind < WH_TRACE_KINDS; kind++)
+        untold += wh_load_relaxed(&t->seg->lost[kind]) - wh_load_relaxed(&t->seg->told[kind]);
+    CHECK(pending == t->pending && untold == t->untold, "trace: %llu pending, %llu stories are open",
+          (ull)t->pending, (ull)pending);
+    uint64_t count = wh_trace_take(t->seg, at, records, 64);
+    CHECK(count <= 64, "trace: the ring is torn");
+    for (uint64_t i = 0; i < count; i++)
+        CHECK(records[i].kind >= WH_TRACE_SCHEDULED && records[i].kind <= WH_TRACE_LOST,
+              "trace: kind %u", records[i].kind);
+    if (dice(3) == 0)
+        wh_trace_release(t->seg, at + dice(count + 1));
+}
+
 static void passes(int64_t by)
 {
     uint32_t reaped;
@@ -155,6 +177,8 @@ static void passes(int64_t by)
             crew_swept(reaped);
     }
     crew_check_lists();
+    if (S->trace)
+        check_trace();
 }
 
 static void new_clock(void)
@@ -298,6 +322,7 @@ static void episode(uint64_t number)
 {
     bool own = rounds.path->operate == spoil_own;
     where.k[0] = number;
+    crew_trace_bits = number % 2 ? 6 : 0;
     crew_make(rng_mix(rounds.seed, number));
     crew_history(60);
     if (own && !own_begin())

@@ -37,7 +37,7 @@ typedef struct worker {
 typedef struct crew {
     wh_config config;
     wh_geometry geometry;
-    void *wheel, *slots, *segments[ROWS];
+    void *wheel, *slots, *segments[ROWS], *trace; /* trace: NULL: none */
     wh_clock clock;
     wh_peer peers[ROWS];
     worker workers[ROWS];
@@ -52,6 +52,8 @@ typedef struct crew {
 } crew;
 
 static crew *S; /* the first thing in the arena */
+static uint32_t crew_trace_bits;   /* log2 of the records of a trace, if there is to be one */
+static void (*crew_account)(void); /* looks at the ledger in the end, before it is used anew */
 
 static inline void wh_bell_ring(int fd) { S->bells[fd]++; }
 static inline void wh_bell_clear(int fd) { S->bells[fd] = 0; }
@@ -127,6 +129,8 @@ static inline void clock_begins(void)
     memset(S->peers, 0, sizeof S->peers);
     step_begin();
     wh_clock_bind(&S->clock, S->wheel, S->slots, S->peers);
+    if (S->trace)
+        wh_trace_bind(&S->clock.trace, S->trace);
     step_end();
     S->clockless = false;
     for (uint32_t row = 0; row < ROWS; row++) {

@@ -277,6 +277,8 @@ static void crew_finish(void)
     cancel_rest();
     crew_check_slots();
     ledger_balance(&S->book);
+    if (crew_account)
+        crew_account();
     S->book.count = 0;
     crew_fill();
     crew_check_slots();

@@ -7,5 +7,6 @@ account        puts the workers' logs together and checks every request; pure
 summary        figures of a checked account; pure
 report, plots  show them
 case           one case, from requests to figures
+pipeline       the report that Spark makes of what the daemons recorded
 command        options, the order of all that, exit codes
 """

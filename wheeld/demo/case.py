@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld import embedded
-from wheeld.demo import account, processes, summary, workload
+from wheeld.demo import account, pipeline, processes, summary, workload
 from wheeld.demo.account import Account
 from wheeld.demo.progress import shown
 
@@ -39,6 +39,7 @@ def run(
     workers: int,
     seed: int,
     tick: Callable[[], None],
+    trace: Path | None = None,
 ) -> Outcome:
     """Run one case on a daemon of its own.
 
@@ -54,6 +55,8 @@ def run(
         For the payloads.
     tick : callable
         Called often while it runs; what it raises ends the case.
+    trace : Path, optional
+        Where the daemon records what it does.
 
     Raises
     ------
@@ -62,7 +65,13 @@ def run(
     """
     width = int(requests["payload_bytes"].max(initial=0))
     capacity = min(max(LEAST_CAPACITY, SPARE * workload.peak_pending(requests)), MOST_CAPACITY)
-    config = {"capacity": capacity, "payload_bytes": width or None, "max_workers": workers + 1}
+    config: dict[str, Any] = {
+        "capacity": capacity,
+        "payload_bytes": width or None,
+        "max_workers": workers + 1,
+    }
+    if trace is not None:
+        config |= {"trace": trace, "trace_ring": pipeline.RING}
     with tempfile.TemporaryDirectory(prefix="wheeld-demo-") as made:
         directory = Path(made)
         np.save(directory / "requests.npy", requests)

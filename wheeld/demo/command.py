@@ -51,13 +51,19 @@ def demo(
     plot: Annotated[Path, typer.Option(help="Picture of lateness and pending timers.")] = Path(
         "wheeld-demo.png"
     ),
-    as_json: Annotated[bool, typer.Option("--json", help="Print the report as JSON.")] = False,
+    report: Annotated[
+        Path, typer.Option(help="Directory for the pipeline's report of what the daemons recorded.")
+    ] = Path("wheeld-demo-report"),
+    no_report: Annotated[
+        bool, typer.Option("--no-report", help="Record nothing, and make no such report.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
     """Run a million requests through a private daemon and account for each of them.
 
     The workload of Kafka's purgatory benchmark: requests arrive in an open loop, carry 100 bytes,
     and either complete in time or time out after 200 ms. Exit code 1 when one was lost, doubled,
-    early or damaged.
+    early or damaged. At the end Spark makes a report of what the daemons recorded.
     """
     if case not in ("low", "high", "both"):
         raise typer.BadParameter(f"got {case!r}, expected low, high or both", param_hint="--case")
@@ -65,8 +71,11 @@ def demo(
 
     def everything(tick: Callable[[], None]) -> int:
         made = _workloads(case, requests, rate, seed, requests_file)
-        outcomes = [_run(*one, count, seed, tick) for one in made]
-        _report(outcomes, count, seed, plot, as_json)
+        with _recording(not no_report) as trace:
+            outcomes = [_run(*one, count, seed, tick, trace) for one in made]
+            _report(outcomes, count, seed, plot, as_json)
+            if trace is not None:
+                _report_of_trace(trace, report, tick)
         return FAILED if any(outcome.figures["faults"] for outcome in outcomes) else 0
 
     raise typer.Exit(_exit_code(everything))
@@ -142,12 +151,37 @@ def _workloads(
 
 
 def _run(
-    name: str, title: str, made: npt.NDArray[Any], workers: int, seed: int, tick: Callable[[], None]
+    name: str,
+    title: str,
+    made: npt.NDArray[Any],
+    workers: int,
+    seed: int,
+    tick: Callable[[], None],
+    trace: Path | None,
 ) -> Outcome:
     from wheeld.demo import case
 
     tick()
-    return case.run(name, title, made, workers, seed, tick)
+    return case.run(name, title, made, workers, seed, tick, trace)
+
+
+@contextlib.contextmanager
+def _recording(wanted: bool) -> Iterator[Path | None]:
+    """Where the daemons record; None, and a line that says why, when there can be no report."""
+    from wheeld.demo import pipeline
+
+    lacking = pipeline.missing() if wanted else None
+    if lacking:
+        _say(f"no report: {lacking}")
+    with pipeline.recording(wanted and not lacking) as trace:
+        yield trace
+
+
+def _report_of_trace(trace: Path, out: Path, tick: Callable[[], None]) -> None:
+    from wheeld.demo import pipeline
+
+    _say("Spark reads what the daemons recorded")
+    _say(pipeline.report(trace, out, tick))
 
 
 def _report(outcomes: list[Outcome], workers: int, seed: int, plot: Path, as_json: bool) -> None:

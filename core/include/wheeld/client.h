@@ -40,6 +40,7 @@ typedef struct wh_client {
     uint64_t me;
     uint64_t sub_tail, sub_head; /* sub_head: as last read from the clock */
     uint64_t comp_head, ret_head;
+    uint64_t comp_acked; /* what the shared head says: completions from here to comp_head are held */
     uint64_t sub_size, comp_size, ret_size;
     uint64_t rung_seq; /* the clock's sleep in which we last rang */
     uint64_t wait_seq;
@@ -81,7 +82,7 @@ static inline bool wh_client_bind(wh_client *c, void *wheel, void *slots, void *
     /* a predecessor's row: the clock may not have met yet what that one submitted */
     c->sub_head = wh_load_acquire(&c->line->sub_head); /* pairs: sub-head */
     c->sub_tail = wh_load_relaxed(&c->seg->sub_tail);
-    c->comp_head = wh_load_relaxed(&c->seg->comp_head);
+    c->comp_acked = c->comp_head = wh_load_relaxed(&c->seg->comp_head);
     c->ret_head = wh_load_relaxed(&c->seg->ret_head);
     c->wait_seq = wh_load_relaxed(&c->seg->wait_seq);
     wh_store_relaxed(&c->seg->goodbye, 0);

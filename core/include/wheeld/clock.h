@@ -1,6 +1,8 @@
 /* Clock: the private state of the clock process over the shared segments.
  *
  * The files that build on it, in the order of one pass (pass.h):
+ *   timing.h   when a timer is due, on its own clock and on the base clock
+ *   events.h   what happens to timers, as records of the trace (trace.h), if there is one
  *   drain.h    what workers submitted -> link, unlink, give back
  *   fire.h     what fell due -> one winner against cancel and reschedule
  *   route.h    to whom: the owner, a worker, a member of a group
@@ -25,6 +27,7 @@
 #include "wheeld/doorbell.h"
 #include "wheeld/geometry.h"
 #include "wheeld/ring.h"
+#include "wheeld/trace.h"
 
 enum wh_stage {
     WH_STAGE_OPEN = 0,    /* linked, or not seen yet */
@@ -85,6 +88,7 @@ typedef struct wh_clock {
     wh_undo *undo;
     uint64_t undo_used;
     uint32_t group_next[WH_GROUPS]; /* rows, in turn */
+    wh_trace trace;
     uint32_t relink_slot; /* sweep after a step of the wall clock; == capacity: none */
 } wh_clock;
 

@@ -136,6 +136,8 @@ static inline void wh_give_back(wh_clock *c, uint32_t slot)
 {
     wh_link *link = &c->wheel.links[slot];
     enum wh_stage stage = wh_stage_of(link);
+    if (wh_traces(c))
+        wh_event_end(c, slot, WH_TRACE_CANCELLED);
     if (stage == WH_STAGE_TICKED || stage == WH_STAGE_WAIT_TICK) {
         wh_peer *reader = &c->peers[wh_stage_worker(link)];
         if (stage == WH_STAGE_WAIT_TICK) /* an earlier tick may be anywhere in the full ring */
@@ -168,12 +170,16 @@ static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, boo
                             .fired = c->now[kind < WH_CLOCK_KINDS ? kind : 0],
                             .payload_size = wh_load_relaxed(&s->payload_size)};
     wh_put(c, peer, &record);
+    if (wh_traces(c))
+        wh_event_expired(c, slot, &record, peer, owned, false);
 }
 
 /* Deliver a fired timer that is in no list: now, or when there is room. */
 static inline void wh_deliver_fired(wh_clock *c, uint32_t slot, wh_peer *to, wh_peer *owner)
 {
     if (owner == NULL || (owner->dying && to == owner)) {
+        if (wh_traces(c))
+            wh_event_end(c, slot, WH_TRACE_DROPPED);
         c->wheel.links[slot].completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
         wh_count(&c->seg->dropped, 1);
     } else if (wh_peer_room(c, to)) {

@@ -7,7 +7,8 @@
  *     state           link              then
  *     other gen       any               nothing: this submission is of an earlier tenant
  *     gen, ARMED      other gen         link it
- *     gen, ARMED      gen, linked       link it anew, if asked to (earlier deadline)
+ *     gen, ARMED      gen, linked or    link it anew, if asked to (earlier deadline)
+ *                     past all time
  *     gen, CANCELLED  other gen         return it; it never touches the wheel
  *     gen, CANCELLED  gen, linked       unlink it, return it
  *     gen, any        gen, stage over   nothing: it is dealt with
@@ -48,16 +49,19 @@ static inline void wh_examine(wh_clock *c, wh_peer *from, uint64_t submission)
             wh_count(&from->line->offences, 1);
             wh_wheel_remove(&c->wheel, slot);
         }
-        wh_link_begin(link, gen);
+        wh_first_sight(c, slot, state);
     }
     if (phase == WH_CANCELLED) {
         wh_wheel_remove(&c->wheel, slot);
         wh_give_back(c, slot);
     } else if (first_sight) {
         wh_link_timer(c, slot);
-    } else if (wh_id_kind(submission) == WH_OP_RESCHEDULE && link->list < c->wheel.buckets) {
+    } else if (wh_id_kind(submission) == WH_OP_RESCHEDULE &&
+               wh_stage_of(link) != WH_STAGE_WAIT_TICK) { /* in a bucket, or past the end of time */
         wh_wheel_remove(&c->wheel, slot);
         wh_link_timer(c, slot);
+        if (wh_traces(c))
+            wh_event_moved(c, slot, state);
     }
 }
 
@@ -68,6 +72,8 @@ static inline void wh_drain_prefetch(wh_clock *c, wh_peer *peer, uint64_t positi
         __builtin_prefetch(&c->states[slot], 0, 3);
         __builtin_prefetch(&c->slots[slot], 0, 3);
         wh_prefetch_write(&c->wheel.links[slot]);
+        if (wh_traces(c))
+            wh_prefetch_write(&c->trace.traced[slot]);
     }
 }
 

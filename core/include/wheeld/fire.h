@@ -13,41 +13,6 @@
 
 #include "wheeld/deliver.h"
 
-/* The first time on the grid first + k * interval that is after `last`. */
-static inline int64_t wh_periodic_due(int64_t first, int64_t interval, int64_t last)
-{
-    if (first > last)
-        return first;
-    uint64_t into = ((uint64_t)last - (uint64_t)first) % (uint64_t)interval;
-    return wh_time_add(last, interval - (int64_t)into);
-}
-
-typedef struct wh_timing {
-    int64_t due;      /* on the timer's own clock */
-    int64_t interval; /* 0: one-shot */
-    uint32_t kind;
-} wh_timing;
-
-static inline wh_timing wh_timing_of(wh_clock *c, uint32_t slot)
-{
-    wh_slot *s = &c->slots[slot];
-    int64_t deadline = wh_load_relaxed(&s->deadline);
-    int64_t interval = wh_load_relaxed(&s->interval);
-    uint32_t kind = wh_load_relaxed(&s->flags) & 3;
-    wh_timing t = {deadline, interval > 0 ? interval : 0, kind < WH_CLOCK_KINDS ? kind : 0};
-    if (t.interval)
-        t.due = wh_periodic_due(deadline, t.interval, c->wheel.links[slot].due);
-    return t;
-}
-
-/* The same instant on the base clock, as the clocks stand now. */
-static inline int64_t wh_base_due(wh_clock *c, wh_timing t)
-{
-    if (wh_likely(t.kind == WH_CLOCK_BASE))
-        return t.due;
-    return wh_time_add(t.due, wh_time_sub(c->now[WH_CLOCK_BASE], c->now[t.kind]));
-}
-
 static inline int64_t wh_slot_due(void *context, uint32_t slot)
 {
     return wh_base_due(context, wh_timing_of(context, slot));
@@ -78,6 +43,8 @@ static inline void wh_prefetch_slot(void *context, uint32_t slot)
     wh_clock *c = context;
     wh_prefetch_write(&c->states[slot]);
     __builtin_prefetch(&c->slots[slot], 0, 3);
+    if (wh_traces(c))
+        wh_prefetch_write(&c->trace.traced[slot]);
 }
 
 /* The end of a linked timer whose owner is gone, or whose slot somebody armed anew without having got
@@ -85,14 +52,17 @@ static inline void wh_prefetch_slot(void *context, uint32_t slot)
 static inline void wh_drop(wh_clock *c, uint32_t slot)
 {
     wh_link *link = &c->wheel.links[slot];
-    if (wh_slot_cancel(&c->states[slot], link->gen))
+    bool dropped = wh_slot_cancel(&c->states[slot], link->gen);
+    if (dropped)
         wh_count(&c->seg->dropped, 1);
+    if (wh_traces(c))
+        wh_event_end(c, slot, dropped ? WH_TRACE_DROPPED : WH_TRACE_CANCELLED);
     link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
 }
 
 /* One tick of a periodic timer. False: its state changed under the look; look again. */
 static inline bool wh_fire_periodic(wh_clock *c, uint32_t slot, uint64_t state, wh_timing t,
-                                    wh_peer *to)
+                                    wh_peer *to, const wh_peer *owner)
 {
     wh_slot *s = &c->slots[slot];
     wh_link *link = &c->wheel.links[slot];
@@ -107,9 +77,13 @@ static inline bool wh_fire_periodic(wh_clock *c, uint32_t slot, uint64_t state, 
     wh_undo_note(c, slot);
     link->completion =
         wh_completion_word(WH_STAGE_TICKED, wh_peer_index(c, to), to->comp_tail);
+    if (wh_traces(c))
+        wh_event_ticks(c, slot, state);
     /* pairs: cancel, extend */
     if (!wh_cas_acq_rel(&c->states[slot], &state, wh_state_touch(state))) {
         link->completion = before;
+        if (wh_traces(c))
+            wh_event_no_tick(c, slot);
         return false;
     }
     wh_completion record = {.id = wh_id_with(wh_id(link->gen, slot), WH_EV_TICK),
@@ -120,6 +94,8 @@ static inline bool wh_fire_periodic(wh_clock *c, uint32_t slot, uint64_t state, 
                             .payload_size = wh_load_relaxed(&s->payload_size)};
     link->due = now - (int64_t)(passed % (uint64_t)t.interval);
     wh_put(c, to, &record);
+    if (wh_traces(c))
+        wh_event_expired(c, slot, &record, to, to == owner, true);
     wh_place(c, slot, wh_timing_of(c, slot), INT64_MIN);
     return true;
 }
@@ -165,10 +141,12 @@ static inline void wh_expire(void *context, uint32_t slot)
         if (t.due > c->now[t.kind]) { /* extended, or its clock was set back */
             wh_place(c, slot, t, INT64_MIN);
             wh_count(&c->seg->relinked, 1);
+            if (wh_traces(c))
+                wh_event_moved(c, slot, state);
             return;
         }
         wh_peer *to = wh_route(c, slot, owner);
-        done = t.interval ? wh_fire_periodic(c, slot, state, t, to)
+        done = t.interval ? wh_fire_periodic(c, slot, state, t, to, owner)
                           : wh_fire_once(c, slot, state, t, to, owner);
     }
 }

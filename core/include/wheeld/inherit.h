@@ -72,11 +72,11 @@ static inline void wh_inherit(wh_clock *c, uint32_t slot, const wh_peer *from, w
     bool theirs = wh_stage_worker(link) == wh_peer_index(c, from), moves = from != heir;
     if (link->gen != wh_state_gen(state)) { /* armed, perhaps cancelled too, and never submitted */
         wh_wheel_remove(&c->wheel, slot);
-        wh_link_begin(link, wh_state_gen(state));
+        wh_first_sight(c, slot, state);
         if (wh_state_phase(state) == WH_ARMED)
             wh_link_timer(c, slot);
         else
-            wh_return(c, slot);
+            wh_give_back(c, slot);
     } else if (!wh_stage_over(stage)) {
         wh_inherit_open(c, slot, wh_state_phase(state), moves && theirs);
     } else if (wh_in_hands(c, link, from)) {

@@ -21,8 +21,9 @@
 
 #include "wheeld/atomics.h"
 #include "wheeld/layout_sharing.h" /* the field lists of the watch and pools segments */
+#include "wheeld/layout_trace.h"   /* those of the trace segment */
 
-#define WH_LAYOUT_VERSION 3u
+#define WH_LAYOUT_VERSION 4u
 #define WH_MAGIC 0x31646c6565687700ull /* "\0wheeld1"; the low byte is the segment's kind */
 #define WH_LINE 128
 
@@ -32,7 +33,8 @@ enum wh_kind {
     WH_KIND_REGISTRY,
     WH_KIND_WORKER,
     WH_KIND_WATCH,
-    WH_KIND_POOLS
+    WH_KIND_POOLS,
+    WH_KIND_TRACE
 };
 
 #define WH_HEAD_FIELDS(N, F, A)                                                                    \
@@ -257,6 +259,9 @@ typedef struct wh_pools_seg { wh_head head; WH_DECLARE(WH_POOLS_FIELDS) } wh_poo
 typedef struct wh_pool { WH_DECLARE(WH_POOL_FIELDS) } wh_pool;
 typedef struct wh_waiters { WH_DECLARE(WH_WAITERS_FIELDS) } wh_waiters;
 typedef struct wh_ledger { WH_DECLARE(WH_LEDGER_FIELDS) } wh_ledger;
+typedef struct wh_trace_seg { wh_head head; WH_DECLARE(WH_TRACE_FIELDS) } wh_trace_seg;
+typedef struct wh_traced { WH_DECLARE(WH_TRACED_FIELDS) } wh_traced;
+typedef struct wh_trace_record { WH_DECLARE(WH_TRACE_RECORD_FIELDS) } wh_trace_record;
 
 /* name of the struct, its type, its field list */
 #define WH_STRUCTS(S)                                                                              \
@@ -280,7 +285,10 @@ typedef struct wh_ledger { WH_DECLARE(WH_LEDGER_FIELDS) } wh_ledger;
     S(pools, wh_pools_seg, WH_POOLS_FIELDS)                                                        \
     S(pool, wh_pool, WH_POOL_FIELDS)                                                               \
     S(waiters, wh_waiters, WH_WAITERS_FIELDS)                                                      \
-    S(ledger, wh_ledger, WH_LEDGER_FIELDS)
+    S(ledger, wh_ledger, WH_LEDGER_FIELDS)                                                         \
+    S(trace, wh_trace_seg, WH_TRACE_FIELDS)                                                        \
+    S(traced, wh_traced, WH_TRACED_FIELDS)                                                         \
+    S(trace_record, wh_trace_record, WH_TRACE_RECORD_FIELDS)
 
 _Static_assert(sizeof(wh_slot) == 32, "two slots share a cache line");
 _Static_assert(sizeof(wh_owner) == 8 && sizeof(wh_state_word) == 8, "arrays of plain words");
@@ -292,6 +300,8 @@ _Static_assert(sizeof(wh_group) == 64 && sizeof(wh_undo) == 16, "arrays without 
 _Static_assert(sizeof(wh_watchers) == 8 && sizeof(wh_waiters) == 8, "arrays of plain words");
 _Static_assert(sizeof(wh_watch_row) == 3 * WH_LINE + 8192, "any, wait_seq and tenant; the marks");
 _Static_assert(sizeof(wh_pool) == 5 * WH_LINE && sizeof(wh_ledger) == 4 * WH_LINE, "lines apart");
+_Static_assert(sizeof(wh_trace_record) == 64, "a record fills a cache line");
+_Static_assert(sizeof(wh_traced) == 16, "four share a cache line");
 
 /* Limits that widths of fields imply. */
 #define WH_SLAB_BITS 6u
@@ -310,5 +320,8 @@ _Static_assert(sizeof(wh_pool) == 5 * WH_LINE && sizeof(wh_ledger) == 4 * WH_LIN
 #define WH_POOL_CHANGE_BITS 14u
 #define WH_POOL_BYTES_SHIFT 26u                /* 38 bits of bytes: `size` and one request more */
 #define WH_MAX_POOL_BYTES (1ull << 37)
+#define WH_MIN_TRACE_BITS 4u  /* a record of each kind of loss fits beside the event */
+#define WH_MAX_TRACE_BITS 28u /* 16 GiB */
+#define WH_NO_ROW 0xffffu     /* in a trace record: nobody's row */
 
 #endif

@@ -83,6 +83,8 @@ static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
     uint32_t budget = WH_ADVANCE_BUDGET + 2 * drained;
     more |= wh_wheel_advance(&c->wheel, target, budget, &visitor) == 0;
     wh_count(&c->seg->cascaded, visitor.cascaded);
+    if (wh_unlikely(c->trace.untold))
+        wh_trace_tell(&c->trace, c->now[WH_CLOCK_BASE]);
     wh_publish_all(c);
     wh_mirror(c);
     return more || c->relink_slot < c->wheel.capacity;

@@ -50,8 +50,11 @@ static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
 {
     wh_link *link = &c->wheel.links[slot];
     uint32_t gen = wh_state_gen(wh_load_acquire(&c->states[slot])); /* pairs: arm, cancel */
-    if (wh_slot_cancel(&c->states[slot], gen))
+    bool dropped = wh_slot_cancel(&c->states[slot], gen);
+    if (dropped)
         wh_count_dropped(c, peer);
+    if (wh_traces(c))
+        wh_event_reclaimed(c, slot, gen, dropped);
     if (link->gen == gen && !wh_stage_over(wh_stage_of(link))) {
         wh_wheel_remove(&c->wheel, slot);
         wh_give_back(c, slot); /* reclaimed, or lent if a tick of it is still to be read */
@@ -65,6 +68,8 @@ static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
     }
     if (link->gen == gen && wh_unread_end(c, slot))
         wh_count_dropped(c, peer);
+    if (wh_traces(c))
+        wh_event_end(c, slot, WH_TRACE_DROPPED); /* if none is recorded yet */
     wh_wheel_remove(&c->wheel, slot);
     link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
     wh_step();
@@ -127,8 +132,13 @@ static inline void wh_free_orphan(wh_clock *c, uint32_t slab)
         uint32_t slot = slab << WH_SLAB_BITS | i;
         wh_link *link = &c->wheel.links[slot];
         uint32_t gen = wh_state_gen(wh_load_acquire(&c->states[slot])); /* pairs: arm, cancel */
-        if (wh_slot_cancel(&c->states[slot], gen))
+        bool dropped = wh_slot_cancel(&c->states[slot], gen);
+        if (dropped)
             wh_count(&c->seg->dropped, 1);
+        if (wh_traces(c)) {
+            wh_event_reclaimed(c, slot, gen, dropped);
+            wh_event_end(c, slot, WH_TRACE_DROPPED);
+        }
         wh_wheel_remove(&c->wheel, slot);
         link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
         wh_step();

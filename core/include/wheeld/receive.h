@@ -7,6 +7,9 @@
  *     won is never followed by an event.
  *  3. Returns have a ring of their own: a worker that is slow to poll still gets back the slots of
  *     what it cancelled.
+ *  4. Events may be held: copied, and neither passed by the shared head nor their slots given back until
+ *     they are acknowledged. So the successor of a worker that dies in between finds the same events, in
+ *     the same order, with their payloads.
  */
 #ifndef WHEELD_RECEIVE_H
 #define WHEELD_RECEIVE_H
@@ -38,8 +41,8 @@ static inline bool wh_tick_stands(const wh_client *c, uint64_t id)
     return wh_state_gen(state) == wh_id_gen(id) && wh_state_phase(state) == WH_ARMED;
 }
 
-/* Consume one completion. True: it is an event, and stands at `event`. */
-static inline bool wh_client_take(wh_client *c, const wh_completion *record, char *event)
+/* Copy one completion. True: it is an event, and stands at `event`. */
+static inline bool wh_client_copy(const wh_client *c, const wh_completion *record, char *event)
 {
     uint32_t kind = wh_id_kind(record->id), slot = wh_id_slot(record->id);
     if (kind == WH_EV_TICK && !wh_tick_stands(c, record->id))
@@ -53,12 +56,38 @@ static inline bool wh_client_take(wh_client *c, const wh_completion *record, cha
         memcpy(event + sizeof out, c->payloads + (uint64_t)slot * c->payload_bytes, size);
         memset(event + sizeof out + size, 0, c->payload_bytes - size);
     }
-    if (kind == WH_EV_EXPIRED && wh_client_owns(c, slot))
-        wh_slabs_give(&c->slabs, slot);
     return true;
 }
 
-/* Consume completions until `most` events stand at `events` or none is left. Returns how many do. */
+/* The slot of a completion that is ours again. */
+static inline void wh_client_settle(wh_client *c, const wh_completion *record)
+{
+    uint32_t slot = wh_id_slot(record->id);
+    if (wh_id_kind(record->id) == WH_EV_EXPIRED && wh_client_owns(c, slot))
+        wh_slabs_give(&c->slabs, slot);
+}
+
+/* Consume one completion. True: it is an event, and stands at `event`. */
+static inline bool wh_client_take(wh_client *c, const wh_completion *record, char *event)
+{
+    bool is_event = wh_client_copy(c, record, event);
+    if (is_event)
+        wh_client_settle(c, record);
+    return is_event;
+}
+
+/* The clock may use again what stands before comp_head. */
+static inline void wh_client_pass(wh_client *c)
+{
+    c->comp_acked = c->comp_head;
+    /* pairs: comp-head, backlog - seq_cst: either the clock sees the room, or we see its flag */
+    wh_store_seq(&c->seg->comp_head, c->comp_head);
+    if (wh_unlikely(wh_client_backlogged(c)))
+        wh_client_ring(c);
+}
+
+/* Consume completions until `most` events stand at `events` or none is left. Returns how many do.
+ * Nothing is held. */
 static inline uint64_t wh_client_receive(wh_client *c, char *events, uint64_t most)
 {
     uint64_t ready = wh_client_ready(c), got = 0;
@@ -67,11 +96,26 @@ static inline uint64_t wh_client_receive(wh_client *c, char *events, uint64_t mo
     for (; p != end && got < most; p++)
         got += wh_client_take(c, &c->comps[p & (c->comp_size - 1)], events + got * bytes);
     c->comp_head = p;
-    /* pairs: comp-head, backlog - seq_cst: either the clock sees the room, or we see its flag */
-    wh_store_seq(&c->seg->comp_head, p);
-    if (wh_unlikely(wh_client_backlogged(c)))
-        wh_client_ring(c);
+    wh_client_pass(c);
     return got;
+}
+
+/* The same, but what is read stays in the ring until it is acknowledged. */
+static inline uint64_t wh_client_hold(wh_client *c, char *events, uint64_t most)
+{
+    uint64_t end = c->comp_head + wh_client_ready(c), got = 0;
+    uint32_t bytes = wh_event_bytes(c);
+    for (; c->comp_head != end && got < most; c->comp_head++)
+        got += wh_client_copy(c, &c->comps[c->comp_head & (c->comp_size - 1)], events + got * bytes);
+    return got;
+}
+
+/* Let go of what is held: its slots are ours again, its places in the ring the clock's. */
+static inline void wh_client_acknowledge(wh_client *c)
+{
+    for (uint64_t p = c->comp_acked; p != c->comp_head; p++)
+        wh_client_settle(c, &c->comps[p & (c->comp_size - 1)]);
+    wh_client_pass(c);
 }
 
 static inline uint64_t wh_client_returns_ready(const wh_client *c)

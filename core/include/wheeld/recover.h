@@ -46,6 +46,13 @@ static inline wh_peer *wh_stage_peer(const wh_clock *c, const wh_link *link)
 
 /* -- link.due before ticks that were not published --------------------------------------------- */
 
+static inline void wh_recover_tick(wh_clock *c, const wh_undo *undo)
+{
+    c->wheel.links[undo->slot].due = undo->due;
+    if (wh_traces(c))
+        wh_event_tick_again(c, undo->slot);
+}
+
 static inline void wh_recover_undo(wh_clock *c)
 {
     uint64_t used = wh_load_relaxed(&c->seg->undo_used);
@@ -56,7 +63,7 @@ static inline void wh_recover_undo(wh_clock *c)
         wh_link *link = &c->wheel.links[undo->slot];
         if (link->gen == undo->gen && wh_stage_of(link) == WH_STAGE_TICKED &&
             wh_stage_worker(link) < c->max_workers && !wh_published(c, link))
-            link->due = undo->due;
+            wh_recover_tick(c, undo);
     }
 }
 
@@ -184,8 +191,12 @@ static inline void wh_recover_slot(wh_recovery *r, uint32_t slot, wh_peer *owner
     if (link->gen != wh_state_gen(state)) {
         if (phase != WH_ARMED && phase != WH_CANCELLED)
             return; /* nothing that an honest worker does */
-        wh_link_begin(link, wh_state_gen(state));
+        wh_first_sight(c, slot, state);
+    } else if (wh_traces(c) && phase == WH_ARMED) {
+        wh_event_found(c, slot, state);
     }
+    if (wh_traces(c) && phase == WH_CANCELLED)
+        wh_event_end(c, slot, WH_TRACE_CANCELLED);
     if (phase == WH_ARMED)
         wh_recover_armed(r, slot);
     else if (wh_stage_over(wh_stage_of(link)))

@@ -6,7 +6,7 @@
 #ifndef WHEELD_ROUTE_H
 #define WHEELD_ROUTE_H
 
-#include "wheeld/clock.h"
+#include "wheeld/events.h"
 
 static inline bool wh_peer_room(const wh_clock *c, wh_peer *peer)
 {

@@ -19,6 +19,7 @@ typedef struct {
     bool refork;          /* in a forked child, have _refork() bind it anew */
     bool woken;           /* _wake() was called: whoever dispatches returns */
     bool detached;        /* a forked child's: its parent's binding is dropped, it has none yet */
+    uint64_t *reserved;   /* a bit per slot that reserve() gave; NULL: it never did */
     struct Watching *watching; /* once it has a purgatory; else NULL */
     PyObject *ended;      /* why the daemon will not have us back, a str; or NULL */
 } WorkerObject;

@@ -3,7 +3,7 @@
 typedef struct {
     PyObject_HEAD
     wh_clock clock;
-    Mapping wheel, slots;
+    Mapping wheel, slots, trace;
     Mapping *workers; /* one per row */
     wh_peer *peers;
 } ClockObject;
@@ -18,6 +18,7 @@ static void clock_dealloc(ClockObject *self)
     free(self->peers);
     mapping_drop(&self->wheel);
     mapping_drop(&self->slots);
+    mapping_drop(&self->trace);
     PyTypeObject *type = Py_TYPE(self);
     type->tp_free(self);
     Py_DECREF(type);
@@ -64,6 +65,26 @@ static bool clock_row(ClockObject *self, unsigned int row)
         return true;
     PyErr_Format(PyExc_ValueError, "row %u of a table of %u", row, self->clock.max_workers);
     return false;
+}
+
+/* trace(segment): record every event from now on, where the last clock stopped */
+static PyObject *clock_trace(ClockObject *self, PyObject *segment)
+{
+    if (!clock_made(self))
+        return NULL;
+    if (self->trace.held)
+        return PyErr_Format(PyExc_ValueError, "this Clock has a trace already");
+    if (!mapping_get_trace(&self->trace, segment))
+        return NULL;
+    wh_trace_seg *seg = self->trace.view.buf;
+    if (seg->capacity != self->clock.wheel.capacity) {
+        PyErr_Format(PyExc_ValueError, "trace of %u slots for a wheel of %u", seg->capacity,
+                     self->clock.wheel.capacity);
+        mapping_drop(&self->trace);
+        return NULL;
+    }
+    wh_trace_bind(&self->clock.trace, seg);
+    Py_RETURN_NONE;
 }
 
 static PyObject *clock_attach(ClockObject *self, PyObject *args)
@@ -329,6 +350,8 @@ static PyObject *native_prepare_clock_process(PyObject *module, PyObject *unused
 }
 
 static PyMethodDef clock_methods[] = {
+    {"trace", (PyCFunction)clock_trace, METH_O,
+     "trace(segment): record every event there, before any worker is attached."},
     {"attach", (PyCFunction)clock_attach, METH_VARARGS,
      "attach(row, incarnation, segment, bell_fd, groups=0): serve the worker in that row."},
     {"detach", (PyCFunction)clock_detach, METH_VARARGS,

@@ -3,10 +3,12 @@
 
 #include "layout_part.c"
 #include "sharing_part.c"
+#include "trace_part.c"
 #include "clock_part.c"
 #include "arguments_part.c"
 #include "worker_part.c"
 #include "batch_part.c"
+#include "reserve_part.c"
 #include "receive_part.c"
 #include "keys_part.c"
 #include "watching_part.c"
@@ -59,6 +61,17 @@ static PyMethodDef functions[] = {
      "had, for a worker that comes; 0: for nobody"},
     {"resume_pools", native_resume_pools, METH_O,
      "resume_pools(pools): end what a killed supervisor was doing there"},
+    {"trace_bytes", native_trace_bytes, METH_VARARGS,
+     "trace_bytes(capacity, ring_bits) -> size of the trace segment"},
+    {"create_trace", native_create_trace, METH_VARARGS,
+     "create_trace(segment, capacity, ring_bits, token, position=0): fill a zeroed trace segment, whose "
+     "ring begins at `position`"},
+    {"trace_take", native_trace_take, METH_VARARGS,
+     "trace_take(trace, position, out) -> how many records were copied into the writable buffer `out`: "
+     "those from `position` on that are published and fit"},
+    {"trace_release", native_trace_release, METH_VARARGS,
+     "trace_release(trace, position): the records before it are kept, and the clock may write over "
+     "them"},
     {"attach_status", native_attach_status, METH_VARARGS,
      "attach_status(segment, kind) -> (status, version found, fingerprint found)"},
     {"prepare_clock_process", native_prepare_clock_process, METH_NOARGS,
@@ -138,6 +151,7 @@ static int module_exec(PyObject *module)
                      {"KIND_WORKER", WH_KIND_WORKER},
                      {"KIND_WATCH", WH_KIND_WATCH},
                      {"KIND_POOLS", WH_KIND_POOLS},
+                     {"KIND_TRACE", WH_KIND_TRACE},
                      {"SLAB_SLOTS", WH_SLAB_SLOTS},
                      {"BUCKETS", WH_BUCKETS},
                      {"POOLS", WH_POOLS},
@@ -156,6 +170,14 @@ static int module_exec(PyObject *module)
                      {"STAGE_RETURNED", WH_STAGE_RETURNED},
                      {"STAGE_RECLAIMED", WH_STAGE_RECLAIMED},
                      {"STAGE_HANDED", WH_STAGE_HANDED},
+                     {"MIN_TRACE_BITS", WH_MIN_TRACE_BITS},
+                     {"MAX_TRACE_BITS", WH_MAX_TRACE_BITS},
+                     {"TRACE_SCHEDULED", WH_TRACE_SCHEDULED},
+                     {"TRACE_RESCHEDULED", WH_TRACE_RESCHEDULED},
+                     {"TRACE_CANCELLED", WH_TRACE_CANCELLED},
+                     {"TRACE_EXPIRED", WH_TRACE_EXPIRED},
+                     {"TRACE_DROPPED", WH_TRACE_DROPPED},
+                     {"TRACE_LOST", WH_TRACE_LOST},
                      {"ATTACH_READY", WH_ATTACH_READY},
                      {"ATTACH_TOO_SHORT", WH_ATTACH_TOO_SHORT},
                      {"ATTACH_NOT_READY", WH_ATTACH_NOT_READY},

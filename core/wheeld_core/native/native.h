@@ -21,6 +21,7 @@
 #include "wheeld/pool.h"
 #include "wheeld/receive.h"
 #include "wheeld/recover.h"
+#include "wheeld/trace.h"
 #include "wheeld/watch.h"
 #include "wheeld/wheel_check.h"
 

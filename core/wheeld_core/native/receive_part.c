@@ -32,9 +32,12 @@ static void worker_stay_ready(WorkerObject *w)
 }
 
 /* Up to `most` events that are here now: a new array, NULL on error, or the empty one. */
-static PyObject *worker_collect(WorkerObject *w, uint64_t most)
+static PyObject *worker_collect(WorkerObject *w, uint64_t most, bool hold)
 {
     wh_client *c = &w->client;
+    if (wh_unlikely(c->comp_acked != c->comp_head && !hold))
+        return PyErr_Format(PyExc_ValueError, "%llu completions are held: acknowledge() them first",
+                            (unsigned long long)(c->comp_head - c->comp_acked));
     if (c->wait_seq & 1) { /* the byte, if any, was for what we are about to see */
         wh_client_awake(c);
         wh_bell_clear(w->bell);
@@ -47,7 +50,7 @@ static PyObject *worker_collect(WorkerObject *w, uint64_t most)
         Py_buffer view;
         if ((events = events_new(w, n, &view)) == NULL)
             return NULL;
-        got = wh_client_receive(c, view.buf, n);
+        got = hold ? wh_client_hold(c, view.buf, n) : wh_client_receive(c, view.buf, n);
         PyBuffer_Release(&view);
     }
     wh_count(&c->seg->received, got);
@@ -123,9 +126,9 @@ static bool worker_sleep(WorkerObject *w, int64_t until, bool heed)
 }
 
 /* What is here now, less the timers of operations. NULL: an error is set. */
-static PyObject *worker_collect_others(WorkerObject *w, uint64_t most)
+static PyObject *worker_collect_others(WorkerObject *w, uint64_t most, bool hold)
 {
-    PyObject *events = worker_collect(w, most);
+    PyObject *events = worker_collect(w, most, hold);
     if (wh_likely(w->watching == NULL) || events == NULL || events == w->empty_events)
         return events;
     PyObject *others = worker_take_due(w, events);
@@ -133,13 +136,27 @@ static PyObject *worker_collect_others(WorkerObject *w, uint64_t most)
     return others;
 }
 
-/* poll(timeout=0.0, max_events=None); `heed`: return, too, when there is work for purgatories. */
+/* The argument `hold`. -1: an error is set. */
+static int worker_parse_hold(WorkerObject *w, PyObject *object)
+{
+    int hold = object ? PyObject_IsTrue(object) : 0;
+    if (hold > 0 && w->watching) {
+        PyErr_SetString(PyExc_ValueError, "hold=True: this worker has purgatories, whose operations "
+                                          "expire as they are received; use a worker of its own");
+        return -1;
+    }
+    return hold;
+}
+
+/* poll(timeout=0.0, max_events=None, *, hold=False); `heed`: return, too, when there is work for
+ * purgatories. */
 static PyObject *worker_receive(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
                                 PyObject *kwnames, bool heed)
 {
-    static const char *const names[] = {"timeout", "max_events", NULL};
-    PyObject *values[2] = {0};
+    static const char *const names[] = {"timeout", "max_events", "hold", NULL};
+    PyObject *values[3] = {0};
     int64_t timeout = 0, until = 0;
+    int hold;
     uint64_t most = UINT64_MAX;
     if (!worker_usable(w) || !parse_keywords("poll", names, 2, args, n, kwnames, values))
         return NULL;
@@ -149,8 +166,10 @@ static PyObject *worker_receive(WorkerObject *w, PyObject *const *args, Py_ssize
         return NULL;
     if (values[1] && values[1] != Py_None && !parse_u64(values[1], &most, "max_events"))
         return NULL;
+    if ((hold = worker_parse_hold(w, values[2])) < 0)
+        return NULL;
     for (;;) {
-        PyObject *events = worker_collect_others(w, most);
+        PyObject *events = worker_collect_others(w, most, hold);
         if (events == NULL || events != w->empty_events || most == 0 ||
             (timeout == 0 && until == 0) || (heed && worker_has_work(w)))
             return events;
@@ -172,6 +191,16 @@ static PyObject *worker_poll(WorkerObject *w, PyObject *const *args, Py_ssize_t 
                              PyObject *kwnames)
 {
     return worker_receive(w, args, n, kwnames, false);
+}
+
+static PyObject *worker_acknowledge(WorkerObject *w, PyObject *unused)
+{
+    (void)unused;
+    if (!worker_usable(w))
+        return NULL;
+    if (w->client.comp_acked != w->client.comp_head)
+        wh_client_acknowledge(&w->client);
+    Py_RETURN_NONE;
 }
 
 /* _wake(): have a thread in _await_work() return. */
@@ -209,6 +238,12 @@ static PyObject *worker_pending(WorkerObject *w, void *unused)
     if (!worker_usable(w))
         return NULL;
     return PyLong_FromUnsignedLongLong(wh_slabs_armed(&w->client.slabs));
+}
+
+static PyObject *worker_backlogged(WorkerObject *w, void *unused)
+{
+    (void)unused;
+    return worker_usable(w) ? PyBool_FromLong(wh_client_backlogged(&w->client)) : NULL;
 }
 
 static PyObject *worker_counters(WorkerObject *w, PyObject *unused)

@@ -62,6 +62,8 @@ static PyObject *worker_unbind(WorkerObject *w)
     w->bound = w->notify_always = w->lost = false;
     w->sleepers = 0;
     wh_slabs_free(&w->client.slabs);
+    free(w->reserved);
+    w->reserved = NULL;
     memset(&w->client, 0, sizeof w->client);
     if (w->alive) {
         munmap(w->alive, (size_t)sysconf(_SC_PAGESIZE));
@@ -247,6 +249,10 @@ static PyMethodDef worker_methods[] = {
     {"_schedule_batch", (PyCFunction)worker_schedule_batch, METH_VARARGS, NULL},
     {"_cancel_batch", (PyCFunction)worker_cancel_batch, METH_VARARGS, NULL},
     {"_reschedule_batch", (PyCFunction)worker_reschedule_batch, METH_VARARGS, NULL},
+    {"_reserve_batch", (PyCFunction)worker_reserve_batch, METH_O, NULL},
+    {"_release_batch", (PyCFunction)worker_release_batch, METH_O, NULL},
+    {"_were_armed", (PyCFunction)worker_were_armed, METH_VARARGS, NULL},
+    {"_arm_batch", (PyCFunction)worker_arm_batch, METH_VARARGS, NULL},
     {"cancel", (PyCFunction)worker_cancel, METH_O,
      "cancel(id)\n--\n\n"
      "Cancel a timer, whichever worker scheduled it.\n\n"
@@ -263,18 +269,27 @@ static PyMethodDef worker_methods[] = {
      "Raises\n------\nInvalidDelay\nValueError\n    The timer is another worker's.\n\n"
      "Notes\n-----\nLater: no message, no system call. Any thread."},
     {"poll", FAST(worker_poll), METH_FASTCALL | METH_KEYWORDS,
-     "poll(timeout=0.0, max_events=None)\n--\n\n"
+     "poll(timeout=0.0, max_events=None, *, hold=False)\n--\n\n"
      "Receive what expired.\n\n"
      "Parameters\n----------\n"
      "timeout : float or None\n    Seconds to wait for a first event; None: without end.\n"
-     "max_events : int, optional\n    At most so many; the rest comes with the next call.\n\n"
+     "max_events : int, optional\n    At most so many; the rest comes with the next call.\n"
+     "hold : bool\n    Keep them in shared memory until `acknowledge()`: if this worker dies before\n"
+     "    it, its successor (on_death=\"keep\") receives them again, in the same order. The next\n"
+     "    call with hold goes on after them, one without it is refused.\n\n"
      "Returns\n-------\nnumpy.ndarray\n"
      "    Structured, shape (n,), dtype `timers.expiration_dtype`: timer_id u8, cookie u8,\n"
      "    deadline i8 ns, fired i8 ns, missed u4, payload_size u4, payload.\n\n"
      "Raises\n------\nDaemonNotRunning\n"
      "    It has stopped, or been away for `reconnect_for` seconds: what is armed stays armed, and\n"
-     "    a later call finds it if it has come back.\n\n"
+     "    a later call finds it if it has come back.\n"
+     "ValueError\n    Events are held and `hold` is not set; or it is set and this worker has\n"
+     "    purgatories.\n\n"
      "Notes\n-----\nOne thread at a time should poll. Signals are handled while it waits."},
+    {"acknowledge", (PyCFunction)worker_acknowledge, METH_NOARGS,
+     "acknowledge()\n--\n\n"
+     "Let go of all events that poll(hold=True) returned: no successor sees them, and their slots\n"
+     "can be used again. Without such events it does nothing. Never blocks."},
     {"_await_work", FAST(worker_await_work), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"_wake", (PyCFunction)worker_wake, METH_NOARGS, NULL},
     {"_settle", (PyCFunction)worker_settle, METH_NOARGS, NULL},
@@ -294,6 +309,8 @@ static PyMethodDef worker_methods[] = {
 static PyGetSetDef worker_getset[] = {
     {"pending", (getter)worker_pending, NULL,
      "Armed timers that this worker scheduled, exactly; looks at each slot it holds.", NULL},
+    {"backlogged", (getter)worker_backlogged, NULL,
+     "Does something wait for room in this worker's rings? Receive, and there will be more.", NULL},
     {"_state", (getter)worker_state, NULL, NULL, NULL},
     {"_over", (getter)worker_get_over, NULL, NULL, NULL},
     {"_unsettled", (getter)worker_get_unsettled, NULL, NULL, NULL},

@@ -2,8 +2,109 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
 import typer
+
+from wheeld_pipeline.commands import fit
+from wheeld_pipeline.commands.options import Json, Master, Remote, errors_to_exit
+from wheeld_pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from wheeld_pipeline.workload import Model
 
 
 def register(app: typer.Typer) -> None:
-    """Add the command to `app`."""
+    """Add `generate` and `fit` to `app`."""
+    app.command()(generate)
+    fit.register(app)  # its other half
+
+
+def generate(
+    out: Annotated[str, typer.Argument(help="Folder for the Parquet, or a URL that Spark knows.")],
+    rows: Annotated[int, typer.Option(help="Requests.")] = 1_000_000,
+    rate: Annotated[
+        float | None, typer.Option(help="Arrivals per second. [default: 80000]")
+    ] = None,
+    p50_ms: Annotated[
+        float | None, typer.Option(help="Median of the latency. [default: 20]")
+    ] = None,
+    p75_ms: Annotated[
+        float | None, typer.Option(help="75th percentile of the latency. [default: 60]")
+    ] = None,
+    timeout_ms: Annotated[
+        list[str] | None,
+        typer.Option(help="MS, or MS:WEIGHT several times for a mix. [default: 200]"),
+    ] = None,
+    payload_bytes: Annotated[
+        int | None, typer.Option(help="Size of each request's payload. [default: 100]")
+    ] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="A model from `wheeld pipeline fit`, in place of those.")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="Equal seeds make equal requests.")] = 1,
+    overwrite: Annotated[bool, typer.Option(help="Replace a workload that is in OUT.")] = False,
+    partitions: Annotated[int | None, typer.Option(help="Files; changes no request.")] = None,
+    master: Master = None,
+    remote: Remote = None,
+    as_json: Json = False,
+) -> None:
+    """Make a workload as Parquet: Poisson arrivals, log-normal latencies, timeouts, sizes.
+
+    The same for a seed on any machine and any number of cores.
+    """
+    from wheeld_pipeline import progress, session
+    from wheeld_pipeline.workload import requests
+
+    with errors_to_exit():
+        given = [rate, p50_ms, p75_ms, timeout_ms, payload_bytes]
+        if model is not None and any(value is not None for value in given):
+            raise PipelineError(
+                "got --model and, beside it, options of a model (--rate, --p50-ms, --p75-ms, "
+                "--timeout-ms, --payload-bytes): expected either"
+            )
+        chosen = _model(model, rate, p50_ms, p75_ms, timeout_ms, payload_bytes)
+        requests.check(rows, chosen, seed, partitions)
+        requests.check_out(out, overwrite)
+        with session.opened("wheeld generate", master, remote) as spark:
+            made = requests.generate(spark, rows, chosen, seed, partitions)
+            with progress.of_job(spark, "generate", requests.partitions_of(rows, partitions)):
+                requests.write(made, out, overwrite)
+        content = {"out": out, "rows": rows, "seed": seed, "model": asdict(chosen)}
+        typer.echo(json.dumps(content, indent=1) if as_json else f"{rows:,} requests in {out}")
+
+
+def _model(
+    file: Path | None,
+    rate: float | None,
+    p50_ms: float | None,
+    p75_ms: float | None,
+    timeouts: list[str] | None,
+    payload_bytes: int | None,
+) -> Model:
+    from wheeld_pipeline.workload import Model
+
+    if file is not None:
+        return Model.load(file)
+    given = {
+        "rate": rate,
+        "p50_ms": p50_ms,
+        "p75_ms": p75_ms,
+        "payload_bytes": payload_bytes,
+        "timeouts_ms": [_timeout(text) for text in timeouts] if timeouts else None,
+    }
+    return Model.constant(**{key: value for key, value in given.items() if value is not None})  # type: ignore[arg-type]
+
+
+def _timeout(text: str) -> tuple[float, float]:
+    """MS or MS:WEIGHT."""
+    value, _, weight = text.partition(":")
+    try:
+        return float(value), float(weight or 1)
+    except ValueError:
+        raise PipelineError(
+            f"--timeout-ms: got {text!r}, expected milliseconds, or milliseconds:weight"
+        ) from None

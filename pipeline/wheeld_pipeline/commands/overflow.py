@@ -2,8 +2,113 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
 import typer
+
+from wheeld_pipeline import session
+from wheeld_pipeline.commands.options import Master, errors_to_exit
+from wheeld_pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from wheeld_pipeline.overflow import Plan, ShardMap
+
+SHARDS: Final = 8
+_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
+    app.command("overflow")(overflow)
+
+
+def overflow(
+    commands: Annotated[
+        str, typer.Option(help="Directory where files of commands appear; with kafka: any word.")
+    ],
+    sink: Annotated[str, typer.Option(help="Directory for what expired and what was rejected.")],
+    checkpoint: Annotated[str, typer.Option(help="Directory of the state. Shared by all hosts.")],
+    form: Annotated[
+        str, typer.Option("--format", help="Of the commands: json, parquet or kafka.")
+    ] = "json",
+    option: Annotated[
+        list[str] | None, typer.Option(help="KEY=VALUE for Spark's source. May be repeated.")
+    ] = None,
+    daemon: Annotated[
+        str, typer.Option(help="Daemon on each host: name or directory.")
+    ] = "default",
+    runtime_dir: Annotated[
+        str | None, typer.Option(help="Directory that holds the daemon's runtime directory.")
+    ] = None,
+    shards: Annotated[
+        int | None, typer.Option(help=f"Parts of the state. [default: {SHARDS}]")
+    ] = None,
+    shard_map: Annotated[
+        Path | None, typer.Option(help="File (TOML, JSON) that gives each shard its daemon.")
+    ] = None,
+    horizon: Annotated[
+        str, typer.Option(help="How long before its deadline a timer goes to the daemon.")
+    ] = "30s",
+    grace: Annotated[
+        str, typer.Option(help="How long after its deadline it is handed out again.")
+    ] = "10s",
+    remember: Annotated[
+        str, typer.Option(help="How long an ended key is known, against repeated commands.")
+    ] = "10m",
+    trigger: Annotated[
+        str, typer.Option(help="How often a batch begins: '1 second', '200 milliseconds'.")
+    ] = "1 second",
+    once: Annotated[bool, typer.Option("--once", help="Do what is there now, and end.")] = False,
+    master: Master = None,
+) -> None:
+    """Keep timers in Spark's state and hand them to daemons when they are near. Ctrl-C ends it."""
+    with errors_to_exit():
+        from wheeld_pipeline import overflow as jobs
+
+        spread = _spread(shards, shard_map, jobs.Daemon(daemon, runtime_dir))
+        rules = jobs.Rules(
+            milliseconds("horizon", horizon),
+            milliseconds("grace", grace),
+            remember_ms=milliseconds("remember", remember),
+        )
+        plan = jobs.Plan(
+            commands, sink, checkpoint, spread, rules, form, _options(option or []),
+            None if once else trigger,
+        )  # fmt: skip
+        _run(plan, master)
+
+
+def _run(plan: Plan, master: str | None) -> None:
+    from wheeld_pipeline import overflow as jobs
+
+    with session.opened("wheeld overflow", master) as spark:
+        jobs.run(spark, plan, lambda line: typer.echo(line, err=True))
+
+
+def milliseconds(option: str, text: str) -> int:
+    """A duration such as 30s, 500ms or 2h."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", text)
+    if found is None:
+        raise PipelineError(f"--{option} {text!r}: expected a duration such as 30s, 500ms or 2h")
+    return round(float(found[1]) * _UNITS_MS[found[2]])
+
+
+def _spread(shards: int | None, path: Path | None, daemon: object) -> ShardMap:
+    from wheeld_pipeline.overflow import Daemon, ShardMap
+
+    assert isinstance(daemon, Daemon)
+    if path is None:
+        return ShardMap.uniform(SHARDS if shards is None else shards, daemon)
+    spread = ShardMap.read(path)
+    if shards not in (None, spread.shards):
+        raise PipelineError(f"--shards {shards}, and {path} has {spread.shards}")
+    return spread
+
+
+def _options(given: list[str]) -> dict[str, str]:
+    bad = [text for text in given if "=" not in text]
+    if bad:
+        raise PipelineError(f"--option {bad[0]!r}: expected KEY=VALUE")
+    return dict(text.split("=", 1) for text in given)

@@ -2,8 +2,61 @@
 
 from __future__ import annotations
 
+import json
+import signal
+from pathlib import Path
+from typing import Annotated
+
 import typer
+
+from wheeld_pipeline.commands.options import Json, errors_to_exit
 
 
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
+    app.command()(replay)
+
+
+def replay(
+    workload: Annotated[Path, typer.Argument(help="A workload's Parquet: a file or a folder.")],
+    name: Annotated[
+        str, typer.Option(help="Name of the daemon, or path of its runtime directory.")
+    ] = "default",
+    speed: Annotated[
+        str, typer.Option(help="How much faster than recorded requests arrive; or max.")
+    ] = "1",
+    workers: Annotated[int, typer.Option(help="Worker processes.")] = 2,
+    payloads: Annotated[bool, typer.Option(help="Schedule payloads, too.")] = True,
+    worker: Annotated[
+        str, typer.Option(help="What the workers are called: WORKER-0, WORKER-1 ...")
+    ] = "replay",
+    runtime_dir: Annotated[
+        Path | None, typer.Option(help="Directory that holds the daemon's runtime directory.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Replay a workload against a running daemon, and account for each request.
+
+    A request is a timer: scheduled with its timeout when it arrives, cancelled when it is done
+    before that. Exit code 1 when one was lost, doubled, early or damaged.
+    """
+    from wheeld_pipeline.progress import shown
+    from wheeld_pipeline.replay import run, source
+
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C: nothing stays
+    with errors_to_exit():
+        rows = source.look(workload).rows
+        with shown("replay", rows, "requests") as tell:
+            outcome = run.replay(
+                workload,
+                name,
+                speed=speed,
+                workers=workers,
+                payloads=payloads,
+                worker=worker,
+                runtime_dir=runtime_dir,
+                tell=tell,
+            )
+        typer.echo(json.dumps(outcome.as_json(), indent=1) if as_json else outcome.text())
+        if outcome.faults:
+            raise typer.Exit(1)

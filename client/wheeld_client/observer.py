@@ -1,0 +1,207 @@
+"""Observer: looks into a running daemon's shared memory, read-only; wakes and disturbs nobody."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import time
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from wheeld_core import runtime, segments
+from wheeld_core.errors import DaemonNotRunning
+from wheeld_core.views import RegistryView, SlotsView, WheelView, record
+
+_TO_GROUP: Final = 0xFFF
+_READ_AT_ONCE: Final = 1 << 20
+"""Slots that are looked at in one step: what is copied in between stays small."""
+
+
+class PendingTimers(NamedTuple):
+    """What `pending_timers` found."""
+
+    timers: npt.NDArray[np.void]
+    """One row each, in the order of the slots: timer_id u8, cookie u8, deadline i8 (ns on the
+    timer's clock), due i8 (ns that were left), interval i8 (ns; 0: one-shot), owner i4 and target
+    i8 (keys of `workers` and `targets`), clock u1 (as `wheeld_core.views.CLOCKS`), payload_size
+    u4, and payload if the wheel has any."""
+    workers: dict[int, str]
+    """Names of the owners."""
+    targets: dict[int, str]
+    """What `to=` would say; without 0, the owner."""
+    now: dict[int, int]
+    """The time of each clock at the look, ns."""
+
+
+class Observer:
+    """A look at one daemon. A context manager that lets go of its memory.
+
+    Parameters
+    ----------
+    name : str
+        Name of the daemon, or the path of its runtime directory.
+    runtime_dir : path, optional
+        Directory that holds the runtime directory; default: the usual places.
+
+    Raises
+    ------
+    DaemonNotRunning, LayoutMismatch, PermissionError
+        As `connect`.
+
+    Attributes
+    ----------
+    name : str
+        Name of the daemon.
+    capacity, payload_bytes : int
+        Slots of its wheel, and bytes of payload that each has room for.
+    virtual_clock : bool
+        Its time moves by `wheeld advance` only.
+    wheel_token : int
+        A number that no other wheel has; it survives restarts that keep the wheel.
+    """
+
+    def __init__(
+        self, name: str = "default", runtime_dir: str | os.PathLike[str] | None = None
+    ) -> None:
+        self.directory = runtime.find(name, runtime_dir)
+        try:
+            facts = json.loads((self.directory / runtime.DAEMON_FILE).read_text())
+        except (OSError, ValueError) as error:
+            raise DaemonNotRunning(
+                f"the daemon in {self.directory} is starting or has stopped: {error}"
+            ) from error
+        self.name = str(facts["name"])
+        self._prefix = str(facts["segment_prefix"])
+        self._owner = os.stat(self.directory).st_uid
+        wheel = self._attach("wheel", "wheel")
+        self._wheel = WheelView(wheel)
+        header = self._wheel.header
+        self.capacity = int(header["capacity"])
+        self.payload_bytes = self._room = int(header["payload_bytes"])
+        self.virtual_clock = bool(header["virtual_clock"])
+        self.wheel_token = int(record(wheel, "head")["token"])
+        self._registry = RegistryView(self._attach("registry", "registry"))
+        slots = self._attach("slots", "slots")
+        self._slots = SlotsView(slots, self.capacity, self._room)
+
+    def _attach(self, segment: str, kind: str) -> mmap.mmap:
+        try:
+            return segments.attach(
+                self._prefix + segment, segments.KINDS[kind], writable=False, owner_uid=self._owner
+            )
+        except FileNotFoundError as error:
+            raise DaemonNotRunning(f"the daemon in {self.directory} has stopped") from error
+
+    def __enter__(self) -> Observer:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go. May be called twice."""
+        del self._wheel, self._registry, self._slots
+
+    def now_ns(self) -> int:
+        """The wheel's base clock."""
+        return int(self._clocks()[0])
+
+    def counters(self) -> dict[str, int]:
+        """The clock's counters, as `Timers.stats()["wheel"]`."""
+        return self._wheel.counters()
+
+    def unread(self, worker: str) -> int | None:
+        """Expirations that wait for a worker to receive them; more may wait behind a full ring.
+
+        None: there is no worker of that name, connected or kept for a successor.
+        """
+        for row, name in self._registry.names().items():
+            if name == worker:
+                try:
+                    memory = self._attach(runtime.worker_segment(row), "worker")
+                except DaemonNotRunning:
+                    return None  # it went in this moment
+                head = int(record(memory, "worker")["comp_head"])
+                return (int(self._wheel.lines["comp_tail"][row]) - head) % 2**64
+        return None
+
+    def pending(self, begin: int = 0, end: int | None = None) -> PendingTimers:
+        """The armed timers of the slots from `begin` to `end`.
+
+        Others write on meanwhile: a timer that is armed, moved or fired in this moment may be as it
+        was just before.
+        """
+        end = self.capacity if end is None else min(end, self.capacity)
+        now = self._clocks()
+        parts = [
+            self._look(first, min(first + _READ_AT_ONCE, end), now)
+            for first in range(begin, end, _READ_AT_ONCE)
+        ]
+        found = np.concatenate(parts) if parts else np.empty(0, self._dtype())
+        workers = self._registry.names()
+        targets = {
+            int(self._registry.rows["incarnation"][row] & 0xFFFFF) << 12 | row + 1: name
+            for row, name in workers.items()
+        }
+        groups = self._registry.group_names().items()
+        targets |= {group << 12 | _TO_GROUP: f"group:{name}" for group, name in groups}
+        return PendingTimers(found, workers, targets, dict(enumerate(now.tolist())))
+
+    def _dtype(self) -> np.dtype[np.void]:
+        fields: list[tuple[str, str]] = [
+            ("timer_id", "u8"),
+            ("cookie", "u8"),
+            ("deadline", "i8"),
+            ("due", "i8"),
+            ("interval", "i8"),
+            ("target", "i8"),
+            ("owner", "i4"),
+            ("payload_size", "u4"),
+            ("clock", "u1"),
+        ]
+        return np.dtype(fields + [("payload", f"V{self._room}")] * bool(self._room))
+
+    def _clocks(self) -> npt.NDArray[np.int64]:
+        if self._wheel.header["virtual_clock"]:
+            return np.full(4, int(self._wheel.header["virtual_now"]), np.int64)
+        clocks = (time.CLOCK_MONOTONIC, time.CLOCK_REALTIME, time.CLOCK_BOOTTIME)
+        times = [time.clock_gettime_ns(clock) for clock in clocks]
+        return np.array([*times, times[0]], np.int64)
+
+    def _look(self, begin: int, end: int, now: npt.NDArray[np.int64]) -> npt.NDArray[np.void]:
+        states = self._slots.states[begin:end].copy()
+        armed = np.flatnonzero(states & np.uint64(0xFF) == 1)
+        index = armed + begin
+        slots: Any = self._slots.slots[index]
+        found = np.empty(len(index), self._dtype())
+        found["timer_id"] = states[armed] >> np.uint64(32) << np.uint64(32) | index.astype("u8")
+        for field in ("cookie", "deadline", "interval", "target", "payload_size"):
+            found[field] = slots[field]
+        found["clock"] = slots["flags"] & 3
+        found["due"] = slots["deadline"] - now[found["clock"]]
+        found["owner"] = (self._slots.owners[index >> 6] & np.uint64(0xFFFF)).astype("i8") - 1
+        if self._slots.payloads is not None:
+            found["payload"] = self._slots.payloads[index].view(f"V{self._room}")[:, 0]
+        return found
+
+
+def pending_timers(
+    name: str = "default", runtime_dir: str | os.PathLike[str] | None = None
+) -> PendingTimers:
+    """The timers that are pending in a daemon, whoever scheduled them.
+
+    Parameters
+    ----------
+    name, runtime_dir
+        As in `connect`.
+
+    Raises
+    ------
+    DaemonNotRunning, LayoutMismatch, PermissionError
+        As `connect`.
+    """
+    with Observer(name, runtime_dir) as observer:
+        return observer.pending()

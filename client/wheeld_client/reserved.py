@@ -1,0 +1,163 @@
+"""ReservingWorker: timers whose ids are known, and can be written down, before they are armed.
+
+For whoever keeps a journal: write the ids down, arm, and if this process dies in between, its
+successor (`on_death="keep"`) asks `was_armed` which of them it got to.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from wheeld_client import batches
+from wheeld_client.worker import ConnectedWorker
+from wheeld_core.errors import InvalidDelay
+from wheeld_core.views import CLOCKS
+
+CLOCK_NUMBERS: Final = {name: number for number, name in CLOCKS.items()}
+
+
+def clock_number(clock: str) -> int:
+    """The number of one of the clocks, or ValueError."""
+    if clock not in CLOCK_NUMBERS:
+        raise ValueError(f"clock={clock!r}: expected one of {', '.join(CLOCK_NUMBERS)}")
+    return CLOCK_NUMBERS[clock]
+
+
+class ReservingWorker(ConnectedWorker):
+    """The part of `Timers` that deals with reserved ids."""
+
+    _payload_room: int
+
+    def reserve(self, count: int) -> npt.NDArray[np.uint64]:
+        """Take `count` free slots and return the ids that timers armed in them will have.
+
+        They count as taken until they are armed (`schedule_at_many(..., ids=)`) or given back
+        (`release`); when this worker goes they go the way of its slots.
+
+        Returns
+        -------
+        numpy.ndarray of uint64, shape (count,)
+
+        Raises
+        ------
+        WheelFull, DaemonNotRunning
+            Nothing is reserved.
+        """
+        ids = np.empty(count, np.uint64)
+        self._reserve_batch(ids)
+        return ids
+
+    def release(self, ids: npt.ArrayLike) -> None:
+        """Give back those of `ids` that are reserved and not armed; the others stay as they are."""
+        self._release_batch(batches.ids_array(ids))
+
+    def was_armed(self, ids: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        """Was a timer armed under each of these ids, whatever became of it? Shape (n,).
+
+        For ids that this worker reserved, or one of the same name before it whose slots were kept
+        (`adopted`); ask before anything else is scheduled, released or received, as the slots of
+        those that were not armed are anyone's later on. When several were armed by one call they
+        were armed in its order: what was is a beginning.
+        """
+        checked = batches.ids_array(ids)
+        armed = np.empty(len(checked), np.bool_)
+        self._were_armed(checked, armed)
+        return armed
+
+    def schedule_at_many(
+        self,
+        deadlines_ns: npt.ArrayLike,
+        cookies: npt.ArrayLike | None = None,
+        *,
+        clock: str = "monotonic",
+        payloads: tuple[Any, npt.ArrayLike] | None = None,
+        to: str | None = None,
+        ids: npt.ArrayLike | None = None,
+    ) -> npt.NDArray[np.uint64]:
+        """Arm one timer per point in time.
+
+        Parameters
+        ----------
+        deadlines_ns : array_like of int64, shape (n,)
+            Nanoseconds on `clock`; what has passed fires at once.
+        cookies : array_like of uint64, shape (n,), or int, optional
+            One each, or one for all; default 0.
+        clock : {'monotonic', 'realtime', 'boottime'}
+            As in `schedule_at`.
+        payloads : (bytes-like, array_like of int64, shape (n + 1,)), optional
+            All payloads in a row, and where each begins and the last one ends; as Arrow has them.
+        to : str, optional
+            As in `schedule`, for all.
+        ids : array_like of uint64, shape (n,), optional
+            What `reserve` gave: each timer gets its id. They are armed in their order.
+
+        Returns
+        -------
+        numpy.ndarray of uint64, shape (n,)
+            The ids.
+
+        Raises
+        ------
+        ValueError
+            A dtype or shape is wrong, an id is not reserved, or there is no such clock or receiver.
+        InvalidDelay, PayloadTooLarge, WheelFull
+            Nothing was armed.
+        DaemonNotRunning
+            With `ids`: what was armed before the clock stopped stays; see `was_armed`. Without:
+            it was cancelled.
+        """
+        deadlines = _deadlines_array(deadlines_ns)
+        count, number = len(deadlines), clock_number(clock)
+        checked = batches.cookies_array(cookies, count)
+        data, offsets = (None, None) if payloads is None else _payload_rows(payloads, count)
+        if ids is not None:
+            given = batches.ids_array(ids)
+            if len(given) != count:
+                raise ValueError(
+                    f"ids: got shape {given.shape}, expected ({count},) like deadlines_ns"
+                )
+            self._arm_batch(deadlines, number, checked, given, data, offsets, to)
+            return given
+        reserved = self.reserve(count)
+        try:
+            self._arm_batch(deadlines, number, checked, reserved, data, offsets, to)
+        except BaseException:
+            self._take_back(reserved)
+            raise
+        return reserved
+
+    def _take_back(self, ids: npt.NDArray[np.uint64]) -> None:
+        if self._state == "open" and not self._over:
+            armed = ids[self.was_armed(ids)]
+            self._release_batch(ids)
+            for id in armed:  # one by one: the clock may not drain, and a batch would wait for it
+                self.cancel(int(id))
+
+
+def _deadlines_array(deadlines: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    array = np.asarray(deadlines)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise ValueError(
+            f"deadlines_ns: got dtype {array.dtype}, shape {array.shape}; expected int64 "
+            "nanoseconds, shape (n,); nothing of the batch was done"
+        )
+    if array.size and (array.min() < 0 or array.max() > np.iinfo(np.int64).max):
+        worst = array.min() if array.min() < 0 else array.max()
+        raise InvalidDelay(f"deadlines_ns: got {worst}, expected 0 to 2**63 - 1 ns")
+    return np.ascontiguousarray(array, np.int64)
+
+
+def _payload_rows(
+    payloads: tuple[Any, npt.ArrayLike], count: int
+) -> tuple[Any, npt.NDArray[np.int64]]:
+    data, places = payloads
+    offsets = np.ascontiguousarray(places, np.int64)
+    if offsets.shape != (count + 1,):
+        raise ValueError(
+            f"payloads: got offsets of shape {offsets.shape}, expected ({count + 1},): where each "
+            "payload begins, and where the last one ends"
+        )
+    return data, offsets

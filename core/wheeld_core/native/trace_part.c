@@ -1,0 +1,100 @@
+/* The trace segment: made by the supervisor, emptied by the recorder. The clock's side: clock_part.c. */
+
+static bool parse_trace_sizes(unsigned int capacity, unsigned int ring_bits)
+{
+    if (capacity >= WH_SLAB_SLOTS && capacity <= WH_MAX_CAPACITY && ring_bits >= WH_MIN_TRACE_BITS &&
+        ring_bits <= WH_MAX_TRACE_BITS)
+        return true;
+    PyErr_Format(PyExc_ValueError, "trace of %u slots with 2**%u records: expected 2**%u to 2**%u records",
+                 capacity, ring_bits, WH_MIN_TRACE_BITS, WH_MAX_TRACE_BITS);
+    return false;
+}
+
+/* trace_bytes(capacity, ring_bits) -> size of the trace segment, bytes */
+static PyObject *native_trace_bytes(PyObject *module, PyObject *args)
+{
+    unsigned int capacity, ring_bits;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "II", &capacity, &ring_bits) ||
+        !parse_trace_sizes(capacity, ring_bits))
+        return NULL;
+    return PyLong_FromUnsignedLongLong(wh_trace_bytes(capacity, ring_bits));
+}
+
+/* create_trace(segment, capacity, ring_bits, token, position=0): fill a zeroed segment. */
+static PyObject *native_create_trace(PyObject *module, PyObject *args)
+{
+    PyObject *segment;
+    unsigned int capacity, ring_bits;
+    unsigned long long token, position = 0;
+    Mapping map = {0};
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OIIK|K", &segment, &capacity, &ring_bits, &token, &position) ||
+        !parse_trace_sizes(capacity, ring_bits) ||
+        !mapping_get(&map, segment, true, wh_trace_bytes(capacity, ring_bits)))
+        return NULL;
+    wh_trace_create(map.view.buf, capacity, ring_bits, token, position);
+    mapping_drop(&map);
+    Py_RETURN_NONE;
+}
+
+/* Map a ready and sound trace segment, writable: head and tail are in it. */
+static bool mapping_get_trace(Mapping *m, PyObject *object)
+{
+    if (!mapping_get_kind(m, object, WH_KIND_TRACE, "trace"))
+        return false;
+    if ((uint64_t)m->view.len >= sizeof(wh_trace_seg) &&
+        wh_trace_sound(m->view.buf, (uint64_t)m->view.len))
+        return true;
+    PyErr_SetString(PyExc_ValueError, "trace segment: its sizes are not what its length says");
+    mapping_drop(m);
+    return false;
+}
+
+static PyObject *no_such_position(const wh_trace_seg *seg, unsigned long long position)
+{
+    return PyErr_Format(PyExc_ValueError, "position %llu of the trace: expected %llu to %llu", position,
+                        (unsigned long long)wh_load_relaxed(&seg->rec_head),
+                        (unsigned long long)wh_load_relaxed(&seg->rec_tail));
+}
+
+/* trace_take(segment, position, out) -> records copied from `position` on */
+static PyObject *native_trace_take(PyObject *module, PyObject *args)
+{
+    PyObject *segment, *buffer, *result = NULL;
+    unsigned long long position;
+    Mapping map = {0}, out = {0};
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OKO", &segment, &position, &buffer) ||
+        !mapping_get_trace(&map, segment))
+        return NULL;
+    if (mapping_get(&out, buffer, true, 0)) {
+        uint64_t most = (uint64_t)out.view.len / sizeof(wh_trace_record), count;
+        Py_BEGIN_ALLOW_THREADS
+        count = wh_trace_take(map.view.buf, position, out.view.buf, most);
+        Py_END_ALLOW_THREADS
+        result = count == UINT64_MAX ? no_such_position(map.view.buf, position)
+                                     : PyLong_FromUnsignedLongLong(count);
+    }
+    mapping_drop(&out);
+    mapping_drop(&map);
+    return result;
+}
+
+/* trace_release(segment, position): what is before it is kept */
+static PyObject *native_trace_release(PyObject *module, PyObject *args)
+{
+    PyObject *segment;
+    unsigned long long position;
+    Mapping map = {0};
+    (void)module;
+    if (!PyArg_ParseTuple(args, "OK", &segment, &position) || !mapping_get_trace(&map, segment))
+        return NULL;
+    bool released = wh_trace_release(map.view.buf, position);
+    if (!released)
+        no_such_position(map.view.buf, position);
+    mapping_drop(&map);
+    if (!released)
+        return NULL;
+    Py_RETURN_NONE;
+}

@@ -1,0 +1,71 @@
+"""`wheeld pipeline fit`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from wheeld_pipeline.commands.options import Json, Master, Remote, errors_to_exit
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command to `app`."""
+    app.command()(fit)
+
+
+def fit(
+    trace: Annotated[
+        str, typer.Argument(help="A recorded trace: what --trace of wheeld start made.")
+    ],
+    model: Annotated[Path, typer.Argument(help="The model, as JSON; overwritten.")],
+    bin_seconds: Annotated[
+        float | None, typer.Option(help="For how long an arrival rate holds. [default: a minute]")
+    ] = None,
+    master: Master = None,
+    remote: Remote = None,
+    as_json: Json = False,
+) -> None:
+    """Fit a workload model to a recorded trace; `generate --model` makes requests of it.
+
+    Arrival rates over the day, log-normal latency (requests that timed out are counted as what they
+    are: longer than their timeout), timeouts, sizes; and how well all that fits.
+    """
+    from wheeld_pipeline import session, workload
+
+    with errors_to_exit():
+        with session.opened("wheeld fit", master, remote) as spark:
+            made = workload.fit(spark, trace, bin_seconds)
+        made.save(model)
+        content = asdict(made)
+        typer.echo(json.dumps(content, indent=1) if as_json else _text(content, model))
+
+
+def _text(content: dict[str, Any], path: Path) -> str:
+    about, latency = content["fitted"], content["latency"]
+    arrivals, ends = about["arrivals"], about["latency"]
+    timeouts = content["timeouts_ns"]
+    lines = [
+        f"arrivals   {arrivals['count']:,} from {about['first']} to {about['last']}: "
+        f"{arrivals['per_second']:,.0f}/s in {len(content['arrivals']['per_second'])} bins",
+        f"           waits: KS distance {arrivals['ks_distance']:.4f} from exponential; counts per "
+        f"second: chi-square {arrivals['chi_square']:,.0f} for "
+        f"{arrivals['degrees_of_freedom']:,} degrees of freedom",
+    ]
+    if latency is None:
+        lines.append("latency    no request was done before its timeout")
+    else:
+        lines.append(
+            f"latency    p50 {latency['p50_ms']:.3f} ms, p75 {latency['p75_ms']:.3f} ms, from "
+            f"{ends['done']:,} done and {ends['timed_out']:,} timed out; KS distance "
+            f"{ends['ks_distance']:.4f}"
+        )
+    shown = ", ".join(
+        f"{value / 1e6:g} ms {weight:.1%}"
+        for value, weight in zip(timeouts["values"][:8], timeouts["weights"], strict=False)
+    )
+    lines += [f"timeouts   {shown}", f"written to {path}"]
+    return "\n".join(lines)

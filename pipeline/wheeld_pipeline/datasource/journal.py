@@ -1,0 +1,182 @@
+"""Journal: the directory of the source's durable account, and how its files change.
+
+    journal.json                      the journal's token: offsets and names of workers carry it
+    reader.lock, reader.json          the one query that reads it, and what it has committed
+    batches/QUERY/committed.json      the last batch of QUERY that is committed
+    batches/QUERY/BATCH/              its partitions that are begun (stage.py)
+    hosts/HOST/daemon.json            the daemon on that host
+    hosts/HOST/lane-NNN/              one worker of the source and what it received (lane.py)
+
+A file appears whole, by rename or link; what is appended to is cut back to whole records by whoever
+opens it next. Nothing is flushed to the disk: the account survives the death of any process, and
+with the host its wheel is gone as well.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from wheeld_pipeline.errors import PipelineError
+
+_TOMBSTONE_SECONDS = 86_400
+_PAUSE = 0.005
+"""Seconds between two tries to get a lock."""
+
+
+def host_name() -> str:
+    """What this host calls itself."""
+    return socket.gethostname()
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """What a file that appeared by rename says; None: there is none."""
+    try:
+        found: dict[str, Any] = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise PipelineError(f"{path} is not a file of a journal: {error}") from error
+    return found
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Put a whole file in its place, by rename."""
+    fresh = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+    fresh.write_text(json.dumps(content))
+    fresh.rename(path)
+
+
+def link_json(path: Path, content: dict[str, Any]) -> bool:
+    """Put a whole file there if there is none: one of several that try wins."""
+    fresh = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
+    fresh.write_text(json.dumps(content))
+    try:
+        os.link(fresh, path)
+    except FileExistsError:
+        return False
+    finally:
+        fresh.unlink(missing_ok=True)
+    return True
+
+
+@contextlib.contextmanager
+def locked(path: Path, seconds: float) -> Iterator[bool]:
+    """Hold a lock that the kernel lets go when this process dies; False: not got in that time."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        yield take_lock(file, seconds)
+    finally:
+        os.close(file)
+
+
+def take_lock(file: int, seconds: float) -> bool:
+    """Lock an open file, trying for some seconds."""
+    give_up = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= give_up:
+                return False
+            time.sleep(_PAUSE)
+        else:
+            return True
+
+
+class Journal:
+    """One journal; made when it is first opened.
+
+    Parameters
+    ----------
+    directory : str
+        Where it is.
+
+    Raises
+    ------
+    PipelineError
+        It cannot be made there.
+    """
+
+    def __init__(self, directory: str) -> None:
+        self.directory = Path(directory)
+        self.host = host_name()
+        try:
+            self.lanes_directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            facts = read_json(self.directory / "journal.json")
+            if facts is None:
+                link_json(self.directory / "journal.json", {"token": secrets.token_hex(4)})
+                facts = read_json(self.directory / "journal.json")
+        except OSError as error:
+            raise PipelineError(
+                f"option journal={directory!r}: host {self.host} cannot write there: "
+                f"{error.strerror}"
+            ) from error
+        assert facts is not None
+        self.token = str(facts["token"])
+
+    @property
+    def lanes_directory(self) -> Path:
+        """Lanes of this host."""
+        return self.directory / "hosts" / self.host
+
+    def lane_numbers(self) -> list[int]:
+        """Lanes of this host that were ever used."""
+        return sorted(int(path.name[5:]) for path in self.lanes_directory.glob("lane-*"))
+
+    def lane_directory(self, number: int) -> Path:
+        """Where the account of a lane is."""
+        return self.lanes_directory / f"lane-{number:03}"
+
+    def worker_name(self, prefix: str, number: int) -> str:
+        """What the worker of a lane is called; no other journal's has that name."""
+        return f"{prefix}-{self.token}-{number}"
+
+    def batch_directory(self, query: str, batch: int) -> Path:
+        """Where the partitions of a batch are, while they are not committed."""
+        return self.directory / "batches" / query / str(batch)
+
+    def committed(self, query: str) -> int:
+        """The last committed batch of a query; -1: none is."""
+        facts = read_json(self.directory / "batches" / query / "committed.json")
+        return -1 if facts is None else int(facts["batch"])
+
+    def commit(self, query: str, batch: int) -> None:
+        """From now on that batch, and all before it, are done and never looked at again."""
+        directory = self.directory / "batches" / query
+        directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if self.committed(query) < batch:
+            write_json(directory / "committed.json", {"batch": batch})
+        for path in directory.iterdir():
+            if path.name.isdecimal() and int(path.name) <= batch:
+                shutil.rmtree(path, ignore_errors=True)
+
+    def forget_old(self) -> None:
+        """Remove what is left of writes that never come again, once no task of theirs can run."""
+        for path in (self.directory / "batches").glob("write-*/committed.json"):
+            with contextlib.suppress(OSError):
+                if path.stat().st_mtime < time.time() - _TOMBSTONE_SECONDS:
+                    shutil.rmtree(path.parent)
+
+    def bind(self, daemon: Path) -> None:
+        """Raise unless this journal is of the daemon in that directory, or of none yet."""
+        path = self.lanes_directory / "daemon.json"
+        facts = read_json(path)
+        if facts is None:
+            link_json(path, {"directory": str(daemon.resolve())})
+            facts = read_json(path)
+        assert facts is not None
+        if facts["directory"] != str(daemon.resolve()):
+            raise PipelineError(
+                f"host {self.host}: the journal {self.directory} is of the daemon in "
+                f"{facts['directory']}, not of the one in {daemon}: give each daemon a journal"
+            )

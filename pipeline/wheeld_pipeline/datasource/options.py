@@ -1,0 +1,133 @@
+"""The options of the data source, from strings, checked before anything is done."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final
+
+from wheeld_pipeline.errors import PipelineError
+
+_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "path"})
+"""Options that Spark hands on and that mean nothing here."""
+_MOST_LANES: Final = 1000
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `option(...)` said; see `WheeldDataSource`."""
+
+    name: str = "default"
+    runtime_dir: str | None = None
+    journal: str = ""
+    worker: str = "spark"
+    lanes: int = 16
+    lane_timeout: float = 60.0
+    job: str | None = None
+    beyond_keep: str = "fail"
+    max_rows_per_trigger: int | None = None
+    partition_rows: int = 500_000
+    fail_on_data_loss: bool = True
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Options:
+        """From Spark's strings.
+
+        Raises
+        ------
+        PipelineError
+            An option is unknown, or its value is not allowed.
+        """
+        values: dict[str, Any] = {}
+        for key, value in given.items():
+            option = key.lower()
+            if option in _SPARKS_OWN:
+                continue
+            if option not in _PARSERS:
+                known = ", ".join(field.name for field in fields(cls))
+                raise PipelineError(f"option {key!r}: there is no such option of wheeld; {known}")
+            values[option] = _PARSERS[option](option, value)
+        values.setdefault("journal", _default_journal(values.get("name", "default")))
+        return cls(**values)
+
+
+def _default_journal(name: str) -> str:
+    state = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+    return str(Path(state, "wheeld", "spark", Path(name).name))
+
+
+def _wrong(option: str, value: str, expected: str) -> PipelineError:
+    return PipelineError(f"option {option}={value!r}: expected {expected}")
+
+
+def _text(option: str, value: str) -> str:
+    if not value:
+        raise _wrong(option, value, "some text")
+    return value
+
+
+def _plain(option: str, value: str) -> str:
+    """What becomes part of a file's name."""
+    if not value or len(value) > 100 or not all(c.isalnum() or c in "._-" for c in value):
+        raise _wrong(option, value, "letters, digits, '.', '_' or '-', at most 100")
+    return value
+
+
+def _prefix(option: str, value: str) -> str:
+    if not 1 <= len(value.encode()) <= 32 or "\0" in value:
+        raise _wrong(option, value, "1 to 32 bytes of UTF-8")
+    return value
+
+
+def _directory(option: str, value: str) -> str:
+    if not os.path.isabs(value):
+        raise _wrong(option, value, "an absolute path: tasks run in directories of their own")
+    return value
+
+
+def _count(most: int) -> Callable[[str, str], int]:
+    def parse(option: str, value: str) -> int:
+        if not value.strip().isdecimal() or not 1 <= int(value) <= most:
+            raise _wrong(option, value, f"a whole number from 1 to {most}")
+        return int(value)
+
+    return parse
+
+
+def _seconds(option: str, value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < 1e6:
+        raise _wrong(option, value, "seconds, 0 or more")
+    return seconds
+
+
+def _flag(option: str, value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise _wrong(option, value, "true or false")
+    return value.lower() == "true"
+
+
+def _keep(option: str, value: str) -> str:
+    if value not in ("fail", "allow"):
+        raise _wrong(option, value, "fail or allow")
+    return value
+
+
+_PARSERS: Final[dict[str, Callable[[str, str], Any]]] = {
+    "name": _text,
+    "runtime_dir": _text,
+    "journal": _directory,
+    "worker": _prefix,
+    "lanes": _count(_MOST_LANES),
+    "lane_timeout": _seconds,
+    "job": _plain,
+    "beyond_keep": _keep,
+    "max_rows_per_trigger": _count(2**62),
+    "partition_rows": _count(2**31),
+    "fail_on_data_loss": _flag,
+}

@@ -1,0 +1,251 @@
+"""Rows: what a DataFrame's rows must be to become timers, and how they are written down.
+
+Checked before anything is sealed: columns and types when the writer is made, values as they come.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from wheeld_pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+CHUNK_ROWS: Final = 1 << 16
+"""Rows that are staged, reserved and armed at once."""
+_WANTED: Final = {
+    "delay": ("double", {"double", "float", "byte", "short", "integer", "long"}),
+    "deadline": ("timestamp", {"timestamp"}),
+    "cookie": ("bigint", {"byte", "short", "integer", "long"}),
+    "payload": ("binary", {"binary"}),
+    "target": ("string", {"string"}),
+}
+_LAST_NS: Final = 2**63 - 1
+_MIX: Final = np.uint64(0x9E3779B97F4A7C15)
+
+
+def staged_schema() -> pa.Schema:
+    """Of the file of rows: `deadline` is ns on the stage's clock."""
+    import pyarrow as pa
+
+    fields = [("deadline", pa.int64()), ("cookie", pa.uint64()), ("payload", pa.large_binary())]
+    return pa.schema([*fields, ("target", pa.string())])
+
+
+def check_columns(schema: StructType) -> str:
+    """Raise unless rows of that schema can be timers; returns the clock of their deadlines.
+
+    Raises
+    ------
+    PipelineError
+        A column is unknown or of a wrong type, or there is not exactly one of delay and deadline.
+    """
+    for field in schema.fields:
+        if field.name not in _WANTED:
+            raise PipelineError(
+                f"column {field.name!r}: expected delay or deadline, and cookie, payload, target; "
+                "select what is to be written"
+            )
+        wanted, allowed = _WANTED[field.name]
+        if field.dataType.typeName() not in allowed:
+            raise PipelineError(
+                f"column {field.name!r} is {field.dataType.simpleString()}: expected {wanted}"
+            )
+    times = {"delay", "deadline"} & set(schema.names)
+    if len(times) != 1:
+        got = "both delay and deadline" if times else f"the columns {', '.join(schema.names)}"
+        raise PipelineError(f"got {got}: expected exactly one of delay and deadline")
+    if len(set(schema.names)) != len(schema.names):
+        raise PipelineError(f"columns {', '.join(schema.names)}: one of them is there twice")
+    return "monotonic" if times == {"delay"} else "realtime"
+
+
+class Digest:
+    """What is compared when a partition comes again: how many rows, and their cookies."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.cookies = 0
+
+    def add(self, cookies: npt.NDArray[np.uint64]) -> None:
+        """Take in some rows."""
+        self.rows += len(cookies)
+        mixed = (cookies + _MIX) * _MIX
+        mixed ^= mixed >> np.uint64(29)
+        mixed *= _MIX
+        self.cookies = (self.cookies + int(mixed.sum(dtype=np.uint64))) % 2**64
+
+
+class Intake:
+    """Turns Spark's Arrow batches into what is staged.
+
+    Parameters
+    ----------
+    room : int
+        Bytes of payload that a timer of this wheel holds.
+    now_ns : int, optional
+        The time of a virtual clock; default: CLOCK_MONOTONIC as it goes.
+    """
+
+    def __init__(self, room: int, now_ns: int | None) -> None:
+        self._room = room
+        self._now_ns = now_ns
+        self.digest = Digest()
+        self.longest = 0.0
+        """The longest delay, seconds."""
+        self.targets: set[str] = set()
+
+    def staged(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Checked batches of one target each, of about `CHUNK_ROWS` where there are so many.
+
+        Raises
+        ------
+        PipelineError
+            A value cannot be; column and row (of this partition, from 0) are named.
+        """
+        import pyarrow as pa
+
+        waiting: list[pa.RecordBatch] = []
+        rows = 0
+        for batch in batches:
+            waiting.append(self._convert(batch))
+            rows += batch.num_rows
+            if rows >= CHUNK_ROWS:
+                yield from _by_target(pa.Table.from_batches(waiting))
+                waiting, rows = [], 0
+        if rows:
+            yield from _by_target(pa.Table.from_batches(waiting))
+
+    def check(self, batches: Iterator[pa.RecordBatch]) -> None:
+        """Only look at the rows, for the digest."""
+        for batch in batches:
+            self._convert(batch)
+
+    def _convert(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        import pyarrow as pa
+
+        first, count = self.digest.rows, batch.num_rows
+        names = batch.schema.names
+        if "delay" in names:
+            deadlines = self._from_delays(_column(batch, "delay", first), first)
+        else:
+            deadlines = self._from_deadlines(_column(batch, "deadline", first))
+        cookies = np.zeros(count, np.uint64)
+        if "cookie" in names:
+            cookies = _column(batch, "cookie", first).cast("int64").to_numpy().view(np.uint64)
+        self.digest.add(cookies)
+        columns = [
+            pa.array(deadlines),
+            pa.array(cookies),
+            self._payloads(batch, first) if "payload" in names else _empty(count),
+            batch.column("target") if "target" in names else pa.nulls(count, pa.string()),
+        ]
+        if "target" in names:
+            self.targets.update(batch.column("target").drop_null().unique().to_pylist())
+        return pa.RecordBatch.from_arrays(columns, schema=staged_schema())
+
+    def _from_delays(self, delays: Any, first: int) -> npt.NDArray[np.int64]:
+        seconds = delays.cast("float64").to_numpy()
+        wrong = ~((seconds >= 0) & np.isfinite(seconds))
+        if wrong.any():
+            row = int(wrong.argmax())
+            raise PipelineError(
+                f"column 'delay', row {first + row} of the partition: got {seconds[row]}, expected "
+                "a finite number of seconds, 0 or more; nothing of the partition was scheduled"
+            )
+        if len(seconds):
+            self.longest = max(self.longest, float(seconds.max()))
+        now = time.monotonic_ns() if self._now_ns is None else self._now_ns
+        most = (_LAST_NS - now) / 1e9 - 1
+        waits = (np.minimum(seconds, most) * 1e9).astype(np.int64)
+        found: npt.NDArray[np.int64] = np.where(seconds < most, now + waits, _LAST_NS)
+        return found
+
+    def _from_deadlines(self, deadlines: Any) -> npt.NDArray[np.int64]:
+        micros = deadlines.cast("int64").to_numpy()
+        if len(micros):
+            now = time.time() if self._now_ns is None else self._now_ns / 1e9
+            self.longest = max(self.longest, float(micros.max()) / 1e6 - now)
+        found: npt.NDArray[np.int64] = np.where(
+            micros < _LAST_NS // 1000, np.clip(micros, 0, _LAST_NS // 1000) * 1000, _LAST_NS
+        )
+        return found
+
+    def _payloads(self, batch: pa.RecordBatch, first: int) -> Any:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        payloads = pc.fill_null(batch.column("payload").cast(pa.large_binary()), b"")
+        sizes = pc.binary_length(payloads).to_numpy()
+        if len(sizes) and sizes.max() > self._room:
+            row = int((sizes > self._room).argmax())
+            raise PipelineError(
+                f"column 'payload', row {first + row} of the partition: {sizes[row]} bytes; this "
+                f"wheel holds {self._room} per timer (wheeld start --payload-bytes); nothing of "
+                "the partition was scheduled"
+            )
+        return payloads
+
+
+def _column(batch: pa.RecordBatch, name: str, first: int) -> Any:
+    """A column that may have no nulls."""
+    column = batch.column(name)
+    if column.null_count:
+        row = column.is_null().to_numpy(zero_copy_only=False).argmax()
+        raise PipelineError(
+            f"column {name!r}, row {first + int(row)} of the partition: got null, expected a "
+            "value; nothing of the partition was scheduled"
+        )
+    return column
+
+
+def _empty(count: int) -> Any:
+    import pyarrow as pa
+
+    offsets = pa.py_buffer(np.zeros(count + 1, np.int64))
+    return pa.LargeBinaryArray.from_buffers(
+        pa.large_binary(), count, [None, offsets, pa.py_buffer(b"")]
+    )
+
+
+def _by_target(table: pa.Table) -> Iterator[pa.RecordBatch]:
+    """Batches in each of which all rows have one target."""
+    import pyarrow.compute as pc
+
+    targets = table.column("target")
+    if targets.null_count == len(targets):
+        yield from table.combine_chunks().to_batches(CHUNK_ROWS)
+        return
+    for target in pc.unique(targets).to_pylist():
+        chosen = pc.is_null(targets) if target is None else pc.equal(targets, target)
+        part = table.filter(pc.fill_null(chosen, False))
+        yield from part.combine_chunks().to_batches(CHUNK_ROWS)
+
+
+class StagedRows:
+    """Some rows of a stage, as `Timers.schedule_at_many` takes them."""
+
+    def __init__(self, batch: Any) -> None:
+        self._batch = batch
+        self.count: int = batch.num_rows
+        self.deadlines = batch.column("deadline").to_numpy()
+        self.cookies = batch.column("cookie").to_numpy()
+        self.to: str | None = batch.column("target")[0].as_py()
+        payloads = batch.column("payload")
+        offsets = np.frombuffer(payloads.buffers()[1], np.int64)
+        self.offsets = offsets[payloads.offset : payloads.offset + self.count + 1]
+        self.data = payloads.buffers()[2] or b""
+        self.has_payloads = bool(self.offsets[-1] > self.offsets[0])
+
+    def part(self, begin: int, end: int) -> StagedRows:
+        """Some of these rows."""
+        if (begin, end) == (0, self.count):
+            return self
+        return StagedRows(self._batch.slice(begin, end - begin))

@@ -1,0 +1,230 @@
+"""Stage: one partition of a batch, from its rows to armed timers, each row exactly once.
+
+    p00003.json       sealed: the rows are decided, and which lane schedules them. Made by a link,
+                      so one of several attempts wins, and the others go on with its rows
+    p00003-X.arrow    those rows, in the order in which they are scheduled
+    p00003.ids        the id of each row, in that order, written *before* the row is armed
+    p00003.done       all rows are armed
+
+The protocol, step by step; a death after any of them is taken up by whoever has the lane next:
+
+ 1. The rows are written. (Died: the file is nobody's, and goes with the batch.)
+ 2. A lane is taken, its number written into the seal, the seal linked. (Died: sealed, nothing
+    armed.)
+ 3. For each chunk: ids are reserved, appended to `.ids`, and armed in that order. (Died before the
+    append: the slots are the lane's again. After it: the lane's next holder asks the wheel which
+    of these ids were armed - a beginning - and cuts the file after them.) So `.ids` ends where
+    work goes on.
+ 4. `.done` appears.
+
+The commit of the batch removes all of it, and says so in `committed.json` first.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wheeld_pipeline.datasource.journal import Journal, link_json, read_json, write_json
+from wheeld_pipeline.datasource.rows import CHUNK_ROWS, Digest, StagedRows, staged_schema
+from wheeld_pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from wheeld_client import Timers
+
+ABORTED = "aborted"
+"""A file of this name in a batch's directory: nothing of it is scheduled any more."""
+
+
+@dataclass(frozen=True)
+class Seal:
+    """What a sealed partition is."""
+
+    host: str
+    lane: int
+    data: str
+    rows: int
+    digest: int
+    clock: str
+
+
+class Stage:
+    """One partition of one batch.
+
+    Parameters
+    ----------
+    batch : Path
+        The batch's directory.
+    partition : int
+        Number of the partition.
+    """
+
+    def __init__(self, batch: Path, partition: int) -> None:
+        self.batch, self.partition = batch, partition
+        self.stem = f"p{partition:05}"
+        self.ids_path = batch / f"{self.stem}.ids"
+
+    @classmethod
+    def at(cls, path: Path) -> Stage:
+        """The stage of which `path` is the seal."""
+        return cls(path.parent, int(path.stem[1:]))
+
+    @classmethod
+    def all(cls, batch: Path) -> list[Stage]:
+        """Every sealed partition of a batch."""
+        return [cls.at(path) for path in sorted(batch.glob("p*.json"))]
+
+    @property
+    def seal_path(self) -> Path:
+        """Where the seal is, once there is one."""
+        return self.batch / f"{self.stem}.json"
+
+    def seal(self) -> Seal | None:
+        """The seal, or None."""
+        facts = read_json(self.seal_path)
+        return None if facts is None else Seal(**facts)
+
+    @property
+    def is_done(self) -> bool:
+        """Are all rows armed?"""
+        return (self.batch / f"{self.stem}.done").exists()
+
+    @property
+    def is_aborted(self) -> bool:
+        """Was the batch given up?"""
+        return (self.batch / ABORTED).exists()
+
+    # -- sealing ----------------------------------------------------------------------------------
+
+    def write(self, rows: Iterator[pa.RecordBatch]) -> str:
+        """Step 1; returns the name of the file."""
+        import pyarrow as pa
+
+        self.batch.mkdir(parents=True, exist_ok=True, mode=0o700)
+        name = f"{self.stem}-{secrets.token_hex(4)}.arrow"
+        try:
+            with (
+                pa.OSFile(str(self.batch / name), "wb") as file,
+                pa.ipc.new_file(file, staged_schema()) as writer,
+            ):
+                for batch in rows:
+                    writer.write_batch(batch)
+        except BaseException:
+            (self.batch / name).unlink(missing_ok=True)
+            raise
+        return name
+
+    def put_seal(self, seal: Seal) -> bool:
+        """Step 2; False: another attempt was first, and this one's rows are thrown away."""
+        won = link_json(self.seal_path, vars(seal))
+        if not won:
+            (self.batch / seal.data).unlink(missing_ok=True)
+        return won
+
+    def check_same(self, seal: Seal, digest: Digest) -> None:
+        """Raise unless an attempt that came later has brought the rows that are sealed."""
+        if (seal.rows, seal.digest) != (digest.rows, digest.cookies):
+            raise PipelineError(
+                f"{self.seal_path}: this partition was begun with {seal.rows} rows and comes again "
+                f"with {digest.rows} (or with other cookies): a batch that is repeated must have "
+                "the same rows in the same partitions; run it with as many cores, and give "
+                "it an order that does not change"
+            )
+
+    # -- scheduling -------------------------------------------------------------------------------
+
+    def begin(self, lane_directory: Path) -> None:
+        """Say that the lane is at this stage, for the lane's next holder."""
+        write_json(lane_directory / "current.json", {"seal": str(self.seal_path)})
+
+    @classmethod
+    def current(cls, lane_directory: Path) -> Stage | None:
+        """The stage that the lane was at when it was last used."""
+        facts = read_json(lane_directory / "current.json")
+        return None if facts is None else cls.at(Path(facts["seal"]))
+
+    def armed(self) -> int:
+        """Rows that are armed; exact when nobody is at it and it is settled."""
+        try:
+            return self.ids_path.stat().st_size // 8
+        except FileNotFoundError:
+            return 0
+
+    def settle(self, timers: Timers) -> None:
+        """Cut the ids after the last that was armed.
+
+        `timers` is the lane's worker, or its successor that has done nothing yet.
+        """
+        count = self.armed()
+        if count == 0:
+            if self.ids_path.exists():
+                os.truncate(self.ids_path, 0)
+            return
+        first = max(0, count - CHUNK_ROWS)
+        ids = np.fromfile(self.ids_path, np.uint64, count - first, offset=first * 8)
+        armed = timers.was_armed(ids)
+        begun = int(armed.argmin()) if not armed.all() else len(armed)
+        if armed[begun:].any():
+            raise PipelineError(
+                f"{self.ids_path}: rows from {first + begun} on were armed out of order: another "
+                "process uses the lane's worker"
+            )
+        os.truncate(self.ids_path, (first + begun) * 8)
+
+    def ids(self) -> npt.NDArray[np.uint64]:
+        """The ids of the rows that are armed, in order."""
+        try:
+            return np.fromfile(self.ids_path, np.uint64)
+        except FileNotFoundError:
+            return np.empty(0, np.uint64)
+
+    def chunks(self, seal: Seal) -> Iterator[StagedRows]:
+        """What is not armed yet, piece by piece."""
+        import pyarrow as pa
+
+        skip = self.armed()
+        with pa.memory_map(str(self.batch / seal.data)) as file:
+            reader = pa.ipc.open_file(file)
+            for i in range(reader.num_record_batches):
+                batch: Any = reader.get_batch(i)
+                if skip >= batch.num_rows:
+                    skip -= batch.num_rows
+                    continue
+                yield StagedRows(batch.slice(skip))
+                skip = 0
+
+    def note(self, ids: npt.NDArray[np.uint64]) -> None:
+        """Append to the ids, before these are armed."""
+        file = os.open(self.ids_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        try:
+            data = memoryview(ids.view("u1"))
+            while data:
+                data = data[os.write(file, data) :]
+        except OSError as error:
+            raise PipelineError(f"{self.ids_path} cannot be written: {error.strerror}") from error
+        finally:
+            os.close(file)
+
+    def remove(self, name: str = "") -> None:
+        """Forget it, or one of its files."""
+        for path in self.batch.glob(name or f"{self.stem}*"):
+            path.unlink(missing_ok=True)
+
+    def finish(self, seal: Seal) -> None:
+        """Step 4."""
+        write_json(self.batch / f"{self.stem}.done", {"rows": seal.rows})
+        (self.batch / seal.data).unlink(missing_ok=True)
+
+
+def stage_of(journal: Journal, query: str, batch: int, partition: int) -> Stage:
+    """The stage of a partition."""
+    return Stage(journal.batch_directory(query, batch), partition)

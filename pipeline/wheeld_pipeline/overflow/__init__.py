@@ -1,0 +1,17 @@
+"""The wheel above the wheels: durable timers in Spark's state, handed to daemons when near.
+
+    from wheeld_pipeline import overflow
+    plan = overflow.Plan("commands", "sink", "checkpoint", overflow.ShardMap.uniform(8, Daemon()))
+    query = overflow.start(spark, plan)
+    overflow.read_sink(spark, "sink").show()
+
+docs/overflow.md has the semantics; machine.py is the heart.
+"""
+
+from wheeld_pipeline.overflow.machine import Rules
+from wheeld_pipeline.overflow.query import Batch, Plan, start
+from wheeld_pipeline.overflow.run import Account, run
+from wheeld_pipeline.overflow.shards import Daemon, ShardMap
+from wheeld_pipeline.overflow.sink import read as read_sink
+
+__all__ = ["Account", "Batch", "Daemon", "Plan", "Rules", "ShardMap", "read_sink", "run", "start"]

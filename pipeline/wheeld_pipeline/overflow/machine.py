@@ -1,0 +1,211 @@
+"""What becomes of one key: the state machine of the overflow, free of Spark and of clocks.
+
+    schedule           due within the horizon        the wheel says that it fired
+    -------> WAITING -----------------------> HANDED ----------------------------> ENDED -> gone
+                ^                               |  ^                                 ^
+                +-- the wheel would not have it-+  +- nothing was heard: hand out    |
+                                                      again                          |
+                cancel, at any time ---------------------------------------------- --+
+
+Invariants
+ 1. A timer's generation is the sequence number of the command that made it. It grows with each
+    command of a key, so (key, generation) names one expiration for ever, also after the key was
+    forgotten and used again.
+ 2. `Expired` is returned once per generation: it ends the entry, and only what is waiting or handed
+    out expires.
+ 3. `Expired` needs a wheel that fired at or after the deadline: never early.
+ 4. A waiting or handed entry always has a wake-up: nothing is forgotten because a host died.
+ 5. The same entry and event give the same result: a batch that is run again repeats itself.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+SCHEDULE: Final = "schedule"
+CANCEL: Final = "cancel"
+RESCHEDULE: Final = "reschedule"
+COMMANDS: Final = (SCHEDULE, CANCEL, RESCHEDULE)
+
+ACKNOWLEDGED: Final = "acknowledged"
+REFUSED: Final = "refused"
+"""What wheels say, in the column `op` beside the commands."""
+
+HAND_OUT: Final = "hand out"
+WITHDRAW: Final = "withdraw"
+EXPIRED: Final = "expired"
+REJECTED: Final = "rejected"
+"""What comes out, in the column `kind`."""
+
+
+ENDED: Final = 0
+WAITING: Final = 1
+HANDED: Final = 2
+"""Where a key stands. Plain numbers: Spark's state takes no enumerations."""
+
+
+class Rules(NamedTuple):
+    """What the machine is told by its user; all in milliseconds."""
+
+    horizon_ms: int = 30_000
+    """How long before its deadline a timer is handed to a wheel."""
+    grace_ms: int = 10_000
+    """How long after the deadline the wheel's word is awaited, before it is handed out again."""
+    retry_ms: int = 1_000
+    """How soon, at the least, a timer that the wheel would not have is handed out again."""
+    remember_ms: int = 600_000
+    """How long an ended key is remembered, against commands that are repeated or late."""
+
+
+class Entry(NamedTuple):
+    """What the state holds for one key."""
+
+    phase: int
+    generation: int
+    """Ended: the sequence number of the last command."""
+    deadline_us: int
+    wake_ms: int
+    """When `wake` is due."""
+    key: str | None
+    cookie: int
+    payload: bytes | None
+
+
+class Command(NamedTuple):
+    """What a user wants of a key."""
+
+    op: str
+    sequence: int
+    deadline_us: int
+    """Of no meaning for cancel."""
+    key: str
+    cookie: int = 0
+    payload: bytes | None = None
+
+
+class HandOut(NamedTuple):
+    """To the wheel: fire at the deadline."""
+
+    generation: int
+    deadline_us: int
+
+
+class Withdraw(NamedTuple):
+    """To the wheel: this one is not wanted any more, if it can be stopped yet."""
+
+    generation: int
+
+
+class Expired(NamedTuple):
+    """To the sink; once per key and generation."""
+
+    entry: Entry
+    fired_us: int
+
+
+class Rejected(NamedTuple):
+    """To its sender: the command had no effect."""
+
+    command: Command
+    reason: str
+
+
+Output = HandOut | Withdraw | Expired | Rejected
+Step = tuple[Entry | None, list[Output]]
+
+
+def obey(entry: Entry | None, command: Command, now_ms: int, rules: Rules) -> Step:
+    """A command arrived.
+
+    Parameters
+    ----------
+    entry : Entry or None
+        What is known of the key; None: nothing.
+    command : Command
+        Older than the last one of its key: rejected. The same again: ignored.
+    now_ms : int
+        Wall clock.
+    rules : Rules
+
+    Returns
+    -------
+    (Entry or None, list)
+        What is known then, and what to do.
+    """
+    if entry is not None and command.sequence <= entry.generation:
+        if command.sequence == entry.generation:
+            return entry, []
+        newer = f"sequence {command.sequence} was overtaken by {entry.generation}"
+        return entry, [Rejected(command, newer)]
+    pending = entry is not None and entry.phase != ENDED
+    if command.op == CANCEL:
+        done: list[Output] = _withdrawal(entry)
+        if not pending:
+            done.append(Rejected(command, "nothing is pending under this key"))
+        return _ended(command.sequence, now_ms, rules), done
+    if command.op == RESCHEDULE:
+        if entry is None or not pending:
+            return entry, [Rejected(command, "nothing is pending under this key")]
+        command = command._replace(cookie=entry.cookie, payload=entry.payload)
+    return _armed(command, now_ms, rules, _withdrawal(entry))
+
+
+def wake(entry: Entry, now_ms: int, rules: Rules) -> Step:
+    """The entry's wake-up is due."""
+    if now_ms < entry.wake_ms:
+        return entry, []
+    if entry.phase == ENDED:
+        return None, []
+    return _handed(entry, now_ms, rules, [])
+
+
+def acknowledge(
+    entry: Entry | None, generation: int, fired_us: int, now_ms: int, rules: Rules
+) -> Step:
+    """A wheel says that it fired this generation; it may say so more than once, and late."""
+    if entry is None or entry.phase == ENDED or generation != entry.generation:
+        return entry, []
+    if fired_us < entry.deadline_us:
+        return entry, []  # never early, whatever a wheel says; the wake-up hands it out again
+    return _ended(generation, now_ms, rules), [Expired(entry, fired_us)]
+
+
+def refuse(entry: Entry | None, generation: int, now_ms: int, rules: Rules) -> Step:
+    """This generation did not get into a wheel: none was there, or it was full."""
+    if entry is None or entry.phase != HANDED or generation != entry.generation:
+        return entry, []
+    # The nearer to its deadline, the sooner: a wheel that is away must not keep the state busy.
+    quarter_ms = abs(entry.deadline_us // 1000 - now_ms) // 4
+    wait_ms = max(min(quarter_ms, rules.grace_ms), rules.retry_ms, 1)
+    return entry._replace(phase=WAITING, wake_ms=now_ms + wait_ms), []
+
+
+def _withdrawal(entry: Entry | None) -> list[Output]:
+    handed = entry is not None and entry.phase == HANDED
+    return [Withdraw(entry.generation)] if entry is not None and handed else []
+
+
+def _ended(sequence: int, now_ms: int, rules: Rules) -> Entry:
+    wake_ms = now_ms + max(rules.remember_ms, 1)
+    return Entry(ENDED, sequence, 0, wake_ms, None, 0, None)
+
+
+def _armed(command: Command, now_ms: int, rules: Rules, done: list[Output]) -> Step:
+    entry = Entry(
+        WAITING,
+        command.sequence,
+        command.deadline_us,
+        command.deadline_us // 1000 - rules.horizon_ms,
+        command.key,
+        command.cookie,
+        command.payload,
+    )
+    if entry.wake_ms <= now_ms:
+        return _handed(entry, now_ms, rules, done)
+    return entry, done
+
+
+def _handed(entry: Entry, now_ms: int, rules: Rules, done: list[Output]) -> Step:
+    wake_ms = max(-(-entry.deadline_us // 1000), now_ms) + max(rules.grace_ms, 1)
+    handed = entry._replace(phase=HANDED, wake_ms=wake_ms)
+    return handed, [*done, HandOut(entry.generation, entry.deadline_us)]

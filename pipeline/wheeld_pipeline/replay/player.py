@@ -1,0 +1,266 @@
+"""One worker's loop: schedule what arrives, cancel what is done, receive what timed out.
+
+Time comes in as an argument, as the wheel's own: under a virtual clock a turn is exact.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from wheeld_client import Timers, WheelFull
+from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.replay.calendar import Calendar
+from wheeld_pipeline.replay.feed import FLAT_OUT, Arrived, Feed
+from wheeld_pipeline.replay.histogram import Histogram
+from wheeld_pipeline.replay.window import Window
+
+BATCH: Final = 1 << 14
+"""Most requests per call, so that a worker that lags still cancels and receives in between."""
+PACE_NS: Final = 1_000_000
+"""A worker that has caught up looks again after so long, not after each of its arrivals."""
+STRAGGLER_NS: Final = 10_000_000_000
+"""How long after its deadline an expiration may come before it counts as lost."""
+LINGER_NS: Final = 50_000_000
+"""How long after the last deadline a worker listens for timers that it had cancelled."""
+FULL_SECONDS: Final = 30.0
+"""A wheel that is full for so long, while nothing of ours ends, will not empty for us."""
+_MARK: Final = 8
+"""Bytes at the beginning of a payload that name its request."""
+
+
+class Player:
+    """Plays one worker's share.
+
+    Parameters
+    ----------
+    timers : Timers
+        Connected to the daemon.
+    feed : Feed
+        This worker's requests.
+    index, of : int
+        It has every `of`-th request from request `index` on; that is what cookies are made of.
+    start_ns : int
+        When the workload begins, on the wheel's clock.
+    flat_out : bool
+        Requests arrive when they can be scheduled, so none is behind.
+    payloads : bool
+        Schedule payloads, too.
+    """
+
+    def __init__(
+        self,
+        timers: Timers,
+        feed: Feed,
+        index: int,
+        of: int,
+        start_ns: int,
+        *,
+        flat_out: bool = False,
+        payloads: bool = True,
+    ) -> None:
+        self._timers, self._feed, self._index, self._of = timers, feed, index, of
+        self._start_ns, self.flat_out, self._payloads = start_ns, flat_out, payloads
+        self.window, self.calendar = Window(), Calendar()
+        self.behind, self.lateness = Histogram(), Histogram()
+        self.early = self.payload_wrong = self.fulls = 0
+        self.full_seconds = 0.0
+        self.last_scheduled_ns = start_ns
+        self._latest = start_ns
+        self._waiting: Arrived | None = None
+        self._limit = BATCH
+        self._full_since: float | None = None
+        self._stuck_since: tuple[float, int] | None = None
+        self._texts: dict[int, npt.NDArray[Any]] = {}
+
+    def turn(self, now_ns: int) -> float | None:
+        """Do what is due. Returns for how many seconds nothing is; None: everything has ended."""
+        self._schedule(now_ns)
+        self._complete(now_ns)
+        self.window.slide()
+        if self._full_since is not None:
+            return PACE_NS / 1e9
+        if self._waiting is not None:
+            return 0.0
+        due = [self._next_arrival(), self.calendar.next_ns()]
+        known = [at for at in due if at is not None]
+        if known:
+            rest = min(known) - now_ns
+            return max(rest, PACE_NS) / 1e9 if rest > 0 else 0.0
+        if self._over(now_ns):
+            return None
+        return PACE_NS * 10 / 1e9
+
+    def _over(self, now_ns: int) -> bool:
+        """Nothing is out, and what was cancelled had the time to fire all the same, or did not."""
+        if len(self.window):
+            return now_ns > self._latest + STRAGGLER_NS
+        if self._linger_until is None:
+            self._linger_until = min(self._latest + LINGER_NS, now_ns + STRAGGLER_NS // 2)
+        return now_ns >= self._linger_until
+
+    _linger_until: int | None = None
+
+    def _next_arrival(self) -> int | None:
+        at = self._feed.next_ns()
+        if at is None:
+            return None
+        return 0 if self.flat_out else at + self._start_ns
+
+    # -- scheduling -----------------------------------------------------------------------------
+
+    def _schedule(self, now_ns: int) -> None:
+        arrived = self._arrivals(now_ns)
+        self._waiting = None
+        while arrived is not None and len(arrived):
+            same = arrived.sizes == arrived.sizes[0]
+            group = arrived if same.all() else arrived.pick(same)
+            rest = None if same.all() else arrived.pick(~same)
+            done = self._schedule_group(group, now_ns)
+            if done < len(group):
+                left = group.pick(slice(done, None))
+                self._waiting = left if rest is None else left.and_then(rest)
+                return
+            arrived = rest
+
+    def _arrivals(self, now_ns: int) -> Arrived | None:
+        if self._waiting is not None:
+            return self._waiting
+        taken = self._feed.take(now_ns - self._start_ns, BATCH)
+        if taken is None:
+            return None
+        columns, planned = taken
+        sizes = columns["payload_bytes"].astype(np.int32)
+        if not self._payloads:
+            sizes = np.zeros_like(sizes)
+        numbers = self.window.arrive(sizes)
+        return Arrived(
+            numbers, planned + self._start_ns, columns["latency_ns"], columns["timeout_ns"], sizes
+        )
+
+    def _schedule_group(self, group: Arrived, now_ns: int) -> int:
+        """Schedule requests of one size; returns how many, fewer when the wheel is or was full."""
+        done = 0
+        while done < len(group):
+            if done and self._limit < BATCH:
+                return done  # cancel and receive first: that makes room
+            part = group.pick(slice(done, done + self._limit))
+            cookies = (part.numbers * self._of + self._index).astype(np.uint64)
+            try:
+                ids = self._timers.schedule_many(
+                    part.timeout_ns / 1e9, cookies, payloads=self._texts_for(part, cookies)
+                )
+            except WheelFull:
+                self._found_full()
+                return done
+            self._found_room()
+            self.window.schedule(part.numbers, ids)
+            self._remember(part, self._timers.now_ns())
+            done += len(part)
+        return done
+
+    def _remember(self, part: Arrived, at_ns: int) -> None:
+        """What was scheduled at `at_ns`: when it is done, how late it was."""
+        self.last_scheduled_ns = at_ns
+        self._latest = max(self._latest, at_ns + int(part.timeout_ns.max()))
+        if not self.flat_out:
+            self.behind.add(at_ns - part.arrival_ns)
+        completes = part.latency_ns < part.timeout_ns
+        self.calendar.add(at_ns + part.latency_ns[completes], part.numbers[completes])
+
+    def _texts_for(self, part: Arrived, cookies: npt.NDArray[np.uint64]) -> Any:
+        """Payloads that begin with the number of their request."""
+        size = int(part.sizes[0])
+        if not size:
+            return None
+        if size not in self._texts:
+            self._texts[size] = np.zeros((BATCH, size), np.uint8)
+        rows = self._texts[size][: len(part)]
+        marked = min(size, _MARK)
+        rows[:, :marked] = cookies.view(np.uint8).reshape(-1, 8)[:, :marked]
+        return rows.view(f"V{size}").ravel()
+
+    def _found_full(self) -> None:
+        """All of a batch or nothing was scheduled: a smaller one may still fit."""
+        self.fulls += 1
+        self._limit = max(1, self._limit // 2)
+        now = time.monotonic()
+        if self._full_since is None:
+            self._full_since = now
+        ended = self.window.cancelled + self.window.expired
+        if self._stuck_since is None or self._stuck_since[1] != ended:
+            self._stuck_since = now, ended
+        elif now - self._stuck_since[0] > FULL_SECONDS and not len(self.window):
+            raise PipelineError(
+                f"the wheel was full for {FULL_SECONDS:.0f} s, of timers that are not this "
+                "replay's; give the daemon a larger --capacity, or one of its own"
+            )
+
+    def _found_room(self) -> None:
+        self._limit = min(BATCH, self._limit * 2)
+        self._stuck_since = None
+        if self._full_since is not None:
+            self.full_seconds += time.monotonic() - self._full_since
+            self._full_since = None
+
+    # -- ends -----------------------------------------------------------------------------------
+
+    def _complete(self, now_ns: int) -> None:
+        """Cancel the timers of the requests that are done."""
+        done = self.calendar.take(now_ns)
+        if not len(done):
+            return
+        numbers, ids = self.window.in_flight(done)
+        won = self._timers.cancel_many(ids)
+        self.window.cancel(numbers, won)
+        self.window.late += len(done) - int(won.sum())
+
+    def receive(self, seconds: float) -> None:
+        """Take what timed out; wait for it at most so long."""
+        events = self._timers.poll(seconds)
+        if not len(events):
+            return
+        cookies = events["cookie"]
+        ours = cookies % np.uint64(self._of) == self._index
+        numbers = np.where(ours, (cookies // np.uint64(self._of)).astype(np.int64), -1)
+        lateness = events["fired"] - events["deadline"]
+        self.early += int((lateness < 0).sum())
+        self.lateness.add(lateness)
+        self._check_payloads(events, numbers)
+        self.window.deliver(numbers)
+
+    def _check_payloads(self, events: npt.NDArray[Any], numbers: npt.NDArray[np.int64]) -> None:
+        known = (numbers >= self.window.base) & (numbers < self.window.end)
+        sizes = self.window.sizes_of(numbers)
+        wrong = known & (events["payload_size"] != sizes)
+        if "payload" in (events.dtype.names or ()):
+            texts = np.ascontiguousarray(events["payload"]).view(np.uint8).reshape(len(events), -1)
+            marks = np.ascontiguousarray(events["cookie"]).view(np.uint8).reshape(-1, 8)
+            width = min(_MARK, texts.shape[1])
+            differs = texts[:, :width] != marks[:, :width]
+            differs &= np.arange(width) < sizes[:, None]
+            wrong |= known & differs.any(axis=1)
+        self.payload_wrong += int(wrong.sum())
+
+
+def parse_speed(text: str) -> float:
+    """A factor above 0, or `max`.
+
+    Raises
+    ------
+    PipelineError
+        It is something else.
+    """
+    if text == "max":
+        return FLAT_OUT
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = math.nan
+    if not (math.isfinite(speed) and speed > 0):
+        raise PipelineError(f"speed: got {text!r}, expected a number above 0, or max")
+    return speed

@@ -1,0 +1,110 @@
+"""The whole of a replay: look at the files and at the daemon, run the workers, add up."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from wheeld_client import Timers, connect
+from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.replay import crew, outcome, source
+from wheeld_pipeline.replay.feed import FLAT_OUT
+from wheeld_pipeline.replay.outcome import Outcome
+from wheeld_pipeline.replay.player import parse_speed
+from wheeld_pipeline.replay.source import Source
+
+HEAD_START_NS: Final = 100_000_000
+MOST_WORKERS: Final = 256
+
+
+def replay(
+    path: str | os.PathLike[str],
+    daemon: str = "default",
+    *,
+    speed: str | float = 1.0,
+    workers: int = 2,
+    payloads: bool = True,
+    worker: str = "replay",
+    runtime_dir: str | os.PathLike[str] | None = None,
+    tell: Callable[[int], object] = lambda ended: None,
+) -> Outcome:
+    """Replay a workload against a daemon, and account for each request.
+
+    A request is a timer: scheduled with its timeout when it arrives, cancelled when it is done
+    before that. The files are streamed; memory grows with what is in flight only.
+
+    Parameters
+    ----------
+    path : path
+        A workload's Parquet: a file or a folder, columns as in `wheeld_pipeline.workload.COLUMNS`.
+    daemon : str
+        Name of the daemon, or path of its runtime directory.
+    speed : float or 'max'
+        How much faster than recorded requests arrive; latencies and timeouts stay as they are.
+        'max': as fast as they can be scheduled.
+    workers : int
+        Processes; each takes every `workers`-th request.
+    payloads : bool
+        Schedule payloads of the recorded sizes, too.
+    worker : str
+        What the workers are called in the daemon: `worker`-0, `worker`-1 ...
+    runtime_dir : path, optional
+        As in `wheeld_client.connect`.
+    tell : callable
+        Hears from time to time how many requests have ended.
+
+    Returns
+    -------
+    Outcome
+
+    Raises
+    ------
+    PipelineError
+        The files cannot be used, or a worker failed: nothing of the replay stays in the daemon.
+    DaemonNotRunning
+    """
+    factor = parse_speed(str(speed))
+    if not 1 <= workers <= MOST_WORKERS:
+        raise PipelineError(f"workers: got {workers}, expected 1 to {MOST_WORKERS}")
+    workload = source.look(Path(path))
+    order = {
+        "path": os.path.abspath(path),
+        "daemon": str(daemon),
+        "runtime_dir": None if runtime_dir is None else os.fspath(runtime_dir),
+        "speed": str(speed),
+        "workers": workers,
+        "payloads": payloads,
+        "worker": worker,
+    }
+    with tempfile.TemporaryDirectory(prefix="wheeld-replay-") as made:
+        directory = Path(made)
+        with connect(daemon, worker=worker, runtime_dir=runtime_dir) as timers:
+            _check_room(workload, timers, payloads)
+            (directory / "order.json").write_text(json.dumps(order))
+            with crew.running(directory, workers) as hands:
+                hands.wait_ready()
+                hands.go(timers.now_ns() + HEAD_START_NS)
+                hands.wait_done(tell)
+                accounts = hands.accounts()
+    return outcome.add_up(accounts, workload.rows, _asked(workload, factor))
+
+
+def _asked(workload: Source, speed: float) -> float | None:
+    if speed == FLAT_OUT or not workload.lasts_ns:
+        return None
+    return workload.rows / workload.lasts_ns * 1e9 * speed
+
+
+def _check_room(workload: Source, timers: Timers, payloads: bool) -> None:
+    names = timers.expiration_dtype.names or ()
+    room = timers.expiration_dtype["payload"].itemsize if "payload" in names else 0
+    if payloads and workload.largest > room:
+        raise PipelineError(
+            f"{workload.path}: got payloads of up to {workload.largest} bytes, and the daemon in "
+            f"{timers.directory} holds {room} per timer; start it with --payload-bytes "
+            f"{workload.largest}, or replay with --no-payloads"
+        )

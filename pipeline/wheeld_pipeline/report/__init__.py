@@ -1,0 +1,23 @@
+"""From a recorded trace to what it means: numbers, tables, one page, and two of them compared.
+
+    from wheeld_pipeline.report import write
+    write(spark, "trace", "report").page
+
+Importing this loads pandas, but not Spark.
+"""
+
+from wheeld_pipeline.report.analyse import Report, analyse
+from wheeld_pipeline.report.compare import Comparison, compare, write_comparison
+from wheeld_pipeline.report.files import Paths, load, save, write
+
+__all__ = [
+    "Comparison",
+    "Paths",
+    "Report",
+    "analyse",
+    "compare",
+    "load",
+    "save",
+    "write",
+    "write_comparison",
+]

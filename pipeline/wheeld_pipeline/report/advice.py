@@ -1,0 +1,167 @@
+"""Which tick, wheel size and capacity the recorded load would have wanted.
+
+The rule, which the page states with the numbers that it used:
+
+- *Tick*: the longest candidate of which at least 20 fit into the delay of 9 of 10 timers: rounding
+  up then adds at most 5 percent of such a delay, and half of that on average. If none is short
+  enough, the shortest.
+- *Wheel size*: the smallest whose work is within 5 percent of the least with that tick. Work is
+wake-ups and
+  cascades, at WAKE_NS and CASCADE_NS of CPU time each.
+- *Capacity*: one and a half times the most that was pending, rounded up to two digits.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from wheeld_pipeline.report import wheels
+from wheeld_pipeline.report.replay import CANDIDATE, HERD, SIZE
+
+WAKE_NS: Final = 5_000
+"""CPU time of one wake-up of the clock, about."""
+CASCADE_NS: Final = 100
+"""CPU time of moving one timer down a level, about."""
+TICKS_PER_DELAY: Final = 20
+SHORT_SHARE: Final = 0.1
+HEADROOM: Final = 1.5
+_ENOUGH: Final = 1.05
+_BUCKET_BYTES: Final = 32
+
+
+def short_delay_ns(delays: Any, share: float = SHORT_SHARE) -> float:
+    """A delay that `share` of the timers do not reach, read from the delay classes.
+
+    Within a class the delays are taken to be even by their logarithm.
+    """
+    counts = delays["scheduled"].to_numpy(float)
+    if counts.sum() == 0:
+        return math.nan
+    upto = np.cumsum(counts) / counts.sum()
+    at = int(np.searchsorted(upto, share))
+    before = upto[at - 1] if at else 0.0
+    inside = (share - before) / (upto[at] - before)
+    low, high = max(delays["from_ns"].iloc[at], 1e5), delays["to_ns"].iloc[at]
+    return float(low * (high / low) ** inside)
+
+
+def table(replayed: Any, tried: wheels.Candidates, seconds: float, timers: int) -> Any:
+    """What each candidate would have done, over all wheels of the trace, in `seconds` with
+    `timers`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `tick_us`, `wheel_size`, `wakes`, `wakes_per_s`, `cascades`, `cascades_per_timer`,
+        `rounding_us` (mean; that of the finest tick itself taken as half of it), `cpu_percent`
+        (estimate), `bucket_bytes`, `current`.
+    """
+    own = replayed[replayed["what"] == CANDIDATE]
+    sums = own.groupby(["key1", "key2"])[["wakes", "cascades", "fired", "rounded"]].sum()
+    found = sums.reindex(
+        pd.MultiIndex.from_product([tried.ticks, tried.bits], names=["key1", "key2"]), fill_value=0
+    ).reset_index()
+    tick, bits = found["key1"], found["key2"]
+    fired = found["fired"].where(found["fired"] > 0)
+    work = found["wakes"] * WAKE_NS + found["cascades"] * CASCADE_NS
+    return pd.DataFrame(
+        {
+            "tick_us": tried.finest_us * 2**tick,
+            "wheel_size": 2**bits,
+            "wakes": found["wakes"],
+            "wakes_per_s": found["wakes"] / seconds,
+            "cascades": found["cascades"],
+            "cascades_per_timer": found["cascades"] / max(timers, 1),
+            "rounding_us": ((found["rounded"] / fired).astype(float) + 0.5) * tried.finest_us,
+            "cpu_percent": work / (seconds * 1e9) * 100,
+            "bucket_bytes": [((63 + b - 1) // b << b) * _BUCKET_BYTES for b in bits],
+            "current": (tick == tried.current_tick) & (bits == tried.current_bits),
+        }
+    )
+
+
+def choose(options: Any, delays: Any, pending_max: int) -> dict[str, Any]:
+    """The tick, size and capacity that the rule of this module picks, and why.
+
+    Returns
+    -------
+    dict
+        `tick_us`, `wheel_size`, `capacity`, `short_delay_ns`, `tick_fits` (False: even the shortest
+        candidate is longer than the rule wants), and the table's row as `chosen`; `current`
+        likewise.
+    """
+    short = short_delay_ns(delays)
+    allowed = short / 1000 / TICKS_PER_DELAY
+    ticks = sorted(set(options["tick_us"].tolist()))
+    fitting = [tick for tick in ticks if tick <= allowed]
+    tick = fitting[-1] if fitting else ticks[0]
+    row = pick_size(options[options["tick_us"] == tick])
+    current = options[options["current"]].iloc[0].to_dict()
+    return {
+        "tick_us": int(tick),
+        "wheel_size": int(row["wheel_size"]),
+        "capacity": round_up(pending_max * HEADROOM),
+        "short_delay_ns": short,
+        "tick_fits": bool(fitting),
+        "chosen": row.to_dict(),
+        "current": current,
+    }
+
+
+def pick_size(rows: Any) -> Any:
+    """The smallest wheel whose work is near the least."""
+    ordered = rows.sort_values("wheel_size")
+    near = ordered["cpu_percent"] <= ordered["cpu_percent"].min() * _ENOUGH
+    return ordered[near].iloc[0]
+
+
+def round_up(count: float) -> int:
+    """A count rounded up to two digits, at least 1000."""
+    count = max(count, 1000.0)
+    unit = 10 ** (math.floor(math.log10(count)) - 1)
+    return int(math.ceil(count / unit) * unit)
+
+
+def herds(replayed: Any, tried: wheels.Candidates, limit: int) -> Any:
+    """The ticks in which most timers were due together.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `wheel` (hash), `tick_end_us` (the tick ends then: when they are due), `timers`.
+    """
+    own = replayed[replayed["what"] == HERD].sort_values(
+        ["fired", "key1", "wheel"], ascending=[False, True, True]
+    )
+    own = own[own["fired"] > 1].head(limit)
+    return pd.DataFrame(
+        {
+            "wheel": own["wheel"].to_numpy(),
+            "tick_end_us": own["key1"].to_numpy() * tried.finest_us,
+            "timers": own["fired"].to_numpy(),
+        }
+    )
+
+
+def herd_sizes(replayed: Any) -> Any:
+    """How many ticks had so many timers due, by powers of two.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `at_least`, `at_most` (timers in a tick), `ticks`, `timers`.
+    """
+    own = replayed[replayed["what"] == SIZE].groupby("key1")[["wakes", "fired"]].sum().sort_index()
+    power = own.index.to_numpy(np.int64)
+    return pd.DataFrame(
+        {
+            "at_least": 1 << power,
+            "at_most": (2 << power) - 1,
+            "ticks": own["wakes"].to_numpy(),
+            "timers": own["fired"].to_numpy(),
+        }
+    )

@@ -1,0 +1,292 @@
+"""From a trace to a report: numbers and tables, no files.
+
+Four scans in all: the cube, the ids, the replay, and for the herds the few parts that have one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import pandas as pd
+
+from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.report import advice, bins, cube, figures, herds, replay, wheels
+from wheeld_pipeline.report import counters as daemon
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+HERDS: Final = 20
+_STEPS: Final = ((300, 1), (3000, 10), (25 * 3600, 60), (5 * 86400, 300), (32 * 86400, 1800))
+"""Up to so many seconds of trace, a step is so many seconds."""
+_LONGEST_STEP: Final = 3600
+_ARROW_BATCH: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+Say = Callable[[str], None]
+
+
+@dataclass
+class Report:
+    """What a trace says."""
+
+    facts: dict[str, Any]
+    """Single numbers; all can be written as JSON."""
+    tables: dict[str, Any]
+    """pandas DataFrames by name; see docs/report.md."""
+    notes: list[str] = field(default_factory=list)
+    """What the reader has to know: what is missing, what is estimated."""
+
+
+def _silent(_: str) -> None:
+    """Nobody watches."""
+
+
+def step_seconds(seconds: float) -> int:
+    """How long a step of time is in a report about so many seconds."""
+    return next((step for limit, step in _STEPS if seconds <= limit), _LONGEST_STEP)
+
+
+def analyse(events: DataFrame, counters: DataFrame | None = None, say: Say = _silent) -> Report:
+    """Work out everything that a report has.
+
+    Parameters
+    ----------
+    events : DataFrame
+        See `wheeld_pipeline.trace.read_events`.
+    counters : DataFrame, optional
+        See `wheeld_pipeline.trace.read_counters`; without, what only the daemon knows is left out.
+    say : callable, optional
+        Is told in words what is done next.
+
+    Raises
+    ------
+    PipelineError
+        There is not one event.
+    """
+    spark = events.sparkSession
+    before = spark.conf.get(_ARROW_BATCH)
+    spark.conf.set(_ARROW_BATCH, str(replay.ROWS_PER_BATCH))
+    try:
+        return _Analysis(events, counters, say).report()
+    finally:
+        if before is not None:
+            spark.conf.set(_ARROW_BATCH, before)
+
+
+class _Analysis:
+    """The steps, in order."""
+
+    def __init__(self, events: DataFrame, counters: DataFrame | None, say: Say) -> None:
+        self.events, self.counters, self.say = events, counters, say
+        self.facts: dict[str, Any] = {}
+        self.tables: dict[str, Any] = {}
+        self.notes: list[str] = []
+
+    def report(self) -> Report:
+        """All of it."""
+        self._read_counters()
+        self._count()
+        self._look_at_slots()
+        self._replay()
+        self._notes()
+        return Report(self.facts, self.tables, self.notes)
+
+    def _read_counters(self) -> None:
+        self.settings = None
+        if self.counters is not None:
+            self.say("reading the daemon's counters")
+            found = daemon.settings(self.counters)
+            self.settings = found if len(found) else None
+        if self.settings is None:
+            self.notes.append(
+                "The trace has no counters of the daemon: wake-ups, pools and peaks are left out, "
+                "and "
+                "the wheel is taken to have a tick of 1 ms and 64 buckets per level."
+            )
+            self.wheel: dict[str, Any] = {"tick_ns": 1_000_000, "wheel_size": 64, "capacity": None}
+            return
+        sorts = self.settings.groupby(["tick_ns", "wheel_size"])["wakes"].sum()
+        tick_ns, wheel_size = sorts.idxmax()
+        self.wheel = {
+            "tick_ns": int(tick_ns),
+            "wheel_size": int(wheel_size),
+            "capacity": int(self.settings["capacity"].max()),
+        }
+        if len(sorts) > 1:
+            self.notes.append(
+                f"The wheels of this trace differ in tick or size; herds and advice take that of "
+                f"the "
+                f"busiest, {int(tick_ns) / 1e6:g} ms and {int(wheel_size)} buckets."
+            )
+
+    def _period(self) -> tuple[int, int]:
+        """First and last microsecond, about: it chooses the steps of time."""
+        if self.settings is not None:
+            return int(self.settings["began_us"].min()), int(self.settings["ended_us"].max())
+        from pyspark.sql import functions as F
+
+        micros = F.unix_micros("time")
+        row = self.events.agg(F.min(micros).alias("a"), F.max(micros).alias("b")).first()
+        return (int(row["a"]), int(row["b"])) if row and row["a"] is not None else (0, 0)
+
+    def _count(self) -> None:
+        first, last = self._period()
+        self.step = step_seconds((last - first) / 1e6)
+        self.say("counting all events")
+        counted = cube.count(self.events, self.step).persist()
+        try:
+            names = cube.names(self.events, counted)
+            if not len(names):
+                raise PipelineError(
+                    "there is not one event: expected at least one row in the trace's events; "
+                    "widen "
+                    "--from and --to, or wait until the daemon has had a timer"
+                )
+            self.cubes = figures.Cubes(self.events.sparkSession, counted, names)
+        finally:
+            counted.unpersist()
+        self.tables |= {
+            "minutes": figures.by_step(self.cubes, self.step),
+            "workers": figures.by_worker(self.cubes, names),
+            "delays": figures.by_delay(self.cubes),
+            "lateness": figures.lateness_histogram(self.cubes),
+        }
+        self._head(names)
+
+    def _head(self, names: Any) -> None:
+        counts, minutes = self.cubes.counts, self.tables["minutes"]
+        first, last = int(counts["first_us"].min()), int(counts["last_us"].max())
+        totals = figures.totals(self.cubes)
+        ended = totals["expired"] + totals["cancelled"]
+        late = figures.lateness_of(self.cubes.lateness)
+        self.seconds = max((last - first) / 1e6, 1e-6)
+        self.facts |= {
+            "from": _iso(first),
+            "to": _iso(last),
+            "seconds": self.seconds,
+            "step_seconds": self.step,
+            "rows": int(counts["n"].sum()),
+            "events": totals,
+            "lost": figures.lost(self.cubes),
+            "open": figures.open_timers(self.cubes),
+            "hosts": sorted(set(names["host"])),
+            "daemons": sorted(set(names["daemon"])),
+            "runs": sorted(set(names["run"])),
+            "workers": len(self.tables["workers"]),
+            "lateness_ns": dict(zip(figures.LATENESS_COLUMNS, late, strict=True)),
+            "lateness_error": bins.LATENESS_ERROR,
+            "timeout_rate": totals["expired"] / ended if ended else None,
+            "cancel_rate": totals["cancelled"] / ended if ended else None,
+            "pending_max": int(minutes["pending_max"].max()),
+            "wheel": self.wheel,
+        }
+        if self.counters is not None and self.settings is not None:
+            self._daemon()
+
+    def _daemon(self) -> None:
+        assert self.counters is not None
+        assert self.settings is not None
+        wakes = daemon.by_step(self.counters, self.step)
+        wakes.insert(0, "time", pd.to_datetime(wakes.pop("step") * self.step, unit="s", utc=True))
+        found = daemon.pools(self.counters, self.step)
+        found.insert(1, "time", pd.to_datetime(found.pop("step") * self.step, unit="s", utc=True))
+        found["depleted_share"] = (found["depleted_ns"] / (self.step * 1e9)).clip(upper=1.0)
+        self.tables |= {"wakes": wakes, "pools": found}
+        wheels_seconds = ((self.settings["ended_us"] - self.settings["began_us"]) / 1e6).sum()
+        total = int(wakes["wakes"].sum())
+        fired = int(wakes["fired"].sum())
+        names = ("scheduled", "rescheduled", "cancelled", "expired", "ended", "lost")
+        self.facts |= {
+            "peak_per_second": daemon.peaks(self.counters),
+            "wakes": {
+                "total": total,
+                "per_second": total / wheels_seconds if wheels_seconds else None,
+                "timers_per_wake": fired / total if total else None,
+                "longest_oversleep_ns": int(self.settings["wake_late_ns"].max()),
+            },
+            "daemon_account": {name: int(self.settings[name].sum()) for name in names},
+            "clock_restarts": int((self.settings["clock_epoch"] - 1).clip(lower=0).sum()),
+            "complete": bool(self.settings["last"].all()),
+        }
+
+    def _look_at_slots(self) -> None:
+        self.say("reading slots")
+        found: Any = cube.slots(self.events).toPandas()
+        fresh, scheduled = int(found["fresh"].sum()), self.facts["events"]["scheduled"]
+        self.facts["found"] = int(found["found"].sum())
+        self.facts["missed_ticks"] = int(found["missed"].sum())
+        self.facts["slots"] = {
+            "first_uses": fresh,
+            "timers_per_slot": scheduled / fresh if fresh else None,
+            "most_used": int(found["generation"].max()) if len(found) else 0,
+            "reused_share": 1 - fresh / scheduled if scheduled else None,
+        }
+
+    def _replay(self) -> None:
+        self.say("replaying the timers on other wheels")
+        tried = wheels.candidates(self.wheel["tick_ns"], self.wheel["wheel_size"])
+        found = replay.replay(self.events, tried)
+        timers = self.facts["events"]["scheduled"]
+        options = advice.table(found, tried, self.seconds, timers)
+        found_herds = advice.herds(found, tried, HERDS)
+        self.say("looking who made the herds")
+        late = self.facts["lateness_ns"]["max"] or 0.0
+        made = herds.makers(self.events, found_herds, tried, late)
+        for frame in (found_herds, made):
+            frame.insert(0, "time", pd.to_datetime(frame["tick_end_us"], unit="us", utc=True))
+        self.tables |= {
+            "candidates": options,
+            "herds": found_herds.drop(columns="wheel"),
+            "herd_makers": made.drop(columns="wheel"),
+            "herd_sizes": advice.herd_sizes(found),
+        }
+        chosen = advice.choose(options, self.tables["delays"], self.facts["pending_max"])
+        self.facts["advice"] = plain(chosen)
+
+    def _notes(self) -> None:
+        lost = self.facts["events"]["lost"]
+        if lost:
+            named = ", ".join(f"{n:,} {event}" for event, n in self.facts["lost"].items())
+            self.notes.append(
+                f"The trace lost {lost:,} events ({named}) because its ring was full: the counts "
+                f"here "
+                f"lack them. A larger `wheeld start --trace-ring` keeps them."
+            )
+        if self.facts.get("complete") is False:
+            self.notes.append(
+                "At least one daemon of this trace had not stopped when it was read: its last "
+                "minute "
+                "may be missing."
+            )
+        if ticks := self.facts["events"][figures.TICKS]:
+            self.notes.append(
+                f"{ticks:,} expirations were ticks of periodic timers: they are no timeouts, and "
+                f"in the "
+                f"replay they are due but never cascade."
+            )
+        if self.facts["open"] > 0:
+            self.notes.append(
+                f"{self.facts['open']:,} timers were still armed at the end; the replay does not "
+                f"have them."
+            )
+
+
+def plain(value: Any) -> Any:
+    """numpy's and pandas' numbers as Python's, NaN as None: what JSON can hold."""
+    if isinstance(value, dict):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, pd.Timestamp):
+        return value.isoformat()
+    if isinstance(value, float) and not np.isfinite(value):
+        return None
+    return value
+
+
+def _iso(micros: int) -> str:
+    return str(pd.Timestamp(micros, unit="us", tz="UTC").isoformat(timespec="milliseconds"))

@@ -1,0 +1,95 @@
+"""How values are counted instead of kept: lateness in narrow buckets, delays by powers of ten.
+
+A lateness bucket is a sixteenth of a factor of two: what is read back, the bucket's geometric
+middle, is within 2.2 percent of any value in it. Percentiles of any number of rows then need the
+memory of a few hundred counts. Below a microsecond all is bucket 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+PARTS: Final = 16
+"""Lateness buckets per factor of two."""
+LATENESS_ERROR: Final = 2 ** (0.5 / PARTS) - 1
+"""Relative error of a lateness that was read back from its bucket."""
+NO_LATENESS: Final = -1
+PERCENTILES: Final = (0.5, 0.9, 0.99, 0.999)
+PERCENTILE_NAMES: Final = ("p50", "p90", "p99", "p999")
+
+_EDGE = 1e-9  # keeps exact powers of two out of the bucket below, whatever the logarithm rounds to
+
+LATENESS_SQL: Final = f"""CASE WHEN lateness_ns IS NULL THEN {NO_LATENESS}
+    WHEN lateness_ns < 1000 THEN 0
+    ELSE 1 + CAST(floor(log2(lateness_ns / 1000D) * {PARTS} + {_EDGE}) AS INT) END"""
+
+_FIRST_POWER = 5  # delays below 10**6 ns share a class
+_CLASSES = 9
+NO_DELAY: Final = -1
+DELAY_SQL: Final = (
+    f"CASE WHEN delay_ns IS NULL THEN {NO_DELAY} "
+    + " ".join(f"WHEN delay_ns < {10 ** (_FIRST_POWER + 1 + c)} THEN {c}" for c in range(_CLASSES))
+    + f" ELSE {_CLASSES} END"
+)
+DELAY_NAMES: Final = (
+    "below 1 ms",
+    "1 to 10 ms",
+    "10 to 100 ms",
+    "0.1 to 1 s",
+    "1 to 10 s",
+    "10 to 100 s",
+    "100 to 1000 s",
+    "17 min to 2.8 h",
+    "2.8 h to 28 h",
+    "above 28 h",
+)
+"""Of the delay classes 0, 1, ..."""
+
+
+def delay_bounds(delay_class: int) -> tuple[float, float]:
+    """Lower and upper end of a delay class, ns; the first begins at 100 us."""
+    return 10.0 ** (_FIRST_POWER + delay_class), 10.0 ** (_FIRST_POWER + 1 + delay_class)
+
+
+def lateness_bucket(lateness_ns: Any) -> Any:
+    """The bucket of each lateness: what LATENESS_SQL says, in numpy."""
+    lateness = np.maximum(np.asarray(lateness_ns, np.float64), 1)
+    inside = 1 + np.floor(np.log2(lateness / 1000) * PARTS + _EDGE)
+    return np.where(lateness < 1000, 0, inside).astype(np.int64)
+
+
+def middle_ns(bucket: Any) -> Any:
+    """The lateness that stands for a bucket, ns."""
+    bucket = np.asarray(bucket, np.float64)
+    return np.where(bucket <= 0, 500.0, 1000 * 2 ** ((bucket - 0.5) / PARTS))
+
+
+def percentiles(
+    buckets: Any, counts: Any, largest_ns: float, wanted: Sequence[float] = PERCENTILES
+) -> list[float | None]:
+    """Percentiles by nearest rank of values that were counted in lateness buckets.
+
+    Parameters
+    ----------
+    buckets, counts : array_like of int
+        In any order; a bucket may come several times.
+    largest_ns : float
+        The exact maximum: no percentile is given as more.
+    wanted : sequence of float
+        Between 0 and 1.
+
+    Returns
+    -------
+    list of float or None
+        In ns; None where nothing was counted.
+    """
+    order = np.argsort(buckets, kind="stable")
+    upto = np.cumsum(np.asarray(counts, np.int64)[order])
+    if len(upto) == 0 or upto[-1] == 0:
+        return [None] * len(wanted)
+    ranks = np.maximum(np.ceil(np.asarray(wanted) * upto[-1] - 1e-9), 1)
+    found = np.asarray(buckets)[order][np.searchsorted(upto, ranks)]
+    return [float(value) for value in np.minimum(middle_ns(found), max(largest_ns, 0))]

@@ -1,0 +1,159 @@
+"""A report as files, and back."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import pandas as pd
+
+from wheeld_pipeline import trace as traces
+from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.report import page
+from wheeld_pipeline.report.analyse import Report, Say, _silent, analyse, plain
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+FORMAT: Final = 1
+PAGE, JSON, TABLES = "report.html", "report.json", "tables"
+_TIMES: Final = ("time", "scheduled_from", "scheduled_to")
+
+
+@dataclass(frozen=True)
+class Paths:
+    """Where a report is."""
+
+    page: Path
+    """One HTML page that needs nothing else."""
+    json: Path
+    """All numbers and tables."""
+    tables: Path
+    """A directory with one Parquet file per table."""
+
+
+def write(
+    spark: SparkSession,
+    trace: str | Path,
+    out: str | Path,
+    say: Say | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+) -> Paths:
+    """Read a trace and write its report: a page, JSON, and tables as Parquet.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    trace : str or Path
+        The directory given to `wheeld start --trace DIR`, or a URL of one.
+    out : str or Path
+        Directory for the report; made if missing, an older report in it is replaced.
+    say : callable, optional
+        Is told in words what is done next.
+    since, until : datetime, optional
+        Only events at or after `since` and before `until`.
+
+    Raises
+    ------
+    PipelineError
+        The trace cannot be read, or has no event in that time; or `out` holds something else.
+    """
+    say = say or _silent
+    folder = Path(out)
+    if folder.exists() and not folder.is_dir():
+        raise PipelineError(f"--out {out} is a file: expected a directory, or a name that is free")
+    say("checking the trace")
+    events = traces.read_events(spark, trace)
+    counters = traces.read_counters(spark, trace)
+    if since is not None and until is not None and since >= until:
+        raise PipelineError(
+            f"got --from {since} and --to {until}: expected the first to be earlier"
+        )
+    with traces.reading(trace):
+        report = analyse(
+            within(events, since, until),
+            None if counters is None else within(counters, since, until),
+            say,
+        )
+    report.facts["trace"] = str(trace)
+    say("writing the page")
+    return save(report, folder)
+
+
+def within(rows: DataFrame, since: datetime | None, until: datetime | None) -> DataFrame:
+    """Rows of a trace from `since` on and before `until`; other hours' files are not read."""
+    from pyspark.sql import functions as F
+
+    for moment, late in ((since, False), (until, True)):
+        if moment is None:
+            continue
+        value = F.timestamp_micros(F.lit(round(moment.timestamp() * 1e6)))
+        rows = rows.where(F.col("time") < value if late else F.col("time") >= value)
+        if "date" in rows.columns:
+            day = F.to_date(value)
+            rows = rows.where(F.col("date") <= day if late else F.col("date") >= day)
+    return rows
+
+
+def save(report: Report, folder: Path) -> Paths:
+    """Write a report's files; each appears by rename."""
+    paths = Paths(folder / PAGE, folder / JSON, folder / TABLES)
+    paths.tables.mkdir(parents=True, exist_ok=True)
+    for name, table in report.tables.items():
+        target = paths.tables / f"{name}.parquet"
+        _replace(target, lambda part, table=table: table.to_parquet(part, index=False))
+    _replace(paths.json, lambda part: part.write_text(as_json(report), encoding="utf-8"))
+    _replace(paths.page, lambda part: part.write_text(page.render(report), encoding="utf-8"))
+    return paths
+
+
+def _replace(target: Path, make: Any) -> None:
+    part = target.with_name(f".{target.name}.part")
+    make(part)
+    os.replace(part, target)
+
+
+def as_json(report: Report) -> str:
+    """All of a report as text."""
+    tables = {name: plain(table.to_dict("records")) for name, table in report.tables.items()}
+    content = {
+        "format": FORMAT,
+        "facts": plain(report.facts),
+        "notes": report.notes,
+        "tables": tables,
+    }
+    return json.dumps(content, allow_nan=False) + "\n"
+
+
+def load(folder: str | Path) -> Report:
+    """Read back a report that `write` wrote.
+
+    Raises
+    ------
+    PipelineError
+        There is none, or it is of another version.
+    """
+    path = Path(folder) / JSON
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise PipelineError(
+            f"{folder} is no report: expected {JSON} in it; make it with `wheeld pipeline report`"
+        ) from error
+    except ValueError as error:
+        raise PipelineError(f"{path} is not a report: {error}; make it again") from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        got = content.get("format") if isinstance(content, dict) else type(content).__name__
+        raise PipelineError(f"{path} has format {got}, expected {FORMAT}: make the report again")
+    tables = {}
+    for name, rows in content["tables"].items():
+        table = pd.DataFrame(rows)
+        for column in (column for column in _TIMES if column in table):
+            table[column] = pd.to_datetime(table[column], utc=True, format="ISO8601")
+        tables[name] = table
+    return Report(content["facts"], tables, content["notes"])

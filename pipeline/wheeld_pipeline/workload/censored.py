@@ -1,0 +1,121 @@
+"""Log-normal latencies when timeouts hide the long ones: the fit, and how good it is.
+
+A request that timed out says only that it needed as long as its timeout, or longer. To leave it out
+makes latencies far too short; to take its timeout for its latency does, too, and makes them too
+uniform. The fit maximises the likelihood of what was seen, censored ones included, by expectation
+maximisation: the hidden latencies are replaced by what the present fit expects of them, until
+nothing moves. The same is done for latencies too short for the clock of the trace.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+Floats = npt.NDArray[np.float64]
+
+_ROUNDS: Final = 50_000
+_ENOUGH: Final = 1e-11
+_LEAST_SIGMA: Final = 1e-6
+_ROOT_TWO_PI: Final = math.sqrt(2 * math.pi)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What was seen of latencies, in bins of the logarithm of ns; all shape (bins,), rising.
+
+    Attributes
+    ----------
+    ends : numpy.ndarray
+        The upper end of each bin.
+    done, sums, squares : numpy.ndarray
+        Requests that were done with such a latency; sum of its logarithm, and of that squared.
+    hidden, hidden_sums : numpy.ndarray
+        Requests that timed out after so long, and the sum of the logarithm of that.
+    short : int
+        Requests that were done in less than `floor`, too fast to say how fast.
+    floor : float
+    """
+
+    ends: Floats
+    done: Floats
+    sums: Floats
+    squares: Floats
+    hidden: Floats
+    hidden_sums: Floats
+    short: int
+    floor: float
+
+
+def log_normal(seen: Seen) -> tuple[float, float]:
+    """Mean and standard deviation of the logarithm of the latency, of maximum likelihood.
+
+    Raises
+    ------
+    ValueError
+        Nothing was seen to be done.
+    """
+    count, total = float(seen.done.sum()), float(seen.sums.sum())
+    squares = float(seen.squares.sum())
+    if not count:
+        raise ValueError("no request was done before its timeout")
+    used = seen.hidden > 0
+    weights = seen.hidden[used]
+    limits = seen.hidden_sums[used] / weights
+    everything = count + float(weights.sum()) + seen.short
+    mu = total / count
+    sigma = max(math.sqrt(max(squares / count - mu * mu, 0.0)), _LEAST_SIGMA)
+    for _ in range(_ROUNDS):
+        hazard = _hazard((limits - mu) / sigma)
+        sum1 = total + float((weights * (mu + sigma * hazard)).sum())
+        sum2 = squares + float(
+            (weights * (mu * mu + sigma * sigma + sigma * hazard * (limits + mu))).sum()
+        )
+        if seen.short:
+            below = float(_hazard(np.array([(mu - seen.floor) / sigma]))[0])
+            sum1 += seen.short * (mu - sigma * below)
+            sum2 += seen.short * (mu * mu + sigma * sigma - sigma * below * (seen.floor + mu))
+        before = mu, sigma
+        mu = sum1 / everything
+        sigma = max(math.sqrt(max(sum2 / everything - mu * mu, 0.0)), _LEAST_SIGMA)
+        if abs(mu - before[0]) + abs(sigma - before[1]) < _ENOUGH * (abs(mu) + sigma):
+            break
+    return mu, sigma
+
+
+def _hazard(z: Floats) -> Floats:
+    """Density over survival of the standard normal: how far what is beyond z is, on average."""
+    small = [math.exp(-x * x / 2) / _ROOT_TWO_PI / (math.erfc(x / math.sqrt(2)) / 2)
+             for x in np.minimum(z, 6.0).tolist()]  # fmt: skip
+    far = np.maximum(z, 6.0)
+    fraction = far.copy()
+    for k in range(24, 0, -1):
+        fraction = far + k / fraction
+    return np.where(z < 6.0, np.array(small), fraction)
+
+
+def distance(seen: Seen, mu: float, sigma: float) -> float:
+    """Kolmogorov-Smirnov distance of the fit: from Kaplan and Meier's estimate, which knows of the
+    hidden ones, at the ends of all bins in which a request was done."""
+    at_risk = float(seen.done.sum() + seen.hidden.sum() + seen.short)
+    alive, most = 1.0, 0.0
+    if seen.short:
+        alive -= seen.short / at_risk
+        at_risk -= seen.short
+        most = abs(1 - alive - normal_share((seen.floor - mu) / sigma))
+    for end, done, hidden in zip(seen.ends, seen.done, seen.hidden, strict=True):
+        if done:
+            alive *= 1 - done / at_risk
+            if not hidden:  # in a bin with both the order is not known
+                most = max(most, abs(1 - alive - normal_share((end - mu) / sigma)))
+        at_risk -= done + hidden
+    return float(most)
+
+
+def normal_share(z: float) -> float:
+    """Share of the standard normal below z."""
+    return math.erfc(-z / math.sqrt(2)) / 2

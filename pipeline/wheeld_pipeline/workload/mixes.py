@@ -1,0 +1,52 @@
+"""Mixes of timeouts and sizes, from how often each value was seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from wheeld_pipeline.workload.model import Mix
+
+DIGITS: Final = 3
+"""To so many digits timeouts are rounded, up: the clock sees a timer a little after it was made,
+and so a little less of its timeout."""
+LEAST_STEP_NS: Final = 1_000_000
+SEEN_LATE: Final = 0.95
+"""A timeout of so much of a more frequent one is that one, seen late."""
+MOST_VALUES: Final = 64
+
+
+@dataclass(frozen=True)
+class Folded:
+    """A mix, and which share of what was seen is in it under a neighbouring value."""
+
+    mix: Mix
+    folded_share: float
+
+
+def timeouts(counts: dict[int, int]) -> Folded:
+    """Timeouts in ns, those that were seen late put right."""
+    left = dict(counts)
+    found: dict[int, int] = {}
+    for value in sorted(left, key=lambda value: (-counts[value], -value)):
+        if value in left:
+            late = [other for other in left if SEEN_LATE * value <= other <= value]
+            found[value] = sum(left.pop(other) for other in late)
+    return _most_frequent(found, counts)
+
+
+def sizes(counts: dict[int, int]) -> Folded:
+    """Payloads in bytes."""
+    return _most_frequent(counts, counts)
+
+
+def _most_frequent(found: dict[int, int], counts: dict[int, int]) -> Folded:
+    """The most frequent values; the others are added to the nearest of those."""
+    kept = sorted(sorted(found, key=lambda value: (-found[value], value))[:MOST_VALUES])
+    weights = dict.fromkeys(kept, 0)
+    for value, count in found.items():
+        weights[min(kept, key=lambda near: (abs(near - value), near))] += count
+    total = sum(counts.values())
+    stayed = sum(counts.get(value, 0) for value in kept)
+    mix = Mix(tuple(kept), tuple(weights[value] / total for value in kept))
+    return Folded(mix, 1 - stayed / total)

@@ -1,0 +1,169 @@
+"""Requests as a DataFrame, and as Parquet: the same for a seed, however Spark cuts the work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.workload import blocks
+from wheeld_pipeline.workload.model import Model
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+COLUMNS: Final = {
+    "request": "bigint",
+    "arrival_ns": "bigint",
+    "latency_ns": "bigint",
+    "timeout_ns": "bigint",
+    "payload_bytes": "int",
+}
+"""Columns of a workload and their types in Spark. `request` counts from 0 in the order of arrival,
+`arrival_ns` from the start of the workload."""
+
+BLOCKS_PER_PARTITION: Final = 32
+ROW_GROUP_BYTES: Final = 16 << 20
+"""Small, so that a replay reads a file without holding much of it."""
+
+
+def generate(
+    spark: SparkSession, rows: int, model: Model, seed: int = 1, partitions: int | None = None
+) -> DataFrame:
+    """The first `rows` requests of a model.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Embedded, a cluster's, or Spark Connect's; this package must be installed where it computes.
+    rows : int
+        How many.
+    model : Model
+        What they are like.
+    seed : int
+        Equal models and seeds make equal requests; more rows only add to the end.
+    partitions : int, optional
+        Into how many the result is cut; changes nothing in it.
+
+    Returns
+    -------
+    DataFrame
+        Columns as in `COLUMNS`; partitions, and rows in each, are in the order of arrival.
+
+    Raises
+    ------
+    PipelineError
+        The model, `rows`, `seed` or `partitions` makes no sense.
+
+    Notes
+    -----
+    Runs a job at once that adds up the blocks' distances, and returns a lazy DataFrame.
+    """
+    check(rows, model, seed, partitions)
+    maker = blocks.Maker.of(model, rows, seed)
+    parts = partitions_of(rows, partitions)
+    starts = _starts(spark, maker, parts)
+    schema = ", ".join(f"{name} {type}" for name, type in COLUMNS.items())
+    return spark.range(0, maker.blocks, 1, parts).mapInArrow(_make(maker, starts), schema)
+
+
+def check(rows: int, model: Model, seed: int = 1, partitions: int | None = None) -> None:
+    """Raise what `generate` would raise, before there is a session."""
+    blocks.Maker.of(model, rows, seed)
+    if partitions is not None and partitions < 1:
+        raise PipelineError(f"partitions: got {partitions}, expected 1 or more")
+
+
+def partitions_of(rows: int, partitions: int | None = None) -> int:
+    """Into how many partitions `generate` cuts so many rows."""
+    count = -(-rows // blocks.BLOCK)
+    return min(partitions or -(-count // BLOCKS_PER_PARTITION), count)
+
+
+def _starts(spark: SparkSession, maker: blocks.Maker, parts: int) -> Any:
+    """What `Maker.block` takes as `before`, for each block."""
+    seed = maker.seed
+
+    def sum_up(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow
+
+        for batch in batches:
+            numbers = batch.column(0).to_pylist()
+            totals = [blocks.total(seed, number) for number in numbers]
+            yield pyarrow.record_batch({"block": numbers, "total": totals})
+
+    if maker.blocks == 1:
+        return np.zeros(1, np.int64)
+    summed = spark.range(0, maker.blocks - 1, 1, parts).mapInArrow(
+        sum_up, "block bigint, total bigint"
+    )
+    totals = np.zeros(maker.blocks, np.int64)
+    for row in summed.collect():
+        totals[row["block"] + 1] = row["total"]
+    return np.cumsum(totals)
+
+
+def _make(maker: blocks.Maker, starts: Any) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    def make(batches: Iterator[Any]) -> Iterator[Any]:
+        import pyarrow
+
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield pyarrow.record_batch(maker.block(number, int(starts[number])))
+
+    return make
+
+
+def write(requests: DataFrame, out: str, overwrite: bool = False) -> None:
+    """Write a workload as Parquet, one file per partition.
+
+    Parameters
+    ----------
+    requests : DataFrame
+        From `generate`.
+    out : str
+        A folder, or a URL that Spark knows.
+    overwrite : bool
+        Replace a workload that is there.
+
+    Raises
+    ------
+    PipelineError
+        There is something in `out` already, and it is no workload or may not be replaced.
+    """
+    mode = check_out(out, overwrite)
+    writer = requests.write.option("compression", "zstd")
+    writer.option("parquet.block.size", ROW_GROUP_BYTES).mode(mode).parquet(out)
+
+
+def check_out(out: str, overwrite: bool) -> str:
+    """The mode of Spark's writer to write to `out` with; raises if it must not be written."""
+    if "://" in out:
+        return "overwrite" if overwrite else "errorifexists"
+    path = Path(out)
+    if not path.exists():
+        return "errorifexists"
+    if not path.is_dir():
+        raise PipelineError(f"{out}: got a file, expected a folder, or a path where nothing is yet")
+    inside = sorted(entry.name for entry in path.iterdir())
+    foreign = [name for name in inside if not _of_a_workload(name)]
+    if foreign:
+        raise PipelineError(
+            f"{out}: got a folder with {foreign[0]} in it, which is no part of a workload; "
+            "expected an empty or a new folder"
+        )
+    if inside and not overwrite:
+        raise PipelineError(
+            f"{out}: got a folder with {len(inside)} files; expected an empty or a new one, or "
+            "--overwrite"
+        )
+    return "overwrite"
+
+
+def _of_a_workload(name: str) -> bool:
+    if name.startswith("."):
+        return name.endswith(".crc")
+    return name.startswith(("_SUCCESS", "_temporary")) or name.endswith(".parquet")

@@ -1,0 +1,66 @@
+"""What the tests of the journal share: tasks without Spark, and a reader of all lanes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from daemons import until
+from wheeld_client import Observer
+from wheeld_pipeline.datasource.journal import Journal
+from wheeld_pipeline.datasource.lane import Lane
+from wheeld_pipeline.datasource.options import Options
+from wheeld_pipeline.datasource.spool import Spool, record_dtype
+from wheeld_pipeline.datasource.writer import PartitionWriter
+
+
+def lanes(given: dict[str, str]) -> Iterator[Lane]:
+    """Each lane of a journal, opened."""
+    parsed = Options.parse(given)
+    journal = Journal(parsed.journal)
+    for number in journal.lane_numbers():
+        lane = Lane.open(journal, number, parsed, 60)
+        assert lane is not None
+        yield lane
+
+
+def read_all(given: dict[str, str]) -> Any:
+    """Take up what expires until nothing is pending; all records of all spools."""
+    journal = Journal(given["journal"])
+
+    def emptied() -> bool:
+        for lane in lanes(given):
+            with lane:
+                lane.drain(wait=True)
+        with Observer(given["name"]) as observer:
+            names = [journal.worker_name("spark", n) for n in journal.lane_numbers()]
+            unread = [observer.unread(name) for name in names]
+            return not len(observer.pending().timers) and not any(unread)
+
+    until(emptied, "all expired")
+    parts = []
+    for number in journal.lane_numbers():
+        spool = Spool(journal.lane_directory(number))
+        parts += list(spool.read(*spool.bounds(), 10**6))
+    return np.concatenate(parts) if parts else np.empty(0, record_dtype(8))
+
+
+def batches(cookies: Any, delay: float = 0.0, **more: Any) -> Iterator[pa.RecordBatch]:
+    """One batch of those cookies."""
+    columns = {"delay": np.full(len(cookies), delay), "cookie": np.asarray(cookies), **more}
+    return iter([pa.record_batch(columns)])
+
+
+def partition_writer(given: dict[str, str], batch: int = 0, **more: str) -> PartitionWriter:
+    """The writer of a task."""
+    return PartitionWriter(Options.parse(given | more), "monotonic", "query", batch)
+
+
+def read_some(given: dict[str, str]) -> None:
+    """As the stream does it between the attempts."""
+    for lane in lanes(given):
+        with lane:
+            lane.drain()

@@ -1,0 +1,133 @@
+"""Forks children that write partitions and are killed at a named step.
+
+One JSON object a line comes in, one line with the child's wait status goes out.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from wheeld_client import Timers
+from wheeld_pipeline.datasource import rows, stage, writer
+from wheeld_pipeline.datasource.lane import Lane
+from wheeld_pipeline.datasource.options import Options
+from wheeld_pipeline.datasource.spool import Spool
+
+
+def die() -> None:
+    """As the kernel's OOM killer does it."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def patch(owner: Any, name: str, nth: int, before: bool, part: Callable[..., Any] | None) -> None:
+    """Die at the n-th call of a method: before it, or after it, or after a part of it."""
+    whole, calls = getattr(owner, name), [0]
+
+    def patched(self: Any, *args: Any, **kwargs: Any) -> Any:
+        calls[0] += 1
+        if calls[0] < nth:
+            return whole(self, *args, **kwargs)
+        if part is not None:
+            part(self, whole, *args, **kwargs)
+        elif not before:
+            whole(self, *args, **kwargs)
+        return die()
+
+    setattr(owner, name, patched)
+
+
+def half_note(self: stage.Stage, whole: Any, ids: Any) -> None:
+    """Some ids, and three bytes of the next."""
+    whole(self, ids[: len(ids) // 2])
+    with self.ids_path.open("ab") as file:
+        file.write(b"abc")
+
+
+def half_arm(self: Timers, whole: Any, deadlines: Any, cookies: Any, **rest: Any) -> None:
+    """A beginning of the batch is armed."""
+    n = len(deadlines) // 2
+    if rest["payloads"] is not None:
+        data, offsets = rest["payloads"]
+        rest["payloads"] = (data, offsets[: n + 1])
+    rest["ids"] = rest["ids"][:n]
+    whole(self, deadlines[:n], cookies[:n], **rest)
+
+
+def half_append(self: Spool, whole: Any, records: Any) -> None:
+    """Some records, and a piece of the next."""
+    whole(self, records[: len(records) // 2])
+    with self.files()[-1][2].open("ab") as file:
+        file.write(b"abc")
+
+
+POINTS: dict[str, tuple[Any, str, bool, Any]] = {
+    "before the rows": (stage.Stage, "write", True, None),
+    "after the rows": (stage.Stage, "write", False, None),
+    "before the seal": (stage.Stage, "put_seal", True, None),
+    "after the seal": (stage.Stage, "put_seal", False, None),
+    "after begin": (stage.Stage, "begin", False, None),
+    "after reserve": (Timers, "reserve", False, None),
+    "before the ids": (stage.Stage, "note", True, None),
+    "half the ids": (stage.Stage, "note", False, half_note),
+    "after the ids": (stage.Stage, "note", False, None),
+    "half armed": (Timers, "schedule_at_many", False, half_arm),
+    "after arming": (Timers, "schedule_at_many", False, None),
+    "before done": (stage.Stage, "finish", True, None),
+    "after done": (stage.Stage, "finish", False, None),
+    "before the spool": (Spool, "append", True, None),
+    "half the spool": (Spool, "append", False, half_append),
+    "after the spool": (Spool, "append", False, None),
+    "after acknowledge": (Timers, "acknowledge", False, None),
+    "before close": (Lane, "_leave", True, None),
+    "after close": (Lane, "_leave", False, None),
+}
+
+
+def run(task: dict[str, Any]) -> None:
+    """What a task of Spark does, in a child."""
+    stage.CHUNK_ROWS = rows.CHUNK_ROWS = task["chunk"]
+    options = Options.parse(task["options"])
+    if task["point"] is not None:
+        owner, name, before, part = POINTS[task["point"]]
+        patch(owner, name, task["nth"], before, part)
+    partition = writer.PartitionWriter(options, "monotonic", "query", task["batch"])
+    first, count = task["first"], task["rows"]
+    cookies = np.arange(first, first + count)
+    batches = [
+        pa.record_batch(
+            {
+                "delay": cookies[at : at + 700] % 7 / 500.0,
+                "cookie": cookies[at : at + 700],
+                "payload": [b"%d" % cookie for cookie in cookies[at : at + 700]],
+            }
+        )
+        for at in range(0, count, 700)
+    ]
+    partition.write(task["partition"], iter(batches))
+
+
+def main() -> None:
+    """Fork for each line."""
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                run(json.loads(line))
+                code = 0
+            finally:
+                sys.stderr.flush()
+                os._exit(code)
+        print(os.waitpid(child, 0)[1], flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,217 @@
+"""The data source under Spark: write and read, as batches and streams; what is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+import wheeld
+from daemons import until
+from wheeld_client import Observer, connect
+from wheeld_pipeline import datasource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+
+@pytest.fixture
+def options(spark: SparkSession, tmp_path: Path) -> Iterator[dict[str, str]]:
+    datasource.register(spark)
+    config = {"capacity": 1 << 14, "payload_bytes": 16, "keep_for": "1h"}
+    with wheeld.embedded(**config) as name:
+        yield {"name": name, "journal": str(tmp_path / "journal")}
+
+
+def write(rows: DataFrame, options: dict[str, str], **more: str) -> None:
+    """Schedule a DataFrame."""
+    rows.write.format("wheeld").mode("append").options(**options, **more).save()
+
+
+def stream(spark: SparkSession, options: dict[str, str], folder: Path, **more: str) -> list[Any]:
+    """Read what has expired by now, as a query that ends; all rows of the sink so far."""
+    query = start(spark, options | more, folder)
+    query.awaitTermination()
+    return spark.read.parquet(str(folder / "sink")).collect()
+
+
+def start(spark: SparkSession, options: dict[str, str], folder: Path) -> StreamingQuery:
+    """A query from the source to Parquet."""
+    expirations = spark.readStream.format("wheeld").options(**options).load()
+    return (
+        expirations.writeStream.format("parquet")
+        .option("checkpointLocation", str(folder / "checkpoint"))
+        .trigger(availableNow=True)
+        .start(str(folder / "sink"))
+    )
+
+
+def pending(options: dict[str, str]) -> list[int]:
+    """Cookies of what is pending."""
+    with Observer(options["name"]) as observer:
+        return sorted(observer.pending().timers["cookie"].tolist())
+
+
+def all_fired(options: dict[str, str], count: int) -> None:
+    """Wait until so many timers have fired."""
+    with Observer(options["name"]) as observer:
+        until(lambda: observer.counters()["fired"] >= count, "fired", 120.0)
+
+
+def test_there_and_back(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> None:
+    """Rows become timers, expirations become rows, in batches as large as allowed."""
+    rows = spark.range(1000).selectExpr(
+        "id as cookie", "(id % 100) / 1000D as delay", "encode(string(id), 'UTF-8') as payload"
+    )
+    write(rows, options)
+    all_fired(options, 1000)
+    query = start(spark, options | {"max_rows_per_trigger": "400"}, tmp_path)
+    query.awaitTermination()
+    sizes = [progress["numInputRows"] for progress in query.recentProgress]
+    assert [size for size in sizes if size] == [400, 400, 200]
+    found = spark.read.parquet(str(tmp_path / "sink"))
+    assert found.dtypes == [
+        ("timer_id", "bigint"),
+        ("cookie", "bigint"),
+        ("deadline", "timestamp"),
+        ("fired", "timestamp"),
+        ("lateness_ns", "bigint"),
+        ("missed", "bigint"),
+        ("payload", "binary"),
+        ("host", "string"),
+        ("daemon", "string"),
+    ]
+    seen = found.collect()
+    assert sorted(row.cookie for row in seen) == list(range(1000))
+    assert all(row.payload == b"%d" % row.cookie for row in seen)
+    assert all(row.fired >= row.deadline and row.lateness_ns >= 0 for row in seen)
+    assert {row.daemon for row in seen} == {Path(options["name"]).name}
+    write(rows.limit(10), options)
+    all_fired(options, 1010)
+    assert len(stream(spark, options, tmp_path)) == 1010
+
+
+def test_pending(spark: SparkSession, options: dict[str, str]) -> None:
+    """A batch gives what is pending, with the columns that are asked for."""
+    with connect(options["name"], worker="web") as timers:
+        timers.schedule(2000.0, 7, payload=b"abc", interval=2.0)
+        timers.schedule(1000.0, 8, to="web")
+        write(spark.sql("select 3000D as delay, 9L as cookie"), options)
+        found = spark.read.format("wheeld").options(**options).load().orderBy("cookie").collect()
+        assert [row.cookie for row in found] == [7, 8, 9]
+        assert bytes(found[0].payload) == b"abc"
+        assert found[0].fired is None
+        assert found[1].deadline < found[0].deadline < found[2].deadline
+        schema = "cookie bigint, worker string, target string, clock string, interval_ns bigint"
+        reader = spark.read.format("wheeld").options(**options).schema(f"{schema}, due_ns bigint")
+        more = reader.load().orderBy("cookie").collect()
+        assert [tuple(row)[:-1] for row in more[:2]] == [
+            (7, "web", None, "monotonic", 2_000_000_000),
+            (8, "web", "web", "monotonic", 0),
+        ]
+        assert more[2].worker.startswith("spark-")
+        assert 0 < more[1].due_ns <= 1000 * 10**9
+
+
+def test_streaming_write(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> None:
+    """A batch whose commit Spark forgot is not scheduled again."""
+    spark.range(500).selectExpr("id as cookie", "3000D as delay").write.parquet(
+        str(tmp_path / "in")
+    )
+    rows = spark.readStream.schema("cookie bigint, delay double").parquet(str(tmp_path / "in"))
+    writer = rows.writeStream.format("wheeld").options(**options).trigger(availableNow=True)
+    checkpoint = tmp_path / "checkpoint"
+    writer = writer.option("checkpointLocation", str(checkpoint))
+    writer.start().awaitTermination()
+    assert pending(options) == list(range(500))
+    (checkpoint / "commits" / "0").unlink()  # as if the driver had died just before
+    (checkpoint / "commits" / ".0.crc").unlink(missing_ok=True)
+    writer.start().awaitTermination()
+    assert pending(options) == list(range(500))
+
+
+def test_job(spark: SparkSession, options: dict[str, str]) -> None:
+    """A write of the same name is not done twice."""
+    rows = spark.range(100).selectExpr("id as cookie", "3000D as delay")
+    write(rows, options, job="nightly")
+    write(rows, options, job="nightly")
+    assert pending(options) == list(range(100))
+
+
+FAILING = "if(cookie = 77, raise_error('no'), 3000D) as delay"
+
+
+def test_aborted(spark: SparkSession, options: dict[str, str]) -> None:
+    """A task fails: what the others have scheduled is taken back; a job goes on instead."""
+    rows = spark.range(0, 100, 1, 2).selectExpr("id as cookie")
+    with pytest.raises(Exception, match="no"):
+        write(rows.selectExpr("cookie", FAILING), options)
+    assert pending(options) == []
+    with pytest.raises(Exception, match="no"):
+        write(rows.selectExpr("cookie", FAILING), options, job="once")
+    assert set(pending(options)) < set(range(100))
+    write(rows.selectExpr("cookie", "3000D as delay"), options, job="once")
+    assert pending(options) == list(range(100))
+
+
+@pytest.mark.parametrize(
+    ("columns", "more", "message"),
+    [
+        ("1L as cookie", {}, "expected exactly one of delay and deadline"),
+        ("1D as delay, now() as deadline", {}, "got both delay and deadline"),
+        ("'1' as delay", {}, "column 'delay' is string: expected double"),
+        ("1D as delay, 1.5D as cookie", {}, "column 'cookie' is double: expected bigint"),
+        ("1D as delay, 'x' as payload", {}, "column 'payload' is string: expected binary"),
+        ("1D as delay, 2 as width", {}, "column 'width': expected delay or deadline"),
+        ("to_timestamp_ntz('2026-01-01') as deadline", {}, "is timestamp_ntz: expected timestamp"),
+        ("1D as delay", {"speed": "9"}, "option 'speed': there is no such option"),
+        ("1D as delay", {"lanes": "0"}, "option lanes='0': expected a whole number"),
+        ("1D as delay", {"beyond_keep": "maybe"}, "option beyond_keep='maybe'"),
+        ("1D as delay", {"job": "a/b"}, "option job='a/b': expected letters"),
+    ],
+)
+def test_refused(
+    spark: SparkSession, options: dict[str, str], columns: str, more: dict[str, str], message: str
+) -> None:
+    """Before any task runs; the column or the option is named."""
+    with pytest.raises(Exception, match=message):
+        write(spark.sql(f"select {columns}"), options, **more)
+    assert pending(options) == []
+
+
+def test_refused_reads(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> None:
+    """Unknown columns, a relative journal, no daemon."""
+    reader = spark.read.format("wheeld").options(**options)
+    with pytest.raises(Exception, match="column 'colour': there is no such column"):
+        reader.schema("colour string").load().collect()
+    with pytest.raises(Exception, match="column 'cookie' is string: expected bigint"):
+        reader.schema("cookie string").load().collect()
+    reader = spark.read.format("wheeld")
+    with pytest.raises(Exception, match="expected an absolute path"):
+        reader.options(name=options["name"], journal="here").load()
+    with pytest.raises(Exception, match="no wheeld daemon"):
+        reader.options(name=str(tmp_path), journal=options["journal"]).load().collect()
+
+
+def test_checkpoint_of_another_journal(
+    spark: SparkSession, options: dict[str, str], tmp_path: Path
+) -> None:
+    """The error says which, and what to do."""
+    write(spark.sql("select 0D as delay"), options)
+    all_fired(options, 1)
+    assert len(stream(spark, options, tmp_path)) == 1
+    other = options | {"journal": str(tmp_path / "other")}
+    with pytest.raises(Exception, match="the checkpoint is of another journal"):
+        stream(spark, other, tmp_path)
+
+
+def test_only_append(spark: SparkSession, options: dict[str, str]) -> None:
+    """Timers cannot be overwritten."""
+    rows = spark.sql("select 1D as delay")
+    with pytest.raises(Exception, match="use mode"):
+        rows.write.format("wheeld").mode("overwrite").options(**options).save()

@@ -1,0 +1,162 @@
+"""Drivers of the data source are killed and restarted: every row expires once and is read once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import wheeld
+from daemons import end_of, until
+from wheeld_client import Observer
+
+pytestmark = [pytest.mark.usefixtures("java"), pytest.mark.xdist_group("spark")]
+
+DRIVER = Path(__file__).with_name("datasource_driver.py")
+LONG = 180.0
+
+
+def make_rows(folder: Path, files: int, rows: int) -> None:
+    """Parquet whose cookies are the numbers of the rows."""
+    folder.mkdir()
+    for number in range(files):
+        cookies = np.arange(number * rows, (number + 1) * rows)
+        table = pa.table(
+            {
+                "cookie": cookies,
+                "delay": (cookies % 1000) / 500.0,
+                "payload": [b"%d" % cookie for cookie in cookies],
+            }
+        )
+        pq.write_table(table, folder / f"{number:03}.parquet", row_group_size=rows // 4)
+
+
+def descendants(pid: int) -> list[int]:
+    """All processes below one."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        with contextlib.suppress(OSError):
+            for child in task.read_text().split():
+                found += [int(child), *descendants(int(child))]
+    return found
+
+
+class Driver:
+    """The driver program, in a process of its own."""
+
+    def __init__(self, master: str, daemon: str, folder: Path) -> None:
+        self.log = folder / "driver.log"
+        with self.log.open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, str(DRIVER), master, daemon, str(folder)], stdout=log, stderr=log
+            )
+
+    def check(self) -> bool:
+        """Fail when it has ended by itself."""
+        assert self.process.poll() is None, self.log.read_text()[-5000:]
+        return False
+
+    def kill(self, everything: bool) -> None:
+        """SIGKILL for the driver and its JVM; or for its Python workers and executors as well."""
+        below = descendants(self.process.pid)
+        java = [pid for pid in below if _name(pid) == "java"]
+        ends = [end_of(pid) for pid in below]
+        for pid in [self.process.pid, *java, *(below if everything else [])]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        for wait in ends:
+            wait()
+
+
+def _name(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text().strip()
+    return ""
+
+
+def sink_rows(sink: Path) -> pa.Table:
+    """What the file sink has committed, and nothing else."""
+    files: dict[str, bool] = {}
+    for log in (sink / "_spark_metadata").glob("[0-9]*"):
+        for line in log.read_text().splitlines()[1:]:
+            entry = json.loads(line)
+            files[entry["path"].removeprefix("file://")] = entry["action"] == "add"
+    parts = [pq.read_table(path, partitioning=None) for path, added in files.items() if added]
+    return pa.concat_tables(parts) if parts else pa.table({"cookie": pa.array([], pa.int64())})
+
+
+def committed(folder: Path, query: str) -> int:
+    """Batches that a query has committed."""
+    return len(list((folder / query / "commits").glob("[0-9]*")))
+
+
+@contextlib.contextmanager
+def ended(driver: Driver) -> Iterator[None]:
+    """Whatever happens in the block, nothing of the driver outlives it."""
+    try:
+        yield
+    finally:
+        if driver.process.poll() is None:
+            driver.kill(everything=True)
+
+
+def run_with_kills(
+    master: str, folder: Path, rng: random.Random, files: int, rows: int, kills: list[str]
+) -> None:
+    """Kill the driver so many times, after a step of the named query; then let it end; account."""
+    make_rows(folder / "rows", files, rows)
+    total = files * rows
+    with wheeld.embedded(capacity=1 << 18, payload_bytes=16, keep_for="1h") as daemon:
+        for number, query in enumerate(kills):
+            driver = Driver(master, daemon, folder)
+            with ended(driver):
+                seen = committed(folder, query)
+                until(
+                    lambda d=driver, s=seen, q=query: d.check() or committed(folder, q) > s,
+                    f"a batch of {query}",
+                    LONG,
+                )
+                time.sleep(rng.random() * 1.5)  # any moment will do
+                driver.kill(everything=number % 2 == 0)
+        driver = Driver(master, daemon, folder)
+        with ended(driver):
+            until(
+                lambda: driver.check() or len(sink_rows(folder / "sink")) >= total, "the rows", LONG
+            )
+            (folder / "stop").touch()
+            assert driver.process.wait(LONG) == 0, driver.log.read_text()[-5000:]
+        with Observer(daemon) as observer:
+            assert len(observer.pending().timers) == 0
+            assert observer.counters()["fired"] == total
+    found = sink_rows(folder / "sink")
+    cookies = np.sort(found["cookie"].to_numpy())
+    assert len(cookies) == total
+    assert (cookies == np.arange(total)).all()
+    assert len(np.unique(found["timer_id"].to_numpy())) == total
+    assert found["lateness_ns"].to_numpy().min() >= 0
+    assert found["payload"].to_pylist() == [b"%d" % c for c in found["cookie"].to_pylist()]
+
+
+def test_local(tmp_path: Path, rng_seed: int) -> None:
+    """Driver, JVM and workers are killed while they write and read."""
+    rng = random.Random(rng_seed)
+    run_with_kills("local[2]", tmp_path, rng, 6, 20_000, ["writing", "reading"])
+
+
+def test_local_cluster(tmp_path: Path, rng_seed: int) -> None:
+    """The same with executors in processes of their own."""
+    rng = random.Random(rng_seed)
+    run_with_kills("local-cluster[2,1,1024]", tmp_path, rng, 3, 20_000, ["writing"])

@@ -1,0 +1,273 @@
+"""`fit`: it finds the model again that made a trace, timeouts hiding what they hide."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+from workloads import all_of
+
+from wheeld.cli import app
+from wheeld_pipeline import EVENT_COLUMNS, EVENTS_FOLDER, PipelineError
+from wheeld_pipeline.workload import Arrivals, Latency, Mix, Model, censored, fit, mixes
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+MS, SECOND, HOUR = 10**6, 10**9, 3600 * 10**9
+BEGIN_US = 1_790_000_000_000_000
+
+
+def recorded(spark: SparkSession, columns: dict[str, Any]) -> DataFrame:
+    """The events that a perfect clock would have recorded of a workload."""
+    import pandas as pd
+
+    scheduled = BEGIN_US + columns["arrival_ns"] // 1000
+    done = columns["latency_ns"] < columns["timeout_ns"]
+    lived = np.where(done, columns["latency_ns"], columns["timeout_ns"]) // 1000
+    seen_late = np.arange(len(done)) % 700_000  # ns: the clock sees a timer later than it was made
+    common = {
+        "host": "h",
+        "daemon": "d",
+        "run": "0" * 16,
+        "timer_id": columns["request"],
+        "cookie": columns["request"],
+        "scheduled": scheduled,
+        "delay_ns": columns["timeout_ns"] - seen_late,
+        "payload_bytes": columns["payload_bytes"],
+        "periodic": False,
+        "found": False,
+        "count": 1,
+        "missed": 0,
+        "pending": 0,
+    }
+    begun = pd.DataFrame({**common, "time": scheduled, "event": "scheduled"})
+    names = np.where(done, "cancelled", "expired")
+    ended = pd.DataFrame({**common, "time": scheduled + lived, "event": names})
+    frame = spark.createDataFrame(pd.concat([begun, ended]))
+    from pyspark.sql import functions as f
+
+    made = {
+        column.name: (
+            f.timestamp_micros(column.name)
+            if column.name in ("time", "scheduled")
+            else f.col(column.name)
+            if column.name in frame.columns
+            else f.lit(None)
+        )
+        .cast(column.type)
+        .alias(column.name)
+        for column in EVENT_COLUMNS
+    }
+    return frame.select(*made.values())
+
+
+TRUTH = Model(
+    Arrivals((500.0, 2000.0), (0, 30 * SECOND, 60 * SECOND)),
+    Latency(20, 60),
+    Mix((100 * MS, 1000 * MS), (3.0, 1.0)),
+    Mix((0, 64), (1.0, 1.0)),
+)
+
+
+def test_a_model_is_found_again_from_its_trace(spark: SparkSession, tmp_path: Path) -> None:
+    events = recorded(spark, all_of(TRUTH, 70_000, 11))
+    before = spark.conf.get("spark.sql.parquet.outputTimestampType")
+    spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")  # as the recorder
+    events.write.parquet(str(tmp_path / EVENTS_FOLDER / "date=2026-09-21" / "hour=14"))
+    spark.conf.set("spark.sql.parquet.outputTimestampType", before)
+    saved = tmp_path / "model.json"
+    done = CliRunner().invoke(app, ["pipeline", "fit", str(tmp_path), str(saved), "--json"])
+    assert done.exit_code == 0, done.stderr
+    found = Model.load(saved)
+    assert json.loads(done.stdout)["fitted"] == found.fitted
+    assert found.latency is not None
+    assert found.latency.p50_ms == pytest.approx(20, rel=0.03)
+    assert found.latency.p75_ms == pytest.approx(60, rel=0.03)
+    assert found.timeouts_ns.values == (100 * MS, 1000 * MS)
+    assert found.timeouts_ns.weights[0] == pytest.approx(0.75, abs=0.01)
+    assert found.payload_bytes.values == (0, 64)
+    rates = found.arrivals.per_second
+    assert np.mean(rates[:3]) == pytest.approx(500, rel=0.05)
+    assert np.mean(rates[3:6]) == pytest.approx(2000, rel=0.05)
+    about = found.fitted
+    assert about["arrivals"]["count"] == 70_000
+    assert about["arrivals"]["ks_distance"] < 0.02
+    dispersion = about["arrivals"]["chi_square"] / about["arrivals"]["degrees_of_freedom"]
+    assert 0.3 < dispersion < 2.5
+    assert about["latency"]["ks_distance"] < 0.02
+    assert about["latency"]["done"] + about["latency"]["timed_out"] == 70_000
+    # what one gets who forgets those that timed out
+    assert about["latency"]["p50_ms_of_the_done_alone"] < 16
+
+
+def test_a_generated_workload_of_a_fitted_model_is_like_the_trace(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    once = fit(spark, recorded(spark, all_of(TRUTH, 30_000, 5)).cache())
+    once.save(tmp_path / "m.json")
+    twice = fit(spark, recorded(spark, all_of(Model.load(tmp_path / "m.json"), 30_000, 6)))
+    assert once.latency is not None
+    assert twice.latency is not None
+    assert twice.latency.p50_ms == pytest.approx(once.latency.p50_ms, rel=0.05)
+    assert twice.latency.p75_ms == pytest.approx(once.latency.p75_ms, rel=0.05)
+    assert twice.timeouts_ns.values == once.timeouts_ns.values
+    ratio = np.array(twice.arrivals.per_second[:3]) / np.array(once.arrivals.per_second[:3])
+    assert ratio == pytest.approx(1.0, abs=0.15)
+
+
+def test_rates_of_days_are_averaged_by_the_time_of_day(spark: SparkSession) -> None:
+    """Two and a half days, busy from noon to one o'clock UTC each day."""
+    edges = tuple(range(0, 25 * HOUR, HOUR))
+    rates = tuple(0.2 if hour == 12 else 0.02 for hour in range(24))
+    truth = Model(Arrivals(rates, edges), None, Mix.of(5 * MS), Mix.of(0))
+    columns = all_of(truth, 6200, 2)
+    midnight_ns = (-BEGIN_US % (86_400 * 10**6)) * 1000
+    columns["arrival_ns"] += midnight_ns
+    found = fit(spark, recorded(spark, columns), bin_seconds=3600)
+    assert len(found.arrivals.per_second) == 24
+    assert found.arrivals.starts_at_ns == 0
+    assert found.arrivals.edges_ns[-1] == 24 * HOUR
+    assert found.arrivals.per_second[12] == pytest.approx(0.2, rel=0.2)
+    others = [rate for hour, rate in enumerate(found.arrivals.per_second) if hour != 12]
+    assert np.mean(others) == pytest.approx(0.02, rel=0.2)
+    assert found.latency is None
+    assert found.fitted["latency"] == {"done": 0, "timed_out": 6200, "too_short": 0}
+
+
+def test_what_cannot_be_fitted_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    few = recorded(spark, all_of(TRUTH, 1, 1))
+    with pytest.raises(PipelineError, match="got 1 arrivals of timers, expected at least two"):
+        fit(spark, few)
+    with pytest.raises(PipelineError, match=r"bin: got nan s, expected 1 s to a day"):
+        fit(spark, recorded(spark, all_of(TRUTH, 100, 1)), math.nan)
+    options = [str(tmp_path / "nowhere"), str(tmp_path / "model.json")]
+    done = CliRunner().invoke(app, ["pipeline", "fit", *options])
+    assert done.exit_code == 1
+    assert "nowhere" in done.stderr
+    assert not (tmp_path / "model.json").exists()
+
+
+# -- the arithmetic, without Spark ----------------------------------------------------------------
+
+
+def seen_of(latencies: Any, limits: Any, floor: float) -> censored.Seen:
+    """As `fit` bins them."""
+    logs, hides = np.log(latencies), np.log(limits)
+    hidden, short = logs >= hides, (logs < floor) & (logs < hides)
+    done = ~hidden & ~short
+    bins = np.arange(math.floor(floor * 128), math.ceil(max(logs.max(), hides.max()) * 128) + 1)
+
+    def per_bin(values: Any, weights: Any = None) -> Any:
+        return np.bincount(
+            np.floor(values * 128).astype(int) - bins[0], weights, minlength=len(bins)
+        ).astype(float)
+
+    return censored.Seen(
+        (bins + 1) / 128,
+        per_bin(logs[done]),
+        per_bin(logs[done], logs[done]),
+        per_bin(logs[done], logs[done] ** 2),
+        per_bin(hides[hidden]),
+        per_bin(hides[hidden], hides[hidden]),
+        int(short.sum()),
+        floor,
+    )
+
+
+def likelihood(latencies: Any, limits: Any, floor: float, mu: float, sigma: float) -> float:
+    """Logarithm of the likelihood, request by request."""
+    total = 0.0
+    for latency, limit in zip(np.log(latencies), np.log(limits), strict=True):
+        if latency >= limit:
+            total += math.log(math.erfc((limit - mu) / sigma / math.sqrt(2)) / 2)
+        elif latency < floor:
+            total += math.log(math.erfc((mu - floor) / sigma / math.sqrt(2)) / 2)
+        else:
+            total -= math.log(sigma) + ((latency - mu) / sigma) ** 2 / 2
+    return total
+
+
+@pytest.mark.parametrize("timeout", [0.02, 0.5, 1.0, 50.0])
+def test_the_fit_has_the_greatest_likelihood(timeout: float, rng_seed: int) -> None:
+    """Of a median of 1, up to nearly everything is hidden by timeouts, or nothing."""
+    random = np.random.default_rng([rng_seed, int(timeout * 100)])
+    latencies = random.lognormal(0.0, 1.2, 3000)
+    limits = timeout * random.choice([1.0, 3.0], 3000)
+    floor = math.log(0.01)
+    mu, sigma = censored.log_normal(seen_of(latencies, limits, floor))
+    best = likelihood(latencies, limits, floor, mu, sigma)
+    for step_mu, step_sigma in ((0.02, 0), (-0.02, 0), (0, 0.02), (0, -0.02)):
+        assert best > likelihood(latencies, limits, floor, mu + step_mu, sigma + step_sigma)
+
+
+def test_distances_tell_a_good_fit_from_a_bad_one(rng_seed: int) -> None:
+    random = np.random.default_rng(rng_seed)
+    good = seen_of(random.lognormal(0.0, 1.0, 20_000), np.full(20_000, 2.0), -9.0)
+    assert censored.distance(good, *censored.log_normal(good)) < 0.02
+    bad = seen_of(random.choice([0.5, 1.5], 20_000), np.full(20_000, 2.0), -9.0)
+    assert censored.distance(bad, *censored.log_normal(bad)) > 0.2
+
+
+def test_nothing_done_cannot_be_fitted() -> None:
+    with pytest.raises(ValueError, match="no request was done before its timeout"):
+        censored.log_normal(seen_of(np.full(5, 3.0), np.full(5, 2.0), -9.0))
+
+
+def test_timeouts_seen_late_are_put_right() -> None:
+    counts = {200 * MS: 900, 199 * MS: 50, 193 * MS: 3, 150 * MS: 40, 201 * MS: 7}
+    found = mixes.timeouts(counts)
+    assert found.mix.values == (150 * MS, 200 * MS, 201 * MS)
+    assert found.mix.weights == (0.04, 0.953, 0.007)
+    assert found.folded_share == pytest.approx(0.053)
+
+
+def test_many_sizes_are_folded_into_the_most_frequent() -> None:
+    found = mixes.sizes({size: 1 + (size % 10 == 0) * 100 for size in range(1000)})
+    assert len(found.mix.values) == mixes.MOST_VALUES
+    assert sum(found.mix.weights) == pytest.approx(1)
+    assert 0 < found.folded_share < 1
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("hello", "got no JSON"),
+        ("[]", "got JSON that is no model"),
+        ('{"format": "something"}', "got JSON that is no model"),
+        ('{"format": "wheeld workload model", "version": 9}', "got a model of version 9"),
+        ('{"format": "wheeld workload model", "version": 1}', "got a damaged model"),
+    ],
+)
+def test_a_file_that_is_no_model_is_named(content: str, said: str, tmp_path: Path) -> None:
+    (tmp_path / "m.json").write_text(content)
+    with pytest.raises(PipelineError, match=said) as caught:
+        Model.load(tmp_path / "m.json")
+    assert "m.json" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"arrivals": {"per_second": [1, 2], "edges_ns": [0, 5], "starts_at_ns": 0}}, "2 edges"),
+        ({"arrivals": {"per_second": [0], "edges_ns": [0, 5], "starts_at_ns": 0}}, "in every bin"),
+        ({"arrivals": {"per_second": ["x"], "edges_ns": [], "starts_at_ns": 0}}, "got 'x'"),
+        ({"latency": {"p50_ms": 5, "p75_ms": 4}}, "p75 4 ms below p50 5 ms"),
+        ({"timeouts_ns": {"values": [5], "weights": []}}, "1 values and 0 weights"),
+    ],
+)
+def test_a_model_that_was_edited_wrongly_is_named(
+    change: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "m.json"
+    TRUTH.save(path)
+    assert Model.load(path) == TRUTH
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    with pytest.raises(PipelineError, match=said) as caught:
+        Model.load(path)
+    assert "m.json" in str(caught.value)

@@ -1,0 +1,248 @@
+"""The overflow as a whole, in Spark, with a daemon."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import wheeld
+from pipeline.overflow_runs import Place, Running, schedule
+from wheeld_client import pending_timers
+from wheeld_pipeline.overflow import Daemon, ShardMap, query, sink
+from wheeld_pipeline.overflow.machine import Rules
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@pytest.fixture
+def place(tmp_path: Path, runtime_dir: Path, daemon_name: str) -> Iterator[Place]:
+    with wheeld.embedded(
+        name=daemon_name, runtime_dir=runtime_dir, capacity=4096, payload_bytes=24
+    ) as daemon:
+        yield Place(tmp_path, daemon)
+
+
+def test_commands_to_expirations(spark: SparkSession, place: Place) -> None:
+    """Near and far, cancelled and moved, good and bad: what each becomes."""
+    now = time.time()
+    place.send(
+        schedule("near", 1, now - 1, cookie=-7, payload="what it is for"),
+        schedule("moved", 1, now + 50_000, cookie=5, payload="kept"),
+        schedule("far", 1, "2099-12-31T00:00:00+01:00"),
+        schedule("gone", 1, now + 50_000),
+        schedule("held", 1, now + 4_000),
+        schedule("held", 1, now + 4_000),
+        {"op": "cancel", "key": "nobody", "sequence": 1},
+        '{"op": "schedule", "key": "half',
+        {"op": "postpone", "key": "k", "sequence": 1},
+        schedule("k", "x", now),
+        schedule("k", 1, "tomorrow"),
+        schedule("k", 1, 1e30),
+        schedule("", 1, now),
+    )
+    rules = place.plan.rules._replace(horizon_ms=10_000_000)
+    place.plan = place.plan._replace(rules=rules)  # "held" goes to the wheel at once, and stays
+    running = Running(spark, place.plan)
+    try:
+        running.wait(lambda: "near" in place.expired() and running.count("handed") >= 2)
+        place.send(
+            {"op": "reschedule", "key": "moved", "sequence": 2, "deadline": time.time()},
+            {"op": "cancel", "key": "gone", "sequence": 2},
+            {"op": "cancel", "key": "held", "sequence": 2},
+            {"op": "reschedule", "key": "near", "sequence": 9, "deadline": now},
+        )
+        running.wait(lambda: "moved" in place.expired() and running.count("withdrawn") == 1)
+    finally:
+        running.stop()
+    place.check([("near", 1), ("moved", 2)])
+    near, moved = sorted(place.rows(), key=lambda row: row["key"] != "near")
+    assert (near["cookie"], near["payload"]) == (-7, b"what it is for")
+    assert (moved["cookie"], moved["payload"]) == (5, b"kept")
+    reasons = place.reasons()
+    assert reasons.count("nothing is pending under this key") == 2
+    for said in (
+        "not a JSON object",
+        "got postpone",
+        "got x",
+        "got tomorrow",
+        "to 2261",
+        "1 to 1024",
+    ):
+        assert any(said in reason for reason in reasons), (said, reasons)
+    assert len(reasons) == 8
+    assert running.query.lastProgress is not None
+
+
+STEPS = ("tended", "expired", "replaced", "noted")
+
+
+class Death(Exception):
+    """Of the driver, at a step of a batch."""
+
+
+def _die_at(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    """The query ends at a step of a batch: nothing after it is done."""
+
+    def dies(*_: Any) -> None:
+        raise Death(step)
+
+    original = sink.write
+
+    def write(files: Any, rows: Any, kind: str, number: int, count: int) -> None:
+        if step == "expired" and count:
+            dies()
+        original(files, rows, kind, number, count)
+        if step == "replaced" and count:
+            dies()
+
+    if step == "tended":
+        monkeypatch.setattr(query, "_totals", dies)
+    elif step == "noted":
+        monkeypatch.setattr(query._Steps, "_note", dies)
+    else:
+        monkeypatch.setattr(sink, "write", write)
+
+
+def test_deaths_in_the_middle_of_a_batch(
+    spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver dies after each step of a batch; what it had done is done again, or was enough."""
+    keys = [f"k{i}" for i in range(40)]
+    begin = time.time()
+    place.send(*(schedule(key, 1, begin + 0.2 * i) for i, key in enumerate(keys)))
+    for step in STEPS:
+        with monkeypatch.context() as patch:
+            _die_at(patch, step)
+            running = Running(spark, place.plan)
+            with pytest.raises(RuntimeError, match=step):
+                running.wait(lambda: False)
+            running.stop()
+    place.run(spark, lambda _: place.expired() == set(keys))
+    place.check((key, 1) for key in keys)
+
+
+def test_a_daemon_dies_and_another_one_comes(
+    spark: SparkSession, tmp_path: Path, runtime_dir: Path, daemon_name: str
+) -> None:
+    """Timers that were in its wheel are handed to the next one; meanwhile the log names what is."""
+    options: dict[str, Any] = {"capacity": 4096, "payload_bytes": 24, "runtime_dir": runtime_dir}
+    place = Place(tmp_path, str(runtime_dir / daemon_name))
+    keys = [f"k{i}" for i in range(20)]
+    with ExitStack() as stack:
+        life = stack.enter_context(ExitStack())
+        life.enter_context(wheeld.embedded(name=daemon_name, **options))
+        begin = time.time()
+        place.send(*(schedule(key, 1, begin + 0.1 * i) for i, key in enumerate(keys)))
+        place.send(*(schedule(f"far-{i}", 1, begin + 3600) for i in range(20)))
+        rules = place.plan.rules._replace(horizon_ms=7_200_000)  # all go to the wheel at once
+        running = Running(spark, place.plan._replace(rules=rules))
+        stack.callback(running.stop)
+        running.wait(lambda: running.count("handed") >= 40)
+        life.close()  # and with it all that was in its wheel
+        place.send(schedule("late", 1, time.time()))
+        running.wait(lambda: running.count("refused") > 0)
+        assert any("shard" in line and "handed out again" in line for line in running.lines)
+        stack.enter_context(wheeld.embedded(name=daemon_name, **options))
+        running.wait(lambda: place.expired() >= {*keys, "late"})
+    place.check([(key, 1) for key in [*keys, "late"]])
+
+
+def test_a_full_wheel_takes_the_rest_later(
+    spark: SparkSession, tmp_path: Path, runtime_dir: Path, daemon_name: str
+) -> None:
+    with wheeld.embedded(
+        name=daemon_name, runtime_dir=runtime_dir, capacity=128, payload_bytes=24
+    ) as daemon:
+        place = Place(tmp_path, daemon)
+        keys = [f"k{i}" for i in range(400)]
+        due = time.time() + 2
+        place.send(*(schedule(key, 1, due) for key in keys))
+        running = place.run(spark, lambda _: place.expired() == set(keys))
+    place.check((key, 1) for key in keys)
+    assert running.count("refused") > 0
+
+
+def test_what_is_there_now(spark: SparkSession, place: Place) -> None:
+    place.send(schedule("near", 1, time.time()), schedule("far", 1, time.time() + 3600))
+    for _ in range(8):  # hand out; the wheel says that it fired; to the sink
+        running = Running(spark, place.plan._replace(trigger=None))
+        running.wait(lambda: not running.query.isActive)  # noqa: B023 - called at once
+        if place.rows():
+            break
+        place.send("")
+    place.check([("near", 1)])
+
+
+def test_a_daemon_without_room_for_payloads(
+    spark: SparkSession, tmp_path: Path, runtime_dir: Path, daemon_name: str
+) -> None:
+    with wheeld.embedded(name=daemon_name, runtime_dir=runtime_dir, capacity=128) as daemon:
+        place = Place(tmp_path, daemon)
+        place.send(schedule("k", 1, 0))
+        running = place.run(spark, lambda running: running.count("refused") > 0)
+    assert "--payload-bytes 24" in running.lines[0]
+
+
+def test_each_shard_visits_its_own_daemon(
+    spark: SparkSession, tmp_path: Path, runtime_dir: Path, daemon_name: str
+) -> None:
+    """And a shard whose daemon is on another host says so, and waits."""
+    with ExitStack() as stack:
+        daemons = [
+            stack.enter_context(
+                wheeld.embedded(
+                    name=f"{daemon_name}-{i}",
+                    runtime_dir=runtime_dir,
+                    capacity=128,
+                    payload_bytes=24,
+                )
+            )
+            for i in range(2)
+        ]
+        place = Place(tmp_path, daemons[0], shards=3)
+        owners = (*map(Daemon, daemons), Daemon(daemons[0], host="elsewhere"))
+        place.plan = place.plan._replace(shards=ShardMap(owners))
+        place.send(*(schedule(f"k{i}", 1, time.time() + 3600) for i in range(60)))
+        rules = place.plan.rules._replace(horizon_ms=7_200_000)
+        running = Running(spark, place.plan._replace(rules=rules))
+        stack.callback(running.stop)
+        running.wait(lambda: running.count("handed") > 0 and running.count("refused") > 0)
+        found = [pending_timers(daemon) for daemon in daemons]
+    owners_of = [{one.workers[int(row)] for row in one.timers["owner"]} for one in found]
+    assert [{name.rsplit("-")[-1] for name in names} for names in owners_of] == [{"0"}, {"1"}]
+    assert sum(len(one.timers) for one in found) == running.count("handed")
+    assert any("elsewhere" in line and "shard 2" in line for line in running.lines)
+
+
+def test_rules_may_change_between_runs(spark: SparkSession, place: Place) -> None:
+    place.send(schedule("k", 1, time.time() + 1))
+    place.run(spark, lambda running: running.account.batches > 0, rules=Rules(horizon_ms=0))
+    place.run(spark, lambda _: place.expired() == {"k"})
+    place.check([("k", 1)])
+
+
+@pytest.mark.parametrize("damage", ["cut short", "wrong type"])
+def test_a_bad_file_of_parquet_is_named(spark: SparkSession, place: Place, damage: str) -> None:
+    """It ends the query, nothing of its batch is done; without it, the query goes on."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    columns: dict[str, Any] = {"op": ["schedule"], "key": ["k"], "sequence": [1]}
+    columns["deadline"] = pa.array([0], pa.timestamp("us", "UTC"))
+    pq.write_table(pa.table(columns), place.inbox / "good.parquet")
+    bad = place.inbox / "bad.parquet"
+    if damage == "cut short":
+        bad.write_bytes((place.inbox / "good.parquet").read_bytes()[:-20])
+    else:
+        pq.write_table(pa.table(columns | {"sequence": ["one"]}), bad)
+    running = Running(spark, place.plan._replace(form="parquet"))
+    with pytest.raises(RuntimeError, match=r"bad\.parquet"):
+        running.wait(lambda: bool(place.rows()))
+    running.stop()
+    assert not place.rows()

@@ -1,0 +1,222 @@
+"""The parts of a replay: calendar, window, histogram, files; each beside something simpler."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from workloads import MS, requests, save
+
+from wheeld_pipeline import PipelineError
+from wheeld_pipeline.replay import source
+from wheeld_pipeline.replay.calendar import PAGE_BITS, Calendar
+from wheeld_pipeline.replay.feed import FLAT_OUT, Feed
+from wheeld_pipeline.replay.histogram import Histogram
+from wheeld_pipeline.replay.player import parse_speed
+from wheeld_pipeline.replay.window import Window
+
+PAGE = 1 << PAGE_BITS
+
+
+# -- calendar -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spread_ns", [50 * MS, 100_000 * MS, 10**13])
+def test_a_calendar_gives_each_number_once_never_early_and_at_most_a_page_late(
+    spread_ns: int, rng_seed: int
+) -> None:
+    random = np.random.default_rng([rng_seed, spread_ns % 1000])
+    calendar, due, taken = Calendar(), {}, Counter[int]()
+    now = 10**12
+    for _ in range(300):
+        count = int(random.integers(0, 50))
+        numbers = np.arange(len(due), len(due) + count)
+        times = now + random.integers(0, spread_ns, count)
+        calendar.add(times, numbers)
+        due.update(zip(numbers.tolist(), times.tolist(), strict=True))
+        before, now = now, now + int(random.integers(0, spread_ns // 20))
+        for number in calendar.take(now).tolist():
+            assert before - PAGE <= due[number] <= now
+            taken[number] += 1
+        assert all(taken[number] or due[number] > now - PAGE for number in due)
+        assert calendar.count == len(due) - len(taken)
+        following = calendar.next_ns()
+        assert (following is None) == (calendar.count == 0)
+        assert following is None or following > now
+    taken.update(calendar.take(now + spread_ns + PAGE).tolist())
+    assert taken == Counter(due.keys())
+    assert calendar.next_ns() is None
+
+
+# -- window ---------------------------------------------------------------------------------------
+
+
+def check_window(window: Window, ended: dict[int, str]) -> None:
+    counts = Counter(ended.values())
+    assert (window.cancelled, window.expired) == (counts["cancelled"], counts["expired"])
+    assert len(window) == window.scheduled - len(ended)
+
+
+def test_a_window_keeps_the_account_of_a_dictionary(rng_seed: int) -> None:
+    random = np.random.default_rng(rng_seed)
+    window, ended, doubled, strangers = Window(16), {}, 0, 0
+    out: list[int] = []
+    for _ in range(400):
+        numbers = window.arrive(random.integers(0, 100, 5).astype(np.int32))
+        window.schedule(numbers, numbers.astype(np.uint64) * np.uint64(3) + np.uint64(7))
+        out += numbers.tolist()
+        random.shuffle(out)
+        done = np.array(out[: int(random.integers(0, 9))], np.int64)
+        kept, ids = window.in_flight(done)
+        assert set(kept.tolist()) == set(done.tolist()) - ended.keys()
+        assert ids.tolist() == [number * 3 + 7 for number in kept.tolist()]
+        won = random.random(len(kept)) < 0.5
+        window.cancel(kept, won)
+        ended |= dict.fromkeys(kept[won].tolist(), "cancelled")
+        came = random.choice(window.end + 3, 6) if random.random() < 0.3 else kept[~won]
+        for number in came.tolist():
+            if number >= window.end:
+                strangers += 1
+            elif number in ended:
+                doubled += 1
+            else:
+                ended[number] = "expired"
+        window.deliver(came)
+        out = [number for number in out if number not in ended]
+        window.slide()
+        assert window.base == min(out, default=window.end)
+        check_window(window, ended)
+        assert (window.doubled, window.strangers) == (doubled, strangers)
+    assert doubled > 10
+    assert strangers > 0
+
+
+def test_one_delivered_twice_in_one_batch_is_doubled() -> None:
+    window = Window()
+    numbers = window.arrive(np.zeros(3, np.int32))
+    window.schedule(numbers[:2], numbers[:2].astype(np.uint64))
+    window.deliver(np.array([0, 1, 0, 2, -1, 7]))  # 2 was never scheduled
+    assert (window.expired, window.doubled, window.strangers) == (2, 1, 3)
+
+
+# -- histogram ------------------------------------------------------------------------------------
+
+
+def test_percentiles_are_close_from_above(rng_seed: int) -> None:
+    values = (np.random.default_rng(rng_seed).lognormal(12, 3, 50_000)).astype(np.int64)
+    one, other = Histogram(), Histogram()
+    one.add(values[:1000])
+    other.add(values[1000:])
+    one.merge(Histogram.from_json(other.as_json()))
+    found = one.percentiles_ms()
+    assert found is not None
+    for name, share in (("p50", 50), ("p90", 90), ("p99", 99), ("p99.9", 99.9)):
+        exact = np.percentile(values, share, method="inverted_cdf") / 1e6
+        assert exact <= found[name] <= exact * 1.016 + 1e-6
+    assert found["max"] == values.max() / 1e6
+    assert Histogram().percentiles_ms() is None
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+def test_files_are_streamed_in_the_order_of_arrival(tmp_path: Path) -> None:
+    save(tmp_path / "b.parquet", requests(np.arange(100), 5, 10), row_group_size=7)
+    save(tmp_path / "a.parquet", requests(np.arange(100, 301), 5, 10, 30))
+    found = source.look(tmp_path)
+    assert (found.rows, found.largest, found.longest_ns) == (301, 30, 10 * MS)
+    assert found.lasts_ns == 300 * MS
+    for of in (1, 2, 5):
+        shares = [
+            np.concatenate([part["arrival_ns"] for part in source.stream(found, index, of)])
+            for index in range(of)
+        ]
+        for index, share in enumerate(shares):
+            assert share.tolist() == [n * MS for n in range(index, 301, of)]
+
+
+def test_a_feed_gives_what_has_arrived(tmp_path: Path) -> None:
+    found = source.look(save(tmp_path / "w.parquet", requests(np.arange(100), 5, 10)))
+
+    def fed(speed: float) -> Feed:
+        return Feed(source.stream(found, 0, 1), speed)
+
+    feed = fed(2.0)
+    taken = feed.take(10 * MS, 1000)
+    assert taken is not None
+    assert taken[1].tolist() == [n * MS // 2 for n in range(21)]
+    assert feed.next_ns() == 21 * MS // 2
+    assert feed.take(10 * MS, 1000) is None
+    flat_out = fed(FLAT_OUT)
+    sizes = [len(taken[1]) for _ in range(3) if (taken := flat_out.take(0, 40))]
+    assert sizes == [40, 40, 20]
+    assert flat_out.over
+    assert flat_out.take(0, 40) is None
+
+
+GOOD = requests(np.arange(10), 5, 10)
+
+
+def cut_short(path: Path) -> None:
+    content = save(path / "w.parquet", GOOD).read_bytes()
+    (path / "w.parquet").write_bytes(content[: len(content) * 2 // 3])
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda path: None, "expected a workload"),
+        (lambda path: (path / "w.parquet").write_text("hello"), "w.parquet: got no whole Parquet"),
+        (cut_short, "w.parquet: got no whole Parquet file"),
+        (lambda path: save(path / "w.parquet", {"x": [1]}), "column arrival_ns is missing; got x"),
+        (
+            lambda path: save(path / "w.parquet", GOOD | {"latency_ns": np.zeros(10)}),
+            "column latency_ns: got type double, expected whole numbers",
+        ),
+        (
+            lambda path: save(path / "w.parquet", {name: [] for name in GOOD}),
+            "got type null",
+        ),
+        (
+            lambda path: save(path / "w.parquet", {n: v[:0] for n, v in GOOD.items()}),
+            "got no rows, expected at least one request",
+        ),
+        (lambda path: (path / "_temporary").mkdir(), "still being written, or was interrupted"),
+    ],
+)
+def test_files_that_cannot_be_used_are_named(make: Any, said: str, tmp_path: Path) -> None:
+    make(tmp_path)
+    with pytest.raises(PipelineError) as caught:
+        source.look(tmp_path)
+    assert said in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_a_missing_path_is_named(tmp_path: Path) -> None:
+    with pytest.raises(PipelineError, match="nothing is there; expected a workload"):
+        source.look(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ({"timeout_ns": np.arange(-1, 9)}, "column timeout_ns: got -1, expected whole numbers"),
+        ({"arrival_ns": np.arange(10)[::-1]}, "arrival_ns goes back in time"),
+        ({"latency_ns": [None] + [1] * 9}, "column latency_ns: got a null"),
+    ],
+)
+def test_values_that_cannot_be_used_are_named(
+    columns: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    found = source.look(save(tmp_path / "w.parquet", GOOD | columns))
+    with pytest.raises(PipelineError, match=said):
+        list(source.stream(found, 0, 1))
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "inf", "fast", ""])
+def test_a_speed_that_is_none_is_refused(text: str) -> None:
+    with pytest.raises(PipelineError, match="expected a number above 0, or max"):
+        parse_speed(text)

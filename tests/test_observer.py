@@ -1,0 +1,68 @@
+"""The observer: what is pending in a daemon, seen from outside."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+import wheeld
+from wheeld_client import DaemonNotRunning, Observer, connect, pending_timers
+
+
+def test_pending_timers() -> None:
+    """Ids, cookies, clocks, owners, targets and payloads, as they were scheduled."""
+    config = {"capacity": 256, "payload_bytes": 8, "virtual_clock": True}
+    with (
+        wheeld.embedded(**config) as name,
+        connect(name, worker="a", group="web") as a,
+        connect(name, worker="b") as b,
+    ):
+        first = a.schedule(1.0, 10, payload=b"abc")
+        second = b.schedule_at(5.0, 2**64 - 1, clock="realtime", to="a")
+        third = b.schedule(2.0, 12, interval=0.5, to="group:web")
+        found = pending_timers(name)
+        rows = {int(row["timer_id"]): row for row in found.timers}
+        assert set(rows) == {first, second, third}
+        assert [found.workers[int(rows[id]["owner"])] for id in (first, second)] == ["a", "b"]
+        assert int(rows[first]["target"]) not in found.targets
+        targets = [found.targets[int(rows[id]["target"])] for id in (second, third)]
+        assert targets == ["a", "group:web"]
+        assert int(rows[second]["cookie"]) == 2**64 - 1
+        assert [int(rows[id]["clock"]) for id in (first, second)] == [0, 1]
+        assert int(rows[third]["interval"]) == 500_000_000
+        assert int(rows[first]["due"]) == 1_000_000_000
+        assert bytes(rows[first]["payload"])[: int(rows[first]["payload_size"])] == b"abc"
+        assert len(found.now) == 4
+
+
+def test_looking_takes_nothing() -> None:
+    """Unread expirations are counted and stay."""
+    with wheeld.embedded(capacity=256) as name, connect(name, worker="a") as timers:
+        with Observer(name) as observer:
+            assert observer.unread("nobody") is None
+            assert observer.unread("a") == 0
+            timers.schedule_many([0.0] * 5)
+            while observer.unread("a") != 5:
+                time.sleep(0.001)
+            assert observer.counters()["fired"] == 5
+            assert len(observer.pending().timers) == 0
+            assert abs(observer.now_ns() - timers.now_ns()) < 3600 * 10**9
+            assert observer.wheel_token == timers.wheel_token
+        assert len(timers.poll()) == 5
+
+
+def test_no_daemon() -> None:
+    """As connect says it."""
+    with pytest.raises(DaemonNotRunning, match="no wheeld daemon"):
+        pending_timers("nowhere", "/nonexistent")
+
+
+def test_a_piece_of_the_wheel() -> None:
+    """Slots are looked at from one to another."""
+    with wheeld.embedded(capacity=256) as name, connect(name) as timers:
+        ids = timers.schedule_many([60.0] * 200)
+        with Observer(name) as observer:
+            parts = [observer.pending(at, at + 100).timers for at in (0, 100, 200)]
+        found = sorted(int(id) for part in parts for id in part["timer_id"])
+        assert found == sorted(ids.tolist())

@@ -1,0 +1,321 @@
+"""The trace: one record per event of a timer, with exact fields, in virtual time."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from local_wheel import FOREVER, MS, SECOND, LocalWheel
+from trace_rows import PERIODIC, Row, assert_accounted, assert_stories, kinds, new_rows
+
+START = 5 * SECOND
+ROOM = 10
+
+
+def traced(capacity: int = 1024, **settings: int) -> LocalWheel:
+    """A wheel that records, and began a while ago."""
+    return LocalWheel(capacity, trace=ROOM, start_ns=START, payload_bytes=16, **settings)
+
+
+def row(kind: str, id: int, **fields: int | None) -> Row:
+    """What a record of worker 0's timer says that was scheduled at START for itself."""
+    row = Row(kind, id, START, START, START, 0, 1, 0, 0, 0, None, 0, 0, 1)
+    return row._replace(**fields)
+
+
+def test_one_shot() -> None:
+    """Scheduled when the clock meets it, expired with what its completion says."""
+    with traced() as wheel:
+        timers = wheel.worker()
+        id = timers.schedule(0.0105, 77, payload=b"hello")
+        due = START + 10_500_000
+        assert new_rows(wheel) == []
+        wheel.settle()
+        same = {"cookie": 77, "payload": 5, "deadline": due}
+        assert new_rows(wheel) == [row("scheduled", id, pending=1, **same)]
+        wheel.advance(20 * MS)
+        [event] = timers.poll()
+        fired = int(event["fired"])
+        assert (fired, int(event["deadline"])) == (START + 11 * MS, due)
+        assert new_rows(wheel) == [row("expired", id, time=fired, **same)]
+
+
+def test_cancelled() -> None:
+    """When the clock learns of it, once."""
+    with traced() as wheel:
+        timers = wheel.worker()
+        id = timers.schedule(1.0)
+        wheel.advance(MS)
+        assert timers.cancel(id)
+        assert not timers.cancel(id)
+        wheel.advance(3 * MS)
+        wheel.advance(2 * SECOND)
+        due = START + SECOND
+        assert new_rows(wheel) == [
+            row("scheduled", id, deadline=due, pending=1),
+            row("cancelled", id, deadline=due, time=START + MS),
+        ]
+
+
+def test_cancelled_before_the_clock_saw_it() -> None:
+    """Beginning and end at once: no timer is missing from the trace."""
+    with traced() as wheel:
+        timers = wheel.worker()
+        ids = [timers.schedule(1.0) for _ in range(3)]
+        assert timers.cancel(ids[1])
+        wheel.settle()
+        rows = new_rows(wheel)
+        assert [(row.kind, row.id, row.pending) for row in rows] == [
+            ("scheduled", ids[0], 1),
+            ("scheduled", ids[1], 2),
+            ("cancelled", ids[1], 1),
+            ("scheduled", ids[2], 2),
+        ]
+
+
+def test_rescheduled_earlier() -> None:
+    """The clock is told, and says so at once; twice before it looked is one record of two."""
+    with traced() as wheel:
+        timers = wheel.worker()
+        id = timers.schedule(1.0)
+        wheel.settle()
+        timers.reschedule(id, 0.5)
+        timers.reschedule(id, 0.25)
+        wheel.settle()
+        timers.reschedule(id, 0.1)
+        wheel.settle()
+        assert new_rows(wheel)[1:] == [
+            row("rescheduled", id, deadline=START + SECOND // 4, count=2, pending=1),
+            row("rescheduled", id, deadline=START + SECOND // 10, pending=1),
+        ]
+
+
+def test_rescheduled_later() -> None:
+    """Nobody tells the clock: it finds out when the old bucket is due."""
+    with traced() as wheel:
+        timers = wheel.worker()
+        id = timers.schedule(0.010)
+        wheel.settle()
+        timers.reschedule(id, 1.0)
+        timers.reschedule(id, 2.0)
+        wheel.advance(5 * MS)
+        assert kinds(new_rows(wheel)) == ["scheduled"]
+        wheel.advance(10 * MS)
+        expected = row(
+            "rescheduled", id, time=START + 10 * MS, deadline=START + 2 * SECOND, count=2, pending=1
+        )
+        assert new_rows(wheel) == [expected]
+        wheel.advance(2 * SECOND)
+        assert kinds(new_rows(wheel)) == ["expired"]
+
+
+@pytest.mark.parametrize("end", ["cancelled", "expired"])
+def test_changes_that_no_look_met_stand_before_the_end(end: str) -> None:
+    """Moved before the clock saw it at all, and moved just before its end: both are counted."""
+    with traced() as wheel:
+        timers = wheel.worker()
+        id = timers.schedule(5.0)
+        timers.reschedule(id, 9.0001)
+        wheel.settle()
+        assert [(row.kind, row.count) for row in new_rows(wheel)] == [
+            ("scheduled", 1),
+            ("rescheduled", 1),
+        ]
+        timers.reschedule(id, 9.0002)  # later, and in the same tick: no look until it fires
+        timers.reschedule(id, 9.0003)
+        if end == "cancelled":
+            timers.cancel(id)
+        wheel.advance(10 * SECOND)
+        assert [(row.kind, row.count) for row in new_rows(wheel)] == [("rescheduled", 2), (end, 1)]
+
+
+def test_periodic() -> None:
+    """Each tick is an expiration, touches the state word too, and is no change of the deadline."""
+    with traced() as wheel:
+        timers = wheel.worker()
+        id = timers.schedule(0.010, interval=0.010)
+        wheel.advance(10 * MS)
+        wheel.advance(10 * MS)
+        rows = new_rows(wheel)
+        flags = {"flags": PERIODIC, "pending": 1}
+        assert rows == [
+            row("scheduled", id, deadline=START + 10 * MS, **flags),
+            row("expired", id, time=START + 10 * MS, deadline=START + 10 * MS, **flags),
+            row("expired", id, time=START + 20 * MS, deadline=START + 20 * MS, **flags),
+        ]
+        timers.reschedule(id, 0.015)
+        wheel.advance(20 * MS)
+        assert [(row.kind, row.count, row.deadline) for row in new_rows(wheel)] == [
+            ("rescheduled", 1, START + 35 * MS),
+            ("expired", 1, START + 35 * MS),
+        ]
+        timers.cancel(id)
+        wheel.settle()
+        assert new_rows(wheel) == [
+            row(
+                "cancelled",
+                id,
+                time=START + 40 * MS,
+                deadline=START + 45 * MS,
+                flags=PERIODIC,
+            )
+        ]
+
+
+def test_missed_ticks() -> None:
+    """What a periodic timer skipped stands in the record, as in the completion."""
+    with traced() as wheel:
+        timers = wheel.worker()
+        timers.schedule(0.0001, interval=0.0001)
+        wheel.advance(MS)
+        [event] = timers.poll()
+        [_, expired] = new_rows(wheel)
+        assert expired.missed == int(event["missed"]) == 9
+        assert expired.time - expired.deadline == int(event["fired"]) - int(event["deadline"])
+
+
+def test_sent_to_others() -> None:
+    """`worker` is who owns the timer, `receiver` who reads it, if that is another."""
+    with traced() as wheel:
+        owner, other = wheel.worker(0), wheel.worker(2)
+        for target in (None, "w0", "w2"):
+            owner.schedule(0.001, to=target)
+        other.schedule(0.001, to="w0")
+        wheel.advance(MS)
+        expired = [row for row in new_rows(wheel) if row.kind == "expired"]
+        assert [(row.worker, row.receiver, row.incarnation) for row in expired] == [
+            (0, None, 1),
+            (0, None, 1),
+            (0, 2, 1),
+            (2, 0, 2),
+        ]
+
+
+@pytest.mark.parametrize(("clock", "kind"), [("realtime", 1), ("boottime", 2)])
+def test_other_clocks(clock: str, kind: int) -> None:
+    """An expiration's times are on the timer's clock: their difference is the lateness."""
+    with traced() as wheel:
+        timers = wheel.worker()
+        id = timers.schedule_at((START + 10 * MS) / 1e9, clock=clock)
+        wheel.advance(20 * MS)
+        [event] = timers.poll()
+        scheduled, expired = new_rows(wheel)
+        assert scheduled == row(
+            "scheduled", id, deadline=int(event["deadline"]), pending=1, flags=kind
+        )
+        assert (expired.time, expired.deadline) == (int(event["fired"]), int(event["deadline"]))
+        assert expired.flags == kind
+
+
+def test_the_end_of_time() -> None:
+    """A deadline that saturates is told as INT64_MAX: too far to mean anything."""
+    with traced() as wheel:
+        timers = wheel.worker()
+        timers.schedule(1e12)
+        wheel.settle()
+        [scheduled] = new_rows(wheel)
+        assert scheduled.deadline == FOREVER
+
+
+def test_behind_a_full_ring() -> None:
+    """What waits has not expired: it is recorded when it is put into the ring, as late as it is."""
+    with traced(8192) as wheel:
+        timers = wheel.worker()
+        size = 1 << int(wheel.view.header["comp_bits"])
+        for begin in range(0, size + 20, 500):
+            timers.schedule_many(np.full(min(500, size + 20 - begin), 0.001))
+            wheel.settle()
+            new_rows(wheel)
+        wheel.advance(MS)
+        wheel.advance(5 * MS)
+        count, waiting = len(new_rows(wheel)), wheel.trace.pending
+        assert (count, waiting) == (size, 20)
+        assert len(timers.poll()) == size
+        wheel.settle()
+        rows = new_rows(wheel)
+        events = timers.poll()
+        assert [(row.time, row.deadline) for row in rows] == [
+            (int(event["fired"]), int(event["deadline"])) for event in events
+        ]
+        assert {row.time - row.deadline for row in rows} == {5 * MS}
+        assert len(rows) == 20
+        assert wheel.trace.pending == 0
+
+
+def test_generations_wrap() -> None:
+    """Ids follow the generation of the state word over its end, past 0."""
+    with traced(64) as wheel:
+        wheel.slots.states.setflags(write=True)
+        wheel.slots.states[:] = (2**32 - 1) << 32
+        wheel.view.links.setflags(write=True)
+        wheel.view.links["gen"][:64] = 2**32 - 1
+        timers = wheel.worker()
+        id = timers.schedule(0.001)
+        wheel.advance(MS)
+        assert id >> 32 == 1
+        assert [row.id for row in new_rows(wheel)] == [id, id]
+
+
+def test_versions_wrap() -> None:
+    """The version of a state word has 24 bits: changes over its end are counted."""
+    with traced() as wheel:
+        timers = wheel.worker()
+        id = timers.schedule(5.0)
+        wheel.settle()
+        slot = id & 0xFFFFFFFF
+        wheel.slots.states.setflags(write=True)
+        wheel.slots.states[slot] = id >> 32 << 32 | (2**24 - 2) << 8 | 1
+        wheel.trace.traced.setflags(write=True)
+        wheel.trace.traced["version"][slot] = 2**24 - 2
+        for _ in range(5):
+            timers.reschedule(id, 6.0)
+        timers.cancel(id)
+        wheel.settle()
+        assert [(row.kind, row.count) for row in new_rows(wheel)][1:] == [
+            ("rescheduled", 5),
+            ("cancelled", 1),
+        ]
+
+
+def test_no_trace_no_records() -> None:
+    """A wheel without a trace says nothing, and a trace belongs to a wheel of its size."""
+    with LocalWheel(1024) as wheel, LocalWheel(2048) as other:
+        wheel.worker().schedule(0.001)
+        wheel.begin_trace(ROOM)
+        wheel.advance(MS)
+        assert wheel.trace.tail == 0
+        with pytest.raises(ValueError, match="trace of 1024 slots for a wheel of 2048"):
+            other.clock.trace(wheel.trace_memory)
+
+
+def test_the_workers_account(rng_seed: int) -> None:
+    """Once the clock has looked at everything, the trace counts what the workers counted."""
+    rng = np.random.default_rng(rng_seed)
+    with traced(4096) as wheel:
+        workers = [wheel.worker(row) for row in range(3)]
+        rows: list[Row] = []
+        for _ in range(60):
+            timers = workers[rng.integers(3)]
+            ids = timers.schedule_many(rng.uniform(0, 0.05, 20))
+            wheel.advance(int(rng.integers(0, 3)) * MS)
+            timers.reschedule_many(ids[:12], rng.uniform(0, 0.1, 12))
+            timers.cancel_many(ids[6:9])
+            for one in workers:
+                one.poll()
+            rows += new_rows(wheel)
+        wheel.advance(SECOND)
+        for one in workers:
+            one.poll()
+        rows += new_rows(wheel)
+        counts = wheel.trace.counts()
+        for name, counter in (
+            ("scheduled", "scheduled"),
+            ("cancelled", "cancelled"),
+            ("rescheduled", "rescheduled"),
+            ("expired", "received"),
+        ):
+            assert counts[name] == sum(one.stats()[counter] for one in workers), name
+        assert counts["rescheduled"] > 0
+        assert counts["dropped"] == wheel.trace.pending == 0
+        assert_accounted(wheel, rows)
+        assert_stories(rows)

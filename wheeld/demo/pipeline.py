@@ -1,0 +1,75 @@
+"""The pipeline's report of the run: the demo's daemons record, and Spark reads it afterwards.
+
+The report is an extra: without Spark or Java the demo says so in one line, and succeeds.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+PACKAGES: Final = ("pyspark", "pyarrow", "pandas")
+RING: Final = 1 << 18
+"""Events that may wait for the recorder. 16 MiB: also a small /dev/shm has room for that."""
+PAGE: Final = "report.html"
+
+
+def missing() -> str | None:
+    """Why there can be no report; None: it seems that there can."""
+    lacking = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
+    if lacking:
+        return f"it needs {', '.join(lacking)}: pip install 'wheeld[spark]'"
+    return None
+
+
+@contextlib.contextmanager
+def recording(wanted: bool) -> Iterator[Path | None]:
+    """A directory for the trace, for the time of the block; None when none is wanted."""
+    if not wanted:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="wheeld-demo-trace-") as made:
+        yield Path(made, "trace")
+
+
+def report(trace: Path, out: Path, tick: Callable[[], None]) -> str:
+    """Have Spark make the report of a trace, in a process of its own.
+
+    Parameters
+    ----------
+    trace, out : Path
+        From where, and where to.
+    tick : callable
+        Called often while it runs; what it raises ends that process.
+
+    Returns
+    -------
+    str
+        One line: where the report is, or why there is none.
+    """
+    command = [sys.executable, "-m", "wheeld", "pipeline", "report", str(trace), "--out", str(out)]
+    with tempfile.TemporaryFile("w+") as said:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said
+        )
+        try:
+            while process.poll() is None:
+                tick()
+                time.sleep(0.02)
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                process.wait()
+        if process.returncode == 0:
+            return f"report in {out / PAGE}"
+        said.seek(0)
+        lines = [line for line in said.read().splitlines() if line.strip()]
+    reason = lines[-1].removeprefix("wheeld: ") if lines else f"exit code {process.returncode}"
+    return f"no report: {reason}"
