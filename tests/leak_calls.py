@@ -13,6 +13,7 @@ import numpy as np
 
 import leak_pools
 import leak_purgatory
+import leak_trace
 from local_wheel import MS, LocalWheel
 from wheeld_client import MemoryPool
 from wheeld_core import _native, segments
@@ -209,6 +210,7 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     "_reschedule_batch": lambda b: b.timers.reschedule_many([b.armed], [3000.0]),
     **leak_pools.GOOD,
     **leak_purgatory.GOOD,
+    **leak_trace.GOOD,
 }
 ALONGSIDE = {
     "_cancel_batch",
@@ -289,4 +291,5 @@ BAD: dict[str, Callable[[Bench], Any]] = {
     "status": lambda b: _native.attach_status(object(), 1),
     **leak_pools.BAD,
     **leak_purgatory.BAD,
+    **leak_trace.BAD,
 }

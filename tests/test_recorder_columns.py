@@ -167,6 +167,13 @@ def test_extremes_of_lateness() -> None:
     assert [row["lateness_ns"] for row in rows(made, offsets=Offsets())] == [FOREVER, 5 - FOREVER]
 
 
+def test_never_scheduled() -> None:
+    """0 of a real clock: the clock never saw its beginning, so nobody knows its delay."""
+    row = rows(records(1, kind=5, scheduled_ns=0))[0]
+    assert (row["scheduled"], row["delay_ns"]) == (None, None)
+    assert row["deadline"] is not None
+
+
 def test_virtual_time_is_unix_time() -> None:
     """From 0 on: a virtual clock may begin there, and a timer be scheduled then."""
     made = records(2, time_ns=[0, 1999], scheduled_ns=0, deadline_ns=10**18)

@@ -135,6 +135,14 @@ def test_gone_on_with(config: Config) -> None:
     resources.close()
 
 
+def test_another_ring(config: Config) -> None:
+    """Refused, with both sizes and what to do; the segments stay."""
+    left = leave(config)
+    with pytest.raises(WheelError, match="--trace-ring 64 .*this start: 128.*--fresh"):
+        Resources(replace(config, trace_ring=128))
+    assert trace_path(left).exists()
+
+
 def test_not_wanted_any_more(config: Config, caplog: pytest.LogCaptureFixture) -> None:
     """Removed; it is said how many events were not recorded."""
     left = leave(config)

@@ -118,8 +118,9 @@ def measured(arguments: list[str]) -> dict[str, Any]:
         command = [sys.executable, "-m", "bench.pipeline.report", "--child", said.name, *arguments]
         child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         peaks = {"java": 0, "python": 0}
+        cpu: dict[int, float] = {}
         while child.poll() is None:
-            for kind, size in resident(child.pid).items():
+            for kind, size in resident(child.pid, cpu).items():
                 peaks[kind] = max(peaks[kind], size)
             time.sleep(SAMPLE_SECONDS)
         if child.returncode:
@@ -127,19 +128,22 @@ def measured(arguments: list[str]) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(Path(said.name).read_text())
     return found | {
         "whole_s": time.monotonic() - begin,
+        "cpu_s": sum(cpu.values()),
         "peak_java_bytes": peaks["java"],
         "peak_python_bytes": peaks["python"],
     }
 
 
-def resident(pid: int) -> dict[str, int]:
-    """Memory of a process and its children, Java apart."""
+def resident(pid: int, cpu: dict[int, float]) -> dict[str, int]:
+    """Memory of a process and its children, Java apart; their CPU time goes into `cpu`."""
     sums = {"java": 0, "python": 0}
     try:
         whole = psutil.Process(pid)
         for process in [whole, *whole.children(recursive=True)]:
             kind = "java" if "java" in process.name() else "python"
             sums[kind] += process.memory_info().rss
+            times = process.cpu_times()
+            cpu[process.pid] = times.user + times.system
     except psutil.Error:  # it ended just now
         pass
     return sums
@@ -189,10 +193,12 @@ def line(found: dict[str, Any]) -> dict[str, Any]:
         "rows": found["rows"],
         "spark s": spark["whole_s"],
         "of it start": spark["start_s"],
+        "cpu s": spark["cpu_s"],
         "M rows/s": found["spark_rows_per_s"] / 1e6,
         "JVM MB": spark["peak_java_bytes"] / 2**20,
         "python MB": spark["peak_python_bytes"] / 2**20,
         "duckdb s": duck["whole_s"],
+        "cpu s ": duck["cpu_s"],
         "duckdb MB": duck["peak_python_bytes"] / 2**20,
         "spark/duckdb": found["spark_over_duckdb_time"],
         "equal": "yes" if all(found["equal"].values()) else "NO",

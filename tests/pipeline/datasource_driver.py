@@ -2,7 +2,7 @@
 
     python datasource_driver.py MASTER DAEMON FOLDER
 
-Runs until it is killed, or until the file FOLDER/stop is there.
+Runs until it is killed.
 """
 
 from __future__ import annotations
@@ -39,14 +39,11 @@ def main(master: str, daemon: str, folder: Path) -> None:
         .option("checkpointLocation", str(folder / "reading"))
         .start(str(folder / "sink"))
     )
-    while not (folder / "stop").exists():
+    while True:
         for query in (writing, reading):
             if query.exception() is not None:
                 raise SystemExit(str(query.exception()))
         time.sleep(0.1)
-    writing.stop()
-    reading.stop()
-    spark.stop()
 
 
 if __name__ == "__main__":

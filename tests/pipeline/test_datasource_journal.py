@@ -27,6 +27,7 @@ from wheeld_pipeline.datasource.journal import Journal
 from wheeld_pipeline.datasource.lane import Lane
 from wheeld_pipeline.datasource.options import Options
 from wheeld_pipeline.datasource.stage import Stage, stage_of
+from wheeld_pipeline.datasource.writer import PartitionWriter
 
 ZYGOTE = Path(__file__).with_name("datasource_zygote.py")
 ROWS, CHUNK = 3000, 700
@@ -155,21 +156,33 @@ def test_two_attempts_at_once(options: dict[str, str], rng_seed: int) -> None:
     check_once(options, ROWS)
 
 
-def test_an_attempt_that_comes_after_the_commit(options: dict[str, str]) -> None:
-    """It was asleep since it looked: it seals nothing and schedules nothing."""
-    writer = partition_writer(options)
-    journal = Journal(options["journal"])
+@pytest.mark.parametrize("begun", [False, True])
+def test_an_attempt_that_comes_after_the_commit(
+    options: dict[str, str], begun: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It slept since it looked, or in the middle of its rows: it schedules nothing."""
+    journal, whole = Journal(options["journal"]), PartitionWriter._intake
 
-    def asleep() -> Iterator[pa.RecordBatch]:
+    def meanwhile() -> None:
+        monkeypatch.undo()
         partition_writer(options).write(0, batches(range(10)))
         journal.commit("query", 0)
+
+    def asleep(self: PartitionWriter) -> Any:
+        meanwhile()
+        return whole(self)
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        if begun:
+            meanwhile()
         yield from batches(range(10))
 
-    writer.write(0, asleep())
+    if not begun:
+        monkeypatch.setattr(PartitionWriter, "_intake", asleep)
+    partition_writer(options).write(0, rows())
     assert sorted(read_all(options)["cookie"].tolist()) == list(range(10))
-    assert not journal.batch_directory("query", 0).exists() or not Stage.all(
-        journal.batch_directory("query", 0)
-    )
+    directory = journal.batch_directory("query", 0)
+    assert not directory.exists() or not Stage.all(directory)
 
 
 def test_other_rows_are_refused(options: dict[str, str]) -> None:

@@ -99,8 +99,9 @@ def test_kills(
                 _wait(place, process, chance.randrange(1, KEYS * 2 // 3))
                 process.kill()
                 process.wait()
+        place.send(schedule("last", 1, time.time()))  # there is something to do, in any case
         with child(place, second, master, "never") as process:
-            _wait(place, process, KEYS)
+            _wait(place, process, KEYS + 1)
             process.send_signal(signal.SIGTERM)
             assert process.wait(PATIENCE_SECONDS) == 0
-    place.check((key, 1) for key in keys)
+    place.check((key, 1) for key in [*keys, "last"])

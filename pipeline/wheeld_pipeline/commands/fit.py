@@ -63,9 +63,11 @@ def _text(content: dict[str, Any], path: Path) -> str:
             f"{ends['done']:,} done and {ends['timed_out']:,} timed out; KS distance "
             f"{ends['ks_distance']:.4f}"
         )
-    shown = ", ".join(
-        f"{value / 1e6:g} ms {weight:.1%}"
-        for value, weight in zip(timeouts["values"][:8], timeouts["weights"], strict=False)
-    )
-    lines += [f"timeouts   {shown}", f"written to {path}"]
+    mix = zip(timeouts["weights"], timeouts["values"], strict=True)
+    shown = ", ".join(f"{value / 1e6:g} ms {weight:.1%}" for weight, value in sorted(mix)[:-7:-1])
+    lines += [
+        f"timeouts   {shown}",
+        f"resolution {about['resolution_ms']:.2f} ms: shorter latencies count as shorter than that",
+        f"written to {path}",
+    ]
     return "\n".join(lines)

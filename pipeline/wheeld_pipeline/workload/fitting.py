@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 BINS_PER_E: Final = 128
 """Bins of latencies: each is 0.8 % wide."""
 FLOOR_NS: Final = 10_000
-"""Latencies below that are too fast for a trace to tell apart: it has microseconds."""
+"""Latencies below that are too fast for any trace to tell apart: it has microseconds."""
+SEEN_TOGETHER: Final = 0.01
+"""When more of the timers were seen together with others, the clock had slept meanwhile."""
 _WAIT_BINS: Final = 64
 """Bins of waits between arrivals per factor of e."""
 
@@ -60,13 +62,19 @@ def fit(
     span = _span(events, str(trace) if isinstance(trace, str | os.PathLike) else "the trace")
     seconds = _per_second(events, span)
     arrivals, bins = _arrivals(span, seconds, bin_seconds)
-    latency, about_latency = _latency(events)
-    timeouts = mixes.timeouts(_counted(events, "delay_ns"))
+    waits = _waits(events, span)
+    latency, about_latency = _latency(events, waits.resolution_ns)
+    timeouts = mixes.timeouts(_counted(events, "delay_ns"), waits.resolution_ns)
     sizes = mixes.sizes(_counted(events, "payload_bytes"))
     fitted = {
         "first": _iso(span.first_us),
         "last": _iso(span.last_us),
-        "arrivals": {"count": span.count, **_fit_of_arrivals(events, span, seconds, bins)},
+        "arrivals": {
+            "count": span.count,
+            **_fit_of_arrivals(span, seconds, bins),
+            "ks_distance": waits.distance,
+        },
+        "resolution_ms": waits.resolution_ns / 1e6,
         "latency": about_latency,
         "timeouts": {"folded_share": timeouts.folded_share},
         "payload_bytes": {"folded_share": sizes.folded_share},
@@ -189,7 +197,7 @@ def _exposure(
     return seen
 
 
-def _latency(events: DataFrame) -> tuple[Latency | None, dict[str, Any]]:
+def _latency(events: DataFrame, floor_ns: float) -> tuple[Latency | None, dict[str, Any]]:
     """The censored fit; None when no request was ever done."""
     from pyspark.sql import functions as f
 
@@ -203,7 +211,7 @@ def _latency(events: DataFrame) -> tuple[Latency | None, dict[str, Any]]:
     log = f.log("ns")
     place = f.floor(log * BINS_PER_E).alias("bin")
     rows = ends.groupBy("done", place).agg(f.count("*"), f.sum(log), f.sum(log * log)).collect()
-    seen = _seen([tuple(row) for row in rows])
+    seen = _seen([tuple(row) for row in rows], floor_ns)
     facts: dict[str, Any] = {
         "done": int(seen.done.sum()) + seen.short,
         "timed_out": int(seen.hidden.sum()),
@@ -225,9 +233,9 @@ def _latency(events: DataFrame) -> tuple[Latency | None, dict[str, Any]]:
 _ENDS: Final = (trace_schema.CANCELLED, trace_schema.EXPIRED, trace_schema.DROPPED)
 
 
-def _seen(rows: list[tuple[Any, ...]]) -> censored.Seen:
+def _seen(rows: list[tuple[Any, ...]], floor_ns: float) -> censored.Seen:
     """From rows of done, bin, count, sum of logarithms, and of their squares."""
-    floor = math.floor(math.log(FLOOR_NS) * BINS_PER_E)
+    floor = math.floor(math.log(floor_ns) * BINS_PER_E)
     short = sum(count for done, bin, count, *_ in rows if done and bin < floor)
     kept = [row for row in rows if row[1] >= floor]
     bins = sorted({row[1] for row in kept})
@@ -256,9 +264,7 @@ def _counted(events: DataFrame, column: str) -> dict[int, int]:
     return {row["value"]: row["count"] for row in counted.count().collect()}
 
 
-def _fit_of_arrivals(
-    events: DataFrame, span: _Span, counts: npt.NDArray[np.float64], bins: _Bins
-) -> dict[str, Any]:
+def _fit_of_arrivals(span: _Span, counts: npt.NDArray[np.float64], bins: _Bins) -> dict[str, Any]:
     """How well Poisson arrivals at these rates describe the trace."""
     whole = counts[: int(span.lasts_s)]
     expected = bins.rate_at(np.arange(len(whole)) + 0.5)
@@ -269,32 +275,60 @@ def _fit_of_arrivals(
         "per_second": float(span.count / span.lasts_s),
         "chi_square": chi,
         "degrees_of_freedom": freedom,
-        "ks_distance": _waits_distance(events, span),
     }
 
 
-def _waits_distance(events: DataFrame, span: _Span) -> float:
-    """Kolmogorov-Smirnov distance of waits, in units of their second's mean, from exponential."""
+@dataclass(frozen=True)
+class _Waits:
+    """Of waits between arrivals: `distance`, Kolmogorov's and Smirnov's, from exponential ones; and
+    how late the clock may have seen a timer, ns."""
+
+    distance: float
+    resolution_ns: float
+
+
+def _waits(events: DataFrame, span: _Span) -> _Waits:
+    """Waits in units of their second's mean, and how long the clock slept between two looks."""
     from pyspark.sql import Window
     from pyspark.sql import functions as f
 
     micros = f.unix_micros("scheduled")
     second = f.floor((micros - span.first_us) / 1_000_000)
-    times = _scheduled(events).select(micros.alias("us"), second.alias("second"))
+    looks = _scheduled(events).groupBy(micros.alias("us"), second.alias("second")).count()
     window = Window.partitionBy("second")
-    waits = times.select(
-        (f.col("us") - f.lag("us").over(window.orderBy("us"))).alias("wait"),
-        (f.count("*").over(window) / 1e6).alias("rate"),
-    ).where(f.col("wait").isNotNull())
-    scaled = f.col("wait") * f.col("rate")
-    place = f.when(scaled > 0, f.floor(f.log(scaled) * _WAIT_BINS)).alias("bin")
-    rows = waits.groupBy(place).count().collect()
-    total, below, most = sum(row["count"] for row in rows), 0, 0.0
-    for row in sorted(rows, key=lambda row: -math.inf if row["bin"] is None else row["bin"]):
-        below += row["count"]
-        end = 0.0 if row["bin"] is None else math.exp((row["bin"] + 1) / _WAIT_BINS)
-        most = max(most, abs(below / total - (1 - math.exp(-end))))
+    gap = f.col("us") - f.lag("us").over(window.orderBy("us"))
+    rate = f.sum("count").over(window) / 1e6
+    waits = looks.select(gap.alias("gap"), rate.alias("rate"), "count").where("gap is not null")
+    place = f.floor(f.log(f.col("gap") * f.col("rate")) * _WAIT_BINS)
+    slept = f.when(f.col("count") > 1, f.floor(f.log("gap") * _WAIT_BINS))
+    counted = waits.groupBy(place.alias("bin"), slept.alias("slept"))
+    rows = counted.agg(f.count("*").alias("waits"), f.sum("count").alias("timers")).collect()
+    return _Waits(_distance_of(rows), max(FLOOR_NS, _slept_ns(rows)))
+
+
+def _distance_of(rows: list[Any]) -> float:
+    total = sum(row["timers"] for row in rows)
+    below = total - sum(row["waits"] for row in rows)  # seen together: no wait at all
+    most = float(below / max(total, 1))
+    for row in sorted(rows, key=lambda row: int(row["bin"])):
+        before = 1 - math.exp(-math.exp(row["bin"] / _WAIT_BINS))
+        most = max(most, abs(below / total - before))
+        below += row["waits"]
     return most
+
+
+def _slept_ns(rows: list[Any]) -> float:
+    """What 99 in 100 of the timers that were seen together waited for at most; 0: none were."""
+    asleep = sorted((row["slept"], row["timers"]) for row in rows if row["slept"] is not None)
+    together = sum(timers for _, timers in asleep)
+    if together <= SEEN_TOGETHER * sum(row["timers"] for row in rows):
+        return 0.0
+    below = 0
+    for bin, timers in asleep:
+        below += timers
+        if below >= 0.99 * together:
+            return 1000.0 * math.exp((bin + 1) / _WAIT_BINS)
+    return 0.0
 
 
 def _iso(us: int) -> str:

@@ -24,13 +24,14 @@ class Folded:
     folded_share: float
 
 
-def timeouts(counts: dict[int, int]) -> Folded:
-    """Timeouts in ns, those that were seen late put right."""
+def timeouts(counts: dict[int, int], late_ns: float = 0.0) -> Folded:
+    """Timeouts in ns, those that were seen late, by up to `late_ns`, put right."""
     left = dict(counts)
     found: dict[int, int] = {}
     for value in sorted(left, key=lambda value: (-counts[value], -value)):
         if value in left:
-            late = [other for other in left if SEEN_LATE * value <= other <= value]
+            least = min(SEEN_LATE * value, value - late_ns)
+            late = [other for other in left if least <= other <= value]
             found[value] = sum(left.pop(other) for other in late)
     return _most_frequent(found, counts)
 
