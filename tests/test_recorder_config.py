@@ -81,6 +81,15 @@ def test_only_the_recorder_loads_pyarrow(module: str) -> None:
     assert (done.stdout, done.stderr) == ("ok\n", "")
 
 
+def test_the_recorder_loads_nothing_else() -> None:
+    """Neither the command line nor Spark nor pandas: it starts soon, and stays small."""
+    large = ("typer", "rich", "pyspark", "pandas", "wheeld.cli")
+    program = "import sys, wheeld.trace.recorder; print([m for m in {} if m in sys.modules])"
+    command = [sys.executable, "-c", program.format(large)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
 # -- the segment -----------------------------------------------------------------------------------
 
 
@@ -138,7 +147,7 @@ def test_gone_on_with(config: Config) -> None:
 def test_another_ring(config: Config) -> None:
     """Refused, with both sizes and what to do; the segments stay."""
     left = leave(config)
-    with pytest.raises(WheelError, match="--trace-ring 64 .*this start: 128.*--fresh"):
+    with pytest.raises(WheelError, match=r"--trace-ring 64 .*this start: 128.*--fresh"):
         Resources(replace(config, trace_ring=128))
     assert trace_path(left).exists()
 

@@ -83,11 +83,9 @@ def measure(rows: int, rounds: int) -> Result:
         options = {"name": daemon, "journal": f"{folder}/journal"}
         for number in range(rounds + 1):  # the first warms up
             count = rows if number else 100_000
-            query = start(spark, options, f"{folder}/{number}")
-            wrote = write(spark, options, count, 0.0 if not number else 20.0)
-            query.stop()
+            wrote = write(spark, options, count, 20.0 if number else 0.0)
             wait_until_fired(daemon)
-            query = start(spark, options, f"{folder}/{number}")
+            query = start(spark, options, folder)
             taken.append((wrote, *read(query, count)))
             query.stop()
     spark.stop()

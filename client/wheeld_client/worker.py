@@ -62,7 +62,7 @@ class ConnectedWorker(_native.Worker):
         self.worker = hello["worker"]
         self.adopted = bool(hello.get("adopted"))
         self.wheel_token = int(hello["token"])
-        self.keep_for = float(hello["keep_for_s"])
+        self.keep_for = float(hello.get("keep_for_s", 0.0))
         try:
             self._map(hello)
         except BaseException:

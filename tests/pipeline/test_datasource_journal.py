@@ -141,6 +141,17 @@ def test_rows_of_a_stage_in_the_order_of_the_ids(zygote: Zygote, options: dict[s
 # -- attempts side by side -----------------------------------------------------------------------
 
 
+def test_the_first_seal_wins(zygote: Zygote, options: dict[str, str]) -> None:
+    """Another attempt sealed other rows, or these in another order, and died: its rows go on."""
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        assert not zygote.write(options, "half armed", 2)
+        yield from batches(range(ROWS - 1, -1, -1))
+
+    partition_writer(options).write(0, rows())
+    check_once(options, ROWS)
+
+
 def test_two_attempts_at_once(options: dict[str, str], rng_seed: int) -> None:
     """A speculative task: one seals, the other goes on with its rows or finds them done."""
     zygotes = [Zygote(), Zygote()]

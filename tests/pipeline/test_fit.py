@@ -23,14 +23,17 @@ MS, SECOND, HOUR = 10**6, 10**9, 3600 * 10**9
 BEGIN_US = 1_790_000_000_000_000
 
 
-def recorded(spark: SparkSession, columns: dict[str, Any]) -> DataFrame:
-    """The events that a perfect clock would have recorded of a workload."""
+def recorded(spark: SparkSession, columns: dict[str, Any], most_sleep_us: int = 0) -> DataFrame:
+    """The events that a clock would have recorded of a workload; it may sleep between two looks."""
     import pandas as pd
 
-    scheduled = BEGIN_US + columns["arrival_ns"] // 1000
+    made = BEGIN_US + columns["arrival_ns"] // 1000
+    scheduled = when_seen(made, most_sleep_us)
     done = columns["latency_ns"] < columns["timeout_ns"]
     lived = np.where(done, columns["latency_ns"], columns["timeout_ns"]) // 1000
-    seen_late = np.arange(len(done)) % 700_000  # ns: the clock sees a timer later than it was made
+    ended_at = when_seen(made + lived, most_sleep_us)
+    # ns: the clock sees a timer later than it was made
+    seen_late = np.arange(len(done)) % 700_000 + (scheduled - made) * 1000
     common = {
         "host": "h",
         "daemon": "d",
@@ -48,11 +51,11 @@ def recorded(spark: SparkSession, columns: dict[str, Any]) -> DataFrame:
     }
     begun = pd.DataFrame({**common, "time": scheduled, "event": "scheduled"})
     names = np.where(done, "cancelled", "expired")
-    ended = pd.DataFrame({**common, "time": scheduled + lived, "event": names})
+    ended = pd.DataFrame({**common, "time": ended_at, "event": names})
     frame = spark.createDataFrame(pd.concat([begun, ended]))
     from pyspark.sql import functions as f
 
-    made = {
+    selected = {
         column.name: (
             f.timestamp_micros(column.name)
             if column.name in ("time", "scheduled")
@@ -64,7 +67,18 @@ def recorded(spark: SparkSession, columns: dict[str, Any]) -> DataFrame:
         .alias(column.name)
         for column in EVENT_COLUMNS
     }
-    return frame.select(*made.values())
+    return frame.select(*selected.values())
+
+
+def when_seen(times_us: Any, most_sleep_us: int) -> Any:
+    """The next look of a clock that sleeps for up to so long each time."""
+    if not most_sleep_us:
+        return times_us
+    count = 2 * int((times_us.max() - BEGIN_US) // most_sleep_us) + 1000
+    sleeps = np.random.default_rng(8).integers(1, most_sleep_us, 2 * count)
+    looks = BEGIN_US + np.cumsum(sleeps)
+    assert looks[-1] > times_us.max()
+    return looks[np.searchsorted(looks, times_us)]
 
 
 TRUTH = Model(
@@ -119,6 +133,17 @@ def test_a_generated_workload_of_a_fitted_model_is_like_the_trace(
     assert twice.timeouts_ns.values == once.timeouts_ns.values
     ratio = np.array(twice.arrivals.per_second[:3]) / np.array(once.arrivals.per_second[:3])
     assert ratio == pytest.approx(1.0, abs=0.15)
+
+
+def test_a_clock_that_sleeps_spoils_no_fit(spark: SparkSession) -> None:
+    """It sees a timer and its cancel up to 8 ms late: many at the same moment as each other."""
+    found = fit(spark, recorded(spark, all_of(TRUTH, 30_000, 4), most_sleep_us=8000))
+    assert 5.0 <= found.fitted["resolution_ms"] <= 30.0
+    assert found.fitted["latency"]["too_short"] > 1000
+    assert found.latency is not None
+    assert found.latency.p50_ms == pytest.approx(20, rel=0.1)
+    assert found.latency.p75_ms == pytest.approx(60, rel=0.1)
+    assert found.timeouts_ns.values == (100 * MS, 1000 * MS)
 
 
 def test_rates_of_days_are_averaged_by_the_time_of_day(spark: SparkSession) -> None:

@@ -6,9 +6,10 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
+import oracle
 import pandas as pd
 import pytest
-from traces import START_US
+from traces import START_US, Story
 
 from local_wheel import MS, SECOND, LocalWheel
 from wheeld_pipeline.report import advice, bins, shapes, svg, texts, wheels
@@ -78,7 +79,9 @@ def test_cascades_and_wakes_are_those_of_the_real_wheel(rng_seed: int, bits: int
 def test_blocks_and_parts_do_not_matter(rng_seed: int) -> None:
     rng = np.random.default_rng(rng_seed)
     s = rng.integers(0, 3 << wheels.BLOCK_BITS, 2000)
+    s[:300] = (1 << wheels.BLOCK_BITS) - rng.integers(0, 400, 300)  # around the end of a block
     d = s + (rng.lognormal(8, 3, 2000)).astype(np.int64)
+    d[:300] = s[:300] + rng.integers(0, 500, 300)
     e = np.minimum(d, s + rng.integers(0, 1 << 20, 2000))
     tried = wheels.candidates()
     whole = wheels.meet(s, d, e, tried)
@@ -91,6 +94,24 @@ def test_blocks_and_parts_do_not_matter(rng_seed: int) -> None:
         uncut[key] = uncut.get(key, np.zeros(4, np.int64)) + each[2:]
     for each in wheels.outcomes(whole, tried):
         assert uncut[each.tick, each.bits].tolist() == list(each[2:])
+
+
+def test_all_candidates_against_a_wheel_that_only_counts(rng_seed: int) -> None:
+    rows = oracle.ended(Story(np.random.default_rng(rng_seed), 400, 60, run="1" * 16).rows)
+    tried = wheels.candidates()
+    finest = tried.finest_us
+    s = np.array([each["scheduled"] // finest for each in rows])
+    d = np.array([-(-max(each["deadline"], each["scheduled"]) // finest) for each in rows])
+    ends = np.array([each["time"] // finest for each in rows])
+    fired = np.array([each["event"] == "expired" for each in rows])
+    s = np.where([each["periodic"] for each in rows], d + (1 << max(tried.ticks)), s)
+    counts = wheels.meet(s, d, np.where(fired, d, np.minimum(ends, d - 1)), tried)
+    found = {(k, b): np.zeros(2, np.int64) for k in tried.ticks for b in tried.bits}
+    for each in all_blocks(counts, tried):
+        found[each.tick, each.bits] += (each.wakes, each.cascades)
+    for (k, b), sums in found.items():
+        wheel = oracle.replayed(rows, finest << k, b)
+        assert sums.tolist() == [len(wheel.wakes), wheel.cascades], (k, b)
 
 
 def test_rounding_up_to_a_tick(rng_seed: int) -> None:

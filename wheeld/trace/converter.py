@@ -36,8 +36,6 @@ class Converter(threading.Thread):
         Called when the system refuses, with why, and with None when it does no more.
     warn : callable
         Called with what has gone wrong for good.
-    lower : callable
-        Called first, in the thread: lowers its priority.
     """
 
     def __init__(
@@ -48,11 +46,10 @@ class Converter(threading.Thread):
         written: Callable[[Path, int], None],
         trouble: Callable[[str | None], None],
         warn: Callable[[str], None],
-        lower: Callable[[], None] = lambda: None,
     ) -> None:
         super().__init__(name="converter", daemon=True)
         self._trace, self._keep_ns, self._most_bytes = trace, keep_ns, most_bytes
-        self._written, self._trouble, self._warn, self._lower = written, trouble, warn, lower
+        self._written, self._trouble, self._warn = written, trouble, warn
         self._spools: deque[Path] = deque()
         self._known: set[Path] = set()
         self._change = threading.Condition()
@@ -82,7 +79,6 @@ class Converter(threading.Thread):
 
     def run(self) -> None:
         """The thread."""
-        self._lower()
         failures = 0
         while not self._ending:
             with self._change:

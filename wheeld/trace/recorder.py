@@ -50,8 +50,11 @@ LEAST_PAUSE, LONGEST_PAUSE = 0.010, 0.250
 """Seconds between two looks at the ring: while much is written, and while nothing is."""
 FASTEST: Final = 8_000_000
 """Records per second that no clock exceeds: a ring must not fill between two looks."""
-NICE, NICE_CONVERTER = 5, 10
-"""Priorities: less than the clock and the workers have, and enough to be served at all."""
+NICE: Final = 5
+"""Priority: less than the clock and the workers have. Both threads have the same: one that is not
+served while it holds the interpreter would hold up the other."""
+SWITCH_SECONDS: Final = 0.001
+"""How long the converter may hold the interpreter while the ring waits."""
 LOCK_SECONDS: Final = 10.0
 STOP_TRIES: Final = 20
 _STOP_PAUSE = 0.25
@@ -71,6 +74,7 @@ class RecorderProcess:
         if os.getppid() != hello["supervisor"]:
             raise SystemExit(1)  # it died before the kernel was asked to tell us
         _lower(NICE)
+        sys.setswitchinterval(SWITCH_SECONDS)
         self._lock = _lock(Path(hello["lock"]))
         self._trace = Path(hello["trace"])
         self._every = hello["every_ns"] / 1e9
@@ -86,7 +90,7 @@ class RecorderProcess:
         facts = Facts(origin, hello["segments"]["trace"])
         self._converter = Converter(
             self._trace, hello["keep_ns"], hello["most_bytes"], self._written,
-            self._converter_trouble, self._warn, lambda: _lower(NICE_CONVERTER),
+            self._converter_trouble, self._warn,
         )  # fmt: skip
         self._intake = Intake(
             self._memories["trace"], self._trace, facts, hello["virtual"],
@@ -275,11 +279,10 @@ def abandoned(folder: Path, ours: Origin) -> list[Path]:
 
 
 def _lower(nice: int) -> None:
-    """Lower the priority of this thread; one that is lower already stays."""
-    thread = threading.get_native_id()
+    """Lower the priority of this process, which has one thread yet; a lower one stays."""
     with contextlib.suppress(OSError):
-        if os.getpriority(os.PRIO_PROCESS, thread) < nice:
-            os.setpriority(os.PRIO_PROCESS, thread, nice)
+        if os.getpriority(os.PRIO_PROCESS, 0) < nice:
+            os.setpriority(os.PRIO_PROCESS, 0, nice)
 
 
 def _raise(thread: int) -> None:

@@ -88,6 +88,11 @@ def start(
 
     if not hasattr(spark, "_jvm"):
         raise PipelineError("the overflow needs a driver of its own: --master, not Spark Connect")
+    plan = plan._replace(
+        commands=sink.located(plan.commands),
+        sink=sink.located(plan.sink),
+        checkpoint=sink.located(plan.checkpoint),
+    )
     session = spark.newSession()
     for key, value in _SETTINGS.items():
         session.conf.set(key, value)

@@ -11,6 +11,7 @@ leave nothing.
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any, Final
 
 from wheeld_pipeline.overflow.machine import COMMANDS, EXPIRED, REJECTED
@@ -20,6 +21,11 @@ if TYPE_CHECKING:
 
 STAGING: Final = "_staging"
 ROWS_PER_FILE: Final = 1_000_000
+
+
+def located(path: str) -> str:
+    """A path of this process as Spark's JVM, which may be in another directory, finds it."""
+    return path if ":" in path else os.path.abspath(path)
 
 
 class Files:
@@ -123,6 +129,7 @@ def read(spark: SparkSession, sink: str, kind: str = EXPIRED) -> DataFrame:
 
     Each key and generation is there once.
     """
+    sink = located(sink)
     return spark.read.option("basePath", f"{sink}/{kind}").parquet(f"{sink}/{kind}")
 
 

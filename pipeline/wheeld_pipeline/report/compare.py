@@ -168,7 +168,7 @@ def _table(found: Comparison) -> str:
         (found.names[1], "second", str),
         (f"{found.names[1]} / {found.names[0]}", "ratio", str),
     )
-    return html.table(shown, columns)
+    return html.table(shown, columns, whole=True)
 
 
 def _curve(report: Report, column: str) -> tuple[list[float], list[float]]:

@@ -47,8 +47,10 @@ def tiles(items: Sequence[tuple[str, str]]) -> str:
     return f'<ul class="tiles">{inside}</ul>'
 
 
-def table(frame: Any, columns: Columns, picked: Callable[[Any], bool] | None = None) -> str:
-    """Rows of a frame."""
+def table(
+    frame: Any, columns: Columns, picked: Callable[[Any], bool] | None = None, whole: bool = False
+) -> str:
+    """Rows of a frame; unless it is to be seen whole, a long one scrolls."""
     head = "".join(
         f'<th scope="col"{"" if show else kind}>{escape(name)}</th>'
         for name, _, show in columns
@@ -64,8 +66,9 @@ def table(frame: Any, columns: Columns, picked: Callable[[Any], bool] | None = N
         )
         marked = ' class="pick"' if picked is not None and picked(row) else ""
         rows.append(f"<tr{marked}>{cells}</tr>")
+    kind = "scroll whole" if whole else "scroll"
     return (
-        f'<div class="scroll" tabindex="0"><table><thead><tr>{head}</tr></thead>'
+        f'<div class="{kind}" tabindex="0"><table><thead><tr>{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
 

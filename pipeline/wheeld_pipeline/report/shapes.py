@@ -24,20 +24,47 @@ from wheeld_pipeline.report.svg import (
 )
 from wheeld_pipeline.report.texts import duration, number
 
-_STEPS: Final = (1, 2, 5, 10, 30, 60, 120, 300, 600, 1800, 3600, 7200, 10800, 21600, 43200, 86400)
-_MARKS: Final = 6
+_STEPS: Final = (
+    1,
+    2,
+    5,
+    10,
+    20,
+    30,
+    60,
+    120,
+    300,
+    600,
+    1200,
+    1800,
+    3600,
+    7200,
+    10800,
+    21600,
+    86400,
+)
+_MARKS: Final = 5
 
 
 def time_marks(first: float, last: float) -> list[tuple[float, str]]:
     """Round times (UTC) for an axis from `first` to `last`, seconds since 1970."""
-    span = last - first
-    step = next(
-        (each for each in _STEPS if span / each <= _MARKS), 86400 * math.ceil(span / 86400 / 6)
-    )
+    step = _step(last - first)
     form = "%H:%M:%S" if step < 60 else "%H:%M" if step < 86400 else "%d %b"
     begin = math.ceil(first / step) * step
     places = range(int(begin), int(last) + 1, int(step))
     return [(place, datetime.fromtimestamp(place, UTC).strftime(form)) for place in places]
+
+
+def since_marks(last: float) -> list[tuple[float, str]]:
+    """Round marks for an axis of seconds from 0 on."""
+    places = range(0, int(last) + 1, _step(last))
+    return [(place, duration(place * 1e9) if place else "0") for place in places]
+
+
+def _step(span: float) -> int:
+    """Whole seconds between two marks."""
+    days = 86400 * math.ceil(span / 86400 / _MARKS)
+    return next((each for each in _STEPS if span / each <= _MARKS), days)
 
 
 def over_time(
@@ -95,7 +122,7 @@ def overlaid(
         plot.x_axis(x, [(mark, across(mark)) for mark in x.marks()], "lateness")
     else:
         x = Scale(0, max(places), LEFT, WIDTH - RIGHT)
-        plot.x_axis(x, [(mark, duration(mark * 1e9)) for mark in x.marks()], "time since the begin")
+        plot.x_axis(x, since_marks(max(places)), "time since the begin")
     for xs, series in curves:
         plot.line(series, xs, x, y)
     return str(plot)

@@ -72,6 +72,7 @@ svg .dot, svg .bar, svg .band { fill: var(--c); }
 details { margin-top: 10px; font-size: .875rem; }
 summary { cursor: pointer; color: var(--soft); }
 .scroll { overflow: auto; max-height: 420px; margin-top: 8px; border-top: 1px solid var(--line); }
+.scroll.whole { max-height: none; border-top: 0; margin-top: 0; }
 .scroll:focus-visible { outline: 2px solid var(--c1); }
 table { border-collapse: collapse; width: 100%; font-size: .875rem;
   font-variant-numeric: tabular-nums; }

@@ -298,7 +298,7 @@ def _advice_card(report: Report) -> str:
     )
     capacity = f"; now {texts.whole(wheel['capacity'])}" if wheel["capacity"] else ""
     items = [
-        f"<b>--tick {texts.duration(found['tick_us'] * 1000)}</b> (now "
+        f"<b>--tick {_option(found['tick_us'])}</b> (now "
         f"{texts.duration(wheel['tick_ns'])}): {fits}. "
         f"{html.term('rounding', 'Rounding')} adds {texts.duration(_us(chosen['rounding_us']))} "
         f"on average (now "
@@ -319,6 +319,11 @@ def _advice_card(report: Report) -> str:
         f'class="sub">{html.term("advice", "How this is found")}. '
         f"It weighs yesterday's load; keep what another day needs.</p></div>"
     )
+
+
+def _option(us: int) -> str:
+    """A tick as `wheeld start` takes it."""
+    return f"{us // 1000}ms" if us % 1000 == 0 else f"{us}us"
 
 
 def _us(value: float | None) -> float | None:

@@ -220,14 +220,15 @@ def _latency(events: DataFrame, floor_ns: float) -> tuple[Latency | None, dict[s
     if not seen.done.any():
         return None, facts
     mu, sigma = censored.log_normal(seen)
-    naive = float(seen.sums.sum() / seen.done.sum())
-    return Latency.of(mu, sigma), {
-        **facts,
+    facts |= {
         "mu_ln_ns": mu,
         "sigma": sigma,
         "ks_distance": censored.distance(seen, mu, sigma),
-        "p50_ms_of_the_done_alone": math.exp(naive) / 1e6,
     }
+    if seen.short < 0.01 * facts["done"]:
+        naive = float(seen.sums.sum() / seen.done.sum())
+        facts["p50_ms_of_the_done_alone"] = math.exp(naive) / 1e6
+    return Latency.of(mu, sigma), facts
 
 
 _ENDS: Final = (trace_schema.CANCELLED, trace_schema.EXPIRED, trace_schema.DROPPED)
