@@ -31,6 +31,13 @@ def test_a_map_of_shards(tmp_path: Path) -> None:
     assert ShardMap.read(other).daemons == (Daemon("a"), Daemon("a"))
 
 
+def test_tasks_look_where_the_driver_does() -> None:
+    spread = ShardMap((Daemon("a"), Daemon("b", "/run/b")))
+    here = {"WHEELD_RUNTIME_DIR": "/run/here"}
+    assert [d.runtime_dir for d in spread.seen_from(here).daemons] == ["/run/here", "/run/b"]
+    assert spread.seen_from({}) == spread
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

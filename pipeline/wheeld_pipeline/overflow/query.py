@@ -13,6 +13,7 @@ that the batch is over. A death anywhere in between runs the batch again, from t
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -92,6 +93,7 @@ def start(
         commands=sink.located(plan.commands),
         sink=sink.located(plan.sink),
         checkpoint=sink.located(plan.checkpoint),
+        shards=plan.shards.seen_from(os.environ),
     )
     session = spark.newSession()
     for key, value in _SETTINGS.items():

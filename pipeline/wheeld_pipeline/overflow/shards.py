@@ -44,6 +44,12 @@ class ShardMap(NamedTuple):
             raise PipelineError(f"{shards} shards: expected 1 to {MOST_SHARDS}")
         return cls((daemon,) * shards)
 
+    def seen_from(self, environment: Mapping[str, str]) -> ShardMap:
+        """The driver's WHEELD_RUNTIME_DIR, if it has one, holds for tasks too: theirs is Java's."""
+        usual = environment.get("WHEELD_RUNTIME_DIR")
+        daemons = (d._replace(runtime_dir=d.runtime_dir or usual) for d in self.daemons)
+        return ShardMap(tuple(daemons))
+
     @classmethod
     def read(cls, path: Path) -> ShardMap:
         """From a file of TOML or JSON.

@@ -22,6 +22,7 @@ class Calendar:
         self._pages: dict[int, list[Ints]] = {}
         self._volumes: dict[int, list[tuple[Ints, Ints]]] = {}
         self._next = self._volume = 0
+        self._passed = -1  # the last page that was taken out
         self._begun = False
         self.count = 0
 
@@ -36,7 +37,8 @@ class Calendar:
         if not self._begun:
             self._next, self._begun = int(pages.min()), True
             self._volume = self._next >> _VOLUME_BITS
-        pages = np.maximum(pages, self._next)
+        pages = np.maximum(pages, self._passed + 1)
+        self._next = min(self._next, int(pages.min()))
         volumes = pages >> _VOLUME_BITS
         later = volumes > self._volume
         if later.any():
@@ -59,6 +61,7 @@ class Calendar:
         """Take out what is due."""
         last = now_ns >> PAGE_BITS
         if not self._begun or last < self._next:
+            self._passed = max(self._passed, last)
             return np.empty(0, np.int64)
         found: list[Ints] = []
         while self._next <= last:
@@ -71,6 +74,7 @@ class Calendar:
             for page in due:
                 found += self._pages.pop(page)
             self._next = end
+        self._passed = last
         taken = np.concatenate([np.empty(0, np.int64), *found])
         self.count -= len(taken)
         return taken
