@@ -25,6 +25,7 @@ def _missing(why: str) -> None:
     pytest.skip(why)
 
 
+@pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whatever uses the session runs in the process that has it."""
     for item in items:

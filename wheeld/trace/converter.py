@@ -19,6 +19,10 @@ LEAST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 LAST_TRIES: Final = 3
 """How often it is tried at the end; what cannot be done then is left for the next recorder."""
 RETAIN_SECONDS: Final = 30.0
+MOST_WAITING: Final = 16
+"""Spools that wait for a quieter time; with more of them, no time is too busy."""
+BUSY_PAUSE: Final = 0.25
+"""Seconds between two looks whether it is quieter."""
 
 
 class Converter(threading.Thread):
@@ -36,6 +40,9 @@ class Converter(threading.Thread):
         Called when the system refuses, with why, and with None when it does no more.
     warn : callable
         Called with what has gone wrong for good.
+    busy : callable
+        Whether records come in so fast that spools had better wait: on a small machine the clock and
+        the workers need the processors that making Parquet takes.
     """
 
     def __init__(
@@ -46,10 +53,11 @@ class Converter(threading.Thread):
         written: Callable[[Path, int], None],
         trouble: Callable[[str | None], None],
         warn: Callable[[str], None],
+        busy: Callable[[], bool] = lambda: False,
     ) -> None:
         super().__init__(name="converter", daemon=True)
         self._trace, self._keep_ns, self._most_bytes = trace, keep_ns, most_bytes
-        self._written, self._trouble, self._warn = written, trouble, warn
+        self._written, self._trouble, self._warn, self._busy = written, trouble, warn, busy
         self._spools: deque[Path] = deque()
         self._known: set[Path] = set()
         self._change = threading.Condition()
@@ -84,6 +92,9 @@ class Converter(threading.Thread):
             with self._change:
                 if not self._spools:
                     self._change.wait(RETAIN_SECONDS)
+                elif len(self._spools) <= MOST_WAITING and self._busy():
+                    self._change.wait(BUSY_PAUSE)
+                    continue
                 spool = self._spools[0] if self._spools else None
             if self._attempt(spool):
                 failures = 0

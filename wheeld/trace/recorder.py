@@ -55,6 +55,10 @@ NICE: Final = 5
 served while it holds the interpreter would hold up the other."""
 SWITCH_SECONDS: Final = 0.001
 """How long the converter may hold the interpreter while the ring waits."""
+BUSY: Final = 1_000_000
+"""Records per second from which on Parquet waits for a quieter time."""
+BUSY_SECONDS: Final = 0.1
+"""Over how long that is measured."""
 LOCK_SECONDS: Final = 10.0
 STOP_TRIES: Final = 20
 _STOP_PAUSE = 0.25
@@ -86,11 +90,12 @@ class RecorderProcess:
         self._seen = np.zeros(len(self._registry.rows), np.uint64)
         self._troubles: dict[str, str | None] = {}
         self._retry, self._pause = 0.0, LEAST_PAUSE
+        self._busy, self._measured, self._moved = False, time.monotonic(), 0
         origin = Origin(hello["host"], hello["daemon"], hello["run"])
         facts = Facts(origin, hello["segments"]["trace"])
         self._converter = Converter(
             self._trace, hello["keep_ns"], hello["most_bytes"], self._written,
-            self._converter_trouble, self._warn,
+            self._converter_trouble, self._warn, lambda: self._busy,
         )  # fmt: skip
         self._intake = Intake(
             self._memories["trace"], self._trace, facts, hello["virtual"],
@@ -127,6 +132,7 @@ class RecorderProcess:
                 before = self._intake.view.head
                 self._try(partial(self._round, tail))
                 moved = self._intake.view.head - before
+            self._measure(moved)
             self._wait(moved)
 
     def _round(self, tail: int) -> None:
@@ -145,6 +151,14 @@ class RecorderProcess:
         self._counters.resume()
         for path in abandoned(self._trace / SPOOL_FOLDER, self._intake.origin):
             self._converter.add(path)
+
+    def _measure(self, moved: int) -> None:
+        """Do records come in fast?"""
+        self._moved += moved
+        passed = time.monotonic() - self._measured
+        if passed >= BUSY_SECONDS:
+            self._busy = self._moved > BUSY * passed
+            self._measured, self._moved = time.monotonic(), 0
 
     def _wait(self, moved: int) -> None:
         """Look again soon when there was much, later when there was nothing."""
