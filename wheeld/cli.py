@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import re
@@ -173,9 +174,9 @@ def stop(name: Name = "default", runtime_dir: RuntimeDir = None) -> None:
     """Stop a daemon; returns when it has cleaned up."""
     with _errors_to_exit():
         directory = runtime.find(name, runtime_dir)
-        connection = Connection(directory)
-        answer = connection.request("stop")
-        connection.wait_closed(timeout=answer.get("patience_s", 15.0))
+        with contextlib.closing(Connection(directory)) as connection:
+            answer = connection.request("stop")
+            connection.wait_closed(timeout=answer.get("patience_s", 15.0))
         typer.echo(f"stopped {directory.name} (pid {answer['pid']})")
 
 

@@ -59,6 +59,11 @@ BUSY: Final = 1_000_000
 """Records per second from which on Parquet waits for a quieter time."""
 BUSY_SECONDS: Final = 0.1
 """Over how long that is measured."""
+SHARE: Final = 0.1
+"""Of a processor, at most, while the ring overflows: the trace has gaps then whatever the recorder takes,
+and the clock and the workers go first."""
+LOSSY_SECONDS: Final = 1.0
+"""How long after an overflow."""
 LOCK_SECONDS: Final = 10.0
 STOP_TRIES: Final = 20
 _STOP_PAUSE = 0.25
@@ -91,6 +96,7 @@ class RecorderProcess:
         self._troubles: dict[str, str | None] = {}
         self._retry, self._pause = 0.0, LEAST_PAUSE
         self._busy, self._measured, self._moved = False, time.monotonic(), 0
+        self._lost, self._lossy_until = 0, 0.0
         origin = Origin(hello["host"], hello["daemon"], hello["run"])
         facts = Facts(origin, hello["segments"]["trace"])
         self._converter = Converter(
@@ -120,7 +126,7 @@ class RecorderProcess:
         while True:
             if not resumed:
                 resumed = self._try(self._resume)
-            moved = 0
+            moved, began = 0, time.thread_time()
             tail = self._intake.view.tail
             # Who has come is known before the records of its timers are looked at.
             stop = self._serve()
@@ -133,7 +139,7 @@ class RecorderProcess:
                 self._try(partial(self._round, tail))
                 moved = self._intake.view.head - before
             self._measure(moved)
-            self._wait(moved)
+            self._wait(moved, time.thread_time() - began)
 
     def _round(self, tail: int) -> None:
         self._look_at_workers()
@@ -153,14 +159,19 @@ class RecorderProcess:
             self._converter.add(path)
 
     def _measure(self, moved: int) -> None:
-        """Do records come in fast?"""
+        """Do records come in fast, or too fast?"""
         self._moved += moved
         passed = time.monotonic() - self._measured
-        if passed >= BUSY_SECONDS:
-            self._busy = self._moved > BUSY * passed
-            self._measured, self._moved = time.monotonic(), 0
+        if passed < BUSY_SECONDS:
+            return
+        lost = sum(self._intake.view.lost().values())
+        if lost > self._lost:
+            self._lossy_until = time.monotonic() + LOSSY_SECONDS
+        lossy = time.monotonic() < self._lossy_until
+        self._busy = lossy or self._moved > BUSY * passed
+        self._lost, self._measured, self._moved = lost, time.monotonic(), 0
 
-    def _wait(self, moved: int) -> None:
+    def _wait(self, moved: int, worked: float) -> None:
         """Look again soon when there was much, later when there was nothing."""
         if moved * 16 > self._intake.view.size:
             self._pause = LEAST_PAUSE
@@ -171,6 +182,8 @@ class RecorderProcess:
         pause = min(self._pause, max(self._counters.seconds_left(), LEAST_PAUSE))
         if moved * 4 > self._intake.view.size:
             pause = 0.0  # the ring was nearly full
+        if time.monotonic() < self._lossy_until:
+            pause = max(pause, worked / SHARE)
         select.select([self._channel], [], [], pause)
 
     def _try(self, work: Callable[[], None]) -> bool:
