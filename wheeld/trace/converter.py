@@ -41,8 +41,8 @@ class Converter(threading.Thread):
     warn : callable
         Called with what has gone wrong for good.
     busy : callable
-        Whether records come in so fast that spools had better wait: on a small machine the clock and
-        the workers need the processors that making Parquet takes.
+        Whether records come in so fast that spools had better wait: the clock and the workers may
+        need the processors that making Parquet takes.
     """
 
     def __init__(

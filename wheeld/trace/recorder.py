@@ -60,8 +60,8 @@ BUSY: Final = 1_000_000
 BUSY_SECONDS: Final = 0.1
 """Over how long that is measured."""
 SHARE: Final = 0.1
-"""Of a processor, at most, while the ring overflows: the trace has gaps then whatever the recorder takes,
-and the clock and the workers go first."""
+"""Of a processor, at most, while the ring overflows: the trace has gaps then, whatever the recorder
+takes, and the clock and the workers go first."""
 LOSSY_SECONDS: Final = 1.0
 """How long after an overflow."""
 LOCK_SECONDS: Final = 10.0
