@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-# One seed for the controller and all its pytest-xdist workers, which inherit the environment.
-SEED = int(os.environ.setdefault("WHEELD_TEST_SEED", str(secrets.randbits(32))))
+from seeds import SEED
 
 # Marks every program that this process starts, and all that those start.
 OWNER = f"WHEELD_TEST_OWNER={os.getpid()}"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import sanitize
-from conftest import SEED
+from seeds import SEED
 
 pytestmark = [
     pytest.mark.skipif(sanitize.compiler() is None, reason="no C compiler: gcc, clang or $CC"),

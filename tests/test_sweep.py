@@ -13,7 +13,7 @@ import pytest
 
 import sanitize
 import sweep
-from conftest import SEED
+from seeds import SEED
 
 pytestmark = [
     pytest.mark.skipif(sanitize.compiler() is None, reason="no C compiler: gcc, clang or $CC"),

@@ -281,9 +281,8 @@ class StreamWriter(DataSourceStreamArrowWriter):
 def take_back(journal: Journal, query: str, batch: int, options: Options) -> None:
     """Cancel what a write that failed has scheduled, and forget it."""
     directory = journal.batch_directory(query, batch)
-    directory.mkdir(
-        parents=True, exist_ok=True, mode=0o700
-    )  # for a task that has yet to begin, too
+    # A task that has yet to begin must find the word, too.
+    directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     (directory / ABORTED).touch()
     cancelled = expired = 0
     for stage in Stage.all(directory):
