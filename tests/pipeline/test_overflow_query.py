@@ -221,7 +221,7 @@ def test_each_shard_visits_its_own_daemon(
 
 
 def test_rules_may_change_between_runs(spark: SparkSession, place: Place) -> None:
-    place.send(schedule("k", 1, time.time() + 1))
+    place.send(schedule("k", 1, time.time() + 15))
     place.run(spark, lambda running: running.account.batches > 0, rules=Rules(horizon_ms=0))
     place.run(spark, lambda _: place.expired() == {"k"})
     place.check([("k", 1)])
