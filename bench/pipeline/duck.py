@@ -12,6 +12,14 @@ from wheeld_pipeline.report import bins, wheels
 
 _LATE = f"""CASE WHEN lateness_ns IS NULL THEN -1 WHEN lateness_ns < 1000 THEN 0
     ELSE 1 + CAST(floor(log2(lateness_ns / 1000.0::DOUBLE) * {bins.PARTS} + 1e-9) AS INT) END"""
+_DELAY = (
+    "CASE WHEN delay_ns IS NULL THEN -1 "
+    + " ".join(
+        f"WHEN delay_ns < {int(bins.delay_bounds(c)[1])} THEN {c}"
+        for c in range(len(bins.DELAY_NAMES) - 1)
+    )
+    + f" ELSE {len(bins.DELAY_NAMES) - 1} END"
+)
 _CODE = "CASE WHEN event = 'lost' THEN lost_event WHEN periodic THEN 'p-' || event ELSE event END"
 
 
@@ -36,7 +44,7 @@ class Duck:
         self.base.execute(
             f"""CREATE TEMP TABLE cube AS SELECT host, daemon, run, worker,
             epoch_us(time) // {self.step * 1_000_000} AS step, {_CODE} AS code,
-            {bins.DELAY_SQL} AS delay, {_LATE} AS late, count(*) AS n, sum(count) AS events,
+            {_DELAY} AS delay, {_LATE} AS late, count(*) AS n, sum(count) AS events,
             max(pending) AS pending_max, min(pending) AS pending_min, max(lateness_ns) AS late_max
             FROM {self.files} GROUP BY ALL"""
         )

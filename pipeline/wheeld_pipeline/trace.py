@@ -27,6 +27,7 @@ _MAGIC: Final = b"PAR1"
 _LEAST_BYTES: Final = 12  # both magic words and the length of the footer
 _SPOOL: Final = "_spool"
 _REMOTE: Final = re.compile(r"^(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
+_OWN: Final = re.compile(rf"\b{PipelineError.__name__}: (.+)")
 _FILE: Final = re.compile(r"(?:file:/+|[a-z0-9+.-]+://)?[^\s'\"\[\]]*\.parquet")
 
 
@@ -107,6 +108,13 @@ def _join(path: str | Path, folder: str) -> str:
     return f"{str(path).rstrip('/')}/{folder}"
 
 
+def event_files(path: str | Path) -> list[Path] | None:
+    """The files of a trace's events; None: it is not on a file system of this machine."""
+    if not _is_local(path):
+        return None
+    return [each.resolve() for each in _parquet_files(Path(_plain(_join(path, EVENTS_FOLDER))))]
+
+
 def _parquet_files(folder: Path) -> list[Path]:
     """Files that Spark will read: not those of which any part of the name is hidden."""
     found = []
@@ -136,8 +144,7 @@ def _why_empty(trace: str | Path, root: Path, folder: Path) -> str:
     if any((root / _SPOOL).glob("*")):
         return (
             f"the trace {trace} has no complete file yet: the recorder still collects its first "
-            f"one; "
-            f"wait for it (`wheeld start --trace-every`) or stop the daemon"
+            f"one; wait for it (`wheeld start --trace-every`) or stop the daemon"
         )
     if any(root.glob("*.parquet")) or any(root.glob("*/*.parquet")):
         return f"{trace} has Parquet files but no folder {folder.name}/: it is not a trace"
@@ -163,14 +170,13 @@ def _check_file(file: Path, columns: tuple[Column, ...]) -> None:
         if end != _MAGIC or size < _LEAST_BYTES:
             raise PipelineError(
                 f"{file} is cut short: {size} bytes without a Parquet footer; move it away, the "
-                f"report "
-                f"then goes without its rows"
+                f"report then goes without its rows"
             )
         schema = pq.read_schema(file)
     except FileNotFoundError as error:
-        raise _vanished(file) from error
+        raise vanished(file) from error
     except (pa.ArrowException, OSError) as error:
-        raise PipelineError(f"{file} cannot be read: {error}; move it away") from error
+        raise unreadable(file, error) from error
     for column in columns:
         here = column.name in schema.names
         got = _spark_name(schema.field(column.name).type) if here else None
@@ -181,8 +187,7 @@ def _check_column(column: Column, got: str | None, where: str) -> None:
     if got is None:
         raise PipelineError(
             f"{where} has no column {column.name}: expected {column.type} ({column.meaning}); is "
-            f"it a "
-            f"trace of this version?"
+            f"it a trace of this version?"
         )
     if got != column.type:
         raise PipelineError(
@@ -209,17 +214,24 @@ def _spark_name(arrow: Any) -> str:
     return simple.get(str(arrow), str(arrow))
 
 
-def _vanished(file: object) -> PipelineError:
+def vanished(file: object) -> PipelineError:
+    """What is said of a file that is gone."""
     return PipelineError(
         f"{file} vanished while it was read: retention removed it, or it was replaced; run it "
-        f"again, "
-        f"with --from if the oldest hours are being removed"
+        f"again, with --from if the oldest hours are being removed"
     )
+
+
+def unreadable(file: object, error: BaseException) -> PipelineError:
+    """What is said of a file that is damaged."""
+    return PipelineError(f"{file} cannot be read: {error}; move it away")
 
 
 def _explained(error: Exception, path: str | Path) -> PipelineError | None:
     """What an error of Spark about files means for its user; None: something else."""
     text = str(error)
+    if own := _OWN.search(text):  # a task of ours that could not read a file
+        return PipelineError(own[1].strip())
     named = _FILE.search(text)
     file = named[0] if named else str(path)
     if "PATH_NOT_FOUND" in text:
@@ -227,7 +239,7 @@ def _explained(error: Exception, path: str | Path) -> PipelineError | None:
     if "UNABLE_TO_INFER_SCHEMA" in text:
         return PipelineError(f"the trace {path} is empty: expected Parquet files of events")
     if "FILE_NOT_EXIST" in text or "FileNotFoundException" in text or "does not exist" in text:
-        return _vanished(file)
+        return vanished(file)
     if "is not a Parquet file" in text or "CANNOT_READ_FILE_FOOTER" in text:
         return PipelineError(f"{file} is cut short or not a Parquet file: move it away")
     if "FAILED_READ_FILE" in text or "SchemaColumnConvertNotSupportedException" in text:

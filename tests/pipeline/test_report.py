@@ -14,7 +14,7 @@ import oracle
 import pytest
 from traces import SECOND_US, START_US, Row, Story, counters, lost, row, write_trace
 
-from wheeld_pipeline import PipelineError
+from wheeld_pipeline import PipelineError, trace_files
 from wheeld_pipeline.report import Report, analyse, bins
 from wheeld_pipeline.report.files import as_json, load, save, within
 from wheeld_pipeline.trace import read_counters, read_events
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 TABLES = ("minutes", "workers", "delays", "lateness", "candidates", "herds", "herd_makers")
 
 
-def analysed(spark: SparkSession, trace: Path) -> Report:
-    """The report of a trace."""
-    return analyse(read_events(spark, trace), read_counters(spark, trace))
+def analysed(spark: SparkSession, trace: Path, files: trace_files.Files | None = None) -> Report:
+    """The report of a trace, through Spark's reader or from its files."""
+    return analyse(read_events(spark, trace), read_counters(spark, trace), files=files)
 
 
 @pytest.fixture(scope="module")
@@ -185,11 +185,20 @@ def test_herds_and_who_made_them(report: Report, rows: list[Row]) -> None:
     assert sizes["ticks"].sum() == len(fullest)
 
 
-def test_how_the_rows_are_stored_does_not_matter(
-    spark: SparkSession, report: Report, rows: list[Row], tmp_path: Path, rng_seed: int
+@pytest.mark.parametrize("direct", [False, True])
+def test_how_the_rows_are_stored_and_read_does_not_matter(
+    spark: SparkSession,
+    report: Report,
+    rows: list[Row],
+    tmp_path: Path,
+    rng_seed: int,
+    direct: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rng = np.random.default_rng(rng_seed)
-    other = analysed(spark, write_trace(tmp_path, rows, parts=5, rng=rng))
+    trace = write_trace(tmp_path, rows, parts=5, rng=rng)
+    monkeypatch.setattr(trace_files, "ROWS_PER_TASK", len(rows) // 3)
+    other = analysed(spark, trace, trace_files.share(trace) if direct else None)
     assert other.facts == report.facts
     for name in TABLES:
         kept = [table.tables[name].round(9) for table in (report, other)]

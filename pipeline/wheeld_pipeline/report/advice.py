@@ -6,8 +6,7 @@ The rule, which the page states with the numbers that it used:
   up then adds at most 5 percent of such a delay, and half of that on average. If none is short
   enough, the shortest.
 - *Wheel size*: the smallest whose work is within 5 percent of the least with that tick. Work is
-wake-ups and
-  cascades, at WAKE_NS and CASCADE_NS of CPU time each.
+  wake-ups and cascades, at WAKE_NS and CASCADE_NS of CPU time each.
 - *Capacity*: one and a half times the most that was pending, rounded up to two digits.
 """
 
@@ -21,6 +20,7 @@ import pandas as pd
 
 from wheeld_pipeline.report import wheels
 from wheeld_pipeline.report.replay import CANDIDATE, HERD, SIZE
+from wheeld_pipeline.report.rows import WHEEL
 
 WAKE_NS: Final = 5_000
 """CPU time of one wake-up of the clock, about."""
@@ -132,15 +132,15 @@ def herds(replayed: Any, tried: wheels.Candidates, limit: int) -> Any:
     Returns
     -------
     pandas.DataFrame
-        `wheel` (hash), `tick_end_us` (the tick ends then: when they are due), `timers`.
+        `host`, `daemon`, `run`, `tick_end_us` (the tick ends then: when they are due), `timers`.
     """
     own = replayed[replayed["what"] == HERD].sort_values(
-        ["fired", "key1", "wheel"], ascending=[False, True, True]
+        ["fired", "key1", *WHEEL], ascending=[False, *[True] * (1 + len(WHEEL))]
     )
     own = own[own["fired"] > 1].head(limit)
     return pd.DataFrame(
         {
-            "wheel": own["wheel"].to_numpy(),
+            **{name: own[name].to_numpy() for name in WHEEL},
             "tick_end_us": own["key1"].to_numpy() * tried.finest_us,
             "timers": own["fired"].to_numpy(),
         }

@@ -1,6 +1,6 @@
 """From a trace to a report: numbers and tables, no files.
 
-Four scans in all: the cube, the ids, the replay, and for the herds the few parts that have one.
+Two scans in all: one of everything, and for the herds one of the few parts that have one.
 """
 
 from __future__ import annotations
@@ -13,17 +13,21 @@ import numpy as np
 import pandas as pd
 
 from wheeld_pipeline.errors import PipelineError
-from wheeld_pipeline.report import advice, bins, cube, figures, herds, replay, wheels
+from wheeld_pipeline.report import advice, bins, figures, herds, replay, scan, wheels
 from wheeld_pipeline.report import counters as daemon
+from wheeld_pipeline.report.rows import WHEEL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from wheeld_pipeline.trace_files import Files
 
 HERDS: Final = 20
 _STEPS: Final = ((300, 1), (3000, 10), (25 * 3600, 60), (5 * 86400, 300), (32 * 86400, 1800))
 """Up to so many seconds of trace, a step is so many seconds."""
 _LONGEST_STEP: Final = 3600
 _ARROW_BATCH: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_ROWS_PER_BATCH: Final = 200_000
 Say = Callable[[str], None]
 
 
@@ -48,7 +52,12 @@ def step_seconds(seconds: float) -> int:
     return next((step for limit, step in _STEPS if seconds <= limit), _LONGEST_STEP)
 
 
-def analyse(events: DataFrame, counters: DataFrame | None = None, say: Say = _silent) -> Report:
+def analyse(
+    events: DataFrame,
+    counters: DataFrame | None = None,
+    say: Say = _silent,
+    files: Files | None = None,
+) -> Report:
     """Work out everything that a report has.
 
     Parameters
@@ -59,6 +68,8 @@ def analyse(events: DataFrame, counters: DataFrame | None = None, say: Say = _si
         See `wheeld_pipeline.trace.read_counters`; without, what only the daemon knows is left out.
     say : callable, optional
         Is told in words what is done next.
+    files : Files, optional
+        See `wheeld_pipeline.trace_files.share`: the same rows as `events`, several times faster.
 
     Raises
     ------
@@ -67,9 +78,9 @@ def analyse(events: DataFrame, counters: DataFrame | None = None, say: Say = _si
     """
     spark = events.sparkSession
     before = spark.conf.get(_ARROW_BATCH)
-    spark.conf.set(_ARROW_BATCH, str(replay.ROWS_PER_BATCH))
+    spark.conf.set(_ARROW_BATCH, str(_ROWS_PER_BATCH))
     try:
-        return _Analysis(events, counters, say).report()
+        return _Analysis(events, counters, say, files).report()
     finally:
         if before is not None:
             spark.conf.set(_ARROW_BATCH, before)
@@ -78,8 +89,10 @@ def analyse(events: DataFrame, counters: DataFrame | None = None, say: Say = _si
 class _Analysis:
     """The steps, in order."""
 
-    def __init__(self, events: DataFrame, counters: DataFrame | None, say: Say) -> None:
-        self.events, self.counters, self.say = events, counters, say
+    def __init__(
+        self, events: DataFrame, counters: DataFrame | None, say: Say, files: Files | None
+    ) -> None:
+        self.events, self.counters, self.say, self.files = events, counters, say, files
         self.facts: dict[str, Any] = {}
         self.tables: dict[str, Any] = {}
         self.notes: list[str] = []
@@ -87,9 +100,15 @@ class _Analysis:
     def report(self) -> Report:
         """All of it."""
         self._read_counters()
-        self._count()
-        self._look_at_slots()
-        self._replay()
+        first, last = self._period()
+        self.step = step_seconds((last - first) / 1e6)
+        self.tried = wheels.candidates(self.wheel["tick_ns"], self.wheel["wheel_size"])
+        lines = scan.scan(self.events, self.step, self.tried, self.files).persist()
+        try:
+            self._count(lines)
+            self._replay(lines)
+        finally:
+            lines.unpersist()
         self._notes()
         return Report(self.facts, self.tables, self.notes)
 
@@ -102,8 +121,7 @@ class _Analysis:
         if self.settings is None:
             self.notes.append(
                 "The trace has no counters of the daemon: wake-ups, pools and peaks are left out, "
-                "and "
-                "the wheel is taken to have a tick of 1 ms and 64 buckets per level."
+                "and the wheel is taken to have a tick of 1 ms and 64 buckets per level."
             )
             self.wheel: dict[str, Any] = {"tick_ns": 1_000_000, "wheel_size": 64, "capacity": None}
             return
@@ -117,8 +135,7 @@ class _Analysis:
         if len(sorts) > 1:
             self.notes.append(
                 f"The wheels of this trace differ in tick or size; herds and advice take that of "
-                f"the "
-                f"busiest, {int(tick_ns) / 1e6:g} ms and {int(wheel_size)} buckets."
+                f"the busiest, {int(tick_ns) / 1e6:g} ms and {int(wheel_size)} buckets."
             )
 
     def _period(self) -> tuple[int, int]:
@@ -131,49 +148,42 @@ class _Analysis:
         row = self.events.agg(F.min(micros).alias("a"), F.max(micros).alias("b")).first()
         return (int(row["a"]), int(row["b"])) if row and row["a"] is not None else (0, 0)
 
-    def _count(self) -> None:
-        first, last = self._period()
-        self.step = step_seconds((last - first) / 1e6)
+    def _count(self, lines: DataFrame) -> None:
         self.say("counting all events")
-        counted = cube.count(self.events, self.step).persist()
-        try:
-            names = cube.names(self.events, counted)
-            if not len(names):
-                raise PipelineError(
-                    "there is not one event: expected at least one row in the trace's events; "
-                    "widen "
-                    "--from and --to, or wait until the daemon has had a timer"
-                )
-            self.cubes = figures.Cubes(self.events.sparkSession, counted, names)
-        finally:
-            counted.unpersist()
+        counted = figures.Counted(scan.counted(lines))
+        if not len(counted.wheels):
+            raise PipelineError(
+                "there is not one event: expected at least one row in the trace's events; widen "
+                "--from and --to, or wait until the daemon has had a timer"
+            )
         self.tables |= {
-            "minutes": figures.by_step(self.cubes, self.step),
-            "workers": figures.by_worker(self.cubes, names),
-            "delays": figures.by_delay(self.cubes),
-            "lateness": figures.lateness_histogram(self.cubes),
+            "minutes": figures.by_step(counted, self.step),
+            "workers": figures.by_worker(counted),
+            "delays": figures.by_delay(counted),
+            "lateness": figures.lateness_histogram(counted),
         }
-        self._head(names)
+        self._head(counted)
+        self._slots(counted)
 
-    def _head(self, names: Any) -> None:
-        counts, minutes = self.cubes.counts, self.tables["minutes"]
-        first, last = int(counts["first_us"].min()), int(counts["last_us"].max())
-        totals = figures.totals(self.cubes)
+    def _head(self, counted: figures.Counted) -> None:
+        own, minutes = counted.wheels, self.tables["minutes"]
+        first, last = -int(own["first_low"].max()), int(own["last_us"].max())
+        totals = figures.totals(counted)
         ended = totals["expired"] + totals["cancelled"]
-        late = figures.lateness_of(self.cubes.lateness)
+        late = figures.lateness_of(counted.late_by_step)
         self.seconds = max((last - first) / 1e6, 1e-6)
         self.facts |= {
             "from": _iso(first),
             "to": _iso(last),
             "seconds": self.seconds,
             "step_seconds": self.step,
-            "rows": int(counts["n"].sum()),
+            "rows": int(counted.counts["n"].sum()),
             "events": totals,
-            "lost": figures.lost(self.cubes),
-            "open": figures.open_timers(self.cubes),
-            "hosts": sorted(set(names["host"])),
-            "daemons": sorted(set(names["daemon"])),
-            "runs": sorted(set(names["run"])),
+            "lost": figures.lost(counted),
+            "open": figures.open_timers(counted),
+            "hosts": sorted(set(own["host"])),
+            "daemons": sorted(set(own["daemon"])),
+            "runs": sorted(set(own["run"])),
             "workers": len(self.tables["workers"]),
             "lateness_ns": dict(zip(figures.LATENESS_COLUMNS, late, strict=True)),
             "lateness_error": bins.LATENESS_ERROR,
@@ -211,23 +221,22 @@ class _Analysis:
             "complete": bool(self.settings["last"].all()),
         }
 
-    def _look_at_slots(self) -> None:
-        self.say("reading slots")
-        found: Any = cube.slots(self.events).toPandas()
+    def _slots(self, counted: figures.Counted) -> None:
+        found = counted.wheels
         fresh, scheduled = int(found["fresh"].sum()), self.facts["events"]["scheduled"]
         self.facts["found"] = int(found["found"].sum())
         self.facts["missed_ticks"] = int(found["missed"].sum())
         self.facts["slots"] = {
             "first_uses": fresh,
             "timers_per_slot": scheduled / fresh if fresh else None,
-            "most_used": int(found["generation"].max()) if len(found) else 0,
+            "most_used": int(found["generation"].max()),
             "reused_share": 1 - fresh / scheduled if scheduled else None,
         }
 
-    def _replay(self) -> None:
+    def _replay(self, lines: DataFrame) -> None:
         self.say("replaying the timers on other wheels")
-        tried = wheels.candidates(self.wheel["tick_ns"], self.wheel["wheel_size"])
-        found = replay.replay(self.events, tried)
+        tried = self.tried
+        found = replay.replay(scan.met(lines), tried)
         timers = self.facts["events"]["scheduled"]
         options = advice.table(found, tried, self.seconds, timers)
         found_herds = advice.herds(found, tried, HERDS)
@@ -238,8 +247,8 @@ class _Analysis:
             frame.insert(0, "time", pd.to_datetime(frame["tick_end_us"], unit="us", utc=True))
         self.tables |= {
             "candidates": options,
-            "herds": found_herds.drop(columns="wheel"),
-            "herd_makers": made.drop(columns="wheel"),
+            "herds": found_herds.drop(columns=list(WHEEL)),
+            "herd_makers": made.drop(columns="run"),
             "herd_sizes": advice.herd_sizes(found),
         }
         chosen = advice.choose(options, self.tables["delays"], self.facts["pending_max"])
@@ -251,20 +260,17 @@ class _Analysis:
             named = ", ".join(f"{n:,} {event}" for event, n in self.facts["lost"].items())
             self.notes.append(
                 f"The trace lost {lost:,} events ({named}) because its ring was full: the counts "
-                f"here "
-                f"lack them. A larger `wheeld start --trace-ring` keeps them."
+                f"here lack them. A larger `wheeld start --trace-ring` keeps them."
             )
         if self.facts.get("complete") is False:
             self.notes.append(
                 "At least one daemon of this trace had not stopped when it was read: its last "
-                "minute "
-                "may be missing."
+                "minute may be missing."
             )
         if ticks := self.facts["events"][figures.TICKS]:
             self.notes.append(
                 f"{ticks:,} expirations were ticks of periodic timers: they are no timeouts, and "
-                f"in the "
-                f"replay they are due but never cascade."
+                f"in the replay they are due but never cascade."
             )
         if self.facts["open"] > 0:
             self.notes.append(

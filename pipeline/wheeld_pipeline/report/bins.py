@@ -16,24 +16,14 @@ PARTS: Final = 16
 """Lateness buckets per factor of two."""
 LATENESS_ERROR: Final = 2 ** (0.5 / PARTS) - 1
 """Relative error of a lateness that was read back from its bucket."""
-NO_LATENESS: Final = -1
 PERCENTILES: Final = (0.5, 0.9, 0.99, 0.999)
 PERCENTILE_NAMES: Final = ("p50", "p90", "p99", "p999")
 
 _EDGE = 1e-9  # keeps exact powers of two out of the bucket below, whatever the logarithm rounds to
 
-LATENESS_SQL: Final = f"""CASE WHEN lateness_ns IS NULL THEN {NO_LATENESS}
-    WHEN lateness_ns < 1000 THEN 0
-    ELSE 1 + CAST(floor(log2(lateness_ns / 1000D) * {PARTS} + {_EDGE}) AS INT) END"""
-
 _FIRST_POWER = 5  # delays below 10**6 ns share a class
 _CLASSES = 9
 NO_DELAY: Final = -1
-DELAY_SQL: Final = (
-    f"CASE WHEN delay_ns IS NULL THEN {NO_DELAY} "
-    + " ".join(f"WHEN delay_ns < {10 ** (_FIRST_POWER + 1 + c)} THEN {c}" for c in range(_CLASSES))
-    + f" ELSE {_CLASSES} END"
-)
 DELAY_NAMES: Final = (
     "below 1 ms",
     "1 to 10 ms",
@@ -54,8 +44,14 @@ def delay_bounds(delay_class: int) -> tuple[float, float]:
     return 10.0 ** (_FIRST_POWER + delay_class), 10.0 ** (_FIRST_POWER + 1 + delay_class)
 
 
+def delay_class(delay_ns: Any) -> Any:
+    """The class of each delay."""
+    edges = [10 ** (_FIRST_POWER + 1 + number) for number in range(_CLASSES)]
+    return np.searchsorted(edges, delay_ns, "right")
+
+
 def lateness_bucket(lateness_ns: Any) -> Any:
-    """The bucket of each lateness: what LATENESS_SQL says, in numpy."""
+    """The bucket of each lateness."""
     lateness = np.maximum(np.asarray(lateness_ns, np.float64), 1)
     inside = 1 + np.floor(np.log2(lateness / 1000) * PARTS + _EDGE)
     return np.where(lateness < 1000, 0, inside).astype(np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from wheeld_pipeline.report.cube import WHEEL, WHEEL_SQL
+from wheeld_pipeline.report.rows import WHEEL
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,7 +33,7 @@ def settings(counters: DataFrame) -> Any:
     Returns
     -------
     pandas.DataFrame
-        With `wheel` (hash) and `began_us`, `ended_us`.
+        With `host`, `daemon`, `run`, and `began_us`, `ended_us`.
     """
     from pyspark.sql import functions as F
 
@@ -47,7 +47,6 @@ def settings(counters: DataFrame) -> Any:
             *(F.max_by(name, "time").alias(name) for name in last),
             *(F.min(name).alias(f"{name}_before") for name in GROWING),
         )
-        .withColumn("wheel", F.expr(WHEEL_SQL))
         .orderBy(*WHEEL)
         .toPandas()
     )

@@ -1,20 +1,16 @@
-"""From the cube to tables of a page's size: by step of time, by worker, by delay class."""
+"""From a scan's counts to tables of a page's size: by step of time, by worker, by delay class."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 
 from wheeld_pipeline.report import bins
-from wheeld_pipeline.report.cube import LOST_CODE, PERIODIC_CODE
+from wheeld_pipeline.report.rows import EXPIRED_CODE, LOST_CODE, OWNER, PERIODIC_CODE, WHEEL
 from wheeld_pipeline.trace_schema import EVENTS
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-EXPIRED_CODE: Final = EVENTS.index("expired") + 1
 TICKS: Final = "ticks"
 """Column of expirations of periodic timers; `expired` counts one-shot timers only."""
 LATENESS_COLUMNS: Final = (*bins.PERCENTILE_NAMES, "max")
@@ -31,38 +27,24 @@ def name_of(code: int) -> str:
     return EVENTS[base - 1] if 1 <= base <= len(EVENTS) else "unknown"
 
 
-class Cubes:
-    """The cube, summed in the ways that the tables need; small enough for one process."""
+class Counted:
+    """What a scan counted, see tally.KINDS, with the events' names in a column `event`."""
 
-    def __init__(self, spark: SparkSession, cube: DataFrame, names: Any) -> None:
-        from pyspark.sql import functions as F
-
-        wheels = sorted(set(names["wheel"].tolist()))
-        number = {wheel: i for i, wheel in enumerate(wheels)}
-        pairs = [
-            (int(who), number[wheel])
-            for who, wheel in zip(names["who"], names["wheel"], strict=True)
-        ]
-        known = spark.createDataFrame(pairs, "who long, wheel int")
-        sums = [F.sum("n").alias("n"), F.sum("events").alias("events")]
-        top = [
-            F.max("pending_max").alias("pending_max"),
-            F.min("pending_min").alias("pending_min"),
-            F.min("first_us").alias("first_us"),
-            F.max("last_us").alias("last_us"),
-        ]
-        late = F.max("late_max").alias("late_max")
-        joined = cube.join(F.broadcast(known), "who")
-        self.counts: Any = joined.groupBy("wheel", "step", "code").agg(*sums, *top).toPandas()
-        expired = cube.where("late >= 0")
-        self.lateness: Any = expired.groupBy("step", "late").agg(*sums, late).toPandas()
-        self.owners: Any = cube.groupBy("who", "code", "delay", "late").agg(*sums, late).toPandas()
-        frames: list[Any] = [self.counts, self.owners]
-        for frame in frames:
-            frame["event"] = [name_of(int(code)) for code in frame["code"]]
+    def __init__(self, tables: dict[str, Any]) -> None:
+        self.wheels: Any = tables["wheels"]
+        self.counts: Any = _with_names(tables["counts"])
+        self.pending: Any = tables["pending"]
+        self.owners: Any = _with_names(tables["owners"])
+        self.late_by_step: Any = tables["late_by_step"]
+        self.late_by_owner: Any = tables["late_by_owner"]
+        self.late_by_delay: Any = tables["late_by_delay"]
 
 
-def _wide(counts: Any, key: str) -> Any:
+def _with_names(table: Any) -> Any:
+    return table.assign(event=[name_of(code) for code in table["code"].tolist()])
+
+
+def _wide(counts: Any, key: str | list[str]) -> Any:
     """Events by key and kind, as columns."""
     wide = counts.pivot_table(
         index=key, columns="event", values="events", aggfunc="sum", fill_value=0
@@ -87,13 +69,15 @@ def lateness_of(frame: Any) -> list[float | None]:
     return [*found, largest if len(frame) else None]
 
 
-def _lateness(frame: Any, key: str) -> Any:
-    counted = frame[frame["late"] >= 0]
-    rows = {each: lateness_of(part) for each, part in counted.groupby(key)}
-    return pd.DataFrame.from_dict(rows, orient="index", columns=list(LATENESS_COLUMNS), dtype=float)
+def _lateness(frame: Any, key: str | list[str]) -> Any:
+    """Percentiles and maximum by key, as columns."""
+    groups = frame.groupby(key)
+    rows = [lateness_of(part) for _, part in groups]
+    index = groups.size().index
+    return pd.DataFrame(rows, index=index, columns=list(LATENESS_COLUMNS), dtype=float)
 
 
-def lateness_histogram(cubes: Cubes) -> Any:
+def lateness_histogram(counted: Counted) -> Any:
     """How many timers were how late, in buckets a quarter of a factor of two wide.
 
     Returns
@@ -102,7 +86,7 @@ def lateness_histogram(cubes: Cubes) -> Any:
         `from_ns`, `to_ns`, `timers`.
     """
     merged = 4
-    sums = cubes.lateness.assign(group=(cubes.lateness["late"] + merged - 1) // merged)
+    sums = counted.late_by_step.assign(group=(counted.late_by_step["late"] + merged - 1) // merged)
     counts = sums.groupby("group")["n"].sum().sort_index()
     group = counts.index.to_numpy(float)
     upper = 1000 * 2 ** (group * merged / bins.PARTS)
@@ -110,7 +94,7 @@ def lateness_histogram(cubes: Cubes) -> Any:
     return pd.DataFrame({"from_ns": lower, "to_ns": upper, "timers": counts.to_numpy(np.int64)})
 
 
-def by_step(cubes: Cubes, step_seconds: int) -> Any:
+def by_step(counted: Counted, step_seconds: int) -> Any:
     """One row per step of time, those without a row of the trace included.
 
     Returns
@@ -119,34 +103,29 @@ def by_step(cubes: Cubes, step_seconds: int) -> Any:
         `time` (start of the step), counts, rates, lateness percentiles (ns), `pending_max`,
         `pending_min`.
     """
-    steps = range(int(cubes.counts["step"].min()), int(cubes.counts["step"].max()) + 1)
-    table = _wide(cubes.counts, "step").reindex(steps, fill_value=0)
+    steps = range(int(counted.counts["step"].min()), int(counted.counts["step"].max()) + 1)
+    table = _wide(counted.counts, "step").reindex(steps, fill_value=0)
     _rates(table)
-    table = table.join(_lateness(cubes.lateness, "step"))
-    table["pending_max"], table["pending_min"] = _pending(cubes.counts, steps)
+    table = table.join(_lateness(counted.late_by_step, "step"))
+    table["pending_max"], table["pending_min"] = _pending(counted.pending, steps)
     table.insert(0, "time", pd.to_datetime(table.index * step_seconds, unit="s", utc=True))
     return table.reset_index(drop=True)
 
 
-def _pending(counts: Any, steps: range) -> tuple[Any, Any]:
+def _pending(pending: Any, steps: range) -> tuple[Any, Any]:
     """Sum of the wheels' most and fewest armed timers; where nothing happened, they stay."""
-    most = pd.Series(0.0, index=steps)
-    fewest = most.copy()
-    for _, own in counts.groupby("wheel"):
-        inside = range(int(own["step"].min()), int(own["step"].max()) + 1)
-        most += (
-            own.groupby("step")["pending_max"]
-            .max()
-            .reindex(inside)
-            .ffill()
-            .reindex(steps, fill_value=0.0)
-        )
-        low = own.groupby("step")["pending_min"].min().reindex(inside).ffill()
-        fewest += low.reindex(steps, fill_value=0.0)
+    most, fewest = (pd.Series(0.0, index=steps) for _ in range(2))
+    for _, own in pending.groupby(list(WHEEL)):
+        by_step = own.set_index("step")
+        inside = range(int(by_step.index.min()), int(by_step.index.max()) + 1)
+        known = by_step[["pending_max", "pending_low"]].reindex(inside).ffill()
+        known = known.reindex(steps, fill_value=0.0)
+        most += known["pending_max"]
+        fewest -= known["pending_low"]
     return most.astype(np.int64).to_numpy(), fewest.astype(np.int64).to_numpy()
 
 
-def by_worker(cubes: Cubes, names: Any) -> Any:
+def by_worker(counted: Counted) -> Any:
     """One row per worker of each daemon, in order of names; rows without an owner are left out.
 
     Returns
@@ -154,14 +133,13 @@ def by_worker(cubes: Cubes, names: Any) -> Any:
     pandas.DataFrame
         `host`, `daemon`, `run`, `worker`, counts, rates, lateness percentiles (ns).
     """
-    table = _wide(cubes.owners, "who")
+    key = list(OWNER)
+    table = _wide(counted.owners[counted.owners["worker"].notna()], key)
     _rates(table)
-    table = table.join(_lateness(cubes.owners, "who"))
-    owned = names[names["worker"].notna()].drop(columns="wheel")
-    return owned.merge(table, left_on="who", right_index=True).drop(columns="who")
+    return table.join(_lateness(counted.late_by_owner, key)).sort_index().reset_index()
 
 
-def by_delay(cubes: Cubes) -> Any:
+def by_delay(counted: Counted) -> Any:
     """One row per delay class that occurs.
 
     Returns
@@ -169,10 +147,10 @@ def by_delay(cubes: Cubes) -> Any:
     pandas.DataFrame
         `delay` (its name), `from_ns`, `to_ns`, counts, rates, lateness percentiles (ns).
     """
-    own = cubes.owners[cubes.owners["delay"] >= 0]
+    own = counted.owners[counted.owners["delay"] >= 0]
     table = _wide(own, "delay")
     _rates(table)
-    table = table.join(_lateness(own, "delay")).sort_index()
+    table = table.join(_lateness(counted.late_by_delay, "delay")).sort_index()
     bounds = [bins.delay_bounds(int(each)) for each in table.index]
     table.insert(0, "delay", [bins.DELAY_NAMES[int(each)] for each in table.index])
     table.insert(
@@ -182,15 +160,17 @@ def by_delay(cubes: Cubes) -> Any:
     return table.reset_index(drop=True)
 
 
-def totals(cubes: Cubes) -> dict[str, int]:
+def totals(counted: Counted) -> dict[str, int]:
     """Events by kind: sums of `count`."""
-    sums = cubes.counts.groupby("event")["events"].sum()
+    sums = counted.counts.groupby("event")["events"].sum()
     return {name: int(sums.get(name, 0)) for name in _COUNTS}
 
 
-def lost(cubes: Cubes) -> dict[str, int]:
+def lost(counted: Counted) -> dict[str, int]:
     """How many events of each kind the trace lost."""
-    gone = cubes.counts[(cubes.counts["code"] >= LOST_CODE) & (cubes.counts["event"] == "lost")]
+    gone = counted.counts[
+        (counted.counts["code"] >= LOST_CODE) & (counted.counts["event"] == "lost")
+    ]
     sums = gone.groupby("code")["events"].sum()
     return {
         name: int(sums[LOST_CODE + code])
@@ -199,10 +179,10 @@ def lost(cubes: Cubes) -> dict[str, int]:
     }
 
 
-def open_timers(cubes: Cubes) -> int:
+def open_timers(counted: Counted) -> int:
     """Timers that were still armed when the trace ended."""
-    counts = cubes.counts[cubes.counts["code"] < LOST_CODE]  # one-shot
-    many = cubes.counts[cubes.counts["code"] >= PERIODIC_CODE]
+    counts = counted.counts[counted.counts["code"] < LOST_CODE]  # one-shot
+    many = counted.counts[counted.counts["code"] >= PERIODIC_CODE]
     sums = (
         counts.groupby("event")["events"]
         .sum()

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from wheeld_pipeline import trace as traces
+from wheeld_pipeline import trace_files
 from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.report import page
 from wheeld_pipeline.report.analyse import Report, Say, _silent, analyse, plain
@@ -79,6 +80,7 @@ def write(
             within(events, since, until),
             None if counters is None else within(counters, since, until),
             say,
+            trace_files.share(trace, since, until),
         )
     report.facts["trace"] = str(trace)
     say("writing the page")

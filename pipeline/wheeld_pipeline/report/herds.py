@@ -8,15 +8,16 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from wheeld_pipeline.report.cube import WHEEL_SQL
-from wheeld_pipeline.report.replay import due_sql
+from wheeld_pipeline.report.rows import OWNER, WHEEL
 from wheeld_pipeline.report.wheels import Candidates
 from wheeld_pipeline.trace_schema import EXPIRED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_MAKER = ("host", "daemon", "worker")
+_TICK = (*WHEEL, "tick_end_us")
+_DUE_SQL = "greatest(unix_micros(deadline), unix_micros(scheduled))"
+"""When a timer is due, us; one armed for the past: at once."""
 
 
 def makers(events: DataFrame, herds: Any, tried: Candidates, late_max_ns: float) -> Any:
@@ -26,7 +27,7 @@ def makers(events: DataFrame, herds: Any, tried: Candidates, late_max_ns: float)
     ----------
     events : DataFrame
     herds : pandas.DataFrame
-        `wheel`, `tick_end_us` of each.
+        `host`, `daemon`, `run`, `tick_end_us` of each.
     tried : Candidates
         What the herds were found with.
     late_max_ns : float
@@ -36,23 +37,22 @@ def makers(events: DataFrame, herds: Any, tried: Candidates, late_max_ns: float)
     Returns
     -------
     pandas.DataFrame
-        `tick_end_us`, `host`, `daemon`, `worker`, `timers`, `periodic`, `delay_min_ns`,
+        `tick_end_us`, `host`, `daemon`, `run`, `worker`, `timers`, `periodic`, `delay_min_ns`,
         `delay_max_ns`, `late_max_ns`, `scheduled_from`, `scheduled_to`.
     """
     from pyspark.sql import functions as F
 
-    columns = ["wheel", "tick_end_us", *_MAKER, "timers", "periodic", "delay_min_ns"]
+    columns = ["tick_end_us", *OWNER, "timers", "periodic", "delay_min_ns"]
     columns += ["delay_max_ns", "late_max_ns", "scheduled_from", "scheduled_to"]
     if not len(herds):
         return pd.DataFrame(columns=columns)
     tick_us = tried.finest_us << tried.current_tick
-    finest = tick_us // tried.finest_us
-    end = F.expr(f"({due_sql(tried.finest_us)} + {finest - 1}) div {finest} * {tick_us}")
+    end = F.expr(f"({_DUE_SQL} + {tick_us - 1}) div {tick_us} * {tick_us}")
     near = reduce(or_, (_near(int(us), tick_us, late_max_ns) for us in herds["tick_end_us"]))
     rows = events.where((F.col("event") == EXPIRED) & near)
-    rows = rows.withColumn("wheel", F.expr(WHEEL_SQL)).withColumn("tick_end_us", end)
-    own = rows.where(F.col("tick_end_us").isin([int(us) for us in herds["tick_end_us"]]))
-    found = own.groupBy("wheel", "tick_end_us", *_MAKER).agg(
+    ends = [int(us) for us in herds["tick_end_us"]]
+    own = rows.withColumn("tick_end_us", end).where(F.col("tick_end_us").isin(ends))
+    found = own.groupBy(*_TICK, "worker").agg(
         F.count("*").alias("timers"),
         F.count_if("periodic").alias("periodic"),
         F.min("delay_ns").alias("delay_min_ns"),
@@ -62,7 +62,7 @@ def makers(events: DataFrame, herds: Any, tried: Candidates, late_max_ns: float)
         F.max("scheduled").alias("scheduled_to"),
     )
     collected: Any = found.toPandas()
-    kept = collected.merge(herds[["wheel", "tick_end_us"]], on=["wheel", "tick_end_us"])
+    kept = collected.merge(herds[list(_TICK)], on=list(_TICK))
     return kept.sort_values(["tick_end_us", "timers"], ascending=[True, False])[columns]
 
 

@@ -1,20 +1,18 @@
 """The timers of a trace, put through the arithmetic of other wheels: the Spark side of `wheels`.
 
-Each partition counts what its timers meet and hands on a few compact arrays per block of time; then
+Each task counts what its timers meet and hands on a few compact arrays per block of time; then
 each block is summed and tried on all candidates, and its fullest ticks are picked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from wheeld_pipeline.report import wheels
-from wheeld_pipeline.report.cube import WHEEL_SQL
-from wheeld_pipeline.trace_schema import CANCELLED, DROPPED, EXPIRED
+from wheeld_pipeline.report.rows import WHEEL, Array, Ended, Rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -22,105 +20,103 @@ if TYPE_CHECKING:
 HERDS_PER_BLOCK: Final = 20
 CANDIDATE, HERD, SIZE = "candidate", "herd", "size"
 """What a row of the result is: `herd`: key1 = the tick, in finest ticks, at which `fired` timers
-were due;
-`size`: key1 = power of two that the herd's size is at least, `wakes` ticks with `fired` timers in
-all."""
-_PARTS = "wheel long, block long, kind binary, at binary, n binary"
-_RESULT = (
-    "wheel long, what string, key1 long, key2 long, "
-    "wakes long, cascades long, fired long, rounded long"
+were due; `size`: key1 = power of two that the herd's size is at least, `wakes` ticks with `fired`
+timers in all."""
+MET_COLUMNS: Final = ("met_kind", "met_at", "met_n")
+"""What timers met in one block: `wheels.Counts` as bytes of int16, int64 and int64."""
+_TYPES: Final = (np.int16, np.int64, np.int64)
+_NUMBERS: Final = ("key1", "key2", "wakes", "cascades", "fired", "rounded")
+_RESULT: Final = ", ".join(
+    [*(f"{name} string" for name in (*WHEEL, "what")), *(f"{name} long" for name in _NUMBERS)]
 )
-_KEPT_PARTS = 64
-"""Batches that are kept apart before they are summed."""
-ROWS_PER_BATCH: Final = 200_000
+_AT_ONCE: Final = 1 << 18
+"""Timers that are collected before they are counted: many batches have few."""
+_KEPT_PARTS: Final = 64
+"""Counts that are kept apart before they are summed."""
 
 
-def due_sql(finest_us: int) -> str:
-    """SQL for the tick at which a timer is due, in finest ticks; one armed for the past: the
-    next."""
-    due = "greatest(unix_micros(deadline), unix_micros(scheduled))"
-    return f"({due} + {finest_us - 1}) div {finest_us}"
+class Meetings:
+    """What the timers of one task met, wheel by wheel."""
+
+    def __init__(self, tried: wheels.Candidates) -> None:
+        self._tried = tried
+        self._waiting: dict[tuple[Any, ...], list[Array]] = {}
+        self._parts: dict[tuple[Any, ...], list[wheels.Counts]] = {}
+
+    def add(self, rows: Rows) -> None:
+        """Count the timers that ended in one batch."""
+        placed = np.stack(ended(rows.ended, self._tried))
+        wheel = rows.wheel[rows.ended.row]
+        for number, name in enumerate(rows.wheels):
+            own = placed if len(rows.wheels) == 1 else placed[:, wheel == number]
+            waiting = self._waiting.setdefault(name, [])
+            waiting.append(own[:, meets(*own)])
+            if sum(each.shape[1] for each in waiting) >= _AT_ONCE:
+                self._meet(name)
+
+    def _meet(self, name: tuple[Any, ...]) -> None:
+        s, d, e = np.concatenate(self._waiting.pop(name), axis=1)
+        parts = self._parts.setdefault(name, [])
+        parts.append(wheels.meet(s, d, e, self._tried))
+        if len(parts) >= _KEPT_PARTS:
+            parts[:] = [wheels.merge(parts)]
+
+    def blocks(self) -> Iterator[dict[str, Any]]:
+        """All that was counted, by wheel and block: WHEEL, `block` and MET_COLUMNS."""
+        for name in list(self._waiting):
+            self._meet(name)
+        for name, parts in self._parts.items():
+            for block, counts in wheels.blocks(wheels.merge(parts)):
+                packed = [
+                    each.astype(kind).tobytes() for each, kind in zip(counts, _TYPES, strict=True)
+                ]
+                named = dict(zip(WHEEL, name, strict=True))
+                yield {**named, "block": block, **dict(zip(MET_COLUMNS, packed, strict=True))}
 
 
-def ended(events: DataFrame, tried: wheels.Candidates) -> DataFrame:
-    """Timers that ended, as `wheel`, `s`, `d`, `e` in finest ticks; see `wheels.meet`.
+def ended(timers: Ended, tried: wheels.Candidates) -> tuple[Array, Array, Array]:
+    """When timers were placed, due and gone, in finest ticks: `s`, `d`, `e` of `wheels.meet`.
 
-    Those that met nothing (cancelled before the first bucket above them began) are left out. A tick
-    of a periodic timer counts when it is due; where it was placed is not in its row.
+    A tick of a periodic timer counts when it is due; where it was placed is not in its row.
     """
-    from pyspark.sql import functions as F
-
-    finest_us = tried.finest_us
-    longest = "CAST(floor(log2((s ^ d) * 1.0000001D)) AS INT)"  # rounded up rather than down
-    met = f"e >= d OR (d > s AND shiftleft(shiftright(d, {longest}), {longest}) <= e)"
-    s = f"unix_micros(scheduled) div {finest_us}"
-    d = due_sql(finest_us)
-    behind = f"{d} + {1 << max(tried.ticks)}"
-    rows = events.where(
-        F.col("event").isin(EXPIRED, CANCELLED, DROPPED)
-        & F.col("scheduled").isNotNull()
-        & F.col("deadline").isNotNull()
-    )
-    placed = rows.select(
-        F.expr(WHEEL_SQL).alias("wheel"),
-        F.expr(f"CASE WHEN periodic THEN {behind} ELSE {s} END").alias("s"),
-        F.expr(d).alias("d"),
-        F.expr(
-            f"CASE WHEN event = '{EXPIRED}' THEN {d} "
-            f"ELSE least(unix_micros(time) div {finest_us}, {d} - 1) END"
-        ).alias("e"),
-    )
-    return placed.where(met)
+    finest = tried.finest_us
+    d = -(-timers.due // finest)
+    behind = d + (1 << max(tried.ticks))
+    s = np.where(timers.periodic, behind, timers.scheduled // finest)
+    return s, d, np.where(timers.fired, d, np.minimum(timers.time // finest, d - 1))
 
 
-def replay(events: DataFrame, tried: wheels.Candidates) -> Any:
+def meets(s: Array, d: Array, e: Array) -> Array:
+    """Whether a timer meets anything: most were cancelled before the first bucket above theirs
+    began."""
+    differ = (
+        np.frexp((s ^ d).astype(np.float64))[1] - 1
+    )  # may be rounded up to the next power of two
+    longest = np.clip(differ, 0, 62)
+    return (e >= d) | ((d > s) & (d >> longest << longest <= e))
+
+
+def replay(lines: DataFrame, tried: wheels.Candidates) -> Any:
     """What each candidate would have done, and the fullest ticks.
+
+    Parameters
+    ----------
+    lines : DataFrame
+        Those of `scan.scan` that have MET_COLUMNS.
+    tried : Candidates
+        What they were scanned with.
 
     Returns
     -------
     pandas.DataFrame
-        `wheel` (hash), `what`, `key1`, `key2` (a candidate's exponents of tick and size), `wakes`,
+        WHEEL, `what`, `key1`, `key2` (a candidate's exponents of tick and size), `wakes`,
         `cascades`, `fired`, `rounded` (finest ticks).
     """
     from pyspark.sql import functions as F
 
-    parts = ended(events, tried).mapInArrow(_met(tried), _PARTS)
-    found = parts.groupBy("wheel", "block").applyInArrow(_try(tried), _RESULT)
-    sums = [F.sum(name).alias(name) for name in ("wakes", "cascades", "fired", "rounded")]
-    return found.groupBy("wheel", "what", "key1", "key2").agg(*sums).toPandas()
-
-
-def _met(tried: wheels.Candidates) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    return partial(_count_batches, tried=tried)
-
-
-def _count_batches(batches: Iterator[Any], tried: wheels.Candidates) -> Iterator[Any]:
-    import pyarrow as pa
-
-    kept: dict[int, list[wheels.Counts]] = {}
-    for batch in batches:
-        wheel, s, d, e = (column.to_numpy(zero_copy_only=False) for column in batch.columns)
-        for each in np.unique(wheel):
-            own = (
-                slice(None)
-                if wheel[0] == each == wheel[-1] and (wheel == each).all()
-                else wheel == each
-            )
-            parts = kept.setdefault(int(each), [])
-            parts.append(wheels.meet(s[own], d[own], e[own], tried))
-            if len(parts) >= _KEPT_PARTS:
-                parts[:] = [wheels.merge(parts)]
-    for each, parts in kept.items():
-        for block, counts in wheels.blocks(wheels.merge(parts)):
-            packed = (counts.kind.astype(np.int16), counts.at, counts.n)
-            columns = [[each], [block], *([values.tobytes()] for values in packed)]
-            yield pa.record_batch(
-                [
-                    pa.array(column, pa.int64() if i < 2 else pa.binary())
-                    for i, column in enumerate(columns)
-                ],
-                ["wheel", "block", "kind", "at", "n"],
-            )
+    found = lines.groupBy(*WHEEL, "block").applyInArrow(_try(tried), _RESULT)
+    sums = [F.sum(name).alias(name) for name in _NUMBERS[2:]]
+    return found.groupBy(*WHEEL, "what", "key1", "key2").agg(*sums).toPandas()
 
 
 def _try(tried: wheels.Candidates) -> Callable[[Any], Any]:
@@ -133,29 +129,35 @@ def _try(tried: wheels.Candidates) -> Callable[[Any], Any]:
 def _try_block(table: Any, tried: wheels.Candidates) -> Any:
     import pyarrow as pa
 
-    parts = [
+    columns = [table[name].to_pylist() for name in MET_COLUMNS]
+    counts = wheels.merge(
         wheels.Counts(
-            np.frombuffer(row["kind"], np.int16).astype(np.int64),
-            np.frombuffer(row["at"], np.int64),
-            np.frombuffer(row["n"], np.int64),
+            *(
+                np.frombuffer(packed, kind).astype(np.int64, copy=False)
+                for packed, kind in zip(each, _TYPES, strict=True)
+            )
         )
-        for row in table.to_pylist()
-    ]
-    counts = wheels.merge(parts)
-    rows: list[tuple[Any, ...]] = [
-        (CANDIDATE, o.tick, o.bits, o.wakes, o.cascades, o.fired, o.rounded)
-        for o in wheels.outcomes(counts, tried)
-    ]
+        for each in zip(*columns, strict=True)
+    )
+    rows = [*_candidates(counts, tried), *_herds(counts, tried)]
+    wheel = [table[name][0].as_py() for name in WHEEL]
+    values = [list(column) for column in zip(*((*wheel, *row) for row in rows), strict=True)]
+    names = [*WHEEL, "what", *_NUMBERS]
+    types = [pa.int64() if name in _NUMBERS else pa.string() for name in names]
+    return pa.table([pa.array(v, t) for v, t in zip(values, types, strict=True)], names)
+
+
+def _candidates(counts: wheels.Counts, tried: wheels.Candidates) -> Iterator[tuple[Any, ...]]:
+    for o in wheels.outcomes(counts, tried):
+        yield CANDIDATE, o.tick, o.bits, o.wakes, o.cascades, o.fired, o.rounded
+
+
+def _herds(counts: wheels.Counts, tried: wheels.Candidates) -> Iterator[tuple[Any, ...]]:
+    """The fullest ticks of a block, and how many ticks were how full."""
     ticks, n = wheels.together(counts, tried.current_tick)
     for best in np.argsort(-n, kind="stable")[:HERDS_PER_BLOCK]:
-        rows.append((HERD, int(ticks[best]) << tried.current_tick, 0, 0, 0, int(n[best]), 0))
+        yield HERD, int(ticks[best]) << tried.current_tick, 0, 0, 0, int(n[best]), 0
     power = np.floor(np.log2(n)).astype(np.int64)
     for each in np.unique(power):
-        rows.append(
-            (SIZE, int(each), 0, int((power == each).sum()), 0, int(n[power == each].sum()), 0)
-        )
-    wheel = table["wheel"][0].as_py()
-    columns = [list(column) for column in zip(*((wheel, *row) for row in rows), strict=True)]
-    types = [pa.int64(), pa.string(), *[pa.int64()] * 6]
-    names = ["wheel", "what", "key1", "key2", "wakes", "cascades", "fired", "rounded"]
-    return pa.table([pa.array(c, t) for c, t in zip(columns, types, strict=True)], names)
+        own = power == each
+        yield SIZE, int(each), 0, int(own.sum()), 0, int(n[own].sum()), 0

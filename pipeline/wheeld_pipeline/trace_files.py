@@ -1,0 +1,163 @@
+"""A trace's files as Arrow batches in Spark's tasks, without Spark's rows in between.
+
+Spark's own reader makes rows, and hands rows to Python at more than a microsecond each; Arrow reads
+the same columns in less than a tenth of that (docs/decisions/0012-arrow-in-tasks.md has the
+figures). So where tasks can open the files by their path, each opens its share of row groups
+itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from wheeld_pipeline.trace import event_files, unreadable, vanished
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+ROWS_PER_BATCH: Final = 1 << 18
+ROWS_PER_TASK: Final = 1 << 21
+"""A second of work, about: enough to hide what a task costs, little enough to share out evenly."""
+_STRINGS: Final = ("event", "host", "daemon", "run", "worker", "receiver", "lost_event")
+Mapper = Callable[[Iterator[Any]], Iterator[Any]]
+
+
+class RowGroups(NamedTuple):
+    """Consecutive row groups of one file."""
+
+    file: str
+    first: int
+    groups: int
+
+
+class Files(NamedTuple):
+    """The row groups of a trace's events, shared out among tasks."""
+
+    tasks: tuple[tuple[RowGroups, ...], ...]
+    since_us: int | None
+    until_us: int | None
+    """Only rows from `since_us` on and before `until_us`; None: no bound."""
+
+    def map(
+        self, spark: SparkSession, function: Mapper, schema: str, columns: Sequence[str]
+    ) -> DataFrame:
+        """What `function` makes of the batches of each task; see `DataFrame.mapInArrow`."""
+        count = len(self.tasks)
+        reader = partial(_read, files=self, function=function, columns=list(columns))
+        return spark.range(0, count, 1, count).mapInArrow(reader, schema)
+
+
+def share(
+    path: str | Path, since: datetime | None = None, until: datetime | None = None
+) -> Files | None:
+    """Share a trace's events out among tasks; None: its files are not opened by their path.
+
+    Parameters
+    ----------
+    path : str or Path
+        The trace's directory, which `wheeld_pipeline.trace.read_events` has checked.
+    since, until : datetime, optional
+        Only events at or after `since` and before `until`; row groups of other times are left out.
+
+    Raises
+    ------
+    PipelineError
+        A file vanished, or cannot be read.
+    """
+    files = event_files(path)
+    if files is None:
+        return None
+    since_us, until_us = (
+        None if at is None else round(at.timestamp() * 1e6) for at in (since, until)
+    )
+    tasks: list[list[RowGroups]] = [[]]
+    filled = 0
+    for group, rows in chain.from_iterable(_groups(file, since_us, until_us) for file in files):
+        if filled >= ROWS_PER_TASK:
+            tasks.append([])
+            filled = 0
+        filled += rows
+        task = tasks[-1]
+        if task and task[-1].file == group.file and task[-1].first + task[-1].groups == group.first:
+            task[-1] = task[-1]._replace(groups=task[-1].groups + 1)
+        else:
+            task.append(group)
+    return Files(tuple(map(tuple, tasks)), since_us, until_us)
+
+
+def _groups(
+    file: Path, since_us: int | None, until_us: int | None
+) -> Iterator[tuple[RowGroups, int]]:
+    """Each row group of a file that may have a row in that time, and its number of rows."""
+    import pyarrow.parquet as pq
+
+    with _errors_named(file), pq.ParquetFile(file) as opened:
+        footer = opened.metadata
+        at = footer.schema.names.index("time")
+        for number in range(footer.num_row_groups):
+            group = footer.row_group(number)
+            found = group.column(at).statistics
+            if found is not None and found.has_min_max:
+                low, high = (round(each.timestamp() * 1e6) for each in (found.min, found.max))
+                if (until_us is not None and low >= until_us) or (
+                    since_us is not None and high < since_us
+                ):
+                    continue
+            yield RowGroups(str(file), number, 1), group.num_rows
+
+
+@contextmanager
+def _errors_named(file: str | Path) -> Iterator[None]:
+    """Errors of reading a file, with its name."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise vanished(file) from error
+    except (pa.ArrowException, OSError) as error:
+        raise unreadable(file, error) from error
+
+
+def _read(
+    numbers: Iterator[Any], files: Files, function: Mapper, columns: list[str]
+) -> Iterator[Any]:
+    for batch in numbers:
+        for number in batch.column(0).to_pylist():
+            yield from function(batches(files, number, columns))
+
+
+def batches(files: Files, task: int, columns: list[str]) -> Iterator[Any]:
+    """The batches of one task; strings as codes, so that no row's are compared."""
+    import pyarrow.parquet as pq
+
+    strings = [name for name in _STRINGS if name in columns]
+    for part in files.tasks[task]:
+        groups = range(part.first, part.first + part.groups)
+        with _errors_named(part.file), pq.ParquetFile(part.file, read_dictionary=strings) as opened:
+            for batch in opened.iter_batches(
+                ROWS_PER_BATCH, row_groups=groups, columns=columns, use_threads=False
+            ):
+                if (kept := _within(batch, files)).num_rows:
+                    yield kept
+
+
+def _within(batch: Any, files: Files) -> Any:
+    import numpy as np
+    import pyarrow as pa
+
+    if files.since_us is None and files.until_us is None:
+        return batch
+    time = batch.column("time").cast(pa.int64()).to_numpy()
+    inside = np.ones(len(time), bool)
+    if files.since_us is not None:
+        inside &= time >= files.since_us
+    if files.until_us is not None:
+        inside &= time < files.until_us
+    return batch if inside.all() else batch.filter(pa.array(inside))
