@@ -33,12 +33,12 @@ SAMPLE_SECONDS = 0.2
 def spark_run(trace: Path, out: Path, cores: int) -> dict[str, Any]:
     """In a process of its own: make the report, say how long what took and the driver's heap."""
     from wheeld_pipeline import session
-    from wheeld_pipeline.commands.report import SETTINGS
+    from wheeld_pipeline.commands.report import settings
     from wheeld_pipeline.report import load, write
 
     begin = time.monotonic()
     steps: list[tuple[float, str]] = []
-    with session.opened("bench", f"local[{cores}]", settings=SETTINGS) as spark:
+    with session.opened("bench", f"local[{cores}]", settings=settings(str(trace))) as spark:
         started = time.monotonic() - begin
         write(spark, trace, out, lambda text: steps.append((time.monotonic() - begin, text)))
         done = time.monotonic() - begin

@@ -58,7 +58,7 @@ def read_counters(spark: SparkSession, path: str | Path) -> DataFrame | None:
         As `read_events`, except that counters may be missing.
     """
     folder = _join(path, COUNTERS_FOLDER)
-    if _is_local(path):
+    if is_local(path):
         if not _parquet_files(Path(_plain(folder))):
             return None
         return _read(spark, path, COUNTERS_FOLDER, COUNTER_COLUMNS)
@@ -85,7 +85,7 @@ def _read(
     spark: SparkSession, path: str | Path, folder: str, columns: tuple[Column, ...]
 ) -> DataFrame:
     whole = _join(path, folder)
-    if _is_local(path):
+    if is_local(path):
         _check_files(path, Path(_plain(whole)), columns)
         whole = Path(_plain(whole)).resolve().as_uri()  # or a cluster looks in its own file system
     with reading(path):
@@ -96,7 +96,8 @@ def _read(
     return frame
 
 
-def _is_local(path: str | Path) -> bool:
+def is_local(path: str | Path) -> bool:
+    """Is it on a file system, and no URL of something else?"""
     return _REMOTE.match(str(path)) is None
 
 
@@ -110,7 +111,7 @@ def _join(path: str | Path, folder: str) -> str:
 
 def event_files(path: str | Path) -> list[Path] | None:
     """The files of a trace's events; None: it is not on a file system of this machine."""
-    if not _is_local(path):
+    if not is_local(path):
         return None
     return [each.resolve() for each in _parquet_files(Path(_plain(_join(path, EVENTS_FOLDER))))]
 

@@ -10,7 +10,7 @@ import typer
 
 from wheeld_pipeline import session
 from wheeld_pipeline.commands.options import Json, Master, Remote, errors_to_exit
-from wheeld_pipeline.commands.report import SETTINGS, say
+from wheeld_pipeline.commands.report import say, settings
 
 if TYPE_CHECKING:
     from wheeld_pipeline.report import Report
@@ -29,7 +29,7 @@ def _report(source: str, folder: Path, master: str | None, remote: str | None) -
         return load(source)
     say(f"{source} is a trace: making its report")
     with session.opened(
-        "wheeld compare", master, remote, SETTINGS if not remote else None
+        "wheeld compare", master, remote, settings(source) if not remote else None
     ) as spark:
         write(spark, source, folder, say)
     return load(folder)

@@ -171,11 +171,15 @@ def _both(which: Array, count: Array, groups: int) -> dict[str, Any]:
 
 def _sums(which: Array, values: Array, groups: int) -> Array:
     """Sums by group; doubles add whole numbers below 2**53 exactly."""
+    if groups == 1:
+        return np.array([values.sum()], np.int64)
     return np.bincount(which, values, groups).astype(np.int64)
 
 
 def _tops(which: Array, values: Array, groups: int) -> Array:
     """Maxima by group."""
+    if groups == 1:  # as of one wheel: many times faster
+        return np.array([values.max()])
     found = np.full(groups, np.iinfo(np.int64).min)
     np.maximum.at(found, which, values)
     return found
