@@ -6,7 +6,7 @@ from datetime import datetime
 from html import escape
 from typing import Final
 
-from wheeld_pipeline.report import glossary, html, plots, texts, wheel_plots
+from wheeld_pipeline.report import advice_plots, glossary, html, plots, texts, wheel_plots
 from wheeld_pipeline.report.analyse import Report
 
 _SECTIONS: Final = (
@@ -17,7 +17,7 @@ _SECTIONS: Final = (
     ("wakes", "Wake-ups", wheel_plots.wakes),
     ("slots", "Slots", wheel_plots.slots_and_losses),
     ("pools", "Pools", wheel_plots.pools),
-    ("advice", "Advice", wheel_plots.advice),
+    ("advice", "Advice", advice_plots.advice),
 )
 
 

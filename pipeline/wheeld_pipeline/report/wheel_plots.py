@@ -1,5 +1,4 @@
-"""Herds, wake-ups, slots, pools, lost records and advice: the sections of a page about the
-wheel."""
+"""Herds, wake-ups, slots, pools and lost records: the sections of a page about the wheel."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from wheeld_pipeline.report.analyse import Report
 from wheeld_pipeline.report.plots import numbers, per_step, seconds, with_clock
 from wheeld_pipeline.report.svg import Series
 
-_COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6")
+COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6")
 _MAKERS = 4
 """Workers that a plot tells apart; the others are one."""
 
@@ -66,7 +65,7 @@ def _herd_plot(found: Any, makers: Any) -> str:
     ordered = found.sort_values("tick_end_us")
     wide = wide.reindex(index=ordered["tick_end_us"], columns=columns, fill_value=0)
     names = [f"{moment:%d %H:%M:%S.%f}"[:-3] for moment in ordered["time"]]
-    colours = [*_COLOURS[: len(named)], "c6"][: len(columns)]
+    colours = [*COLOURS[: len(named)], "c6"][: len(columns)]
     return shapes.bars(
         "The fullest ticks by who made them",
         names,
@@ -212,149 +211,8 @@ def pools(report: Report) -> str:
         title = f"{name} was depleted {texts.percent(mean)} of the time"
         caption = (
             f"{html.term('pool', 'Depletion')}: share of each {per_step(report)}; and the most of "
-            f"its "
-            f"{texts.size(own['size'].max())} that was used."
+            f"its {texts.size(own['size'].max())} that was used."
         )
         figures.append(html.figure(title, plot, caption, numbers(with_clock(own), columns)))
     finding = f"Most depleted: {worst}, {texts.percent(share)} of the time."
     return html.section("pools", "Memory pools", finding, *figures)
-
-
-def advice(report: Report) -> str:
-    """What other wheels would have done, and which one to take."""
-    options, found = report.tables["candidates"], report.facts["advice"]
-    ticks = sorted(set(options["tick_us"]))
-    sizes = sorted(set(options["wheel_size"]))
-    choices = [texts.duration(tick * 1000) for tick in ticks]
-    marked = (ticks.index(found["tick_us"]), "advised")
-
-    def lines(column: str) -> list[Series]:
-        return [
-            Series(
-                f"{size} buckets", options[options["wheel_size"] == size][column].tolist(), colour
-            )
-            for size, colour in zip(sizes, _COLOURS, strict=False)
-        ]
-
-    wakes_plot = shapes.by_choice(
-        "Wake-ups per second by tick and wheel size",
-        choices,
-        lines("wakes_per_s"),
-        texts.number,
-        "wake-ups per second",
-        "tick",
-        marked,
-    )
-    cascades_plot = shapes.by_choice(
-        "Cascades per timer by tick and wheel size",
-        choices,
-        lines("cascades_per_timer"),
-        texts.number,
-        "cascades per timer",
-        "tick",
-        marked,
-    )
-    chosen, current = found["chosen"], found["current"]
-    caption = f"From the {html.term('replay', 'replay on other wheels')}."
-    return html.section(
-        "advice",
-        "Which wheel this load wants",
-        _sentence(found),
-        _advice_card(report),
-        html.figure(
-            f"A tick of {texts.duration(found['tick_us'] * 1000)} wakes the clock "
-            f"{texts.number(chosen['wakes_per_s'])} times per second, the present one "
-            f"{texts.number(current['wakes_per_s'])}",
-            wakes_plot,
-            caption,
-        ),
-        html.figure(
-            f"{found['wheel_size']} buckets per level: "
-            f"{texts.number(chosen['cascades_per_timer'])} "
-            f"cascades per timer",
-            cascades_plot,
-            caption,
-        ),
-        _table(report),
-    )
-
-
-def _sentence(found: dict[str, Any]) -> str:
-    return (
-        f"Tick {texts.duration(found['tick_us'] * 1000)}, {found['wheel_size']} buckets per level, "
-        f"capacity {texts.whole(found['capacity'])}."
-    )
-
-
-def _advice_card(report: Report) -> str:
-    found, wheel = report.facts["advice"], report.facts["wheel"]
-    chosen, current = found["chosen"], found["current"]
-    shortest = texts.duration(found["short_delay_ns"])
-    fits = (
-        f"9 of 10 timers have a delay of at least {shortest}"
-        if found["tick_fits"]
-        else f"1 of 10 timers has a delay below {shortest}: "
-        f"even the shortest tick tried is long for it"
-    )
-    capacity = f"; now {texts.whole(wheel['capacity'])}" if wheel["capacity"] else ""
-    items = [
-        f"<b>--tick {_option(found['tick_us'])}</b> (now "
-        f"{texts.duration(wheel['tick_ns'])}): {fits}. "
-        f"{html.term('rounding', 'Rounding')} adds {texts.duration(_us(chosen['rounding_us']))} "
-        f"on average (now "
-        f"{texts.duration(_us(current['rounding_us']))}).",
-        f"<b>--wheel-size {found['wheel_size']}</b> (now {wheel['wheel_size']}): "
-        f"{texts.number(chosen['cascades_per_timer'])} cascades per timer (now "
-        f"{texts.number(current['cascades_per_timer'])}) and "
-        f"{texts.number(chosen['wakes_per_s'])} wake-ups per "
-        f"second (now {texts.number(current['wakes_per_s'])}), in "
-        f"{texts.size(chosen['bucket_bytes'])} of buckets.",
-        f"<b>--capacity {found['capacity']}</b>: at most "
-        f"{texts.whole(report.facts['pending_max'])} were "
-        f"pending{capacity}.",
-    ]
-    inside = "".join(f"<li>{item}</li>" for item in items)
-    return (
-        f'<div class="card wide advice"><ul>{inside}</ul><p '
-        f'class="sub">{html.term("advice", "How this is found")}. '
-        f"It weighs yesterday's load; keep what another day needs.</p></div>"
-    )
-
-
-def _option(us: int) -> str:
-    """A tick as `wheeld start` takes it."""
-    return f"{us // 1000}ms" if us % 1000 == 0 else f"{us}us"
-
-
-def _us(value: float | None) -> float | None:
-    return None if value is None else value * 1000
-
-
-def _table(report: Report) -> str:
-    options, found = report.tables["candidates"], report.facts["advice"]
-    shown = options.assign(
-        tick_ns=options["tick_us"] * 1000,
-        rounding_ns=options["rounding_us"] * 1000,
-        cpu=options["cpu_percent"] / 100,
-        what=["now" if current else "" for current in options["current"]],
-    )
-    columns = (
-        ("tick", "tick_ns", texts.duration),
-        ("buckets", "wheel_size", texts.whole),
-        ("wake-ups/s", "wakes_per_s", texts.number),
-        ("cascades per timer", "cascades_per_timer", texts.number),
-        ("rounding, mean", "rounding_ns", texts.duration),
-        ("work, of a core", "cpu", texts.percent),
-        ("memory of buckets", "bucket_bytes", texts.size),
-        ("", "what", None),
-    )
-
-    def picked(row: dict[str, Any]) -> bool:
-        return bool(row["tick_us"] == found["tick_us"] and row["wheel_size"] == found["wheel_size"])
-
-    return html.figure(
-        "All candidates",
-        html.table(shown, columns, picked),
-        f"{html.term('work', 'Work')} is an estimate. The advised row is marked.",
-        wide=True,
-    )
