@@ -9,17 +9,13 @@ supervisor is gone, and so is the clock. It may be killed at any instruction: th
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import mmap
 import os
-import select
-import signal
-import socket
 import sys
-import time
 from pathlib import Path
 
-from wheeld_core import _native, control, segments
+from wheeld import child
+from wheeld_core import _native, segments
 from wheeld_core.control import Message
 from wheeld_core.errors import WheelError
 
@@ -29,22 +25,19 @@ _FIFO_FLAGS = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 class ClockProcess:
     """Maps the segments, serves control messages, drives the native clock between them."""
 
-    def __init__(self, channel: socket.socket) -> None:
+    def __init__(self, channel: child.Channel) -> None:
         self._channel = channel
-        self._rest = b""
-        hello = self._next_message()
-        if hello is None:
-            raise SystemExit(1)
+        hello = channel.hello()
         self._clock_set = _native.prepare_clock_process()
-        if os.getppid() != hello["supervisor"]:
-            raise SystemExit(1)  # it died before the kernel was asked to tell us
+        child.check_supervisor(hello["supervisor"])
         if hello["pin_cpu"] is not None:
             os.sched_setaffinity(0, {hello["pin_cpu"]})
         try:
-            self._lock = _lock(Path(hello["lock"]), hello["lock_seconds"])
+            self._lock = child.lock(Path(hello["lock"]), hello["lock_seconds"], "clock")
         except (OSError, WheelError) as error:
             locked_out = isinstance(error, WheelError)
-            self._send({"op": "ready", "failed": str(error), "locked_out": locked_out})
+            failed = f"{error}, then start again" if locked_out else str(error)
+            channel.send({"op": "ready", "failed": failed, "locked_out": locked_out})
             raise SystemExit(1) from None
         self._bells: dict[int, int] = {}
         self._memories: dict[str, mmap.mmap] = {
@@ -57,7 +50,7 @@ class ClockProcess:
             self._clock.trace(self._memories["trace"])
         skipped = [row["row"] for row in hello["workers"] if not self._begin(row)]
         self._linked = self._clock.recover()
-        self._send({"op": "ready", "linked": self._linked, "skipped": skipped})
+        channel.send({"op": "ready", "linked": self._linked, "skipped": skipped})
 
     def _begin(self, worker: Message) -> bool:
         """Serve a worker that was there before this clock. False: its segment is damaged."""
@@ -81,8 +74,8 @@ class ClockProcess:
 
     def _serve(self) -> bool:
         """Handle every message that is here. False: stop."""
-        while b"\n" in self._rest or select.select([self._channel], [], [], 0)[0]:
-            message = self._next_message()
+        while self._channel.ready():
+            message = self._channel.receive()
             if message is None:
                 return False
             if message["op"] == "stop":
@@ -123,69 +116,30 @@ class ClockProcess:
                 self._attach(message)
             except (OSError, WheelError) as problem:
                 error = str(problem)
-        self._send({"op": "attached", "row": message["row"], "error": error})
+        self._channel.send({"op": "attached", "row": message["row"], "error": error})
 
     def _detach(self, message: Message) -> None:
         if self._clock.attached(message["row"]):
             self._clock.detach(message["row"], message["leave"])
         else:
-            self._send({"op": "reaped", "row": message["row"], "kept": False})
+            self._channel.send({"op": "reaped", "row": message["row"], "kept": False})
 
     def _advance(self, message: Message) -> None:
         while (reaped := self._clock.advance(message["to"])) is not None:
             self._reaped(reaped)
-        self._send({"op": "advanced", "to": message["to"]})
+        self._channel.send({"op": "advanced", "to": message["to"]})
 
     def _reaped(self, row: int) -> None:
         kept = self._clock.attached(row)
         if not kept:
             self._clock.forget(row)
             os.close(self._bells.pop(row))
-        self._send({"op": "reaped", "row": row, "kept": kept})
-
-    def _send(self, message: Message) -> None:
-        self._channel.sendall(control.encode(message))
-
-    def _next_message(self) -> Message | None:
-        while b"\n" not in self._rest:
-            part = self._channel.recv(65536)
-            if not part:
-                return None
-            self._rest += part
-        line, _, self._rest = self._rest.partition(b"\n")
-        return control.decode(line)
-
-
-def _lock(path: Path, seconds: float) -> int:
-    """Take the lock that makes this the only clock; the kernel gives it back however we end."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    if os.fstat(fd).st_size == 0:
-        os.fchmod(fd, 0o600)  # whatever the umask
-    give_up = time.monotonic() + seconds
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return fd
-        except BlockingIOError:
-            if time.monotonic() > give_up:
-                raise WheelError(
-                    f"another clock has held {path} for {seconds:g} s; end the process that holds "
-                    "it (`lslocks` names it), then start again"
-                ) from None
-            time.sleep(0.005)
+        self._channel.send({"op": "reaped", "row": row, "kept": kept})
 
 
 def main() -> None:
     """Entry point of the clock process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    Path("/proc/self/comm").write_text("wheeld-clock")
-    try:
-        ClockProcess(socket.socket(fileno=int(sys.argv[1]))).run()
-    except (BrokenPipeError, ConnectionResetError):
-        pass  # the supervisor is gone
-    except (OSError, WheelError) as error:
-        raise SystemExit(f"wheeld: clock: {error}") from None
+    child.run("clock", lambda channel: ClockProcess(channel).run())
 
 
 if __name__ == "__main__":

@@ -10,11 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import fcntl
 import os
-import select
 import signal
-import socket
 import sys
 import threading
 import time
@@ -25,6 +22,7 @@ from typing import Final
 
 import numpy as np
 
+from wheeld import child
 from wheeld.trace.converter import Converter
 from wheeld.trace.counters import Counters
 from wheeld.trace.directory import make_again
@@ -41,9 +39,8 @@ from wheeld.trace.spool import (
     remove_orphans,
     spools,
 )
-from wheeld_core import _native, control, segments
+from wheeld_core import _native, segments
 from wheeld_core.control import Message
-from wheeld_core.errors import WheelError
 from wheeld_core.views import RegistryView
 
 LEAST_PAUSE, LONGEST_PAUSE = 0.010, 0.250
@@ -73,18 +70,14 @@ _PR_SET_PDEATHSIG = 1
 class RecorderProcess:
     """Maps the segments, looks at the ring again and again, serves the supervisor's messages."""
 
-    def __init__(self, channel: socket.socket) -> None:
-        self._channel, self._rest = channel, b""
-        self._sending = threading.Lock()
-        hello = self._next_message()
-        if hello is None:
-            raise SystemExit(1)
+    def __init__(self, channel: child.Channel) -> None:
+        self._channel, self._sending = channel, threading.Lock()
+        hello = channel.hello()
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        if os.getppid() != hello["supervisor"]:
-            raise SystemExit(1)  # it died before the kernel was asked to tell us
+        child.check_supervisor(hello["supervisor"])
         _lower(NICE)
         sys.setswitchinterval(SWITCH_SECONDS)
-        self._lock = _lock(Path(hello["lock"]))
+        self._lock = child.lock(Path(hello["lock"]), LOCK_SECONDS, "recorder")
         self._trace = Path(hello["trace"])
         self._every = hello["every_ns"] / 1e9
         self._memories = {
@@ -111,7 +104,7 @@ class RecorderProcess:
             self._memories["wheel"], self._memories["trace"], self._memories["pools"],
             self._trace, facts, self._converter.add,
         )  # fmt: skip
-        while (message := self._next_message()) is not None and message["op"] == "worker":
+        while (message := channel.receive()) is not None and message["op"] == "worker":
             self._intake.learn(*message["worker"])  # those who are there already
         room = self._intake.view.size / FASTEST
         self._longest = min(max(room, LEAST_PAUSE), LONGEST_PAUSE)
@@ -184,7 +177,7 @@ class RecorderProcess:
             pause = 0.0  # the ring was nearly full
         if time.monotonic() < self._lossy_until:
             pause = max(pause, worked / SHARE)
-        select.select([self._channel], [], [], pause)
+        self._channel.ready(pause)
 
     def _try(self, work: Callable[[], None]) -> bool:
         """Do it; when the system refuses, say so once, and be back later. False: it refused."""
@@ -249,8 +242,8 @@ class RecorderProcess:
 
     def _serve(self) -> bool | None:
         """Handle every message that is here. True: stop; False: the supervisor is gone."""
-        while b"\n" in self._rest or select.select([self._channel], [], [], 0)[0]:
-            message = self._next_message()
+        while self._channel.ready():
+            message = self._channel.receive()
             if message is None:
                 return False
             if message["op"] == "stop":
@@ -275,16 +268,7 @@ class RecorderProcess:
 
     def _send(self, message: Message) -> None:
         with self._sending, contextlib.suppress(OSError):  # gone: the loop notices
-            self._channel.sendall(control.encode(message))
-
-    def _next_message(self) -> Message | None:
-        while b"\n" not in self._rest:
-            part = self._channel.recv(65536)
-            if not part:
-                return None
-            self._rest += part
-        line, _, self._rest = self._rest.partition(b"\n")
-        return control.decode(line)
+            self._channel.send(message)
 
 
 def abandoned(folder: Path, ours: Origin) -> list[Path]:
@@ -319,23 +303,6 @@ def _raise(thread: int) -> None:
             os.setpriority(os.PRIO_PROCESS, each, 0)
 
 
-def _lock(path: Path) -> int:
-    """Take the lock that makes this the only recorder; the kernel gives it back however we end."""
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-    give_up = time.monotonic() + LOCK_SECONDS
-    while True:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return fd
-        except BlockingIOError:
-            if time.monotonic() > give_up:
-                raise WheelError(
-                    f"another recorder has held {path} for {LOCK_SECONDS:g} s; end the process "
-                    "that holds it (`lslocks` names it)"
-                ) from None
-            time.sleep(0.005)
-
-
 class _NoPandas:
     """pyarrow would load pandas, which takes long, to learn that nothing here is of it."""
 
@@ -354,17 +321,9 @@ def _die(hook: threading.ExceptHookArgs) -> None:
 
 def main() -> None:
     """Entry point of the recorder process."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    Path("/proc/self/comm").write_text("wheeld-recorder")
     sys.meta_path.insert(0, _NoPandas())
     threading.excepthook = _die
-    try:
-        RecorderProcess(socket.socket(fileno=int(sys.argv[1]))).run()
-    except (BrokenPipeError, ConnectionResetError):
-        pass  # the supervisor is gone
-    except (OSError, WheelError) as error:
-        raise SystemExit(f"wheeld: recorder: {error}") from None
+    child.run("recorder", lambda channel: RecorderProcess(channel).run())
 
 
 if __name__ == "__main__":
