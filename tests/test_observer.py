@@ -34,6 +34,10 @@ def test_pending_timers() -> None:
         assert int(rows[first]["due"]) == 1_000_000_000
         assert bytes(rows[first]["payload"])[: int(rows[first]["payload_size"])] == b"abc"
         assert len(found.now) == 4
+        with Observer(name) as observer:
+            without = observer.pending(payloads=False).timers
+        rest = [field for field in found.timers.dtype.names or () if field != "payload"]
+        assert without.tolist() == found.timers[rest].tolist()
 
 
 def test_looking_takes_nothing() -> None:

@@ -221,8 +221,9 @@ def inspect(
     with _errors_to_exit():
         if format not in listing.FORMATS:
             raise ValueError(f"--format {format}: expected one of {', '.join(listing.FORMATS)}")
-        found = _request(name, runtime_dir, "status")["status"]
-        listing.print_timers(listing.pending_timers(found, worker, limit), format)
+        _request(name, runtime_dir, "status")  # is it there? a dead one's timers wait for the next
+        found = listing.pending_timers(name, runtime_dir, worker, limit)
+        listing.print_timers(found, format)
 
 
 def _register_demo() -> None:

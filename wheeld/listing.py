@@ -5,15 +5,15 @@ from __future__ import annotations
 import csv
 import json
 import sys
-import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from wheeld_core import _native, segments
-from wheeld_core.views import CLOCKS, RegistryView, SlotsView
+from wheeld_client import Observer, PendingTimers
+from wheeld_core.views import CLOCKS
 
 FORMATS = ("table", "json", "csv")
 COLUMNS = ("id", "worker", "due_in_s", "clock", "interval_s", "cookie", "to")
@@ -87,60 +87,36 @@ def _pool_text(pool: dict[str, Any]) -> str:
 
 
 def pending_timers(
-    status: dict[str, Any], worker: str | None = None, limit: int = 0
+    name: str, runtime_dir: Path | None, worker: str | None = None, limit: int = 0
 ) -> list[dict[str, Any]]:
-    """The pending timers of a running daemon, soonest first, one dict of `COLUMNS` each.
+    """The pending timers of a daemon, soonest first, one dict of `COLUMNS` each.
 
-    Reads the slots through read-only views while others write them: a timer that is armed,
-    moved or fired in this moment may be listed as it was just before.
+    Reads them while others write: a timer that is armed, moved or fired in this moment may be
+    listed as it was just before.
     """
-    names = status["segments"]
-    memory = segments.attach(names["slots"], _native.KIND_SLOTS, writable=False)
-    registry = segments.attach(names["registry"], _native.KIND_REGISTRY, writable=False)
-    view = SlotsView(memory, status["capacity"], status["payload_bytes"])
-    table = RegistryView(registry)
-    workers = table.names()
-    targets = {f"w{row}": name for row, name in workers.items()}
-    targets |= {f"g{group}": f"group:{name}" for group, name in table.group_names().items()}
-    rows = view.owner_rows()
-    armed = view.armed()
+    with Observer(name, runtime_dir) as observer:
+        found = observer.pending(payloads=False)
+    timers = found.timers
     if worker is not None:
-        wanted = [row for row, name in workers.items() if name == worker]
+        wanted = [row for row, known in found.workers.items() if known == worker]
         if not wanted:
-            raise ValueError(f"no worker {worker!r} is connected: {sorted(workers.values())}")
-        armed = armed[rows[armed] == wanted[0]]
-    now = _clocks(status)
-    slots = view.slots[armed]
-    due = slots["deadline"] - now[slots["flags"] & 3]
-    order = np.argsort(due, kind="stable")
-    order = order[:limit] if limit else order
-    ids = view.states[armed] >> np.uint64(32) << np.uint64(32) | armed.astype(np.uint64)
-    return [
-        _describe(int(ids[i]), slots[i], int(due[i]), workers.get(int(rows[armed[i]])), targets)
-        for i in order
-    ]
+            connected = sorted(found.workers.values())
+            raise ValueError(f"no worker {worker!r} is connected: {connected}")
+        timers = timers[timers["owner"] == wanted[0]]
+    order = np.argsort(timers["due"], kind="stable")
+    return [_describe(timers[i], found) for i in (order[:limit] if limit else order)]
 
 
-def _clocks(status: dict[str, Any]) -> np.ndarray[Any, np.dtype[np.int64]]:
-    if status["virtual_now_ns"] is not None:
-        return np.full(4, status["virtual_now_ns"], np.int64)
-    ids = (time.CLOCK_MONOTONIC, time.CLOCK_REALTIME, time.CLOCK_BOOTTIME, time.CLOCK_MONOTONIC)
-    return np.array([time.clock_gettime_ns(id) for id in ids])
-
-
-def _describe(
-    id: int, slot: np.void, due: int, worker: str | None, targets: dict[str, str]
-) -> dict[str, Any]:
-    target, low = int(slot["target"]), int(slot["target"]) & 0xFFF
-    to = f"g{target >> 12}" if low == 0xFFF else f"w{low - 1}"
+def _describe(timer: np.void, found: PendingTimers) -> dict[str, Any]:
+    target = int(timer["target"])
     return {
-        "id": id,
-        "worker": worker or "gone",
-        "due_in_s": round(due / 1e9, 6),
-        "clock": CLOCKS.get(int(slot["flags"]) & 3, "?"),
-        "interval_s": int(slot["interval"]) / 1e9 or None,
-        "cookie": int(slot["cookie"]),
-        "to": targets.get(to, "gone") if target else None,
+        "id": int(timer["timer_id"]),
+        "worker": found.workers.get(int(timer["owner"]), "gone"),
+        "due_in_s": round(int(timer["due"]) / 1e9, 6),
+        "clock": CLOCKS.get(int(timer["clock"]), "?"),
+        "interval_s": int(timer["interval"]) / 1e9 or None,
+        "cookie": int(timer["cookie"]),
+        "to": found.targets.get(target, "gone") if target else None,
     }
 
 

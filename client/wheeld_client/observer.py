@@ -128,8 +128,10 @@ class Observer:
                 return (int(self._wheel.lines["comp_tail"][row]) - head) % 2**64
         return None
 
-    def pending(self, begin: int = 0, end: int | None = None) -> PendingTimers:
-        """The armed timers of the slots from `begin` to `end`.
+    def pending(
+        self, begin: int = 0, end: int | None = None, payloads: bool = True
+    ) -> PendingTimers:
+        """The armed timers of the slots from `begin` to `end`, with their payloads or without.
 
         Others write on meanwhile: a timer that is armed, moved or fired in this moment may be as it
         was just before.
@@ -137,10 +139,10 @@ class Observer:
         end = self.capacity if end is None else min(end, self.capacity)
         now = self._clocks()
         parts = [
-            self._look(first, min(first + _READ_AT_ONCE, end), now)
+            self._look(first, min(first + _READ_AT_ONCE, end), now, payloads)
             for first in range(begin, end, _READ_AT_ONCE)
         ]
-        found = np.concatenate(parts) if parts else np.empty(0, self._dtype())
+        found = np.concatenate(parts) if parts else np.empty(0, self._dtype(payloads))
         workers = self._registry.names()
         targets = {
             int(self._registry.rows["incarnation"][row] & 0xFFFFF) << 12 | row + 1: name
@@ -150,7 +152,7 @@ class Observer:
         targets |= {group << 12 | _TO_GROUP: f"group:{name}" for group, name in groups}
         return PendingTimers(found, workers, targets, dict(enumerate(now.tolist())))
 
-    def _dtype(self) -> np.dtype[np.void]:
+    def _dtype(self, payloads: bool) -> np.dtype[np.void]:
         fields: list[tuple[str, str]] = [
             ("timer_id", "u8"),
             ("cookie", "u8"),
@@ -162,7 +164,7 @@ class Observer:
             ("payload_size", "u4"),
             ("clock", "u1"),
         ]
-        return np.dtype(fields + [("payload", f"V{self._room}")] * bool(self._room))
+        return np.dtype(fields + [("payload", f"V{self._room}")] * bool(payloads and self._room))
 
     def _clocks(self) -> npt.NDArray[np.int64]:
         if self._wheel.header["virtual_clock"]:
@@ -171,19 +173,21 @@ class Observer:
         times = [time.clock_gettime_ns(clock) for clock in clocks]
         return np.array([*times, times[0]], np.int64)
 
-    def _look(self, begin: int, end: int, now: npt.NDArray[np.int64]) -> npt.NDArray[np.void]:
+    def _look(
+        self, begin: int, end: int, now: npt.NDArray[np.int64], payloads: bool
+    ) -> npt.NDArray[np.void]:
         states = self._slots.states[begin:end].copy()
         armed = np.flatnonzero(states & np.uint64(0xFF) == 1)
         index = armed + begin
         slots: Any = self._slots.slots[index]
-        found = np.empty(len(index), self._dtype())
+        found = np.empty(len(index), self._dtype(payloads))
         found["timer_id"] = states[armed] >> np.uint64(32) << np.uint64(32) | index.astype("u8")
         for field in ("cookie", "deadline", "interval", "target", "payload_size"):
             found[field] = slots[field]
         found["clock"] = slots["flags"] & 3
         found["due"] = slots["deadline"] - now[found["clock"]]
         found["owner"] = (self._slots.owners[index >> 6] & np.uint64(0xFFFF)).astype("i8") - 1
-        if self._slots.payloads is not None:
+        if payloads and self._slots.payloads is not None:
             found["payload"] = self._slots.payloads[index].view(f"V{self._room}")[:, 0]
         return found
 
