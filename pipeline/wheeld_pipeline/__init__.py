@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.progress import show_progress
 from wheeld_pipeline.trace_schema import (
     COUNTER_COLUMNS,
     COUNTERS_FOLDER,
@@ -38,4 +39,5 @@ __all__ = [
     "Column",
     "PipelineError",
     "command_line",
+    "show_progress",
 ]

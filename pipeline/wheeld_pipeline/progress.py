@@ -17,7 +17,7 @@ DRAW_SECONDS: Final = 0.1
 
 
 @contextlib.contextmanager
-def shown(title: str, total: int, unit: str = "rows") -> Iterator[Callable[[int], None]]:
+def show_progress(title: str, total: int, unit: str = "rows") -> Iterator[Callable[[int], None]]:
     """Show how many of `total` are done; yields the function that is told, as often as you like."""
     if not sys.stderr.isatty():
         yield _lines(title, total, unit)
@@ -65,7 +65,7 @@ def of_job(spark: SparkSession, title: str, tasks: int) -> Iterator[None]:
     over = threading.Event()
 
     def watch() -> None:
-        with shown(title, tasks, "tasks") as tell:
+        with show_progress(title, tasks, "tasks") as tell:
             while not over.wait(0.2):
                 stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
                 tell(sum(stage.numCompletedTasks for stage in stages if stage))

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from wheeld import embedded
 from wheeld.demo import account, pipeline, processes, summary, workload
 from wheeld.demo.account import Account
-from wheeld.demo.progress import shown
+from wheeld_pipeline import show_progress
 
 SPARE: Final = 4
 """Capacity over the pending timers of a punctual run, for workers that catch up."""
@@ -100,7 +100,7 @@ def _watch(
     idle = {pid: processes.cpu_seconds(pid) for pid in (status["clock_pid"], status["pid"])}
     gaps = np.diff(requests["arrival_ns"], prepend=0)
     longest_wait_s = int(gaps.max() + requests["timeout_ns"].max()) / 1e9
-    with shown(title, len(requests)) as tell:
+    with show_progress(title, len(requests), "requests") as tell:
 
         def watch() -> None:
             tick()

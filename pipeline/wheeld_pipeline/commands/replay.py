@@ -40,13 +40,13 @@ def replay(
     A request is a timer: scheduled with its timeout when it arrives, cancelled when it is done
     before that. Exit code 1 when one was lost, doubled, early or damaged.
     """
-    from wheeld_pipeline.progress import shown
+    from wheeld_pipeline.progress import show_progress
     from wheeld_pipeline.replay import run, source
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C: nothing stays
     with errors_to_exit():
         rows = source.look(workload).rows
-        with shown("replay", rows, "requests") as tell:
+        with show_progress("replay", rows, "requests") as tell:
             outcome = run.replay(
                 workload,
                 name,
