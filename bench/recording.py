@@ -44,9 +44,7 @@ def steady(name: str, seconds: float, rate: int, pipe: Connection) -> dict[str, 
             while (rest := begin + turn * BEAT - time.monotonic()) > 0:
                 account.receive(rest)
         elapsed = time.monotonic() - begin
-        give_up = time.monotonic() + 10
-        while account.in_flight > 0 and time.monotonic() < give_up:
-            account.receive(0.01)
+        account.drain()
         return {
             "scheduled": account.scheduled,
             "exact": account.exact(),
