@@ -33,12 +33,16 @@ LOST: Final = "lost"
 EVENTS: Final = (SCHEDULED, RESCHEDULED, CANCELLED, EXPIRED, DROPPED, LOST)
 """All values of the column `event`, in the order of their codes in shared memory, from 1."""
 
-EVENT_COLUMNS: Final = (
-    Column("time", "timestamp", False, "when the clock dealt with the event"),
-    Column("event", "string", False, "scheduled, rescheduled, cancelled, expired, dropped or lost"),
+_ORIGIN: Final = (
     Column("host", "string", False, "host name"),
     Column("daemon", "string", False, "name of the daemon"),
     Column("run", "string", False, "one life of the daemon's wheel: 16 hex digits"),
+)
+
+EVENT_COLUMNS: Final = (
+    Column("time", "timestamp", False, "when the clock dealt with the event"),
+    Column("event", "string", False, "scheduled, rescheduled, cancelled, expired, dropped or lost"),
+    *_ORIGIN,
     Column("worker", "string", True, "worker that owned the timer; null: lost"),
     Column("receiver", "string", True, "expired: worker that received it, if not its owner"),
     Column("timer_id", "bigint", False, "id of the timer; the bits of an unsigned number"),
@@ -64,9 +68,7 @@ EVENT_COLUMNS: Final = (
 
 COUNTER_COLUMNS: Final = (
     Column("time", "timestamp", False, "when the row was made"),
-    Column("host", "string", False, "host name"),
-    Column("daemon", "string", False, "name of the daemon"),
-    Column("run", "string", False, "one life of the daemon's wheel: 16 hex digits"),
+    *_ORIGIN,
     Column("last", "boolean", False, "written when the daemon stopped, after all events"),
     Column("tick_ns", "bigint", False, "unit of the wheel"),
     Column("wheel_size", "int", False, "buckets per level"),
