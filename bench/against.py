@@ -44,7 +44,7 @@ class Side:
     """One checkout's wheel, in a process of its own."""
 
     def __init__(self, checkout: Path) -> None:
-        paths = [checkout, checkout / "core", checkout / "client"]
+        paths = [checkout / part for part in (".", "core", "client", "pipeline")]
         self._process = subprocess.Popen(
             [sys.executable, "-c", _SERVE.format(pending=PENDING, count=COUNT)],
             cwd=checkout,

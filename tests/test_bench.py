@@ -15,7 +15,7 @@ ROOT = Path(__file__).parent.parent
 
 def test_quick_run_writes_everything(tmp_path: Path) -> None:
     file = tmp_path / "found.json"
-    paths = [str(ROOT), str(ROOT / "core"), str(ROOT / "client")]
+    paths = [str(ROOT / part) for part in (".", "core", "client", "pipeline")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(
         [sys.executable, "-m", "bench", "--quick", "--json", str(file)],

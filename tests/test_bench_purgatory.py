@@ -297,7 +297,7 @@ def test_numbers_go_into_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def run_command(arguments: list[str], directory: Path) -> subprocess.CompletedProcess[str]:
-    paths = [str(ROOT), str(ROOT / "core"), str(ROOT / "client")]
+    paths = [str(ROOT / part) for part in (".", "core", "client", "pipeline")]
     return subprocess.run(
         [sys.executable, "-m", "bench.purgatory", *arguments],
         cwd=directory,

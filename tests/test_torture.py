@@ -27,7 +27,7 @@ def command(*options: str) -> list[str]:
 
 def environment() -> dict[str, str]:
     """This checkout first."""
-    paths = [str(ROOT), str(ROOT / "core"), str(ROOT / "client")]
+    paths = [str(ROOT / part) for part in (".", "core", "client", "pipeline")]
     return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
