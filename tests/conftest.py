@@ -99,3 +99,12 @@ def runtime_dir() -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="wt-", dir="/tmp"))
     yield path
     shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def private() -> Iterator[dict[str, str]]:
+    """An environment with a directory of its own for temporary files; nothing may stay in it."""
+    # not in tmp_path: the path of a Unix socket has 107 bytes at most
+    with tempfile.TemporaryDirectory(prefix="t-") as directory:
+        yield {**os.environ, "TMPDIR": directory}
+        assert os.listdir(directory) == []

@@ -87,6 +87,14 @@ class Recording:
         return sorted(path.name for path in (self.trace / "_spool").iterdir())
 
 
+@contextmanager
+def made_to_record(name: str, runtime_dir: Path, trace: Path) -> Iterator[Recording]:
+    """A daemon that is to record, with virtual time; the test starts it."""
+    options = {"virtual_clock": True, "capacity": 20_000, "max_workers": 3}
+    with Daemon(runtime_dir, name, trace=trace, **options) as daemon:
+        yield Recording(daemon, trace)
+
+
 def load(timers: Timers, rng: np.random.Generator, count: int) -> None:
     """Schedule some, cancel and move some of them, receive what has come."""
     ids = timers.schedule_many(rng.uniform(0.001, 0.2, count))

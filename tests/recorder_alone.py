@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from recorder_records import RUN, Ring, facts
+import pytest
+
+from recorder_records import OFFSETS, RUN, Ring, facts
+from wheeld.trace import intake
 from wheeld.trace.converter import Converter
-from wheeld.trace.facts import Facts
+from wheeld.trace.facts import Facts, Offsets
 from wheeld.trace.intake import Intake
 from wheeld.trace.parquet import remove_fresh
 
@@ -42,6 +45,13 @@ class Recorder:
 
     def convert(self) -> None:
         self.converter.finish()
+
+
+def small_spools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spools of 100 records, taken in parts of 40; a clock that stands still."""
+    monkeypatch.setattr(intake, "SPOOL_ROWS", 100)
+    monkeypatch.setattr(intake, "BATCH", 40)
+    monkeypatch.setattr(Offsets, "read", classmethod(lambda cls: OFFSETS))
 
 
 def left(trace: Path) -> list[str]:

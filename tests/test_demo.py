@@ -6,10 +6,7 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
+from programs import descendants, start_program
 from wheeld.demo import account, plots, report, summary, workload
 from wheeld.demo.account import RECEIPT, Account, Log, Verdict
 
@@ -201,47 +199,20 @@ def test_a_case_without_timeouts_is_reported_and_drawn(tmp_path: Path) -> None:
 # -- whole runs -----------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def private() -> Iterator[dict[str, str]]:
-    """An environment with a directory of its own for temporary files; nothing may stay in it."""
-    # not in tmp_path: the path of a Unix socket has 107 bytes at most
-    with tempfile.TemporaryDirectory(prefix="t-") as directory:
-        yield {**os.environ, "TMPDIR": directory}
-        assert os.listdir(directory) == []
-
-
 def start_demo(environment: dict[str, str], cwd: Path, *options: str) -> subprocess.Popen[str]:
     """Without the report of the pipeline: that is in pipeline/test_demo_report.py."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "wheeld", "demo", "--no-report", *options],
-        env=environment,
-        cwd=cwd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    arguments = ("-m", "wheeld", "demo", "--no-report", *options)
+    return start_program(environment, *arguments, cwd=cwd)
 
 
 def segments_of(process: subprocess.Popen[str]) -> list[str]:
     return [name for name in os.listdir("/dev/shm") if f"embedded-{process.pid}-" in name]
 
 
-def children_with(process: subprocess.Popen[str], word: str) -> list[psutil.Process]:
-    found = []
-    for child in psutil.Process(process.pid).children(recursive=True):
-        try:
-            if word in " ".join(child.cmdline()):
-                found.append(child)
-        except psutil.NoSuchProcess:
-            pass
-    return found
-
-
 def wait_for(process: subprocess.Popen[str], word: str, count: int) -> list[psutil.Process]:
     """Wait until the demo has `count` descendants with `word` in their command lines."""
     while process.poll() is None:
-        found = children_with(process, word)
+        found = descendants(process, word)
         if len(found) >= count:
             return found
         time.sleep(0.005)

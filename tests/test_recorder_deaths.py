@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from daemons import Daemon, end_of, is_running, stopped, until
-from recorded import Recording, account, drain, load
+from daemons import end_of, is_running, stopped, until
+from recorded import Recording, account, drain, load, made_to_record
 from wheeld.trace.retention import files
 from wheeld_core import segments
 
@@ -23,10 +23,8 @@ MS = 10**6
 @pytest.fixture
 def recording(daemon_name: str, runtime_dir: Path, tmp_path: Path) -> Iterator[Recording]:
     """A daemon that is to record, with virtual time; the test starts it."""
-    trace = tmp_path / "trace"
-    options = {"virtual_clock": True, "capacity": 20_000, "max_workers": 3}
-    with Daemon(runtime_dir, daemon_name, trace=trace, **options) as daemon:
-        yield Recording(daemon, trace)
+    with made_to_record(daemon_name, runtime_dir, tmp_path / "trace") as made:
+        yield made
 
 
 # -- deaths ----------------------------------------------------------------------------------------

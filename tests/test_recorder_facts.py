@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from recorder_alone import Recorder, left
+from recorder_alone import Recorder, left, small_spools
 from recorder_records import OFFSETS, ORIGIN, RUN, Ring, cookies, facts, read, records
 from wheeld.trace import facts as facts_module
 from wheeld.trace import intake as intake_module
@@ -25,11 +25,8 @@ def ring() -> Ring:
 
 
 @pytest.fixture(autouse=True)
-def small_spools(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spools of 100 records, taken in parts of 40; a clock that stands still."""
-    monkeypatch.setattr(intake_module, "SPOOL_ROWS", 100)
-    monkeypatch.setattr(intake_module, "BATCH", 40)
-    monkeypatch.setattr(Offsets, "read", classmethod(lambda cls: OFFSETS))
+def settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_spools(monkeypatch)
 
 
 # -- facts -----------------------------------------------------------------------------------------

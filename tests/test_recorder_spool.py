@@ -15,11 +15,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from recorder_alone import Recorder, left
-from recorder_records import OFFSETS, RUN, Ring, cookies, read
-from wheeld.trace import intake as intake_module
+from recorder_alone import Recorder, left, small_spools
+from recorder_records import RUN, Ring, cookies, read
 from wheeld.trace import parquet
-from wheeld.trace.facts import Offsets
 from wheeld.trace.spool import FACTS, RECORDS, record_size, spools
 from wheeld_core import _native
 
@@ -31,11 +29,8 @@ def ring() -> Ring:
 
 
 @pytest.fixture(autouse=True)
-def small_spools(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spools of 100 records, taken in parts of 40; a clock that stands still."""
-    monkeypatch.setattr(intake_module, "SPOOL_ROWS", 100)
-    monkeypatch.setattr(intake_module, "BATCH", 40)
-    monkeypatch.setattr(Offsets, "read", classmethod(lambda cls: OFFSETS))
+def settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_spools(monkeypatch)
 
 
 def test_all_becomes_parquet(ring: Ring, tmp_path: Path) -> None:

@@ -6,14 +6,13 @@ import json
 import os
 import signal
 import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
+
+from programs import descendants, start_program
 
 pytestmark = pytest.mark.xdist_group("spark")  # each starts a Spark of its own
 
@@ -25,26 +24,10 @@ WITHOUT_SPARK = (
 )
 
 
-@pytest.fixture
-def private() -> Iterator[dict[str, str]]:
-    """An environment with a directory of its own for temporary files; nothing may stay in it."""
-    with tempfile.TemporaryDirectory(prefix="t-") as directory:
-        yield {**os.environ, "TMPDIR": directory}
-        assert os.listdir(directory) == []
-
-
 def start(
     environment: dict[str, str], cwd: Path, program: tuple[str, ...], *options: str
 ) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, *program, *SMALL, *options],
-        env=environment,
-        cwd=cwd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    return start_program(environment, *program, *SMALL, *options, cwd=cwd)
 
 
 def test_the_demo_ends_with_the_report_of_its_run(
@@ -95,7 +78,7 @@ def test_a_demo_that_is_stopped_while_spark_reads_leaves_nothing(
 ) -> None:
     demo = start(private, tmp_path, AS_ALWAYS)
     give_up = time.monotonic() + 200
-    while not (everyone := running(demo, "pipeline report")):
+    while not (everyone := descendants(demo, "pipeline report")):
         assert demo.poll() is None
         assert time.monotonic() < give_up
         time.sleep(0.02)
@@ -106,15 +89,3 @@ def test_a_demo_that_is_stopped_while_spark_reads_leaves_nothing(
     assert demo.returncode == 130
     assert err.splitlines()[-1] == "wheeld demo: interrupted"
     assert psutil.wait_procs(everyone, timeout=60)[1] == []
-
-
-def running(demo: subprocess.Popen[str], words: str) -> list[psutil.Process]:
-    """Its descendants that have these words in their command lines."""
-    found = []
-    for child in psutil.Process(demo.pid).children(recursive=True):
-        try:
-            if words in " ".join(child.cmdline()):
-                found.append(child)
-        except psutil.NoSuchProcess:
-            pass
-    return found

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +16,7 @@ import pytest
 from workloads import MS, all_of, requests, save
 
 import wheeld
+from programs import start_program
 from wheeld_client import DaemonNotRunning, connect
 from wheeld_core.control import Connection
 from wheeld_pipeline import PipelineError
@@ -129,28 +127,13 @@ def test_a_wrong_number_of_workers_is_refused(workload: Path, workers: int) -> N
 
 
 @pytest.fixture
-def private() -> Iterator[dict[str, str]]:
-    """An environment with a directory of its own for temporary files; nothing may stay in it."""
-    with tempfile.TemporaryDirectory(prefix="t-") as directory:
-        yield {**os.environ, "TMPDIR": directory}
-        assert os.listdir(directory) == []
-
-
-@pytest.fixture
 def slow(tmp_path: Path) -> Path:
     """A workload that takes minutes."""
     return save(tmp_path / "slow.parquet", requests(np.arange(60_000) * 5, 1000, 60_000))
 
 
 def start(environment: dict[str, str], *options: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "wheeld", "pipeline", "replay", *options],
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    return start_program(environment, "-m", "wheeld", "pipeline", "replay", *options)
 
 
 def until(what: Callable[[], Any], seconds: float = 120.0) -> Any:

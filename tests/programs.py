@@ -1,0 +1,36 @@
+"""Programs that tests start, look for and stop."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+
+def start_program(
+    environment: dict[str, str], *arguments: str, cwd: Path | None = None
+) -> subprocess.Popen[str]:
+    """Python with those arguments, in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        env=environment,
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def descendants(process: subprocess.Popen[str], words: str) -> list[psutil.Process]:
+    """Those of a program that have these words in their command lines."""
+    found = []
+    for child in psutil.Process(process.pid).children(recursive=True):
+        try:
+            if words in " ".join(child.cmdline()):
+                found.append(child)
+        except psutil.NoSuchProcess:
+            pass
+    return found
