@@ -234,8 +234,8 @@ def lateness(v: Vitals) -> Finding:
     return Finding(
         name, "warning" if late >= LATE_WARNING_NS else "note", found,
         f"less than {LATE_NOTE_NS / 1e6:g} ms",
-        "the machine was busy, asleep, or swapping: give the clock a CPU (pin_cpu) or "
-        "CPUSchedulingPolicy=fifo",
+        "the machine was busy, asleep, or swapping: give the clock a CPU (pin_cpu) "
+        "or CPUSchedulingPolicy=fifo",
     )  # fmt: skip
 
 

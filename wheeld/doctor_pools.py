@@ -93,8 +93,8 @@ def depletion(pools: Sequence[PoolVitals]) -> Finding:
         name, "warning",
         "; ".join(f"{p}, depleted {p.depleted_percent:.1f} % of the time" for p in bad),
         f"less than {DEPLETED:g} %",
-        "requests wait for memory: a larger --pool, a smaller largest=, or workers that finish "
-        "sooner",
+        "requests wait for memory: a larger --pool, a smaller largest=, or workers that "
+        "finish sooner",
     )  # fmt: skip
 
 

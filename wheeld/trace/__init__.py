@@ -13,6 +13,5 @@
     columns      records -> columns
     retention    old files go
 
-Only the recorder process loads pyarrow: supervisor and clock never import `columns`, `parquet` or
-`converter`.
+Only the recorder loads pyarrow: `columns`, `parquet` and `converter` are for its process alone.
 """

@@ -2,8 +2,7 @@
 
 A chunk of records becomes one table with the columns of `wheeld_pipeline.EVENT_COLUMNS`, without a
 loop over its rows. Times in records are of the daemon's clocks; here they become Unix time, by the
-offsets that were read when the records were taken. Only the recorder process loads this: it needs
-pyarrow.
+offsets that were read when the records were taken. Only the recorder loads this: it needs pyarrow.
 """
 
 from __future__ import annotations

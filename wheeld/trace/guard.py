@@ -1,7 +1,6 @@
 """Keeps a recorder running, and never ends the daemon because of it.
 
-While there is no recorder the ring fills; what does not fit is counted by the clock, which never
-waits.
+While there is no recorder the ring fills; the clock counts what does not fit, and never waits.
 """
 
 from __future__ import annotations

@@ -2,8 +2,7 @@
 
 A lane's timers outlive the process that scheduled them: it connects with `on_death="keep"`, and the
 next one that takes the lane up connects under the same name and has its slots and its expirations.
-Tasks that write take any lane that is free; the reading query takes up each lane that has
-something.
+Tasks that write take any free lane; the reading query takes up each lane that has something.
 
 Invariants
  1. What a lane receives goes into its spool before it is acknowledged to the wheel. What stands in

@@ -178,8 +178,8 @@ def _checked(path: str, batch: Any, last: int) -> Columns:
         columns[name] = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
         if columns[name].min() < 0:
             raise PipelineError(
-                f"{path}: column {name}: got {columns[name].min()}, expected whole numbers, 0 or "
-                "more"
+                f"{path}: column {name}: got {columns[name].min()}, expected whole numbers, "
+                "0 or more"
             )
     arrivals = columns["arrival_ns"]
     if arrivals[0] < last or (np.diff(arrivals) < 0).any():

@@ -157,8 +157,8 @@ def check_out(out: str, overwrite: bool) -> str:
         )
     if inside and not overwrite:
         raise PipelineError(
-            f"{out}: got a folder with {len(inside)} files; expected an empty or a new one, or "
-            "--overwrite"
+            f"{out}: got a folder with {len(inside)} files; expected an empty or a new one, "
+            "or --overwrite"
         )
     return "overwrite"
 
