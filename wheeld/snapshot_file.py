@@ -27,6 +27,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from wheeld import durable
 from wheeld.snapshot import TIMER, Clocks, Snapshot, SnapshotError
 from wheeld_core import _native
 from wheeld_core.errors import WheelError
@@ -86,8 +87,7 @@ def write(path: Path, snapshot: Snapshot) -> int:
     with _writing:
         try:
             written = _write_fresh(fresh, snapshot)
-            os.rename(fresh, path)
-            _sync_directory(path.parent)
+            durable.rename(fresh, path)
         except OSError as error:
             with contextlib.suppress(OSError):
                 os.unlink(fresh)
@@ -133,14 +133,6 @@ def _write_all(fd: int, data: memoryview) -> int:
     while done < len(data):
         done += os.write(fd, data[done:])
     return done
-
-
-def _sync_directory(directory: Path) -> None:
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
 
 
 def _header(snapshot: Snapshot) -> dict[str, Any]:
@@ -274,8 +266,7 @@ def set_aside(path: Path) -> Path:
             break
         aside = path.with_name(f"{path.name}.refused-{stamp}-{number}")
     try:
-        os.rename(path, aside)
-        _sync_directory(path.parent)
+        durable.rename(path, aside)
     except OSError as error:
         raise WheelError(f"{path}: cannot be set aside: {error.strerror}") from error
     return aside

@@ -21,6 +21,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from wheeld import durable
 from wheeld.trace import columns
 from wheeld.trace.facts import Facts
 from wheeld.trace.spool import SpoolName, chunks, counter_rows, read_facts
@@ -107,8 +108,7 @@ def _write_hours(table: pa.Table, dataset: Path, spool: Path, name: str, written
         path = folder / f"{name}.parquet"
         fresh = spool / f"{dataset.name}-{name}-{hour}{_FRESH}"
         _write_durably(part, fresh)
-        os.rename(fresh, path)
-        sync_folder(folder)
+        durable.rename(fresh, path)
         written(path, len(part))
 
 
@@ -163,16 +163,7 @@ def make_folders(folder: Path, root: Path) -> None:
         make_folders(folder.parent, root)
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o750)
-    sync_folder(folder.parent)
-
-
-def sync_folder(folder: Path) -> None:
-    """Have a new name in a folder outlive the host."""
-    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)
+    durable.sync_folder(folder.parent)
 
 
 def remove_fresh(spool: Path, run: str) -> None:

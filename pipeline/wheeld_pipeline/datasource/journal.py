@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.files import write_json
 
 _TOMBSTONE_SECONDS = 86_400
 _PAUSE = 0.005
@@ -47,13 +48,6 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except ValueError as error:
         raise PipelineError(f"{path} is not a file of a journal: {error}") from error
     return found
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Put a whole file in its place, by rename."""
-    fresh = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
-    fresh.write_text(json.dumps(content))
-    fresh.rename(path)
 
 
 def link_json(path: Path, content: dict[str, Any]) -> bool:

@@ -24,11 +24,12 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld_client import Observer, Timers, WheelError, connect
-from wheeld_pipeline.datasource.journal import Journal, read_json, take_lock, write_json
+from wheeld_pipeline.datasource.journal import Journal, read_json, take_lock
 from wheeld_pipeline.datasource.options import Options
 from wheeld_pipeline.datasource.spool import Spool, record_dtype
 from wheeld_pipeline.datasource.stage import Stage
 from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.files import write_json
 
 _WALL: Final = 1 << 59
 """Times above are of the wall clock (since 1988), those below of one that began with the boot."""

@@ -32,9 +32,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from wheeld_pipeline.datasource.journal import Journal, link_json, read_json, write_json
+from wheeld_pipeline.datasource.journal import Journal, link_json, read_json
 from wheeld_pipeline.datasource.rows import CHUNK_ROWS, Digest, StagedRows, staged_schema
 from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.files import write_json
 
 if TYPE_CHECKING:
     import pyarrow as pa

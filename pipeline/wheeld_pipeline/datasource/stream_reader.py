@@ -25,11 +25,12 @@ from pyspark.sql.streaming.datasource import (
 
 from wheeld_client import Observer, WheelError
 from wheeld_pipeline.datasource import schema as columns
-from wheeld_pipeline.datasource.journal import Journal, read_json, take_lock, write_json
+from wheeld_pipeline.datasource.journal import Journal, read_json, take_lock
 from wheeld_pipeline.datasource.lane import Lane, lane_state
 from wheeld_pipeline.datasource.options import Options
 from wheeld_pipeline.datasource.spool import Spool
 from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.files import write_json
 
 if TYPE_CHECKING:
     import pyarrow as pa

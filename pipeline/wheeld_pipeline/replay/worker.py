@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld_client import Timers, WheelError, connect
+from wheeld_pipeline.files import write_json
 from wheeld_pipeline.replay import source
 from wheeld_pipeline.replay.board import (
     BEAT,
@@ -86,12 +87,6 @@ def _account(player: Player, timers: Timers, start_ns: int, cpu_s: float) -> dic
     }
 
 
-def _write(path: Path, content: dict[str, Any]) -> None:
-    fresh = path.with_suffix(".new")
-    fresh.write_text(json.dumps(content))
-    fresh.rename(path)
-
-
 def run(directory: Path, index: int) -> None:
     """Play share `index` of what DIRECTORY/order.json asks for."""
     parent = os.getppid()
@@ -119,7 +114,7 @@ def run(directory: Path, index: int) -> None:
             _check_parent(parent)
         _play(player, timers, board[index + 1], parent)
         cpu_s = time.process_time() - idle
-        _write(directory / f"worker-{index}.json", _account(player, timers, start_ns, cpu_s))
+        write_json(directory / f"worker-{index}.json", _account(player, timers, start_ns, cpu_s))
     board[index + 1, STATE] = DONE
 
 
