@@ -6,6 +6,7 @@ Two scans in all: one of everything, and for the herds one of the few parts that
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -104,11 +105,14 @@ class _Analysis:
         self.step = step_seconds((last - first) / 1e6)
         self.tried = wheels.candidates(self.wheel["tick_ns"], self.wheel["wheel_size"])
         lines = scan.scan(self.events, self.step, self.tried, self.files).persist()
-        try:
-            self._count(lines)
-            self._replay(lines)
-        finally:
-            lines.unpersist()
+        with ThreadPoolExecutor(1) as beside:  # small queries hide in what the scan leaves idle
+            asked = beside.submit(self._ask_counters)
+            try:
+                self._count(lines)
+                self._replay(lines)
+            finally:
+                lines.unpersist()
+            self._daemon(asked.result())
         self._notes()
         return Report(self.facts, self.tables, self.notes)
 
@@ -192,15 +196,23 @@ class _Analysis:
             "pending_max": int(minutes["pending_max"].max()),
             "wheel": self.wheel,
         }
-        if self.counters is not None and self.settings is not None:
-            self._daemon()
 
-    def _daemon(self) -> None:
-        assert self.counters is not None
-        assert self.settings is not None
-        wakes = daemon.by_step(self.counters, self.step)
+    def _ask_counters(self) -> tuple[Any, Any, dict[str, float]] | None:
+        """What the daemon did in each step, its pools, and its peaks; None: nobody counted."""
+        if self.counters is None or self.settings is None:
+            return None
+        counters = self.counters
+        return (
+            daemon.by_step(counters, self.step),
+            daemon.pools(counters, self.step),
+            daemon.peaks(counters),
+        )
+
+    def _daemon(self, asked: tuple[Any, Any, dict[str, float]] | None) -> None:
+        if asked is None or self.settings is None:
+            return
+        wakes, found, peaks = asked
         wakes.insert(0, "time", pd.to_datetime(wakes.pop("step") * self.step, unit="s", utc=True))
-        found = daemon.pools(self.counters, self.step)
         found.insert(1, "time", pd.to_datetime(found.pop("step") * self.step, unit="s", utc=True))
         found["depleted_share"] = (found["depleted_ns"] / (self.step * 1e9)).clip(upper=1.0)
         self.tables |= {"wakes": wakes, "pools": found}
@@ -209,7 +221,7 @@ class _Analysis:
         fired = int(wakes["fired"].sum())
         names = ("scheduled", "rescheduled", "cancelled", "expired", "ended", "lost")
         self.facts |= {
-            "peak_per_second": daemon.peaks(self.counters),
+            "peak_per_second": peaks,
             "wakes": {
                 "total": total,
                 "per_second": total / wheels_seconds if wheels_seconds else None,
