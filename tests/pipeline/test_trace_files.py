@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
-from traces import HOUR_US, SECOND_US, START_US, row, write_trace
+from traces import HOUR_US, SECOND_US, START_US, counters, row, write_trace
 
 from wheeld_pipeline import PipelineError, trace_files
 from wheeld_pipeline.report import write
@@ -26,7 +26,7 @@ STEP_US = 4 * SECOND_US
 def trace(tmp_path: Path) -> Path:
     """A trace of a thousand rows, in row groups of a hundred."""
     rows = [row(START_US + i * STEP_US, "scheduled", timer_id=i) for i in range(ROWS)]
-    folder = write_trace(tmp_path / "trace", rows)
+    folder = write_trace(tmp_path / "trace", rows, [counters(START_US)])
     for file in (folder / "events").rglob("*.parquet"):
         pq.write_table(pq.ParquetFile(file).read(), file, row_group_size=GROUP)
     return folder

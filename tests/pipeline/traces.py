@@ -120,8 +120,8 @@ class Story:
         at = START_US + int(rng.integers(self.span))
         delay = int(rng.choice([0, 500, 20_000, 300_000, 4_000_000]) * rng.lognormal(0, 1))
         deadline = at + delay
-        if rng.random() < 0.2:  # a herd
-            deadline = (at // (5 * SECOND_US) + 1) * 5 * SECOND_US
+        if rng.random() < 0.2:  # a herd, due in the middle of a tick
+            deadline = (at // (5 * SECOND_US) + 1) * 5 * SECOND_US + 300
         fixed = {
             "scheduled": at,
             "deadline": deadline,
