@@ -51,6 +51,24 @@ def test_all_becomes_parquet(ring: Ring, tmp_path: Path) -> None:
     assert recorder.said == []
 
 
+def test_it_takes_what_was_there_when_it_looked(
+    ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records that come meanwhile are for the next look: under load there would be no end."""
+    recorder = Recorder(ring, tmp_path)
+    recorder.resume()
+    ring.more(90)
+    tail, take = ring.view.tail, _native.trace_take
+
+    def and_more_come(*arguments: Any) -> int:
+        ring.more(60)
+        return int(take(*arguments))
+
+    monkeypatch.setattr(_native, "trace_take", and_more_come)
+    assert recorder.intake.take(tail) == 90
+    assert ring.view.head == tail
+
+
 def test_around_the_end_of_the_ring_and_of_64_bits(tmp_path: Path) -> None:
     """Positions are free-running."""
     ring = Ring(bits=6, position=2**64 - 70)

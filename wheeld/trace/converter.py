@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from wheeld.trace import parquet
+from wheeld.trace.load import Load
 from wheeld.trace.retention import retain
 from wheeld.trace.spool import COUNTERS, remove
 
@@ -40,9 +41,9 @@ class Converter(threading.Thread):
         Called when the system refuses, with why, and with None when it does no more.
     warn : callable
         Called with what has gone wrong for good.
-    busy : callable
-        Whether records come in so fast that spools had better wait: the clock and the workers may
-        need the processors that making Parquet takes.
+    load : Load
+        How fast records come in: when that is very fast, spools had better wait, because the clock
+        and the workers may need the processors that making Parquet takes.
     """
 
     def __init__(
@@ -53,11 +54,12 @@ class Converter(threading.Thread):
         written: Callable[[Path, int], None],
         trouble: Callable[[str | None], None],
         warn: Callable[[str], None],
-        busy: Callable[[], bool] = lambda: False,
+        load: Load | None = None,
     ) -> None:
         super().__init__(name="converter", daemon=True)
         self._trace, self._keep_ns, self._most_bytes = trace, keep_ns, most_bytes
-        self._written, self._trouble, self._warn, self._busy = written, trouble, warn, busy
+        self._written, self._trouble, self._warn = written, trouble, warn
+        self._load = load or Load()
         self._spools: deque[Path] = deque()
         self._known: set[Path] = set()
         self._change = threading.Condition()
@@ -92,16 +94,25 @@ class Converter(threading.Thread):
             with self._change:
                 if not self._spools:
                     self._change.wait(RETAIN_SECONDS)
-                elif len(self._spools) <= MOST_WAITING and self._busy():
+                if 0 < len(self._spools) <= MOST_WAITING and self._load.busy:
                     self._change.wait(BUSY_PAUSE)
                     continue
                 spool = self._spools[0] if self._spools else None
+            began = time.thread_time()
             if self._attempt(spool):
                 failures = 0
+                self._rest(time.thread_time() - began)
                 continue
             failures += 1
             with self._change:
                 self._change.wait(min(LEAST_PAUSE * 2**failures, LONGEST_PAUSE))
+
+    def _rest(self, worked: float) -> None:
+        """Do nothing for a while, if the load wants that, and only as long as it does."""
+        until = time.monotonic() + self._load.rest(worked)
+        while not self._ending and self._load.lossy and (left := until - time.monotonic()) > 0:
+            with self._change:
+                self._change.wait(min(left, BUSY_PAUSE))
 
     def finish(self) -> None:
         """Convert all that is left, in the thread that calls; the other one has ended.

@@ -34,6 +34,7 @@ NAMES: Final = 10_000
 """Names of workers that are kept for records to come, beside those in the worker table."""
 _MOST: Final = 2**32 - 1
 """That a field of 32 bits holds."""
+_POSITIONS: Final = 1 << 64
 _OTHER_RING: Final = 1 << 32
 """No daemon is so far behind: positions that are so far apart are of different rings."""
 
@@ -183,7 +184,8 @@ class Intake:
             if not count:
                 break
             spool = self._open(head)
-            count = min(count, SPOOL_ROWS - spool.rows)
+            # Not what came since: under load there would be no end, and its owners may be unknown.
+            count = min(count, SPOOL_ROWS - spool.rows, (tail - head) % _POSITIONS)
             try:
                 spool.append(memoryview(self._buffer)[: count * record_size()])
             except SpoolGone as error:

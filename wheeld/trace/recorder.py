@@ -23,11 +23,12 @@ from typing import Final
 import numpy as np
 
 from wheeld import child
-from wheeld.trace.converter import Converter
+from wheeld.trace.converter import MOST_WAITING, Converter
 from wheeld.trace.counters import Counters
 from wheeld.trace.directory import make_again
 from wheeld.trace.facts import Facts, Origin
 from wheeld.trace.intake import Intake
+from wheeld.trace.load import Load
 from wheeld.trace.parquet import remove_fresh
 from wheeld.trace.spool import (
     COUNTERS,
@@ -52,15 +53,6 @@ NICE: Final = 5
 served while it holds the interpreter would hold up the other."""
 SWITCH_SECONDS: Final = 0.001
 """How long the converter may hold the interpreter while the ring waits."""
-BUSY: Final = 1_000_000
-"""Records per second from which on Parquet waits for a quieter time."""
-BUSY_SECONDS: Final = 0.1
-"""Over how long that is measured."""
-SHARE: Final = 0.1
-"""Of a processor, at most, while the ring overflows: the trace has gaps then, whatever the recorder
-takes, and the clock and the workers go first."""
-LOSSY_SECONDS: Final = 1.0
-"""How long after an overflow."""
 LOCK_SECONDS: Final = 10.0
 STOP_TRIES: Final = 20
 _STOP_PAUSE = 0.25
@@ -88,13 +80,12 @@ class RecorderProcess:
         self._seen = np.zeros(len(self._registry.rows), np.uint64)
         self._troubles: dict[str, str | None] = {}
         self._retry, self._pause = 0.0, LEAST_PAUSE
-        self._busy, self._measured, self._moved = False, time.monotonic(), 0
-        self._lost, self._lossy_until = 0, 0.0
+        self._load = Load()
         origin = Origin(hello["host"], hello["daemon"], hello["run"])
         facts = Facts(origin, hello["segments"]["trace"])
         self._converter = Converter(
             self._trace, hello["keep_ns"], hello["most_bytes"], self._written,
-            self._converter_trouble, self._warn, lambda: self._busy,
+            self._converter_trouble, self._warn, self._load,
         )  # fmt: skip
         self._intake = Intake(
             self._memories["trace"], self._trace, facts, hello["virtual"],
@@ -120,7 +111,10 @@ class RecorderProcess:
             if not resumed:
                 resumed = self._try(self._resume)
             moved, began = 0, time.thread_time()
-            tail = self._intake.view.tail
+            view = self._intake.view
+            # Before a spool can be full: the converter looks at the load.
+            self._load.measure(view.waiting, sum(view.lost().values()))
+            tail = view.head if self._full() else view.tail
             # Who has come is known before the records of its timers are looked at.
             stop = self._serve()
             if stop is not None:
@@ -128,10 +122,9 @@ class RecorderProcess:
                     self._stop(resumed)
                 return
             if resumed and time.monotonic() >= self._retry:
-                before = self._intake.view.head
+                before = view.head
                 self._try(partial(self._round, tail))
-                moved = self._intake.view.head - before
-            self._measure(moved)
+                moved = view.head - before
             self._wait(moved, time.thread_time() - began)
 
     def _round(self, tail: int) -> None:
@@ -143,6 +136,11 @@ class RecorderProcess:
         if self._counters.age() >= self._every:
             self._counters.close()
 
+    def _full(self) -> bool:
+        """There are gaps, and the converter has more than it may do: more gaps, then, and no more
+        spools."""
+        return self._load.lossy and self._converter.waiting > MOST_WAITING
+
     def _resume(self) -> None:
         remove_fresh(make_again(self._trace), self._intake.origin.run)
         self._look_at_workers()
@@ -150,19 +148,6 @@ class RecorderProcess:
         self._counters.resume()
         for path in abandoned(self._trace / SPOOL_FOLDER, self._intake.origin):
             self._converter.add(path)
-
-    def _measure(self, moved: int) -> None:
-        """Do records come in fast, or too fast?"""
-        self._moved += moved
-        passed = time.monotonic() - self._measured
-        if passed < BUSY_SECONDS:
-            return
-        lost = sum(self._intake.view.lost().values())
-        if lost > self._lost:
-            self._lossy_until = time.monotonic() + LOSSY_SECONDS
-        lossy = time.monotonic() < self._lossy_until
-        self._busy = lossy or self._moved > BUSY * passed
-        self._lost, self._measured, self._moved = lost, time.monotonic(), 0
 
     def _wait(self, moved: int, worked: float) -> None:
         """Look again soon when there was much, later when there was nothing."""
@@ -175,8 +160,7 @@ class RecorderProcess:
         pause = min(self._pause, max(self._counters.seconds_left(), LEAST_PAUSE))
         if moved * 4 > self._intake.view.size:
             pause = 0.0  # the ring was nearly full
-        if time.monotonic() < self._lossy_until:
-            pause = max(pause, worked / SHARE)
+        pause = max(pause, self._load.rest(worked))
         self._channel.ready(pause)
 
     def _try(self, work: Callable[[], None]) -> bool:
