@@ -37,8 +37,11 @@ def pytest_report_header() -> str:
     return f"random numbers from WHEELD_TEST_SEED={SEED}"
 
 
-OURS = ("wheeld.", "examples.")
-"""What modules begin with that tests run as processes of their own."""
+OURS = (
+    *("wheeld.", "examples."),
+    *(f"org.apache.spark.{part}." for part in ("deploy.master", "deploy.worker", "executor")),
+)
+"""What modules and classes begin with that tests run as processes of their own."""
 
 
 def _leftovers() -> set[str]:

@@ -44,8 +44,9 @@ await() {
     return 1
 }
 
+# for the background: becomes the Java process, which `finish` then ends by its id
 launch() {
-    "$SPARK_HOME/bin/spark-class" "$@" --host 127.0.0.1 --webui-port 0
+    exec "$SPARK_HOME/bin/spark-class" "$@" --host 127.0.0.1 --webui-port 0
 }
 
 launch org.apache.spark.deploy.master.Master --port 0 >"$folder/master.log" 2>&1 &
