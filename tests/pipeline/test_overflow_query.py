@@ -168,15 +168,33 @@ def test_a_full_wheel_takes_the_rest_later(
     assert running.count("refused") > 0
 
 
+def _one_batch(spark: SparkSession, place: Place) -> Running:
+    running = Running(spark, place.plan._replace(trigger=None))
+    running.wait(lambda: not running.query.isActive)
+    return running
+
+
 def test_what_is_there_now(spark: SparkSession, place: Place) -> None:
     place.send(schedule("near", 1, time.time()), schedule("far", 1, time.time() + 3600))
     for _ in range(8):  # hand out; the wheel says that it fired; to the sink
-        running = Running(spark, place.plan._replace(trigger=None))
-        running.wait(lambda: not running.query.isActive)  # noqa: B023 - called at once
+        _one_batch(spark, place)
         if place.rows():
             break
-        place.send("")
     place.check([("near", 1)])
+
+
+@pytest.mark.parametrize("horizon_ms", [0, 3_600_000], ids=["waiting", "handed out"])
+def test_a_run_goes_on_without_a_new_command(
+    spark: SparkSession, place: Place, horizon_ms: int
+) -> None:
+    """What the run before left waiting is handed out, what it had handed out is heard of; and that
+    from the first wheel that has it, as `grace` is long."""
+    place.plan = place.plan._replace(rules=Rules(horizon_ms=horizon_ms, grace_ms=3_600_000))
+    place.send(schedule("k", 1, time.time() + 1))
+    first = _one_batch(spark, place)
+    second = place.run(spark, lambda _: place.expired() == {"k"})
+    place.check([("k", 1)])
+    assert first.count("handed") + second.count("handed") == 1
 
 
 def test_a_daemon_without_room_for_payloads(
@@ -221,7 +239,7 @@ def test_each_shard_visits_its_own_daemon(
 
 
 def test_rules_may_change_between_runs(spark: SparkSession, place: Place) -> None:
-    place.send(schedule("k", 1, time.time() + 15))
+    place.send(schedule("k", 1, time.time() + 1))
     place.run(spark, lambda running: running.account.batches > 0, rules=Rules(horizon_ms=0))
     place.run(spark, lambda _: place.expired() == {"k"})
     place.check([("k", 1)])

@@ -99,13 +99,14 @@ def start(
     for key, value in _SETTINGS.items():
         session.conf.set(key, value)
     session.conf.set("spark.sql.shuffle.partitions", str(plan.shards.shards))
-    job = jobs.claim(
-        sink.Files(session, plan.checkpoint), sink.Files(session, plan.sink), plan.shards.shards
-    )
+    checkpoint = sink.Files(session, plan.checkpoint)
+    job = jobs.claim(checkpoint, sink.Files(session, plan.sink), plan.shards.shards)
     try:
         orders = commands.read(session, plan.form, plan.commands, plan.options)
     except AnalysisException as error:
         raise PipelineError(f"commands in {plan.commands}: {str(error).splitlines()[0]}") from error
+    if checkpoint.exists(jobs.QUERY, "commits"):
+        _begin_again(session, plan)
     done = (
         orders.unionByName(_said(session, plan))
         .groupBy("id")
@@ -134,6 +135,18 @@ def _said(session: SparkSession, plan: Plan) -> DataFrame:
     nothing = {name: F.lit(None).cast(kind) for name, kind in kinds.items()}
     nothing |= {name: F.lit(None).cast("string") for name in ("wrong", "raw")}
     return rows.withColumns(nothing).select(*commands.COLUMNS)
+
+
+def _begin_again(session: SparkSession, plan: Plan) -> None:
+    """Give the first batch of this run something to read: a file of no rows.
+
+    Spark runs batches without data, which the wake-ups need, only after a batch with data in the
+    same run. A run that goes on where another ended would let all timers lie until a command comes.
+    """
+    from wheeld_pipeline.overflow import wheels
+
+    nothing = session.createDataFrame([], wheels.SAID)
+    nothing.write.mode("append").parquet(f"{plan.checkpoint}/{jobs.SAID}")
 
 
 class _Steps:
