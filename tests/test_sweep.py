@@ -23,6 +23,7 @@ STRIDES = {
     "kill_worker": 40,
     "kill_clock": 120,
     "kill_trace": 120,
+    "kill_trace_full": 120,
     "kill_pairs": 30,
     "pause": 150,
     "corrupt": 1,
@@ -41,6 +42,13 @@ BROKEN = {
         "deliver.h",
         "    peer->comps[peer->comp_tail & (c->comp_size - 1)] = *record;",
         "    wh_store_seq(&peer->line->comp_tail, peer->comp_tail + 1);\n    wh_step();\n{}",
+    ),
+    "a timer that was cancelled before it was met ends twice for the trace": (
+        "kill_trace_full",
+        "drain-cancelled",
+        "drain.h",
+        "            wh_return(c, slot);\n            return;",
+        "            wh_count(&c->trace.seg->counts[WH_TRACE_CANCELLED], 1);\n{}",
     ),
     "a recovered clock sends again what is out": (
         "kill_clock",

@@ -251,6 +251,21 @@ def test_armed_again_without_having_it_back() -> None:
         assert wheel.trace.pending == 1
 
 
+def test_armed_again_and_cancelled_while_the_ring_is_full() -> None:
+    """The story of the timer that vanished ends all the same, if only as a count."""
+    with LocalWheel(64, trace=4) as wheel:
+        id = int(wheel.worker().schedule_many([9.0] * 17)[0])
+        wheel.settle()
+        slot, gen = id & 0xFFFFFFFF, (id >> 32) + 1
+        wheel.slots.states.setflags(write=True)
+        wheel.slots.states[slot] = gen << 32 | 2  # cancelled
+        submit(wheel, gen << 32 | slot)
+        wheel.settle()
+        lost = {kind: count for kind, count in wheel.trace.lost().items() if count}
+        assert lost == {"scheduled": 2, "cancelled": 1, "dropped": 1}
+        assert wheel.trace.pending == 16
+
+
 def submit(wheel: LocalWheel, submission: int) -> None:
     """What a hostile worker 0 writes into its ring."""
     tail = word(wheel, "sub_tail")

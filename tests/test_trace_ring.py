@@ -169,6 +169,36 @@ def test_little_room(room: int) -> None:
         assert told(rows) == Counter(scheduled=12, cancelled=3, expired=9, rescheduled=2)
 
 
+def test_begun_and_ended_in_one_look() -> None:
+    """A timer that is cancelled before the clock meets it is lost twice, moved or not."""
+    with LocalWheel(64, trace=4) as wheel:
+        timers = fill(wheel)
+        before, pending = wheel.trace.lost(), wheel.trace.pending
+        for turn in range(3):  # the same slots
+            ids = timers.schedule_many([7.0] * 5)
+            timers.reschedule(int(ids[0]), 8.0)
+            timers.reschedule(int(ids[0]), 9.0)
+            assert timers.cancel_many(ids).all()
+            wheel.settle()
+            now = wheel.trace.lost()
+            new = {kind: count - before[kind] for kind, count in now.items()}
+            each = 5 * turn + 5
+            assert {kind: count for kind, count in new.items() if count} == {
+                "scheduled": each,
+                "cancelled": each,
+                "rescheduled": 2 * turn + 2,
+            }
+        assert wheel.trace.pending == pending
+        assert not wheel.trace.traced["gen"][(ids & 0xFFFFFFFF).astype(int)].any()
+        rows = new_rows(wheel)
+        wheel.settle()
+        rows += new_rows(wheel)
+        assert_accounted(wheel, rows)
+        timers.schedule(7.0)
+        wheel.settle()
+        assert kinds(new_rows(wheel)) == ["scheduled"]
+
+
 def test_more_than_a_number_holds() -> None:
     """Billions of missing events are told in pieces."""
     with LocalWheel(64, trace=4) as wheel:

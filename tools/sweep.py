@@ -35,6 +35,7 @@ PROGRAMS = {
     "kill_worker": "kills",
     "kill_clock": "kills",
     "kill_trace": "kills",
+    "kill_trace_full": "kills",
     "kill_pairs": "kills",
     "pause": "pauses",
     "corrupt": "corruptions",

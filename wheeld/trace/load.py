@@ -10,7 +10,7 @@ BUSY: Final = 1_000_000
 """Records per second from which on Parquet waits for a quieter time."""
 BUSY_SECONDS: Final = 0.1
 """Over how long that is measured."""
-SHARE: Final = 0.05
+SHARE: Final = 0.02
 """Of a processor, at most, that each thread takes while the ring overflows: the trace has gaps
 then, whatever the recorder does, and the clock and the workers go first."""
 LOSSY_SECONDS: Final = 1.0

@@ -49,6 +49,10 @@ static inline void wh_examine(wh_clock *c, wh_peer *from, uint64_t submission)
             wh_count(&from->line->offences, 1);
             wh_wheel_remove(&c->wheel, slot);
         }
+        if (wh_traces(c) && phase == WH_CANCELLED && wh_event_all_lost(c, slot, state)) {
+            wh_return(c, slot);
+            return;
+        }
         wh_first_sight(c, slot, state);
     }
     if (phase == WH_CANCELLED) {

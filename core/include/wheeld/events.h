@@ -137,6 +137,22 @@ static inline void wh_event_moved(wh_clock *c, uint32_t slot, uint64_t state)
     known->version = wh_state_version(state) | (known->version & WH_TRACED_TICK);
 }
 
+/* A timer that was cancelled before the clock met it finds the ring full: its beginning and its end
+ * are lost in this one look, and nothing is to be known of it in between. False: there is more to do. */
+static inline bool wh_event_all_lost(wh_clock *c, uint32_t slot, uint64_t state)
+{
+    wh_trace *t = &c->trace;
+    if (wh_state_version(state) != 0 || t->traced[slot].gen != 0 || wh_trace_room(t))
+        return false;
+    wh_count(&t->seg->counts[WH_TRACE_SCHEDULED], 1);
+    wh_trace_lose(t, WH_TRACE_SCHEDULED, 1);
+    wh_step();
+    wh_link_begin(&c->wheel.links[slot], wh_state_gen(state));
+    wh_count(&t->seg->counts[WH_TRACE_CANCELLED], 1);
+    wh_trace_lose(t, WH_TRACE_CANCELLED, 1);
+    return true;
+}
+
 /* The clock meets the timer of `state` for the first time, or for the first time after its death. */
 static inline void wh_first_sight(wh_clock *c, uint32_t slot, uint64_t state)
 {

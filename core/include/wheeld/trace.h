@@ -141,6 +141,13 @@ static inline void wh_trace_tell(wh_trace *t, int64_t now_ns)
     }
 }
 
+/* Account for `count` events that found the ring full, and are in `counts` already. */
+static inline void wh_trace_lose(wh_trace *t, enum wh_trace_kind kind, uint32_t count)
+{
+    wh_count(&t->seg->lost[kind], count);
+    t->untold += count;
+}
+
 /* Account for `count` events. Returns the record to fill in and publish, or NULL: they are lost. */
 static inline wh_trace_record *wh_trace_append(wh_trace *t, enum wh_trace_kind kind, uint32_t count,
                                                int64_t now_ns)
@@ -152,8 +159,7 @@ static inline wh_trace_record *wh_trace_append(wh_trace *t, enum wh_trace_kind k
         if (wh_likely(wh_trace_room(t)))
             return &t->records[t->tail & (t->size - 1)];
     }
-    wh_count(&t->seg->lost[kind], count);
-    t->untold += count;
+    wh_trace_lose(t, kind, count);
     return NULL;
 }
 

@@ -1,0 +1,93 @@
+/* Kill the clock at every instruction of a pass whose events find the trace ring full: at most the event
+ * that the clock was at is missing in the counts, or doubled. */
+#include "paths_clock.h"
+#include "rounds.h"
+
+#define FULL_BITS 4u
+
+typedef struct kinds {
+    uint64_t of[WH_TRACE_KINDS];
+} kinds;
+
+/* What the ledger says. */
+static kinds full_expected(void)
+{
+    kinds k = {0};
+    for (uint32_t i = 0; i < S->book.count; i++) {
+        const entry *e = &S->book.entries[i];
+        k.of[WH_TRACE_SCHEDULED] += e->used;
+        k.of[WH_TRACE_CANCELLED] += e->cancels;
+    }
+    return k;
+}
+
+/* What the ring has; nobody took anything out. */
+static kinds full_recorded(void)
+{
+    static wh_trace_record records[1u << FULL_BITS];
+    wh_trace_seg *seg = S->trace;
+    kinds k = {0};
+    uint64_t head = wh_load_relaxed(&seg->rec_head);
+    uint64_t count = wh_trace_take(seg, head, records, 1u << FULL_BITS);
+    CHECK(count == 1u << FULL_BITS, "%llu records: the ring was not full, or is torn", (ull)count);
+    for (uint64_t i = 0; i < count; i++)
+        if (records[i].kind != WH_TRACE_LOST)
+            k.of[records[i].kind] += records[i].count;
+    CHECK(wh_trace_release(seg, head + count), "release");
+    return k;
+}
+
+static void near(const char *what, uint32_t kind, uint64_t found, uint64_t expected)
+{
+    uint64_t odd = found > expected ? found - expected : expected - found;
+    CHECK(odd <= S->deaths, "after %llu deaths %llu %s of kind %u, expected %llu", (ull)S->deaths,
+          (ull)found, what, kind, (ull)expected);
+}
+
+static void full_account(void)
+{
+    wh_trace_seg *seg = S->trace;
+    kinds expected = full_expected(), recorded = full_recorded();
+    for (uint32_t kind = WH_TRACE_SCHEDULED; kind < WH_TRACE_LOST; kind++) {
+        uint64_t counted = wh_load_relaxed(&seg->counts[kind]);
+        uint64_t lost = wh_load_relaxed(&seg->lost[kind]);
+        if (expected.of[kind] || kind == WH_TRACE_SCHEDULED || kind == WH_TRACE_CANCELLED)
+            near("events", kind, counted, expected.of[kind]);
+        near("events lost or recorded", kind, lost + recorded.of[kind], counted);
+    }
+    for (uint32_t kind = 0; kind < WH_TRACE_KINDS; kind++) { /* the next ledger begins with nothing */
+        wh_store_relaxed(&seg->counts[kind], 0);
+        wh_store_relaxed(&seg->lost[kind], 0);
+        wh_store_relaxed(&seg->told[kind], 0);
+    }
+    S->clock.trace.untold = 0;
+    CHECK(S->clock.trace.pending == 0, "%llu stories without an end", (ull)S->clock.trace.pending);
+}
+
+static void survive(void *unused, uint64_t k, bool whole)
+{
+    (void)unused, (void)k;
+    round_dice();
+    if (!whole || dice(2)) {
+        clock_dies();
+        if (dice(2))
+            crew_history(8);
+        clock_begins();
+        clock_recovers();
+        crew_check_lists();
+    }
+    if (dice(2))
+        crew_history(8);
+    if (!A->alive)
+        worker_left(A);
+    crew_finish();
+}
+
+int main(int argc, char **argv)
+{
+    options_read(argc, argv);
+    crew_trace_bits = FULL_BITS;
+    crew_account = full_account;
+    rounds_add(clock_paths, CLOCK_PATHS);
+    return rounds_run((step_plan){.survive = survive});
+}
