@@ -22,6 +22,8 @@ pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
 CHILD = Path(__file__).with_name("overflow_child.py")
 STEPS = ("tended", "said", "staged", "replaced")
 KEYS = 300
+SPREAD_SECONDS = 25
+"""Between the first deadline and the last: about what two drivers need to begin."""
 
 
 @contextmanager
@@ -87,8 +89,8 @@ def test_kills(
     options = {"capacity": 4096, "payload_bytes": 24, "runtime_dir": runtime_dir}
     with ExitStack() as stack:
         first = stack.enter_context(wheeld.embedded(name=daemon_name, **options))
-        begin = time.time()
-        place.send(*(schedule(key, 1, begin + 60 * i / KEYS) for i, key in enumerate(keys)))
+        begin, step = time.time(), SPREAD_SECONDS / KEYS
+        place.send(*(schedule(key, 1, begin + step * i) for i, key in enumerate(keys)))
         with child(place, first, master, chance.choice(STEPS)) as process:
             _await_death(process)
         pid = json.loads((Path(first) / "daemon.json").read_text())["pid"]
