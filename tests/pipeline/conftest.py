@@ -14,6 +14,9 @@ from wheeld_pipeline import PipelineError, session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+# Of JVMs that live for seconds: the second compiler takes a third of the processor, for nothing.
+os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 IN_CI = os.environ.get("CI") == "true"
 
