@@ -29,7 +29,7 @@ _NUMBERS: Final = ("key1", "key2", "wakes", "cascades", "fired", "rounded")
 _RESULT: Final = ", ".join(
     [*(f"{name} string" for name in (*WHEEL, "what")), *(f"{name} long" for name in _NUMBERS)]
 )
-_AT_ONCE: Final = 1 << 18
+_AT_ONCE: Final = 1 << 19
 """Timers that are collected before they are counted: many batches have few."""
 _KEPT_PARTS: Final = 64
 """Counts that are kept apart before they are summed."""

@@ -138,8 +138,9 @@ def combined(keys: Sequence[Array], sizes: Sequence[int]) -> tuple[list[Array], 
     key = np.zeros(len(keys[0]), np.int64)
     space = 1
     for each, size in zip(keys, sizes, strict=True):
-        key = key * size + each
-        space *= size
+        if size > 1:
+            key = key * size + each
+            space *= size
     if space <= max(4 * len(key), 1 << 12):  # counting is several times faster than sorting
         distinct = np.flatnonzero(np.bincount(key, minlength=space))
         place = np.zeros(space, np.int64)
@@ -163,7 +164,8 @@ def _owners(columns: Sequence[Any]) -> tuple[list[tuple[Any, ...]], Array]:
 
 
 def _coded(column: Any) -> tuple[list[Any], Array]:
-    """A column of strings as its distinct values, None behind them, and each row's index."""
+    """A column of strings as its distinct values, with None behind them if it has one, and each
+    row's index."""
     import pyarrow as pa
 
     if not pa.types.is_dictionary(column.type):
@@ -172,7 +174,8 @@ def _coded(column: Any) -> tuple[list[Any], Array]:
     index = column.indices
     if index.null_count:
         index = index.fill_null(len(values))
-    return [*values, None], index.to_numpy(zero_copy_only=False)
+        values.append(None)
+    return values, index.to_numpy(zero_copy_only=False)
 
 
 def _codes(column: Any) -> Array:
