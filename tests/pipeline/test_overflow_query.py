@@ -191,10 +191,14 @@ def test_a_run_goes_on_without_a_new_command(
     from the first wheel that has it, as `grace` is long."""
     place.plan = place.plan._replace(rules=Rules(horizon_ms=horizon_ms, grace_ms=3_600_000))
     place.send(schedule("k", 1, time.time() + 1))
+    from pyspark.sql import SparkSession
+
     first = _one_batch(spark, place)
+    active = SparkSession.getActiveSession()
     second = place.run(spark, lambda _: place.expired() == {"k"})
     place.check([("k", 1)])
     assert first.count("handed") + second.count("handed") == 1
+    assert SparkSession.getActiveSession() is active  # where formats and functions are looked up
 
 
 def test_a_daemon_without_room_for_payloads(

@@ -145,7 +145,11 @@ def _begin_again(session: SparkSession, plan: Plan) -> None:
     """
     from wheeld_pipeline.overflow import wheels
 
-    nothing = session.createDataFrame([], wheels.SAID)
+    # Not createDataFrame, which makes its session the active one: the caller's must stay that.
+    columns = (column.split() for column in wheels.SAID.split(", "))
+    nothing = session.range(0).selectExpr(
+        *(f"CAST(NULL AS {kind}) {name}" for name, kind in columns)
+    )
     nothing.write.mode("append").parquet(f"{plan.checkpoint}/{jobs.SAID}")
 
 
