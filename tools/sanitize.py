@@ -26,7 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 HARNESS = ROOT / "tests" / "harness"
 INCLUDE = ROOT / "core" / "include"
 PROGRAMS = tuple(sorted(path.stem for path in HARNESS.glob("*.c")))
-COMMON = "-std=c11 -D_GNU_SOURCE -g -pthread -Wall -Wextra -Werror"
+COMMON = "-std=c11 -D_GNU_SOURCE -g1 -pthread -Wall -Wextra -Werror"
 KINDS = {
     "plain": "-O2",
     "thread": "-O1 -fsanitize=thread",

@@ -47,7 +47,7 @@ PROGRAMS = {
 }
 """What each program does at a stop."""
 FLAGS = (
-    "-std=c11 -D_GNU_SOURCE -g -O2 -Wall -Wextra -Wno-unused-function -Wno-unused-variable -Werror"
+    "-std=c11 -D_GNU_SOURCE -g1 -O2 -Wall -Wextra -Wno-unused-function -Wno-unused-variable -Werror"
 )
 UNDEFINED = "-fsanitize=undefined -fno-sanitize-recover=all"
 EXTRA = dict.fromkeys((name for name in PROGRAMS if name.startswith("corrupt")), UNDEFINED)
