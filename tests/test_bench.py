@@ -18,7 +18,7 @@ def test_quick_run_writes_everything(tmp_path: Path) -> None:
     paths = [str(ROOT / part) for part in (".", "core", "client", "pipeline")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(
-        [sys.executable, "-m", "bench", "--quick", "--json", str(file)],
+        [sys.executable, "-m", "bench", "--quick", "--rounds", "1", "--json", str(file)],
         cwd=tmp_path,
         env=environment,
         capture_output=True,
