@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import psutil
+
+ROOT = Path(__file__).parent.parent
+
+
+def of_checkout() -> dict[str, str]:
+    """The environment of a program that imports from this checkout, wherever it runs."""
+    paths = [str(ROOT / part) for part in (".", "core", "client", "pipeline")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def start_program(

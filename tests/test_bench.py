@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 from bench.report import Target, table
+from programs import of_checkout
 
 ROOT = Path(__file__).parent.parent
 
 
 def test_quick_run_writes_everything(tmp_path: Path) -> None:
     file = tmp_path / "found.json"
-    paths = [str(ROOT / part) for part in (".", "core", "client", "pipeline")]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
     done = subprocess.run(
         [sys.executable, "-m", "bench", "--quick", "--rounds", "1", "--json", str(file)],
         cwd=tmp_path,
-        env=environment,
+        env=of_checkout(),
         capture_output=True,
         text=True,
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import subprocess
 import sys
 import threading
@@ -24,6 +23,7 @@ from bench.purgatory.lazy_purgatory import LazyOperation, LazyPurgatory
 from bench.purgatory.measure import Point, measure
 from bench.purgatory.old_purgatory import OldOperation, OldPurgatory
 from bench.purgatory.sweep import Effort, Sweep
+from programs import of_checkout
 
 ROOT = Path(__file__).parent.parent
 HOUR = 3600.0
@@ -297,11 +297,10 @@ def test_numbers_go_into_a_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def run_command(arguments: list[str], directory: Path) -> subprocess.CompletedProcess[str]:
-    paths = [str(ROOT / part) for part in (".", "core", "client", "pipeline")]
     return subprocess.run(
         [sys.executable, "-m", "bench.purgatory", *arguments],
         cwd=directory,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
+        env=of_checkout(),
         capture_output=True,
         text=True,
     )

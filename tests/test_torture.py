@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from programs import of_checkout
 from torture import account
 
 ROOT = Path(__file__).parent.parent
@@ -23,12 +24,6 @@ ROOT = Path(__file__).parent.parent
 def command(*options: str) -> list[str]:
     """The driver's command line."""
     return [sys.executable, "-m", "torture", *options]
-
-
-def environment() -> dict[str, str]:
-    """This checkout first."""
-    paths = [str(ROOT / part) for part in (".", "core", "client", "pipeline")]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def segments_of(driver: int) -> list[str]:
@@ -42,7 +37,7 @@ def running(*options: str) -> Iterator[subprocess.Popen[str]]:
     driver = subprocess.Popen(
         command(*options),
         cwd=ROOT,
-        env=environment(),
+        env=of_checkout(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -101,7 +96,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
 )
 def test_wrong_options_are_refused(options: list[str], message: str) -> None:
     done = subprocess.run(
-        command(*options), cwd=ROOT, env=environment(), capture_output=True, text=True
+        command(*options), cwd=ROOT, env=of_checkout(), capture_output=True, text=True
     )
     assert done.returncode == 2
     assert message in done.stderr

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from wheeld_pipeline.trace import event_files, unreadable, vanished
+from wheeld_pipeline.trace_schema import EVENT_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 ROWS_PER_BATCH: Final = 1 << 18
 ROWS_PER_TASK: Final = 1 << 21
 """A second of work, about: enough to hide what a task costs, little enough to share out evenly."""
-_STRINGS: Final = ("event", "host", "daemon", "run", "worker", "receiver", "lost_event")
+_STRINGS: Final = {column.name for column in EVENT_COLUMNS if column.type == "string"}
 Mapper = Callable[[Iterator[Any]], Iterator[Any]]
 
 
@@ -137,15 +138,14 @@ def batches(files: Files, task: int, columns: list[str]) -> Iterator[Any]:
     """The batches of one task; strings as codes, so that no row's are compared."""
     import pyarrow.parquet as pq
 
-    strings = [name for name in _STRINGS if name in columns]
+    strings = [name for name in columns if name in _STRINGS]
     for part in files.tasks[task]:
         groups = range(part.first, part.first + part.groups)
         with _errors_named(part.file), pq.ParquetFile(part.file, read_dictionary=strings) as opened:
             for batch in opened.iter_batches(
                 ROWS_PER_BATCH, row_groups=groups, columns=columns, use_threads=False
             ):
-                if (kept := _within(batch, files)).num_rows:
-                    yield kept
+                yield _within(batch, files)
 
 
 def _within(batch: Any, files: Files) -> Any:

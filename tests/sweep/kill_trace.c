@@ -1,25 +1,11 @@
 /* Kill the clock at every instruction of a pass that records events, and of its recovery: the ring is never
  * torn, and at most the event that the clock was at is missing or doubled. */
+#include "survive_clock.h"
 #include "trace_book.h"
-#include "rounds.h"
 
 static void survive(void *unused, uint64_t k, bool whole)
 {
-    (void)unused, (void)k;
-    round_dice();
-    if (!whole || dice(2)) {
-        clock_dies();
-        if (dice(2))
-            crew_history(8);
-        clock_begins();
-        clock_recovers();
-        crew_check_lists();
-    }
-    if (dice(2))
-        crew_history(8);
-    if (!A->alive)
-        worker_left(A);
-    crew_finish();
+    survive_pass(unused, k, whole);
     trace_begin();
     trace_read();
     CHECK(S->clock.trace.pending == 0, "%llu stories without an end", (ull)S->clock.trace.pending);

@@ -8,7 +8,14 @@ import numpy as np
 import pandas as pd
 
 from wheeld_pipeline.report import bins
-from wheeld_pipeline.report.rows import EXPIRED_CODE, LOST_CODE, OWNER, PERIODIC_CODE, WHEEL
+from wheeld_pipeline.report.rows import (
+    EVENT_CODES,
+    EXPIRED_CODE,
+    LOST_CODE,
+    OWNER,
+    PERIODIC_CODE,
+    WHEEL,
+)
 from wheeld_pipeline.trace_schema import EVENTS
 
 TICKS: Final = "ticks"
@@ -174,7 +181,7 @@ def lost(counted: Counted) -> dict[str, int]:
     sums = gone.groupby("code")["events"].sum()
     return {
         name: int(sums[LOST_CODE + code])
-        for code, name in enumerate(EVENTS, 1)
+        for name, code in EVENT_CODES.items()
         if LOST_CODE + code in sums.index
     }
 

@@ -48,9 +48,9 @@ def makers(events: DataFrame, herds: Any, tried: Candidates, late_max_ns: float)
         return pd.DataFrame(columns=columns)
     tick_us = tried.finest_us << tried.current_tick
     end = F.expr(f"({_DUE_SQL} + {tick_us - 1}) div {tick_us} * {tick_us}")
-    near = reduce(or_, (_near(int(us), tick_us, late_max_ns) for us in herds["tick_end_us"]))
-    rows = events.where((F.col("event") == EXPIRED) & near)
     ends = [int(us) for us in herds["tick_end_us"]]
+    near = reduce(or_, (_near(us, tick_us, late_max_ns) for us in ends))
+    rows = events.where((F.col("event") == EXPIRED) & near)
     own = rows.withColumn("tick_end_us", end).where(F.col("tick_end_us").isin(ends))
     found = own.groupBy(*_TICK, "worker").agg(
         F.count("*").alias("timers"),

@@ -20,13 +20,14 @@ LOST_CODE: Final = 10
 """A row of kind `lost` counts as this and the code of what was lost."""
 CODES: Final = 2 * PERIODIC_CODE
 """All codes are below this."""
-EXPIRED_CODE: Final = EVENTS.index(EXPIRED) + 1
+EVENT_CODES: Final = {name: code for code, name in enumerate(EVENTS, 1)}
+EXPIRED_CODE: Final = EVENT_CODES[EXPIRED]
 COLUMNS: Final = (
     *("time", "event", *OWNER, "timer_id", "scheduled", "deadline", "delay_ns", "lateness_ns"),
     *("count", "missed", "pending", "periodic", "found", "lost_event"),
 )
 """What is read of a trace."""
-_ENDS: Final = tuple(EVENTS.index(name) + 1 for name in (EXPIRED, CANCELLED, DROPPED))
+_ENDS: Final = tuple(EVENT_CODES[name] for name in (EXPIRED, CANCELLED, DROPPED))
 
 
 class Rows(NamedTuple):
@@ -81,10 +82,11 @@ def decode(batch: Any) -> Rows:
     names = sorted({each[:-1] for each in owners})
     wheel = np.array([names.index(each[:-1]) for each in owners], np.int64)[owner]
     event = _codes(columns["event"])
-    code = np.where(_flags(columns["periodic"]), event + PERIODIC_CODE, event)
-    gone = np.flatnonzero(event == EVENTS.index(LOST) + 1)
+    periodic = _flags(columns["periodic"])
+    code = np.where(periodic, event + PERIODIC_CODE, event)
+    gone = np.flatnonzero(event == EVENT_CODES[LOST])
     if len(gone):
-        code[gone] = LOST_CODE + _codes(columns["lost_event"].take(_arrow(gone)))
+        code[gone] = LOST_CODE + _codes(columns["lost_event"])[gone]
     expired = np.flatnonzero(_known(columns["lateness_ns"]))
     lateness = _numbers(columns["lateness_ns"])[expired]
     delay = bins.delay_class(_numbers(columns["delay_ns"]))
@@ -105,17 +107,17 @@ def decode(batch: Any) -> Rows:
         _numbers(columns["missed"]),
         _numbers(columns["pending"]),
         _flags(columns["found"]),
-        _ended(columns, event, time),
+        _ended(columns, event, time, periodic),
     )
 
 
-def _ended(columns: dict[str, Any], event: Array, time: Array) -> Ended:
+def _ended(columns: dict[str, Any], event: Array, time: Array, periodic: Array) -> Ended:
     known = _known(columns["scheduled"]) & _known(columns["deadline"])
     row = np.flatnonzero(np.isin(event, _ENDS) & known)
     scheduled = _numbers(columns["scheduled"])[row]
     due = np.maximum(_numbers(columns["deadline"])[row], scheduled)
     fired = event[row] == EXPIRED_CODE
-    return Ended(row, scheduled, due, time[row], fired, _flags(columns["periodic"])[row])
+    return Ended(row, scheduled, due, time[row], fired, periodic[row])
 
 
 def combined(keys: Sequence[Array], sizes: Sequence[int]) -> tuple[list[Array], Array]:
@@ -181,8 +183,7 @@ def _coded(column: Any) -> tuple[list[Any], Array]:
 def _codes(column: Any) -> Array:
     """A column of events as 1, 2, ...; 0: something else."""
     values, index = _coded(column)
-    known = {name: code for code, name in enumerate(EVENTS, 1)}
-    return np.array([known.get(name, 0) for name in values], np.int64)[index]
+    return np.array([EVENT_CODES.get(name, 0) for name in values], np.int64)[index]
 
 
 def _numbers(column: Any) -> Array:
@@ -205,9 +206,3 @@ def _known(column: Any) -> Array:
 
 def _flags(column: Any) -> Array:
     return column.to_numpy(zero_copy_only=False)
-
-
-def _arrow(values: Array) -> Any:
-    import pyarrow as pa
-
-    return pa.array(values)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
 from wheeld_pipeline.report import wheels
@@ -22,15 +23,17 @@ if TYPE_CHECKING:
 
 _MET: Final = "met"
 """The kind of a line for the replay; others are the names of KINDS."""
-_TEXTS: Final = ("kind", *OWNER)
-_KEYS: Final = ("step", "code", "delay", "late")
-_SUMS: Final = ("n", "events", "fresh", "found", "missed")
-_TOPS: Final = ("late_max", "pending_max", "pending_low", "last_us", "first_low", "generation")
-_SCHEMA: Final = ", ".join(
-    [f"{name} string" for name in _TEXTS]
-    + [f"{name} long" for name in (*_KEYS, *_SUMS, *_TOPS, "block")]
-    + [f"{name} binary" for name in MET_COLUMNS]
+_KEYS, _SUMS, _TOPS = (
+    tuple(dict.fromkeys(chain.from_iterable(parts))) for parts in zip(*KINDS.values(), strict=True)
 )
+_TEXTS: Final = ("kind", *OWNER)
+_TYPES: Final = (
+    dict.fromkeys((*_KEYS, *_SUMS, *_TOPS, "block"), "long")
+    | dict.fromkeys(_TEXTS, "string")
+    | dict.fromkeys(MET_COLUMNS, "binary")
+)
+"""All columns of a line."""
+_SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
 
 
 def scan(
@@ -69,10 +72,10 @@ def counted(lines: DataFrame) -> dict[str, Any]:
     """
     from pyspark.sql import functions as F
 
-    keys = [*_TEXTS, *_KEYS]
     sums = [F.sum(name).alias(name) for name in _SUMS]
     tops = [F.max(name).alias(name) for name in _TOPS]
-    whole: Any = lines.where(F.col("kind") != _MET).groupBy(*keys).agg(*sums, *tops).toPandas()
+    kept = lines.where(F.col("kind") != _MET)
+    whole: Any = kept.groupBy("kind", *_KEYS).agg(*sums, *tops).toPandas()
     tables = {}
     for name, kind in KINDS.items():
         columns = [*kind.keys, *kind.sums, *kind.tops]
@@ -102,19 +105,18 @@ def _count(batches: Iterator[Any], step_seconds: int, tried: wheels.Candidates) 
         yield _lines(_MET, 1, {name: [value] for name, value in columns.items()})
 
 
-def _lines(kind: str, count: int, columns: dict[str, Any]) -> Any:
+def _lines(what: str, count: int, columns: dict[str, Any]) -> Any:
     """Lines of one kind as Spark has them: what the kind does not have is null."""
     import pyarrow as pa
 
-    columns["kind"] = [kind] * count
-    types = dict.fromkeys(_TEXTS, pa.string()) | dict.fromkeys(MET_COLUMNS, pa.binary())
-    names = [field.split()[0] for field in _SCHEMA.split(", ")]
+    columns["kind"] = [what] * count
+    arrow = {"long": pa.int64(), "string": pa.string(), "binary": pa.binary()}
     return pa.record_batch(
         [
-            pa.array(columns[name], types.get(name, pa.int64()), from_pandas=True)
+            pa.array(columns[name], arrow[kind], from_pandas=True)
             if name in columns
-            else pa.nulls(count, types.get(name, pa.int64()))
-            for name in names
+            else pa.nulls(count, arrow[kind])
+            for name, kind in _TYPES.items()
         ],
-        names,
+        list(_TYPES),
     )

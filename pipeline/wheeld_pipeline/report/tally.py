@@ -7,13 +7,25 @@ greatest top kept.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from wheeld_pipeline.report.rows import CODES, OWNER, PERIODIC_CODE, WHEEL, Array, Rows, combined
-from wheeld_pipeline.trace_schema import EVENTS, SCHEDULED
+from wheeld_pipeline.report import bins
+from wheeld_pipeline.report.rows import (
+    CODES,
+    EVENT_CODES,
+    OWNER,
+    PERIODIC_CODE,
+    WHEEL,
+    Array,
+    Rows,
+    combined,
+)
+from wheeld_pipeline.trace_schema import SCHEDULED
 
 
 class Kind(NamedTuple):
@@ -35,7 +47,7 @@ KINDS: Final = {
 }
 """`step`: of time, since 1970. `delay`, `late`: see bins. `first_low`, `pending_low`: the least,
 negated."""
-_FRESH_CODE: Final = EVENTS.index(SCHEDULED) + 1
+_FRESH_CODE: Final = EVENT_CODES[SCHEDULED]
 _KEPT: Final = 64
 """Batches whose counts are kept apart before they are put together."""
 
@@ -78,7 +90,8 @@ class _Counts:
         self.first = int(step.min())
         self.step = step - self.first
         self.steps = int(self.step.max()) + 1
-        self.classes = int(rows.delay.max(initial=0)) + 2
+        self.delay = rows.delay - bins.NO_DELAY
+        self.classes = int(self.delay.max()) + 1
         self.lates = int(rows.late.max(initial=0)) + 1
 
     def tables(self) -> list[tuple[str, Any]]:
@@ -131,29 +144,27 @@ class _Counts:
         """Events by owner, code and delay class."""
         rows = self.rows
         sizes = (len(rows.owners), CODES, self.classes)
-        (owner, code, delay), which = combined((rows.owner, rows.code, rows.delay + 1), sizes)
-        keys = {**_named(OWNER, rows.owners, owner), "code": code, "delay": delay - 1}
+        (owner, code, delay), which = combined((rows.owner, rows.code, self.delay), sizes)
+        keys = {**_named(OWNER, rows.owners, owner), "code": code, "delay": delay + bins.NO_DELAY}
         return pd.DataFrame({**keys, **_both(which, rows.count, len(code))})
 
     def lateness(self) -> list[tuple[str, Any]]:
         """Lateness by step, by owner and by delay class."""
         rows, own = self.rows, self.rows.expired
         found = []
-        for name, key, size in (
-            ("late_by_step", self.step, self.steps),
-            ("late_by_owner", rows.owner, len(rows.owners)),
-            ("late_by_delay", rows.delay + 1, self.classes),
-        ):
+        keyed: tuple[tuple[str, Array, int, Callable[[Array], dict[str, Any]]], ...] = (
+            ("late_by_step", self.step, self.steps, lambda step: {"step": step + self.first}),
+            ("late_by_owner", rows.owner, len(rows.owners), partial(_named, OWNER, rows.owners)),
+            ("late_by_delay", self.delay, self.classes, lambda d: {"delay": d + bins.NO_DELAY}),
+        )
+        for name, key, size, columns in keyed:
             (value, late), which = combined((key[own], rows.late), (size, self.lates))
-            if name == "late_by_step":
-                keys: dict[str, Any] = {"step": value + self.first}
-            elif name == "late_by_owner":
-                keys = _named(OWNER, rows.owners, value)
-            else:
-                keys = {"delay": value - 1}
-            n = np.bincount(which, minlength=len(late))
-            top = _tops(which, rows.lateness, len(late))
-            found.append((name, pd.DataFrame({**keys, "late": late, "n": n, "late_max": top})))
+            counts = {
+                "late": late,
+                "n": np.bincount(which, minlength=len(late)),
+                "late_max": _tops(which, rows.lateness, len(late)),
+            }
+            found.append((name, pd.DataFrame({**columns(value), **counts})))
         return found
 
 

@@ -140,7 +140,8 @@ def _by_stretch(m: int, kind: Array, at: Array) -> Counts:
     if size * (int(group.max()) + 1) > 4 * len(at):
         return _sum(kind, at, None)
     n = np.bincount(group * size + stretch - first)  # many times faster than sorting
-    group, stretch = np.divmod(key := np.flatnonzero(n), size)
+    key = np.flatnonzero(n)
+    group, stretch = np.divmod(key, size)
     return Counts(m + _KINDS * group, (stretch + first) << m, n[key])
 
 
