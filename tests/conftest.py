@@ -21,6 +21,9 @@ from seeds import SEED
 OWNER = f"WHEELD_TEST_OWNER={os.getpid()}"
 os.environ.update([OWNER.split("=")])
 
+# Thousands of processes load numpy here, and none needs its threads for linear algebra.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 SEGMENT = re.compile(rf"wheeld-(t|embedded-){os.getpid()}-")
 GRACE_SECONDS = 5.0
 """How long what is stopping already may take to be gone."""

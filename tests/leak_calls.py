@@ -214,6 +214,7 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
 }
 ALONGSIDE = {
     "_cancel_batch",
+    "_patience_ns",
     "_close",
     "_reserve_batch",
     "_release_batch",

@@ -24,6 +24,15 @@ CALLS = 3000
 TYPES = ("Worker", "Clock", "Pool", "PoolBuffer", "Purgatory", "Operation")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def collect_quickly() -> Iterator[None]:
+    """The garbage collector has to look at what came after this, not at what a test run holds."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.fixture
 def bench() -> Iterator[Bench]:
     """Fresh for each call that is tested."""
@@ -67,13 +76,22 @@ def check_calls(call: Callable[[Bench], Any], b: Bench, fails: bool) -> None:
     repeat(call, b, 300, fails)
     gc.collect()
     references, fds = watched(b), len(os.listdir("/proc/self/fd"))
-    blocks, memory = sys.getallocatedblocks(), resident()
-    repeat(call, b, CALLS, fails)
-    gc.collect()
+    blocks = sys.getallocatedblocks()
+    grown = [resident_growth(call, b, fails)]
     assert watched(b) == references
     assert len(os.listdir("/proc/self/fd")) == fds
     assert sys.getallocatedblocks() - blocks < CALLS // 10
-    assert resident() - memory < 200 * CALLS
+    while min(grown) >= 200 * CALLS:  # a heap grows now and then; with a leak, each time
+        assert len(grown) < 3, grown
+        grown.append(resident_growth(call, b, fails))
+
+
+def resident_growth(call: Callable[[Bench], Any], b: Bench, fails: bool) -> int:
+    """What many calls add to the resident memory, bytes."""
+    memory = resident()
+    repeat(call, b, CALLS, fails)
+    gc.collect()
+    return resident() - memory
 
 
 @pytest.mark.parametrize("name", GOOD)

@@ -54,9 +54,9 @@ def running(*options: str) -> Iterator[subprocess.Popen[str]]:
 
 @pytest.mark.timeout(900)
 def test_short_form(rng_seed: int, tmp_path: Path) -> None:
-    """All faults, a tenth as often: every counter is zero."""
+    """All faults, a twentieth as often: every counter is zero."""
     file, logs = tmp_path / "found.json", str(tmp_path / "logs")
-    options = ["--scale", "0.1", "--seed", str(rng_seed), "--json", str(file), "--logs", logs]
+    options = ["--scale", "0.05", "--seed", str(rng_seed), "--json", str(file), "--logs", logs]
     with running(*options) as driver:
         said, _ = driver.communicate()
         assert driver.returncode == 0, said

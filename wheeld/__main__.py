@@ -1,6 +1,20 @@
-"""`python -m wheeld` is the command `wheeld`."""
+"""The command `wheeld`, as a script and as `python -m wheeld`."""
 
-from wheeld.cli import app
+import os
+
+
+def main() -> None:
+    """Run it.
+
+    It and the processes that it starts do no linear algebra: numpy's library for that, which starts
+    a thread per processor when it is loaded, is told to start none, unless the environment says
+    something else.
+    """
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    from wheeld.cli import app  # loads numpy
+
+    app(prog_name="wheeld")
+
 
 if __name__ == "__main__":
-    app(prog_name="wheeld")
+    main()

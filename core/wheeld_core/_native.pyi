@@ -119,6 +119,7 @@ class Purgatory:
     def _numbers(self) -> dict[str, int]: ...
 
 class Worker:
+    _patience_ns: int
     pending: int
     backlogged: bool
     _state: str

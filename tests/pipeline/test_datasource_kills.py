@@ -173,7 +173,7 @@ def run_with_kills(
 def test_local(tmp_path: Path, rng_seed: int) -> None:
     """Driver, JVM and workers are killed while they write and read."""
     rng = random.Random(rng_seed)
-    run_with_kills("local[2]", tmp_path, rng, 5, 10_000, ["writing", "reading"])
+    run_with_kills("local[2]", tmp_path, rng, 3, 10_000, ["writing", "reading"])
 
 
 def test_local_cluster(tmp_path: Path, rng_seed: int) -> None:

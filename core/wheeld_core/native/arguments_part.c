@@ -22,6 +22,8 @@ typedef struct {
     uint64_t *reserved;   /* a bit per slot that reserve() gave; NULL: it never did */
     struct Watching *watching; /* once it has a purgatory; else NULL */
     PyObject *ended;      /* why the daemon will not have us back, a str; or NULL */
+    /* For slots that the clock has to give back. Tests that have no clock beside them have less. */
+    long long patience_ns;
 } WorkerObject;
 
 enum alive { FORKED = 0, OPEN = 1, ENDED = 2 };

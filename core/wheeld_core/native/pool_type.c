@@ -1,7 +1,5 @@
 /* The type of Pool: the hot calls, sensors, the method table. wheeld_client.MemoryPool is its subclass. */
 
-#include <structmember.h>
-
 static PyObject *pool_try_allocate(PoolObject *p, PyObject *size)
 {
     uint64_t n;

@@ -6,7 +6,6 @@
 
 #define WAIT_ROOM_NS 5000000000ll /* for the clock, perhaps a new one, to drain the submission ring */
 #define SPIN_ROOM_NS 10000        /* before the first nap: a clock that is awake needs no longer */
-#define AWAIT_RETURNS_NS 1000000000 /* for slots that the clock has to give back */
 #define AWAIT_BACKLOG_NS 50000    /* for the clock to go on filling our return ring */
 
 /* Three loads of lines that a call needs anyway. */
@@ -121,7 +120,7 @@ static void worker_await_backlog(WorkerObject *w)
 static void worker_await_returns(WorkerObject *w)
 {
     wh_client *c = &w->client;
-    int64_t give_up = wh_clock_read(CLOCK_MONOTONIC) + AWAIT_RETURNS_NS;
+    int64_t give_up = wh_clock_read(CLOCK_MONOTONIC) + w->patience_ns;
     uint64_t met_in = 0; /* the pass by which all was met, plus one */
     for (;;) {
         uint64_t pass = wh_load_acquire(&c->wheel->passes); /* pairs: pass */

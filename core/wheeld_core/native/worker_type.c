@@ -138,6 +138,7 @@ static PyObject *worker_bind(WorkerObject *w, PyObject *args)
         return worker_unbind(w);
     PyBuffer_Release(&view);
     w->client.control = w->daemon;
+    w->patience_ns = 1000000000;
     w->bound = true;
     w->refork = refork;
     w->detached = false;
@@ -316,6 +317,9 @@ static PyGetSetDef worker_getset[] = {
     {"_unsettled", (getter)worker_get_unsettled, NULL, NULL, NULL},
     {NULL}};
 
+static PyMemberDef worker_members[] = {
+    {"_patience_ns", T_LONGLONG, offsetof(WorkerObject, patience_ns), 0, NULL}, {NULL}};
+
 static PyType_Slot worker_slots[] = {{Py_tp_new, PyType_GenericNew},
                                      {Py_tp_dealloc, worker_dealloc},
                                      {Py_tp_traverse, worker_traverse},
@@ -323,6 +327,7 @@ static PyType_Slot worker_slots[] = {{Py_tp_new, PyType_GenericNew},
                                      {Py_tp_finalize, worker_finalize},
                                      {Py_tp_methods, worker_methods},
                                      {Py_tp_getset, worker_getset},
+                                     {Py_tp_members, worker_members},
                                      {Py_tp_doc, "The native half of wheeld_client.Timers."},
                                      {0, NULL}};
 static PyType_Spec worker_spec = {"wheeld_core._native.Worker", sizeof(WorkerObject), 0,
