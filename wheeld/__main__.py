@@ -1,5 +1,6 @@
 """The command `wheeld`, as a script and as `python -m wheeld`."""
 
+import gc
 import os
 
 
@@ -8,11 +9,14 @@ def main() -> None:
 
     It and the processes that it starts do no linear algebra: numpy's library for that, which starts
     a thread per processor when it is loaded, is told to start none, unless the environment says
-    something else.
+    something else. What is loaded stays: the garbage collector need never look at it.
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    gc.disable()
     from wheeld.cli import app  # loads numpy
 
+    gc.freeze()
+    gc.enable()
     app(prog_name="wheeld")
 
 
