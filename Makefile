@@ -6,7 +6,7 @@
 SHELL   := /bin/bash
 ARGS    ?=
 PYTHON  ?=
-WORKERS ?= 2
+WORKERS ?= 3
 RUN     := .venv/bin
 SETUP   := @PYTHON="$(PYTHON)" tools/setup-env.sh
 CHECKED := wheeld core client pipeline tests tools bench torture examples setup.py

@@ -218,7 +218,7 @@ def test_slots_that_return_while_schedule_waits() -> None:
     """A full wheel, cancelled whole: the next call waits for the clock and gets its slots."""
     with LocalWheel(256, 1) as wheel:
         timers = wheel.worker(0)
-
+        timers._patience_ns = SECOND  # there is a clock
         stop = threading.Event()
 
         def clock() -> None:
