@@ -58,7 +58,9 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     subprocess.run(program, env=of_checkout() | make, capture_output=True, check=False)
     with pytest.MonkeyPatch.context() as environment:
         if archive.exists():  # else this Java makes none
-            use = f"{options} -XX:SharedArchiveFile={archive}"
+            # A Java with another class path goes without, and would say so on stdout.
+            quiet = "-Xlog:disable -Xlog:all=error:stderr"
+            use = f"{options} -XX:SharedArchiveFile={archive} {quiet}"
             environment.setenv("JDK_JAVA_OPTIONS", use)
         yield
     shutil.rmtree(folder)

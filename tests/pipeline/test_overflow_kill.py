@@ -22,7 +22,7 @@ pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
 CHILD = Path(__file__).with_name("overflow_child.py")
 STEPS = ("tended", "said", "staged", "replaced")
 KEYS = 300
-SPREAD_SECONDS = 12
+SPREAD_SECONDS = 8
 """Between the first deadline and the last: about what two drivers need to begin."""
 
 
