@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -169,11 +170,15 @@ class ExpirationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 waiting = [n for n in journal.lane_numbers() if self._wants(journal, n, observer)]
         except (WheelError, OSError) as error:
             raise PipelineError(f"host {journal.host}: {error}") from error
-        for number in waiting:
-            lane = Lane.open(journal, number, self._options, 0)
-            if lane is not None:  # else its holder empties it
-                with lane:
-                    lane.drain(wait=True)
+        with ThreadPoolExecutor() as pool:  # copying and writing let other threads run
+            for _ in pool.map(lambda number: self._drain_lane(journal, number), waiting):
+                pass
+
+    def _drain_lane(self, journal: Journal, number: int) -> None:
+        lane = Lane.open(journal, number, self._options, 0)
+        if lane is not None:  # else its holder empties it
+            with lane:
+                lane.drain(wait=True)
 
     def _wants(self, journal: Journal, number: int, observer: Observer) -> bool:
         directory = journal.lane_directory(number)
