@@ -35,9 +35,9 @@ def _missing(why: str) -> None:
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks in the same hook
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whatever uses the session runs in the process that has it."""
+    """Whatever starts a Spark runs in the process that has the session and the archive."""
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()):
+        if "java" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.xdist_group("spark"))
 
 

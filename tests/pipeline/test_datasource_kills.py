@@ -24,7 +24,6 @@ from wheeld_client import Observer
 
 pytestmark = [
     pytest.mark.usefixtures("java"),
-    pytest.mark.xdist_group("spark"),
     pytest.mark.timeout(1500),
 ]
 

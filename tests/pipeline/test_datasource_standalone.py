@@ -15,7 +15,6 @@ SCRIPT = Path(__file__).parents[2] / "examples" / "spark" / "standalone.sh"
 
 
 @pytest.mark.usefixtures("java")
-@pytest.mark.xdist_group("spark")
 def test_standalone() -> None:
     """All rows come back; master and worker are gone when it ends."""
     with wheeld.embedded(capacity=1 << 14, keep_for="1h") as daemon:

@@ -14,8 +14,6 @@ import pytest
 
 from programs import descendants, start_program
 
-pytestmark = pytest.mark.xdist_group("spark")  # each starts a Spark of its own
-
 SMALL = ("demo", "--requests", "5000", "--rate", "20000", "--case", "low", "--json")
 AS_ALWAYS = ("-m", "wheeld")
 WITHOUT_SPARK = (

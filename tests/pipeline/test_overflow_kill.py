@@ -18,7 +18,7 @@ import pytest
 import wheeld
 from pipeline.overflow_runs import PATIENCE_SECONDS, Place, schedule
 
-pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 CHILD = Path(__file__).with_name("overflow_child.py")
 STEPS = ("tended", "said", "staged", "replaced")
 KEYS = 300
