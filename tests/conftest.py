@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import shutil
+import signal
 import tempfile
 import time
 from collections.abc import Iterator
@@ -20,6 +21,11 @@ from seeds import SEED
 # Marks every program that this process starts, and all that those start.
 OWNER = f"WHEELD_TEST_OWNER={os.getpid()}"
 os.environ.update([OWNER.split("=")])
+
+# Where SIGINT is ignored (nohup, cron, some CI) every program started here would ignore it too, and
+# tests that end one by Ctrl-C would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Thousands of processes load numpy here, and none needs its threads for linear algebra.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
