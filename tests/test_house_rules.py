@@ -103,6 +103,12 @@ def test_shared_memory(tmp_path: Path, line: str) -> None:
     assert found(tmp_path, {"a.py": line + "\n"}) == [("a.py", 1, "shared-memory")]
 
 
+def test_descriptors(tmp_path: Path) -> None:
+    text = "import select\nselect.select([0], [], [])\npoll = select.poll()\n"
+    bad = found(tmp_path, {"wheeld/a.py": text, "tests/a.py": text})
+    assert bad == [("wheeld/a.py", 2, "descriptors")]
+
+
 @pytest.mark.parametrize("folder", ["work", "root", "home"])
 def test_machine_path(tmp_path: Path, folder: str) -> None:
     bad = found(tmp_path, {"a.md": f"fine\nsee /{folder}/x\n"})

@@ -200,6 +200,16 @@ def shared_memory(source: Source) -> Iterator[Violation]:
             yield source.violation(line, "shared-memory", message)
 
 
+def descriptors(source: Source) -> Iterator[Violation]:
+    """`select` fails from descriptor 1024 on, and a daemon has two for each worker."""
+    if not source.is_python() or source.path.startswith("tests/"):
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Attribute) and ast.unparse(node) == "select.select":
+            message = "select.select takes no descriptor beyond 1,023; use select.poll"
+            yield source.violation(node.lineno, "descriptors", message)
+
+
 # -- text ------------------------------------------------------------------------------------------
 
 UNWANTED = {
@@ -311,7 +321,7 @@ def partners(found: list[Source]) -> Iterator[Violation]:
 def check(root: Path) -> list[Violation]:
     """All violations in a checkout, sorted."""
     found = sources(root)
-    per_file = (file_length, function_length, layers, shared_memory, unwanted_text)
+    per_file = (file_length, function_length, layers, shared_memory, descriptors, unwanted_text)
     violations = [bad for source in found for rule in per_file for bad in rule(source)]
     return sorted({*violations, *partners(found)})
 

@@ -73,6 +73,8 @@ class Crew:
         self._asked: set[int] = set()
         self._due: dict[int, float] = {}
         self._process, self._channel = nursery.start(memory, daemon, seed, log)
+        self._heard_of = select.poll()
+        self._heard_of.register(self._channel, select.POLLIN)
 
     # -- births and deaths ----------------------------------------------------------------------
 
@@ -97,7 +99,7 @@ class Crew:
         now = time.monotonic()
         for number in [number for number, due in self._due.items() if due <= now]:
             self._request(number)
-        while select.select([self._channel], [], [], 0)[0]:
+        while self._heard_of.poll(0):
             message, fds, _, _ = socket.recv_fds(self._channel, nursery.MAX_MESSAGE, 1)
             if not message:
                 raise RuntimeError("the nursery is gone; see its messages")

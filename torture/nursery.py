@@ -42,15 +42,18 @@ class Nursery:
         self._woken, wake = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
+        self._poll = select.poll()
+        for readable in (channel.fileno(), self._woken):
+            self._poll.register(readable, select.POLLIN)
 
     def run(self) -> None:
         """Serve until the driver's end of the channel closes."""
         while True:
-            select.select([self._channel.fileno(), self._woken], [], [])
+            readable = [fd for fd, _ in self._poll.poll()]
             with contextlib.suppress(BlockingIOError):
                 os.read(self._woken, 4096)
             self._reap()
-            if select.select([self._channel], [], [], 0)[0]:
+            if self._channel.fileno() in readable:
                 request = self._channel.recv(MAX_MESSAGE)
                 if not request:
                     break

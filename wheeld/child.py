@@ -7,6 +7,7 @@ lines, as on the control socket. When it closes, the supervisor is gone, and so 
 from __future__ import annotations
 
 import fcntl
+import math
 import os
 import select
 import signal
@@ -26,6 +27,8 @@ class Channel:
 
     def __init__(self, end: socket.socket) -> None:
         self._socket, self._rest = end, b""
+        self._poll = select.poll()
+        self._poll.register(end, select.POLLIN)
 
     def fileno(self) -> int:
         """The socket's descriptor: readable when something comes, and when the supervisor goes."""
@@ -44,7 +47,7 @@ class Channel:
 
     def ready(self, seconds: float = 0) -> bool:
         """Wait so long for something to come; whether `receive` has it without waiting."""
-        return b"\n" in self._rest or bool(select.select([self._socket], [], [], seconds)[0])
+        return b"\n" in self._rest or bool(self._poll.poll(math.ceil(1000 * seconds)))
 
     def receive(self) -> Message | None:
         """The next message, waited for; None: the supervisor is gone."""

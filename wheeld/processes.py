@@ -20,7 +20,9 @@ def kill(pidfd: int) -> None:
 
 def wait_for_end(pidfd: int) -> None:
     """Wait until it has ended, and not for ever."""
-    select.select([pidfd], [], [], END_SECONDS)
+    end = select.poll()
+    end.register(pidfd, select.POLLIN)
+    end.poll(1000 * END_SECONDS)
 
 
 async def ended(pidfd: int) -> None:

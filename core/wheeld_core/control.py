@@ -18,7 +18,9 @@ from wheeld_core.errors import DaemonNotRunning, WheelError
 from wheeld_core.runtime import CONTROL_SOCKET
 
 MAX_MESSAGE = 1 << 20
-"""Longest message, bytes."""
+"""Longest message to a daemon, bytes."""
+MAX_ANSWER = 1 << 26
+"""Longest answer: the status of a daemon with as many workers as there can be, and more."""
 
 Message = dict[str, Any]
 _BUILTIN_ERRORS = {"ValueError": ValueError, "PermissionError": PermissionError}
@@ -109,7 +111,7 @@ class Connection:
             if not part:
                 raise ConnectionError("connection closed")
             self._rest += part
-            if len(self._rest) > MAX_MESSAGE:
+            if len(self._rest) > MAX_ANSWER:
                 raise ValueError("answer too long")
         line, _, self._rest = self._rest.partition(b"\n")
         return line
