@@ -109,6 +109,20 @@ def test_descriptors(tmp_path: Path) -> None:
     assert bad == [("wheeld/a.py", 2, "descriptors")]
 
 
+@pytest.mark.parametrize("call", ["[{}]", "run({})", "run(\n{}\n)"])
+def test_safe_path(tmp_path: Path, call: str) -> None:
+    for name in ("wheeld/a.py", "pipeline/wheeld_pipeline/a.py"):
+        bad = found(tmp_path, {name: call.format("sys.executable, '-m', 'wheeld'")})
+        assert bad == [(name, 1, "safe-path")]
+        good = "sys.executable, '-P', '-m', 'wheeld'"
+        assert (
+            found(
+                tmp_path, {name: call.format(good), "tests/a.py": call.format("sys.executable, x")}
+            )
+            == []
+        )
+
+
 @pytest.mark.parametrize("folder", ["work", "root", "home"])
 def test_machine_path(tmp_path: Path, folder: str) -> None:
     bad = found(tmp_path, {"a.md": f"fine\nsee /{folder}/x\n"})

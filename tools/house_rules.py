@@ -9,6 +9,7 @@ is any. Each rule is a function from one file, or from all, to violations.
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import subprocess
 import sys
@@ -210,6 +211,18 @@ def descriptors(source: Source) -> Iterator[Violation]:
             yield source.violation(node.lineno, "descriptors", message)
 
 
+def safe_path(source: Source) -> Iterator[Violation]:
+    """What we start imports nothing from the directory in which its user happens to be."""
+    if not source.is_python() or not source.path.startswith(tuple(MAY_IMPORT)):
+        return
+    for node in ast.walk(source.tree):
+        words = [ast.unparse(word) for word in ast.iter_child_nodes(node)]
+        for word, following in itertools.pairwise(words):
+            if word == "sys.executable" and following != "'-P'":
+                message = f"sys.executable is followed by {following}; put '-P' between them"
+                yield source.violation(node.lineno, "safe-path", message)
+
+
 # -- text ------------------------------------------------------------------------------------------
 
 UNWANTED = {
@@ -321,7 +334,8 @@ def partners(found: list[Source]) -> Iterator[Violation]:
 def check(root: Path) -> list[Violation]:
     """All violations in a checkout, sorted."""
     found = sources(root)
-    per_file = (file_length, function_length, layers, shared_memory, descriptors, unwanted_text)
+    code = (layers, shared_memory, descriptors, safe_path)
+    per_file = (file_length, function_length, *code, unwanted_text)
     violations = [bad for source in found for rule in per_file for bad in rule(source)]
     return sorted({*violations, *partners(found)})
 

@@ -77,7 +77,7 @@ class Daemon:
         options += ["--keep-for", f"{KEEP_SECONDS}s", "--hang-after", f"{HANG_SECONDS}s"]
         with self._log.open("ab") as output:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "wheeld", "start", *options],
+                [sys.executable, "-P", "-m", "wheeld", "start", *options],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,

@@ -30,6 +30,7 @@ from torture.ledger import PROBE, Memory
 from torture.seats import SEATING
 from torture.worker import Worker, probe
 
+ROOT: Final = Path(__file__).resolve().parent.parent
 MAX_MESSAGE: Final = 4096
 
 
@@ -112,6 +113,7 @@ def start(memory: Memory, daemon: str, seed: int, log: Path) -> tuple[Any, socke
     with theirs, log.open("ab") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "torture.nursery", json.dumps(config)],
+            cwd=ROOT,  # from where the module is
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

@@ -60,6 +60,7 @@ class ClockLink:
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
+                "-P",  # nothing is imported from the directory that we happen to be in
                 "-m",
                 "wheeld.clock",
                 str(theirs.fileno()),

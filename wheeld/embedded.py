@@ -56,7 +56,7 @@ def embedded(**config: Any) -> Iterator[str]:
             config["remove_base"] = True  # the daemon does it when this process cannot
         directory = Path(base) / name
         process = subprocess.Popen(
-            [sys.executable, "-m", "wheeld", "start", *_options(name, base, config)],
+            [sys.executable, "-P", "-m", "wheeld", "start", *_options(name, base, config)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -24,7 +24,8 @@ from bench.pipeline.made_trace import Maker
 
 TARGET_ROWS_PER_SECOND = 2_000_000
 TARGET_DRIVER_BYTES = 2 << 30
-RESULTS = Path(__file__).parent.parent / "results" / "pipeline-report.json"
+ROOT = Path(__file__).resolve().parent.parent.parent
+RESULTS = ROOT / "bench" / "results" / "pipeline-report.json"
 HOURS_PER_ROW = 24 / 100_000_000
 """A hundred million rows are a day."""
 SAMPLE_SECONDS = 0.2
@@ -116,7 +117,7 @@ def measured(arguments: list[str]) -> dict[str, Any]:
     with tempfile.NamedTemporaryFile(suffix=".json") as said:
         begin = time.monotonic()
         command = [sys.executable, "-m", "bench.pipeline.report", "--child", said.name, *arguments]
-        child = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=ROOT)
         peaks = {"java": 0, "python": 0}
         cpu: dict[int, float] = {}
         while child.poll() is None:
@@ -151,7 +152,7 @@ def resident(pid: int, cpu: dict[int, float]) -> dict[str, int]:
 
 def compare(rows: int, trace: Path | None, cores: int, rounds: int, where: Path) -> dict[str, Any]:
     """One size: make the trace, or take it, and measure both."""
-    with tempfile.TemporaryDirectory(prefix="wheeld-bench-", dir=where) as scratch:
+    with tempfile.TemporaryDirectory(prefix="wheeld-bench-", dir=where.resolve()) as scratch:
         if trace is None:
             shared_say(f"making a trace of {rows:,} rows")
             trace = Maker(Path(scratch) / "trace", rows, max(rows * HOURS_PER_ROW, 0.02)).make()
@@ -159,10 +160,10 @@ def compare(rows: int, trace: Path | None, cores: int, rounds: int, where: Path)
         sparks, ducks = [], []
         for round_ in range(rounds):
             shared_say(f"Spark, round {round_ + 1} of {rounds}")
-            sparks.append(measured(["spark", str(trace), str(out), str(cores)]))
+            sparks.append(measured(["spark", str(trace.resolve()), str(out), str(cores)]))
             shared_say("DuckDB")
             step = str(sparks[-1]["step_seconds"])
-            ducks.append(measured(["duckdb", str(trace), str(cores), step]))
+            ducks.append(measured(["duckdb", str(trace.resolve()), str(cores), step]))
         size = sum(file.stat().st_size for file in trace.rglob("*.parquet"))
     best, duck = (min(runs, key=lambda run: run["whole_s"]) for runs in (sparks, ducks))
     same = {key: best["answers"][key] == duck["answers"][key] for key in duck["answers"]}

@@ -54,7 +54,8 @@ def report(trace: Path, out: Path, tick: Callable[[], None]) -> str:
     str
         One line: where the report is, or why there is none.
     """
-    command = [sys.executable, "-m", "wheeld", "pipeline", "report", str(trace), "--out", str(out)]
+    command = [sys.executable, "-P", "-m", "wheeld", "pipeline", "report", str(trace)]
+    command += ["--out", str(out)]
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said

@@ -53,7 +53,7 @@ class Crew:
             arguments = [str(self.directory), str(index), str(self.workers), self._daemon]
             with open(self._errors(index), "wb") as errors:
                 process = subprocess.Popen(
-                    [sys.executable, "-m", "wheeld.demo.worker", *arguments],
+                    [sys.executable, "-P", "-m", "wheeld.demo.worker", *arguments],
                     stdin=subprocess.DEVNULL,
                     stdout=subprocess.DEVNULL,
                     stderr=errors,

@@ -111,6 +111,7 @@ class RecorderGuard:
         with theirs:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable,
+                "-P",
                 "-m",
                 "wheeld.trace.recorder",
                 str(theirs.fileno()),

@@ -44,7 +44,7 @@ class Crew:
     def start(self) -> None:
         """Start the processes; they connect, and wait for `go`."""
         for index in range(self._workers):
-            command = [sys.executable, "-m", _WORKER, str(self._directory), str(index)]
+            command = [sys.executable, "-P", "-m", _WORKER, str(self._directory), str(index)]
             # Ctrl-C between the start of a process and its place in the list would leave it behind
             before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
             try:
