@@ -148,7 +148,7 @@ enum wh_kind {
 /* One word per slab. */
 #define WH_OWNER_FIELDS(N, F, A)                                                                   \
     F(wh_au64, owner, "incarnation << 16 | worker + 1; 0: nobody",                                 \
-      "worker (0 -> itself by compare-and-swap; back to 0), clock (back to 0 when it died)",       \
+      "worker (0 -> itself and back, by compare-and-swap), clock (back to 0 when it died)",         \
       "all", "acq_rel CAS, release; pairs: slab")
 
 /* One word per slot, apart from its other fields: a cancel touches nothing else, and eight of them

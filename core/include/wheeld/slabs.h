@@ -9,6 +9,7 @@
  *  1. A set bit, or a place in the magazine, means: ours, and in no other hands.
  *  2. A slab goes back only when all 64 bits are set and some other slab is free too.
  *  3. All this is private memory of one process, used by one thread at a time.
+ *  4. An owner word is changed by compare-and-swap only: from 0 to our name, and from our name to 0.
  */
 #ifndef WHEELD_SLABS_H
 #define WHEELD_SLABS_H
@@ -154,9 +155,11 @@ static inline void wh_slabs_give(wh_slabs *s, uint32_t slot)
         s->empty++;
         wh_slabs_stack(s, slab);
     } else { /* a stale place in the stack is passed over: its word is 0 */
+        uint64_t mine = s->me;
         s->free[slab] = 0;
-        wh_store_release(&s->owners[slab], 0); /* pairs: slab */
-        s->cursor = slab < s->cursor ? slab : s->cursor;
+        /* pairs: slab - from our own name: a slab that is another's by now stays that one's */
+        if (wh_cas_acq_rel(&s->owners[slab], &mine, 0))
+            s->cursor = slab < s->cursor ? slab : s->cursor;
     }
 }
 

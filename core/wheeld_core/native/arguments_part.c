@@ -140,13 +140,15 @@ static uint32_t worker_target(wh_registry_seg *registry, const char *name)
     return 0;
 }
 
+static bool worker_still_usable(WorkerObject *w); /* in worker_part.c */
+
 /* Who receives: "group:NAME", or a worker's name. */
 static bool parse_target(WorkerObject *w, PyObject *name_object, uint32_t *target)
 {
     static const char prefix[] = "group:";
     Py_ssize_t length;
     const char *name = PyUnicode_AsUTF8AndSize(name_object, &length);
-    if (name == NULL)
+    if (name == NULL || !worker_still_usable(w))
         return false;
     bool group = strncmp(name, prefix, sizeof prefix - 1) == 0;
     *target = 0;

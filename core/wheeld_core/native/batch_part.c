@@ -46,7 +46,7 @@ static bool batch_check_delays(const double *delays, Py_ssize_t n)
 static void batch_give_slots(WorkerObject *w, const Batch *b, Py_ssize_t from, Py_ssize_t to)
 {
     for (Py_ssize_t i = from; i < to; i++)
-        wh_slabs_give(&w->client.slabs, (uint32_t)b->ids[i]);
+        worker_give_slot(w, (uint32_t)b->ids[i]);
 }
 
 /* Claim all slots, or none. */
@@ -66,9 +66,12 @@ static bool batch_claim(WorkerObject *w, const Batch *b)
     }
 }
 
-/* The clock stopped draining half-way: take back what is armed, give back the rest. */
+/* The clock stopped draining half-way: take back what is armed, give back the rest. Of a client that
+ * was closed meanwhile all of it is gone. */
 static void batch_undo(WorkerObject *w, const Batch *b, Py_ssize_t armed)
 {
+    if (!worker_is_open(w))
+        return;
     for (Py_ssize_t i = 0; i < armed; i++)
         if (wh_slot_cancel(&w->client.states[wh_id_slot(b->ids[i])], wh_id_gen(b->ids[i])))
             wh_count(&w->client.seg->cancelled, 1);
@@ -132,7 +135,8 @@ static PyObject *worker_schedule_batch(WorkerObject *w, PyObject *args)
     }
     Batch batch = {arrays[0].view.buf, arrays[2].view.buf, arrays[3].view.buf,
                    payload_size, arrays[1].view.buf, n};
-    ok = ok && batch_check_delays(batch.delays, n) && batch_claim(w, &batch) && batch_arm(w, &batch, r);
+    ok = ok && batch_check_delays(batch.delays, n) && worker_usable(w) && batch_claim(w, &batch) &&
+         batch_arm(w, &batch, r);
     for (int i = 0; i < 4; i++)
         PyBuffer_Release(&arrays[i].view);
     if (!ok)
@@ -164,8 +168,10 @@ static PyObject *worker_cancel_batch(WorkerObject *w, PyObject *args)
         if (i % BATCH_PUBLISH == BATCH_PUBLISH - 1)
             wh_client_publish_lazily(c);
     }
-    wh_count(&c->seg->cancelled, cancelled);
-    wh_client_publish_lazily(c);
+    if (ok || worker_is_open(w)) {
+        wh_count(&c->seg->cancelled, cancelled);
+        wh_client_publish_lazily(c);
+    }
     PyBuffer_Release(&ids.view);
     PyBuffer_Release(&won.view);
     if (!ok)

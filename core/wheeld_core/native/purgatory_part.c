@@ -289,8 +289,12 @@ static PyObject *purgatory_check(PurgatoryObject *p, PyObject *key_object)
     ParsedKey key;
     PyObject *failed = NULL;
     uint64_t completed = 0;
-    if (!purgatory_usable(p) || !key_parse(key_object, p->seed, &key))
+    if (!key_parse(key_object, p->seed, &key))
         return NULL;
+    if (!purgatory_usable(p)) { /* what parsing the key ran may have closed it */
+        Py_DECREF(key.key);
+        return NULL;
+    }
     if (!watching_tell(p->worker, wh_hash_bucket(key.hash)))
         errors_keep(&failed);
     KeyEntry *entry = p->worker->watching ? table_find(&p->worker->watching->table, p, &key) : NULL;

@@ -60,7 +60,7 @@ static void watching_answer(WorkerObject *w, PyObject **fatal)
 {
     if (w->watching == NULL || !watching_has_row(w) || !wh_watch_drain(&w->watching->watch))
         return;
-    for (uint32_t i = 0; w->watching && i < WH_BUCKETS / 64; i++) {
+    for (uint32_t i = 0; watching_has_row(w) && i < WH_BUCKETS / 64; i++) {
         Walk walk;
         walk_begin(&walk);
         for (uint64_t marks = wh_watch_take(&w->watching->watch, i); marks; marks &= marks - 1)
@@ -82,7 +82,8 @@ static PyObject *worker_settle(WorkerObject *w, PyObject *unused)
     watching_answer(w, &fatal);
     if (w->watching)
         purgatories_purge(w->watching);
-    if (w->notify_always && w->watching && wh_watch_ready(&w->watching->watch))
+    if (w->notify_always && watching_has_row(w) &&
+        wh_watch_ready(&w->watching->watch))
         wh_bell_ring(w->bell);
     if (!errors_none(fatal))
         return NULL;

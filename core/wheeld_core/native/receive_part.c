@@ -50,6 +50,11 @@ static PyObject *worker_collect(WorkerObject *w, uint64_t most, bool hold)
         Py_buffer view;
         if ((events = events_new(w, n, &view)) == NULL)
             return NULL;
+        if (!worker_still_usable(w)) { /* what the collector ran may have closed it */
+            PyBuffer_Release(&view);
+            Py_DECREF(events);
+            return NULL;
+        }
         got = hold ? wh_client_hold(c, view.buf, n) : wh_client_receive(c, view.buf, n);
         PyBuffer_Release(&view);
     }
@@ -158,7 +163,7 @@ static PyObject *worker_receive(WorkerObject *w, PyObject *const *args, Py_ssize
     int64_t timeout = 0, until = 0;
     int hold;
     uint64_t most = UINT64_MAX;
-    if (!worker_usable(w) || !parse_keywords("poll", names, 2, args, n, kwnames, values))
+    if (!parse_keywords("poll", names, 2, args, n, kwnames, values))
         return NULL;
     if (values[0] == Py_None)
         until = INT64_MAX;
@@ -166,7 +171,7 @@ static PyObject *worker_receive(WorkerObject *w, PyObject *const *args, Py_ssize
         return NULL;
     if (values[1] && values[1] != Py_None && !parse_u64(values[1], &most, "max_events"))
         return NULL;
-    if ((hold = worker_parse_hold(w, values[2])) < 0)
+    if ((hold = worker_parse_hold(w, values[2])) < 0 || !worker_usable(w))
         return NULL;
     for (;;) {
         PyObject *events = worker_collect_others(w, most, hold);

@@ -153,7 +153,8 @@ static bool reserved_arm(WorkerObject *w, const Reserved *b, wh_request r)
             wh_prefetch_write(&c->slots[b->ids[i + BATCH_AHEAD] & 0xffffffffu]);
         }
         if (wh_unlikely(!wh_client_fits(c, 1)) && !worker_wait_room(w, 1)) {
-            wh_client_publish(c, earliest);
+            if (worker_is_open(w))
+                wh_client_publish(c, earliest);
             return false;
         }
         if (wh_unlikely(!is_reserved(w, b->ids[i]))) { /* twice in one batch */
@@ -210,7 +211,7 @@ static PyObject *worker_arm_batch(WorkerObject *w, PyObject *args)
     b.cookies = arrays[2].view.buf;
     b.offsets = arrays[3].view.buf;
     b.data = bytes.buf;
-    ok = ok && reserved_check(w, &b, bytes.len) && reserved_arm(w, &b, r);
+    ok = ok && worker_usable(w) && reserved_check(w, &b, bytes.len) && reserved_arm(w, &b, r);
     for (int i = 0; i < 4; i++)
         PyBuffer_Release(&arrays[i].view);
     PyBuffer_Release(&bytes);

@@ -139,8 +139,10 @@ static Watching *watching_of(WorkerObject *w)
         Py_XDECREF(memory);
         return w->watching;
     }
-    if (memory == NULL)
+    if (memory == NULL || !worker_still_usable(w)) {
+        Py_XDECREF(memory);
         return NULL;
+    }
     if ((w->watching = calloc(1, sizeof *w->watching)) == NULL)
         PyErr_NoMemory();
     else if (!watching_fill(w, w->watching, memory))
@@ -157,7 +159,7 @@ static Watching *watching_of(WorkerObject *w)
 static bool watching_has_row(WorkerObject *w)
 {
     Watching *g = w->watching;
-    return worker_is_open(w) &&
+    return g && worker_is_open(w) &&
            wh_load_acquire(&g->watch.mine->tenant) == g->tenant; /* pairs: watch-tenant */
 }
 
@@ -307,7 +309,8 @@ static bool watching_signal(WorkerObject *w, uint32_t row, uint32_t bucket)
         return true;
     w->watching->bells[row].rung = wait;
     wh_bell_ring(fd);
-    wh_count(&w->watching->watch.mine->rings, 1);
+    if (watching_has_row(w))
+        wh_count(&w->watching->watch.mine->rings, 1);
     return true;
 }
 
@@ -316,9 +319,9 @@ static bool watching_tell(WorkerObject *w, uint32_t bucket)
 {
     PyObject *failed = NULL;
     wh_watch_barrier(&w->watching->watch);
-    for (uint32_t i = 0; w->watching && i < w->watching->watch.words; i++) {
+    for (uint32_t i = 0; watching_has_row(w) && i < w->watching->watch.words; i++) {
         uint64_t rows = wh_watch_others(&w->watching->watch, bucket, i);
-        for (; wh_unlikely(rows) && w->watching; rows &= rows - 1)
+        for (; wh_unlikely(rows) && watching_has_row(w); rows &= rows - 1)
             if (!watching_signal(w, 64 * i + (uint32_t)__builtin_ctzll(rows), bucket))
                 errors_keep(&failed);
     }

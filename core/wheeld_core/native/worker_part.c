@@ -1,7 +1,9 @@
 /* Worker: the client's hot calls, one native call each. wheeld_client.Timers is its subclass.
  *
- * The GIL keeps other threads out of a call; where a call waits it lets the GIL go and takes all
- * its private state up again afterwards.
+ * The GIL keeps other threads out of a call; where a call waits, or runs code of the user, it lets the
+ * GIL go. Meanwhile another thread may have closed this client, and what it held may be others': so
+ * whoever comes back asks worker_still_usable() before it touches anything shared, and if the answer
+ * is no leaves all of it alone. What it had taken is then the supervisor's to clear up.
  */
 
 #define WAIT_ROOM_NS 5000000000ll /* for the clock, perhaps a new one, to drain the submission ring */
@@ -53,7 +55,7 @@ static bool worker_refuse(WorkerObject *w)
     return false;
 }
 
-/* May this call begin? */
+/* May this call begin? Asked once its arguments are read: to read them may run code of the user. */
 static inline bool worker_usable(WorkerObject *w)
 {
     return worker_is_open(w) || worker_refuse(w);
@@ -137,6 +139,8 @@ static void worker_await_returns(WorkerObject *w)
         Py_BEGIN_ALLOW_THREADS
         pause_ns(20000);
         Py_END_ALLOW_THREADS
+        if (!worker_is_open(w))
+            return;
     }
 }
 
@@ -165,11 +169,13 @@ static uint32_t worker_find_slot(WorkerObject *w)
         slot = worker_claimed_slot(w);
     if (slot == WH_NIL) {
         worker_await_returns(w);
+        if (!worker_still_usable(w))
+            return WH_NIL;
         slot = worker_returned_slot(w);
     }
     if (slot == WH_NIL)
         slot = worker_claimed_slot(w);
-    if (slot != WH_NIL || !worker_still_usable(w))
+    if (slot != WH_NIL)
         return slot;
     wh_count(&c->seg->fulls, 1);
     PyErr_Format(errors.wheel_full,
@@ -178,6 +184,13 @@ static uint32_t worker_find_slot(WorkerObject *w)
                  c->capacity, (unsigned long long)wh_slabs_armed(&c->slabs),
                  (unsigned long long)wh_client_ready(c));
     return WH_NIL;
+}
+
+/* Give a slot back that a call took and does not need after all. */
+static void worker_give_slot(WorkerObject *w, uint32_t slot)
+{
+    if (worker_is_open(w))
+        wh_slabs_give(&w->client.slabs, slot);
 }
 
 /* -- the calls ----------------------------------------------------------------------------------- */
@@ -190,7 +203,7 @@ static uint64_t worker_arm_timer(WorkerObject *w, wh_request *r, int64_t base_de
     if (wh_unlikely(slot == WH_NIL) && (slot = worker_find_slot(w)) == WH_NIL)
         return 0;
     if (wh_unlikely(!wh_client_fits(c, 1)) && !worker_wait_room(w, 1)) {
-        wh_slabs_give(&c->slabs, slot);
+        worker_give_slot(w, slot);
         return 0;
     }
     uint64_t id = wh_client_arm(c, slot, r);
@@ -224,7 +237,8 @@ static PyObject *worker_schedule_kw(WorkerObject *w, PyObject *const *args, Py_s
     extras.interval = values[3];
     extras.to = values[4];
     PyObject *id = NULL;
-    if (parse_delay(values[0], &delay, "delay") && parse_extras(w, &extras, &r)) {
+    if (worker_usable(w) && parse_delay(values[0], &delay, "delay") &&
+        parse_extras(w, &extras, &r) && worker_usable(w)) {
         r.now = wh_client_now(&w->client);
         r.deadline = wh_time_add(r.now, delay);
         id = worker_arm(w, &r, r.deadline);
@@ -236,8 +250,6 @@ static PyObject *worker_schedule_kw(WorkerObject *w, PyObject *const *args, Py_s
 static PyObject *worker_schedule(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
                                  PyObject *kwnames)
 {
-    if (!worker_usable(w))
-        return NULL;
     if (wh_unlikely(kwnames != NULL || n < 1 || n > 2))
         return worker_schedule_kw(w, args, n, kwnames);
     wh_request r = {0};
@@ -245,6 +257,8 @@ static PyObject *worker_schedule(WorkerObject *w, PyObject *const *args, Py_ssiz
     if (!parse_delay(args[0], &delay, "delay"))
         return NULL;
     if (n == 2 && !parse_u64(args[1], &r.cookie, "cookie"))
+        return NULL;
+    if (!worker_usable(w))
         return NULL;
     r.now = wh_client_now(&w->client);
     r.deadline = wh_time_add(r.now, delay);
@@ -273,7 +287,7 @@ static PyObject *worker_schedule_ns(WorkerObject *w, PyObject *args)
     PyObject *id = NULL;
     if (kind >= WH_CLOCK_KINDS) {
         PyErr_SetString(PyExc_ValueError, "no such clock");
-    } else if (worker_usable(w) && parse_extras(w, &extras, &r)) {
+    } else if (worker_usable(w) && parse_extras(w, &extras, &r) && worker_usable(w)) {
         r.now = wh_client_now(&w->client);
         r.deadline = deadline;
         r.flags = kind;
@@ -300,7 +314,7 @@ static int worker_cancel_timer(WorkerObject *w, uint64_t id)
 static PyObject *worker_cancel(WorkerObject *w, PyObject *id_object)
 {
     uint64_t id;
-    if (!worker_usable(w) || !parse_id(id_object, &id))
+    if (!parse_id(id_object, &id) || !worker_usable(w))
         return NULL;
     int won = worker_cancel_timer(w, id);
     return won < 0 ? NULL : PyBool_FromLong(won);
@@ -350,7 +364,7 @@ static PyObject *worker_reschedule(WorkerObject *w, PyObject *const *args, Py_ss
     int64_t delay, earliest = INT64_MAX;
     if (n != 2)
         return PyErr_Format(PyExc_TypeError, "reschedule(id, delay) takes 2 arguments: got %zd", n);
-    if (!worker_usable(w) || !parse_id(args[0], &id) || !parse_delay(args[1], &delay, "delay"))
+    if (!parse_id(args[0], &id) || !parse_delay(args[1], &delay, "delay") || !worker_usable(w))
         return NULL;
     int moved = worker_move(w, id, delay, &earliest);
     if (earliest != INT64_MAX)

@@ -1,0 +1,192 @@
+"""A client is closed by one thread while another one waits inside a call of it.
+
+What it held is others' by the time that call goes on, and stays theirs. The waiting thread comes
+back only when a forked child (the supervisor, the clock and another worker in one) has taken over all of
+it: the closing thread keeps the GIL until then.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+import numpy as np
+import pytest
+
+from children import start_child
+from local_wheel import DROP, KEEP, LocalTimers, LocalWheel, take_all
+from wheeld_client import ClientClosed
+
+CAPACITY: Final = 2048
+RING: Final = 1024
+FAR: Final = 1e6
+libc: Final = ctypes.PyDLL(None)
+"""Calls through it keep the GIL."""
+
+
+@pytest.fixture
+def no_switches() -> Iterator[None]:
+    """A thread goes on until it waits."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e5)
+    yield
+    sys.setswitchinterval(before)
+
+
+def _full_ring(wheel: LocalWheel, victim: LocalTimers) -> Any:
+    """The clock has yet to look at as many submissions as the ring takes."""
+    return victim.schedule_many(np.full(RING, FAR))
+
+
+def _all_taken(wheel: LocalWheel, victim: LocalTimers) -> Any:
+    """No slot is free, but one that the clock has to give back."""
+    ids = victim.schedule_many(np.full(64, FAR))
+    wheel.settle()
+    other = wheel.worker(2)
+    take_all(wheel, other)
+    victim.cancel(int(ids[0]))
+    victim._patience_ns = 10**9
+    return ids, other
+
+
+Setup = Callable[[LocalWheel, LocalTimers], Any]
+Call = Callable[[LocalTimers, Any], object]
+
+
+def _reserved(wheel: LocalWheel, victim: LocalTimers) -> Any:
+    ids = victim.reserve(64)
+    _full_ring(wheel, victim)
+    return ids
+
+
+WAITS: Final[dict[str, tuple[Setup, Call]]] = {
+    "schedule, room": (_full_ring, lambda victim, ids: victim.schedule(FAR)),
+    "schedule_many, room": (_full_ring, lambda victim, ids: victim.schedule_many([FAR] * 300)),
+    "schedule_many, room half-way": (
+        lambda wheel, victim: victim.schedule_many([FAR] * (RING - 100)),
+        lambda victim, ids: victim.schedule_many([FAR] * 300),
+    ),
+    "cancel": (_full_ring, lambda victim, ids: victim.cancel(int(ids[0]))),
+    "cancel_many": (_full_ring, lambda victim, ids: victim.cancel_many(ids)),
+    "cancel_many, half-way": (
+        lambda wheel, victim: victim.schedule_many([FAR] * (RING - 10)),
+        lambda victim, ids: victim.cancel_many(ids),
+    ),
+    "reschedule": (_full_ring, lambda victim, ids: victim.reschedule(int(ids[0]), 1.0)),
+    "reschedule_many": (
+        _full_ring,
+        lambda victim, ids: victim.reschedule_many(ids, np.full(len(ids), 1.0)),
+    ),
+    "schedule_at_many, reserved": (
+        _reserved,
+        lambda victim, ids: victim.schedule_at_many([10**15] * 64, ids=ids),
+    ),
+    "schedule, slots": (_all_taken, lambda victim, ids: victim.schedule(FAR)),
+    "schedule_many, slots": (_all_taken, lambda victim, ids: victim.schedule_many([FAR] * 2)),
+    "reserve, slots": (_all_taken, lambda victim, ids: victim.reserve(2)),
+    "poll": (_full_ring, lambda victim, ids: victim.poll(None)),
+}
+
+
+def _take_over(wheel: LocalWheel, leave: int) -> int:
+    """What all others do once the client is closed. Returns how many timers they have armed."""
+    wheel.depart(0, leave)
+    while wheel.row(0)["state"] == 3:
+        wheel.settle()
+    other = wheel.successor(0) if leave == KEEP else wheel.worker(0)
+    return take_all(wheel, other)
+
+
+def _world(wheel: LocalWheel) -> tuple[bytes, bytes]:
+    """All that the closed client could write to."""
+    return bytes(wheel.slots_memory), bytes(wheel.worker_memories[0])
+
+
+@pytest.mark.parametrize("leave", [DROP, KEEP], ids=["drop", "keep"])
+@pytest.mark.parametrize("case", WAITS)
+def test_a_call_that_waited_leaves_all_alone(case: str, leave: int, no_switches: None) -> None:
+    """It raises ClientClosed, and not a word in the shared memory is another one for it."""
+    setup, call = WAITS[case]
+    raised: list[BaseException] = []
+    with LocalWheel(CAPACITY) as wheel:
+        victim = wheel.worker(0)
+        ids = setup(wheel, victim)
+
+        def wait() -> None:
+            try:
+                call(victim, ids)
+            except BaseException as error:
+                raised.append(error)
+
+        thread = threading.Thread(target=wait)
+        thread.start()  # returns when it waits
+        assert thread.is_alive(), raised
+        victim._close()
+        pid, pipe = start_child(lambda: _take_over(wheel, leave))
+        assert libc.waitpid(pid, None, 0) == pid  # keeps the GIL
+        before = _world(wheel)
+        thread.join()
+        assert _world(wheel) == before
+        with open(pipe) as answer:
+            assert int(answer.read()) > 0, "nothing was left to take over"
+    assert [type(error) for error in raised] == [ClientClosed]
+
+
+class Closer:
+    """A number that has the client closed, and all that it held taken over, when it is read."""
+
+    def __init__(self, wheel: LocalWheel, victim: LocalTimers, leave: int) -> None:
+        self._close = lambda: (victim._close(), _take_over(wheel, leave))
+        self._wheel = wheel
+        self.after: tuple[bytes, bytes] | None = None
+
+    def __index__(self) -> int:
+        self._close()
+        self.after = _world(self._wheel)
+        return 1
+
+    def __float__(self) -> float:
+        return float(self.__index__())
+
+
+READS: Final[dict[str, Callable[[LocalTimers, int, Any], object]]] = {
+    "delay": lambda victim, id, bad: victim.schedule(bad),
+    "cookie": lambda victim, id, bad: victim.schedule(1.0, bad),
+    "interval": lambda victim, id, bad: victim.schedule(1.0, interval=bad),
+    "cookie, then a name": lambda victim, id, bad: victim.schedule(1.0, bad, to="w0", payload=b""),
+    "interval of many": lambda victim, id, bad: victim.schedule_many([1.0], interval=bad),
+    "cookie at a time": lambda victim, id, bad: victim.schedule_at(1.0, bad),
+    "id": lambda victim, id, bad: victim.cancel(bad),
+    "delay of a move": lambda victim, id, bad: victim.reschedule(id, bad),
+    "timeout": lambda victim, id, bad: victim.poll(bad),
+    "max_events": lambda victim, id, bad: victim.poll(0, bad),
+}
+
+
+@pytest.mark.parametrize("leave", [DROP, KEEP], ids=["drop", "keep"])
+@pytest.mark.parametrize("what", READS)
+def test_an_argument_that_closes_the_client(what: str, leave: int) -> None:
+    """What reading an argument runs may close the client: the call raises and touches nothing."""
+    with LocalWheel(CAPACITY) as wheel:
+        victim = wheel.worker(0)
+        id = victim.schedule(FAR)
+        wheel.settle()
+        bad = Closer(wheel, victim, leave)
+        with pytest.raises(ClientClosed):
+            READS[what](victim, id, bad)
+        assert bad.after is not None
+        assert _world(wheel) == bad.after
+
+
+def test_a_slab_that_is_not_ours_any_more_stays() -> None:
+    """A slab is released from our own name only, whatever our private bits say."""
+    with LocalWheel(CAPACITY) as wheel:
+        worker = wheel.worker(0)
+        ids = worker.reserve(256)
+        owners = wheel.slots.owners
+        owners[:] = 7 << 16 | 3
+        worker.release(ids)
+        assert (owners == 7 << 16 | 3).all()
