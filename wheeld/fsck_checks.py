@@ -14,7 +14,7 @@ record speaks of `gen` too, or of an earlier one when the clock has not seen thi
     CANCELLED  gen           open .. waits    where it was, with a cancel in a submission ring
     CANCELLED  gen           return waits     queued; the owner's line says backlog
     FIRED      gen           expiration waits in the backlog of the worker that it names
-    FIRED, CANCELLED  gen    lent             in that worker's list of loans
+    FIRED      gen           lent             in that worker's list of loans
     FIRED      gen           expired          out: position below the completion ring's tail
     not ARMED  gen           returned         out: position below the return ring's tail
     not ARMED  gen           reclaimed        in the hands of the next owner
@@ -79,7 +79,7 @@ def slots(s: Snapshot) -> list[Damage]:
         # a waiting tick too: its timer may have been moved to later meanwhile
         (told & bucket & ~armed & (stage > WAIT_TICK), "is in {list}, with stage {stage}"),
         (told & backlog & ~at_backlog, "is in {list}, {phase}, with stage {stage}"),
-        (told & loans & ((stage != LENT) | armed), "is in {list}, {phase}, with stage {stage}"),
+        (told & loans & ((stage != LENT) | ~fired), "is in {list}, {phase}, with stage {stage}"),
         (told & (backlog | loans) & (s.stage_worker != reader), "is in {list}, but names {reader}"),
         (loose & same & np.isin(stage, (WAIT_TICK, WAIT_EXPIRE, LENT)) & ~_over_armed(s),
          "has stage {stage}, but is in no list"),

@@ -217,6 +217,7 @@ static void move_unless_ticked(void)
 static void verdict_moved(void)
 {
     CHECK(!moved || wh_client_ready(&A->client) == 0, "it came at the time that it was moved from");
+    CHECK(!moved || w.clock.wheel.links[wh_id_slot(id)].completion == 0, "told of what never was");
     cancel();
     passes();
     receive_some();
@@ -241,7 +242,7 @@ static void verdict_one_winner(void)
     CHECK(has(A, wh_id_slot(id)), "a slot is lost");
 }
 
-/* A's timer ticks for B, or A was faster: then nothing of it is on loan. */
+/* A's timer ticks for B, or A was faster. */
 static void before_foreign_tick(void)
 {
     due = 5 * MS;

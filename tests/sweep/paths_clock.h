@@ -30,8 +30,8 @@ static void before_drain_cancelled(void)
     }
 }
 
-/* A tick of it is on loan. */
-static void before_drain_lent(void)
+/* A tick of it is unread. */
+static void before_drain_ticked(void)
 {
     for (int i = 0; i < 2; i++) {
         subject = schedule(B, (plan){.delay = 0, .interval = 2 * MS, .to = 0});
@@ -203,7 +203,7 @@ static void before_relink(void)
 static const struct path clock_paths[] = {
     {"drain", before_drain, do_work, 1},
     {"drain-cancelled", before_drain_cancelled, do_work, 1},
-    {"drain-lent", before_drain_lent, do_work, 1},
+    {"drain-ticked", before_drain_ticked, do_work, 1},
     {"drain-moved", before_drain_moved, do_work, 1},
     {"cascade", before_cascade, do_advance, 1},
     {"moved-later", before_later, do_advance, 1},

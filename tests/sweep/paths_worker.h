@@ -28,13 +28,18 @@ static void do_schedule_periodic(void)
     worker_schedule(A, p, NULL);
 }
 
-/* No slot left in its hands. */
+/* No slot is left in its hands. */
+static void use_up(worker *w)
+{
+    wh_slabs *s = &w->client.slabs;
+    while (s->magazine_size || s->stack_size)
+        schedule(w, (plan){.delay = dice(2) ? FAR_NS : some_delay(), .to = w->row});
+}
+
 static void before_empty(void)
 {
-    wh_slabs *s = &A->client.slabs;
     schedule(A, own(MS));
-    while (s->magazine_size || s->stack_size)
-        schedule(A, own(dice(2) ? FAR_NS : some_delay()));
+    use_up(A);
     if (dice(2))
         crew_settle();
 }
@@ -89,6 +94,22 @@ static void before_events(void)
     S->bells[0]++;
 }
 static void do_receive(void) { worker_receive(A); }
+
+/* A tick for the group stands in A's ring, a later one in B's: whoever looks at the timer's last tick does not
+ * see that A reads. */
+static void before_group_tick(void)
+{
+    A->member = B->member = true;
+    S->workers[2].member = false;
+    for (uint32_t row = 0; row < 3; row++)
+        S->peers[row].groups = S->workers[row].member ? 1ull << GROUP : 0;
+    crew_settle();
+    subject = schedule(C, (plan){.delay = 0, .interval = 50 * MS, .to = TO_GROUP});
+    use_up(C); /* its next timer has the slot that comes back */
+    for (int i = 0; i < 2; i++)
+        clock_advance(crew_now() + 50 * MS + MS);
+    S->bells[0]++;
+}
 
 /* Whole slabs come back at once. */
 static void before_returns(void)
@@ -157,6 +178,7 @@ static const struct path worker_paths[] = {
     {"move-later", before_movable, do_later, 1},
     {"move-periodic", before_movable_periodic, do_earlier, 1},
     {"receive", before_events, do_receive, 1},
+    {"receive-group-tick", before_group_tick, do_receive, 1},
     {"receive-backlog", before_backlog, do_receive, 40},
     {"reclaim", before_returns, do_reclaim, 1},
     {"sleep", before_any, do_sleep, 1},

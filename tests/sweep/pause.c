@@ -20,7 +20,7 @@ static void overtake(void)
         if (!S->clockless)
             clock_work();
         worker_receive(B);
-        worker_schedule(B, (plan){.delay = (int64_t)dice(3 * MS), .to = i % 2}, NULL);
+        worker_schedule(i % 2 ? B : C, (plan){.delay = (int64_t)dice(3 * MS), .to = i % 2}, NULL);
     }
 }
 

@@ -202,7 +202,7 @@ static inline uint64_t wh_client_arm(wh_client *c, uint32_t index, const wh_requ
     wh_store_relaxed(&s->flags, (uint16_t)r->flags);
     wh_store_relaxed(&s->payload_size, (uint16_t)r->payload_size);
     if (r->payload_size)
-        memcpy(c->payloads + (uint64_t)index * c->payload_bytes, r->payload, r->payload_size);
+        wh_payload_write(c->payloads + (uint64_t)index * c->payload_bytes, r->payload, r->payload_size);
     /* pairs: arm - the clock must not see the timer before its fields */
     wh_store_release(&c->states[index], wh_state(gen, WH_ARMED));
     return wh_id(gen, index);

@@ -31,7 +31,7 @@
 
 enum wh_stage {
     WH_STAGE_OPEN = 0,    /* linked, or not seen yet */
-    WH_STAGE_TICKED,      /* periodic, armed: its last tick went to (worker, position) */
+    WH_STAGE_TICKED,      /* periodic, armed: its last tick went to (worker, position); for its undo */
     WH_STAGE_WAIT_TICK,   /* periodic, armed: a tick waits in that worker's backlog */
     WH_STAGE_WAIT_EXPIRE, /* fired: waits in that worker's backlog */
     WH_STAGE_WAIT_RETURN, /* over: the return waits in the owner's queue of returns */

@@ -7,8 +7,8 @@
  *     position below the tail is out, any other is not.
  *  2. A full ring delays nobody else: events wait in that worker's backlog (a list), returns in a
  *     queue of its own, and keep their slots. Both follow from the slots after a crash.
- *  3. A slot read by another worker than its owner is on loan until that worker's head has passed
- *     the record; only then does the owner get it back.
+ *  3. The slot of an expiration that another worker than its owner reads is on loan until that worker's
+ *     head has passed the record; only then does the owner get it back. A tick is no loan.
  */
 #ifndef WHEELD_DELIVER_H
 #define WHEELD_DELIVER_H
@@ -130,26 +130,12 @@ static inline bool wh_unread(wh_clock *c, const wh_link *link)
     return !wh_pos_before(link->completion & WH_POS_MASK, peer->comp_head);
 }
 
-/* The end of a cancelled timer, which is in no list: return it, but not while a tick of it that
- * another worker has yet to read could still need its payload. */
+/* The end of a cancelled timer, which is in no list. Its ticks that are unread keep nothing: who reads one
+ * looks at the state when it has copied it (receive.h, invariant 2). */
 static inline void wh_give_back(wh_clock *c, uint32_t slot)
 {
-    wh_link *link = &c->wheel.links[slot];
-    enum wh_stage stage = wh_stage_of(link);
     if (wh_traces(c))
         wh_event_end(c, slot, WH_TRACE_CANCELLED);
-    if (stage == WH_STAGE_TICKED || stage == WH_STAGE_WAIT_TICK) {
-        wh_peer *reader = &c->peers[wh_stage_worker(link)];
-        if (stage == WH_STAGE_WAIT_TICK) /* an earlier tick may be anywhere in the full ring */
-            link->completion = wh_completion_word(stage, wh_stage_worker(link),
-                                                  reader->comp_tail - 1);
-        if (reader != wh_owner_of(c, slot) && !reader->dying && wh_unread(c, link)) {
-            link->completion = wh_completion_word(WH_STAGE_LENT, wh_stage_worker(link),
-                                                  link->completion);
-            wh_list_append(&c->wheel, wh_lent_list(c, reader), slot);
-            return;
-        }
-    }
     wh_return(c, slot);
 }
 

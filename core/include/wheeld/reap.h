@@ -57,7 +57,7 @@ static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
         wh_event_reclaimed(c, slot, gen, dropped);
     if (link->gen == gen && !wh_stage_over(wh_stage_of(link))) {
         wh_wheel_remove(&c->wheel, slot);
-        wh_give_back(c, slot); /* reclaimed, or lent if a tick of it is still to be read */
+        wh_give_back(c, slot);
     }
     if (link->gen == gen && wh_on_loan(c, link, peer)) {
         wh_peer *reader = &c->peers[wh_stage_worker(link)];

@@ -3,8 +3,9 @@
  * Invariants
  *  1. Completions are consumed in order; what they say is copied before the head passes them.
  *  2. EXPIRED for a slot of ours gives the slot back, and so does an entry of the return ring. A tick
- *     gives nothing back, and is passed over when its timer was cancelled meanwhile: a cancel that
- *     won is never followed by an event.
+ *     gives nothing back, and nobody keeps its slot while it is read: it is an event only if its timer
+ *     is armed still when all of it is copied. So a cancel that won is never followed by an event, and
+ *     a payload is never another timer's.
  *  3. Returns have a ring of their own: a worker that is slow to poll still gets back the slots of
  *     what it cancelled.
  *  4. Events may be held: copied, and neither passed by the shared head nor their slots given back until
@@ -37,26 +38,31 @@ static inline bool wh_client_backlogged(const wh_client *c)
 
 static inline bool wh_tick_stands(const wh_client *c, uint64_t id)
 {
-    uint64_t state = wh_load_acquire(&c->states[wh_id_slot(id)]); /* pairs: cancel */
-    return wh_state_gen(state) == wh_id_gen(id) && wh_state_phase(state) == WH_ARMED;
+    return wh_slot_stands(&c->states[wh_id_slot(id)], id);
+}
+
+static inline void wh_client_copy_payload(const wh_client *c, char *to, uint32_t slot, uint32_t size,
+                                          bool tick)
+{
+    char *payload = c->payloads + (uint64_t)slot * c->payload_bytes;
+    size = size < c->payload_bytes ? size : c->payload_bytes;
+    if (wh_unlikely(tick))
+        wh_payload_read(to, payload, size);
+    else
+        memcpy(to, payload, size);
+    memset(to + size, 0, c->payload_bytes - size);
 }
 
 /* Copy one completion. True: it is an event, and stands at `event`. */
 static inline bool wh_client_copy(const wh_client *c, const wh_completion *record, char *event)
 {
     uint32_t kind = wh_id_kind(record->id), slot = wh_id_slot(record->id);
-    if (kind == WH_EV_TICK && !wh_tick_stands(c, record->id))
-        return false;
     wh_completion out = *record;
     out.id = wh_id(wh_id_gen(record->id), slot);
     memcpy(event, &out, sizeof out);
-    if (c->payload_bytes) {
-        uint32_t size = record->payload_size;
-        size = size < c->payload_bytes ? size : c->payload_bytes;
-        memcpy(event + sizeof out, c->payloads + (uint64_t)slot * c->payload_bytes, size);
-        memset(event + sizeof out + size, 0, c->payload_bytes - size);
-    }
-    return true;
+    if (c->payload_bytes)
+        wh_client_copy_payload(c, event + sizeof out, slot, record->payload_size, kind == WH_EV_TICK);
+    return kind != WH_EV_TICK || wh_tick_stands(c, record->id);
 }
 
 /* The slot of a completion that is ours again. */

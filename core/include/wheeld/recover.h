@@ -87,8 +87,7 @@ static inline void wh_recover_armed(wh_recovery *r, uint32_t slot)
         return;
     }
     if (stage == WH_STAGE_TICKED && to) {
-        /* an earlier tick may be anywhere in the ring */
-        if (!wh_published(c, link))
+        if (!wh_published(c, link)) /* it was undone: no position that others' records will have */
             link->completion =
                 wh_completion_word(stage, wh_stage_worker(link), to->comp_tail - 1);
     } else if (stage != WH_STAGE_OPEN) {
@@ -99,26 +98,6 @@ static inline void wh_recover_armed(wh_recovery *r, uint32_t slot)
     }
     /* by its own tick, also when that has passed: what is late keeps its order */
     wh_place(c, slot, wh_timing_of(c, slot), INT64_MIN);
-}
-
-/* Cancelled, and not over: but a tick of it may still be on loan. */
-static inline void wh_recover_cancelled(wh_recovery *r, uint32_t slot, wh_peer *owner)
-{
-    wh_clock *c = r->clock;
-    wh_link *link = &c->wheel.links[slot];
-    wh_peer *to = wh_stage_peer(c, link);
-    enum wh_stage stage = wh_stage_of(link);
-    bool ticked = stage == WH_STAGE_TICKED || stage == WH_STAGE_WAIT_TICK;
-    if (ticked && to && to != owner) {
-        uint64_t position = stage == WH_STAGE_TICKED && wh_published(c, link) ? link->completion
-                                                                              : to->comp_tail - 1;
-        link->completion = wh_completion_word(WH_STAGE_LENT, wh_stage_worker(link), position);
-        if (wh_unread(c, link)) {
-            r->waiting[r->count++] = slot;
-            return;
-        }
-    }
-    wh_to_returns(c, owner, slot);
 }
 
 /* Fired, and to be sent to somebody: is it out, on loan, or still to be sent? */
@@ -139,7 +118,7 @@ static inline void wh_recover_sent(wh_recovery *r, uint32_t slot, wh_peer *owner
     else if (fired)
         wh_recover_wait(r, slot, WH_STAGE_WAIT_EXPIRE, wh_route(c, slot, owner));
     else
-        wh_to_returns(c, owner, slot); /* cancelled before the step to FIRED; or an unsent tick */
+        wh_to_returns(c, owner, slot); /* cancelled before the step to FIRED */
 }
 
 /* In its owner's return ring; or in the ring of a dead worker that it is inherited from? */
@@ -202,7 +181,7 @@ static inline void wh_recover_slot(wh_recovery *r, uint32_t slot, wh_peer *owner
     else if (wh_stage_over(wh_stage_of(link)))
         wh_recover_over(r, slot, owner, phase == WH_FIRED);
     else if (phase == WH_CANCELLED)
-        wh_recover_cancelled(r, slot, owner);
+        wh_to_returns(c, owner, slot);
 }
 
 /* -- all of them --------------------------------------------------------------------------------- */

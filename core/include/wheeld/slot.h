@@ -5,11 +5,16 @@
  *     matches the slot's next tenant.
  *  2. The owner arms a slot that it holds, from whatever phase it is in; all else is a
  *     compare-and-swap on `state`, so each timer has one end: CANCELLED or FIRED.
- *  3. The version goes up with every change of an armed timer; who read the fields between two
+ *  3. Payloads are written word by word with release, so that who reads one that may be another's by
+ *     now (a tick's) can copy it, look at the state again, and know: copied words of a later tenant
+ *     make that look see the end of this one.
+ *  4. The version goes up with every change of an armed timer; who read the fields between two
  *     equal states read one consistent set. It wraps after 2**24 changes within one such read.
  */
 #ifndef WHEELD_SLOT_H
 #define WHEELD_SLOT_H
+
+#include <string.h>
 
 #include "wheeld/layout.h"
 
@@ -59,6 +64,41 @@ static inline bool wh_slot_cancel(wh_au64 *state, uint32_t gen)
         if (wh_cas_acq_rel(state, &s, wh_state_to(s, WH_CANCELLED)))
             return true;
     return false;
+}
+
+/* Is the timer that `id` names armed still? */
+static inline bool wh_slot_stands(wh_au64 *state, uint64_t id)
+{
+    uint64_t s = wh_load_acquire(state); /* pairs: cancel */
+    return wh_state_gen(s) == wh_id_gen(id) && wh_state_phase(s) == WH_ARMED;
+}
+
+/* Fill a slot's payload, which is whole words, with `size` bytes. */
+static inline void wh_payload_write(char *payload, const char *from, uint32_t size)
+{
+    wh_au64 *words = (wh_au64 *)payload;
+    for (uint64_t word = 0; size; words++) {
+        uint32_t part = size < 8 ? size : 8;
+        memcpy(&word, from, part);
+        wh_store_release(words, word); /* pairs: payload */
+        from += part;
+        size -= part;
+    }
+}
+
+/* Copy it while its slot may become another's: look at the state afterwards. */
+static inline void wh_payload_read(char *to, char *payload, uint32_t size)
+{
+    wh_au64 *words = (wh_au64 *)payload;
+    for (; size; words++) {
+        uint32_t part = size < 8 ? size : 8;
+        /* pairs: payload - acquire: the next look at the state is not done before this load, and sees
+         * the cancel that came before what a later tenant wrote here */
+        uint64_t word = wh_load_acquire(words);
+        memcpy(to, &word, part);
+        to += part;
+        size -= part;
+    }
 }
 
 /* Saturating sum of times; deadlines never wrap. */
