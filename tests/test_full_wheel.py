@@ -90,6 +90,50 @@ def test_other_workers_room(wheel: LocalWheel, timers: LocalTimers) -> None:
     assert timers.schedule(1.0)
 
 
+def test_a_refused_call_walks_once(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """The slabs are looked at again when one was given back since, and not before."""
+    other = wheel.worker(1)
+    fill(timers)
+    for owner in (timers, other):
+        with pytest.raises(WheelFull):
+            owner.schedule(1.0)
+    word = int(wheel.slots.owners[1])
+    wheel.slots.owners[1] = 0  # found by whoever walks
+    with pytest.raises(WheelFull):
+        other.schedule(1.0)
+    wheel.slots.freed[()] += 1
+    assert other.schedule(1.0)
+    assert int(wheel.slots.owners[1]) not in (0, word)
+
+
+def test_what_another_worker_gives_back(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """A worker that was refused finds slabs that another one, who lives, has no use for."""
+    other = wheel.worker(1)
+    ids = fill(timers)
+    with pytest.raises(WheelFull):
+        other.schedule(1.0)
+    timers.cancel_many(ids)
+    wheel.settle()
+    timers.poll()
+    assert other.schedule(1.0)
+
+
+def test_given_back_by_one_who_died_then(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """It gave a slab back and died before it counted it: its sweep does."""
+    other = wheel.worker(1)
+    ids = fill(timers)
+    with pytest.raises(WheelFull):
+        other.schedule(1.0)
+    timers.cancel_many(ids)
+    wheel.settle()
+    before = int(wheel.slots.freed)
+    wheel.slots.owners[:] = 0
+    wheel.depart(0)
+    wheel.settle()
+    assert int(wheel.slots.freed) == before + 1
+    assert other.schedule(1.0)
+
+
 def test_stale_and_made_up_ids_touch_no_one(wheel: LocalWheel, timers: LocalTimers) -> None:
     """Ids of earlier tenants of a slot, or of nobody: False, and the slot's tenant stays."""
     old = timers.schedule(0)

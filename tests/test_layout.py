@@ -37,7 +37,7 @@ BY_COMPARE_AND_SWAP = {
 }  # fmt: skip
 BY_READ_MODIFY_WRITE = {
     ("watchers", "workers"), ("watch_row", "any"), ("watch_row", "dirty"), ("pool", "tickets"),
-    ("pool", "dry_ns"), ("waiters", "rows"), ("ledger", "wake"),
+    ("pool", "dry_ns"), ("waiters", "rows"), ("ledger", "wake"), ("slots", "freed"),
 }  # fmt: skip
 SHARED = BY_COMPARE_AND_SWAP | BY_READ_MODIFY_WRITE
 

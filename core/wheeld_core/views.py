@@ -174,6 +174,7 @@ class SlotsView:
 
     def __init__(self, memory: mmap.mmap, capacity: int, payload_bytes: int) -> None:
         header = record(memory, "slots")
+        self.freed = header["freed"]
         self.owners = np.frombuffer(
             memory, "u8", count=capacity // _native.SLAB_SLOTS, offset=int(header["owners_off"])
         )

@@ -86,8 +86,8 @@ static inline bool wh_client_bind(wh_client *c, void *wheel, void *slots, void *
     c->ret_head = wh_load_relaxed(&c->seg->ret_head);
     c->wait_seq = wh_load_relaxed(&c->seg->wait_seq);
     wh_store_relaxed(&c->seg->goodbye, 0);
-    return wh_slabs_init(&c->slabs, (wh_au64 *)((char *)slots + g.owners_off), c->states,
-                         c->slots, g.slab_count, c->me,
+    return wh_slabs_init(&c->slabs, (wh_au64 *)((char *)slots + g.owners_off),
+                         &((wh_slots_seg *)slots)->freed, c->states, c->slots, g.slab_count, c->me,
                          (uint32_t)((uint64_t)worker * g.slab_count / config.max_workers),
                          share < 64 ? share : 64);
 }

@@ -80,7 +80,7 @@ typedef struct wh_clock {
     wh_wheel_seg *seg;
     wh_au64 *states;
     wh_slot *slots;
-    wh_au64 *owners;
+    wh_au64 *owners, *freed;
     wh_peer *peers;
     uint32_t max_workers, peers_used; /* rows below peers_used may be attached */
     uint64_t sub_size, comp_size, ret_size;
@@ -111,6 +111,13 @@ static inline wh_peer *wh_owner_of(const wh_clock *c, uint32_t slot)
     /* pairs: slab - the slot's fields are read after the claim that names their writer */
     uint64_t word = wh_load_acquire(&c->owners[slot >> WH_SLAB_BITS]);
     return wh_peer_of(c, word & 0xffff, word >> 16);
+}
+
+/* Make a slab nobody's. */
+static inline void wh_free_slab(wh_clock *c, uint32_t slab)
+{
+    wh_store_release(&c->owners[slab], 0); /* pairs: slab - all of it is settled */
+    wh_fetch_add_seq(c->freed, 1);         /* pairs: freed */
 }
 
 static inline uint32_t wh_peer_index(const wh_clock *c, const wh_peer *peer)
@@ -152,6 +159,7 @@ static inline void wh_clock_bind(wh_clock *c, void *wheel_memory, void *slots_me
                     .states = (wh_au64 *)(slots_base + g.states_off),
                     .slots = (wh_slot *)(slots_base + g.slots_off),
                     .owners = (wh_au64 *)(slots_base + g.owners_off),
+                    .freed = &((wh_slots_seg *)slots_memory)->freed,
                     .undo = (wh_undo *)(base + g.undo_off),
                     .peers = peers,
                     .max_workers = seg->max_workers,

@@ -8,8 +8,8 @@
  *   A(type, name, count, ...)                        an array field
  *
  * Invariants
- *  1. A field has exactly one writer, named here. State words, slab owners and the words of the watch
- *     and pools segments that say so are the exceptions: they change by read-modify-write only.
+ *  1. A field has exactly one writer, named here. State words, slab owners, the count of freed slabs and
+ *     the words of the watch and pools segments that say so are the exceptions: they change by read-modify-write only.
  *  2. Words of different writers never share a 128-byte line (two adjacent cache lines are
  *     fetched together). A slab's states and slots fill whole lines, so no two owners share one.
  *  3. `creator` writes before the segment's magic is published and never after.
@@ -143,7 +143,9 @@ enum wh_kind {
     N(uint64_t, owners_off, "offset of the slab owners", "creator", "all", "before magic")         \
     F(uint64_t, states_off, "offset of the state words", "creator", "all", "before magic")         \
     F(uint64_t, slots_off, "offset of the slots", "creator", "all", "before magic")                \
-    F(uint64_t, payloads_off, "offset of the payloads", "creator", "all", "before magic")
+    F(uint64_t, payloads_off, "offset of the payloads", "creator", "all", "before magic")          \
+    N(wh_au64, freed, "slabs given back so far, and deaths of workers",                            \
+      "whoever gives one back (add)", "workers", "seq_cst RMW; pairs: freed")
 
 /* One word per slab. */
 #define WH_OWNER_FIELDS(N, F, A)                                                                   \

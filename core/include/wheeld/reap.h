@@ -100,7 +100,7 @@ static inline bool wh_reclaim_slab(wh_clock *c, wh_peer *peer, uint32_t slab)
     for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++)
         held |= !wh_reclaim(c, peer, slab << WH_SLAB_BITS | i);
     if (!held)
-        wh_store_release(&c->owners[slab], 0); /* pairs: slab - all of it is settled */
+        wh_free_slab(c, slab);
     return !held;
 }
 
@@ -144,7 +144,7 @@ static inline void wh_free_orphan(wh_clock *c, uint32_t slab)
         wh_step();
         link->gen = gen;
     }
-    wh_store_release(&c->owners[slab], 0); /* pairs: slab */
+    wh_free_slab(c, slab);
 }
 
 /* Is no other worker there? Then nobody can hold slots of a slab whose owner word names nobody. */
@@ -192,6 +192,7 @@ static inline void wh_reap_end(wh_clock *c, wh_peer *peer)
     peer->returns = NULL;
     peer->attached = false;
     wh_store_relaxed(&peer->line->incarnation, 0);
+    wh_fetch_add_seq(c->freed, 1); /* pairs: freed - for a slab that it gave back and did not count */
 }
 
 /* Those that rest look again: something may have come back. Without the rest two sweeps out of step, each

@@ -8,8 +8,10 @@
  * Invariants
  *  1. A set bit, or a place in the magazine, means: ours, and in no other hands.
  *  2. A slab goes back only when all 64 bits are set and some other slab is free too.
- *  3. All this is private memory of one process, used by one thread at a time.
- *  4. An owner word is changed by compare-and-swap only: from 0 to our name, and from our name to 0.
+ *  3. A walk that found no unowned slab is not made again before one was given back: who gives one back
+ *     counts it in `freed` afterwards, and for one that dies in between the clock does.
+ *  4. All this is private memory of one process, used by one thread at a time.
+ *  5. An owner word is changed by compare-and-swap only: from 0 to our name, and from our name to 0.
  */
 #ifndef WHEELD_SLABS_H
 #define WHEELD_SLABS_H
@@ -22,6 +24,7 @@
 
 typedef struct wh_slabs {
     wh_au64 *owners; /* shared */
+    wh_au64 *freed;  /* shared */
     wh_au64 *states; /* shared */
     wh_slot *slots;  /* shared; only for prefetching */
     uint64_t me;     /* our owner word */
@@ -29,6 +32,7 @@ typedef struct wh_slabs {
     uint32_t *stack; /* slabs that may have free slots, each at most once */
     uint8_t *stacked;
     uint32_t count, stack_size;
+    uint64_t none_at;    /* what `freed` said when a walk over all slabs found none, plus one */
     uint32_t cursor;     /* where to look for the next unowned slab */
     uint32_t empty;      /* slabs wholly free */
     uint32_t keep_empty; /* how many of those to keep */
@@ -36,11 +40,11 @@ typedef struct wh_slabs {
     uint32_t magazine[WH_MAGAZINE];
 } wh_slabs;
 
-static inline bool wh_slabs_init(wh_slabs *s, wh_au64 *owners, wh_au64 *states,
+static inline bool wh_slabs_init(wh_slabs *s, wh_au64 *owners, wh_au64 *freed, wh_au64 *states,
                                  wh_slot *slots, uint32_t count, uint64_t me, uint32_t start,
                                  uint32_t keep_empty)
 {
-    *s = (wh_slabs){.owners = owners, .states = states, .slots = slots, .me = me, .count = count,
+    *s = (wh_slabs){.owners = owners, .freed = freed, .states = states, .slots = slots, .me = me, .count = count,
                     .cursor = start, .keep_empty = keep_empty,
                     .free = calloc(count, sizeof(uint64_t)),
                     .stack = malloc(count * sizeof(uint32_t)),
@@ -66,6 +70,9 @@ static inline void wh_slabs_stack(wh_slabs *s, uint32_t slab)
 /* Claim an unowned slab. False: there is none. */
 static inline bool wh_slabs_claim(wh_slabs *s)
 {
+    uint64_t freed = wh_load_seq(s->freed) + 1; /* pairs: freed - what is freed during the walk counts */
+    if (freed == s->none_at)
+        return false;
     for (uint32_t looked = 0; looked < s->count; looked++) {
         uint32_t slab = s->cursor;
         s->cursor = slab + 1 < s->count ? slab + 1 : 0;
@@ -80,6 +87,7 @@ static inline bool wh_slabs_claim(wh_slabs *s)
             return true;
         }
     }
+    s->none_at = freed;
     return false;
 }
 
@@ -143,6 +151,17 @@ static inline uint64_t wh_slabs_take_many(wh_slabs *s, uint64_t *slots, uint64_t
     return got;
 }
 
+/* Make a slab of ours nobody's. */
+static inline void wh_slabs_release(wh_slabs *s, uint32_t slab)
+{
+    uint64_t mine = s->me;
+    s->free[slab] = 0; /* a stale place in the stack is passed over */
+    /* pairs: slab - compared, lest a worker that was given up releases its successor's */
+    if (wh_cas_acq_rel(&s->owners[slab], &mine, 0))
+        wh_fetch_add_seq(s->freed, 1); /* pairs: freed */
+    s->cursor = slab < s->cursor ? slab : s->cursor;
+}
+
 /* A slot is ours again. */
 static inline void wh_slabs_give(wh_slabs *s, uint32_t slot)
 {
@@ -154,12 +173,8 @@ static inline void wh_slabs_give(wh_slabs *s, uint32_t slot)
     } else if (s->empty < s->keep_empty) {
         s->empty++;
         wh_slabs_stack(s, slab);
-    } else { /* a stale place in the stack is passed over: its word is 0 */
-        uint64_t mine = s->me;
-        s->free[slab] = 0;
-        /* pairs: slab - from our own name: a slab that is another's by now stays that one's */
-        if (wh_cas_acq_rel(&s->owners[slab], &mine, 0))
-            s->cursor = slab < s->cursor ? slab : s->cursor;
+    } else {
+        wh_slabs_release(s, slab);
     }
 }
 

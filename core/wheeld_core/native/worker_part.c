@@ -179,9 +179,10 @@ static uint32_t worker_find_slot(WorkerObject *w)
         return slot;
     wh_count(&c->seg->fulls, 1);
     PyErr_Format(errors.wheel_full,
-                 "all %u slots are taken (%llu by armed timers of this worker, %llu by events that "
-                 "wait for its poll()); cancel or poll, or start wheeld with a larger --capacity",
-                 c->capacity, (unsigned long long)wh_slabs_armed(&c->slabs),
+                 "all %u slots are taken (%llu by pending timers of all workers, %llu by events that "
+                 "wait for this worker's poll()); cancel or poll, or start wheeld with a larger "
+                 "--capacity; `wheeld status` says who holds how many",
+                 c->capacity, (unsigned long long)wh_load_relaxed(&c->wheel->linked),
                  (unsigned long long)wh_client_ready(c));
     return WH_NIL;
 }
