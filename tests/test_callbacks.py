@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import sys
 import threading
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -193,7 +195,6 @@ def test_max_events_bounds_a_dispatch(wheel: LocalWheel, timers: LocalTimers) ->
 
 def test_handles_are_freed(wheel: LocalWheel, timers: LocalTimers) -> None:
     """What was called or cancelled is held no longer."""
-    import weakref
 
     class Callback:
         def __call__(self) -> None:
@@ -235,3 +236,127 @@ def test_threads_arm_callbacks_while_one_dispatches(wheel: LocalWheel, timers: L
         assert len(timers.dispatch()) == 0, "an event without its callback"
     assert len(timers.dispatch()) == 0
     assert sorted(ran) == list(range(600))
+
+
+# -- in the middle of another call -----------------------------------------------------------------
+
+
+class Delay:
+    """Does something when it is read: what a destructor or a signal handler may do at any time."""
+
+    does: Callable[[], object]
+
+    def __float__(self) -> float:
+        self.does()
+        return 0.0
+
+
+def test_cancel_in_the_middle_of_call_later(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """A handle that is cancelled by a destructor inside of call_later: nobody waits for itself."""
+    ran: list[int] = []
+    old = timers.call_later(1.0, ran.append, 1)
+    delay: Any = Delay()
+    delay.does = lambda: ran.append(old.cancel())
+    arguments = (delay, ran.append, 2)
+    thread = threading.Thread(target=timers.call_later, args=arguments, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive(), "it waits for itself"
+    wheel.settle()
+    timers.dispatch()
+    assert ran == [True, 2]
+
+
+class Interruption:
+    """Runs something before an instruction of callbacks.py, as a signal handler does."""
+
+    def __init__(self, number: int, does: Callable[[], object]) -> None:
+        self.left = number
+        self._does = does
+
+    def __enter__(self) -> None:
+        sys.settrace(self._enter)
+
+    def __exit__(self, *exception: object) -> None:
+        sys.settrace(None)
+
+    def _enter(self, frame: Any, event: str, argument: object) -> Any:
+        if not frame.f_code.co_filename.endswith("callbacks.py"):
+            return None
+        frame.f_trace_opcodes = True
+        return self._step
+
+    def _step(self, frame: Any, event: str, argument: object) -> Any:
+        if event == "opcode":
+            self.left -= 1
+            if self.left == 0:
+                sys.settrace(None)
+                self._does()
+        return self._step
+
+
+def test_every_call_in_the_middle_of_every_other(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """Arm, cancel and dispatch at each instruction of callbacks.py: all run once, none is lost."""
+    number = 0
+    while True:
+        number += 1
+        ran: list[int] = []
+        seen: list[int] = []
+        gone = timers.call_later(0.0, ran.append, -1)
+        due = timers.call_later(0.0, ran.append, 1)
+        timers.schedule(0.0, 11)
+        wheel.settle()
+
+        def meanwhile(ran: list[int] = ran, seen: list[int] = seen) -> None:
+            timers.call_later(0.0, ran.append, 3)
+            timers.schedule(0.0, 13)
+            timers.call_later(5.0, ran.append, -3).cancel()
+            wheel.settle()
+            seen.extend(cookies(timers.dispatch()))
+
+        interruption = Interruption(number, meanwhile)
+        with interruption:
+            timers.call_later(0.0, ran.append, 2)
+            timers.call_later(5.0, ran.append, -2).cancel()
+            seen.extend(cookies(timers.dispatch()))
+        assert gone.cancel() is due.cancel() is False
+        wheel.settle()
+        seen.extend(cookies(timers.dispatch()))
+        met = interruption.left <= 0
+        assert sorted(ran) == sorted([-1, 1, 2] + [3] * met), number
+        assert sorted(seen) == [11] + [13] * met, number
+        assert timers.pending == 0
+        assert not timers._callbacks._handles
+        if not met:
+            break
+    assert number > 100
+
+
+def test_a_handle_that_is_over_holds_nothing(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """Called or cancelled: who keeps the handle does not keep the callback and its arguments."""
+
+    class Big:
+        def act(self, other: Big) -> None:
+            pass
+
+    for cancel in (False, True):
+        big, argument = Big(), Big()
+        handle = timers.call_later(0.0, big.act, argument)
+        watchers = [weakref.ref(big), weakref.ref(argument)]
+        del big, argument
+        assert all(watcher() for watcher in watchers)
+        if cancel:
+            assert handle.cancel()
+        else:
+            wheel.settle()
+            timers.dispatch()
+        assert [watcher() for watcher in watchers] == [None, None]
+
+
+@pytest.mark.parametrize("callback", [None, 3, "print", []])
+def test_what_cannot_be_called_is_refused(timers: LocalTimers, callback: Any) -> None:
+    """call_later: a TypeError that shows it, at once and not when it is due."""
+    with pytest.raises(TypeError, match="callable") as caught:
+        timers.call_later(0.0, callback)
+    assert repr(callback) in str(caught.value)
+    assert timers.pending == 0

@@ -123,6 +123,20 @@ def test_safe_path(tmp_path: Path, call: str) -> None:
         )
 
 
+def test_locks(tmp_path: Path) -> None:
+    text = "lock = threading.Lock()\nwake = threading.Event()\n"
+    assert found(tmp_path, {"client/wheeld_client/a.py": text}) == [
+        ("client/wheeld_client/a.py", 1, "lock"),
+        ("client/wheeld_client/a.py", 2, "lock"),
+    ]
+
+
+def test_locks_green(tmp_path: Path) -> None:
+    text = "a = threading.Lock()  # never waited for\nb = threading.RLock()\nc = asyncio.Event()\n"
+    assert found(tmp_path, {"client/wheeld_client/a.py": text}) == []
+    assert found(tmp_path, {"wheeld/a.py": "lock = threading.Lock()\n"}) == []
+
+
 @pytest.mark.parametrize("folder", ["work", "root", "home"])
 def test_machine_path(tmp_path: Path, folder: str) -> None:
     bad = found(tmp_path, {"a.md": f"fine\nsee /{folder}/x\n"})

@@ -50,7 +50,7 @@ def test_helper_is_started_when_needed() -> None:
                 assert helper.daemon
                 pool.release(hold)
                 assert await peer.answer() == b"text"
-            assert not place.intake._gate._memory._wanted.is_set()
+            assert not place.intake._gate._memory._wanted
             looks = len(pool.waited_for)
             for _ in range(20):
                 assert await peer.ask(b"text") == b"text"

@@ -223,6 +223,26 @@ def safe_path(source: Source) -> Iterator[Violation]:
                 yield source.violation(node.lineno, "safe-path", message)
 
 
+LOCKS = {"Lock", "Condition", "Event", "Semaphore", "BoundedSemaphore", "Barrier"}
+NOT_WAITED_FOR = "# never waited for"
+
+
+def locks(source: Source) -> Iterator[Violation]:
+    """A destructor that comes into the client in the middle of a call of its own thread would wait
+    for itself, and so would a signal handler."""
+    if not source.is_python() or not source.path.startswith("client/"):
+        return
+    for node in ast.walk(source.tree):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        where, name = node.func.value, node.func.attr
+        if not (isinstance(where, ast.Name) and where.id == "threading" and name in LOCKS):
+            continue
+        if NOT_WAITED_FOR not in source.lines[node.lineno - 1]:
+            message = f"threading.{name}; use what can be entered again: SimpleQueue, deque, RLock"
+            yield source.violation(node.lineno, "lock", message)
+
+
 # -- text ------------------------------------------------------------------------------------------
 
 UNWANTED = {
@@ -334,7 +354,7 @@ def partners(found: list[Source]) -> Iterator[Violation]:
 def check(root: Path) -> list[Violation]:
     """All violations in a checkout, sorted."""
     found = sources(root)
-    code = (layers, shared_memory, descriptors, safe_path)
+    code = (layers, shared_memory, descriptors, safe_path, locks)
     per_file = (file_length, function_length, *code, unwanted_text)
     violations = [bad for source in found for rule in per_file for bad in rule(source)]
     return sorted({*violations, *partners(found)})

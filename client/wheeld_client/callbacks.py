@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +14,8 @@ if TYPE_CHECKING:
     from wheeld_client.timers import Timers
 
 log = logging.getLogger("wheeld")
+
+T = TypeVar("T")
 
 
 class TimerHandle:
@@ -37,6 +38,7 @@ class TimerHandle:
         won = self._callbacks.timers.cancel(self.id)
         if won:
             self._callbacks.forget(self)
+            self._let_go()
         return won
 
     def reschedule(self, delay: float) -> bool:
@@ -46,25 +48,34 @@ class TimerHandle:
     def _run(self) -> None:
         self._callback(*self._args)
 
+    def _let_go(self) -> None:
+        """It is over: the handle may be kept for long, and what it was for need not be."""
+        self._callback, self._args = _nothing, ()
+
+
+def _nothing() -> None:
+    """The callback of a handle that is over."""
+
 
 class Callbacks:
-    """The callbacks of one `Timers` that wait for their time."""
+    """The callbacks of one `Timers` that wait for their time.
+
+    No lock: signal handlers and destructors come here, too, in the middle of a call of the same
+    thread. Each step is one operation of a dict or a deque, and leaves nothing half done.
+    """
 
     def __init__(self, timers: Timers) -> None:
         self.timers = timers
         self._handles: dict[int, TimerHandle] = {}
-        self._lock = threading.Lock()
         self._due: deque[TimerHandle] = deque()
-        self._others: list[npt.NDArray[np.void]] = []
+        self._others: deque[npt.NDArray[np.void]] = deque()
 
     def call_later(
         self, delay: float, callback: Callable[..., object], args: tuple[Any, ...]
     ) -> TimerHandle:
         """Arm a timer for `callback(*args)`."""
         handle = TimerHandle(self, callback, args)
-        with self._lock:  # another thread's run() must not meet an id that it cannot place
-            handle.id = self.timers.schedule(delay)
-            self._handles[handle.id] = handle
+        self.timers._schedule_into(self._handles, handle, delay)
         return handle
 
     @property
@@ -84,20 +95,18 @@ class Callbacks:
         What raises out of here (an exception handler, KeyboardInterrupt) loses nothing: the rest
         comes with the next run.
         """
-        while self._due:
-            self._call(self._due.popleft())
-        if not self._others:
+        for handle in _emptying(self._due):
+            self._call(handle)
+        others = list(_emptying(self._others))
+        if not others:
             return np.empty(0, self.timers.expiration_dtype)
-        others = self._others[0] if len(self._others) == 1 else np.concatenate(self._others)
-        self._others.clear()
-        return others
+        return others[0] if len(others) == 1 else np.concatenate(others)
 
     def sort(self, events: npt.NDArray[np.void]) -> None:
         """Into callbacks that are due and events that are the caller's; for `run`."""
         if not len(events):
             return
-        with self._lock:
-            handles = [self._handles.pop(id, None) for id in events["timer_id"].tolist()]
+        handles = [self._handles.pop(id, None) for id in events["timer_id"].tolist()]
         self._due += [handle for handle in handles if handle is not None]
         others = events[[handle is None for handle in handles]]
         if len(others):
@@ -105,8 +114,7 @@ class Callbacks:
 
     def forget(self, handle: TimerHandle) -> None:
         """Drop a handle whose timer was cancelled."""
-        with self._lock:
-            self._handles.pop(handle.id, None)
+        self._handles.pop(handle.id, None)
 
     def _call(self, handle: TimerHandle) -> None:
         try:
@@ -116,3 +124,15 @@ class Callbacks:
                 self.timers.exception_handler(handle, error)
             else:
                 log.exception("timer callback %r raised", handle._callback)
+        finally:
+            handle._let_go()
+
+
+def _emptying(line: deque[T]) -> Iterator[T]:
+    """What is in there, each once, also when a signal handler or another thread empties it, too."""
+    while line:
+        try:
+            first = line.popleft()
+        except IndexError:
+            return
+        yield first

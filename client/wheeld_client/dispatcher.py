@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import queue
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
@@ -34,7 +36,10 @@ class Dispatcher:
     ) -> None:
         self._timers = timers
         self._on_events = on_events
-        self._stopping = threading.Event()
+        self._stopping = False
+        # A thread that waits for the daemon is told by this. No Event: `stop` may be called by a
+        # destructor or a signal handler, in the middle of what the same thread does with it.
+        self._stopped: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="wheeld-dispatch", daemon=True)
 
     def start(self) -> Dispatcher:
@@ -44,7 +49,8 @@ class Dispatcher:
 
     def stop(self) -> None:
         """End the thread; returns when it has, unless it is called from there."""
-        self._stopping.set()
+        self._stopping = True
+        self._stopped.put(None)
         self._timers._wake()
         if self._thread.is_alive() and threading.current_thread() is not self._thread:
             self._thread.join()
@@ -56,7 +62,7 @@ class Dispatcher:
 
     def _run(self) -> None:
         told = False
-        while not self._stopping.is_set():
+        while not self._stopping:
             try:
                 self._take(self._timers.dispatch(None))
                 told = False
@@ -67,7 +73,8 @@ class Dispatcher:
                 if not told:
                     log.error("dispatching waits for the daemon: %s", error)
                 told = True
-                self._stopping.wait(RETRY_SECONDS)
+                with suppress(queue.Empty):
+                    self._stopped.get(timeout=RETRY_SECONDS)
             except WheelError as error:  # closed, by whoever wants it so
                 log.debug("dispatching ends: %s", error)
                 return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import queue
 import select
 import threading
 from collections.abc import Callable
@@ -127,27 +128,34 @@ class MemoryWatch:
     def __init__(self, pool: Pool, back: Callable[[Exception | None], None]) -> None:
         self._pool = pool
         self._back = back
-        self._wanted = threading.Event()
+        self._wanted = False
+        # Wakes the thread. No Event, whose lock is not for those who come in the middle of another
+        # call on it: a destructor may unmute a connection, which then asks for memory.
+        self._asked: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._size = 1
         self._stopping = False
-        self._thread: threading.Thread | None = None
+        self._started = False
+        self._ended = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="wheeld-intake", daemon=True)
 
     def want(self, size: int) -> None:
         """`size` bytes were refused: tell when there are as many."""
         self._size = size
-        if self._thread is None:
+        if not self._started:
+            self._started = True
             self._loop = asyncio.get_running_loop()
-            self._ended = asyncio.Event()
-            self._thread = threading.Thread(target=self._run, name="wheeld-intake", daemon=True)
             self._thread.start()
-        self._wanted.set()
+        if not self._wanted:
+            self._wanted = True
+            self._asked.put(None)
 
     def _run(self) -> None:
         with suppress(RuntimeError):  # the loop was closed: nobody is left to tell
             while not self._stopping and not self._loop.is_closed():
-                self._wanted.wait()
-                if not self._stopping:
+                if self._wanted:
                     self._wait_once()
+                else:
+                    self._asked.get()
             self._loop.call_soon_threadsafe(self._ended.set)
 
     def _wait_once(self) -> None:
@@ -158,7 +166,7 @@ class MemoryWatch:
         except Exception as failure:
             error = failure
         # Before it tells: a `want` of the turn that it causes must not be lost.
-        self._wanted.clear()
+        self._wanted = False
         self._loop.call_soon_threadsafe(self._tell, error)
 
     def _tell(self, error: Exception | None) -> None:
@@ -168,7 +176,7 @@ class MemoryWatch:
     async def close(self) -> None:
         """End the thread."""
         self._stopping = True
-        self._wanted.set()
-        if self._thread is not None:
+        self._asked.put(None)
+        if self._started:
             await self._ended.wait()
             self._thread.join()

@@ -97,7 +97,7 @@ class Reconnector:
         }
         self._seconds = seconds
         self._timeout = timeout
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # never waited for: who does not get it comes again
         self._closed = False
         self._attempt: Attempt | None = None
         self._lost_at = math.inf

@@ -236,7 +236,12 @@ class Timers(ReservingWorker):
     # -- callbacks ------------------------------------------------------------------------------
 
     def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> TimerHandle:
-        """Have `dispatch` call `callback(*args)` in `delay` seconds."""
+        """Have `dispatch` call `callback(*args)` in `delay` seconds.
+
+        Any thread, and also from destructors and signal handlers.
+        """
+        if not callable(callback):
+            raise TypeError(f"callback: got {callback!r}, expected a callable object")
         self._check()
         return self._callbacks.call_later(delay, callback, args)
 

@@ -152,6 +152,7 @@ class Worker:
         to: str | None,
         /,
     ) -> int: ...
+    def _schedule_into(self, handles: dict[int, Any], handle: Any, delay: float, /) -> None: ...
     def _schedule_batch(
         self,
         delays: Buffer,

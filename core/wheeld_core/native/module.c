@@ -12,6 +12,7 @@
 #include "receive_part.c"
 #include "keys_part.c"
 #include "watching_part.c"
+#include "callback_part.c"
 #include "operation_part.c"
 #include "operation_type.c"
 #include "purgatory_part.c"

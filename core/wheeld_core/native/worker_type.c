@@ -247,6 +247,7 @@ static PyMethodDef worker_methods[] = {
      "DaemonNotRunning, ClientClosed, ForkedClient\n\n"
      "Notes\n-----\nLock-free; a system call only when the clock has to wake earlier. Any thread."},
     {"_schedule_ns", (PyCFunction)worker_schedule_ns, METH_VARARGS, NULL},
+    {"_schedule_into", FAST(worker_schedule_into), METH_FASTCALL, NULL},
     {"_schedule_batch", (PyCFunction)worker_schedule_batch, METH_VARARGS, NULL},
     {"_cancel_batch", (PyCFunction)worker_cancel_batch, METH_VARARGS, NULL},
     {"_reschedule_batch", (PyCFunction)worker_reschedule_batch, METH_VARARGS, NULL},

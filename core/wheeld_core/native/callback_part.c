@@ -1,0 +1,32 @@
+/* Timers of callbacks: who receives the expiration finds the callback, however soon that is.
+ *
+ * Between the arming of a timer and its place in the table of callbacks no other thread runs, no signal
+ * handler and no destructor: the GIL is held, and no Python code is called. A lock would do for other
+ * threads only: a destructor that cancels its timer may run in the thread that holds it.
+ */
+
+/* _schedule_into(handles, handle, delay): handle.id, and handles[id] = handle. */
+static PyObject *worker_schedule_into(WorkerObject *w, PyObject *const *args, Py_ssize_t n)
+{
+    int64_t delay;
+    if (n != 3 || !PyDict_CheckExact(args[0]))
+        return PyErr_Format(PyExc_TypeError, "_schedule_into() takes a dict, a handle and a delay");
+    /* no refork: a child has a table of its own, which the caller has not passed */
+    if (!parse_delay(args[2], &delay, "delay") || !worker_still_usable(w))
+        return NULL;
+    wh_request r = {.now = wh_client_now(&w->client)};
+    r.deadline = wh_time_add(r.now, delay);
+    PyObject *id = worker_arm(w, &r, r.deadline);
+    if (id == NULL)
+        return NULL;
+    if (PyObject_SetAttrString(args[1], "id", id) == 0 && PyDict_SetItem(args[0], id, args[1]) == 0) {
+        Py_DECREF(id);
+        Py_RETURN_NONE;
+    }
+    PyObject *error = error_take(); /* no memory: nobody would know what fires */
+    if (worker_cancel_timer(w, PyLong_AsUnsignedLongLong(id)) < 0)
+        PyErr_Clear();
+    Py_DECREF(id);
+    error_raise(error);
+    return NULL;
+}
