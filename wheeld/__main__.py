@@ -11,6 +11,7 @@ def main() -> None:
     a thread per processor when it is loaded, is told to start none, unless the environment says
     something else. What is loaded stays: the garbage collector need never look at it.
     """
+    _open_standard_descriptors()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()
     from wheeld.cli import app  # loads numpy
@@ -18,6 +19,14 @@ def main() -> None:
     gc.freeze()
     gc.enable()
     app(prog_name="wheeld")
+
+
+def _open_standard_descriptors() -> None:
+    """Nothing that is opened later takes the number of stdin, stdout or stderr: messages, also
+    those of the processes that it starts, would be written into that."""
+    while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
+        os.set_inheritable(fd, True)
+    os.close(fd)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ lines, as on the control socket. When it closes, the supervisor is gone, and so 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import math
 import os
@@ -85,6 +86,12 @@ def lock(path: Path, seconds: float, who: str) -> int:
             time.sleep(0.005)
 
 
+def say(text: str) -> None:
+    """A message on stderr; one that cannot be written is not worth the process."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"wheeld: {text}\n".encode(errors="replace"))
+
+
 def run(who: str, serve: Callable[[Channel], None]) -> None:
     """Run the process `who` to its end: what it has to say about that goes to stderr."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
@@ -95,4 +102,5 @@ def run(who: str, serve: Callable[[Channel], None]) -> None:
     except (BrokenPipeError, ConnectionResetError):
         pass  # the supervisor is gone
     except (OSError, WheelError) as error:
-        raise SystemExit(f"wheeld: {who}: {error}") from None
+        say(f"{who}: {error}")
+        raise SystemExit(1) from None

@@ -7,7 +7,6 @@ import contextlib
 import json
 import logging
 import re
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ from typing import Annotated, Any
 import typer
 
 from wheeld import config as configuration
-from wheeld import listing
+from wheeld import listing, logs
 from wheeld.options import Json, Name, RuntimeDir
 from wheeld.supervisor import Supervisor
 from wheeld_core import runtime
@@ -160,8 +159,7 @@ def start(
         "trace_keep": trace_keep,
         "trace_bytes": trace_bytes,
     }
-    level = logging.WARNING if quiet else logging.INFO
-    logging.basicConfig(level=level, format="wheeld: %(message)s", stream=sys.stderr)
+    logs.set_up(logging.WARNING if quiet else logging.INFO)
     with _errors_to_exit():
         loaded = configuration.load(given, config)
         for note in loaded.notes():

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
-import sys
 from pathlib import Path
 
 from wheeld import child
@@ -57,7 +56,7 @@ class ClockProcess:
         try:
             self._attach(worker)
         except (OSError, WheelError) as error:
-            print(f"wheeld: worker {worker['row']}: {error}", file=sys.stderr)
+            child.say(f"worker {worker['row']}: {error}")
             return False
         self._clock.presence(worker["row"], worker["present"], worker["groups"])
         return True

@@ -21,6 +21,8 @@ START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 TRACE_STOP_SECONDS = 600.0
 """With a trace: what it recorded last is made Parquet first."""
+MOST_SAID = 65_536
+"""Bytes at the end of what a daemon said that did not start."""
 
 
 @contextlib.contextmanager
@@ -60,7 +62,6 @@ def embedded(**config: Any) -> Iterator[str]:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            text=True,
         )
         patience = TRACE_STOP_SECONDS if config.get("trace") else STOP_SECONDS
         stack.callback(_stop, process, directory, patience)
@@ -89,19 +90,27 @@ def _facts(directory: Path) -> dict[str, Any]:
     return {}
 
 
-def _await_start(process: subprocess.Popen[str], directory: Path) -> None:
-    """Wait until the daemon has written its file, which it does when it serves."""
+def _await_start(process: subprocess.Popen[bytes], directory: Path) -> None:
+    """Wait until the daemon has written its file, which it does when it serves.
+
+    What it says until then is for the error message; afterwards nobody listens.
+    """
+    assert process.stdout is not None
+    os.set_blocking(process.stdout.fileno(), False)
+    said = b""
     give_up = time.monotonic() + START_SECONDS
     while _facts(directory).get("pid") != process.pid:  # another of that name may be there
-        if process.poll() is not None:
-            assert process.stdout is not None
-            raise WheelError(f"the embedded daemon did not start: {process.stdout.read().strip()}")
-        if time.monotonic() > give_up:
-            raise WheelError(f"the embedded daemon did not start within {START_SECONDS:.0f} s")
+        ended = process.poll() is not None
+        said = (said + (process.stdout.read() or b""))[-MOST_SAID:]
+        if ended or time.monotonic() > give_up:
+            how = "" if ended else f" within {START_SECONDS:.0f} s"
+            message = said.decode(errors="replace").strip()
+            raise WheelError(f"the embedded daemon did not start{how}: {message}")
         time.sleep(0.005)
+    process.stdout.close()
 
 
-def _stop(process: subprocess.Popen[str], directory: Path, patience: float) -> None:
+def _stop(process: subprocess.Popen[bytes], directory: Path, patience: float) -> None:
     """Stop the daemon; if it was killed, remove what it could not."""
     facts = _facts(directory)
     process.terminate()

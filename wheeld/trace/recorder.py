@@ -298,9 +298,11 @@ class _NoPandas:
 
 def _die(hook: threading.ExceptHookArgs) -> None:
     """No thread of this process goes on without the other: the next recorder has both."""
-    sys.excepthook(hook.exc_type, hook.exc_value or hook.exc_type(), hook.exc_traceback)
-    sys.stderr.flush()
-    os._exit(1)
+    try:
+        sys.excepthook(hook.exc_type, hook.exc_value or hook.exc_type(), hook.exc_traceback)
+        sys.stderr.flush()
+    finally:  # whatever became of the message
+        os._exit(1)
 
 
 def main() -> None:

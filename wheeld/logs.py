@@ -1,0 +1,99 @@
+"""Where the daemon's messages go: to its stderr, which must never hold it up.
+
+A pipe that nobody reads fills, a terminal can be stopped, a journal can hang: whoever writes there
+waits. So a daemon whose stderr is such a thing writes into a pipe of its own instead, which takes
+what it has room for, and a thread carries that over and does the waiting. The clock and the
+recorder inherit this pipe as their stderr. What finds no room is counted, and said when there is
+room again. A file never waits, and is written to directly.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import logging
+import os
+import select
+import signal
+import stat
+import threading
+
+STDERR = 2
+WHOLE_BYTES = select.PIPE_BUF
+"""A pipe takes so many bytes whole or not at all: no usual message is torn."""
+LAST_WORDS_SECONDS = 1.0
+"""How long the end of the daemon waits for its last messages to be read."""
+
+
+def set_up(level: int) -> None:
+    """Have log messages of this process, from `level` on, written as they should be."""
+    if _can_wait(STDERR):
+        _Carrier().begin()
+    logging.basicConfig(level=level, format="wheeld: %(message)s", handlers=[_Handler()])
+
+
+def _can_wait(fd: int) -> bool:
+    mode = os.fstat(fd).st_mode
+    return stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(fd)
+
+
+class _Handler(logging.Handler):
+    """Writes messages past all buffers, and remembers how many could not be written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lost = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write the message, or count it."""
+        try:
+            if self._lost:
+                note = f"wheeld: {self._lost} messages are missing here: they found no room\n"
+                os.write(STDERR, note.encode())
+                self._lost = 0
+            text = (self.format(record) + "\n").encode(errors="replace")
+            for begin in range(0, len(text), WHOLE_BYTES):
+                os.write(STDERR, text[begin : begin + WHOLE_BYTES])
+        except OSError:
+            self._lost += 1
+
+
+class _Carrier(threading.Thread):
+    """Carries what comes out of a pipe over to what was stderr before."""
+
+    def __init__(self) -> None:
+        super().__init__(name="log", daemon=True)
+        self._out = os.dup(STDERR)
+        self._pipe, write = os.pipe()
+        os.set_blocking(write, False)
+        os.dup2(write, STDERR)
+        os.close(write)
+
+    def begin(self) -> None:
+        """Begin to carry; at the end of the process, a short while is left for the rest."""
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        try:
+            self.start()  # with all signals blocked: they are the main thread's
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        atexit.register(self._finish)
+
+    def _finish(self) -> None:
+        nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+        os.dup2(nowhere, STDERR)  # nobody has the pipe's other end any more: it ends
+        self.join(LAST_WORDS_SECONDS)
+
+    def run(self) -> None:
+        """Until nobody can write into the pipe any more."""
+        while some := os.read(self._pipe, 65_536):
+            with contextlib.suppress(OSError):  # such as a reader that has gone: nobody minds
+                self._write(some)
+
+    def _write(self, some: bytes) -> None:
+        while some:
+            try:
+                some = some[os.write(self._out, some) :]
+            except BlockingIOError:  # somebody made it so; it must not cost a processor
+                ready = select.poll()
+                ready.register(self._out, select.POLLOUT)
+                ready.poll()
