@@ -209,8 +209,8 @@ GARBAGE = {
     ),
     "types with a layout": b"".join(
         hello(**{field: wrong})
-        for field in ("worker", "group", "on_death", "layout", "fingerprint")
-        for wrong in (-1, 2**70, 1.5, True, "", "\0", "\ud800", [], {"a": 1})
+        for field in ("worker", "group", "on_death", "layout", "fingerprint", "time")
+        for wrong in (-1, 2**70, 1.5, True, "", "\0", "\ud800", [], {"a": 1}, [{}, []])
         if not (field == "worker" and wrong is None)
     ),
     "bye from nobody": b'{"op":"bye"}\n' * 100,

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from wheeld import sharing
 from wheeld.pools import Pool, difference
-from wheeld_core import _native, control, runtime, segments
+from wheeld_core import _native, control, runtime, segments, time_namespace
 from wheeld_core.errors import LayoutMismatch, WheelError
 from wheeld_core.views import RegistryView, SlotsView, WheelView, record
 
@@ -34,16 +34,20 @@ MAX_DAEMON_FILE = 1 << 20
 STOPPING = 2
 
 
-def prefix_of(directory: Path, name: str) -> str | None:
-    """What the segments of this directory's last daemon are called, if there was one."""
+def _facts(directory: Path) -> control.Message:
+    """What this directory's last daemon wrote about itself; {} if there was none."""
     path = directory / runtime.DAEMON_FILE
     try:
-        facts = control.decode(_read(path))
+        return control.decode(_read(path))
     except FileNotFoundError:
-        return None
+        return {}
     except ValueError as error:
         log.warning("%s says nothing of an earlier daemon: %s", path, error)
-        return None
+        return {}
+
+
+def _prefix_of(facts: control.Message, name: str) -> str | None:
+    """What the segments of a daemon are called that wrote this about itself."""
     prefix = facts.get("segment_prefix")
     ours = rf"wheeld-{re.escape(name)}-[0-9a-f]{{12}}-"  # nobody else's segments begin like that
     return prefix if isinstance(prefix, str) and re.fullmatch(ours, prefix) else None
@@ -147,7 +151,8 @@ def take_over(
     WheelError
         They hold another wheel than `wanted`; the message says which and what to do.
     """
-    prefix = prefix_of(directory, name)
+    facts = _facts(directory)
+    prefix = _prefix_of(facts, name)
     if prefix is None or not _names(prefix):
         return None
     if fresh:
@@ -174,5 +179,12 @@ def take_over(
             f"the last daemon {name!r} left a living wheel with {len(slots.armed())} pending "
             f"timers, made with {', '.join(differ)}: start with the same options to go on with it, "
             "or with --fresh to discard it"
+        )
+    apart = time_namespace.difference(facts.get("time"), time_namespace.of_this_process())
+    if apart is not None:
+        raise WheelError(
+            f"the last daemon {name!r} left a living wheel, and this start is in another time "
+            f"namespace ({apart}): start with the same time offsets to go on with it, or with "
+            "--fresh to discard it"
         )
     return prefix, memories

@@ -21,7 +21,7 @@ from wheeld import leftovers, sharing
 from wheeld.config import Config
 from wheeld.trace import directory as trace_directory
 from wheeld.trace import segment as trace_segment
-from wheeld_core import _native, runtime, segments
+from wheeld_core import _native, runtime, segments, time_namespace
 from wheeld_core.errors import WheelError
 from wheeld_core.views import SlotsView, WheelView
 
@@ -60,6 +60,11 @@ class Resources:
         self.memories: dict[str, mmap.mmap] = {}
         self._files: list[Path] = []
         self._gid = config.gid
+        if time_namespace.children_differ():  # the clock is a child
+            raise WheelError(
+                "this process lives in one time namespace and its children in another, so its "
+                "clock would; start the daemon with `unshare --fork`, or as such a child"
+            )
         self.trace = trace_directory.prepare(config.trace) if config.trace is not None else None
         if self.trace is not None:
             trace_directory.check_pyarrow()
@@ -287,6 +292,7 @@ class Resources:
             "name": self.config.name,
             "segment_prefix": self.segment_prefix,
             "segments": self.names,
+            "time": time_namespace.of_this_process(),
             **facts,
         }
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW

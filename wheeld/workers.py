@@ -13,15 +13,16 @@ import logging
 import os
 from collections.abc import Callable
 
+from wheeld import kinship
 from wheeld.clock_guard import ClockGuard
 from wheeld.clock_link import ClockGone
 from wheeld.leftovers import KINDS
 from wheeld.processes import ended, kill, wait_for_end
 from wheeld.registry import OnDeath, Registry, RowState, Tenant, open_process
 from wheeld.resources import Resources
-from wheeld_core import _native, runtime
+from wheeld_core import runtime
 from wheeld_core.control import Message
-from wheeld_core.errors import DaemonNotRunning, LayoutMismatch, WheelError
+from wheeld_core.errors import DaemonNotRunning, WheelError
 from wheeld_core.views import record
 
 log = logging.getLogger("wheeld")
@@ -149,7 +150,7 @@ class Workers:
 
     async def arrive(self, message: Message, pid: int, uid: int) -> tuple[Tenant, Message]:
         """Register a worker; returns its tenancy and the answer to its hello."""
-        _check_layout(message)
+        kinship.check(message)
         on_death, groups = self._policy(message)
         name = message.get("worker")
         if name is not None:
@@ -244,7 +245,7 @@ class Workers:
         DaemonNotRunning
             It is none of ours: these are other segments, or it was reaped meanwhile.
         """
-        _check_layout(message)
+        kinship.check(message)
         if message.get("token") != self._token:
             raise DaemonNotRunning("the daemon was started with a fresh wheel; connect() again")
         row = message.get("row")
@@ -376,12 +377,3 @@ class Workers:
         for pidfd in [*self._pidfds.values(), *self._killed.values()]:
             os.close(pidfd)
         self._pidfds.clear()
-
-
-def _check_layout(message: Message) -> None:
-    theirs = (message.get("layout"), message.get("fingerprint"))
-    if theirs != (_native.LAYOUT_VERSION, _native.FINGERPRINT):
-        raise LayoutMismatch(
-            f"the daemon has layout version {_native.LAYOUT_VERSION} ({_native.FINGERPRINT}), the "
-            f"client version {theirs[0]} ({theirs[1]}): install the same wheeld on both sides"
-        )

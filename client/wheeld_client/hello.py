@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from wheeld_core import _native, control
+from wheeld_core import _native, control, time_namespace
 from wheeld_core.runtime import GROUP_NAME_BYTES, WORKER_NAME_BYTES
 
 ON_DEATH: Final = ("drop", "keep", "reroute")
@@ -60,6 +60,7 @@ class Options:
                 worker=self.worker,
                 layout=_native.LAYOUT_VERSION,
                 fingerprint=_native.FINGERPRINT,
+                time=time_namespace.of_this_process(),
                 on_death=self.on_death,
                 group=self.group,
             )

@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from wheeld_core import _native, control
+from wheeld_core import _native, control, time_namespace
 from wheeld_core.errors import DaemonNotRunning, WheelError
 
 FIRST_PAUSE: Final = 0.02
@@ -94,6 +94,7 @@ class Reconnector:
             "token": hello["token"],
             "layout": _native.LAYOUT_VERSION,
             "fingerprint": _native.FINGERPRINT,
+            "time": time_namespace.of_this_process(),
         }
         self._seconds = seconds
         self._timeout = timeout

@@ -83,6 +83,9 @@ def connect(
         It runs as another user.
     ValueError
         An option is wrong or lacks another; or the worker's name is in use.
+    WheelError
+        It cannot serve this process: all rows are taken, or the process lives in another pid or
+        time namespace.
     """
     options = Options(worker, on_death, group, after_fork, reconnect_for, timeout)
     return Timers(runtime.find(name, runtime_dir), options)

@@ -1,0 +1,52 @@
+"""Time namespaces: whether two processes read the same CLOCK_MONOTONIC and CLOCK_BOOTTIME.
+
+Deadlines are absolute readings of these clocks, made by one process and compared by another. In a
+time namespace (`unshare -T`, a container with time offsets, a restored checkpoint) they are ahead
+of or behind those of other processes.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TypeGuard
+
+_PROCESS = Path("/proc/self")
+
+
+def of_this_process() -> list[object] | None:
+    """What `difference` compares: the number of the namespace and its offsets; None: unknown."""
+    try:
+        own = os.stat(_PROCESS / "ns/time").st_ino
+        inherited = os.stat(_PROCESS / "ns/time_for_children").st_ino
+        offsets = " ".join((_PROCESS / "timens_offsets").read_text().split())
+    except OSError:  # a kernel without them has one time for all
+        return None
+    # The file is about the children's. Where that is another one, the own offsets stand nowhere.
+    return [own, offsets if own == inherited else None]
+
+
+def children_differ() -> bool:
+    """Does what this process starts live in another time namespace than itself?"""
+    known = of_this_process()
+    return known is not None and known[1] is None
+
+
+def difference(daemon: object, other: object) -> str | None:
+    """How the clocks of two processes differ, in words; None: they do not, or it is unknown.
+
+    Two namespaces with the same offsets are as good as one.
+    """
+    if daemon is None or other is None:
+        return None
+    if not (_is_answer(daemon) and _is_answer(other)):
+        return f"{other!r}, the daemon's is {daemon!r}"
+    (here, offsets), (there, others) = daemon, other
+    if offsets is None or others is None:
+        return None if here == there else f"time:[{there}], the daemon in time:[{here}]"
+    return None if offsets == others else f"offsets {others}, the daemon's are {offsets}"
+
+
+def _is_answer(found: object) -> TypeGuard[list[object]]:
+    """May it be an answer of `of_this_process`? Anybody can have sent it."""
+    return isinstance(found, list) and len(found) == 2

@@ -1,0 +1,31 @@
+"""Whether a client and its daemon mean the same by what stands in the shared memory."""
+
+from __future__ import annotations
+
+from wheeld_core import _native, time_namespace
+from wheeld_core.control import Message
+from wheeld_core.errors import LayoutMismatch, WheelError
+
+
+def check(message: Message) -> None:
+    """Look at what a client says of itself in its hello, or when it comes back.
+
+    Raises
+    ------
+    LayoutMismatch
+        It is of another version.
+    WheelError
+        Its clocks are others than the daemon's.
+    """
+    theirs = (message.get("layout"), message.get("fingerprint"))
+    if theirs != (_native.LAYOUT_VERSION, _native.FINGERPRINT):
+        raise LayoutMismatch(
+            f"the daemon has layout version {_native.LAYOUT_VERSION} ({_native.FINGERPRINT}), the "
+            f"client version {theirs[0]} ({theirs[1]}): install the same wheeld on both sides"
+        )
+    ours = time_namespace.of_this_process()
+    if apart := time_namespace.difference(ours, message.get("time")):
+        raise WheelError(
+            f"this process lives in another time namespace ({apart}): its timers would come early "
+            "or late; run both with the same time offsets"
+        )
