@@ -133,6 +133,8 @@ class LocalWheel:
         self.incarnations = 0
         self.group_names: list[str] = []
         self.max_workers = max_workers
+        self.tick_ns = tick_ns
+        self.scribbled = False  # somebody writes into slots what no client does
         self.pools = pools
         self._shared: dict[str, mmap.mmap] = {}
         if trace:
@@ -258,7 +260,7 @@ class LocalWheel:
             )
             self.clock.presence(row, bool(fields["state"] == 2), bits)
         self.clock.recover()
-        self.clock.check()
+        self.clock.check(not self.scribbled)
         self.clock.set_state(1)
         for row in rows:
             if self.row(row)["state"] == 3:
@@ -289,7 +291,7 @@ class LocalWheel:
                 self.clock.forget(row)
                 self.row(row)["state"] = 0
             reaped.append(row)
-        self.clock.check()
+        self.clock.check(not self.scribbled)
         return reaped
 
     def advance(self, ns: int) -> list[int]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from contextlib import nullcontext, suppress
 
 from local_wheel import DROP, KEEP, MS, REROUTE, SECOND, LocalTimers, LocalWheel, take_all
+from punctual import overdue
 
 ROWS = 4
 CAPACITY = 8192
 MOST = 500
-"""Open timers: a full wheel makes a call wait for its clock, which does not run by itself here."""
+"""Open timers: a full wheel makes a call wait for its clock, which does not run by itself here; and
+no ring is ever full, so nothing that is due has to wait."""
+DELAYS = (0.0, 0.001, 0.013, 0.4, 30.0)
 
 
 class Lives:
@@ -56,8 +60,10 @@ class Lives:
 
     def _step(self) -> None:
         dice, timers = self.rng.random(), self.rng.choice(list(self.workers.values()))
-        if dice < 0.5 and len(self.ids) < MOST:
+        if dice < 0.4 and len(self.ids) < MOST:
             self._schedule(timers)
+        elif dice < 0.5 and self.ids:
+            self._move(self.rng.choice(list(self.ids)))
         elif dice < 0.65 and self.ids:
             cookie = self.rng.choice(list(self.ids))
             if timers.cancel(self.ids[cookie]):
@@ -72,13 +78,20 @@ class Lives:
             self.wheel.restart_clock()
 
     def _schedule(self, timers: LocalTimers) -> None:
-        delay = self.rng.choice([0.0, 0.001, 0.013, 0.4, 30.0])
+        delay = self.rng.choice(DELAYS)
         to = self.rng.choice([None, None, "group:all", self.rng.choice(self._names())])
         id = timers.schedule(delay, self.next, payload=b"%08d" % self.next, to=to)
         row = next(row for row, other in self.workers.items() if other is timers)
         self.ids[self.next], self.owner[self.next] = id, row
         self.due[self.next] = self.wheel.now + int(delay * 1e9)
         self.next += 1
+
+    def _move(self, cookie: int) -> None:
+        """By its owner, if that one is alive, and known: not while a sweep hands it on."""
+        timers, delay = self.workers.get(self.owner[cookie]), self.rng.choice(DELAYS)
+        with suppress(ValueError) if REROUTE in self.policies else nullcontext():
+            if timers is not None and timers.reschedule(self.ids[cookie], delay):
+                self.due[cookie] = self.wheel.now + int(delay * 1e9)
 
     def _names(self) -> list[str]:
         return [timers.worker for timers in self.workers.values()]
@@ -97,7 +110,10 @@ class Lives:
         del self.ids[cookie], self.owner[cookie], self.due[cookie]
 
     def _advance(self, ns: int) -> None:
-        for row in self.wheel.advance(ns):
+        reaped = self.wheel.advance(ns)
+        late = overdue(self.wheel)
+        assert not late, f"slot, due, stage: {late[:4]}; {self.label}"
+        for row in reaped:
             if self.wheel.row(row)["state"] == 4:
                 self.workers[row] = self.wheel.successor(row)
             else:

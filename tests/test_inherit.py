@@ -198,3 +198,25 @@ def test_two_sweeps_that_a_kept_worker_holds_up() -> None:
         reader = wheel.successor(3)
         assert cookies(reader.poll()) == [7, 7]
         assert wheel.settle() == [0, 2]
+
+
+def test_a_row_begins_where_its_last_tenant_ended() -> None:
+    """A tick came into the ring of a worker in the very pass in which its sweep ended: the next
+    tenant of the row has nothing of that on loan."""
+    with LocalWheel(4096) as wheel:
+        owner, reader = wheel.worker(0), wheel.worker(1, group="web")
+        wheel.worker(2, group="web")
+        periodic = owner.schedule(0.3, interval=10.0, to="w1")
+        for _ in range(1 << int(wheel.view.header["comp_bits"]) - 6):
+            reader.schedule_many(np.zeros(64))
+            wheel.settle()
+        wheel.advance(300 * MS)
+        assert reader.backlogged
+        reader.poll()
+        wheel.depart(1, REROUTE)
+        assert wheel.settle() == [1]
+        wheel.worker(1, "next")
+        assert owner.cancel(periodic)
+        wheel.settle()
+        wheel.depart(0, DROP)
+        assert wheel.settle() == [0]

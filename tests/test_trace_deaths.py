@@ -279,6 +279,7 @@ def test_scribbled_states_cost_records_only(rng_seed: int) -> None:
     rng = np.random.default_rng(rng_seed)
     with traced(256) as wheel:
         victim, honest = wheel.worker(0), wheel.worker(1)
+        wheel.scribbled = True
         victim.schedule_many(rng.uniform(0, 0.05, 120))
         kept = honest.schedule_many(rng.uniform(0.1, 0.2, 60))
         wheel.settle()

@@ -153,6 +153,34 @@ static bool worker_move(worker *w, uint32_t cookie, int64_t delay)
     return moved;
 }
 
+/* As reschedule_many does: told in one piece. All of them are `w`'s. */
+static inline void worker_move_many(worker *w, const uint32_t *cookies, uint32_t count, int64_t delay)
+{
+    wh_client *c = &w->client;
+    int64_t wanted = wh_time_add(wh_client_now(c), delay);
+    bool earlier, moved[8];
+    for (uint32_t i = 0; i < count; i++) {
+        entry *e = &S->book.entries[cookies[i]];
+        e->flight = MOVING;
+        e->flier = (uint8_t)w->row;
+        e->tried = wanted;
+        e->loose = true;
+    }
+    step_begin();
+    for (uint32_t i = 0; i < count; i++) {
+        moved[i] = wh_client_move(c, S->book.entries[cookies[i]].id, wanted, &earlier);
+        if (moved[i] && earlier)
+            wh_client_push(c, wh_id_with(S->book.entries[cookies[i]].id, WH_OP_RESCHEDULE));
+    }
+    wh_client_publish(c, wanted);
+    step_end();
+    for (uint32_t i = 0; i < count; i++) {
+        S->book.entries[cookies[i]].flight = LANDED;
+        if (moved[i])
+            S->book.entries[cookies[i]].wanted = wanted;
+    }
+}
+
 /* -- receiving --------------------------------------------------------------------------------- */
 
 static uint64_t act_receive(worker *w)
@@ -204,6 +232,23 @@ static uint64_t worker_receive(worker *w)
     return got;
 }
 
+/* All is quiet: what is armed is due later, by its own slot. */
+static void crew_none_overdue(void)
+{
+    wh_clock *c = &S->clock;
+    uint64_t now = (uint64_t)(crew_now() / S->config.tick_ns);
+    for (uint32_t slot = 0; slot < S->config.capacity; slot++) {
+        const wh_peer *owner = wh_owner_of(c, slot);
+        if (owner == NULL || owner->leave ||
+            wh_state_phase(wh_load_relaxed(&c->states[slot])) != WH_ARMED)
+            continue;
+        wh_timing t = wh_timing_of(c, slot);
+        CHECK(wh_due_tick(&c->wheel, t.due) > now, "slot %u (%llu) is overdue by %lld ns, link: list %d stage %llx",
+              slot, (ull)wh_load_relaxed(&c->slots[slot].cookie), (long long)(crew_now() - t.due),
+              (int)c->wheel.links[slot].list, (ull)c->wheel.links[slot].completion);
+    }
+}
+
 /* Until nothing moves any more. */
 static void crew_settle(void)
 {
@@ -221,6 +266,8 @@ static void crew_settle(void)
         bool asleep = worker_acts(w) && w->client.wait_seq & 1 && !S->bells[row];
         CHECK(!asleep || !wh_client_ready(&w->client), "row %u sleeps beside its events", row);
     }
+    if (crew_whole())
+        crew_none_overdue();
 }
 
 /* -- the beginning ------------------------------------------------------------------------------ */

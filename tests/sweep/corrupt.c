@@ -358,6 +358,7 @@ static void run(size_t at)
 int main(int argc, char **argv)
 {
     options_read(argc, argv);
+    crew_scribbled = true;
     rounds_add(modes, 2);
     for (size_t at = 0; at < rounds.count; at++)
         if (opt.list)

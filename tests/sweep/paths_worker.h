@@ -81,6 +81,20 @@ static void before_movable_periodic(void)
 static void do_earlier(void) { worker_move(A, subject, 5 * MS); }
 static void do_later(void) { worker_move(A, subject, 90 * MS); }
 
+static uint32_t several[4];
+
+/* One-shot and periodic, some of them met, each on its own clock. */
+static void before_movable_many(void)
+{
+    for (uint32_t i = 0; i < 4; i++) {
+        several[i] = schedule(A, (plan){.delay = (20 + (int64_t)dice(60)) * MS, .to = i / 3,
+                                        .interval = i % 2 ? 9 * MS : 0, .kind = i % WH_CLOCK_KINDS});
+        if (dice(2))
+            clock_advance(crew_now() + (int64_t)dice(4) * MS);
+    }
+}
+static void do_earlier_many(void) { worker_move_many(A, several, 4, 5 * MS); }
+
 static void before_events(void)
 {
     for (int i = 0; i < 12; i++) {
@@ -177,6 +191,7 @@ static const struct path worker_paths[] = {
     {"move-earlier", before_movable, do_earlier, 1},
     {"move-later", before_movable, do_later, 1},
     {"move-periodic", before_movable_periodic, do_earlier, 1},
+    {"move-many", before_movable_many, do_earlier_many, 1},
     {"receive", before_events, do_receive, 1},
     {"receive-group-tick", before_group_tick, do_receive, 1},
     {"receive-backlog", before_backlog, do_receive, 40},

@@ -130,6 +130,14 @@ static inline bool wh_unread(wh_clock *c, const wh_link *link)
     return !wh_pos_before(link->completion & WH_POS_MASK, peer->comp_head);
 }
 
+/* A tick waits in a backlog no more: the stage names a position that is out, so no undo is of it. */
+static inline void wh_wait_over(const wh_clock *c, wh_link *link)
+{
+    uint32_t reader = wh_stage_worker(link);
+    link->completion =
+        wh_completion_word(WH_STAGE_TICKED, reader, c->peers[reader].comp_tail - 1);
+}
+
 /* The end of a cancelled timer, which is in no list. Its ticks that are unread keep nothing: who reads one
  * looks at the state when it has copied it (receive.h, invariant 2). */
 static inline void wh_give_back(wh_clock *c, uint32_t slot)

@@ -7,8 +7,9 @@
  *     state           link              then
  *     other gen       any               nothing: this submission is of an earlier tenant
  *     gen, ARMED      other gen         link it
- *     gen, ARMED      gen, linked or    link it anew, if asked to (earlier deadline)
- *                     past all time
+ *     gen, ARMED      gen, in a bucket  link it anew, if asked to (earlier deadline)
+ *                     or past all time
+ *     gen, ARMED      gen, in a backlog nothing: its deadline is read again when there is room
  *     gen, CANCELLED  other gen         return it; it never touches the wheel
  *     gen, CANCELLED  gen, linked       unlink it, return it
  *     gen, any        gen, stage over   nothing: it is dealt with
@@ -60,8 +61,7 @@ static inline void wh_examine(wh_clock *c, wh_peer *from, uint64_t submission)
         wh_give_back(c, slot);
     } else if (first_sight) {
         wh_link_timer(c, slot);
-    } else if (wh_id_kind(submission) == WH_OP_RESCHEDULE &&
-               wh_stage_of(link) != WH_STAGE_WAIT_TICK) { /* in a bucket, or past the end of time */
+    } else if (wh_id_kind(submission) == WH_OP_RESCHEDULE && wh_placed(c, link)) {
         wh_wheel_remove(&c->wheel, slot);
         wh_link_timer(c, slot);
         if (wh_traces(c))

@@ -38,6 +38,13 @@ static inline void wh_place(wh_clock *c, uint32_t slot, wh_timing t, int64_t now
     wh_wheel_add(&c->wheel, slot, wh_base_due(c, t), now_ns);
 }
 
+/* Is it in a bucket, or past the end of time and so nowhere? Else it waits in a worker's backlog, and is
+ * looked at when there is room. That is a matter of where it is linked: a stage only tells the next clock. */
+static inline bool wh_placed(const wh_clock *c, const wh_link *link)
+{
+    return link->list < c->wheel.buckets || link->list == WH_NIL;
+}
+
 static inline void wh_prefetch_slot(void *context, uint32_t slot)
 {
     wh_clock *c = context;
@@ -139,6 +146,8 @@ static inline void wh_expire(void *context, uint32_t slot)
         }
         wh_timing t = wh_timing_of(c, slot);
         if (t.due > c->now[t.kind]) { /* extended, or its clock was set back */
+            if (wh_stage_of(link) == WH_STAGE_WAIT_TICK)
+                wh_wait_over(c, link);
             wh_place(c, slot, t, INT64_MIN);
             wh_count(&c->seg->relinked, 1);
             if (wh_traces(c))

@@ -1,9 +1,10 @@
 /* Inherit: a dead worker's slabs go on, under its successor or under members of its groups.
  *
  * Idea. Each slot tells where it stands: armed, over and on its way, or over and taken up, which means
- * that it was in the dead worker's hands. Armed timers stay where they are linked; only the owner word
- * of their slab changes. What was on its way to the dead worker goes to the heir. What was in its hands
- * is returned to the heir through the return ring, as if cancelled: so an heir needs no other message.
+ * that it was in the dead worker's hands. Armed timers stay where they are linked, unless their slot says
+ * an earlier time: the worker died before it told the clock. But for that, only the owner word of their
+ * slab changes. What was on its way to the dead worker goes to the heir. What was in its hands is returned
+ * to the heir through the return ring, as if cancelled: so an heir needs no other message.
  *
  * A successor of the same name ("keep") takes over row, incarnation and rings: it is its own heir.
  *
@@ -13,6 +14,8 @@
  *     names another worker than the owner otherwise was given back by that one, unless it is unread.
  *  2. Expirations that the dead worker had not read are delivered; ticks of periodic timers that it had
  *     not read are not delivered again to another worker: the timer goes on.
+ *  3. No armed timer is linked for a later time than its slot says, whatever its owner was at when it
+ *     died: so an heir that moves it need only compare with the slot.
  */
 #ifndef WHEELD_INHERIT_H
 #define WHEELD_INHERIT_H
@@ -51,15 +54,32 @@ static inline void wh_mark_in_hands(wh_clock *c, uint32_t slab, const wh_peer *f
     }
 }
 
-/* What is not over yet, and of this generation. */
-static inline void wh_inherit_open(wh_clock *c, uint32_t slot, uint32_t phase, bool moves)
+/* Invariant 3. Of a periodic timer, or one on another clock, the link does not tell what it is linked
+ * for. */
+static inline void wh_inherit_armed(wh_clock *c, uint32_t slot, uint64_t state)
 {
-    if (phase != WH_ARMED) {
+    const wh_link *link = &c->wheel.links[slot];
+    wh_timing t = wh_timing_of(c, slot);
+    bool known = t.kind == WH_CLOCK_BASE && t.interval == 0;
+    if (!wh_placed(c, link) || (known && t.due >= link->due))
+        return;
+    wh_wheel_remove(&c->wheel, slot);
+    wh_link_timer(c, slot);
+    if (wh_traces(c))
+        wh_event_moved(c, slot, state);
+}
+
+/* What is not over yet, and of this generation. */
+static inline void wh_inherit_open(wh_clock *c, uint32_t slot, uint64_t state, bool moves)
+{
+    if (wh_state_phase(state) != WH_ARMED) {
         wh_wheel_remove(&c->wheel, slot);
         wh_give_back(c, slot); /* cancelled; or never used */
     } else if (moves && wh_stage_of(&c->wheel.links[slot]) == WH_STAGE_WAIT_TICK) {
         wh_wheel_remove(&c->wheel, slot);
         wh_expire(c, slot);
+    } else {
+        wh_inherit_armed(c, slot, state);
     }
 }
 
@@ -78,7 +98,7 @@ static inline void wh_inherit(wh_clock *c, uint32_t slot, const wh_peer *from, w
         else
             wh_give_back(c, slot);
     } else if (!wh_stage_over(stage)) {
-        wh_inherit_open(c, slot, wh_state_phase(state), moves && theirs);
+        wh_inherit_open(c, slot, state, moves && theirs);
     } else if (wh_in_hands(c, link, from)) {
         wh_return(c, slot);
     } else if (moves && theirs && (stage == WH_STAGE_WAIT_EXPIRE || stage == WH_STAGE_EXPIRED)) {

@@ -188,6 +188,8 @@ static inline void wh_reap_end(wh_clock *c, wh_peer *peer)
         return;
     peer->dying = true;
     wh_reap_lists(c, peer);
+    peer->notify = false;
+    wh_publish(c, peer); /* its row's next tenant begins behind all positions that links name */
     free(peer->returns);
     peer->returns = NULL;
     peer->attached = false;

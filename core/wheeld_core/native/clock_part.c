@@ -308,13 +308,14 @@ static PyObject *clock_advance(ClockObject *self, PyObject *args)
     return reaped_or_none(reaped);
 }
 
-static PyObject *clock_check(ClockObject *self, PyObject *unused)
+static PyObject *clock_check(ClockObject *self, PyObject *args)
 {
-    (void)unused;
+    int slots = 1;
     wh_check check;
-    if (!clock_made(self))
+    if (!PyArg_ParseTuple(args, "|p", &slots) || !clock_made(self))
         return NULL;
-    if (!wh_wheel_check(&self->clock.wheel, &check)) {
+    if (!(slots ? wh_clock_check(&self->clock, &check)
+                : wh_wheel_check(&self->clock.wheel, &check))) {
         PyErr_SetString(errors.wheel_error, check.message);
         return NULL;
     }
@@ -372,9 +373,9 @@ static PyMethodDef clock_methods[] = {
     {"advance", (PyCFunction)clock_advance, METH_VARARGS,
      "advance(now_ns): move a virtual clock, bucket by bucket, each at its own time. Returns the "
      "row of a worker that was reaped on the way (call again), or None."},
-    {"check", (PyCFunction)clock_check, METH_NOARGS,
-     "check(): hold the wheel against its invariants by brute force; returns the timers linked, "
-     "raises WheelError."},
+    {"check", (PyCFunction)clock_check, METH_VARARGS,
+     "check(slots=True): hold the wheel against its invariants by brute force, and the armed slots "
+     "against where they are linked; returns the timers linked, raises WheelError."},
     {"set_state", (PyCFunction)clock_set_state, METH_VARARGS,
      "set_state(state): 1 running, 2 stopping."},
     {NULL}};

@@ -24,7 +24,7 @@
 #include "wheeld/recover.h"
 #include "wheeld/trace.h"
 #include "wheeld/watch.h"
-#include "wheeld/wheel_check.h"
+#include "wheeld/clock_check.h"
 
 #define FAST(function) (PyCFunction)(void (*)(void))function
 
