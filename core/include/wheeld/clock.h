@@ -75,6 +75,9 @@ typedef struct wh_peer {
     bool dirty, notify; /* something is unpublished; something of it wakes a waiting worker */
 } wh_peer;
 
+/* What the clock of that kind says now, ns. */
+typedef int64_t (*wh_read_time_fn)(uint32_t kind);
+
 typedef struct wh_clock {
     wh_wheel wheel;
     wh_wheel_seg *seg;
@@ -84,7 +87,8 @@ typedef struct wh_clock {
     wh_peer *peers;
     uint32_t max_workers, peers_used; /* rows below peers_used may be attached */
     uint64_t sub_size, comp_size, ret_size;
-    int64_t now[WH_CLOCK_KINDS];
+    int64_t now[WH_CLOCK_KINDS]; /* of this pass; another clock's is read anew before it fires a timer */
+    wh_read_time_fn read_time;   /* NULL: time stands still (a virtual clock, a test) */
     wh_undo *undo;
     uint64_t undo_used;
     uint32_t group_next[WH_GROUPS]; /* rows, in turn */

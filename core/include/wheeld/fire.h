@@ -1,7 +1,9 @@
 /* Fire: what to do with a timer whose bucket is due.
  *
  * Invariants
- *  1. Never early: a timer fires only when its own deadline, read in this look, has passed.
+ *  1. Never early: a timer fires only when its own deadline, read in this look, has passed. The base
+ *     clock only goes forward, so the time at which the pass began will do for it. Another clock may have
+ *     been set back since, and the timer armed after that: that clock is read after the deadline.
  *  2. One winner: ARMED -> FIRED is a compare-and-swap from the very state that was read before
  *     the deadline was, so a cancel or an extension in between makes the clock look again.
  *  3. A periodic timer stays ARMED: its version goes up with each tick, so a cancel either comes
@@ -128,6 +130,20 @@ static inline bool wh_fire_once(wh_clock *c, uint32_t slot, uint64_t state, wh_t
     return true;
 }
 
+/* Has the timer's time come? `t` was read in this look. */
+static inline bool wh_is_due(wh_clock *c, wh_timing t)
+{
+    if (t.due > c->now[t.kind])
+        return false;
+    if (wh_likely(t.kind == WH_CLOCK_BASE) || c->read_time == NULL)
+        return true;
+    c->now[t.kind] = c->read_time(t.kind);
+    if (t.due <= c->now[t.kind])
+        return true;
+    c->now[WH_CLOCK_BASE] = c->read_time(WH_CLOCK_BASE); /* it is placed by the difference */
+    return false;
+}
+
 /* The wheel's expire function: `slot` is unlinked, its bucket is due. */
 static inline void wh_expire(void *context, uint32_t slot)
 {
@@ -145,7 +161,7 @@ static inline void wh_expire(void *context, uint32_t slot)
             return;
         }
         wh_timing t = wh_timing_of(c, slot);
-        if (t.due > c->now[t.kind]) { /* extended, or its clock was set back */
+        if (!wh_is_due(c, t)) { /* extended, or its clock was set back */
             if (wh_stage_of(link) == WH_STAGE_WAIT_TICK)
                 wh_wait_over(c, link);
             wh_place(c, slot, t, INT64_MIN);

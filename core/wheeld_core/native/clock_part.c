@@ -24,6 +24,14 @@ static void clock_dealloc(ClockObject *self)
     Py_DECREF(type);
 }
 
+static int64_t clock_time_of(uint32_t kind)
+{
+    static const clockid_t ids[WH_CLOCK_KINDS] = {[WH_CLOCK_BASE] = CLOCK_MONOTONIC,
+                                                  [WH_CLOCK_REALTIME] = CLOCK_REALTIME,
+                                                  [WH_CLOCK_BOOTTIME] = CLOCK_BOOTTIME};
+    return wh_clock_read(ids[kind]);
+}
+
 static int clock_init(ClockObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"wheel", "slots", NULL};
@@ -46,6 +54,8 @@ static int clock_init(ClockObject *self, PyObject *args, PyObject *kwargs)
         return -1;
     }
     wh_clock_bind(&self->clock, self->wheel.view.buf, self->slots.view.buf, self->peers);
+    if (!config.virtual_clock)
+        self->clock.read_time = clock_time_of;
     return 0;
 }
 
@@ -146,9 +156,8 @@ static PyObject *clock_attached(ClockObject *self, PyObject *args)
 
 static void clock_read_time(wh_clock *c)
 {
-    c->now[WH_CLOCK_BASE] = wh_clock_read(CLOCK_MONOTONIC);
-    c->now[WH_CLOCK_REALTIME] = wh_clock_read(CLOCK_REALTIME);
-    c->now[WH_CLOCK_BOOTTIME] = wh_clock_read(CLOCK_BOOTTIME);
+    for (uint32_t kind = 0; kind < WH_CLOCK_KINDS; kind++)
+        c->now[kind] = clock_time_of(kind);
     wh_store_relaxed(&c->seg->heartbeat, c->now[WH_CLOCK_BASE]);
 }
 
@@ -187,13 +196,7 @@ static PyObject *reaped_or_none(uint32_t reaped)
 }
 
 enum { FD_BELL, FD_CONTROL, FD_CLOCK_SET, FD_COUNT };
-#define CONTROL_EVERY_NS 1000000 /* how often a busy clock looks at its control socket */
-
-static bool control_waits(const struct pollfd *control)
-{
-    struct pollfd look = *control;
-    return poll(&look, 1, 0) > 0;
-}
+#define LOOK_UP_EVERY_NS 1000000 /* how often a busy clock looks at its control socket and the wall clock */
 
 #define LONG_SLEEP_NS 100000000
 /* Tell the supervisor that a sleep which was meant to be long is over: it looks at the clock seldom
@@ -240,10 +243,26 @@ static void clock_was_set(wh_clock *c, int fd)
         c->relink_slot = 0;
 }
 
+/* What a sleep would have shown to a clock that is too busy to sleep. True: the control socket has
+ * something to say. */
+static bool clock_looks_up(wh_clock *c, const struct pollfd *fds, int64_t *seen)
+{
+    struct pollfd looks[] = {fds[FD_CONTROL], fds[FD_CLOCK_SET]};
+    int64_t now = wh_clock_read(CLOCK_MONOTONIC);
+    if (now - *seen < LOOK_UP_EVERY_NS)
+        return false;
+    *seen = now;
+    if (poll(looks, 2, 0) <= 0)
+        return false;
+    if (looks[1].revents)
+        clock_was_set(c, fds[FD_CLOCK_SET].fd);
+    return looks[0].revents != 0;
+}
+
 /* Until the control socket has something to say, or a worker was reaped. Called without the GIL. */
 static uint32_t clock_loop(wh_clock *c, struct pollfd *fds)
 {
-    int64_t control_seen = 0;
+    int64_t seen = 0;
     uint32_t reaped;
     for (;;) {
         bool is_virtual = c->seg->virtual_clock;
@@ -254,26 +273,15 @@ static uint32_t clock_loop(wh_clock *c, struct pollfd *fds)
         bool more = wh_pass(c, &reaped);
         if (reaped != WH_NIL)
             return reaped;
-        if (more) {
-            int64_t now = wh_clock_read(CLOCK_MONOTONIC);
-            if (now - control_seen < CONTROL_EVERY_NS)
-                continue;
-            control_seen = now;
-            if (control_waits(&fds[FD_CONTROL]))
+        if (!more) {
+            clock_sleep(c, fds);
+            if (fds[FD_CLOCK_SET].revents)
+                clock_was_set(c, fds[FD_CLOCK_SET].fd);
+            if (fds[FD_CONTROL].revents || fds[FD_BELL].revents & ~POLLIN)
                 return WH_NIL;
-            continue;
         }
-        clock_sleep(c, fds);
-        if (fds[FD_CLOCK_SET].revents)
-            clock_was_set(c, fds[FD_CLOCK_SET].fd);
-        if (fds[FD_CONTROL].revents || fds[FD_BELL].revents & ~POLLIN)
+        if (clock_looks_up(c, fds, &seen))
             return WH_NIL;
-        int64_t now = wh_clock_read(CLOCK_MONOTONIC);
-        if (now - control_seen >= CONTROL_EVERY_NS) {
-            control_seen = now;
-            if (control_waits(&fds[FD_CONTROL]))
-                return WH_NIL;
-        }
     }
 }
 
