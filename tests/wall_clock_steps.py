@@ -147,11 +147,16 @@ IDLE = (forward, forward_many, back, there_and_back, moved, resumed, others, jus
 
 def without_sleep(timers: Timers, clock: WallClock, wheel: WheelView) -> None:
     """A clock process that is busy learns of the step as well: it need not sleep for that."""
+
+    def await_more(counter: str, more: int) -> None:
+        reached, give_up = int(wheel.header[counter]) + more, time.monotonic() + LONG
+        while int(wheel.header[counter]) < reached and time.monotonic() < give_up:
+            time.sleep(0.0001)
+
     for _ in range(BUSY_TRIES):
         timers.schedule_at(time.time() + FAR, 1, clock="realtime")
-        met_by = int(wheel.header["passes"]) + SWEEP_PASSES
-        while int(wheel.header["passes"]) < met_by:
-            time.sleep(0.0001)
+        await_more("wakes", 2)  # it has learnt of the last step, at the latest by now
+        await_more("passes", SWEEP_PASSES)
         assert len(timers.poll(0)) == 0, "it came before the step"
         wakes = int(wheel.header["wakes"])
         clock.step(2 * FAR)
