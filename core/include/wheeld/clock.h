@@ -73,7 +73,19 @@ typedef struct wh_peer {
     bool reap_held, wanted;
     bool reap_rests; /* its sweep met loans: no other one before something has come back */
     bool dirty, notify; /* something is unpublished; something of it wakes a waiting worker */
+    uint16_t team[WH_GROUPS]; /* [i]: of that group's members that a pass found, the one in place i */
 } wh_peer;
+
+/* The members of a group, as a pass found them (route.h): their rows stand in the peers' `team`. */
+typedef struct wh_team {
+    uint64_t looked;   /* 1 + that pass */
+    uint32_t turn;     /* the row that the next look begins with */
+    uint32_t all;      /* members */
+    uint32_t waiting;  /* of them, the first: they waited */
+    uint32_t served;   /* of these, the first: they were given an event for it */
+    uint32_t open;     /* members, the first, that may have room; those behind have none */
+    uint32_t next;     /* whose turn it is */
+} wh_team;
 
 /* What the clock of that kind says now, ns. */
 typedef int64_t (*wh_read_time_fn)(uint32_t kind);
@@ -91,7 +103,7 @@ typedef struct wh_clock {
     wh_read_time_fn read_time;   /* NULL: time stands still (a virtual clock, a test) */
     wh_undo *undo;
     uint64_t undo_used;
-    uint32_t group_next[WH_GROUPS]; /* rows, in turn */
+    wh_team teams[WH_GROUPS];
     wh_trace trace;
     uint32_t relink_slot; /* sweep after a step of the wall clock; == capacity: none */
 } wh_clock;

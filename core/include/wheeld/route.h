@@ -1,7 +1,10 @@
 /* Route: to whom an expiration goes. Decided when the timer fires.
  *
  * To its owner; to the worker that it names, or its owner when that one is gone; to a member of the
- * group that it names: one that waits for events first, else the next in turn with room in its ring.
+ * group that it names: those that wait for events, once; then all in turn, while there is room.
+ *
+ * Invariant: for each group that it has an event for, a pass looks at a row once, and finds it full once.
+ * So a million events for a group cost the same whatever its members do.
  */
 #ifndef WHEELD_ROUTE_H
 #define WHEELD_ROUTE_H
@@ -29,28 +32,68 @@ static inline bool wh_is_member(const wh_peer *peer, uint64_t groups)
     return peer->attached && !peer->absent && (peer->groups & groups) != 0;
 }
 
-/* A living member of one of `groups`, or NULL. Looks at every row once. */
-static inline wh_peer *wh_group_member(wh_clock *c, uint64_t groups, uint32_t *turn)
+/* Find the members of `group`, beginning with the one whose turn it is; those that wait stand first. */
+static inline void wh_team_look(wh_clock *c, uint32_t group)
 {
-    wh_peer *found = NULL, *with_room = NULL;
-    uint32_t row = *turn < c->peers_used ? *turn : 0;
+    wh_team *team = &c->teams[group];
+    uint32_t row = team->turn < c->peers_used ? team->turn : 0, all = 0, waiting = 0;
     for (uint32_t looked = 0; looked < c->peers_used; looked++) {
         wh_peer *peer = &c->peers[row];
+        if (wh_is_member(peer, 1ull << group)) {
+            c->peers[all].team[group] = c->peers[waiting].team[group];
+            if (wh_peer_waits(peer))
+                c->peers[waiting++].team[group] = (uint16_t)row;
+            else
+                c->peers[all].team[group] = (uint16_t)row;
+            all++;
+        }
         row = row + 1 < c->peers_used ? row + 1 : 0;
-        if (!wh_is_member(peer, groups))
-            continue;
-        found = found ? found : peer;
-        if (!wh_peer_room(c, peer))
-            continue;
-        with_room = with_room ? with_room : peer;
-        if (!wh_peer_waits(peer))
-            continue;
-        with_room = peer;
-        break;
     }
-    found = with_room ? with_room : found;
+    team->looked = wh_load_relaxed(&c->seg->passes) + 1;
+    team->all = team->open = all;
+    team->waiting = team->next = waiting;
+    team->served = 0;
+}
+
+/* The peer in place `i` of the team, if it still is a member; else NULL. */
+static inline wh_peer *wh_team_at(wh_clock *c, uint32_t group, uint32_t i)
+{
+    wh_peer *peer = &c->peers[c->peers[i].team[group]];
+    return wh_is_member(peer, 1ull << group) ? peer : NULL;
+}
+
+/* Who waits, once; then all in turn that have room. Who has none is passed over for the rest of the pass. */
+static inline wh_peer *wh_team_next(wh_clock *c, uint32_t group)
+{
+    wh_team *team = &c->teams[group];
+    wh_peer *peer;
+    while (team->served < team->waiting)
+        if ((peer = wh_team_at(c, group, team->served++)) && wh_peer_room(c, peer))
+            return peer;
+    while (team->open) {
+        team->next = team->next < team->open ? team->next : 0;
+        if ((peer = wh_team_at(c, group, team->next)) && wh_peer_room(c, peer)) {
+            team->next++;
+            return peer;
+        }
+        uint16_t *at = &c->peers[team->next].team[group], row = *at;
+        *at = c->peers[--team->open].team[group];
+        c->peers[team->open].team[group] = row;
+    }
+    return NULL;
+}
+
+/* A living member of `group`, or NULL. */
+static inline wh_peer *wh_group_member(wh_clock *c, uint32_t group)
+{
+    wh_team *team = &c->teams[group];
+    if (team->looked != wh_load_relaxed(&c->seg->passes) + 1)
+        wh_team_look(c, group);
+    wh_peer *found = wh_team_next(c, group);
+    for (uint32_t i = 0; i < team->all && !found; i++) /* all are full */
+        found = wh_team_at(c, group, team->next++ % team->all);
     if (found)
-        *turn = wh_peer_index(c, found) + 1;
+        team->turn = wh_peer_index(c, found) + 1;
     return found;
 }
 
@@ -62,8 +105,7 @@ static inline wh_peer *wh_route(wh_clock *c, uint32_t slot, wh_peer *owner)
         return owner;
     wh_peer *peer = NULL;
     if ((target & 0xfff) == WH_TARGET_GROUP) {
-        uint32_t group = target >> 12 & (WH_GROUPS - 1);
-        peer = wh_group_member(c, 1ull << group, &c->group_next[group]);
+        peer = wh_group_member(c, target >> 12 & (WH_GROUPS - 1));
     } else if ((target & 0xfff) - 1 < c->max_workers) {
         peer = &c->peers[(target & 0xfff) - 1];
         if (!peer->attached || peer->dying || (peer->incarnation & 0xfffff) != target >> 12)
