@@ -187,6 +187,8 @@ class Model:
         """try_complete_else_watch."""
         place = self.places[spec.worker]
         operation = self.operations.setdefault(spec.id, ModelOperation(spec))
+        if operation.state == "completed" and not operation.held:
+            return False
         if operation.state != "new":
             raise ValueError
         operation.held = True

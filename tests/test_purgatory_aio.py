@@ -67,6 +67,20 @@ def test_wait_for_a_condition(run: Callable[[Body], None]) -> None:
     run(body)
 
 
+def test_wait_for_what_is_completed_already(run: Callable[[Body], None]) -> None:
+    """True at once, and nothing waits: another thread may be faster than the loop."""
+
+    async def body(timers: AsyncTimers, time: Time) -> None:
+        purgatory = AsyncPurgatory(timers, "p")
+        op = Op(1.0)
+        assert op.force_complete()
+        assert await asyncio.wait_for(purgatory.wait(op, ["k"]), 60) is True
+        assert (op.tries, op.ran) == (0, ["complete"])
+        assert empty(purgatory)
+
+    run(body)
+
+
 def test_wait_that_times_out(run: Callable[[Body], None]) -> None:
     """False when the timeout was over first; both hooks have run by then."""
 

@@ -49,7 +49,8 @@ class AsyncPurgatory(Purgatory):
         Returns
         -------
         bool
-            True: its condition held; False: its timeout was over first. Its callbacks have run.
+            True: its condition held; False: its timeout was over first. Its callbacks have run; but
+            those of one that another thread completed before this call may still be at work there.
 
         Raises
         ------
@@ -66,7 +67,8 @@ class AsyncPurgatory(Purgatory):
         fresh = getattr(op, "state", None) == "new"
         self._waiters[id(op)] = op, waiter
         try:
-            self.try_complete_else_watch(op, keys)
+            if self._take(op, keys) is None:  # completed elsewhere, and so are its callbacks
+                return True
             return await waiter
         except BaseException:
             if fresh:  # else it is somebody else's

@@ -62,20 +62,26 @@ static int64_t delay_ns(double seconds)
     return seconds < 9.2e9 ? (int64_t)(seconds * 1e9) : INT64_MAX;
 }
 
+static bool parse_seconds(PyObject *object, double *seconds, const char *what)
+{
+    *seconds = PyFloat_AsDouble(object);
+    if (wh_unlikely(*seconds == -1.0 && PyErr_Occurred())) {
+        if (!PyErr_ExceptionMatches(PyExc_OverflowError))
+            return false;
+        PyErr_Clear(); /* an int that no float holds */
+    }
+    if (wh_likely(*seconds >= 0 && !isinf(*seconds)))
+        return true;
+    PyErr_Format(errors.invalid_delay, "%s must be a finite number of seconds, 0 or more: got %R",
+                 what, object);
+    return false;
+}
+
 static bool parse_delay(PyObject *object, int64_t *ns, const char *what)
 {
-    double seconds = PyFloat_AsDouble(object);
-    bool beyond = false; /* an int that no float holds */
-    if (wh_unlikely(seconds == -1.0 && PyErr_Occurred())) {
-        if (!(beyond = PyErr_ExceptionMatches(PyExc_OverflowError)))
-            return false;
-        PyErr_Clear();
-    }
-    if (wh_unlikely(beyond || !(seconds >= 0) || isinf(seconds))) {
-        PyErr_Format(errors.invalid_delay,
-                     "%s must be a finite number of seconds, 0 or more: got %R", what, object);
+    double seconds;
+    if (!parse_seconds(object, &seconds, what))
         return false;
-    }
     *ns = delay_ns(seconds);
     return true;
 }

@@ -24,7 +24,7 @@ struct OperationObject {
     uint32_t place; /* of its timer in `timed`; WH_NIL: it has none */
     uint8_t state;
     uint8_t again; /* whoever is in try_complete() is to look once more: bits of enum again */
-    bool expired;
+    bool expired, watched; /* watched: a purgatory has, or had it */
     Watch few[FEW_WATCHES];
 };
 
@@ -309,6 +309,8 @@ static int operation_ask(OperationObject *op)
     PyObject *answer = PyObject_CallMethodNoArgs((PyObject *)op, name_try_complete);
     int truth = answer ? PyObject_IsTrue(answer) : -1;
     Py_XDECREF(answer);
+    if (truth == 1 && op->state == OP_CANCELLED)
+        return 0; /* `return self.cancel()` */
     if (truth == 1 && !operation_over(op)) {
         PyErr_Format(PyExc_RuntimeError,
                      "try_complete of %R returned True but did not complete it: "

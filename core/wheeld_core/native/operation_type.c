@@ -15,18 +15,18 @@ static int operation_init(OperationObject *op, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"timeout", NULL};
     PyObject *timeout;
-    int64_t unused;
+    double seconds = -1;
     if (wh_likely(kwargs == NULL && PyTuple_GET_SIZE(args) == 1)) /* one for each request */
         timeout = PyTuple_GET_ITEM(args, 0);
     else if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O:DelayedOperation", names, &timeout))
         return -1;
-    if (op->state > OP_NEW) {
+    if (timeout != Py_None && !parse_seconds(timeout, &seconds, "timeout"))
+        return -1;
+    if (op->state > OP_NEW) { /* by now: it may have been read by code of its own */
         PyErr_SetString(PyExc_ValueError, "this operation is in a purgatory already");
         return -1;
     }
-    if (timeout != Py_None && !parse_delay(timeout, &unused, "timeout"))
-        return -1;
-    op->timeout = timeout == Py_None ? -1 : PyFloat_AsDouble(timeout);
+    op->timeout = seconds;
     op->state = OP_NEW;
     return 0;
 }

@@ -6,6 +6,7 @@
 
 enum { FEW_KEYS = 8 }; /* keys of an operation that need no memory of their own */
 enum { FEW = 32 }; /* operations of a walk that need no memory of their own */
+enum { OVER_BEFORE = 2 }; /* another completed it before it was watched, and nothing was done */
 
 typedef struct {
     OperationObject **ops; /* strong */
@@ -99,21 +100,25 @@ static ParsedKey *keys_parse(PurgatoryObject *p, PyObject *given, ParsedKey *few
     return NULL;
 }
 
-static bool operation_is_new(PyObject *object)
+/* 1: it may be watched; 0: another has completed it before that, as happens to who makes it known first
+ * and has it watched then; -1: an error is set. */
+static int operation_is_new(PyObject *object)
 {
     OperationObject *op = (OperationObject *)object;
     static const char *const where[] = {"", "", "waits in a purgatory already", "is completed",
                                         "was cancelled"};
     if (op->state == OP_UNMADE)
         operation_explain_unmade(op);
+    else if (op->state == OP_COMPLETED && !op->watched)
+        return 0;
     else if (op->state != OP_NEW)
         PyErr_Format(PyExc_ValueError, "%R %s: an operation is watched once", op, where[op->state]);
     else if (op->busy)
         PyErr_Format(PyExc_ValueError, "%R is being watched just now: an operation is watched once",
                      op);
     else
-        return true;
-    return false;
+        return 1;
+    return -1;
 }
 
 /* It is not watched after all, as if it never had been; an error is set, and stays. */
@@ -125,6 +130,7 @@ static void operation_take_back(PurgatoryObject *p, OperationObject *op)
         op->state = OP_NEW;
     }
     if (op->state == OP_NEW) {
+        op->watched = false;
         operation_unlink(p, op); /* some may be linked, of a watch that failed */
         Py_CLEAR(op->purgatory);
         if (op->watches != op->few)
@@ -195,7 +201,7 @@ static int operation_wait(PurgatoryObject *p, OperationObject *op, const ParsedK
     return operation_ask_for_all(op);
 }
 
-/* 1: this call completed it; 0: it waits, or was completed by another; -1: error. */
+/* 1: this call completed it; 0: it waits, or was completed by another; OVER_BEFORE; -1: error. */
 static int purgatory_take(PurgatoryObject *p, PyObject *object, PyObject *given)
 {
     Py_ssize_t count;
@@ -208,11 +214,13 @@ static int purgatory_take(PurgatoryObject *p, PyObject *object, PyObject *given)
     ParsedKey *keys = keys_parse(p, given, few, &count);
     if (keys == NULL)
         return -1;
-    if (!operation_is_new(object)) {
+    int fresh = purgatory_usable(p) ? operation_is_new(object) : -1; /* after the keys' own code */
+    if (fresh <= 0) {
         keys_drop(keys, few, count);
-        return -1;
+        return fresh < 0 ? -1 : OVER_BEFORE;
     }
     OperationObject *op = (OperationObject *)Py_NewRef(object);
+    op->watched = true;
     op->purgatory = (PurgatoryObject *)Py_NewRef(p);
     op->busy = PyThread_get_thread_ident();
     int answer = operation_wait(p, op, keys, count);
@@ -226,18 +234,35 @@ static int purgatory_take(PurgatoryObject *p, PyObject *object, PyObject *given)
     return answer;
 }
 
+/* What both calls below take. */
+static int purgatory_take_arguments(PurgatoryObject *p, PyObject *const *args, Py_ssize_t n,
+                                    PyObject *kwnames)
+{
+    static const char *const names[] = {"op", "keys", NULL};
+    PyObject *values[2] = {0};
+    if (!parse_keywords("try_complete_else_watch", names, 2, args, n, kwnames, values))
+        return -1;
+    if (values[0] && values[1])
+        return purgatory_take(p, values[0], values[1]);
+    PyErr_Format(PyExc_TypeError, "try_complete_else_watch() needs op and keys");
+    return -1;
+}
+
 /* try_complete_else_watch(op, keys) */
 static PyObject *purgatory_watch(PurgatoryObject *p, PyObject *const *args, Py_ssize_t n,
                                  PyObject *kwnames)
 {
-    static const char *const names[] = {"op", "keys", NULL};
-    PyObject *values[2] = {0};
-    if (!purgatory_usable(p) ||
-        !parse_keywords("try_complete_else_watch", names, 2, args, n, kwnames, values))
-        return NULL;
-    if (values[0] == NULL || values[1] == NULL)
-        return PyErr_Format(PyExc_TypeError, "try_complete_else_watch() needs op and keys");
-    int answer = purgatory_take(p, values[0], values[1]);
+    int answer = purgatory_take_arguments(p, args, n, kwnames);
+    return answer < 0 ? NULL : PyBool_FromLong(answer == 1);
+}
+
+/* _take(op, keys): the same, but None when it was completed before: its hooks are not this purgatory's */
+static PyObject *purgatory_take_or_none(PurgatoryObject *p, PyObject *const *args, Py_ssize_t n,
+                                        PyObject *kwnames)
+{
+    int answer = purgatory_take_arguments(p, args, n, kwnames);
+    if (answer == OVER_BEFORE)
+        Py_RETURN_NONE;
     return answer < 0 ? NULL : PyBool_FromLong(answer);
 }
 
@@ -284,17 +309,24 @@ static uint64_t walk_try(Walk *walk, PyObject **failed, PyObject **fatal)
     return completed;
 }
 
+/* A key for a call that may begin. What a key's own code does comes before that look. */
+static bool purgatory_parse_key(PurgatoryObject *p, PyObject *object, ParsedKey *key)
+{
+    if (!key_parse(object, p->seed, key))
+        return false;
+    if (wh_likely(purgatory_usable(p)))
+        return true;
+    Py_DECREF(key->key);
+    return false;
+}
+
 static PyObject *purgatory_check(PurgatoryObject *p, PyObject *key_object)
 {
     ParsedKey key;
     PyObject *failed = NULL;
     uint64_t completed = 0;
-    if (!key_parse(key_object, p->seed, &key))
+    if (!purgatory_parse_key(p, key_object, &key))
         return NULL;
-    if (!purgatory_usable(p)) { /* what parsing the key ran may have closed it */
-        Py_DECREF(key.key);
-        return NULL;
-    }
     if (!watching_tell(p->worker, wh_hash_bucket(key.hash)))
         errors_keep(&failed);
     KeyEntry *entry = p->worker->watching ? table_find(&p->worker->watching->table, p, &key) : NULL;
@@ -330,7 +362,7 @@ static PyObject *walk_cancel(Walk *walk)
 static PyObject *purgatory_cancel_for_key(PurgatoryObject *p, PyObject *key_object)
 {
     ParsedKey key;
-    if (!purgatory_usable(p) || !key_parse(key_object, p->seed, &key))
+    if (!purgatory_parse_key(p, key_object, &key))
         return NULL;
     KeyEntry *entry = table_find(&p->worker->watching->table, p, &key);
     Py_DECREF(key.key);

@@ -337,13 +337,15 @@ static PyMethodDef purgatory_methods[] = {
      "Parameters\n----------\n"
      "op : DelayedOperation\n    A new one.\n"
      "keys : sequence of str, bytes, int, or flat tuples of those\n    At least one.\n\n"
-     "Returns\n-------\nbool\n    True: this call completed it.\n\n"
-     "Raises\n------\nValueError\n    No keys; or it waits or is over already.\n"
+     "Returns\n-------\nbool\n    True: this call completed it. False: it waits; or another has completed it, perhaps\n"
+     "    before this call, and it is not watched.\n\n"
+     "Raises\n------\nValueError\n    No keys; or it was watched before, here or elsewhere.\n"
      "TypeError\n    A key of another type.\n"
      "WheelFull\n    There is no slot for its timeout.\n"
      "Whatever `try_complete` raises\n    As after the others the operation does not wait, and is new.\n\n"
      "Notes\n-----\nAsks `op.try_complete()` twice if it is not ready: before and after it is watched. Any\n"
      "thread. Kafka's DelayedOperationPurgatory.tryCompleteElseWatch."},
+    {"_take", FAST(purgatory_take_or_none), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"check_and_complete", (PyCFunction)purgatory_check, METH_O,
      "check_and_complete(key)\n--\n\n"
      "Have all operations under the key looked at, here and in the daemon's other workers.\n\n"
