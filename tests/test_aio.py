@@ -14,7 +14,7 @@ import pytest
 
 import wheeld
 from aio_time import Body, Time, ripple, runner_on
-from wheeld_client import AsyncTimers, DaemonNotRunning
+from wheeld_client import AsyncTimers, DaemonNotRunning, TimerHandle, connect
 from wheeld_core import control
 
 
@@ -114,6 +114,76 @@ def test_events_of_scheduled_timers(run: Callable[[Body], None]) -> None:
         assert int((await waiting)["cookie"]) == 40
 
     run(body)
+
+
+def test_tick_of_a_cancelled_timer(run: Callable[[Body], None], daemon: str) -> None:
+    """cancel is True: no tick of it comes out, whoever cancelled, not even what has arrived."""
+
+    async def body(timers: AsyncTimers, time: Time) -> None:
+        with connect(daemon, worker="other") as other:
+            ids = [timers.schedule(0.001, number, interval=0.001) for number in range(3)]
+            for _ in range(3):
+                time.jump(1)
+                await ripple()
+            timers.schedule(0.001, 9)
+            time.jump(1)
+            await ripple()
+            assert len(timers._events) == 13
+            assert timers.cancel(ids[0]) is True
+            assert other.cancel(ids[1]) is True
+            seen = [int((await anext(timers))["cookie"]) for _ in range(5)]
+            assert seen == [2, 2, 2, 2, 9]
+            assert timers.cancel(ids[2]) is True
+            rest = asyncio.create_task(anext(timers))  # type: ignore[arg-type]
+            await ripple()
+            assert not rest.done()
+            rest.cancel()
+
+    run(body)
+
+
+def test_callbacks_run_on_the_loop(run: Callable[[Body], None], daemon: str) -> None:
+    """timers.timers.call_later: called on the loop; one that raises harms no other, nor the events
+    beside it."""
+    reported: list[str] = []
+
+    async def body(timers: AsyncTimers, time: Time) -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: reported.append(repr(context["exception"])))
+        ran: list[Any] = []
+
+        def handler(handle: TimerHandle, error: BaseException) -> None:
+            raise error
+
+        timers.timers.exception_handler = handler
+        timers.timers.call_later(0.001, lambda: ran.append(asyncio.get_running_loop()))
+        timers.timers.call_later(0.001, {}.__getitem__, "missing")
+        timers.timers.call_later(0.001, ran.append, "after")
+        gone = timers.timers.call_later(0.001, ran.append, "never")
+        timers.schedule(0.001, 5)
+        sleeper = asyncio.create_task(timers.sleep(0.001))
+        await ripple()
+        assert gone.cancel() is True
+        time.jump(1)
+        await asyncio.wait_for(sleeper, 60)
+        assert int((await anext(timers))["cookie"]) == 5
+        assert ran == [loop, "after"]
+
+    run(body)
+    assert reported == ["KeyError('missing')"]
+
+
+def test_entered_twice(daemon: str) -> None:
+    """An AsyncTimers is one worker: entered again while it is, it says so, and goes on."""
+
+    async def main() -> None:
+        async with AsyncTimers(daemon) as timers:
+            with pytest.raises(RuntimeError, match="entered already"):
+                async with timers:
+                    pass
+            assert timers.timers.pending == 0
+
+    asyncio.run(main())
 
 
 def test_iteration_ends_with_the_connection(daemon: str) -> None:

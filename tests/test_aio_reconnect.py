@@ -11,7 +11,7 @@ import pytest
 
 from aio_time import ripple
 from standin import StandIn
-from wheeld_client import AsyncTimers, DaemonNotRunning
+from wheeld_client import AsyncTimers, ClientClosed, DaemonNotRunning
 
 LONG = 60.0
 
@@ -159,8 +159,8 @@ def test_leaving_while_it_is_away(daemon: StandIn) -> None:
             await ripple()
             await lose(daemon)
             await asyncio.sleep(0.03)
-        await asyncio.wait([sleeper])
-        assert sleeper.cancelled()
+        with pytest.raises(ClientClosed):
+            await sleeper
         await asyncio.sleep(0.1)
 
     asyncio.run(main())

@@ -9,7 +9,7 @@ import pytest
 
 import wheeld
 from aio_time import Body, Time, ripple, runner_on
-from wheeld_client import AsyncTimers, InvalidDelay
+from wheeld_client import AsyncTimers, ClientClosed, InvalidDelay
 
 
 @pytest.fixture(scope="module")
@@ -145,3 +145,82 @@ def test_bad_delays(run: Callable[[Body], None]) -> None:
                     pass
 
     run(body)
+
+
+def test_a_timeout_is_entered_once(run: Callable[[Body], None]) -> None:
+    """Twice at once, or again after its block: RuntimeError, and the deadline that stands stays."""
+
+    async def body(timers: AsyncTimers, time: Time) -> None:
+        timeout = timers.timeout(0.005)
+        with pytest.raises(RuntimeError, match="not entered yet"):
+            timeout.reschedule(1.0)
+        with pytest.raises(TimeoutError):  # noqa: PT012
+            async with timeout:
+                with pytest.raises(RuntimeError, match="entered already"):
+                    async with timeout:
+                        pass
+                assert timers.timers.pending == 1
+                asyncio.get_running_loop().call_soon(time.jump, 5)
+                await asyncio.Event().wait()
+        with pytest.raises(RuntimeError, match="entered already"):
+            async with timeout:
+                pass
+        assert timeout.reschedule(1.0) is False
+
+    run(body)
+
+
+def test_leaving_tells_whoever_waits(daemon: str) -> None:
+    """The end of `async with AsyncTimers`: sleeps and blocks under a timeout get ClientClosed,
+    which a task group reports, and no CancelledError that nobody asked for."""
+    ends: list[str] = []
+
+    async def sleep(timers: AsyncTimers) -> None:
+        try:
+            await timers.sleep(100.0)
+        finally:
+            ends.append("sleep")
+
+    async def limited(timers: AsyncTimers) -> None:
+        try:
+            async with timers.timeout(100.0):
+                await asyncio.Event().wait()  # for ever, if the limit is lifted without a word
+        finally:
+            ends.append("limited")
+
+    async def main() -> None:
+        tasks = []
+        async with AsyncTimers(daemon) as timers:
+            for work in (sleep, limited):
+                tasks.append(asyncio.create_task(work(timers)))
+            await ripple()
+        for task in tasks:
+            with pytest.raises(ClientClosed, match="async with"):
+                await asyncio.wait_for(task, 60)
+        for call in (timers.sleep(1.0), timers.timeout(1.0).__aenter__()):
+            with pytest.raises(ClientClosed):
+                await call
+        with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012
+            async with asyncio.TaskGroup() as group, AsyncTimers(daemon) as timers:
+                group.create_task(sleep(timers))
+                group.create_task(asyncio.sleep(100.0))
+                await ripple()
+        assert caught.group_contains(ClientClosed)
+
+    asyncio.run(main())
+    assert ends == ["sleep", "limited", "sleep"]
+
+
+def test_leaving_inside_of_a_block_of_its_own(daemon: str) -> None:
+    """The task that leaves may be under a timeout itself: it has left when it is told."""
+
+    async def main() -> None:
+        timers = AsyncTimers(daemon)
+        await timers.__aenter__()
+        with pytest.raises(ClientClosed):  # noqa: PT012
+            async with timers.timeout(100.0):
+                await timers.__aexit__(None, None, None)
+                assert timers.timers._state == "closed"
+                await asyncio.Event().wait()
+
+    asyncio.run(main())

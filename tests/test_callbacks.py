@@ -66,6 +66,21 @@ def test_dispatch_returns_the_other_events(wheel: LocalWheel, timers: LocalTimer
     assert cookies(timers.dispatch()) == [7]
 
 
+def test_callback_that_cancels_a_tick(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """A tick that came with the callback that cancels its timer is not returned: it was True."""
+    answers: list[bool] = []
+    kept, gone = (timers.schedule(0.001, number, interval=0.001) for number in (1, 2))
+    timers.call_later(0.001, lambda: answers.append(timers.cancel(gone)))
+    wheel.advance(MS)
+    assert cookies(timers.dispatch()) == [1]
+    assert answers == [True]
+    timers.call_later(0.0, lambda: answers.append(timers.cancel(kept)))
+    one = timers.schedule(0.0, 3)
+    wheel.advance(MS)
+    assert timers.dispatch()["timer_id"].tolist() == [one]
+    assert answers == [True, True]
+
+
 def test_cancelled_callback_is_never_called(wheel: LocalWheel, timers: LocalTimers) -> None:
     """handle.cancel: True means that it will not be called; False that it was, or is over."""
     ran: list[int] = []

@@ -15,7 +15,7 @@ from wheeld_client.hello import Options
 from wheeld_client.reconnect import LATE_PAUSE
 from wheeld_client.timers import Timers
 from wheeld_core import runtime
-from wheeld_core.errors import DaemonNotRunning, WheelError
+from wheeld_core.errors import ClientClosed, DaemonNotRunning, WheelError
 
 
 class AsyncTimers:
@@ -23,7 +23,11 @@ class AsyncTimers:
 
     `async with AsyncTimers("default") as timers:` connects and closes. `sleep` and `timeout` are
     timers of the shared wheel; `async for event in timers` yields the expirations of what was
-    scheduled through `timers.schedule` and its like, as records of `expiration_dtype`.
+    scheduled through `timers.schedule` and its like, as records of `expiration_dtype`; callbacks of
+    `timers.timers.call_later` run on the loop.
+
+    At the end of the `async with`, iterations end, and whoever still waits in `sleep` or in a block
+    under `timeout` gets `ClientClosed`, as from every call from then on.
 
     When the supervisor is restarted, everything waits on; what is still waiting after
     `reconnect_for` seconds raises `DaemonNotRunning`, and so do new calls until it is back.
@@ -52,7 +56,7 @@ class AsyncTimers:
         self._timers: Timers | None = None
         self._waiters: dict[int, asyncio.Future[None]] = {}
         self._late: set[int] = set()
-        self._events: deque[np.void] = deque()
+        self._events: deque[tuple[np.void, bool]] = deque()  # bool: it is a tick
         self._arrived = asyncio.Event()
         self._lost: DaemonNotRunning | None = None
         self._retry_later: asyncio.TimerHandle | None = None
@@ -65,6 +69,10 @@ class AsyncTimers:
         return self._timers
 
     async def __aenter__(self) -> AsyncTimers:
+        if self._timers is not None and self._timers._state == "open":
+            raise RuntimeError(
+                "this AsyncTimers is entered already: make one for each `async with`"
+            )
         self._loop = asyncio.get_running_loop()
         self._timers = await self._loop.run_in_executor(None, self._connect)
         self._bell = self._timers.fileno()
@@ -77,11 +85,12 @@ class AsyncTimers:
         self._stop_reading()
         for purgatory in list(timers._purgatories):
             purgatory._close()
-        for waiter in self._waiters.values():
-            waiter.cancel()
-        self._waiters.clear()
-        await self._loop.run_in_executor(None, timers.close)
-        self._arrived.set()  # whoever iterates sees the end
+        try:
+            await self._loop.run_in_executor(None, timers.close)
+        finally:  # not before: this task may be one of those who are told
+            self._tell(
+                ClientClosed("this AsyncTimers was closed meanwhile: its `async with` ended")
+            )
 
     def _stop_reading(self) -> None:
         self._loop.remove_reader(self._bell)
@@ -124,33 +133,49 @@ class AsyncTimers:
         self._lost = DaemonNotRunning(str(error))
         for purgatory in list(self.timers._purgatories):
             purgatory._lose(self._lost)
+        self._late.update(self._waiters)  # should it come back, these are nobody's
+        self._tell(self._lost)
+
+    def _tell(self, error: WheelError) -> None:
+        """No timer of theirs will come: whoever waits learns why."""
         waiters, self._waiters = self._waiters, {}
-        self._late.update(waiters)  # should it come back, these are nobody's
         for waiter in waiters.values():
             if not waiter.done():
-                waiter.set_exception(self._lost)
-        self._arrived.set()
+                waiter.set_exception(type(error)(*error.args))  # each its own traceback
+        self._arrived.set()  # whoever iterates sees it
 
     def _receive(self) -> None:
+        timers = self.timers
+        callbacks = timers._callbacks
+        ticks: set[int] = set()
         try:
-            events = self.timers._await_work()
+            callbacks.sort(timers._await_work(0.0, None, ticks), ticks)
         except WheelError as error:
-            self._lose(error)
-            self._stop_reading()
+            if timers._state != "closed":
+                self._lose(error)
+                self._stop_reading()
             return
-        for event in events:
-            id = int(event["timer_id"])
-            waiter = self._waiters.pop(id, None)
-            if waiter is not None:
-                if not waiter.done():
-                    waiter.set_result(None)
-            elif id in self._late:
-                self._late.remove(id)
-            else:
-                self._events.append(event)
-        if self._events:
+        try:
+            timers._settle()
+            callbacks.call()
+        except BaseException:  # the loop's, who reports it; what is left goes on
+            self._loop.call_soon(self._receive)
+            raise
+        for events, ticks in callbacks.take_others():
+            for event in events:
+                self._sort(event, int(event["timer_id"]), ticks)
+
+    def _sort(self, event: np.void, id: int, ticks: set[int]) -> None:
+        """To who waits for it, or to who iterates."""
+        waiter = self._waiters.pop(id, None)
+        if waiter is not None:
+            if not waiter.done():
+                waiter.set_result(None)
+        elif id in self._late:
+            self._late.remove(id)
+        else:
+            self._events.append((event, id in ticks))
             self._arrived.set()
-        self.timers._settle()
 
     # -- scheduling -----------------------------------------------------------------------------
 
@@ -201,24 +226,31 @@ class AsyncTimers:
         return self
 
     async def __anext__(self) -> np.void:
-        while not self._events:
+        while True:
+            while self._events:
+                event, is_tick = self._events.popleft()
+                if not is_tick or self.timers._stands(int(event["timer_id"])):
+                    return event
             if self._lost is not None:
                 raise self._lost
             if self.timers._state != "open":
                 raise StopAsyncIteration
             self._arrived.clear()
             await self._arrived.wait()
-        return self._events.popleft()
 
 
 class Timeout:
-    """A deadline for a block, from `AsyncTimers.timeout`; the protocol of `asyncio.timeout`."""
+    """A deadline for a block, from `AsyncTimers.timeout`; the protocol of `asyncio.timeout`.
+
+    It is entered once.
+    """
 
     def __init__(self, timers: AsyncTimers, delay: float) -> None:
         self._timers = timers
         self._delay = delay
+        self._id = 0  # 0: not entered yet
         self._expired = False
-        self._lost = False
+        self._error: BaseException | None = None
         self._left = False
 
     @property
@@ -227,13 +259,23 @@ class Timeout:
         return self._expired
 
     def reschedule(self, delay: float) -> bool:
-        """Move the deadline to `delay` seconds from now. False: it has passed."""
+        """Move the deadline to `delay` seconds from now. False: it has passed.
+
+        Raises
+        ------
+        RuntimeError
+            It was not entered yet.
+        """
+        if not self._id:
+            raise RuntimeError("this timeout was not entered yet: there is no deadline to move")
         return self._timers.reschedule(self._id, delay)
 
     async def __aenter__(self) -> Timeout:
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("timeout() belongs into a task")
+        if self._id:
+            raise RuntimeError("this timeout was entered already: make one for each block")
         self._task = task
         self._cancelling = task.cancelling()
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -242,14 +284,14 @@ class Timeout:
         return self
 
     def _expire(self, waiter: asyncio.Future[None]) -> None:
+        error = None if waiter.cancelled() else waiter.exception()
         if waiter.cancelled() or self._left:  # it may come in the turn in which the block ends
             return
-        if waiter.exception() is not None:
-            self._lost = True  # no timer will come: let the block learn it now
-            self._task.cancel()
+        if error is not None:
+            self._error = error  # no timer will come: let the block learn it now
         else:
             self._expired = True
-            self._task.cancel()
+        self._task.cancel()
 
     async def __aexit__(
         self,
@@ -259,10 +301,10 @@ class Timeout:
     ) -> None:
         self._left = True
         self._timers._drop(self._id)
-        if not (self._expired or self._lost):
+        if not self._expired and self._error is None:
             return
         ours = self._task.uncancel() <= self._cancelling
         if ours and kind is not None and issubclass(kind, asyncio.CancelledError):
-            if self._lost:
-                raise DaemonNotRunning("the wheeld daemon stopped before the timeout") from error
+            if self._error is not None:
+                raise type(self._error)(*self._error.args) from error
             raise TimeoutError from error

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("wheeld")
 
 T = TypeVar("T")
+Batch = tuple["npt.NDArray[np.void]", set[int]]
+"""Events, and the ids of those among them that are ticks."""
 
 
 class TimerHandle:
@@ -68,7 +70,7 @@ class Callbacks:
         self.timers = timers
         self._handles: dict[int, TimerHandle] = {}
         self._due: deque[TimerHandle] = deque()
-        self._others: deque[npt.NDArray[np.void]] = deque()
+        self._others: deque[Batch] = deque()
 
     def call_later(
         self, delay: float, callback: Callable[..., object], args: tuple[Any, ...]
@@ -95,22 +97,40 @@ class Callbacks:
         What raises out of here (an exception handler, KeyboardInterrupt) loses nothing: the rest
         comes with the next run.
         """
-        for handle in _emptying(self._due):
-            self._call(handle)
-        others = list(_emptying(self._others))
+        self.call()
+        others = [self._standing(*batch) for batch in self.take_others()]
         if not others:
             return np.empty(0, self.timers.expiration_dtype)
         return others[0] if len(others) == 1 else np.concatenate(others)
 
-    def sort(self, events: npt.NDArray[np.void]) -> None:
+    def call(self) -> None:
+        """Call what is due."""
+        for handle in _emptying(self._due):
+            self._call(handle)
+
+    def take_others(self) -> list[Batch]:
+        """The events that are no callback's, and the ids of those that are ticks."""
+        return list(_emptying(self._others))
+
+    def _standing(self, events: npt.NDArray[np.void], ticks: set[int]) -> npt.NDArray[np.void]:
+        """Without ticks of timers that a callback has cancelled since they came."""
+        if not ticks:
+            return events
+        stands = self.timers._stands
+        return events[[i not in ticks or stands(i) for i in events["timer_id"].tolist()]]
+
+    def sort(self, events: npt.NDArray[np.void], ticks: set[int]) -> None:
         """Into callbacks that are due and events that are the caller's; for `run`."""
         if not len(events):
+            return
+        if not self._handles:
+            self._others.append((events, ticks))
             return
         handles = [self._handles.pop(id, None) for id in events["timer_id"].tolist()]
         self._due += [handle for handle in handles if handle is not None]
         others = events[[handle is None for handle in handles]]
         if len(others):
-            self._others.append(others)
+            self._others.append((others, ticks))
 
     def forget(self, handle: TimerHandle) -> None:
         """Drop a handle whose timer was cancelled."""

@@ -262,7 +262,8 @@ class Timers(ReservingWorker):
         self._check()
         if self._callbacks.waiting or self._unsettled:
             timeout = 0.0
-        self._callbacks.sort(self._await_work(timeout, max_events))
+        ticks: set[int] = set()
+        self._callbacks.sort(self._await_work(timeout, max_events, ticks), ticks)
         self._settle()
         return self._callbacks.run()
 

@@ -31,9 +31,42 @@ static void worker_stay_ready(WorkerObject *w)
         wh_bell_ring(w->bell); /* there is more already: the fd must be readable */
 }
 
-/* Up to `most` events that are here now: a new array, NULL on error, or the empty one. */
-static PyObject *worker_collect(WorkerObject *w, uint64_t most, bool hold)
+/* As wh_client_receive(); the ids of ticks go into the set `ticks`. Whoever keeps events for later asks
+ * once more whether these stand, as wh_tick_stands() was asked just now. */
+static uint64_t worker_receive_noting(WorkerObject *w, char *events, uint64_t most, PyObject *ticks)
 {
+    wh_client *c = &w->client;
+    uint64_t end = c->comp_head + wh_client_ready(c), p = c->comp_head, got = 0;
+    uint32_t bytes = wh_event_bytes(c);
+    for (; p != end && got < most; p++) {
+        const wh_completion *record = &c->comps[p & (c->comp_size - 1)];
+        bool is_event = wh_client_take(c, record, events + got * bytes);
+        got += is_event;
+        if (is_event && wh_id_kind(record->id) == WH_EV_TICK) {
+            uint64_t timer = wh_id(wh_id_gen(record->id), wh_id_slot(record->id));
+            PyObject *id = PyLong_FromUnsignedLongLong(timer);
+            if (id == NULL || PySet_Add(ticks, id) < 0)
+                PyErr_Clear(); /* no memory: then it is told all the same */
+            Py_XDECREF(id);
+        }
+    }
+    c->comp_head = p;
+    wh_client_pass(c);
+    return got;
+}
+
+/* What a call wants to receive. */
+typedef struct {
+    uint64_t most;
+    bool hold;       /* not to be consumed yet */
+    PyObject *ticks; /* a set for the ids of ticks, or NULL */
+} Wanted;
+
+/* Up to `most` events that are here now: a new array, NULL on error, or the empty one. */
+static PyObject *worker_collect(WorkerObject *w, const Wanted *wanted)
+{
+    uint64_t most = wanted->most;
+    bool hold = wanted->hold;
     wh_client *c = &w->client;
     if (wh_unlikely(c->comp_acked != c->comp_head && !hold))
         return PyErr_Format(PyExc_ValueError, "%llu completions are held: acknowledge() them first",
@@ -55,7 +88,9 @@ static PyObject *worker_collect(WorkerObject *w, uint64_t most, bool hold)
             Py_DECREF(events);
             return NULL;
         }
-        got = hold ? wh_client_hold(c, view.buf, n) : wh_client_receive(c, view.buf, n);
+        got = hold            ? wh_client_hold(c, view.buf, n)
+              : wanted->ticks ? worker_receive_noting(w, view.buf, n, wanted->ticks)
+                              : wh_client_receive(c, view.buf, n);
         PyBuffer_Release(&view);
     }
     wh_count(&c->seg->received, got);
@@ -131,9 +166,9 @@ static bool worker_sleep(WorkerObject *w, int64_t until, bool heed)
 }
 
 /* What is here now, less the timers of operations. NULL: an error is set. */
-static PyObject *worker_collect_others(WorkerObject *w, uint64_t most, bool hold)
+static PyObject *worker_collect_others(WorkerObject *w, const Wanted *wanted)
 {
-    PyObject *events = worker_collect(w, most, hold);
+    PyObject *events = worker_collect(w, wanted);
     if (wh_likely(w->watching == NULL) || events == NULL || events == w->empty_events)
         return events;
     PyObject *others = worker_take_due(w, events);
@@ -141,41 +176,55 @@ static PyObject *worker_collect_others(WorkerObject *w, uint64_t most, bool hold
     return others;
 }
 
-/* The argument `hold`. -1: an error is set. */
-static int worker_parse_hold(WorkerObject *w, PyObject *object)
+/* The argument `hold`. False: an error is set. */
+static bool worker_may_hold(WorkerObject *w, bool hold)
 {
-    int hold = object ? PyObject_IsTrue(object) : 0;
-    if (hold > 0 && w->watching) {
-        PyErr_SetString(PyExc_ValueError, "hold=True: this worker has purgatories, whose operations "
-                                          "expire as they are received; use a worker of its own");
-        return -1;
+    if (!hold || w->watching == NULL)
+        return true;
+    PyErr_SetString(PyExc_ValueError, "hold=True: this worker has purgatories, whose operations "
+                                      "expire as they are received; use a worker of its own");
+    return false;
+}
+
+/* What a call wants, and for how long it waits: 0, or from its beginning; `until`: INT64_MAX, without end.
+ * False: an error is set. */
+static bool parse_wanted(PyObject *const *values, bool heed, Wanted *wanted, int64_t *timeout,
+                         int64_t *until)
+{
+    int hold = values[2] && !heed ? PyObject_IsTrue(values[2]) : 0;
+    if (hold < 0)
+        return false;
+    *wanted = (Wanted){.most = UINT64_MAX, .hold = hold, .ticks = heed ? values[2] : NULL};
+    if (values[0] == Py_None)
+        *until = INT64_MAX;
+    else if (values[0] && !parse_delay(values[0], timeout, "timeout"))
+        return false;
+    if (values[1] && values[1] != Py_None && !parse_u64(values[1], &wanted->most, "max_events"))
+        return false;
+    if (wanted->ticks && !PySet_CheckExact(wanted->ticks)) {
+        PyErr_SetString(PyExc_TypeError, "ticks: expected a set");
+        return false;
     }
-    return hold;
+    return true;
 }
 
 /* poll(timeout=0.0, max_events=None, *, hold=False); `heed`: return, too, when there is work for
- * purgatories. */
+ * purgatories, and take the set `ticks` in place of `hold`. */
 static PyObject *worker_receive(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
                                 PyObject *kwnames, bool heed)
 {
-    static const char *const names[] = {"timeout", "max_events", "hold", NULL};
+    static const char *const poll_names[] = {"timeout", "max_events", "hold", NULL};
+    static const char *const await_names[] = {"timeout", "max_events", "ticks", NULL};
     PyObject *values[3] = {0};
     int64_t timeout = 0, until = 0;
-    int hold;
-    uint64_t most = UINT64_MAX;
-    if (!parse_keywords("poll", names, 2, args, n, kwnames, values))
-        return NULL;
-    if (values[0] == Py_None)
-        until = INT64_MAX;
-    else if (values[0] && !parse_delay(values[0], &timeout, "timeout"))
-        return NULL;
-    if (values[1] && values[1] != Py_None && !parse_u64(values[1], &most, "max_events"))
-        return NULL;
-    if ((hold = worker_parse_hold(w, values[2])) < 0 || !worker_usable(w))
+    Wanted wanted;
+    if (!parse_keywords("poll", heed ? await_names : poll_names, heed ? 3 : 2, args, n, kwnames, values) ||
+        !parse_wanted(values, heed, &wanted, &timeout, &until) || !worker_usable(w) ||
+        !worker_may_hold(w, wanted.hold))
         return NULL;
     for (;;) {
-        PyObject *events = worker_collect_others(w, most, hold);
-        if (events == NULL || events != w->empty_events || most == 0 ||
+        PyObject *events = worker_collect_others(w, &wanted);
+        if (events == NULL || events != w->empty_events || wanted.most == 0 ||
             (timeout == 0 && until == 0) || (heed && worker_has_work(w)))
             return events;
         if (heed && w->woken) {
@@ -206,6 +255,17 @@ static PyObject *worker_acknowledge(WorkerObject *w, PyObject *unused)
     if (w->client.comp_acked != w->client.comp_head)
         wh_client_acknowledge(&w->client);
     Py_RETURN_NONE;
+}
+
+/* _stands(id): is that timer armed still? So nobody has cancelled it since a tick of it came. */
+static PyObject *worker_stands(WorkerObject *w, PyObject *id_object)
+{
+    uint64_t id;
+    if (!parse_id(id_object, &id))
+        return NULL;
+    if (!w->bound || worker_is_forked(w) || (id & 0xffffffffu) >= w->client.capacity)
+        Py_RETURN_TRUE;
+    return PyBool_FromLong(wh_tick_stands(&w->client, id));
 }
 
 /* _wake(): have a thread in _await_work() return. */

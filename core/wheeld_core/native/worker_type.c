@@ -293,6 +293,7 @@ static PyMethodDef worker_methods[] = {
      "Let go of all events that poll(hold=True) returned: no successor sees them, and their slots\n"
      "can be used again. Without such events it does nothing. Never blocks."},
     {"_await_work", FAST(worker_await_work), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"_stands", (PyCFunction)worker_stands, METH_O, NULL},
     {"_wake", (PyCFunction)worker_wake, METH_NOARGS, NULL},
     {"_settle", (PyCFunction)worker_settle, METH_NOARGS, NULL},
     {"fileno", (PyCFunction)worker_fileno, METH_NOARGS,
