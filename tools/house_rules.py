@@ -19,6 +19,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+import agreed
+
 MAX_FILE_LINES = 400
 """The limit; the aim is 300."""
 MAX_FUNCTION_LINES = 60
@@ -351,13 +353,30 @@ def partners(found: list[Source]) -> Iterator[Violation]:
             yield first.source.violation(first.line, "pairs", message)
 
 
+# -- constants -------------------------------------------------------------------------------------
+
+HEADERS = "core/include/wheeld/"
+
+
+def constants(found: list[Source]) -> Iterator[Violation]:
+    """What processes must agree on goes into the fingerprint."""
+    headers = {
+        source.path.removeprefix(HEADERS): source
+        for source in found
+        if source.path.startswith(HEADERS)
+    }
+    if "agreed.h" in headers:
+        for name, message in agreed.lapses({name: s.text for name, s in headers.items()}):
+            yield headers[name].violation(1, "agreed", message)
+
+
 def check(root: Path) -> list[Violation]:
     """All violations in a checkout, sorted."""
     found = sources(root)
     code = (layers, shared_memory, descriptors, safe_path, locks)
     per_file = (file_length, function_length, *code, unwanted_text)
     violations = [bad for source in found for rule in per_file for bad in rule(source)]
-    return sorted({*violations, *partners(found)})
+    return sorted({*violations, *partners(found), *constants(found)})
 
 
 def main() -> int:

@@ -26,7 +26,7 @@ from wheeld_core.views import RegistryView
 
 log = logging.getLogger("wheeld")
 
-_RECLAIMED = np.uint64(8 << 60)
+_RECLAIMED = np.uint64(_native.STAGE_RECLAIMED << 60)
 """`link.completion` of a slot that is nobody's."""
 
 

@@ -67,7 +67,7 @@ static inline bool wh_client_bind(wh_client *c, void *wheel, void *slots, void *
                      .subs = (wh_au64 *)((char *)worker_memory + g.sub_off),
                      .comps = (wh_completion *)((char *)worker_memory + g.comp_off),
                      .rets = (wh_au32 *)((char *)worker_memory + g.ret_off),
-                     .me = incarnation << 16 | (worker + 1),
+                     .me = wh_owner_word(worker, incarnation),
                      .sub_size = 1ull << g.sub_bits,
                      .comp_size = 1ull << g.comp_bits,
                      .ret_size = 1ull << g.ret_bits,

@@ -29,27 +29,6 @@
 #include "wheeld/ring.h"
 #include "wheeld/trace.h"
 
-enum wh_stage {
-    WH_STAGE_OPEN = 0,    /* linked, or not seen yet */
-    WH_STAGE_TICKED,      /* periodic, armed: its last tick went to (worker, position); for its undo */
-    WH_STAGE_WAIT_TICK,   /* periodic, armed: a tick waits in that worker's backlog */
-    WH_STAGE_WAIT_EXPIRE, /* fired: waits in that worker's backlog */
-    WH_STAGE_WAIT_RETURN, /* over: the return waits in the owner's queue of returns */
-    WH_STAGE_LENT,        /* the target reads it at (worker, position); then it is returned */
-    WH_STAGE_EXPIRED,     /* final: EXPIRED to the owner at (worker, position) */
-    WH_STAGE_RETURNED,    /* final: in the owner's return ring at (worker, position) */
-    WH_STAGE_RECLAIMED,   /* final: its owner died */
-    WH_STAGE_HANDED       /* it was in a dead worker's hands; its slab's owner is to get it */
-};
-
-/* How a worker leaves: what becomes of its timers. */
-enum wh_leave {
-    WH_STAYS = 0,
-    WH_LEAVE_DROP,   /* they are dropped */
-    WH_LEAVE_KEEP,   /* they wait for a successor, which takes over its row */
-    WH_LEAVE_REROUTE /* living members of its groups take them over */
-};
-
 /* The clock's side of one worker. */
 typedef struct wh_peer {
     wh_worker_seg *seg;
@@ -108,11 +87,6 @@ typedef struct wh_clock {
     uint32_t relink_slot; /* sweep after a step of the wall clock; == capacity: none */
 } wh_clock;
 
-static inline uint64_t wh_owner_word(uint32_t worker, uint64_t incarnation)
-{
-    return incarnation << 16 | (worker + 1);
-}
-
 /* The attached worker that a word of (incarnation, worker + 1) names, or NULL. */
 static inline wh_peer *wh_peer_of(const wh_clock *c, uint64_t worker_plus_1, uint64_t incarnation)
 {
@@ -149,10 +123,6 @@ static inline uint32_t wh_lent_list(const wh_clock *c, const wh_peer *peer)
     return c->wheel.buckets + c->max_workers + wh_peer_index(c, peer);
 }
 
-static inline uint64_t wh_completion_word(enum wh_stage stage, uint32_t worker, uint64_t position)
-{
-    return (uint64_t)stage << 60 | (uint64_t)worker << WH_POS_BITS | (position & WH_POS_MASK);
-}
 static inline enum wh_stage wh_stage_of(const wh_link *link)
 {
     return (enum wh_stage)(link->completion >> 60);

@@ -8,6 +8,7 @@
 
 #include <string.h>
 
+#include "wheeld/agreed.h"
 #include "wheeld/slot.h"
 #include "wheeld/wheel.h"
 
@@ -96,10 +97,25 @@ static inline uint64_t wh_hash_word(uint64_t h, uint64_t word)
     return h;
 }
 
-/* Two builds with the same fingerprint agree on every offset, size and constant. */
+/* Where everything stands, for a wheel of odd numbers. */
+static inline uint64_t wh_hash_geometry(uint64_t h)
+{
+    wh_config sample = {.wheel_bits = 7, .capacity = 64 * 331, .max_workers = 13, .payload_bytes = 24};
+    wh_geometry g = wh_geometry_of(&sample);
+    uint64_t words[] = {g.levels, g.words, g.lists, g.slab_count, g.sub_bits, g.comp_bits, g.ret_bits,
+                        g.lines_off, g.undo_off, g.summary_off, g.occupancy_off, g.links_off,
+                        g.wheel_bytes, g.owners_off, g.states_off, g.slots_off, g.payloads_off,
+                        g.slots_bytes, g.rows_off, g.groups_off, g.registry_bytes, g.sub_off,
+                        g.comp_off, g.ret_off, g.worker_bytes};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        h = wh_hash_word(h, words[i]);
+    return h;
+}
+
+/* Two builds with the same fingerprint agree on every offset, size, constant and packing of a word. */
 static inline uint64_t wh_fingerprint(void)
 {
-    uint64_t h = 0xcbf29ce484222325ull;
+    uint64_t h = wh_hash_geometry(0xcbf29ce484222325ull);
 #define WH_HASH_FIELD(type, name, ...)                                                            \
     h = wh_hash_word(wh_hash_text(h, #type " " #name), offsetof(hashed, name));
 #define WH_HASH_STRUCT(name, type, fields)                                                        \
@@ -108,8 +124,12 @@ static inline uint64_t wh_fingerprint(void)
         h = wh_hash_word(wh_hash_text(h, #name), sizeof(type));                                   \
         fields(WH_HASH_FIELD, WH_HASH_FIELD, WH_HASH_FIELD)                                       \
     }
+#define WH_HASH_CONSTANT(name) h = wh_hash_word(wh_hash_text(h, #name), (uint64_t)(name));
+#define WH_HASH_SAMPLE(word) h = wh_hash_word(h, (uint64_t)(word));
     WH_STRUCTS(WH_HASH_STRUCT)
-    return wh_hash_word(wh_hash_word(h, WH_SLAB_BITS), WH_SLOT_BITS);
+    WH_AGREED(WH_HASH_CONSTANT)
+    WH_AGREED_WORDS(WH_HASH_SAMPLE)
+    return h;
 }
 
 enum wh_attach {

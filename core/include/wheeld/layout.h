@@ -44,7 +44,7 @@ enum wh_kind {
     F(uint64_t, bytes, "size of the segment, bytes", "creator", "all", "before magic")             \
     F(uint64_t, token, "random, the same in all segments of one daemon", "creator", "all",         \
       "before magic")                                                                              \
-    F(uint64_t, fingerprint, "hash of all field lists and constants", "creator", "all",            \
+    F(uint64_t, fingerprint, "hash of all that two builds must agree on", "creator", "all",        \
       "before magic")
 
 #define WH_WHEEL_FIELDS(N, F, A)                                                                   \

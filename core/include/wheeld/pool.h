@@ -39,9 +39,6 @@ typedef struct wh_budget { /* a worker's view of one pool */
     uint32_t ledger_count, words, me;
 } wh_budget;
 
-#define WH_POOL_CHANGES ((1ull << WH_POOL_CHANGE_BITS) - 1)
-#define WH_POOL_NOBODY 0xfffu
-
 /* -- the segment ------------------------------------------------------------------------------- */
 
 static inline uint64_t wh_pool_waiters_off(uint32_t pools)
@@ -114,12 +111,6 @@ static inline void wh_budget_bind(wh_budget *b, void *memory, uint32_t pools, ui
 }
 
 /* -- the word ---------------------------------------------------------------------------------- */
-
-static inline uint64_t wh_used_word(uint64_t bytes, uint32_t row, uint64_t change)
-{
-    return bytes << WH_POOL_BYTES_SHIFT | (uint64_t)row << WH_POOL_CHANGE_BITS |
-           (change & WH_POOL_CHANGES);
-}
 
 static inline uint64_t wh_used_bytes(uint64_t word) { return word >> WH_POOL_BYTES_SHIFT; }
 
@@ -300,13 +291,6 @@ static inline void wh_line_wake(wh_budget *b, void (*futex_wake)(wh_au32 *))
 }
 
 /* -- the supervisor ---------------------------------------------------------------------------- */
-
-#define WH_REAPING_CHANGES ((1ull << 48) - 1) /* of the supervisor's own changes, in `reaping` */
-
-static inline uint64_t wh_reaping_word(uint32_t row, uint64_t change)
-{
-    return change << 16 | (row + 1);
-}
 
 /* The bytes are back in `used`: nothing of the dead one stays in its ledger. What it began and did not make
  * is taken back, and what it made is noted, so that its next tenant begins at rest: invariants 1 and 3. */

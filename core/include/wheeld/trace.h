@@ -21,20 +21,6 @@
 #include "wheeld/geometry.h"
 #include "wheeld/ring.h"
 
-enum wh_trace_kind {
-    WH_TRACE_SCHEDULED = 1,
-    WH_TRACE_RESCHEDULED,
-    WH_TRACE_CANCELLED,
-    WH_TRACE_EXPIRED,
-    WH_TRACE_DROPPED,
-    WH_TRACE_LOST
-};
-
-#define WH_TRACE_PERIODIC 4u /* in flags, above the clock kind */
-#define WH_TRACE_FOUND 8u
-#define WH_TRACED_TICK 0x80000000u /* in traced.version: the next tick is recorded already */
-#define WH_VERSION_MASK 0xffffffu
-
 /* The clock's side. */
 typedef struct wh_trace {
     wh_trace_seg *seg; /* NULL: nothing is recorded */

@@ -1,8 +1,6 @@
 /* Arguments of the hot calls: from Python objects to a wh_request, or an error that says what was
  * got and what is expected. */
 
-enum { ROW_ACTIVE = 2, ROW_KEPT = 4 }; /* row.state */
-
 typedef struct {
     PyObject_HEAD
     wh_client client;
@@ -129,7 +127,7 @@ static uint32_t group_target(wh_registry_seg *registry, const char *name)
     for (uint32_t i = 0; i < WH_GROUPS; i++)
         if (wh_load_acquire(&groups[i].used) && /* pairs: group */
             strncmp(groups[i].name, name, sizeof groups[i].name) == 0)
-            return i << 12 | WH_TARGET_GROUP;
+            return wh_target_group(i);
     return 0;
 }
 
@@ -139,9 +137,9 @@ static uint32_t worker_target(wh_registry_seg *registry, const char *name)
     wh_row *rows = (wh_row *)((char *)registry + registry->rows_off);
     for (uint32_t i = 0; i < registry->row_count; i++) {
         uint32_t state = wh_load_acquire(&rows[i].state); /* pairs: row */
-        if ((state == ROW_ACTIVE || state == ROW_KEPT) &&
+        if ((state == WH_ROW_ACTIVE || state == WH_ROW_KEPT) &&
             strncmp(rows[i].name, name, sizeof rows[i].name) == 0)
-            return (uint32_t)(rows[i].incarnation & 0xfffff) << 12 | (i + 1);
+            return wh_target_word(i, rows[i].incarnation);
     }
     return 0;
 }

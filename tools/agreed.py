@@ -1,0 +1,61 @@
+"""The rule of agreed.h in the core: what two processes must understand alike is in its list.
+
+A constant or an enumerator of any header of the core either goes into the fingerprint, by the list
+WH_AGREED, or is one process's own business and stands below with the reason. tools/house_rules.py
+asks; tests/test_fingerprint.py changes each of those in the list and looks at the fingerprint.
+"""
+
+from __future__ import annotations
+
+import re
+
+OWN = {
+    "WH_ATTACH_READY": "an answer within one process",
+    "WH_ATTACH_TOO_SHORT": "an answer within one process",
+    "WH_ATTACH_NOT_READY": "an answer within one process",
+    "WH_ATTACH_FOREIGN": "an answer within one process",
+    "WH_ATTACH_VERSION": "an answer within one process",
+    "WH_ATTACH_FINGERPRINT": "an answer within one process",
+    "WH_UNHEARD_NS": "a worker's patience with its clock",
+    "WH_ALARM_EVERY_NS": "how often a worker complains",
+    "WH_MAGAZINE": "a worker's private cache of slots",
+    "WH_DRAIN_AHEAD": "how far the clock prefetches",
+    "WH_SCOUT_AHEAD": "how far the clock prefetches",
+    "WH_DRAIN_BUDGET": "how much the clock does in a pass",
+    "WH_ADVANCE_BUDGET": "how much the clock does in a pass",
+    "WH_RELINK_BUDGET": "how much the clock does in a pass",
+    "WH_REAP_SLABS": "how much the clock does in a pass",
+    "WH_SETTLE_PUBLISH": "how often the clock publishes",
+}
+"""Constants that no other process needs to know, and why."""
+
+LISTED = re.compile(r"\bK\((\w+)\)")
+_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+_DEFINE = re.compile(r"^#define (WH_\w+) +(?!\\)\S", re.MULTILINE)
+_ENUM = re.compile(r"\benum(?: \w+)? *\{(.*?)\}", re.DOTALL)
+_ENUMERATOR = re.compile(r"\b(WH_[A-Z]\w*)\b *(?:=|,|$)")
+
+
+def constants(text: str) -> set[str]:
+    """The constants and enumerators that a header declares; function-like macros are none."""
+    plain = _COMMENT.sub("", text)
+    found = set(_DEFINE.findall(plain))
+    for body in _ENUM.findall(plain):
+        for part in body.split(","):
+            found.update(_ENUMERATOR.findall(part.strip() + ","))
+    return found
+
+
+def lapses(headers: dict[str, str]) -> list[tuple[str, str]]:
+    """What is wrong, as (name of the header, message), given the headers' texts by name."""
+    where = {name: header for header, text in headers.items() for name in constants(text)}
+    listed = set(LISTED.findall(headers["agreed.h"]))
+    bad = [
+        (header, f"{name} is neither in WH_AGREED nor in tools/agreed.py with a reason")
+        for name, header in where.items()
+        if name not in listed and name not in OWN
+    ]
+    bad += [("agreed.h", f"{name} is in WH_AGREED and nowhere") for name in listed - set(where)]
+    bad += [("agreed.h", f"{name} is excused and nowhere") for name in set(OWN) - set(where)]
+    bad += [("agreed.h", f"{name} is both excused and listed") for name in set(OWN) & listed]
+    return sorted(bad)
