@@ -24,6 +24,9 @@ OWN = {
     "WH_DRAIN_BUDGET": "how much the clock does in a pass",
     "WH_ADVANCE_BUDGET": "how much the clock does in a pass",
     "WH_RELINK_BUDGET": "how much the clock does in a pass",
+    "WH_OFFER_LOOKS": "how much the clock does in a pass",
+    "WH_OFFER_SHARE": "how much the clock gives to one member at once",
+    "WH_OFFER_PATIENCE_NS": "how long the clock leaves an offer with a member that it woke",
     "WH_REAP_SLABS": "how much the clock does in a pass",
     "WH_SETTLE_PUBLISH": "how often the clock publishes",
 }

@@ -17,7 +17,7 @@ import numpy as np
 
 from wheeld import doctor_pools, sharing
 from wheeld.doctor_checks import Finding, ok
-from wheeld.fsck_snapshot import ARMED, EXPIRED, NEVER, Memories, Snapshot
+from wheeld.fsck_snapshot import ARMED, EXPIRED, NEVER, OFFERED, Memories, Snapshot
 from wheeld.registry import RowState
 from wheeld_core.views import PoolsView, WheelView, record
 
@@ -170,6 +170,7 @@ def _worker(
     if not s.view.header["virtual_clock"]:
         now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
     rest = mine & s.same & (s.stages >= EXPIRED) & (s.phases != ARMED) & (s.phases != NEVER)
+    rest &= s.stages != OFFERED
     rest &= s.links["due"][: s.capacity] < now - HOARD_AFTER_NS
     return Worker(
         row,

@@ -15,6 +15,9 @@ record speaks of `gen` too, or of an earlier one when the clock has not seen thi
     CANCELLED  gen           return waits     queued; the owner's line says backlog
     FIRED      gen           expiration waits in the backlog of the worker that it names
     FIRED      gen           lent             in that worker's list of loans
+    FIRED      gen           offered          a group's: in a member's list of loans
+    TAKEN      gen           offered, waits   likewise, and one of the group has it in hand
+    DONE       gen           likewise, or returned ..    and has handed it on
     FIRED      gen           expired          out: position below the completion ring's tail
     not ARMED  gen           returned         out: position below the return ring's tail
     not ARMED  gen           reclaimed        in the hands of the next owner
@@ -29,15 +32,17 @@ import numpy as np
 from wheeld.fsck_snapshot import (
     ARMED,
     CANCELLED,
+    DONE,
     EXPIRED,
     FIRED,
-    HANDED,
     LENT,
     NEVER,
+    OFFERED,
     OPEN,
     RECLAIMED,
     RETURNED,
     STAGES,
+    TAKEN,
     TICKED,
     WAIT_EXPIRE,
     WAIT_RETURN,
@@ -53,6 +58,8 @@ from wheeld.registry import RowState
 from wheeld.snapshot import FOREVER, next_on_grid
 from wheeld_core.views import position_before
 
+_FIRED = (FIRED, TAKEN, DONE)
+
 
 def slots(s: Snapshot) -> list[Damage]:
     """Phase, generation, stage, list and ring position of each slot tell one story."""
@@ -61,15 +68,16 @@ def slots(s: Snapshot) -> list[Damage]:
     backlog = s.listed & (s.list >= s.buckets) & (s.list < s.buckets + s.max_workers)
     loans = s.listed & (s.list >= s.buckets + s.max_workers) & (s.list < s.lists)
     reader = np.where(backlog, s.list - s.buckets, s.list - s.buckets - s.max_workers)
-    armed, cancelled, fired = phase == ARMED, phase == CANCELLED, phase == FIRED
+    armed, cancelled, fired = phase == ARMED, phase == CANCELLED, np.isin(phase, _FIRED)
     loose = own & ~s.listed
     told = own & same
     lost = loose & armed & ~same
     lost[lost] = ~s.waits_in_ring(np.flatnonzero(lost))
+    lent = np.isin(stage, (LENT, OFFERED))
     at_backlog = np.where(stage == WAIT_EXPIRE, fired, (stage == WAIT_TICK) & (armed | cancelled))
     rules = [
-        (own & (phase > FIRED), "has phase {phase}, which does not exist"),
-        (own & (stage > HANDED), "has stage {stage}, which does not exist"),
+        (own & (phase > DONE), "has phase {phase}, which does not exist"),
+        (own & (stage > OFFERED), "has stage {stage}, which does not exist"),
         (own & (phase == NEVER) & ((s.gens != 0) | ~same), "was never armed, at generation {gen}"),
         (own & s.listed & ~same, "is linked for generation {link_gen}, but is at {gen}"),
         (lost, "is armed, but neither linked nor submitted"),
@@ -79,10 +87,12 @@ def slots(s: Snapshot) -> list[Damage]:
         # a waiting tick too: its timer may have been moved to later meanwhile
         (told & bucket & ~armed & (stage > WAIT_TICK), "is in {list}, with stage {stage}"),
         (told & backlog & ~at_backlog, "is in {list}, {phase}, with stage {stage}"),
-        (told & loans & ((stage != LENT) | ~fired), "is in {list}, {phase}, with stage {stage}"),
+        (told & loans & (~lent | ~fired), "is in {list}, {phase}, with stage {stage}"),
         (told & (backlog | loans) & (s.stage_worker != reader), "is in {list}, but names {reader}"),
-        (loose & same & np.isin(stage, (WAIT_TICK, WAIT_EXPIRE, LENT)) & ~_over_armed(s),
+        (loose & same & (lent | np.isin(stage, (WAIT_TICK, WAIT_EXPIRE))) & ~_over_armed(s),
          "has stage {stage}, but is in no list"),
+        (told & (phase == TAKEN) & ~np.isin(stage, (OFFERED, WAIT_EXPIRE)),
+         "is {phase}, but not offered: {stage}"),
         (loose & fired & ~same, "has fired, but the clock's record is of generation {link_gen}"),
         (loose & fired & same & (stage <= TICKED), "has fired without a completion"),
         (told & (cancelled | (phase == NEVER)) & np.isin(stage, (WAIT_EXPIRE, EXPIRED)),
@@ -117,9 +127,9 @@ def _position_rules(s: Snapshot, told: Array) -> list[tuple[Array, str]]:
     row = np.minimum(s.stage_worker, s.max_workers - 1)
     out = position_before(s.positions, s.lines["comp_tail"][row])
     back = position_before(s.positions, s.lines["ret_tail"][row])
-    names = told & (s.stages != OPEN) & (s.stages < RECLAIMED)
+    names = told & (s.stages != OPEN) & ((s.stages < RECLAIMED) | (s.stages == OFFERED))
     told = told & (s.stage_worker < s.max_workers)
-    sent = np.isin(s.stages, (TICKED, LENT, EXPIRED)) & ~_over_armed(s)
+    sent = np.isin(s.stages, (TICKED, LENT, EXPIRED, OFFERED)) & ~_over_armed(s)
     returned = (s.stages == RETURNED) & (s.phases != ARMED)
     return [
         (names & (s.stage_worker >= s.max_workers), "names row {row}, which does not exist"),
@@ -130,14 +140,14 @@ def _position_rules(s: Snapshot, told: Array) -> list[tuple[Array, str]]:
     ]  # fmt: skip
 
 
-_PHASES = ("never armed", "armed", "cancelled", "fired")
+_PHASES = ("never armed", "armed", "cancelled", "fired", "taken", "done")
 
 
 def _tell(s: Snapshot, text: str, slot: int) -> str:
     phase, stage, row = int(s.phases[slot]), int(s.stages[slot]), int(s.stage_worker[slot])
     return text.format(
-        phase=_PHASES[phase] if phase <= FIRED else phase,
-        stage=STAGES[stage] if stage <= HANDED else stage,
+        phase=_PHASES[phase] if phase <= DONE else phase,
+        stage=STAGES[stage] if stage <= OFFERED else stage,
         gen=int(s.gens[slot]),
         link_gen=int(s.links["gen"][slot]),
         list=s.list_name(int(s.list[slot])),
@@ -188,7 +198,7 @@ def owners(s: Snapshot) -> list[Damage]:
         )
 
     found = [of_slots(np.full(len(orphans), -1), mix(orphans, s.owners[orphans]), say)]
-    open_still = s.same & (s.stages < EXPIRED) & (s.phases != NEVER)
+    open_still = s.same & ((s.stages < EXPIRED) | (s.stages == OFFERED)) & (s.phases != NEVER)
     rules = [
         (s.unowned & (s.phases == ARMED), "is armed, in a slab that nobody owns"),
         (s.unowned & (s.phases != ARMED) & s.listed, "is in {list}, in a slab that nobody owns"),

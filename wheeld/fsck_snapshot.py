@@ -40,7 +40,7 @@ SLAB_BITS = _native.SLAB_SLOTS.bit_length() - 1
 QUICK_LOOKS = 30
 """How often what looks broken is read again at once, on a living wheel."""
 
-NEVER, ARMED, CANCELLED, FIRED = range(4)
+NEVER, ARMED, CANCELLED, FIRED, TAKEN, DONE = range(6)
 (
     OPEN,
     TICKED,
@@ -52,10 +52,11 @@ NEVER, ARMED, CANCELLED, FIRED = range(4)
     RETURNED,
     RECLAIMED,
     HANDED,
+    OFFERED,
 ) = Stage
 STAGES = (
     "open", "ticked", "tick waits", "expiration waits", "return waits", "lent", "expired",
-    "returned", "reclaimed", "handed",
+    "returned", "reclaimed", "handed", "offered",
 )  # fmt: skip
 
 

@@ -9,14 +9,18 @@ import numpy as np
 from wheeld.fsck_snapshot import (
     ARMED,
     CANCELLED,
+    DONE,
     EXPIRED,
     FIRED,
     HANDED,
     LENT,
     MASK64,
+    OFFERED,
     POSITION_MASK,
     RETURNED,
     SLAB_BITS,
+    TAKEN,
+    TICKED,
     Array,
     Damage,
     Ring,
@@ -29,7 +33,7 @@ from wheeld_core import _native
 from wheeld_core.views import dtype_of, position_before
 
 SLOT_MASK = (1 << 30) - 1
-_KIND_TICK, _KIND_LENT = 1, 2
+_KIND_TICK, _KIND_LENT, _KIND_OFFER = 1, 2, 3
 """Kinds of completions besides EXPIRED, 0."""
 
 
@@ -107,7 +111,7 @@ def _read_by_somebody(s: Snapshot, found: dict[int, Ring]) -> Iterator[tuple[int
 
 def completions(s: Snapshot) -> list[Damage]:
     """Unread completions and the slots that they are about name each other."""
-    expected = _unread(s, (EXPIRED, LENT), s.comps) & (s.phases == FIRED)
+    expected = _unread(s, (EXPIRED, LENT, OFFERED), s.comps) & (s.phases == FIRED)
     damage = []
     for row, ring in _read_by_somebody(s, s.comps):
         ids = ring.entries["id"]
@@ -115,7 +119,7 @@ def completions(s: Snapshot) -> list[Damage]:
         kinds = (ids >> np.uint64(30) & np.uint64(3)).astype(np.int64)
         gens = ids >> np.uint64(32)
         safe = np.where(slots < s.capacity, slots, 0)
-        stages = np.where(kinds == _KIND_LENT, LENT, EXPIRED)
+        stages = np.array([EXPIRED, TICKED, LENT, OFFERED])[kinds]
         agrees = (
             (slots < s.capacity)
             & (s.gens[safe] == gens)
@@ -124,7 +128,9 @@ def completions(s: Snapshot) -> list[Damage]:
             & (s.stage_worker[safe] == row)
             & (s.positions[safe] == ring.positions & np.uint64(POSITION_MASK))
         )
-        wrong = (kinds > _KIND_LENT) | (slots >= s.capacity) | ((kinds != _KIND_TICK) & ~agrees)
+        # an offer may be another's by now, as a tick may be over
+        passing = np.isin(kinds, (_KIND_TICK, _KIND_OFFER))
+        wrong = (slots >= s.capacity) | (~passing & ~agrees)
         damage.append(_wrong_entries(s, row, ring, wrong, slots, ids, expected, "completion"))
     return damage
 
@@ -198,8 +204,8 @@ def counts(s: Snapshot) -> tuple[dict[str, int], Array]:
     pending + in flight + free = the capacity of the owned slabs.
     """
     pending = s.owned & (s.phases == ARMED)
-    over = np.isin(s.phases, (CANCELLED, FIRED))
-    final = s.same & (s.stages >= EXPIRED) & (s.stages != HANDED)
+    over = np.isin(s.phases, (CANCELLED, FIRED, TAKEN, DONE))
+    final = s.same & (s.stages >= EXPIRED) & ~np.isin(s.stages, (HANDED, OFFERED))
     unread = _unread(s, (EXPIRED,), s.comps) | _unread(s, (RETURNED,), s.rets)
     flight = s.owned & over & (~final | unread) | (unread & (s.phases == 0))
     free = s.owned & s.same & ~unread & (final & over | (s.phases == 0))

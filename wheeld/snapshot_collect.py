@@ -31,7 +31,7 @@ LOOKS: Final = 12
 PATIENT_LOOKS: Final = 4
 """After how many looks a timer that was moved in each of them is taken as it is."""
 
-_ARMED, _FIRED = 1, 3
+_ARMED, _FIRED, _TAKEN = 1, 3, 4
 _TARGET_GROUP: Final = 0xFFF
 _VERSION: Final = np.uint64(0xFFFFFF00)
 
@@ -154,7 +154,7 @@ class _Collection:
         slabs = slice(first // _native.SLAB_SLOTS, end // _native.SLAB_SLOTS)
         phases = states & np.uint64(0xFF)
         owned = np.repeat(self.slots.owners[slabs] != 0, _native.SLAB_SLOTS)
-        index = np.flatnonzero(owned & ((phases == _ARMED) | (phases == _FIRED))) + first
+        index = np.flatnonzero(owned & np.isin(phases, (_ARMED, _FIRED, _TAKEN))) + first
         taken: _Look | None = None
         for attempt in range(LOOKS):
             look, steady = self._look(index, patient=attempt < PATIENT_LOOKS)
@@ -276,8 +276,9 @@ def _pending_timers(
     stages = np.where(known, links["completion"] >> np.uint64(60), 0)
     receivers = (links["completion"] >> np.uint64(48)) & np.uint64(0xFFF)
     unread = ~position_before(links["completion"], heads[np.minimum(receivers, len(heads) - 1)])
-    fired = (phases == _FIRED) & (
-        (stages == Stage.WAIT_EXPIRE)
+    # an offer is owed until the one who took it is done with it, wherever its record stands
+    fired = np.isin(phases, (_FIRED, _TAKEN)) & (
+        np.isin(stages, (Stage.WAIT_EXPIRE, Stage.OFFERED))
         | (((stages == Stage.EXPIRED) | (stages == Stage.LENT)) & unread)
     )
     timers = np.zeros(len(index), TIMER)

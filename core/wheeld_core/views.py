@@ -32,7 +32,7 @@ _NUMPY_TYPES = {
 NIL = 0xFFFFFFFF
 """`list` of a link that is in no list."""
 
-PHASES = {0: "never", 1: "armed", 2: "cancelled", 3: "fired"}
+PHASES = {0: "never", 1: "armed", 2: "cancelled", 3: "fired", 4: "taken", 5: "done"}
 POSITION_BITS = 48
 """Of a ring position in `link.completion`."""
 USED_SHIFT, CHANGE_BITS = 26, 14
@@ -67,6 +67,7 @@ class Stage(IntEnum):
     RETURNED = _native.STAGE_RETURNED
     RECLAIMED = _native.STAGE_RECLAIMED
     HANDED = _native.STAGE_HANDED
+    OFFERED = _native.STAGE_OFFERED
 
 
 class Field(NamedTuple):

@@ -69,6 +69,7 @@ static inline void world_free(world *w)
             close(w->bells[row][0]);
             close(w->bells[row][1]);
         }
+    free(w->clock.queue);
     free(w->wheel);
     free(w->slots);
     free(w->trace);

@@ -193,7 +193,7 @@ static uint64_t act_receive(worker *w)
     wh_client_reclaim(c);
     uint64_t got = wh_client_receive(c, w->events, EVENTS);
     wh_count(&c->seg->received, got);
-    if (w->sleeps && !wh_client_may_sleep(c))
+    if (w->sleeps ? !wh_client_may_sleep(c) : !got && wh_client_offered(c) && !wh_client_may_sleep(c))
         wh_bell_ring((int)w->row);
     return got;
 }
@@ -218,7 +218,7 @@ static void worker_note(const worker *w, const wh_completion *event)
 static uint64_t worker_receive(worker *w)
 {
     wh_client *c = &w->client;
-    if (c->wait_seq & 1 && !S->bells[w->row]) {
+    if (w->sleeps && c->wait_seq & 1 && !S->bells[w->row]) {
         wh_client_reclaim(c); /* as the next schedule would */
         return 0;
     }

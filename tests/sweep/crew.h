@@ -122,7 +122,13 @@ static void clock_attach(uint32_t row)
     bool made = wh_clock_attach(&S->clock, row, w->incarnation, S->segments[row], (int)row);
     step_end();
     CHECK(made, "attach: out of memory");
-    S->peers[row].groups = w->member ? 1ull << GROUP : 0;
+    CHECK(wh_clock_join(&S->clock, &S->peers[row], w->member ? 1ull << GROUP : 0), "join: out of memory");
+}
+
+static inline void crew_joins(worker *w)
+{
+    w->member = true;
+    CHECK(wh_clock_join(&S->clock, &S->peers[w->row], 1ull << GROUP), "join: out of memory");
 }
 
 /* The clock is dead, and its private memory with it. */

@@ -84,15 +84,25 @@ static void crew_history(uint64_t steps)
 
 /* -- death --------------------------------------------------------------------------------------- */
 
-/* What the dead worker's head has passed, it had. */
+/* Did the dead worker take this offer to its end? It may have had it by an earlier record. */
+static bool had_offer(const wh_client *c, const wh_completion *r)
+{
+    uint64_t done = wh_state_of(wh_id_gen(r->id), wh_taker(c->me), WH_DONE);
+    return wh_load_relaxed(&c->states[wh_id_slot(r->id)]) == done && !S->book.entries[r->cookie].events;
+}
+
+/* What the dead worker's head has passed, it had; and the offers that it was done with. */
 static void bury_received(worker *w)
 {
     wh_client *c = &w->client;
-    uint64_t end = wh_load_relaxed(&c->seg->comp_head);
+    uint64_t end = wh_load_relaxed(&c->seg->comp_head), tail = wh_load_relaxed(&c->line->comp_tail);
     CHECK(end - w->head <= c->comp_size, "the head of row %u went astray", w->row);
-    for (uint64_t p = w->head; p != end; p++) {
+    for (uint64_t p = w->head; p != tail; p++) {
         wh_completion r = c->comps[p & (c->comp_size - 1)];
-        if (wh_id_kind(r.id) == WH_EV_TICK && !wh_tick_stands(c, r.id))
+        uint32_t kind = wh_id_kind(r.id);
+        if (kind == WH_EV_OFFER ? !had_offer(c, &r) : tail - p <= tail - end)
+            continue;
+        if (kind == WH_EV_TICK && !wh_tick_stands(c, r.id))
             continue;
         uint64_t id = wh_id(wh_id_gen(r.id), wh_id_slot(r.id));
         ledger_event(&S->book, r.cookie, id, r.deadline, r.fired, r.missed);

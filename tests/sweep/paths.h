@@ -63,8 +63,7 @@ static inline enum wh_leave some_policy(void)
 {
     enum wh_leave policy = (enum wh_leave)(WH_LEAVE_DROP + dice(3));
     if (policy == WH_LEAVE_REROUTE) {
-        A->member = B->member = true;
-        S->peers[0].groups = S->peers[1].groups = 1ull << GROUP;
+        crew_joins(A), crew_joins(B);
     }
     return policy;
 }

@@ -75,10 +75,59 @@ static void before_fire(void)
 
 static void before_fire_group(void)
 {
-    A->member = B->member = true;
-    S->peers[0].groups = S->peers[1].groups = 1ull << GROUP;
+    crew_joins(A), crew_joins(B);
     for (int i = 0; i < 4; i++)
         schedule(i % 2 ? B : A, (plan){.delay = (int64_t)dice(2 * MS), .to = TO_GROUP});
+}
+
+/* Offers stand in the rings of `busy`, who does not read, and of B, who waits; ticks of the group's, too. */
+static void before_offers_to(worker *busy, worker *owner)
+{
+    crew_joins(busy), crew_joins(B);
+    worker_receive(B);
+    busy->sleeps = dice(2);
+    B->sleeps = true;
+    for (int i = 0; i < 6; i++)
+        schedule(i % 2 ? B : owner, (plan){.delay = (int64_t)dice(2 * MS), .to = TO_GROUP});
+    if (dice(2))
+        schedule(owner, (plan){.delay = MS, .interval = 40 * MS, .to = TO_GROUP});
+    clock_advance(crew_now() + 3 * MS);
+    S->bells[1]++;
+    worker_receive(B);
+}
+static void before_share(void)
+{
+    if (dice(3) == 0)
+        fill_completions(dice(3));
+    before_offers_to(A, C);
+}
+static void do_share(void) { clock_advance(crew_now() + (dice(2) ? 0 : 12 * MS)); }
+
+/* The same, and A died with some of them in hand: taken, or done. */
+static void before_taken(enum wh_leave policy)
+{
+    before_share();
+    wh_client *c = &A->client;
+    uint64_t ready = wh_client_ready(c), most = dice(4);
+    for (uint64_t i = 0; i < ready && i < most; i++) {
+        const wh_completion *r = &c->comps[(c->comp_head + i) & (c->comp_size - 1)];
+        if (wh_id_kind(r->id) == WH_EV_OFFER &&
+            wh_offer_take(&c->states[wh_id_slot(r->id)], wh_id_gen(r->id), wh_taker(c->me)) && dice(2))
+            wh_offer_done(&c->states[wh_id_slot(r->id)], wh_id_gen(r->id), wh_taker(c->me));
+    }
+    worker_dies(A);
+    worker_leaves(A, policy);
+}
+static void before_taken_drop(void) { before_taken(WH_LEAVE_DROP); }
+static void before_taken_keep(void) { before_taken(WH_LEAVE_KEEP); }
+static void before_taken_reroute(void) { before_taken(WH_LEAVE_REROUTE); }
+
+/* It is the owner of what was offered that died. */
+static void before_offered_drop(void)
+{
+    before_offers_to(C, A);
+    worker_dies(A);
+    worker_leaves(A, WH_LEAVE_DROP);
 }
 
 static void before_fire_periodic(void)
@@ -151,8 +200,7 @@ static void before_loans(void)
 /* A died with a bit of everything in its hands and in flight. */
 static void before_reap(enum wh_leave policy)
 {
-    A->member = B->member = true;
-    S->peers[0].groups = S->peers[1].groups = 1ull << GROUP;
+    crew_joins(A), crew_joins(B);
     before_fire();
     before_loans();
     before_drain_cancelled();
@@ -209,6 +257,11 @@ static const struct path clock_paths[] = {
     {"moved-later", before_later, do_advance, 1},
     {"fire", before_fire, do_advance, 1},
     {"fire-group", before_fire_group, do_advance, 1},
+    {"share", before_share, do_share, 1},
+    {"taken-drop", before_taken_drop, do_work, 1},
+    {"taken-keep", before_taken_keep, do_work, 1},
+    {"taken-reroute", before_taken_reroute, do_work, 1},
+    {"offered-drop", before_offered_drop, do_work, 1},
     {"fire-periodic", before_fire_periodic, do_advance, 1},
     {"backlog-fills", before_backlog_fills, do_advance, 1},
     {"backlog-settles", before_backlog_settles, do_work, 1},

@@ -113,15 +113,26 @@ static void do_receive(void) { worker_receive(A); }
  * see that A reads. */
 static void before_group_tick(void)
 {
-    A->member = B->member = true;
-    S->workers[2].member = false;
-    for (uint32_t row = 0; row < 3; row++)
-        S->peers[row].groups = S->workers[row].member ? 1ull << GROUP : 0;
+    crew_joins(A), crew_joins(B);
+    S->peers[2].groups = 0;
     crew_settle();
     subject = schedule(C, (plan){.delay = 0, .interval = 50 * MS, .to = TO_GROUP});
     use_up(C); /* its next timer has the slot that comes back */
     for (int i = 0; i < 2; i++)
         clock_advance(crew_now() + 50 * MS + MS);
+    S->bells[0]++;
+}
+
+/* Offers stand in A's ring; B has some of them as well, or took them. */
+static void before_offers(void)
+{
+    crew_joins(A), crew_joins(B);
+    for (int i = 0; i < 8; i++)
+        schedule(i % 2 ? C : A, (plan){.delay = (int64_t)dice(3 * MS), .to = TO_GROUP});
+    clock_advance(crew_now() + 4 * MS);
+    S->bells[1]++;
+    worker_receive(B);
+    clock_advance(crew_now() + (dice(2) ? 0 : 12 * MS));
     S->bells[0]++;
 }
 
@@ -193,6 +204,7 @@ static const struct path worker_paths[] = {
     {"move-periodic", before_movable_periodic, do_earlier, 1},
     {"move-many", before_movable_many, do_earlier_many, 1},
     {"receive", before_events, do_receive, 1},
+    {"receive-offers", before_offers, do_receive, 1},
     {"receive-group-tick", before_group_tick, do_receive, 1},
     {"receive-backlog", before_backlog, do_receive, 40},
     {"reclaim", before_returns, do_reclaim, 1},

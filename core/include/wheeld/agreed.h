@@ -22,7 +22,9 @@ enum wh_stage {
     WH_STAGE_EXPIRED,     /* final: EXPIRED to the owner at (worker, position) */
     WH_STAGE_RETURNED,    /* final: in the owner's return ring at (worker, position) */
     WH_STAGE_RECLAIMED,   /* final: its owner died */
-    WH_STAGE_HANDED       /* it was in a dead worker's hands; its slab's owner is to get it */
+    WH_STAGE_HANDED,      /* it was in a dead worker's hands; its slab's owner is to get it */
+    WH_STAGE_OFFERED      /* a group's: in the ring of (worker, position), or in that worker's hands; returned
+                           * when it is done */
 };
 
 /* How a worker leaves: what becomes of its timers. row.on_death is one less. */
@@ -96,13 +98,13 @@ static inline uint64_t wh_reaping_word(uint32_t row, uint64_t change)
     K(WH_SLOT_MASK)                                                                                \
     K(WH_KIND_WHEEL) K(WH_KIND_SLOTS) K(WH_KIND_REGISTRY) K(WH_KIND_WORKER) K(WH_KIND_WATCH)       \
     K(WH_KIND_POOLS) K(WH_KIND_TRACE)                                                              \
-    K(WH_NEVER) K(WH_ARMED) K(WH_CANCELLED) K(WH_FIRED)                                            \
+    K(WH_NEVER) K(WH_ARMED) K(WH_CANCELLED) K(WH_FIRED) K(WH_TAKEN) K(WH_DONE)                     \
     K(WH_CLOCK_BASE) K(WH_CLOCK_REALTIME) K(WH_CLOCK_BOOTTIME)                                     \
     K(WH_OP_SCHEDULE) K(WH_OP_CANCEL) K(WH_OP_RESCHEDULE)                                          \
-    K(WH_EV_EXPIRED) K(WH_EV_TICK) K(WH_EV_LENT)                                                   \
+    K(WH_EV_EXPIRED) K(WH_EV_TICK) K(WH_EV_LENT) K(WH_EV_OFFER)                                    \
     K(WH_STAGE_OPEN) K(WH_STAGE_TICKED) K(WH_STAGE_WAIT_TICK) K(WH_STAGE_WAIT_EXPIRE)              \
     K(WH_STAGE_WAIT_RETURN) K(WH_STAGE_LENT) K(WH_STAGE_EXPIRED) K(WH_STAGE_RETURNED)              \
-    K(WH_STAGE_RECLAIMED) K(WH_STAGE_HANDED)                                                       \
+    K(WH_STAGE_RECLAIMED) K(WH_STAGE_HANDED) K(WH_STAGE_OFFERED)                                   \
     K(WH_STAYS) K(WH_LEAVE_DROP) K(WH_LEAVE_KEEP) K(WH_LEAVE_REROUTE)                              \
     K(WH_ROW_FREE) K(WH_ROW_ATTACHING) K(WH_ROW_ACTIVE) K(WH_ROW_DYING) K(WH_ROW_KEPT)             \
     K(WH_TRACE_SCHEDULED) K(WH_TRACE_RESCHEDULED) K(WH_TRACE_CANCELLED) K(WH_TRACE_EXPIRED)        \
@@ -120,6 +122,9 @@ static inline uint64_t wh_reaping_word(uint32_t row, uint64_t change)
     W(wh_state_phase(0x123456789abcdef1ull))                                                       \
     W(wh_state_touch(0x12345678ffffff5aull))                                                       \
     W(wh_state_to(0x12345678ffffff5aull, 0x21u))                                                   \
+    W(wh_taker(0x123456789abcdef1ull))                                                             \
+    W(wh_state_taker(0x123456789abcdef1ull))                                                       \
+    W(wh_state_of(0x9abcdef1u, 0xbcdef1u, 0x5au))                                                  \
     W(wh_next_gen(0xffffffffu))                                                                    \
     W(wh_owner_word(0x123u, 0x123456789abull))                                                     \
     W(wh_target_word(0x123u, 0x123456789abull))                                                    \

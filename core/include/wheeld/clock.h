@@ -64,7 +64,14 @@ typedef struct wh_team {
     uint32_t served;   /* of these, the first: they were given an event for it */
     uint32_t open;     /* members, the first, that may have room; those behind have none */
     uint32_t next;     /* whose turn it is */
+    bool stir;         /* something went to a member that does not wait */
+    int64_t look_at;   /* when what went to members that did is looked after, ns; 0: nothing did */
 } wh_team;
+
+/* Place of a slot in its group's queue (offer.h): 1 + the slots before and behind it; 0, 0: in none. */
+typedef struct wh_place_in {
+    uint32_t prev, next;
+} wh_place_in;
 
 /* What the clock of that kind says now, ns. */
 typedef int64_t (*wh_read_time_fn)(uint32_t kind);
@@ -83,6 +90,8 @@ typedef struct wh_clock {
     wh_undo *undo;
     uint64_t undo_used;
     wh_team teams[WH_GROUPS];
+    wh_place_in *queue;         /* one per slot, then one sentinel per group; NULL: no group has a member */
+    uint64_t offering, offered; /* groups whose queue is not empty; of which workers are told */
     wh_trace trace;
     uint32_t relink_slot; /* sweep after a step of the wall clock; == capacity: none */
 } wh_clock;
@@ -130,6 +139,16 @@ static inline enum wh_stage wh_stage_of(const wh_link *link)
 static inline uint32_t wh_stage_worker(const wh_link *link)
 {
     return (uint32_t)(link->completion >> WH_POS_BITS) & 0xfff;
+}
+/* Does its record stand in, or is it lent out to, a ring that is not its owner's? */
+static inline bool wh_stage_out(enum wh_stage stage)
+{
+    return stage == WH_STAGE_LENT || stage == WH_STAGE_OFFERED;
+}
+/* May a record of it be an offer? */
+static inline bool wh_stage_offers(enum wh_stage stage)
+{
+    return stage == WH_STAGE_OFFERED || stage == WH_STAGE_WAIT_EXPIRE;
 }
 /* Over for this generation: it is in nobody's hands but its owner's, or on its way there. */
 static inline bool wh_stage_over(enum wh_stage stage) { return stage >= WH_STAGE_WAIT_EXPIRE; }
@@ -202,6 +221,21 @@ static inline bool wh_clock_attach(wh_clock *c, uint32_t worker, uint64_t incarn
     wh_line_begin(peer->line, incarnation);
     if (worker >= c->peers_used)
         c->peers_used = worker + 1;
+    return true;
+}
+
+/* Say what an attached worker is a member of. False: out of memory. */
+static inline bool wh_clock_join(wh_clock *c, wh_peer *peer, uint64_t groups)
+{
+    if (groups && c->queue == NULL) {
+        uint64_t nodes = (uint64_t)c->wheel.capacity + WH_GROUPS;
+        if ((c->queue = calloc(nodes, sizeof *c->queue)) == NULL) /* touched as needed */
+            return false;
+        for (uint32_t i = c->wheel.capacity; i < nodes; i++)
+            c->queue[i] = (wh_place_in){i + 1, i + 1};
+    }
+    peer->groups = groups;
+    wh_store_relaxed(&peer->line->groups, groups);
     return true;
 }
 

@@ -8,12 +8,13 @@
  *  2. A full ring delays nobody else: events wait in that worker's backlog (a list), returns in a
  *     queue of its own, and keep their slots. Both follow from the slots after a crash.
  *  3. The slot of an expiration that another worker than its owner reads is on loan until that worker's
- *     head has passed the record; only then does the owner get it back. A tick is no loan.
+ *     head has passed the record, or it is done with the offer; only then does the owner get it back. A
+ *     tick is no loan.
  */
 #ifndef WHEELD_DELIVER_H
 #define WHEELD_DELIVER_H
 
-#include "wheeld/route.h"
+#include "wheeld/offer.h"
 
 static inline void wh_put(const wh_clock *c, wh_peer *peer, const wh_completion *record)
 {
@@ -69,6 +70,8 @@ static inline void wh_to_backlog(wh_clock *c, wh_peer *peer, uint32_t slot, enum
 {
     c->wheel.links[slot].completion = wh_completion_word(stage, wh_peer_index(c, peer), 0);
     wh_list_append(&c->wheel, wh_backlog_list(c, peer), slot);
+    if (wh_is_offer(c, slot, peer))
+        wh_offer_note(c, slot, peer);
     /* pairs: backlog - seq_cst: the worker moves its head and then looks at this word */
     wh_store_seq(&peer->line->backlog, 1);
 }
@@ -147,17 +150,29 @@ static inline void wh_give_back(wh_clock *c, uint32_t slot)
     wh_return(c, slot);
 }
 
-/* Put EXPIRED for a timer that has fired into `peer`'s ring, which has room. */
-static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, bool owned)
+/* As what a timer that has fired goes to `to`. */
+static inline enum wh_stage wh_sent_stage(const wh_clock *c, uint32_t slot, const wh_peer *to,
+                                          const wh_peer *owner)
+{
+    if (wh_unlikely(wh_is_offer(c, slot, to)))
+        return WH_STAGE_OFFERED;
+    return to == owner ? WH_STAGE_EXPIRED : WH_STAGE_LENT;
+}
+
+/* Put a timer that has fired into `peer`'s ring, which has room. */
+static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, enum wh_stage stage)
 {
     wh_link *link = &c->wheel.links[slot];
     wh_slot *s = &c->slots[slot];
     uint32_t kind = wh_load_relaxed(&s->flags) & 3;
-    link->completion = wh_completion_word(owned ? WH_STAGE_EXPIRED : WH_STAGE_LENT,
-                                          wh_peer_index(c, peer), peer->comp_tail);
-    if (!owned)
+    enum wh_event event = WH_EV_EXPIRED;
+    link->completion = wh_completion_word(stage, wh_peer_index(c, peer), peer->comp_tail);
+    if (stage != WH_STAGE_EXPIRED) {
         wh_list_append(&c->wheel, wh_lent_list(c, peer), slot);
-    enum wh_event event = owned ? WH_EV_EXPIRED : WH_EV_LENT;
+        event = stage == WH_STAGE_LENT ? WH_EV_LENT : WH_EV_OFFER;
+    }
+    if (wh_unlikely(event == WH_EV_OFFER))
+        wh_offer_note(c, slot, peer);
     wh_completion record = {.id = wh_id_with(wh_id(link->gen, slot), event),
                             .cookie = wh_load_relaxed(&s->cookie),
                             .deadline = link->due,
@@ -165,7 +180,7 @@ static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, boo
                             .payload_size = wh_load_relaxed(&s->payload_size)};
     wh_put(c, peer, &record);
     if (wh_traces(c))
-        wh_event_expired(c, slot, &record, peer, owned, false);
+        wh_event_expired(c, slot, &record, peer, stage == WH_STAGE_EXPIRED, false);
 }
 
 /* Deliver a fired timer that is in no list: now, or when there is room. */
@@ -177,9 +192,59 @@ static inline void wh_deliver_fired(wh_clock *c, uint32_t slot, wh_peer *to, wh_
         c->wheel.links[slot].completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
         wh_count(&c->seg->dropped, 1);
     } else if (wh_peer_room(c, to)) {
-        wh_put_expired(c, to, slot, to == owner);
+        wh_put_expired(c, to, slot, wh_sent_stage(c, slot, to, owner));
     } else {
         wh_to_backlog(c, to, slot, WH_STAGE_WAIT_EXPIRE);
+    }
+}
+
+/* Leave an offer to the worker that has it in hand: it is done before its head passes what is there now. */
+static inline void wh_leave_to(wh_clock *c, uint32_t slot, wh_peer *taker)
+{
+    c->wheel.links[slot].completion =
+        wh_completion_word(WH_STAGE_OFFERED, wh_peer_index(c, taker), taker->comp_tail - 1);
+    wh_list_append(&c->wheel, wh_lent_list(c, taker), slot);
+}
+
+/* Did the worker that link.completion names let an offer go by, which no honest one does? */
+static inline bool wh_offer_missed(wh_clock *c, uint32_t slot, const wh_peer *worker)
+{
+    const wh_link *link = &c->wheel.links[slot];
+    return wh_stage_of(link) == WH_STAGE_OFFERED && worker == &c->peers[wh_stage_worker(link)] &&
+           !wh_unread(c, link);
+}
+
+/* What was on its way and is in no list goes on: to `to`, or where it would go now. It may be an offer that
+ * was taken in the meantime, by one who lives or not. */
+static inline void wh_deliver_again(wh_clock *c, uint32_t slot, wh_peer *to, wh_peer *owner)
+{
+    for (;;) {
+        uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: fire, offer */
+        uint32_t phase = wh_state_phase(state);
+        if (wh_unlikely(phase == WH_TAKEN)) {
+            wh_peer *taker = wh_taker_peer(c, state);
+            uint32_t then = taker == NULL ? WH_FIRED : WH_DONE;
+            if (taker && !wh_offer_missed(c, slot, taker)) {
+                wh_leave_to(c, slot, taker);
+                return;
+            }
+            /* pairs: offer - a taker that was given up is done with it, or will find that it is not his */
+            wh_cas_acq_rel(&c->states[slot], &state, wh_state_of(wh_state_gen(state), 0, then));
+            continue;
+        }
+        if (phase != WH_FIRED) {
+            wh_return(c, slot);
+            return;
+        }
+        if (to == NULL)
+            to = owner ? wh_route(c, slot, owner) : NULL;
+        bool ends = owner == NULL || (owner->dying && to == owner);
+        if (ends && wh_group_of(c, slot) < WH_GROUPS && !wh_offer_end(c, slot))
+            continue;
+        if (wh_stage_of(&c->wheel.links[slot]) == WH_STAGE_OFFERED)
+            wh_count(&c->seg->fired, (uint64_t)-1); /* it is counted once */
+        wh_deliver_fired(c, slot, to, owner);
+        return;
     }
 }
 

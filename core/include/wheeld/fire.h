@@ -117,7 +117,7 @@ static inline bool wh_fire_once(wh_clock *c, uint32_t slot, uint64_t state, wh_t
     uint64_t before = link->completion;
     /* Before the CAS: a clock that dies behind it leaves word of where the record was to go. */
     link->completion = wh_completion_word(
-        !room ? WH_STAGE_WAIT_EXPIRE : to == owner ? WH_STAGE_EXPIRED : WH_STAGE_LENT,
+        room ? wh_sent_stage(c, slot, to, owner) : WH_STAGE_WAIT_EXPIRE,
         wh_peer_index(c, to), to->comp_tail);
     link->due = t.due;
     /* pairs: cancel, fire - else a cancelled timer would be delivered */

@@ -36,6 +36,8 @@ static inline bool wh_in_hands(const wh_clock *c, const wh_link *link, const wh_
         return !theirs || wh_pos_before(position, from->comp_head);
     case WH_STAGE_RETURNED:
         return !theirs || wh_pos_before(position, from->ret_head);
+    case WH_STAGE_OFFERED:
+        return false;
     default:
         return wh_stage_of(link) >= WH_STAGE_RECLAIMED;
     }
@@ -103,7 +105,7 @@ static inline void wh_inherit(wh_clock *c, uint32_t slot, const wh_peer *from, w
         wh_return(c, slot);
     } else if (moves && theirs && (stage == WH_STAGE_WAIT_EXPIRE || stage == WH_STAGE_EXPIRED)) {
         wh_wheel_remove(&c->wheel, slot);
-        wh_deliver_fired(c, slot, wh_route(c, slot, heir), heir);
+        wh_deliver_again(c, slot, NULL, heir);
     } else if (moves && (stage == WH_STAGE_WAIT_RETURN || stage == WH_STAGE_RETURNED)) {
         wh_return(c, slot);
     }

@@ -80,6 +80,9 @@ enum wh_kind {
       "release; pairs: virtual-now")                                                               \
     F(wh_au32, daemon_state, "0 starting, 1 running, 2 stopping", "clock", "all",                  \
       "release; pairs: daemon-state")                                                              \
+    F(wh_au64, offered,                                                                            \
+      "a bit per group: ring the doorbell before a member of it sleeps", "clock", "workers",       \
+      "seq_cst; pairs: offered")                                                                   \
     N(wh_au64, epoch, "incarnations of the clock", "clock", "all", "relaxed")                      \
     F(wh_ai64, heartbeat, "when the last pass began, ns", "clock", "supervisor", "relaxed")        \
     F(wh_au64, tick, "current tick of the wheel", "clock", "inspectors", "relaxed")                \
@@ -116,7 +119,8 @@ enum wh_kind {
     F(wh_au64, returned, "slots put into its return ring", "clock", "inspectors", "relaxed")     \
     F(wh_au64, dropped, "armed timers dropped with it", "clock", "inspectors", "relaxed")          \
     F(wh_au64, offences, "submissions that an honest client never makes", "clock", "inspectors",   \
-      "relaxed")
+      "relaxed")                                                                                   \
+    F(wh_au64, groups, "what it is a member of, a bit per group", "clock", "worker", "relaxed")
 
 /* One link per slot, then one sentinel per list. Clients map it read-only. */
 #define WH_LINK_FIELDS(N, F, A)                                                                    \
@@ -156,9 +160,9 @@ enum wh_kind {
 /* One word per slot, apart from its other fields: a cancel touches nothing else, and eight of them
  * share a cache line (docs/decisions/0002). */
 #define WH_STATE_FIELDS(N, F, A)                                                                   \
-    F(wh_au64, state, "generation << 32 | version << 8 | phase",                                   \
+    F(wh_au64, state, "generation << 32 | version, or who took the offer << 8 | phase",            \
       "owner (arm); any worker and the clock by compare-and-swap", "all",                          \
-      "release, acq_rel CAS; pairs: arm, cancel, extend, fire")
+      "release, acq_rel CAS; pairs: arm, cancel, extend, fire, offer")
 
 #define WH_SLOT_FIELDS(N, F, A)                                                                    \
     F(wh_ai64, deadline, "due time on the slot's clock, ns", "owner", "clock",                     \

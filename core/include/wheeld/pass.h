@@ -18,6 +18,7 @@
 
 #include "wheeld/drain.h"
 #include "wheeld/reap.h"
+#include "wheeld/share.h"
 
 #define WH_DRAIN_BUDGET 2048   /* submissions per worker and pass */
 #define WH_ADVANCE_BUDGET 2048 /* timers moved or fired per pass, beside two for each submission:
@@ -83,11 +84,20 @@ static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
     uint32_t budget = WH_ADVANCE_BUDGET + 2 * drained;
     more |= wh_wheel_advance(&c->wheel, target, budget, &visitor) == 0;
     wh_count(&c->seg->cascaded, visitor.cascaded);
+    if (wh_unlikely(c->offering))
+        more |= wh_share_all(c);
     if (wh_unlikely(c->trace.untold))
         wh_trace_tell(&c->trace, c->now[WH_CLOCK_BASE]);
     wh_publish_all(c);
     wh_mirror(c);
     return more || c->relink_slot < c->wheel.capacity;
+}
+
+/* When the clock has something to do though nobody rings, ns; INT64_MAX: never. */
+static inline int64_t wh_next_ns(const wh_clock *c)
+{
+    int64_t bucket = wh_wheel_next_ns(&c->wheel), share = wh_share_next_ns(c);
+    return bucket < share ? bucket : share;
 }
 
 /* Say until when the clock wants to sleep, then look whether it may. */

@@ -14,6 +14,7 @@
 #define WHEELD_REAP_H
 
 #include "wheeld/inherit.h"
+#include "wheeld/share.h"
 
 #define WH_REAP_SLABS 64 /* slabs looked at per pass: a quarter of a millisecond of misses */
 
@@ -24,8 +25,24 @@ static inline bool wh_on_loan(wh_clock *c, const wh_link *link, const wh_peer *o
     const wh_peer *reader = &c->peers[wh_stage_worker(link)];
     if (reader == owner || reader->dying || !reader->attached)
         return false;
-    return wh_stage_of(link) == WH_STAGE_WAIT_EXPIRE ||
+    return wh_stage_of(link) == WH_STAGE_WAIT_EXPIRE || wh_stage_of(link) == WH_STAGE_OFFERED ||
            (wh_stage_of(link) == WH_STAGE_LENT && wh_unread(c, link));
+}
+
+/* Settle a group's expiration before its slot goes: it may be done, or in the hands of a member that is
+ * gone, or be offered to one; then another one gets it. */
+static inline void wh_reclaim_offer(wh_clock *c, uint32_t slot, wh_peer *owner)
+{
+    wh_link *link = &c->wheel.links[slot];
+    enum wh_stage stage = wh_stage_of(link);
+    const wh_peer *reader = &c->peers[wh_stage_worker(link)];
+    if (stage != WH_STAGE_OFFERED && (stage != WH_STAGE_WAIT_EXPIRE || wh_group_of(c, slot) >= WH_GROUPS))
+        return;
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: fire, offer */
+    if (wh_state_phase(state) == WH_FIRED && reader->attached && !reader->absent)
+        return;
+    wh_wheel_remove(&c->wheel, slot);
+    wh_deliver_again(c, slot, NULL, owner);
 }
 
 /* Had it fired, and has nobody read that who still could? */
@@ -59,6 +76,8 @@ static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
         wh_wheel_remove(&c->wheel, slot);
         wh_give_back(c, slot);
     }
+    if (link->gen == gen)
+        wh_reclaim_offer(c, slot, peer);
     if (link->gen == gen && wh_on_loan(c, link, peer)) {
         wh_peer *reader = &c->peers[wh_stage_worker(link)];
         reader->wanted = true;
@@ -93,6 +112,22 @@ static inline void wh_sweep_cancelled(wh_clock *c, uint32_t slab)
     }
 }
 
+/* What the dead worker had taken of a group's and was not done with goes to another member. */
+static inline void wh_sweep_taken(wh_clock *c, const wh_peer *peer, uint32_t slab)
+{
+    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
+        uint32_t slot = slab << WH_SLAB_BITS | i;
+        const wh_link *link = &c->wheel.links[slot];
+        uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: offer */
+        uint32_t taker = wh_taker(wh_owner_word(wh_peer_index(c, peer), peer->incarnation));
+        if (wh_state_phase(state) != WH_TAKEN || wh_state_gen(state) != link->gen ||
+            wh_state_taker(state) != taker || !wh_stage_offers(wh_stage_of(link)))
+            continue;
+        wh_wheel_remove(&c->wheel, slot);
+        wh_deliver_again(c, slot, NULL, wh_owner_of(c, slot));
+    }
+}
+
 /* Reclaim one of the dead worker's slabs. False: something of it is on loan still. */
 static inline bool wh_reclaim_slab(wh_clock *c, wh_peer *peer, uint32_t slab)
 {
@@ -112,16 +147,15 @@ static inline void wh_reap_lists(wh_clock *c, wh_peer *peer)
         while ((slot = wh_list_first(&c->wheel, lists[i])) != WH_NIL) {
             wh_link *link = &c->wheel.links[slot];
             wh_peer *owner = wh_owner_of(c, slot);
-            uint32_t phase = wh_state_phase(wh_load_acquire(&c->states[slot])); /* pairs: cancel, fire */
             bool read = wh_stage_of(link) == WH_STAGE_LENT && !wh_unread(c, link);
             bool tick = wh_stage_of(link) == WH_STAGE_WAIT_TICK;
             wh_wheel_remove(&c->wheel, slot);
             if (tick)
                 wh_expire(c, slot);
-            else if (phase == WH_FIRED && !read)
-                wh_deliver_fired(c, slot, owner ? wh_route(c, slot, owner) : NULL, owner);
-            else
+            else if (read)
                 wh_return(c, slot);
+            else
+                wh_deliver_again(c, slot, NULL, owner);
         }
 }
 
@@ -184,6 +218,7 @@ static inline void wh_reap_end(wh_clock *c, wh_peer *peer)
 {
     bool kept = peer->leave == WH_LEAVE_KEEP;
     peer->leave = WH_STAYS;
+    wh_share_left(c, peer);
     if (kept)
         return;
     peer->dying = true;
@@ -214,6 +249,8 @@ static inline bool wh_reap(wh_clock *c, wh_peer *peer)
     bool last = wh_is_last(c, peer);
     for (uint32_t slab = peer->reap_slab; slab < end; slab++) {
         uint64_t owner = wh_load_acquire(&c->owners[slab]); /* pairs: slab */
+        if (wh_unlikely(peer->groups) && owner != 0)
+            wh_sweep_taken(c, peer, slab);
         if (owner == mine)
             peer->reap_held |= !wh_reap_slab(c, peer, slab);
         else if (owner != 0 && last && wh_peer_of(c, owner & 0xffff, owner >> 16) == NULL)

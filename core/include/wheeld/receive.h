@@ -6,9 +6,11 @@
  *     gives nothing back, and nobody keeps its slot while it is read: it is an event only if its timer
  *     is armed still when all of it is copied. So a cancel that won is never followed by an event, and
  *     a payload is never another timer's.
- *  3. Returns have a ring of their own: a worker that is slow to poll still gets back the slots of
+ *  3. An offer is an event of whoever takes it first, and passed over by all others (slot.h, invariant 4). It
+ *     is done when it is copied, or when it is acknowledged, before the head passes its record.
+ *  4. Returns have a ring of their own: a worker that is slow to poll still gets back the slots of
  *     what it cancelled.
- *  4. Events may be held: copied, and neither passed by the shared head nor their slots given back until
+ *  5. Events may be held: copied, and neither passed by the shared head nor their slots given back until
  *     they are acknowledged. So the successor of a worker that dies in between finds the same events, in
  *     the same order, with their payloads.
  */
@@ -57,6 +59,9 @@ static inline void wh_client_copy_payload(const wh_client *c, char *to, uint32_t
 static inline bool wh_client_copy(const wh_client *c, const wh_completion *record, char *event)
 {
     uint32_t kind = wh_id_kind(record->id), slot = wh_id_slot(record->id);
+    if (wh_unlikely(kind == WH_EV_OFFER) &&
+        !wh_offer_take(&c->states[slot], wh_id_gen(record->id), wh_taker(c->me)))
+        return false;
     wh_completion out = *record;
     out.id = wh_id(wh_id_gen(record->id), slot);
     memcpy(event, &out, sizeof out);
@@ -65,21 +70,22 @@ static inline bool wh_client_copy(const wh_client *c, const wh_completion *recor
     return kind != WH_EV_TICK || wh_tick_stands(c, record->id);
 }
 
-/* The slot of a completion that is ours again. */
-static inline void wh_client_settle(wh_client *c, const wh_completion *record)
+/* The end of an event: an own slot is ours again, of an offer the clock learns. False: it is an event no
+ * more. */
+static inline bool wh_client_settle(wh_client *c, const wh_completion *record)
 {
-    uint32_t slot = wh_id_slot(record->id);
-    if (wh_id_kind(record->id) == WH_EV_EXPIRED && wh_client_owns(c, slot))
+    uint32_t kind = wh_id_kind(record->id), slot = wh_id_slot(record->id);
+    if (wh_unlikely(kind == WH_EV_OFFER))
+        return wh_offer_done(&c->states[slot], wh_id_gen(record->id), wh_taker(c->me));
+    if (kind == WH_EV_EXPIRED && wh_client_owns(c, slot))
         wh_slabs_give(&c->slabs, slot);
+    return true;
 }
 
 /* Consume one completion. True: it is an event, and stands at `event`. */
 static inline bool wh_client_take(wh_client *c, const wh_completion *record, char *event)
 {
-    bool is_event = wh_client_copy(c, record, event);
-    if (is_event)
-        wh_client_settle(c, record);
-    return is_event;
+    return wh_client_copy(c, record, event) && wh_client_settle(c, record);
 }
 
 /* The clock may use again what stands before comp_head. */
@@ -154,11 +160,23 @@ static inline void wh_client_say_wait(wh_client *c, uint64_t wait_seq)
         wh_watch_say_wait(c->watched, wait_seq);
 }
 
+/* Do others hold what is for us as well? */
+static inline bool wh_client_offered(const wh_client *c)
+{
+    uint64_t groups = wh_load_relaxed(&c->line->groups);
+    return wh_unlikely(groups != 0) &&
+           wh_load_seq(&c->wheel->offered) & groups; /* pairs: offered */
+}
+
 /* Before the worker sleeps on its FIFO: say so, then look once more. True: sleep. */
 static inline bool wh_client_may_sleep(wh_client *c)
 {
     wh_client_say_wait(c, c->wait_seq + (c->wait_seq & 1 ? 2 : 1)); /* odd, and not answered yet */
-    return wh_client_ready(c) == 0;
+    if (wh_client_ready(c) != 0)
+        return false;
+    if (wh_unlikely(wh_client_offered(c)))
+        wh_client_ring(c);
+    return true;
 }
 
 /* When a worker that is about to sleep should look whether the clock has heard its bell, ns of

@@ -11,6 +11,8 @@
  *     CANCELLED   other generation, or not over     return it
  *     FIRED       position below the tail           it is out; on loan, if another has yet to read it
  *     FIRED       position not below the tail       put it to wait
+ *     TAKEN       offered, or waits                 leave it to the taker; if he is gone: FIRED
+ *     DONE        offered, or waits                 return it
  *     not ARMED   returned below the tail           it is in its owner's hands, or will be
  *     not ARMED   final, unread by another          it was being inherited: hand it on
  *     not ARMED   final, read by another            it gave the slab back: in the owner's hands
@@ -121,6 +123,36 @@ static inline void wh_recover_sent(wh_recovery *r, uint32_t slot, wh_peer *owner
         wh_to_returns(c, owner, slot); /* cancelled before the step to FIRED */
 }
 
+/* Offered, and not taken: it stays with him to whom it was offered last, if he can read it still. */
+static inline void wh_recover_offered(wh_recovery *r, uint32_t slot, wh_peer *owner, bool fired)
+{
+    wh_clock *c = r->clock;
+    const wh_link *link = &c->wheel.links[slot];
+    if (!fired)
+        wh_to_returns(c, owner, slot); /* done, or cancelled before the step to FIRED */
+    else if (wh_stage_peer(c, link) && wh_published(c, link) && wh_unread(c, link))
+        r->waiting[r->count++] = slot;
+    else
+        wh_recover_wait(r, slot, WH_STAGE_WAIT_EXPIRE, wh_route(c, slot, owner));
+}
+
+/* An offer that somebody has in hand is left to him; if he is gone, another one gets it. */
+static inline void wh_recover_taken(wh_recovery *r, uint32_t slot, wh_peer *owner, uint64_t state)
+{
+    wh_clock *c = r->clock;
+    wh_peer *taker = wh_taker_peer(c, state);
+    if (taker) {
+        c->wheel.links[slot].completion =
+            wh_completion_word(WH_STAGE_OFFERED, wh_peer_index(c, taker), taker->comp_tail - 1);
+        r->waiting[r->count++] = slot;
+        /* pairs: offer - unless he was given up, lives, and is done with it */
+    } else if (wh_cas_acq_rel(&c->states[slot], &state, wh_state_of(wh_state_gen(state), 0, WH_FIRED))) {
+        wh_recover_wait(r, slot, WH_STAGE_WAIT_EXPIRE, wh_route(c, slot, owner));
+    } else {
+        wh_to_returns(c, owner, slot);
+    }
+}
+
 /* In its owner's return ring; or in the ring of a dead worker that it is inherited from? */
 static inline void wh_recover_returned(wh_recovery *r, uint32_t slot, wh_peer *owner)
 {
@@ -147,6 +179,9 @@ static inline void wh_recover_over(wh_recovery *r, uint32_t slot, wh_peer *owner
     case WH_STAGE_LENT:
     case WH_STAGE_EXPIRED:
         wh_recover_sent(r, slot, owner, fired);
+        break;
+    case WH_STAGE_OFFERED:
+        wh_recover_offered(r, slot, owner, fired);
         break;
     case WH_STAGE_WAIT_RETURN:
     case WH_STAGE_HANDED:
@@ -178,6 +213,8 @@ static inline void wh_recover_slot(wh_recovery *r, uint32_t slot, wh_peer *owner
         wh_event_end(c, slot, WH_TRACE_CANCELLED);
     if (phase == WH_ARMED)
         wh_recover_armed(r, slot);
+    else if (phase == WH_TAKEN && wh_stage_offers(wh_stage_of(link)))
+        wh_recover_taken(r, slot, owner, state);
     else if (wh_stage_over(wh_stage_of(link)))
         wh_recover_over(r, slot, owner, phase == WH_FIRED);
     else if (phase == WH_CANCELLED)
@@ -202,7 +239,7 @@ static inline void wh_recover_lists(wh_clock *c)
 /* Events that wait go by their due time; loans stand in the order of the ring. */
 static inline uint64_t wh_recover_key(const wh_clock *c, const wh_link *link)
 {
-    if (wh_stage_of(link) != WH_STAGE_LENT)
+    if (!wh_stage_out(wh_stage_of(link)))
         return (uint64_t)link->due ^ 1ull << 63; /* signed order as unsigned */
     uint64_t behind = c->peers[wh_stage_worker(link)].comp_tail - link->completion;
     return WH_POS_MASK - (behind & WH_POS_MASK);
@@ -213,7 +250,7 @@ static inline int wh_recover_order(const void *left, const void *right, void *co
     const wh_clock *c = context;
     const wh_link *a = &c->wheel.links[*(const uint32_t *)left];
     const wh_link *b = &c->wheel.links[*(const uint32_t *)right];
-    bool lent_a = wh_stage_of(a) == WH_STAGE_LENT, lent_b = wh_stage_of(b) == WH_STAGE_LENT;
+    bool lent_a = wh_stage_out(wh_stage_of(a)), lent_b = wh_stage_out(wh_stage_of(b));
     uint64_t key_a = wh_recover_key(c, a), key_b = wh_recover_key(c, b);
     return lent_a != lent_b ? lent_a - lent_b : (key_a > key_b) - (key_a < key_b);
 }
@@ -225,7 +262,9 @@ static inline void wh_recover_waiting(wh_recovery *r)
     for (uint64_t i = 0; i < r->count; i++) {
         const wh_link *link = &c->wheel.links[r->waiting[i]];
         wh_peer *peer = &c->peers[wh_stage_worker(link)];
-        if (wh_stage_of(link) == WH_STAGE_LENT)
+        if (wh_stage_of(link) == WH_STAGE_OFFERED)
+            wh_offer_note(c, r->waiting[i], peer);
+        if (wh_stage_out(wh_stage_of(link)))
             wh_list_append(&c->wheel, wh_lent_list(c, peer), r->waiting[i]);
         else
             wh_to_backlog(c, peer, r->waiting[i], wh_stage_of(link));
@@ -240,6 +279,7 @@ static inline bool wh_clock_recover(wh_clock *c)
     if (r.waiting == NULL)
         return false;
     wh_awake(c); /* who rings from here on rings for this clock */
+    wh_store_seq(&c->seg->offered, c->offered = 0); /* pairs: offered */
     wh_recover_lists(c);
     wh_recover_undo(c);
     wh_step(); /* the scan rewrites what tells whose undo counts */

@@ -23,7 +23,7 @@ static inline bool wh_peer_room(const wh_clock *c, wh_peer *peer)
 /* Does it wait for an event, and has none coming yet? */
 static inline bool wh_peer_waits(const wh_peer *peer)
 {
-    uint64_t waiting = wh_load_relaxed(&peer->seg->wait_seq);
+    uint64_t waiting = wh_load_seq(&peer->seg->wait_seq); /* pairs: offered */
     return waiting & 1 && waiting != peer->rung && !peer->notify;
 }
 

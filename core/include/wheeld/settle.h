@@ -10,15 +10,30 @@
 
 #define WH_SETTLE_PUBLISH 256
 
+/* Is what `peer` has on loan still to be read, or in its hands? An offer may be in another's. */
+static inline bool wh_loan_stands(wh_clock *c, uint32_t slot, const wh_peer *peer)
+{
+    const wh_link *link = &c->wheel.links[slot];
+    bool unread = wh_unread(c, link); /* before the state: what it had in hand is done when it is read */
+    if (wh_likely(wh_stage_of(link) != WH_STAGE_OFFERED) || !unread)
+        return unread;
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: offer */
+    return wh_state_phase(state) == WH_FIRED ||
+           (wh_state_phase(state) == WH_TAKEN && wh_taker_peer(c, state) == peer);
+}
+
 /* Return what `peer` has read of other workers' timers. Loans stand in the order of the ring. */
 static inline void wh_settle_loans(wh_clock *c, wh_peer *peer)
 {
     uint32_t list = wh_lent_list(c, peer), slot;
     while ((slot = wh_list_first(&c->wheel, list)) != WH_NIL) {
-        if (wh_unread(c, &c->wheel.links[slot]))
+        if (wh_loan_stands(c, slot, peer))
             return;
         wh_wheel_remove(&c->wheel, slot);
-        wh_return(c, slot);
+        if (wh_unlikely(wh_stage_of(&c->wheel.links[slot]) == WH_STAGE_OFFERED))
+            wh_deliver_again(c, slot, NULL, wh_owner_of(c, slot));
+        else
+            wh_return(c, slot);
     }
     peer->wanted = false; /* nothing of anyone's is on loan to it */
 }
@@ -28,7 +43,7 @@ static inline void wh_settle_one(wh_clock *c, wh_peer *peer, uint32_t slot)
 {
     wh_link *link = &c->wheel.links[slot];
     if (wh_stage_of(link) == WH_STAGE_WAIT_EXPIRE)
-        wh_deliver_fired(c, slot, peer, wh_owner_of(c, slot));
+        wh_deliver_again(c, slot, peer, wh_owner_of(c, slot));
     else
         wh_expire(c, slot); /* a tick that waited; or it was cancelled meanwhile */
 }
@@ -79,7 +94,7 @@ static inline bool wh_can_settle(wh_clock *c, wh_peer *peer)
     uint64_t comp_head = wh_load_seq(&peer->seg->comp_head); /* pairs: backlog, comp-head */
     uint64_t ret_head = wh_load_seq(&peer->seg->ret_head);   /* pairs: backlog, ret-head */
     uint32_t lent = wh_list_first(&c->wheel, wh_lent_list(c, peer));
-    if (lent != WH_NIL && !wh_unread(c, &c->wheel.links[lent]))
+    if (lent != WH_NIL && !wh_loan_stands(c, lent, peer))
         return true;
     if (peer->dying)
         return false;

@@ -8,7 +8,9 @@
  *  3. Payloads are written word by word with release, so that who reads one that may be another's by
  *     now (a tick's) can copy it, look at the state again, and know: copied words of a later tenant
  *     make that look see the end of this one.
- *  4. The version goes up with every change of an armed timer; who read the fields between two
+ *  4. An offer is taken by whoever sets FIRED to TAKEN, which names him; nobody else but the clock, when
+ *     he is gone, ends that. So a record of it may stand in any number of rings.
+ *  5. The version goes up with every change of an armed timer; who read the fields between two
  *     equal states read one consistent set. It wraps after 2**24 changes within one such read.
  */
 #ifndef WHEELD_SLOT_H
@@ -18,7 +20,14 @@
 
 #include "wheeld/layout.h"
 
-enum wh_phase { WH_NEVER = 0, WH_ARMED = 1, WH_CANCELLED = 2, WH_FIRED = 3 };
+enum wh_phase {
+    WH_NEVER = 0,
+    WH_ARMED = 1,
+    WH_CANCELLED = 2,
+    WH_FIRED = 3,
+    WH_TAKEN = 4, /* fired, and one of those to whom it was offered has it in hand */
+    WH_DONE = 5   /* and has handed it to its user */
+};
 enum wh_clock_kind { WH_CLOCK_BASE = 0, WH_CLOCK_REALTIME = 1, WH_CLOCK_BOOTTIME = 2 };
 #define WH_CLOCK_KINDS 3
 
@@ -27,7 +36,8 @@ enum wh_op { WH_OP_SCHEDULE = 0, WH_OP_CANCEL = 1, WH_OP_RESCHEDULE = 2 };
 enum wh_event {
     WH_EV_EXPIRED = 0, /* of a timer of the receiver's own, which has the slot again with it */
     WH_EV_TICK = 1,
-    WH_EV_LENT = 2 /* of another worker's; also if the receiver owns the slot by now */
+    WH_EV_LENT = 2, /* of another worker's; also if the receiver owns the slot by now */
+    WH_EV_OFFER = 3 /* of a timer for a group: who takes it first has it */
 };
 
 #define WH_KIND_SHIFT 30
@@ -64,6 +74,35 @@ static inline bool wh_slot_cancel(wh_au64 *state, uint32_t gen)
         if (wh_cas_acq_rel(state, &s, wh_state_to(s, WH_CANCELLED)))
             return true;
     return false;
+}
+
+/* Who takes an offer, in the bits of the version: a worker's row and the end of its incarnation, from its
+ * owner word. */
+static inline uint32_t wh_taker(uint64_t owner_word)
+{
+    return (uint32_t)(owner_word & 0xfff) | (uint32_t)(owner_word >> 16 & 0xfff) << 12;
+}
+static inline uint32_t wh_state_taker(uint64_t s) { return (uint32_t)(s >> 8) & 0xffffff; }
+static inline uint64_t wh_state_of(uint32_t gen, uint32_t taker, uint32_t phase)
+{
+    return (uint64_t)gen << 32 | taker << 8 | phase;
+}
+
+/* True: the offer is the taker's, and nothing of its slot changes until it is done. */
+static inline bool wh_offer_take(wh_au64 *state, uint32_t gen, uint32_t taker)
+{
+    uint64_t s = wh_load_acquire(state); /* pairs: fire, offer */
+    return wh_state_gen(s) == gen && wh_state_phase(s) == WH_FIRED &&
+           /* pairs: offer - else two to whom it was offered would both have it */
+           wh_cas_acq_rel(state, &s, wh_state_of(gen, taker, WH_TAKEN));
+}
+
+/* The end of what was taken. False: the clock has given it to somebody else. */
+static inline bool wh_offer_done(wh_au64 *state, uint32_t gen, uint32_t taker)
+{
+    uint64_t s = wh_state_of(gen, taker, WH_TAKEN);
+    /* pairs: offer - else the slot could be its owner's while the payload is copied */
+    return wh_cas_acq_rel(state, &s, wh_state_of(gen, taker, WH_DONE));
 }
 
 /* Is the timer that `id` names armed still? */

@@ -16,6 +16,7 @@ static void clock_dealloc(ClockObject *self)
     }
     free(self->workers);
     free(self->peers);
+    free(self->clock.queue);
     mapping_drop(&self->wheel);
     mapping_drop(&self->slots);
     mapping_drop(&self->trace);
@@ -112,9 +113,9 @@ static PyObject *clock_attach(ClockObject *self, PyObject *args)
     mapping_drop(&self->workers[row]);
     if (!mapping_get(&self->workers[row], segment, true, wh_geometry_of(&config).worker_bytes))
         return NULL;
-    if (!wh_clock_attach(&self->clock, row, incarnation, self->workers[row].view.buf, bell))
+    if (!wh_clock_attach(&self->clock, row, incarnation, self->workers[row].view.buf, bell) ||
+        !wh_clock_join(&self->clock, &self->peers[row], groups))
         return PyErr_NoMemory();
-    self->peers[row].groups = groups;
     Py_RETURN_NONE;
 }
 
@@ -142,7 +143,8 @@ static PyObject *clock_presence(ClockObject *self, PyObject *args)
     if (!self->peers[row].attached)
         return PyErr_Format(PyExc_ValueError, "row %u is not attached", row);
     self->peers[row].absent = !present;
-    self->peers[row].groups = groups;
+    if (!wh_clock_join(&self->clock, &self->peers[row], groups))
+        return PyErr_NoMemory();
     Py_RETURN_NONE;
 }
 
@@ -211,7 +213,7 @@ static void clock_tell_awake(int control)
 /* Sleep until the next bucket or a doorbell. */
 static void clock_sleep(wh_clock *c, struct pollfd *fds)
 {
-    int64_t next = wh_wheel_next_ns(&c->wheel);
+    int64_t next = wh_next_ns(c);
     int64_t until = c->seg->virtual_clock ? INT64_MAX : next;
     for (int i = 0; i < FD_COUNT; i++)
         fds[i].revents = 0; /* also when it is not to sleep: nothing was polled */

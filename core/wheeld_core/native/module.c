@@ -171,6 +171,7 @@ static int module_exec(PyObject *module)
                      {"STAGE_RETURNED", WH_STAGE_RETURNED},
                      {"STAGE_RECLAIMED", WH_STAGE_RECLAIMED},
                      {"STAGE_HANDED", WH_STAGE_HANDED},
+                     {"STAGE_OFFERED", WH_STAGE_OFFERED},
                      {"MIN_TRACE_BITS", WH_MIN_TRACE_BITS},
                      {"MAX_TRACE_BITS", WH_MAX_TRACE_BITS},
                      {"TRACE_SCHEDULED", WH_TRACE_SCHEDULED},

@@ -96,6 +96,8 @@ static PyObject *worker_collect(WorkerObject *w, const Wanted *wanted)
     wh_count(&c->seg->received, got);
     if (w->notify_always || w->sleepers)
         worker_stay_ready(w);
+    else if (wh_unlikely(got == 0 && wh_client_offered(c)))
+        wh_client_may_sleep(c); /* who looks now and then is as ready as who sleeps */
     if (got == n && got != 0)
         return events;
     if (got == 0) { /* nothing, or ticks of cancelled timers only */
