@@ -27,8 +27,8 @@ log = logging.getLogger("wheeld")
 START_TRIES = 10
 """Clocks that end before they drive the wheel, one after the other: then the daemon gives up."""
 START_SECONDS = 20.0
-SLOTS_PER_SECOND = 2_000_000
-"""A clock that starts is given so long, and as much as a look at all slots may take on top."""
+"""A clock that starts is given so long, from one sign of life to the next: a recovery of a hundred
+million slots takes longer, and shows by the heartbeat that it gets on."""
 LOCK_SECONDS = 10.0
 """How long a new clock waits for the one before it to be gone."""
 EVICT_LOOK_SECONDS = 1.0
@@ -109,14 +109,13 @@ class ClockGuard:
         }
 
     async def _begin(self) -> None:
-        patience = START_SECONDS + LOCK_SECONDS + self._config.slots / SLOTS_PER_SECOND
         for attempt in range(START_TRIES):
             if (damage := self._resources.damage()) is not None:
                 raise WheelError(damage)
             self._resources.mend()
             self._link = ClockLink(self._exited, self.look_soon)
             try:
-                ready = await asyncio.wait_for(self._link.start(self._hello), patience)
+                ready = await self._first_word()
             except (ClockGone, OSError) as error:  # TimeoutError is an OSError
                 log.warning("a clock (pid %s) did not start: %r", self._link.pid, error)
                 self.restarts += 1
@@ -137,6 +136,22 @@ class ClockGuard:
             self.on_start()
             return
         raise WheelError(f"{START_TRIES} clock processes ended at once; see their messages above")
+
+    async def _first_word(self) -> Message:
+        """What the new clock says when it drives the wheel; TimeoutError if it does not get on."""
+        heartbeat = self._resources.wheel.header["heartbeat"]
+        starting = asyncio.ensure_future(self._link.start(self._hello))
+        last = None
+        try:
+            while last != (last := int(heartbeat)):
+                await asyncio.wait({starting}, timeout=START_SECONDS + LOCK_SECONDS)
+                if starting.done():
+                    return starting.result()
+                if (damage := self._resources.damage()) is not None:
+                    raise WheelError(damage)  # a look into it would be our end (SIGBUS)
+            raise TimeoutError("no sign of life")
+        finally:
+            starting.cancel()
 
     # -- orders ---------------------------------------------------------------------------------
 

@@ -51,6 +51,7 @@ typedef struct wh_peer {
     bool absent; /* it leaves, or is kept for a successor: no group counts on it */
     bool reap_held, wanted;
     bool reap_rests; /* its sweep met loans: no other one before something has come back */
+    bool behind;     /* its backlog is not empty: what comes now waits behind it */
     bool dirty, notify; /* something is unpublished; something of it wakes a waiting worker */
     uint16_t team[WH_GROUPS]; /* [i]: of that group's members that a pass found, the one in place i */
 } wh_peer;
@@ -84,6 +85,7 @@ typedef struct wh_clock {
     wh_au64 *owners, *freed;
     wh_peer *peers;
     uint32_t max_workers, peers_used; /* rows below peers_used may be attached */
+    uint32_t turn;                    /* the row that the next pass begins with */
     uint64_t sub_size, comp_size, ret_size;
     int64_t now[WH_CLOCK_KINDS]; /* of this pass; another clock's is read anew before it fires a timer */
     wh_read_time_fn read_time;   /* NULL: time stands still (a virtual clock, a test) */

@@ -72,6 +72,7 @@ static inline void wh_to_backlog(wh_clock *c, wh_peer *peer, uint32_t slot, enum
     wh_list_append(&c->wheel, wh_backlog_list(c, peer), slot);
     if (wh_is_offer(c, slot, peer))
         wh_offer_note(c, slot, peer);
+    peer->behind = true;
     /* pairs: backlog - seq_cst: the worker moves its head and then looks at this word */
     wh_store_seq(&peer->line->backlog, 1);
 }
@@ -150,6 +151,12 @@ static inline void wh_give_back(wh_clock *c, uint32_t slot)
     wh_return(c, slot);
 }
 
+/* May an event go into `peer`'s ring now? Not past those that wait for it already. */
+static inline bool wh_peer_open(const wh_clock *c, wh_peer *peer)
+{
+    return wh_likely(!peer->behind) && wh_peer_room(c, peer);
+}
+
 /* As what a timer that has fired goes to `to`. */
 static inline enum wh_stage wh_sent_stage(const wh_clock *c, uint32_t slot, const wh_peer *to,
                                           const wh_peer *owner)
@@ -191,7 +198,7 @@ static inline void wh_deliver_fired(wh_clock *c, uint32_t slot, wh_peer *to, wh_
             wh_event_end(c, slot, WH_TRACE_DROPPED);
         c->wheel.links[slot].completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
         wh_count(&c->seg->dropped, 1);
-    } else if (wh_peer_room(c, to)) {
+    } else if (wh_peer_open(c, to)) {
         wh_put_expired(c, to, slot, wh_sent_stage(c, slot, to, owner));
     } else {
         wh_to_backlog(c, to, slot, WH_STAGE_WAIT_EXPIRE);

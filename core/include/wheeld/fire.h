@@ -76,7 +76,7 @@ static inline bool wh_fire_periodic(wh_clock *c, uint32_t slot, uint64_t state, 
     wh_slot *s = &c->slots[slot];
     wh_link *link = &c->wheel.links[slot];
     int64_t now = c->now[t.kind];
-    if (!wh_peer_room(c, to)) {
+    if (!wh_peer_open(c, to)) {
         wh_to_backlog(c, to, slot, WH_STAGE_WAIT_TICK); /* later ticks are reported as missed */
         return true;
     }
@@ -113,7 +113,7 @@ static inline bool wh_fire_once(wh_clock *c, uint32_t slot, uint64_t state, wh_t
                                 wh_peer *to, wh_peer *owner)
 {
     wh_link *link = &c->wheel.links[slot];
-    bool room = wh_peer_room(c, to);
+    bool room = wh_peer_open(c, to);
     uint64_t before = link->completion;
     /* Before the CAS: a clock that dies behind it leaves word of where the record was to go. */
     link->completion = wh_completion_word(

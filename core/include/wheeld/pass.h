@@ -1,7 +1,9 @@
 /* Pass: one turn of the clock's loop, and the hand-off between it and its sleep.
  *
- * A pass does a bounded piece of everything; it says whether there is more. The clock sleeps only
- * when there is not, by the protocol below. Time comes in as an argument, so that a virtual clock
+ * A pass does a bounded piece of everything, about a millisecond of work at most; it says whether there is
+ * more. No list is walked to its end because it is long, and no worker's work waits for the end of
+ * another's: each pass begins with the row at which the budget of the last one ended. The clock sleeps only
+ * when there is nothing left to do, by the protocol below. Time comes in as an argument, so that a virtual clock
  * and a test drive the very code that runs in production.
  *
  *     worker                                   clock
@@ -20,26 +22,32 @@
 #include "wheeld/reap.h"
 #include "wheeld/share.h"
 
-#define WH_DRAIN_BUDGET 2048   /* submissions per worker and pass */
-#define WH_ADVANCE_BUDGET 2048 /* timers moved or fired per pass, beside two for each submission:
-                                  a new timer is moved once and fired once, as a rule */
-#define WH_RELINK_BUDGET 8192  /* slots looked at per pass after a step of the wall clock */
+/* Per pass. */
+#define WH_ROW_BUDGET 2048     /* submissions of one worker, and of each kind of what waits for it */
+#define WH_ROWS_BUDGET 4096    /* of all workers together */
+#define WH_ROW_LEAST 32        /* of one worker when that is spent */
+#define WH_ADVANCE_BUDGET 2048 /* timers moved or fired, beside two for each submission: a new timer is
+                                  moved once and fired once, as a rule */
+#define WH_RELINK_LOOKS 8192   /* slots looked at after a step of the wall clock */
+#define WH_RELINK_BUDGET 1024  /* and timers placed anew */
 
 /* After the wall clock was set: place its timers anew. */
 static inline void wh_relink_some(wh_clock *c)
 {
-    uint32_t end = c->wheel.capacity - c->relink_slot < WH_RELINK_BUDGET
-                       ? c->wheel.capacity
-                       : c->relink_slot + WH_RELINK_BUDGET;
-    for (uint32_t slot = c->relink_slot; slot < end; slot++) {
+    uint32_t placed = 0;
+    for (uint32_t looked = 0; looked < WH_RELINK_LOOKS && placed < WH_RELINK_BUDGET; looked++) {
+        uint32_t slot = c->relink_slot;
+        if (slot == c->wheel.capacity)
+            return;
+        c->relink_slot++;
         if (c->wheel.links[slot].list >= c->wheel.buckets)
             continue;
         if ((wh_load_relaxed(&c->slots[slot].flags) & 3) == WH_CLOCK_BASE)
             continue;
         wh_wheel_remove(&c->wheel, slot);
         wh_link_timer(c, slot);
+        placed++;
     }
-    c->relink_slot = end;
 }
 
 static inline bool wh_drained(wh_peer *peer)
@@ -53,44 +61,78 @@ static inline void wh_mirror(wh_clock *c)
     wh_store_relaxed(&c->seg->linked, c->wheel.linked);
 }
 
+/* What of the pass's work is done. */
+typedef struct wh_work {
+    uint32_t left;    /* of WH_ROWS_BUDGET */
+    uint32_t drained; /* submissions */
+    uint32_t reaped;  /* a worker whose sweep is over, or WH_NIL */
+    bool swept;       /* a piece of a sweep was done */
+    bool more;        /* there is more to do at once */
+} wh_work;
+
+/* One worker's part of a pass. */
+static inline void wh_serve(wh_clock *c, wh_peer *peer, wh_work *work)
+{
+    uint32_t share = work->left < WH_ROW_BUDGET ? work->left : WH_ROW_BUDGET, done = 0;
+    if (wh_unlikely(share < WH_ROW_LEAST))
+        share = WH_ROW_LEAST;
+    work->more |= wh_settle(c, peer, share, &done);
+    uint32_t met = wh_drain(c, peer, share);
+    work->more |= met == share;
+    work->drained += met;
+    done += met;
+    work->left -= done < work->left ? done : work->left;
+    if (wh_likely(!peer->leave) || peer->reap_rests || !wh_drained(peer))
+        return;
+    if (work->swept) {
+        work->more = true;
+        return;
+    }
+    work->swept = true;
+    if (wh_reap(c, peer))
+        work->reaped = wh_peer_index(c, peer);
+    else
+        work->more |= !peer->reap_rests;
+}
+
+/* All workers', each once. */
+static inline void wh_serve_all(wh_clock *c, wh_work *work)
+{
+    uint32_t row = c->turn < c->peers_used ? c->turn : 0;
+    for (uint32_t served = 0; served < c->peers_used; served++) {
+        bool open = work->left > 0;
+        if (c->peers[row].attached)
+            wh_serve(c, &c->peers[row], work);
+        row = row + 1 < c->peers_used ? row + 1 : 0;
+        if (open && work->left == 0)
+            c->turn = row; /* who comes from here on gets the least in this pass, and is first in the next */
+    }
+}
+
 /* One pass at the times in c->now. Sets *reaped to a worker whose sweep is over (it is detached now,
  * or kept), else to WH_NIL.
  * True: there is more to do at once. */
 static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
 {
-    bool more = false;
-    uint32_t drained = 0;
-    *reaped = WH_NIL;
+    wh_work work = {.left = WH_ROWS_BUDGET, .reaped = WH_NIL};
     /* pairs: pass - a worker that sees this pass sees what the last one published */
     wh_store_release(&c->seg->passes, wh_load_relaxed(&c->seg->passes) + 1);
     if (c->relink_slot < c->wheel.capacity)
         wh_relink_some(c);
-    for (uint32_t i = 0; i < c->peers_used; i++) {
-        wh_peer *peer = &c->peers[i];
-        if (!peer->attached)
-            continue;
-        wh_settle(c, peer);
-        uint32_t met = wh_drain(c, peer, WH_DRAIN_BUDGET);
-        more |= met == WH_DRAIN_BUDGET;
-        drained += met;
-        if (peer->leave && !peer->reap_rests && *reaped == WH_NIL && wh_drained(peer)) {
-            bool gone = wh_reap(c, peer);
-            *reaped = gone ? i : WH_NIL;
-            more |= !gone && peer->reap_slab != 0;
-        }
-    }
+    wh_serve_all(c, &work);
     uint64_t target = (uint64_t)(c->now[WH_CLOCK_BASE] / c->wheel.tick_ns);
     wh_visitor visitor = {wh_linked_due, wh_expire, wh_prefetch_slot, c, 0};
-    uint32_t budget = WH_ADVANCE_BUDGET + 2 * drained;
-    more |= wh_wheel_advance(&c->wheel, target, budget, &visitor) == 0;
+    uint32_t budget = WH_ADVANCE_BUDGET + 2 * work.drained;
+    work.more |= wh_wheel_advance(&c->wheel, target, budget, &visitor) == 0;
     wh_count(&c->seg->cascaded, visitor.cascaded);
     if (wh_unlikely(c->offering))
-        more |= wh_share_all(c);
+        work.more |= wh_share_all(c);
     if (wh_unlikely(c->trace.untold))
         wh_trace_tell(&c->trace, c->now[WH_CLOCK_BASE]);
     wh_publish_all(c);
     wh_mirror(c);
-    return more || c->relink_slot < c->wheel.capacity;
+    *reaped = work.reaped;
+    return work.more || c->relink_slot < c->wheel.capacity;
 }
 
 /* When the clock has something to do though nobody rings, ns; INT64_MAX: never. */

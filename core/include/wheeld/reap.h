@@ -7,8 +7,8 @@
  *     reroute  the slab goes to a living member of its groups; with none left, it is kept
  *
  * In the slabs of others it may have cancelled a timer and died before it said so. What others had sent
- * to it and it did not read goes where it would go now; if it is kept, it stays. The sweep does a
- * bounded piece per pass and may begin anew at any time: a new clock does.
+ * to it and it did not read goes where it would go now; if it is kept, it stays. Each pass does a
+ * bounded piece of this, for one worker; it may begin anew at any time: a new clock does.
  */
 #ifndef WHEELD_REAP_H
 #define WHEELD_REAP_H
@@ -16,7 +16,10 @@
 #include "wheeld/inherit.h"
 #include "wheeld/share.h"
 
-#define WH_REAP_SLABS 64 /* slabs looked at per pass: a quarter of a millisecond of misses */
+/* Per pass: a quarter of a millisecond of misses. */
+#define WH_REAP_SLABS 64 /* slabs looked at */
+#define WH_REAP_OWN 16   /* of those, its own: each slot of them is ended or handed on */
+#define WH_REAP_LISTED 1024 /* of what waited for it, or was lent to it */
 
 /* Is the slot's record still to be read by another worker that may read it? Two that die together must
  * not wait for each other. */
@@ -139,24 +142,35 @@ static inline bool wh_reclaim_slab(wh_clock *c, wh_peer *peer, uint32_t slab)
     return !held;
 }
 
-/* What waits in the dead worker's ring and backlog, and belongs to others, goes to its owners. */
-static inline void wh_reap_lists(wh_clock *c, wh_peer *peer)
+/* A slot of another worker that waited in the dead one's backlog, or was lent to it. */
+static inline void wh_reap_listed(wh_clock *c, uint32_t slot)
+{
+    wh_link *link = &c->wheel.links[slot];
+    wh_peer *owner = wh_owner_of(c, slot);
+    bool read = wh_stage_of(link) == WH_STAGE_LENT && !wh_unread(c, link);
+    bool tick = wh_stage_of(link) == WH_STAGE_WAIT_TICK;
+    wh_wheel_remove(&c->wheel, slot);
+    if (tick)
+        wh_expire(c, slot);
+    else if (read)
+        wh_return(c, slot);
+    else
+        wh_deliver_again(c, slot, NULL, owner);
+}
+
+/* What waits in the dead worker's ring and backlog goes to its owners. It is dying: nothing is added to
+ * these lists any more. False: there is more. */
+static inline bool wh_reap_lists(wh_clock *c, wh_peer *peer)
 {
     uint32_t lists[2] = {wh_lent_list(c, peer), wh_backlog_list(c, peer)}, slot;
+    uint32_t budget = WH_REAP_LISTED;
     for (int i = 0; i < 2; i++)
-        while ((slot = wh_list_first(&c->wheel, lists[i])) != WH_NIL) {
-            wh_link *link = &c->wheel.links[slot];
-            wh_peer *owner = wh_owner_of(c, slot);
-            bool read = wh_stage_of(link) == WH_STAGE_LENT && !wh_unread(c, link);
-            bool tick = wh_stage_of(link) == WH_STAGE_WAIT_TICK;
-            wh_wheel_remove(&c->wheel, slot);
-            if (tick)
-                wh_expire(c, slot);
-            else if (read)
-                wh_return(c, slot);
-            else
-                wh_deliver_again(c, slot, NULL, owner);
+        for (; (slot = wh_list_first(&c->wheel, lists[i])) != WH_NIL; budget--) {
+            if (budget == 0)
+                return false;
+            wh_reap_listed(c, slot);
         }
+    return true;
 }
 
 /* A slab whose owner word names nobody: a scribbled one. */
@@ -213,23 +227,26 @@ static inline bool wh_reap_slab(wh_clock *c, wh_peer *peer, uint32_t slab)
     return true;
 }
 
-/* Its sweep is over: nothing is its own any more, or all of it is in order for a successor. */
-static inline void wh_reap_end(wh_clock *c, wh_peer *peer)
+/* Its sweep is over: nothing is its own any more, or all of it is in order for a successor. False: there
+ * is something for it still. */
+static inline bool wh_reap_end(wh_clock *c, wh_peer *peer)
 {
-    bool kept = peer->leave == WH_LEAVE_KEEP;
+    if (peer->leave != WH_LEAVE_KEEP) {
+        peer->dying = true;
+        if (!wh_reap_lists(c, peer))
+            return false;
+        peer->notify = false;
+        wh_publish(c, peer); /* its row's next tenant begins behind all positions that links name */
+        free(peer->returns);
+        peer->returns = NULL;
+        peer->attached = false;
+        wh_store_relaxed(&peer->line->incarnation, 0);
+        wh_fetch_add_seq(c->freed, 1); /* pairs: freed - for a slab that it gave back and did not count */
+    }
     peer->leave = WH_STAYS;
+    peer->reap_slab = 0;
     wh_share_left(c, peer);
-    if (kept)
-        return;
-    peer->dying = true;
-    wh_reap_lists(c, peer);
-    peer->notify = false;
-    wh_publish(c, peer); /* its row's next tenant begins behind all positions that links name */
-    free(peer->returns);
-    peer->returns = NULL;
-    peer->attached = false;
-    wh_store_relaxed(&peer->line->incarnation, 0);
-    wh_fetch_add_seq(c->freed, 1); /* pairs: freed - for a slab that it gave back and did not count */
+    return true;
 }
 
 /* Those that rest look again: something may have come back. Without the rest two sweeps out of step, each
@@ -240,34 +257,46 @@ static inline void wh_reaps_go_on(wh_clock *c)
         c->peers[i].reap_rests = false;
 }
 
-/* One piece of the work. True: the worker is gone, its slabs are free; or it is kept. */
-static inline bool wh_reap(wh_clock *c, wh_peer *peer)
+/* Some slabs from where the last piece ended. True: they were the last ones. */
+static inline bool wh_reap_slabs(wh_clock *c, wh_peer *peer)
 {
     uint64_t mine = wh_owner_word(wh_peer_index(c, peer), peer->incarnation);
-    uint32_t slabs = c->wheel.capacity >> WH_SLAB_BITS;
-    uint32_t end = peer->reap_slab + WH_REAP_SLABS < slabs ? peer->reap_slab + WH_REAP_SLABS : slabs;
+    uint32_t slabs = c->wheel.capacity >> WH_SLAB_BITS, own = 0;
     bool last = wh_is_last(c, peer);
-    for (uint32_t slab = peer->reap_slab; slab < end; slab++) {
+    for (uint32_t looked = 0; looked < WH_REAP_SLABS && own < WH_REAP_OWN; looked++) {
+        uint32_t slab = peer->reap_slab;
+        if (slab == slabs)
+            return true;
         uint64_t owner = wh_load_acquire(&c->owners[slab]); /* pairs: slab */
         if (wh_unlikely(peer->groups) && owner != 0)
             wh_sweep_taken(c, peer, slab);
-        if (owner == mine)
+        if (owner == mine) {
             peer->reap_held |= !wh_reap_slab(c, peer, slab);
-        else if (owner != 0 && last && wh_peer_of(c, owner & 0xffff, owner >> 16) == NULL)
+            own++;
+        } else if (owner != 0 && last && wh_peer_of(c, owner & 0xffff, owner >> 16) == NULL) {
             wh_free_orphan(c, slab);
-        else if (owner != 0)
+            own++;
+        } else if (owner != 0) {
             wh_sweep_cancelled(c, slab);
+        }
+        peer->reap_slab++;
     }
-    peer->reap_slab = end;
-    if (end < slabs)
+    return peer->reap_slab == slabs;
+}
+
+/* One piece of the work. True: the worker is gone, its slabs are free; or it is kept. */
+static inline bool wh_reap(wh_clock *c, wh_peer *peer)
+{
+    if (!wh_reap_slabs(c, peer))
         return false;
-    peer->reap_slab = 0;
     if (peer->reap_held) {
+        peer->reap_slab = 0;
         peer->reap_held = false;
         peer->reap_rests = true;
         return false;
     }
-    wh_reap_end(c, peer);
+    if (!wh_reap_end(c, peer))
+        return false;
     wh_reaps_go_on(c);
     return true;
 }

@@ -19,7 +19,8 @@
  *     any         a waiting stage                   back into that list or queue
  *
  * Called once, after all workers were attached, those too that died meanwhile. Costs a look at every
- * slot of owned slabs.
+ * slot of owned slabs, and a sort of what waits; however long that takes, the heartbeat goes on, so that
+ * nobody takes it for a clock that hangs.
  */
 #ifndef WHEELD_RECOVER_H
 #define WHEELD_RECOVER_H
@@ -30,7 +31,19 @@ typedef struct wh_recovery {
     wh_clock *clock;
     uint32_t *waiting; /* slots for backlogs and loans, to be put in order */
     uint64_t count;
+    uint64_t steps; /* done since it began, of whatever kind */
 } wh_recovery;
+
+#define WH_BEAT_STEPS 16384 /* a few milliseconds at most */
+
+static inline void wh_recover_step(wh_recovery *r)
+{
+    if (wh_likely(++r->steps % WH_BEAT_STEPS))
+        return;
+    wh_clock *c = r->clock;
+    int64_t last = wh_load_relaxed(&c->seg->heartbeat);
+    wh_store_relaxed(&c->seg->heartbeat, c->read_time ? c->read_time(WH_CLOCK_BASE) : last + 1);
+}
 
 static inline bool wh_published(const wh_clock *c, const wh_link *link)
 {
@@ -223,14 +236,15 @@ static inline void wh_recover_slot(wh_recovery *r, uint32_t slot, wh_peer *owner
 
 /* -- all of them --------------------------------------------------------------------------------- */
 
-static inline void wh_recover_lists(wh_clock *c)
+static inline void wh_recover_lists(wh_recovery *r)
 {
+    wh_clock *c = r->clock;
     wh_wheel *w = &c->wheel;
     memset(w->summary, 0, sizeof(uint64_t) * w->levels);
     memset(w->occupancy, 0, sizeof(uint64_t) * w->levels * w->words);
     w->linked = 0;
     w->draining = WH_NIL;
-    for (uint32_t slot = 0; slot < w->capacity; slot++)
+    for (uint32_t slot = 0; slot < w->capacity; slot++, wh_recover_step(r))
         w->links[slot].list = WH_NIL;
     for (uint32_t list = 0; list < w->buckets + 2 * c->max_workers; list++)
         wh_list_reset(w, list);
@@ -247,19 +261,21 @@ static inline uint64_t wh_recover_key(const wh_clock *c, const wh_link *link)
 
 static inline int wh_recover_order(const void *left, const void *right, void *context)
 {
-    const wh_clock *c = context;
+    wh_recovery *r = context;
+    const wh_clock *c = r->clock;
     const wh_link *a = &c->wheel.links[*(const uint32_t *)left];
     const wh_link *b = &c->wheel.links[*(const uint32_t *)right];
     bool lent_a = wh_stage_out(wh_stage_of(a)), lent_b = wh_stage_out(wh_stage_of(b));
     uint64_t key_a = wh_recover_key(c, a), key_b = wh_recover_key(c, b);
+    wh_recover_step(r);
     return lent_a != lent_b ? lent_a - lent_b : (key_a > key_b) - (key_a < key_b);
 }
 
 static inline void wh_recover_waiting(wh_recovery *r)
 {
     wh_clock *c = r->clock;
-    qsort_r(r->waiting, r->count, sizeof *r->waiting, wh_recover_order, c);
-    for (uint64_t i = 0; i < r->count; i++) {
+    qsort_r(r->waiting, r->count, sizeof *r->waiting, wh_recover_order, r);
+    for (uint64_t i = 0; i < r->count; i++, wh_recover_step(r)) {
         const wh_link *link = &c->wheel.links[r->waiting[i]];
         wh_peer *peer = &c->peers[wh_stage_worker(link)];
         if (wh_stage_of(link) == WH_STAGE_OFFERED)
@@ -280,7 +296,7 @@ static inline bool wh_clock_recover(wh_clock *c)
         return false;
     wh_awake(c); /* who rings from here on rings for this clock */
     wh_store_seq(&c->seg->offered, c->offered = 0); /* pairs: offered */
-    wh_recover_lists(c);
+    wh_recover_lists(&r);
     wh_recover_undo(c);
     wh_step(); /* the scan rewrites what tells whose undo counts */
     for (uint32_t slab = 0; slab < c->wheel.capacity >> WH_SLAB_BITS; slab++) {
@@ -288,7 +304,7 @@ static inline bool wh_clock_recover(wh_clock *c)
         wh_peer *owner = wh_peer_of(c, word & 0xffff, word >> 16);
         if (word != 0 && owner == NULL)
             wh_free_orphan(c, slab);
-        for (uint32_t i = 0; owner && i < WH_SLAB_SLOTS; i++)
+        for (uint32_t i = 0; owner && i < WH_SLAB_SLOTS; i++, wh_recover_step(&r))
             wh_recover_slot(&r, slab << WH_SLAB_BITS | i, owner);
     }
     wh_recover_waiting(&r);

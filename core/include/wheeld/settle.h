@@ -2,6 +2,10 @@
  *
  * The worker says so by moving its head; it rings only if `backlog` is set in its line. Otherwise
  * the next pass, whenever it comes, is soon enough.
+ *
+ * Each call does a bounded piece, of each of the three by itself, so that none of them keeps another from
+ * its turn. What waits goes before what comes: as long as a backlog is not empty, `behind` sends new
+ * events to its end.
  */
 #ifndef WHEELD_SETTLE_H
 #define WHEELD_SETTLE_H
@@ -22,20 +26,25 @@ static inline bool wh_loan_stands(wh_clock *c, uint32_t slot, const wh_peer *pee
            (wh_state_phase(state) == WH_TAKEN && wh_taker_peer(c, state) == peer);
 }
 
-/* Return what `peer` has read of other workers' timers. Loans stand in the order of the ring. */
-static inline void wh_settle_loans(wh_clock *c, wh_peer *peer)
+/* Return what `peer` has read of other workers' timers. Loans stand in the order of the ring. Returns how
+ * many it returned. */
+static inline uint32_t wh_settle_loans(wh_clock *c, wh_peer *peer, uint32_t budget)
 {
-    uint32_t list = wh_lent_list(c, peer), slot;
-    while ((slot = wh_list_first(&c->wheel, list)) != WH_NIL) {
+    uint32_t list = wh_lent_list(c, peer), slot, count;
+    for (count = 0; count < budget; count++) {
+        if ((slot = wh_list_first(&c->wheel, list)) == WH_NIL) {
+            peer->wanted = false; /* nothing of anyone's is on loan to it */
+            return count;
+        }
         if (wh_loan_stands(c, slot, peer))
-            return;
+            return count;
         wh_wheel_remove(&c->wheel, slot);
         if (wh_unlikely(wh_stage_of(&c->wheel.links[slot]) == WH_STAGE_OFFERED))
             wh_deliver_again(c, slot, NULL, wh_owner_of(c, slot));
         else
             wh_return(c, slot);
     }
-    peer->wanted = false; /* nothing of anyone's is on loan to it */
+    return count;
 }
 
 /* The first of `peer`'s backlog, already unlinked, goes into its ring, which has room. */
@@ -49,14 +58,15 @@ static inline void wh_settle_one(wh_clock *c, wh_peer *peer, uint32_t slot)
 }
 
 /* Slots that wait to be returned. A worker that is short of slots waits for just this, so what is
- * there is published on the way. An entry is a hint: the slot may have been inherited since. */
-static inline void wh_settle_returns(wh_clock *c, wh_peer *peer)
+ * there is published on the way. An entry is a hint: the slot may have been inherited since. Returns how
+ * many it looked at. */
+static inline uint32_t wh_settle_returns(wh_clock *c, wh_peer *peer, uint32_t budget)
 {
-    uint32_t capacity = c->wheel.capacity;
+    uint32_t capacity = c->wheel.capacity, count = 0;
     uint64_t waits = wh_completion_word(WH_STAGE_WAIT_RETURN, wh_peer_index(c, peer), 0);
-    for (uint64_t i = peer->returns_head; i != peer->returns_tail; i++) {
+    for (uint64_t i = peer->returns_head; i != peer->returns_tail && count < budget; i++, count++) {
         if (!wh_peer_return_room(c, peer))
-            return;
+            return count;
         wh_prefetch_write(&c->wheel.links[peer->returns[(i + 8) % capacity] % capacity]);
         if (wh_likely(c->wheel.links[peer->returns[i % capacity]].completion == waits))
             wh_put_returned(c, peer, peer->returns[i % capacity]);
@@ -64,28 +74,39 @@ static inline void wh_settle_returns(wh_clock *c, wh_peer *peer)
         if (i % WH_SETTLE_PUBLISH == 0)
             wh_publish(c, peer);
     }
+    return count;
 }
 
-static inline void wh_settle_backlog(wh_clock *c, wh_peer *peer)
+/* Events that waited for room. Returns how many found it. */
+static inline uint32_t wh_settle_backlog(wh_clock *c, wh_peer *peer, uint32_t budget)
 {
-    uint32_t list = wh_backlog_list(c, peer), slot;
-    while ((slot = wh_list_first(&c->wheel, list)) != WH_NIL && wh_peer_room(c, peer)) {
+    uint32_t list = wh_backlog_list(c, peer), slot = WH_NIL, count;
+    peer->behind = false;
+    for (count = 0; (slot = wh_list_first(&c->wheel, list)) != WH_NIL; count++) {
+        if (count == budget || !wh_peer_room(c, peer))
+            break;
         wh_wheel_remove(&c->wheel, slot);
         wh_settle_one(c, peer, slot);
     }
-    wh_settle_returns(c, peer);
-    if (slot == WH_NIL && peer->returns_head == peer->returns_tail && !peer->wanted)
-        wh_store_relaxed(&peer->line->backlog, 0);
+    peer->behind = slot != WH_NIL;
+    return count;
 }
 
-/* A dying worker gets nothing more; what waits for it is the reaper's. */
-static inline void wh_settle(wh_clock *c, wh_peer *peer)
+/* One piece, up to `budget` of each kind; adds what it did to *done. True: there may be more to do at once.
+ * A dying worker gets nothing more; what waits for it is the reaper's. */
+static inline bool wh_settle(wh_clock *c, wh_peer *peer, uint32_t budget, uint32_t *done)
 {
-    wh_settle_loans(c, peer);
-    if (peer->dying)
+    uint32_t loans = wh_settle_loans(c, peer, budget), events = 0, returns = 0;
+    if (peer->dying) {
         peer->returns_head = peer->returns_tail;
-    else if (wh_load_relaxed(&peer->line->backlog))
-        wh_settle_backlog(c, peer);
+    } else if (wh_load_relaxed(&peer->line->backlog)) {
+        events = wh_settle_backlog(c, peer, budget);
+        returns = wh_settle_returns(c, peer, budget);
+        if (!peer->behind && peer->returns_head == peer->returns_tail && !peer->wanted)
+            wh_store_relaxed(&peer->line->backlog, 0);
+    }
+    *done += loans + events + returns;
+    return loans == budget || events == budget || returns == budget;
 }
 
 /* Has the worker moved a head since, so that settling would get on? */
