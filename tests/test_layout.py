@@ -290,3 +290,21 @@ def test_tables_of_the_document_are_up_to_date() -> None:
     command = [sys.executable, str(ROOT / "tools/layout_tables.py"), "--check"]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_gathered_items_are_copies(rng_seed: int) -> None:
+    """Items of one word or many, any index in any order; what does not fit is refused."""
+    rng = np.random.default_rng(rng_seed)
+    words = rng.integers(0, 2**63, (50, 4))
+    for array in (words, words[:, 0].copy(), words.view(dtype_of("slot")).reshape(50)):
+        index = rng.integers(0, 50, 200)
+        copied = views.gathered(array, index)
+        assert copied.tobytes() == array[index].tobytes()
+        assert views.gathered(array, index[:0]).shape == (0, *array.shape[1:])
+        for out_of_range in (-1, 50):
+            with pytest.raises(IndexError, match="of 50"):
+                views.gathered(array, np.array([out_of_range]))
+    with pytest.raises(ValueError, match="whole words"):
+        views.gathered(np.zeros(4, np.uint32), np.zeros(1, np.intp))
+    with pytest.raises(ValueError, match="16 bytes for 1 items of 8"):
+        _native.gather(words, 8, np.zeros(1, np.int64), bytearray(16))

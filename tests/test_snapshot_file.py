@@ -232,9 +232,9 @@ def test_messages_say_what_is_wrong(path: Path, monkeypatch: pytest.MonkeyPatch)
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(SnapshotError, match="SHA-256"):
         read(path)
-    monkeypatch.setattr(snapshot_file, "FORMAT_VERSION", 2)
+    monkeypatch.setattr(snapshot_file, "FORMAT_VERSION", 3)
     path.write_bytes(content)
-    with pytest.raises(SnapshotError, match="version 1; this wheeld reads version 2"):
+    with pytest.raises(SnapshotError, match="version 2; this wheeld reads version 3"):
         read(path)
 
 
@@ -248,7 +248,7 @@ def test_messages_say_what_is_wrong(path: Path, monkeypatch: pytest.MonkeyPatch)
         ({"slabs": np.array([], np.uint32), "generations": np.zeros((0, 64), np.uint32)}, "used"),
         ({"timers": some_timers(2, slot=[1, 1])}, "in order"),
         ({"timers": some_timers(2, owner=[0, 1]), "names": ("a", "b")}, "one owner"),
-        ({"timers": some_timers(1, clock=3)}, "clocks"),
+        ({"timers": some_timers(1, flags=3)}, "clocks"),
         ({"timers": some_timers(1, to=1, target=1)}, "targets"),
         ({"timers": some_timers(1, to=2)}, "targets"),
         ({"timers": some_timers(1, to=3)}, "targets"),

@@ -75,7 +75,7 @@ def test_every_timer_is_due_when_the_rules_say(
     """Promise: against a model in plain integers, at all ends of the number range."""
     records = some_timers(len(drawn))
     for i, timer in enumerate(drawn):
-        records["deadline"][i], records["interval"][i], records["clock"][i] = timer
+        records["deadline"][i], records["interval"][i], records["flags"][i] = timer
     records["cookie"] = np.arange(len(drawn))
     snapshot = snapshot_of(records, then)
     plan = plan_restore(snapshot, now, 1024, 8, restore, misfire)
@@ -103,7 +103,7 @@ def test_never_early(
     the realtime clock that went on while the host was down."""
     now = Clocks(boot, then.realtime + down, boot, "that")
     plan = plan_restore(
-        snapshot_of(some_timers(1, deadline=deadline, clock=kind), then), now, 64, 8, restore
+        snapshot_of(some_timers(1, deadline=deadline, flags=kind), then), now, 64, 8, restore
     )
     left = deadline - then.by_kind()[kind]
     waits = int(plan.timers["deadline"][0]) - now.by_kind()[kind]
@@ -143,7 +143,7 @@ def test_payloads_of_skipped_timers_go_with_them() -> None:
     now = Clocks(0, 101 * HOUR, 0, "that")
     late, later = 100 * HOUR + 1, 102 * HOUR
     plan = plan_of(
-        "wall", "skip", now, deadline=[later, late, later], clock=1, payload_size=[2, 3, 4]
+        "wall", "skip", now, deadline=[later, late, later], flags=1, payload_size=[2, 3, 4]
     )
     assert plan.payloads.tolist() == [0, 1, 5, 6, 7, 8]
     assert plan.timers["slot"].tolist() == [0, 2]
@@ -152,7 +152,7 @@ def test_payloads_of_skipped_timers_go_with_them() -> None:
 def test_misfires_in_a_wheel() -> None:
     """fire: at once, a periodic timer once with what it missed; skip: at its next tick."""
     then, now = Clocks.of_virtual(100), 10 * SECOND
-    records = some_timers(2, deadline=[200, SECOND], interval=[0, 2 * SECOND], clock=1)
+    records = some_timers(2, deadline=[200, SECOND], interval=[0, 2 * SECOND], flags=1)
     records["cookie"] = [1, 2]
     snapshot = snapshot_of(records, then)
     with Restored(snapshot, start_ns=now, misfire="fire") as wheel:

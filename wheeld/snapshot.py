@@ -16,25 +16,31 @@ import numpy.typing as npt
 
 from wheeld_core import _native
 from wheeld_core.errors import WheelError
+from wheeld_core.views import dtype_of
 
+FIELDS: Final = tuple(name for name in dtype_of("slot").names or () if name != "target")
+"""What of a slot is kept as it stands, whatever its fields are; its target is kept by name."""
 TIMER: Final = np.dtype(
     [
         ("slot", "<u4"),
         ("generation", "<u4"),
-        ("deadline", "<i8"),
-        ("interval", "<i8"),
-        ("cookie", "<u8"),
+        *((name, dtype_of("slot")[name].newbyteorder("<")) for name in FIELDS),
         ("owner", "<u2"),
         ("target", "<u2"),
         ("to", "u1"),
-        ("clock", "u1"),
-        ("payload_size", "<u2"),
     ]
 )
 """A pending timer. `deadline`: when it is due next, on its own clock, ns. `owner`: index into the
-names. `to`: what `target` is, see below. `clock`: 0 monotonic, 1 realtime, 2 boottime."""
+names. `to`: what `target` is, see below. `flags`: see `clock_of`."""
 TO_OWNER, TO_WORKER, TO_GROUP = 0, 1, 2
 """`target` means nothing, is an index into the names, is an index into the groups."""
+
+
+def clock_of(timers: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
+    """The clock of each timer: 0 monotonic, 1 realtime, 2 boottime."""
+    clock: npt.NDArray[np.uint16] = timers["flags"] & np.uint16(3)
+    return clock
+
 
 U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
@@ -121,7 +127,7 @@ class Snapshot:
             "known owners": timers["owner"] < len(self.names),
             "known targets": (timers["to"] <= TO_GROUP)
             & (timers["target"] < targets[np.minimum(timers["to"], TO_GROUP)]),
-            "known clocks": timers["clock"] <= 2,
+            "known clocks": clock_of(timers) <= 2,
             "payloads that fit": timers["payload_size"] <= self.payload_bytes,
         }.items():
             if not np.all(holds):

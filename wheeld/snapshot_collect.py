@@ -3,9 +3,8 @@
 The slots are read block by block. A slot's state word is read before and after its fields; where
 both are equal, the fields between them are one timer's (slot.h, invariant 3). What moved meanwhile
 is looked at again. So each record is exact for some moment of the collection; different records
-may be of different moments.
-
-Numpy's copies are plain loads, which x86 keeps in order.
+may be of different moments. What is compared with what stood before or after it is `gathered`:
+numpy's own copies are plain loads, and only some machines keep those in order.
 """
 
 from __future__ import annotations
@@ -19,9 +18,28 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld.registry import RowState
-from wheeld.snapshot import I64, TIMER, TO_GROUP, TO_WORKER, U64, Clocks, Snapshot, next_on_grid
+from wheeld.snapshot import (
+    FIELDS,
+    I64,
+    TIMER,
+    TO_GROUP,
+    TO_WORKER,
+    U64,
+    Clocks,
+    Snapshot,
+    clock_of,
+    next_on_grid,
+)
 from wheeld_core import _native
-from wheeld_core.views import RegistryView, SlotsView, Stage, WheelView, position_before, record
+from wheeld_core.views import (
+    RegistryView,
+    SlotsView,
+    Stage,
+    WheelView,
+    gathered,
+    position_before,
+    record,
+)
 
 BLOCK_SLOTS: Final = 65_536
 BLOCK_PAYLOADS: Final = 16 << 20
@@ -115,7 +133,7 @@ class _Collection:
         """All blocks, put together."""
         timers, payloads, slabs, generations = [], [], [], []
         for first, end in self._blocks():
-            states = self.slots.states[first:end].copy()
+            states = gathered(self.slots.states, np.arange(first, end))
             used = (states >> np.uint64(32)).astype(np.uint32).reshape(-1, _native.SLAB_SLOTS)
             found = np.flatnonzero(used.any(axis=1))
             slabs.append((found + first // _native.SLAB_SLOTS).astype(np.uint32))
@@ -163,7 +181,7 @@ class _Collection:
             # A slab can change hands with its timers: all that is taken of it has one owner, the
             # last one; and who that is was read before, or an owner that left would have no name.
             rows = self._rows()
-            words = self.slots.owners[slabs].copy()
+            words = gathered(self.slots.owners, np.arange(slabs.start, slabs.stop))
             same = taken.owners == words[(taken.index - first) // _native.SLAB_SLOTS]
             index = np.concatenate([look.index[~steady], taken.index[~same]])
             taken = taken.only(same)
@@ -183,16 +201,16 @@ class _Collection:
         Who is not patient also takes an armed timer that was only moved: its deadline is one that
         it had meanwhile, and nothing else of it changes before its end.
         """
-        owners = self.slots.owners[index // _native.SLAB_SLOTS]
-        before = self.slots.states.take(index)
-        fields = self.slots.slots.take(index)
-        links = self.wheel.links.take(index)
+        owners = gathered(self.slots.owners, index // _native.SLAB_SLOTS)
+        before = gathered(self.slots.states, index)
+        fields = gathered(self.slots.slots, index)
+        links = gathered(self.wheel.links, index)
         payloads = np.empty((len(index), 0), np.uint8)
         if self.slots.payloads is not None:
-            payloads = self.slots.payloads.take(index, axis=0)
+            payloads = gathered(self.slots.payloads, index)
         # After the fields: a record that is unread even now has not given its slot back before.
         heads = self._heads()
-        changed = before ^ self.slots.states.take(index)
+        changed = before ^ gathered(self.slots.states, index)
         if not patient:
             changed[(before & np.uint64(0xFF)) == _ARMED] &= ~_VERSION
         steady = changed == 0
@@ -202,9 +220,10 @@ class _Collection:
 
     def _heads(self) -> U64:
         """How far each worker has read its completions, by row."""
-        heads: U64 = self.wheel.lines["comp_tail"].copy()
+        lines = self.wheel.lines
+        heads: U64 = gathered(lines, np.arange(len(lines)))["comp_tail"].copy()
         for row, head in dict(self.heads).items():
-            heads[row] = int(head)
+            heads[row] = gathered(head.reshape(1), np.zeros(1, np.intp))[0]
         return heads
 
     # -- names -----------------------------------------------------------------------------------
@@ -232,9 +251,10 @@ class _Collection:
 
     def _rows(self) -> npt.NDArray[Any]:
         """The worker table, no row of it half written."""
-        rows = self.registry.rows.copy()
+        every = np.arange(len(self.registry.rows))
+        rows = gathered(self.registry.rows, every)
         for _ in range(LOOKS):
-            again = self.registry.rows.copy()
+            again = gathered(self.registry.rows, every)
             if rows.tobytes() == again.tobytes():
                 break
             rows = again
@@ -283,8 +303,9 @@ def _pending_timers(
     )
     timers = np.zeros(len(index), TIMER)
     timers["slot"], timers["generation"] = index, generations
-    timers["cookie"] = fields["cookie"]
-    timers["clock"] = np.where(fields["flags"] & 3 == 3, 0, fields["flags"] & 3)
+    for field in FIELDS:
+        timers[field] = fields[field]
+    timers["flags"] -= np.where(clock_of(timers) == 3, 3, 0).astype(np.uint16)  # as the clock does
     timers["deadline"] = np.where(fired, links["due"], fields["deadline"])
     timers["interval"] = np.where(fired, 0, np.maximum(fields["interval"], 0))
     periodic = np.flatnonzero(timers["interval"] > 0)

@@ -35,7 +35,7 @@ from wheeld_core.errors import WheelError
 _NOT_REGULAR = (errno.ELOOP, errno.ENXIO, errno.EISDIR)
 """How the system refuses to open a symbolic link, a socket, a directory."""
 MAGIC: Final = b"wheeld\0S"
-FORMAT_VERSION: Final = 1
+FORMAT_VERSION: Final = 2
 _PREFIX = struct.Struct("<8sIIQ")
 _writing = threading.Lock()  # they share the name of the fresh file
 _DIGEST_BYTES = hashlib.sha256().digest_size

@@ -13,7 +13,16 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from wheeld.snapshot import FOREVER, TO_GROUP, TO_WORKER, Clocks, Snapshot, next_on_grid
+from wheeld.snapshot import (
+    FIELDS,
+    FOREVER,
+    TO_GROUP,
+    TO_WORKER,
+    Clocks,
+    Snapshot,
+    clock_of,
+    next_on_grid,
+)
 from wheeld_core import _native
 from wheeld_core.errors import WheelError
 from wheeld_core.views import SlotsView
@@ -83,11 +92,12 @@ def plan_restore(
     timers = snapshot.timers.copy()
     then = snapshot.clocks
     _check_fit(snapshot, now, capacity, payload_bytes)
-    owed = timers["deadline"] <= np.array(then.by_kind())[timers["clock"]]
+    clock = clock_of(timers)
+    owed = timers["deadline"] <= np.array(then.by_kind())[clock]
     for kind, offset in enumerate(_offsets(then, now, restore)):
-        mine = timers["clock"] == kind
+        mine = clock == kind
         timers["deadline"][mine] = _shifted(timers["deadline"][mine], offset)
-    now_of = np.array(now.by_kind())[timers["clock"]]
+    now_of = np.array(now.by_kind())[clock]
     missed = ~owed & (timers["deadline"] <= now_of)
     periodic = timers["interval"] > 0
     late = skipped = moved_on = 0
@@ -189,9 +199,8 @@ def apply(
         words[owner] = incarnation << 16 | (row + 1)
     index = timers["slot"]
     slots.owners[index // _native.SLAB_SLOTS] = words[timers["owner"]]
-    for field in ("deadline", "interval", "cookie", "payload_size"):
+    for field in FIELDS:
         slots.slots[field][index] = timers[field]
-    slots.slots["flags"][index] = timers["clock"]
     slots.slots["target"][index] = _target_words(plan, rows, groups or {})
     if slots.payloads is not None:
         _write_payloads(plan, slots.payloads)

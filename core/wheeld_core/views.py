@@ -140,6 +140,16 @@ def records(memory: mmap.mmap | bytes, struct: str, offset: int, count: int) -> 
     return np.frombuffer(memory, dtype_of(struct), count=count, offset=offset)
 
 
+def gathered(array: npt.NDArray[Any], index: npt.NDArray[np.intp]) -> npt.NDArray[Any]:
+    """Copies of the items that `index` names, along the first axis; what is gathered later was
+    loaded later, on any machine. Items are whole words, of memory that others write."""
+    out = np.empty((len(index), *array.shape[1:]), array.dtype)
+    itemsize = array.dtype.itemsize * int(np.prod(array.shape[1:], dtype=int))
+    if itemsize:
+        _native.gather(array, itemsize, np.ascontiguousarray(index, np.int64), out)
+    return out
+
+
 def position_before(
     positions: npt.NDArray[Any], limits: npt.NDArray[Any] | int
 ) -> npt.NDArray[np.bool_]:

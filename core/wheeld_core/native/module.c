@@ -4,6 +4,7 @@
 #include "layout_part.c"
 #include "sharing_part.c"
 #include "trace_part.c"
+#include "gather_part.c"
 #include "clock_part.c"
 #include "arguments_part.c"
 #include "worker_part.c"
@@ -73,6 +74,9 @@ static PyMethodDef functions[] = {
     {"trace_release", native_trace_release, METH_VARARGS,
      "trace_release(trace, position): the records before it are kept, and the clock may write over "
      "them"},
+    {"gather", native_gather, METH_VARARGS,
+     "gather(array, itemsize, index, out): copy the items that `index` (int64) names, whole words, each "
+     "loaded with acquire: what is gathered later was loaded later"},
     {"attach_status", native_attach_status, METH_VARARGS,
      "attach_status(segment, kind) -> (status, version found, fingerprint found)"},
     {"prepare_clock_process", native_prepare_clock_process, METH_NOARGS,
