@@ -1,0 +1,243 @@
+"""Timers for a group: one queue, from which whoever is ready takes; one has each, whoever dies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from local_wheel import DROP, KEEP, MS, REROUTE, LocalTimers, LocalWheel
+from wheeld_core.views import record
+
+PATIENCE = 10 * MS
+"""WH_OFFER_PATIENCE_NS: how long a member that was woken has for its look."""
+
+
+class Group:
+    """A sender, and members of one group; `wait` has a member wait for events, as poll does."""
+
+    def __init__(self, members: int = 3, **config: Any) -> None:
+        self.wheel = LocalWheel(max_workers=members + 1, **config)
+        self.sender = self.wheel.worker(0)
+        self.members = [self.wheel.worker(1 + i, group="g") for i in range(members)]
+        self.got: list[list[int]] = [[] for _ in self.members]
+
+    def send(self, count: int) -> None:
+        """Timers that fire now."""
+        for first in range(0, count, 500):
+            part = np.arange(first, min(first + 500, count))
+            self.sender.schedule_many(np.full(len(part), 0.0), part, to="group:g")
+            self.wheel.settle()
+        self.wheel.advance(MS)
+
+    def look(self, *members: int) -> int:
+        """Have these members look, as with poll(0), and the clock; how many events there were."""
+        count = 0
+        for i in members:
+            events = self.members[i].poll()
+            self.got[i] += events["cookie"].tolist()
+            count += len(events)
+        self.wheel.settle()
+        return count
+
+    def drain(self, *members: int) -> None:
+        """Until these members find nothing twice."""
+        quiet = 0
+        while quiet < 2:
+            quiet = 0 if self.look(*members) else quiet + 1
+
+    def all_got(self) -> list[int]:
+        """What all members got, in order."""
+        return sorted(number for got in self.got for number in got)
+
+    def all_once(self, count: int) -> bool:
+        """Did each event reach one member, and all come?"""
+        return self.all_got() == list(range(count))
+
+    def told(self) -> bool:
+        """Are members asked to ring before they sleep?"""
+        return self.wheel.counter("offered") != 0
+
+    def bells(self, member: int) -> int:
+        """How often it rang the clock."""
+        return int(record(self.wheel.worker_memories[1 + member], "worker")["bells"])
+
+
+@pytest.fixture
+def group() -> Group:
+    """Three members."""
+    return Group()
+
+
+def test_a_busy_member_holds_nothing_up(group: Group) -> None:
+    """What was dealt to a member that does not look goes to those that do."""
+    group.send(300)
+    group.drain(1, 2)
+    assert group.got[0] == []
+    assert group.all_once(300)
+    assert group.look(0) == 0
+
+
+def test_a_burst_of_more_than_all_rings(group: Group) -> None:
+    """Also what waits behind a full ring: with the busy one nothing stays."""
+    group = Group(2, capacity=1 << 13)
+    group.send(5000)
+    group.drain(1)
+    assert group.got[0] == []
+    assert group.all_once(5000)
+    assert group.wheel.view.lines["backlog"].tolist()[1:] == [0, 0]
+
+
+def test_one_that_waits_and_does_not_look(group: Group) -> None:
+    """A member waits by its descriptor, and is busy: after a while another one has its event."""
+    stuck, idle = group.members[0], group.members[1]
+    stuck.fileno()
+    idle.fileno()
+    group.send(2)  # one each
+    assert group.look(1) == 1
+    group.wheel.advance(PATIENCE // 2)
+    assert group.look(1) == 0
+    group.wheel.advance(PATIENCE)
+    assert group.look(1) == 1
+    assert group.all_once(2)
+    assert group.look(0) == 0
+
+
+def test_equal_shares_in_one_pass(group: Group) -> None:
+    """Who waits is served first, once; the rest goes round."""
+    group.members[1].fileno()
+    group.send(1)
+    assert [len(member.poll()) for member in group.members] == [0, 1, 0]
+    group.send(300)
+    assert [len(member.poll()) for member in group.members] == [100, 100, 100]
+
+
+def test_nobody_is_rung_for_nothing(group: Group) -> None:
+    """With nothing outstanding no member rings, and no pass is asked for."""
+    group.send(30)
+    group.look(1)
+    assert group.told()
+    group.drain(0, 1, 2)
+    assert not group.told()
+    rung = [group.bells(i) for i in range(3)]
+    for _ in range(50):
+        assert group.look(0, 1, 2) == 0
+    assert [group.bells(i) for i in range(3)] == rung
+
+
+def test_slots_come_back() -> None:
+    """The sender has its slots again though the member that was offered them first never looks."""
+    group = Group(2, capacity=256)
+    for turn in range(20):
+        group.got = [[], []]
+        group.send(64)
+        group.drain(1)
+        assert group.all_once(64), turn
+
+
+def test_held_by_one(group: Group) -> None:
+    """What one holds is nobody else's; what it acknowledged comes no more."""
+    group.send(30)
+    held = group.members[0].poll(hold=True)
+    group.drain(1, 2)
+    assert sorted(group.all_got() + held["cookie"].tolist()) == list(range(30))
+    group.wheel.advance(10 * PATIENCE)
+    assert group.look(1, 2) == 0
+    group.members[0].acknowledge()
+    group.wheel.settle()
+    assert group.look(0, 1, 2) == 0
+
+
+@pytest.mark.parametrize("leave", [DROP, KEEP, REROUTE])
+def test_the_holder_dies(group: Group, leave: int) -> None:
+    """What a dead member had not acknowledged goes to the others, unread or held."""
+    group.send(30)
+    held = group.members[0].poll(hold=True, max_events=5)["cookie"].tolist()
+    group.wheel.depart(1, leave)
+    group.wheel.settle()
+    group.drain(1, 2)
+    assert len(held) == 5
+    assert group.all_once(30)
+
+
+def test_the_last_member_is_kept() -> None:
+    """With nobody else there its successor has all, once, also what it held."""
+    group = Group(1)
+    group.send(10)
+    assert len(group.members[0].poll(hold=True, max_events=4)) == 4
+    group.wheel.depart(1, KEEP)
+    group.wheel.settle()
+    group.members[0] = group.wheel.successor(1)
+    group.drain(0)
+    assert group.all_once(10)
+
+
+def test_a_new_member_takes_what_a_kept_one_had() -> None:
+    """It does not have to wait for the successor."""
+    group = Group(2)
+    group.wheel.depart(2, DROP)
+    group.wheel.settle()
+    group.send(10)
+    group.wheel.depart(1, KEEP)
+    group.wheel.settle()
+    group.members[1] = group.wheel.worker(2, group="g")
+    group.drain(1)
+    assert group.all_once(10)
+    successor = group.wheel.successor(1)
+    assert len(successor.poll()) == 0
+
+
+@pytest.mark.parametrize("dies", ["sender", "clock", "both"])
+def test_sender_or_clock_die(group: Group, dies: str) -> None:
+    """What was offered is delivered once, to those that are ready; what was in hand stays there."""
+    group.send(60)
+    held = group.members[2].poll(hold=True, max_events=3)["cookie"].tolist()
+    if dies != "sender":
+        group.wheel.restart_clock()
+    if dies != "clock":
+        group.wheel.depart(0)
+        group.wheel.settle()
+    group.drain(1)
+    group.members[2].acknowledge()
+    group.got[2] += held
+    assert group.all_once(60)
+    assert group.look(0, 1, 2) == 0
+    if dies != "clock":
+        group.wheel.settle()
+        assert not group.wheel.clock.attached(0)
+
+
+def fill(member: LocalTimers, wheel: LocalWheel) -> int:
+    """Fill a member's completion ring with what it does not read."""
+    count = 1 << int(wheel.view.header["comp_bits"])
+    member.schedule_many(np.full(count, 0.0), np.full(count, 1 << 40, np.uint64))
+    wheel.advance(MS)
+    return count
+
+
+def test_a_tick_behind_a_full_ring() -> None:
+    """A member that comes later has it: a periodic timer does not stop with a busy one."""
+    group = Group(2, capacity=1 << 12)
+    group.wheel.depart(2)
+    group.wheel.settle()
+    fill(group.members[0], group.wheel)
+    group.sender.schedule(0.001, 7, interval=0.001, to="group:g")
+    group.wheel.advance(3 * MS)
+    assert group.wheel.view.lines["backlog"][1] == 1
+    group.members[1] = group.wheel.worker(2, group="g")
+    group.drain(1)
+    assert group.got[1] == [7]
+    group.wheel.advance(2 * MS)
+    group.drain(1)
+    assert len(group.got[1]) >= 2
+
+
+def test_cancel_after_it_was_taken(group: Group) -> None:
+    """What has fired cannot be cancelled, in whosever hands it is."""
+    number = group.sender.schedule(0.0, 5, to="group:g")
+    group.wheel.advance(MS)
+    group.members[0].poll(hold=True)
+    assert not group.sender.cancel(number)
+    group.look(1, 2)
+    assert not group.sender.cancel(number)
