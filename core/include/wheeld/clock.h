@@ -6,6 +6,7 @@
  *   drain.h    what workers submitted -> link, unlink, give back
  *   fire.h     what fell due -> one winner against cancel and reschedule
  *   route.h    to whom: the owner, a worker, a member of a group
+ *   offer.h    what members of a group may take from each other; share.h, when
  *   deliver.h  records into completion rings, loans, backlogs, doorbells
  *   reap.h     what a dead worker leaves; inherit.h, when others take it over
  *   recover.h  what a dead clock leaves
