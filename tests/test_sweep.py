@@ -31,6 +31,7 @@ STRIDES = {
     "pause_pool": 6,
     "kill_watch": 12,
     "pause_watch": 12,
+    "pause_row": 1,
     "corrupt_sharing": 1,
 }
 """How far apart the stops are, at most: a second or a few for each program."""
@@ -98,6 +99,13 @@ BROKEN = {
         "watch.h",
         "    if (wh_load_seq(&theirs->any) == 0)",
         "    if (0)",
+    ),
+    "a name is believed to be of an incarnation that is read after it": (
+        "pause_row",
+        "look-up",
+        "rows.h",
+        "target = wh_row_target(&rows[i], i, name);",
+        "target = wh_target_word(i, rows[i].incarnation);",
     ),
     "a dead watcher's marks stay": (
         "kill_watch",

@@ -43,6 +43,7 @@ PROGRAMS = {
     "pause_pool": "pauses",
     "kill_watch": "kills",
     "pause_watch": "pauses",
+    "pause_row": "pauses",
     "corrupt_sharing": "corruptions",
 }
 """What each program does at a stop."""

@@ -7,7 +7,7 @@
  *   crew.h     a clock and workers over one wheel, driven by hand under virtual time; calls.h: theirs
  *   history.h  random pasts, and the end to which each trial is played
  *   paths.h    situations and operations: those of a worker, those of a clock; rounds.h runs them
- *   borrowers.h, watchers.h   the same for pool.h and watch.h, which have no clock
+ *   borrowers.h, watchers.h, rounds_row.h   the same for pool.h, watch.h and rows.h, which have no clock
  *
  * All memory that a trial touches stands in one shared mapping, the arena: the segments, what the
  * processes think of as private, the ledger. So a trial is undone by copying the arena back.

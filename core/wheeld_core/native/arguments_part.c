@@ -120,30 +120,6 @@ static bool parse_id(PyObject *object, uint64_t *id)
     return true;
 }
 
-/* The target word of the group with that name; 0: there is none. */
-static uint32_t group_target(wh_registry_seg *registry, const char *name)
-{
-    wh_group *groups = (wh_group *)((char *)registry + registry->groups_off);
-    for (uint32_t i = 0; i < WH_GROUPS; i++)
-        if (wh_load_acquire(&groups[i].used) && /* pairs: group */
-            strncmp(groups[i].name, name, sizeof groups[i].name) == 0)
-            return wh_target_group(i);
-    return 0;
-}
-
-/* The target word of the worker with that name, connected or kept for its successor; 0: none. */
-static uint32_t worker_target(wh_registry_seg *registry, const char *name)
-{
-    wh_row *rows = (wh_row *)((char *)registry + registry->rows_off);
-    for (uint32_t i = 0; i < registry->row_count; i++) {
-        uint32_t state = wh_load_acquire(&rows[i].state); /* pairs: row */
-        if ((state == WH_ROW_ACTIVE || state == WH_ROW_KEPT) &&
-            strncmp(rows[i].name, name, sizeof rows[i].name) == 0)
-            return wh_target_word(i, rows[i].incarnation);
-    }
-    return 0;
-}
-
 static bool worker_still_usable(WorkerObject *w); /* in worker_part.c */
 
 /* Who receives: "group:NAME", or a worker's name. */
@@ -157,8 +133,8 @@ static bool parse_target(WorkerObject *w, PyObject *name_object, uint32_t *targe
     bool group = strncmp(name, prefix, sizeof prefix - 1) == 0;
     *target = 0;
     if (length == (Py_ssize_t)strlen(name)) /* no name has a NUL in it */
-        *target = group ? group_target(w->registry.view.buf, name + sizeof prefix - 1)
-                        : worker_target(w->registry.view.buf, name);
+        *target = group ? wh_group_target(w->registry.view.buf, name + sizeof prefix - 1)
+                        : wh_worker_target(w->registry.view.buf, name);
     if (*target)
         return true;
     PyErr_Format(PyExc_ValueError,

@@ -22,6 +22,7 @@
 #include "wheeld/pool.h"
 #include "wheeld/receive.h"
 #include "wheeld/recover.h"
+#include "wheeld/rows.h"
 #include "wheeld/trace.h"
 #include "wheeld/watch.h"
 #include "wheeld/clock_check.h"
