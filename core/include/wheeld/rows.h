@@ -43,8 +43,8 @@ static inline uint32_t wh_worker_target(wh_registry_seg *registry, const char *n
     wh_row *rows = (wh_row *)((char *)registry + registry->rows_off);
     for (uint32_t i = 0; i < registry->row_count; i++) {
         uint32_t target = 0;
-        if (wh_row_taken(&rows[i]) && strncmp(rows[i].name, name, sizeof rows[i].name) == 0)
-            target = wh_row_target(&rows[i], i, name); /* that was a glance */
+        if (wh_row_taken(&rows[i]) && strncmp(rows[i].name, name, 8) == 0) /* worth a look */
+            target = wh_row_target(&rows[i], i, name);
         if (target)
             return target;
     }
