@@ -54,13 +54,16 @@ def test_reserved_slots_are_taken() -> None:
 
 
 def test_what_is_not_reserved_is_refused() -> None:
-    """Armed before, released before, twice in one batch, of another worker, of no slot."""
+    """Armed before, released before, twice in one batch, of another worker, of no slot; the id that
+    the slot of an armed one is going to have."""
     with LocalWheel(256) as wheel:
         timers, other = wheel.worker(0), wheel.worker(1)
         ids = timers.reserve(4)
         timers.schedule_at_many([LATER], ids=ids[:1])
         timers.release(ids[1:2])
-        bad = [ids[:1], ids[1:2], other.reserve(1), [0], [2**64 - 1]]
+        next_ones = ids[:2] + np.uint64(1 << 32)
+        timers.release(next_ones)
+        bad = [ids[:1], ids[1:2], next_ones[:1], other.reserve(1), [0], [2**64 - 1]]
         for wrong in bad:
             with pytest.raises(ValueError, match="is not reserved"):
                 timers.schedule_at_many([LATER], ids=wrong)
@@ -69,6 +72,8 @@ def test_what_is_not_reserved_is_refused() -> None:
         assert timers.was_armed(ids).tolist() == [True, False, True, False]
         with pytest.raises(ValueError, match="expected \\(2,\\) like deadlines_ns"):
             timers.schedule_at_many([LATER, LATER], ids=ids[3:])
+        timers.release(ids)
+        assert take_all(wheel, timers) == 256 - 64 - 2  # the other has a slab, two are armed
 
 
 def test_bad_batches_arm_nothing() -> None:
