@@ -1,5 +1,6 @@
 /* Kill the clock at every instruction of a pass whose events find the trace ring full: at most the event
- * that the clock was at is missing in the counts, or doubled. */
+ * that the clock was at is missing in the counts, or doubled. All moves of a timer that one look finds are
+ * one event, that counts as so many. */
 #include "survive_clock.h"
 
 #define FULL_BITS 4u
@@ -36,10 +37,25 @@ static kinds full_recorded(void)
     return k;
 }
 
+static uint64_t moves_at_death; /* of one timer, which the clock had not told of when it died */
+
+static uint64_t most_moves(void)
+{
+    uint64_t most = 0;
+    for (uint32_t slot = 0; slot < S->config.capacity; slot++) {
+        const wh_traced *known = &S->clock.trace.traced[slot];
+        uint64_t state = wh_load_relaxed(&S->clock.states[slot]);
+        uint64_t moves = wh_version_ahead(wh_state_version(state), known->version);
+        most = known->gen == wh_state_gen(state) && moves > most ? moves : most;
+    }
+    return most;
+}
+
 static void near(const char *what, uint32_t kind, uint64_t found, uint64_t expected)
 {
     uint64_t odd = found > expected ? found - expected : expected - found;
-    CHECK(odd <= S->deaths, "after %llu deaths %llu %s of kind %u, expected %llu", (ull)S->deaths,
+    bool several = kind == WH_TRACE_RESCHEDULED && moves_at_death > 1;
+    CHECK(odd <= S->deaths * (several ? moves_at_death : 1), "after %llu deaths %llu %s of kind %u, expected %llu", (ull)S->deaths,
           (ull)found, what, kind, (ull)expected);
 }
 
@@ -63,11 +79,17 @@ static void full_account(void)
     CHECK(S->clock.trace.pending == 0, "%llu stories without an end", (ull)S->clock.trace.pending);
 }
 
+static void survive(void *unused, uint64_t k, bool whole)
+{
+    moves_at_death = whole ? 0 : most_moves();
+    survive_pass(unused, k, whole);
+}
+
 int main(int argc, char **argv)
 {
     options_read(argc, argv);
     crew_trace_bits = FULL_BITS;
     crew_account = full_account;
     rounds_add(clock_paths, CLOCK_PATHS);
-    return rounds_run((step_plan){.survive = survive_pass});
+    return rounds_run((step_plan){.survive = survive});
 }
