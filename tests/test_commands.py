@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import os
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from wheeld.config import Config
 from wheeld_client import connect
 
 LONG = 60.0
@@ -230,3 +232,17 @@ def test_start_in_a_place_that_cannot_be(tmp_path: Path, daemon_name: str) -> No
     deep = tmp_path / ("d" * 100)
     deep.mkdir()
     badly("start", "--name", "deep", "--runtime-dir", str(deep), "--capacity", "64")
+
+
+def test_help_shows_the_defaults() -> None:
+    """Those of the configuration, and in words what holds where there is none."""
+    words = {"evict_after": "never", "group": "one user only", "trace_keep": "keep all"}
+    command = [sys.executable, "-m", "wheeld", "start", "--help"]
+    wide = {**os.environ, "COLUMNS": "300", "TERM": "dumb"}
+    text = subprocess.run(command, env=wide, capture_output=True, text=True, check=True).stdout
+    lines = {line.split()[1]: line for line in text.splitlines() if line.startswith("│ --")}
+    for field in dataclasses.fields(Config):
+        usual = words.get(field.name, field.default)
+        if isinstance(usual, str | int) and not isinstance(usual, bool):
+            line = lines[f"--{field.name.replace('_', '-')}"]
+            assert f"[default: ({usual})]" in line

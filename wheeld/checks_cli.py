@@ -57,7 +57,7 @@ def doctor(
     runtime_dir: RuntimeDir = None,
     config: Annotated[
         Path | None,
-        typer.Option(help="TOML file. [default: /etc/wheeld/NAME.toml, if it exists]"),
+        typer.Option(help="TOML file.", show_default="/etc/wheeld/NAME.toml, if it exists"),
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -16,6 +16,7 @@ import typer
 
 from wheeld import config as configuration
 from wheeld import listing, logs
+from wheeld.config import Config
 from wheeld.options import Json, Name, RuntimeDir
 from wheeld.supervisor import Supervisor
 from wheeld_core import runtime
@@ -49,12 +50,25 @@ def _request(name: str, runtime_dir: Path | None, op: str, **fields: Any) -> dic
 
 @app.command()
 def start(
-    name: Annotated[str | None, typer.Option(help="Name of the daemon. [default: default]")] = None,
-    capacity: Annotated[int | None, typer.Option(help="Timers it can hold.")] = None,
-    max_workers: Annotated[int | None, typer.Option(help="Processes that can connect.")] = None,
-    tick: Annotated[str | None, typer.Option(help="Unit of time, such as 1ms.")] = None,
-    wheel_size: Annotated[int | None, typer.Option(help="Buckets per level.")] = None,
-    payload_bytes: Annotated[int | None, typer.Option(help="Payload per timer.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="Name of the daemon.", show_default=Config.name)
+    ] = None,
+    capacity: Annotated[
+        int | None, typer.Option(help="Timers it can hold.", show_default=str(Config.capacity))
+    ] = None,
+    max_workers: Annotated[
+        int | None,
+        typer.Option(help="Processes that can connect.", show_default=str(Config.max_workers)),
+    ] = None,
+    tick: Annotated[
+        str | None, typer.Option(help="Unit of time, such as 1ms.", show_default=Config.tick)
+    ] = None,
+    wheel_size: Annotated[
+        int | None, typer.Option(help="Buckets per level.", show_default=str(Config.wheel_size))
+    ] = None,
+    payload_bytes: Annotated[
+        int | None, typer.Option(help="Payload per timer.", show_default=str(Config.payload_bytes))
+    ] = None,
     runtime_dir: Annotated[
         Path | None, typer.Option(help="Directory that holds the runtime directory.")
     ] = None,
@@ -63,34 +77,52 @@ def start(
         typer.Option("--virtual-clock", help="Time moves by `wheeld advance` only."),
     ] = None,
     virtual_start: Annotated[
-        int | None, typer.Option(help="Where a virtual clock begins, ns.")
+        int | None,
+        typer.Option(
+            help="Where a virtual clock begins, ns.", show_default=str(Config.virtual_start)
+        ),
     ] = None,
     pin_cpu: Annotated[int | None, typer.Option(help="CPU for the clock process.")] = None,
     state_dir: Annotated[
         Path | None, typer.Option(help="Directory for snapshots; timers outlive the host then.")
     ] = None,
     snapshot_every: Annotated[
-        str | None, typer.Option(help="Time between snapshots. [default: 10s]")
+        str | None,
+        typer.Option(help="Time between snapshots.", show_default=Config.snapshot_every),
     ] = None,
     restore: Annotated[
         str | None,
-        typer.Option(help="remaining or wall: does the time that the host was down count?"),
+        typer.Option(
+            help="remaining or wall: does the time that the host was down count?",
+            show_default=Config.restore,
+        ),
     ] = None,
     misfire: Annotated[
-        str | None, typer.Option(help="fire or skip: what fell due while the host was down.")
+        str | None,
+        typer.Option(
+            help="fire or skip: what fell due while the host was down.",
+            show_default=Config.misfire,
+        ),
     ] = None,
     keep_for: Annotated[
         str | None,
-        typer.Option(help="How long timers wait for a worker to come back. [default: 60s]"),
+        typer.Option(
+            help="How long timers wait for a worker to come back.",
+            show_default=Config.keep_for,
+        ),
     ] = None,
     hang_after: Annotated[
-        str | None, typer.Option(help="Replace a clock that hangs for so long. [default: 5s]")
+        str | None,
+        typer.Option(
+            help="Replace a clock that hangs for so long.", show_default=Config.hang_after
+        ),
     ] = None,
     evict_after: Annotated[
-        int | None, typer.Option(help="Kill a worker after so many offences. [default: never]")
+        int | None, typer.Option(help="Kill a worker after so many offences.", show_default="never")
     ] = None,
     group: Annotated[
-        str | None, typer.Option(help="Let the users of this group in. [default: one user only]")
+        str | None,
+        typer.Option(help="Let the users of this group in.", show_default="one user only"),
     ] = None,
     pool: Annotated[
         list[str] | None,
@@ -103,13 +135,17 @@ def start(
         Path | None, typer.Option(help="Directory in which every event is recorded as Parquet.")
     ] = None,
     trace_ring: Annotated[
-        int | None, typer.Option(help="Events that can wait for the recorder. [default: 1048576]")
+        int | None,
+        typer.Option(
+            help="Events that can wait for the recorder.", show_default=str(Config.trace_ring)
+        ),
     ] = None,
     trace_every: Annotated[
-        str | None, typer.Option(help="Age of events that become a file. [default: 60s]")
+        str | None,
+        typer.Option(help="Age of events that become a file.", show_default=Config.trace_every),
     ] = None,
     trace_keep: Annotated[
-        str | None, typer.Option(help="Remove older files, such as 7d. [default: keep all]")
+        str | None, typer.Option(help="Remove older files, such as 7d.", show_default="keep all")
     ] = None,
     trace_bytes: Annotated[
         str | None, typer.Option(help="Remove the oldest files beyond, such as 10G.")
@@ -119,7 +155,7 @@ def start(
     ] = False,
     config: Annotated[
         Path | None,
-        typer.Option(help="TOML file. [default: /etc/wheeld/NAME.toml, if it exists]"),
+        typer.Option(help="TOML file.", show_default="/etc/wheeld/NAME.toml, if it exists"),
     ] = None,
     parent_pid: Annotated[
         int | None, typer.Option(help="Stop when this process dies.", hidden=True)

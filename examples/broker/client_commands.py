@@ -67,7 +67,8 @@ def fetch(
 def tail(
     topic: Topic = "events",
     offset: Annotated[
-        int | None, typer.Option(min=0, help="The first record of each partition. [default: now]")
+        int | None,
+        typer.Option(min=0, help="The first record of each partition.", show_default="now"),
     ] = None,
     count: Annotated[int, typer.Option(min=0, help="End after so many; 0: never.")] = 0,
     host: Host = "127.0.0.1",
@@ -99,7 +100,9 @@ def tail(
 def join(
     group: Annotated[str, typer.Argument(help="Name of the group.")],
     size: Annotated[int, typer.Option(min=1, help="How many members it has.")] = 2,
-    member: Annotated[str | None, typer.Option(help="Name of this one. [default: made]")] = None,
+    member: Annotated[
+        str | None, typer.Option(help="Name of this one.", show_default="made")
+    ] = None,
     timeout: Annotated[float, typer.Option(min=0, help="Seconds to wait for the others.")] = 30.0,
     host: Host = "127.0.0.1",
     port: Port = DEFAULT_PORT,

@@ -32,10 +32,10 @@ Workers = Annotated[int, typer.Option(min=1, max=32, help="Processes that accept
 Followers = Annotated[int, typer.Option(min=0, max=8, help="Processes that keep a replica.")]
 Topics = Annotated[list[str], typer.Option("--topic", help="NAME=PARTITIONS; repeatable.")]
 Directory = Annotated[
-    Path | None, typer.Option(help="Where logs and groups are. [default: temporary]")
+    Path | None, typer.Option(help="Where logs and groups are.", show_default="temporary")
 ]
 Daemon = Annotated[
-    str | None, typer.Option("--name", help="A running wheeld daemon. [default: an own one]")
+    str | None, typer.Option("--name", help="A running wheeld daemon.", show_default="an own one")
 ]
 Pool = Annotated[str, typer.Option(help="The daemon's memory pool for requests.")]
 PoolBytes = Annotated[str, typer.Option(help="Its size, if the daemon is an own one.")]

@@ -35,7 +35,8 @@ def demo(
         float, typer.Option(min=0.001, help="Arrivals per second, over all workers.")
     ] = DEFAULT_RATE,
     workers: Annotated[
-        int | None, typer.Option(min=1, max=64, help="Worker processes. [default: one per core]")
+        int | None,
+        typer.Option(min=1, max=64, help="Worker processes.", show_default="one per core"),
     ] = None,
     case: Annotated[
         str, typer.Option(help="low, high or both: the latencies of the requests.")

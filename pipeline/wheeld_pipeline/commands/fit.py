@@ -23,7 +23,8 @@ def fit(
     ],
     model: Annotated[Path, typer.Argument(help="The model, as JSON; overwritten.")],
     bin_seconds: Annotated[
-        float | None, typer.Option(help="For how long an arrival rate holds. [default: a minute]")
+        float | None,
+        typer.Option(help="For how long an arrival rate holds.", show_default="a minute"),
     ] = None,
     master: Master = None,
     remote: Remote = None,

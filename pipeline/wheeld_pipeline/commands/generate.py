@@ -27,20 +27,20 @@ def generate(
     out: Annotated[str, typer.Argument(help="Folder for the Parquet, or a URL that Spark knows.")],
     rows: Annotated[int, typer.Option(help="Requests.")] = 1_000_000,
     rate: Annotated[
-        float | None, typer.Option(help="Arrivals per second. [default: 80000]")
+        float | None, typer.Option(help="Arrivals per second.", show_default="80000")
     ] = None,
     p50_ms: Annotated[
-        float | None, typer.Option(help="Median of the latency. [default: 20]")
+        float | None, typer.Option(help="Median of the latency.", show_default="20")
     ] = None,
     p75_ms: Annotated[
-        float | None, typer.Option(help="75th percentile of the latency. [default: 60]")
+        float | None, typer.Option(help="75th percentile of the latency.", show_default="60")
     ] = None,
     timeout_ms: Annotated[
         list[str] | None,
-        typer.Option(help="MS, or MS:WEIGHT several times for a mix. [default: 200]"),
+        typer.Option(help="MS, or MS:WEIGHT several times for a mix.", show_default="200"),
     ] = None,
     payload_bytes: Annotated[
-        int | None, typer.Option(help="Size of each request's payload. [default: 100]")
+        int | None, typer.Option(help="Size of each request's payload.", show_default="100")
     ] = None,
     model: Annotated[
         Path | None, typer.Option(help="A model from `wheeld pipeline fit`, in place of those.")

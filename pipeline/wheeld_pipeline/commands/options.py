@@ -11,7 +11,8 @@ import typer
 from wheeld_client import WheelError
 
 Master = Annotated[
-    str | None, typer.Option(help="A Spark cluster, such as spark://host:7077. [default: local]")
+    str | None,
+    typer.Option(help="A Spark cluster, such as spark://host:7077.", show_default="local"),
 ]
 Remote = Annotated[str | None, typer.Option(help="A Spark Connect server, such as sc://host.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]

@@ -43,7 +43,7 @@ def overflow(
         str | None, typer.Option(help="Directory that holds the daemon's runtime directory.")
     ] = None,
     shards: Annotated[
-        int | None, typer.Option(help=f"Parts of the state. [default: {SHARDS}]")
+        int | None, typer.Option(help="Parts of the state.", show_default=f"{SHARDS}")
     ] = None,
     shard_map: Annotated[
         Path | None, typer.Option(help="File (TOML, JSON) that gives each shard its daemon.")

@@ -1,0 +1,96 @@
+"""Are the versions in pyproject.toml true? Runs tests with the lowest and with the highest of each.
+
+    python tools/dependency_bounds.py [lowest] [highest] [--extra NAME]... [--keep DIRECTORY]
+
+For each of the two, a fresh virtual environment gets exactly the lowest versions that
+pyproject.toml allows, or the highest, and tests that use them run in it, from this checkout (which
+must be built for this Python). It takes a few minutes, and the network.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import tomllib
+import venv
+from collections.abc import Iterable
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+TESTS = {
+    "": ["test_commands.py", "test_client_daemon.py", "test_snapshot_file.py", "test_fsck.py"],
+    "plots": ["test_demo.py"],
+    "parquet": ["test_recorder_files.py"],
+    "spark": ["pipeline/test_generate.py", "pipeline/test_report.py"],
+}
+"""What is run for the dependencies, and for those of each extra."""
+RUNNER = ["pytest>=8,<9", "pytest-timeout", "pytest-xdist", "hypothesis"]
+_REQUIREMENT = re.compile(r"([\w-]+)\s*(.*)")
+
+
+def requirements(extras: Iterable[str] = ()) -> list[str]:
+    """What pyproject.toml asks for."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    found: list[str] = list(project["dependencies"])
+    for extra in extras:
+        found += project["optional-dependencies"][extra]
+    return found
+
+
+def lowest(requirement: str) -> str:
+    """The same, with the lowest version alone."""
+    match = _REQUIREMENT.fullmatch(requirement)
+    bounds = match[2].split(",") if match else []
+    least = [bound.removeprefix(">=") for bound in bounds if bound.startswith(">=")]
+    if match is None or len(least) != 1:
+        raise ValueError(f"{requirement!r} in pyproject.toml: expected NAME>=VERSION")
+    return f"{match[1]}=={least[0]}"
+
+
+def run_tests(which: str, extras: list[str], place: Path) -> bool:
+    """Make the environment, install, run."""
+    wanted = requirements(extras)
+    if which == "lowest":
+        wanted = [lowest(requirement) for requirement in wanted]
+    venv.create(place, with_pip=True)
+    python = str(place / "bin" / "python")
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    install = [python, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--upgrade"]
+    subprocess.run([*install, *wanted, *RUNNER], env=environment, check=True)
+    listed = subprocess.run(
+        [python, "-m", "pip", "freeze"], env=environment, stdout=subprocess.PIPE, check=True
+    )
+    print(f"{which}: {' '.join(listed.stdout.decode().split())}", flush=True)
+    paths = [str(ROOT / part) for part in (".", "core", "client", "pipeline")]
+    environment["PYTHONPATH"] = os.pathsep.join(paths)
+    files = [f"tests/{name}" for extra in ("", *extras) for name in TESTS[extra]]
+    old = ["-W", "ignore::DeprecationWarning", "-W", "ignore::FutureWarning"]  # of each other
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *old, *files]
+    return subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode == 0
+
+
+def main() -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description="Test the bounds of the dependencies.")
+    parser.add_argument("which", nargs="*", choices=["lowest", "highest"], help="default: both")
+    parser.add_argument("--extra", action="append", choices=[name for name in TESTS if name])
+    parser.add_argument("--keep", type=Path, help="leave the environments there")
+    options = parser.parse_args()
+    extras = options.extra or ["plots", "parquet"]
+    with tempfile.TemporaryDirectory(prefix="wheeld-bounds-") as scratch:
+        place = options.keep or Path(scratch)
+        failed = [
+            which
+            for which in options.which or ["lowest", "highest"]
+            if not run_tests(which, extras, place / which)
+        ]
+    print("the bounds hold" if not failed else f"tests fail with the {' and the '.join(failed)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
