@@ -32,6 +32,8 @@ class Bench:
         self.ones = np.ones(3)
         self.spare = mmap.mmap(-1, self.wheel.sizes["worker_bytes"])
         self.config = {"capacity": 64, "max_workers": 1, "tick_ns": 1, "wheel_bits": 6}
+        self.file = os.memfd_create("leaks")
+        os.ftruncate(self.file, 4096)
         ours, theirs = socket.socketpair()
         self.control = (ours, theirs)
         theirs.send(b"x")  # clock.run returns at once
@@ -48,6 +50,7 @@ class Bench:
     def bind(self, worker: Any, **wrong: Any) -> Any:
         """Bind it to row 2, with some arguments wrong."""
         w = self.wheel
+        w.row(2)["incarnation"], w.row(2)["state"] = 9, 2
         arguments = {
             "wheel": w.wheel_memory, "slots": w.slots_memory, "registry": w.registry_memory,
             "worker": self.spare, "row": 2, "incarnation": 9, "clock_bell": w.clock_bell[1],
@@ -58,6 +61,7 @@ class Bench:
     def close(self) -> None:
         """Descriptors."""
         self.wheel.close()
+        os.close(self.file)
         for end in self.control:
             end.close()
 
@@ -166,7 +170,13 @@ def recover(b: Bench) -> None:
     _native.Clock(parts[0], parts[1]).recover()
 
 
+def memory(b: Bench) -> None:
+    """Map a file and look into it."""
+    assert memoryview(_native.Memory(b.file, 4096, True))[0] == 0
+
+
 GOOD: dict[str, Callable[[Bench], Any]] = {
+    "Memory": memory,
     "schedule": fire,
     "_schedule_batch": batch,
     "_arm_batch": reserved,
@@ -234,6 +244,8 @@ ELSEWHERE = {"set_row_state"}
 """Plain stores without any object."""
 
 BAD: dict[str, Callable[[Bench], Any]] = {
+    "memory": lambda b: _native.Memory(-1, 4096, False),
+    "memory size": lambda b: _native.Memory(b.file, 0, False),
     "delay": lambda b: b.timers.schedule(float("nan")),
     "delay type": lambda b: b.timers.schedule("x" * 500),
     "cookie": lambda b: b.timers.schedule(1.0, 2**64),

@@ -1,8 +1,8 @@
 """A client is closed by one thread while another one waits inside a call of it.
 
 What it held is others' by the time that call goes on, and stays theirs. The waiting thread comes
-back only when a forked child (the supervisor, the clock and another worker in one) has taken over all of
-it: the closing thread keeps the GIL until then.
+back only when a forked child (the supervisor, the clock and another worker in one) has taken over
+all of it: the closing thread keeps the GIL until then.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pytest
 
 from children import start_child
 from local_wheel import DROP, KEEP, LocalTimers, LocalWheel, take_all
-from wheeld_client import ClientClosed
+from wheeld_client import ClientClosed, DaemonNotRunning
 
 CAPACITY: Final = 2048
 RING: Final = 1024
@@ -190,3 +190,19 @@ def test_a_slab_that_is_not_ours_any_more_stays() -> None:
         owners[:] = 7 << 16 | 3
         worker.release(ids)
         assert (owners == 7 << 16 | 3).all()
+
+
+def test_a_row_that_is_anothers() -> None:
+    """Whose row has a new tenant is refused, and what that one holds stays as it is."""
+    with LocalWheel(CAPACITY) as wheel:
+        lost = wheel.worker(0)
+        id = lost.schedule(FAR)
+        wheel.depart(0)
+        assert wheel.settle() == [0]
+        other = wheel.worker(0)
+        other.schedule_many(np.full(64, FAR))
+        before = _world(wheel)
+        for call in (lambda: lost.schedule(FAR), lambda: lost.cancel(id), lost.poll):
+            with pytest.raises(DaemonNotRunning, match=r"no place for this worker.*connect\(\)"):
+                call()
+        assert _world(wheel) == before

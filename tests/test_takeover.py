@@ -220,7 +220,9 @@ def test_a_reaped_worker_is_told(daemon: Daemon) -> None:
         daemon.registry().rows["start_time"][0] += 1
         daemon.start()
         until(lambda: daemon.workers() == {}, "reaped")
-        with pytest.raises(DaemonNotRunning, match=r"knows this worker no more.*connect\(\)"):
+        with pytest.raises(
+            DaemonNotRunning, match=r"no place for this worker any more.*connect\(\)"
+        ):
             timers.poll(60.0)
 
 

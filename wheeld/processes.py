@@ -20,9 +20,18 @@ def kill(pidfd: int) -> None:
 
 def wait_for_end(pidfd: int) -> None:
     """Wait until it has ended, and not for ever."""
-    end = select.poll()
-    end.register(pidfd, select.POLLIN)
-    end.poll(1000 * END_SECONDS)
+    _await(pidfd, END_SECONDS)
+
+
+def has_ended(pidfd: int) -> bool:
+    """Has it ended?"""
+    return _await(pidfd, 0.0)
+
+
+def _await(pidfd: int, seconds: float) -> bool:
+    poller = select.poll()  # select() takes no descriptor above 1023
+    poller.register(pidfd, select.POLLIN)
+    return bool(poller.poll(seconds * 1000))
 
 
 async def ended(pidfd: int) -> None:

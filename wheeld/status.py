@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from wheeld.registry import Tenant
 from wheeld.sharing import Sharing
 from wheeld_core import _native
 from wheeld_core.views import WheelView
@@ -75,7 +76,7 @@ def _workers(supervisor: Supervisor, owners: npt.NDArray[np.int64]) -> list[dict
             "row": row,
             "name": tenant.name,
             "pid": tenant.pid,
-            "state": registry.state(tenant).name.lower(),
+            "state": _state(supervisor, tenant),
             "on_death": tenant.on_death.name.lower(),
             "groups": [name for group, name in groups if tenant.groups >> group & 1],
             "pending": int(pending[row]),
@@ -87,6 +88,12 @@ def _workers(supervisor: Supervisor, owners: npt.NDArray[np.int64]) -> list[dict
         }
         for row, tenant in registry.tenants.items()
     ]
+
+
+def _state(supervisor: Supervisor, tenant: Tenant) -> str:
+    if supervisor.workers.fences.holds(tenant):
+        return "fenced"
+    return supervisor.workers.registry.state(tenant).name.lower()
 
 
 def _pools(sharing: Sharing) -> list[dict[str, Any]]:

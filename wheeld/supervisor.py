@@ -249,7 +249,7 @@ class Supervisor:
                     writer.write(control.encode(answer))
                     await writer.drain()
         if tenant is not None:
-            self.workers.depart(tenant, "closed its connection")
+            self.workers.hang_up(tenant)
 
     async def _answer(self, message: Message, tenant: Tenant | None) -> Message | None:
         op = message.get("op")

@@ -1,8 +1,8 @@
 """The workers of a daemon: how they arrive, come back, and depart.
 
-A worker is a process with a row of the worker table. It departs by a good-bye, by the end of its
-connection, or by its death (pidfd); each leads to the same departure, which begins once. What
-becomes of its timers then is its policy: dropped, kept for a successor, or rerouted to its group.
+A worker is a process with a row of the worker table. It departs by a good-bye or by its death
+(pidfd), not by the end of its connection (fences.py); each leads to the same departure, which begins
+once. What becomes of its timers then is its policy: dropped, kept, or rerouted to its group.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from collections.abc import Callable
 from wheeld import kinship
 from wheeld.clock_guard import ClockGuard
 from wheeld.clock_link import ClockGone
+from wheeld.fences import Fences
+from wheeld.hello import policy_of
 from wheeld.leftovers import KINDS
-from wheeld.processes import ended, kill, wait_for_end
+from wheeld.processes import ended, has_ended, kill, wait_for_end
 from wheeld.registry import OnDeath, Registry, RowState, Tenant, open_process
 from wheeld.resources import Resources
 from wheeld_core import runtime
@@ -48,6 +50,7 @@ class Workers:
         self._pidfds: dict[int, int] = {}
         self._departures: dict[int, asyncio.Task[None]] = {}
         self._expiries: dict[int, asyncio.TimerHandle] = {}
+        self.fences = Fences(resources)
         self._killed: dict[int, int] = {}
         """Row -> pidfd of a worker that departs and may not be dead yet."""
 
@@ -104,7 +107,7 @@ class Workers:
                 log.warning("worker %s has no usable segment: %s", tenant.name, error)
                 pidfd = open_process(tenant, self.registry.pid_namespace(tenant))
                 if pidfd is not None:
-                    if self.registry.state(tenant) == RowState.ACTIVE:
+                    if self.registry.state(tenant) in (RowState.ACTIVE, RowState.DYING):
                         kill(pidfd)  # as in `damaged`
                         wait_for_end(pidfd)
                     os.close(pidfd)
@@ -120,11 +123,13 @@ class Workers:
             if state == RowState.KEPT:
                 self._expire_later(tenant)
                 self._offer_to_group(tenant)
-            elif state != RowState.ACTIVE or pidfd is None or self._said_goodbye(tenant):
+            elif pidfd is None or self.fences.said_goodbye(tenant):
                 self._depart(tenant, "died or left while there was no supervisor")
             else:
                 self._watch(tenant, pidfd)
                 log.info("worker %s (pid %d) is still there", tenant.name, tenant.pid)
+                if state != RowState.ACTIVE:
+                    self._fence(tenant)
                 continue
             if pidfd is not None:
                 os.close(pidfd)
@@ -132,26 +137,40 @@ class Workers:
     def look_for_goodbyes(self) -> None:
         """Begin the departure of those that closed while nobody listened."""
         for tenant in list(self.registry.tenants.values()):
-            if self.registry.state(tenant) == RowState.ACTIVE and self._said_goodbye(tenant):
+            if self.registry.state(tenant) == RowState.ACTIVE and self.fences.said_goodbye(tenant):
                 self._depart(tenant, "left while there was no supervisor")
-
-    def _said_goodbye(self, tenant: Tenant) -> bool:
-        with contextlib.closing(self._resources.find_worker_segment(tenant.row)) as memory:
-            segment = record(memory, "worker")
-            said = bool(segment["goodbye"])
-            del segment  # a view would keep the map from closing
-        return said
 
     def _watch(self, tenant: Tenant, pidfd: int) -> None:
         self._pidfds[tenant.row] = pidfd
         asyncio.get_running_loop().add_reader(pidfd, lambda: self.depart(tenant, "died"))
+
+    # -- a worker without a connection ------------------------------------------------------------
+
+    def hang_up(self, tenant: Tenant) -> None:
+        """The end of a worker's connection: its departure, or if its process lives and has said no
+        good-bye, its fence. A process that dies closes its connection before it has died."""
+        if self.registry.tenants.get(tenant.row) is not tenant:
+            return  # its successor is there already
+        if self.registry.state(tenant) != RowState.ACTIVE:
+            return
+        pidfd = self._pidfds.get(tenant.row)
+        if pidfd is None or has_ended(pidfd) or self.fences.said_goodbye(tenant):
+            self._depart(tenant, "closed its connection")
+        else:
+            self._fence(tenant)
+
+    def _fence(self, tenant: Tenant) -> None:
+        """Have its calls refused; its departure begins when its process ends."""
+        self.registry.set_state(tenant, RowState.DYING)
+        self.clock.tell("presence", row=tenant.row, present=False, groups=tenant.groups)
+        self.fences.put(tenant)
 
     # -- arrival ----------------------------------------------------------------------------------
 
     async def arrive(self, message: Message, pid: int, uid: int) -> tuple[Tenant, Message]:
         """Register a worker; returns its tenancy and the answer to its hello."""
         kinship.check(message)
-        on_death, groups = self._policy(message)
+        on_death, groups = policy_of(message, self.registry)
         name = message.get("worker")
         if name is not None:
             self.registry.check_name(name)
@@ -160,6 +179,8 @@ class Workers:
         if pid == 0:
             raise WheelError("a worker must be in the daemon's pid namespace (or one below it)")
         self._resources.mend()
+        for left in self.fences.left():
+            self._depart(left, "left after it had lost its connection")
         kept = await self._settled(name)
         pidfd = os.pidfd_open(pid)
         try:
@@ -180,15 +201,6 @@ class Workers:
                 self._offer_to_group(left)
         return tenant, self._welcome(tenant, kept is not None)
 
-    def _policy(self, message: Message) -> tuple[OnDeath, int]:
-        policy, group = message.get("on_death", "drop"), message.get("group")
-        names = [option.name.lower() for option in OnDeath]
-        if policy not in names:
-            raise ValueError(f"on_death={policy!r}: expected one of {', '.join(names)}")
-        if policy == "reroute" and group is None:
-            raise ValueError("on_death='reroute' needs a group")
-        return OnDeath[policy.upper()], 0 if group is None else self.registry.group_bit(group)
-
     async def _settled(self, name: object) -> Tenant | None:
         """The kept tenant of that name, once a departure under way is over."""
         tenant = self.registry.find(name) if isinstance(name, str) else None
@@ -200,6 +212,7 @@ class Workers:
         return tenant if kept else None
 
     def _succeed(self, kept: Tenant, pid: int, uid: int, on_death: OnDeath, groups: int) -> Tenant:
+        self.fences.await_client(kept)
         self._resources.sharing.seat(kept.row, kept.incarnation)
         self._expiries.pop(kept.row).cancel()
         tenant = self.registry.succeed(kept, pid, uid, on_death, groups)
@@ -254,11 +267,17 @@ class Workers:
             tenant is None
             or tenant.incarnation != message.get("incarnation")
             or tenant.pid != pid
-            or self.registry.state(tenant) != RowState.ACTIVE
+            or not self._may_resume(tenant)
         ):
             raise DaemonNotRunning("the daemon knows this worker no more; connect() again")
         log.info("worker %s (pid %d) reconnected", tenant.name, pid)
         return tenant
+
+    def _may_resume(self, tenant: Tenant) -> bool:
+        """One that is fenced may come back only to leave."""
+        if self.fences.holds(tenant):
+            return self.fences.said_goodbye(tenant)
+        return self.registry.state(tenant) == RowState.ACTIVE
 
     # -- departure --------------------------------------------------------------------------------
 
@@ -283,6 +302,7 @@ class Workers:
 
     def _unwatch(self, tenant: Tenant) -> None:
         pidfd = self._pidfds.pop(tenant.row, None)
+        self.fences.lift(tenant.row)
         if pidfd is not None:
             asyncio.get_running_loop().remove_reader(pidfd)
             os.close(pidfd)
@@ -374,6 +394,7 @@ class Workers:
         await asyncio.gather(*self._departures.values(), return_exceptions=True)
         for expiry in self._expiries.values():
             expiry.cancel()
+        self.fences.close()
         for pidfd in [*self._pidfds.values(), *self._killed.values()]:
             os.close(pidfd)
         self._pidfds.clear()

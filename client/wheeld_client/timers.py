@@ -283,17 +283,21 @@ class Timers(ReservingWorker):
 
     def workers(self) -> dict[int, str]:
         """Row -> name of the workers that are connected now; names are what `to=` takes."""
+        registry = self._registry  # for the whole call, whatever other threads do
         self._check()
-        return self._registry.names()
+        assert registry is not None
+        return registry.names()
 
     def stats(self) -> dict[str, Any]:
         """Counters of this worker and of the whole wheel, and what is pending here."""
+        wheel = self._wheel  # for the whole call, whatever other threads do
         counters = self._counters()
+        assert wheel is not None
         return {
             "worker": self.worker,
             "pending": self.pending,
             **counters,
-            "wheel": self._wheel.counters(),
+            "wheel": wheel.counters(),
         }
 
     def close(self) -> None:
@@ -302,7 +306,7 @@ class Timers(ReservingWorker):
         Pending timers go the way of `on_death`, which drops them by default; its purgatories are
         shut down. Returns when the daemon has taken the slots back (or after two seconds).
         """
-        if self._state == "open":
+        if self._state in ("open", "ended"):
             for purgatory in list(self._purgatories):
                 purgatory._close()
         super().close()

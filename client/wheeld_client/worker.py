@@ -5,7 +5,6 @@ What can happen in between is here, too: the supervisor is restarted, this proce
 
 from __future__ import annotations
 
-import mmap
 import os
 import threading
 import weakref
@@ -66,11 +65,11 @@ class ConnectedWorker(_native.Worker):
         try:
             self._map(hello)
         except BaseException:
-            connection.close()
+            connection.leave()
             raise
 
     def _map(self, hello: control.Message) -> None:
-        self._shared: dict[str, mmap.mmap] = {}
+        self._shared: dict[str, _native.Memory] = {}
         self._segment_names: dict[str, str] = hello["segments"]
         self._owner = os.stat(self.directory).st_uid
         wheel = self._attach("wheel", writable=False)
@@ -93,16 +92,17 @@ class ConnectedWorker(_native.Worker):
                 np.empty,
                 self._options.after_fork == "reconnect",
             )
-        self._wheel, self._registry = view, RegistryView(registry)
+        self._wheel: WheelView | None = view
+        self._registry: RegistryView | None = RegistryView(registry)
         self._payload_room, self.expiration_dtype = room, dtype
 
-    def _attach(self, kind: str, *, writable: bool) -> mmap.mmap:
+    def _attach(self, kind: str, *, writable: bool) -> _native.Memory:
         name, number = self._segment_names[kind], segments.KINDS[kind]
-        return segments.attach(name, number, writable=writable, owner_uid=self._owner)
+        return segments.attach_bare(name, number, writable=writable, owner_uid=self._owner)
 
     # -- called by the native half --------------------------------------------------------------
 
-    def _segment(self, kind: str) -> mmap.mmap:
+    def _segment(self, kind: str) -> _native.Memory:
         """The segment "watch" or "pools", attached when it is first asked for."""
         if kind not in self._shared:
             self._shared[kind] = self._attach(kind, writable=True)
@@ -188,6 +188,8 @@ class ConnectedWorker(_native.Worker):
         self._connection.close()
         if self._reconnector:
             self._reconnector.close()
+        self._wheel = self._registry = None  # what is mapped is unmapped now, not some day
+        self._shared = {}
 
 
 @contextmanager

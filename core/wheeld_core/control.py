@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import socket
 import time
 from pathlib import Path
@@ -70,6 +71,15 @@ class Connection:
         except BaseException:
             self._socket.close()
             raise
+        self._file = os.fstat(self._socket.fileno())
+
+    def _is_ours(self) -> bool:
+        """Is it this connection still? A program may close all its descriptors, and then files of
+        its own are under their numbers."""
+        try:
+            return os.path.samestat(os.fstat(self._socket.fileno()), self._file)
+        except OSError:
+            return False
 
     def _connect(self, path: str, timeout: float) -> None:
         """Connect; while more callers wait than the kernel keeps in line, try again."""
@@ -92,6 +102,11 @@ class Connection:
         WheelError, ValueError, PermissionError
             What the daemon refused, as the class that it named.
         """
+        if not self._is_ours():
+            raise DaemonNotRunning(
+                f"the connection to wheeld at {self.directory} was closed by somebody else "
+                "(os.closerange, a library that makes a daemon of this process?)"
+            )
         if timeout is not None:
             self._socket.settimeout(timeout)
         try:
@@ -134,8 +149,16 @@ class Connection:
         """The socket's descriptor; it hangs up when the daemon goes."""
         return self._socket.fileno()
 
+    def leave(self) -> None:
+        """Close the connection of a worker that never came to be one."""
+        with contextlib.suppress(WheelError, OSError, ValueError):
+            self.request("bye")
+        self.close()
+
     def close(self) -> None:
-        """Close the connection; a daemon takes that for the worker's good-bye."""
+        """Close the connection, and nothing that somebody else has under its number."""
+        if self._socket.fileno() >= 0 and not self._is_ours():
+            self._socket.detach()
         self._socket.close()
 
 

@@ -13,6 +13,7 @@ import errno
 import mmap
 import os
 import stat
+from collections.abc import Iterator
 from typing import Final
 
 import posix_ipc
@@ -111,6 +112,28 @@ def attach(name: str, kind: int, *, writable: bool, owner_uid: int | None = None
     SegmentError
         It is not a wheeld segment of that kind.
     """
+    with _opened(name, writable, owner_uid) as (fd, size):
+        protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        flags = mmap.MAP_SHARED | (mmap.MAP_POPULATE if writable else 0)
+        memory = mmap.mmap(fd, size, flags, protection)
+    check(memory, kind, name)
+    return memory
+
+
+def attach_bare(
+    name: str, kind: int, *, writable: bool, owner_uid: int | None = None
+) -> _native.Memory:
+    """The same, as memory that keeps no descriptor open: for processes that are not ours, which
+    may have few of them, or close them all."""
+    with _opened(name, writable, owner_uid) as (fd, size):
+        memory = _native.Memory(fd, size, writable)
+    check(memory, kind, name)
+    return memory
+
+
+@contextlib.contextmanager
+def _opened(name: str, writable: bool, owner_uid: int | None) -> Iterator[tuple[int, int]]:
+    """A descriptor of a segment that may be mapped, and its size in bytes."""
     flags = os.O_RDWR if writable else os.O_RDONLY
     fd = os.open(f"{SHM_DIRECTORY}/{name}", flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
@@ -121,16 +144,12 @@ def attach(name: str, kind: int, *, writable: bool, owner_uid: int | None = None
             raise SegmentError(f"{name!r} belongs to uid {status.st_uid}, expected {owner_uid}")
         if status.st_size == 0:
             raise SegmentError(f"{name!r} is empty: its creator has not finished")
-        protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        flags = mmap.MAP_SHARED | (mmap.MAP_POPULATE if writable else 0)
-        memory = mmap.mmap(fd, status.st_size, flags, protection)
+        yield fd, status.st_size
     finally:
         os.close(fd)
-    check(memory, kind, name)
-    return memory
 
 
-def check(memory: mmap.mmap, kind: int, name: str) -> None:
+def check(memory: mmap.mmap | _native.Memory, kind: int, name: str) -> None:
     """Raise unless `memory` holds a ready segment of `kind` in this build's layout."""
     found, version, fingerprint = _native.attach_status(memory, kind)
     if found == _native.ATTACH_READY:

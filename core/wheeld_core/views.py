@@ -6,15 +6,17 @@ fields of a record may be of different moments. The hot paths are in the native 
 
 from __future__ import annotations
 
-import mmap
 from enum import IntEnum
 from functools import cache
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from wheeld_core import _native
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 _NUMPY_TYPES = {
     "wh_au64": "u8",
@@ -130,12 +132,12 @@ def expiration_dtype(payload_bytes: int) -> np.dtype[np.void]:
     return np.dtype(fields)
 
 
-def record(memory: mmap.mmap | bytes, struct: str, offset: int = 0) -> npt.NDArray[Any]:
+def record(memory: Buffer, struct: str, offset: int = 0) -> npt.NDArray[Any]:
     """One struct at `offset`, as a 0-d structured array over the memory itself."""
     return np.frombuffer(memory, dtype_of(struct), count=1, offset=offset).reshape(())
 
 
-def records(memory: mmap.mmap | bytes, struct: str, offset: int, count: int) -> npt.NDArray[Any]:
+def records(memory: Buffer, struct: str, offset: int, count: int) -> npt.NDArray[Any]:
     """`count` structs from `offset` on, shape (count,), over the memory itself."""
     return np.frombuffer(memory, dtype_of(struct), count=count, offset=offset)
 
@@ -163,7 +165,7 @@ def position_before(
 class WheelView:
     """A wheel segment: header, one line per worker, links."""
 
-    def __init__(self, memory: mmap.mmap) -> None:
+    def __init__(self, memory: Buffer) -> None:
         self.header = record(memory, "wheel")
         self.capacity = int(self.header["capacity"])
         self.max_workers = int(self.header["max_workers"])
@@ -183,7 +185,7 @@ class WheelView:
 class SlotsView:
     """A slots segment: slab owners, state words, slots, payloads."""
 
-    def __init__(self, memory: mmap.mmap, capacity: int, payload_bytes: int) -> None:
+    def __init__(self, memory: Buffer, capacity: int, payload_bytes: int) -> None:
         header = record(memory, "slots")
         self.freed = header["freed"]
         self.owners = np.frombuffer(
@@ -214,7 +216,7 @@ class SlotsView:
 class RegistryView:
     """A registry segment: the worker table."""
 
-    def __init__(self, memory: mmap.mmap) -> None:
+    def __init__(self, memory: Buffer) -> None:
         self.header = record(memory, "registry")
         self.rows = records(
             memory, "row", int(self.header["rows_off"]), int(self.header["row_count"])
@@ -244,7 +246,7 @@ def _bits(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
 class WatchView:
     """A watch segment: for each bucket of keys who watches it, and one row per worker."""
 
-    def __init__(self, memory: mmap.mmap | bytes) -> None:
+    def __init__(self, memory: Buffer) -> None:
         self.header = record(memory, "watch")
         words = int(self.header["words"])
         self.directory = np.frombuffer(
@@ -278,7 +280,7 @@ class WatchView:
 class PoolsView:
     """A pools segment: the pools, who waits for them, and what each worker has of each."""
 
-    def __init__(self, memory: mmap.mmap | bytes) -> None:
+    def __init__(self, memory: Buffer) -> None:
         self.header = record(memory, "pools")
         count, ledgers = int(self.header["pool_count"]), int(self.header["ledger_count"])
         words = int(self.header["words"])
@@ -332,7 +334,7 @@ class PoolsView:
 class TraceView:
     """A trace segment: its accounts by kind of event, what it knows of each slot, its ring."""
 
-    def __init__(self, memory: mmap.mmap | bytes) -> None:
+    def __init__(self, memory: Buffer) -> None:
         self.header = record(memory, "trace")
         self.capacity = int(self.header["capacity"])
         self.size = 1 << int(self.header["ring_bits"])

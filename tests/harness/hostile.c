@@ -105,7 +105,7 @@ static void submit_some(hand *h)
 {
     uint64_t head = wh_load_acquire(&h->client.line->sub_head);
     wh_store_seq(&h->client.seg->sub_tail, head + rng_below(&h->rng, h->client.sub_size + 2));
-    wh_bell_ring(h->client.clock_bell);
+    wh_bell_ring(h->client.clock_bell.number);
 }
 
 /* Arm one of its slots as an honest client would, whatever the slot is in. */

@@ -16,6 +16,11 @@
 
 /* In place of doorbell.h: nothing here leaves the arena. */
 #define WHEELD_DOORBELL_H
+typedef struct wh_fd {
+    int number;
+} wh_fd;
+static inline wh_fd wh_fd_of(int number) { return (wh_fd){number}; }
+static inline bool wh_fd_is_ours(const wh_fd *fd) { return fd->number >= 0; }
 static inline void wh_bell_ring(int fd);
 static inline void wh_bell_clear(int fd);
 

@@ -9,7 +9,10 @@
  *  3. A slot's fields are written by its owner only, while it holds the slot; `deadline` also
  *     while the timer is armed, before the version goes up.
  *  4. The caller keeps other threads out (the GIL does).
- *  5. A clock that does not wake for its bell is reported to the supervisor, now and then, and never
+ *  5. A worker whose row is not ACTIVE under its incarnation any more is out: nothing that is shared is
+ *     its own to change. It is fenced so while its process lives, and only when that has ended, or has
+ *     said good-bye, others get what it held.
+ *  6. A clock that does not wake for its bell is reported to the supervisor, now and then, and never
  *     waited for here.
  */
 #ifndef WHEELD_CLIENT_H
@@ -26,9 +29,12 @@
 #define WH_UNHEARD_NS 2000000000ll     /* a clock that runs has woken for its bell long before */
 #define WH_ALARM_EVERY_NS 5000000000ll /* at most one alarm in this time */
 
+static const wh_row wh_no_row; /* of nobody */
+
 typedef struct wh_client {
     wh_slabs slabs;
     wh_wheel_seg *wheel; /* read-only */
+    const wh_row *row;   /* read-only: ours in the worker table, or wh_no_row */
     wh_line *line;       /* read-only */
     wh_worker_seg *seg;
     wh_au64 *states;
@@ -46,8 +52,9 @@ typedef struct wh_client {
     uint64_t wait_seq;
     wh_watch_row *watched; /* where other workers look, once this one watches keys; or NULL */
     uint32_t capacity, payload_bytes, worker;
-    int clock_bell, control; /* control: the supervisor's socket for alarms, or -1 */
+    wh_fd clock_bell, control; /* control: the supervisor's socket for alarms, or none */
     bool virtual_clock;
+    bool deaf; /* its descriptors were closed, and not by it */
     uint32_t rung_again;         /* times that we could have rung once more */
     int64_t rung_at, alarmed_at; /* CLOCK_MONOTONIC, ns */
 } wh_client;
@@ -75,8 +82,9 @@ static inline bool wh_client_bind(wh_client *c, void *wheel, void *slots, void *
                      .capacity = config.capacity,
                      .payload_bytes = config.payload_bytes,
                      .worker = worker,
-                     .clock_bell = clock_bell,
-                     .control = -1,
+                     .row = &wh_no_row,
+                     .clock_bell = wh_fd_of(clock_bell),
+                     .control = wh_fd_of(-1),
                      .alarmed_at = -WH_ALARM_EVERY_NS,
                      .virtual_clock = config.virtual_clock};
     /* a predecessor's row: the clock may not have met yet what that one submitted */
@@ -90,6 +98,14 @@ static inline bool wh_client_bind(wh_client *c, void *wheel, void *slots, void *
                          &((wh_slots_seg *)slots)->freed, c->states, c->slots, g.slab_count, c->me,
                          (uint32_t)((uint64_t)worker * g.slab_count / config.max_workers),
                          share < 64 ? share : 64);
+}
+
+/* Is our row in the worker table ours still? A line that is written at arrivals and departures only. */
+static inline bool wh_client_has_row(const wh_client *c)
+{
+    /* pairs: row */
+    return wh_load_acquire(&c->row->state) == WH_ROW_ACTIVE &&
+           wh_load_relaxed(&c->row->incarnation) == c->me >> 16;
 }
 
 static inline int64_t wh_clock_read(clockid_t id)
@@ -108,6 +124,13 @@ static inline int64_t wh_client_now(const wh_client *c)
 
 /* -- the doorbell ----------------------------------------------------------------------------- */
 
+/* Somebody closed our descriptors. Nobody hears us any more: from here on calls are to say so. */
+static inline void wh_client_deafen(wh_client *c)
+{
+    c->deaf = true;
+    c->row = &wh_no_row;
+}
+
 /* We rang, and the clock sleeps on. After a while the supervisor should know: one line on its socket,
  * which it does not answer. A full or broken socket is not our trouble. */
 static inline void wh_client_doubt(wh_client *c, int64_t now)
@@ -116,8 +139,8 @@ static inline void wh_client_doubt(wh_client *c, int64_t now)
     if (now - c->rung_at < WH_UNHEARD_NS || now - c->alarmed_at < WH_ALARM_EVERY_NS)
         return;
     c->alarmed_at = now;
-    if (c->control >= 0) {
-        ssize_t sent = send(c->control, alarm, sizeof alarm - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+    if (wh_fd_is_ours(&c->control)) {
+        ssize_t sent = send(c->control.number, alarm, sizeof alarm - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
         (void)sent;
     }
 }
@@ -132,9 +155,13 @@ static inline void wh_client_ring(wh_client *c)
             wh_client_doubt(c, wh_clock_read(CLOCK_MONOTONIC_COARSE));
         return;
     }
+    if (wh_unlikely(!wh_fd_is_ours(&c->clock_bell))) {
+        wh_client_deafen(c);
+        return;
+    }
     c->rung_seq = seq;
     c->rung_at = wh_clock_read(CLOCK_MONOTONIC_COARSE);
-    wh_bell_ring(c->clock_bell);
+    wh_bell_ring(c->clock_bell.number);
     wh_count(&c->seg->bells, 1);
 }
 

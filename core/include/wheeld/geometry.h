@@ -236,6 +236,7 @@ static inline void wh_create_worker(void *memory, const wh_config *c, const wh_l
     seg->sub_off = g.sub_off;
     seg->comp_off = g.comp_off;
     seg->ret_off = g.ret_off;
+    wh_store_relaxed(&seg->goodbye, 1); /* until its client is there */
     wh_head_publish(&seg->head, WH_KIND_WORKER, g.worker_bytes, c->token);
 }
 

@@ -183,12 +183,13 @@ enum wh_kind {
     A(char, boot_id, 40, "kernel's boot id", "creator", "all", "before magic")
 
 #define WH_ROW_FIELDS(N, F, A)                                                                     \
-    N(wh_au32, state, "0 free, 1 attaching, 2 active, 3 dying, 4 kept", "supervisor", "all",       \
-      "release, after the other fields; pairs: row")                                               \
+    N(wh_au32, state,                                                                              \
+      "0 free, 1 attaching, 2 active, 3 dying, 4 kept; but for 2 its calls are refused",           \
+      "supervisor", "all", "release, after the other fields; pairs: row")                                               \
     F(uint32_t, pid, "process id", "supervisor", "all", "before state")                            \
     F(uint32_t, uid, "user id", "supervisor", "all", "before state")                               \
     F(uint32_t, on_death, "0 drop, 1 keep, 2 reroute", "supervisor", "all", "before state")        \
-    F(uint64_t, incarnation, "counts the tenants of all rows", "supervisor", "all",                \
+    F(wh_au64, incarnation, "counts the tenants of all rows", "supervisor", "all",                 \
       "before state")                                                                              \
     F(uint64_t, start_time, "of the process, clock ticks since boot", "supervisor", "all",         \
       "before state")                                                                              \
@@ -226,8 +227,8 @@ enum wh_kind {
     F(wh_au64, received, "expirations handed to the user", "worker", "inspectors", "relaxed")      \
     F(wh_au64, bells, "doorbells rung", "worker", "inspectors", "relaxed")                         \
     F(wh_au64, fulls, "calls refused with WheelFull", "worker", "inspectors", "relaxed")           \
-    F(wh_au64, goodbye, "1: closed; for a supervisor that was away then", "worker", "supervisor",  \
-      "relaxed")
+    F(wh_au64, goodbye, "1: no client uses it: not yet (set before there is one), or not any more", \
+      "worker", "supervisor", "relaxed")
 
 /* Written by the clock into the ring that the worker maps; the clock never reads it back. */
 #define WH_COMPLETION_FIELDS(N, F, A)                                                              \

@@ -5,11 +5,11 @@ typedef struct {
     PyObject_HEAD
     wh_client client;
     Mapping wheel, slots, registry, worker;
-    char *alive; /* a page of its own: an enum alive, wiped to 0 by the kernel in a forked child */
+    char *alive; /* an enum alive; while bound a page of its own, wiped to 0 in a forked child */
     PyObject *dtype, *empty_events, *numpy_empty;
-    int bell, clock_bell; /* our FIFO and the clock's: descriptors of our own */
-    int daemon;           /* the control socket, for its hang-up and alarms; our own too */
-    int sleepers;         /* threads that wait in poll() */
+    wh_fd bell, clock_bell; /* our FIFO and the clock's: descriptors of our own */
+    wh_fd daemon;           /* the control socket, for its hang-up and alarms; our own too */
+    int sleepers;           /* threads that wait in poll(): the last one out of a closed client */
     uint64_t connections; /* control sockets so far */
     bool notify_always;   /* fileno() was asked for: stay ready to be rung between polls */
     bool bound, closed;
@@ -24,7 +24,8 @@ typedef struct {
     long long patience_ns;
 } WorkerObject;
 
-enum alive { FORKED = 0, OPEN = 1, ENDED = 2 };
+enum alive { FORKED = 0, OPEN = 1, ENDED = 2, UNBOUND = 3, CLOSED = 4 };
+static char never_bound = UNBOUND, bound_no_more = CLOSED;
 
 /* Sort the arguments of `function` by name; the first `positional` names may come by place. */
 static bool parse_keywords(const char *function, const char *const *names, Py_ssize_t positional,

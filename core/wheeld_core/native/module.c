@@ -7,6 +7,7 @@
 #include "gather_part.c"
 #include "clock_part.c"
 #include "arguments_part.c"
+#include "memory_part.c"
 #include "worker_part.c"
 #include "batch_part.c"
 #include "reserve_part.c"
@@ -127,6 +128,7 @@ static int add_types(PyObject *module)
         PyType_Spec *spec;
         PyTypeObject **where;
     } types[] = {{&clock_spec, NULL},
+                 {&memory_spec, NULL},
                  {&worker_spec, &worker_type},
                  {&operation_spec, &operation_type},
                  {&purgatory_spec, NULL},
@@ -138,14 +140,8 @@ static int add_types(PyObject *module)
     return intern_names();
 }
 
-static int module_exec(PyObject *module)
+static int add_constants(PyObject *module)
 {
-    char fingerprint[17];
-    snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)wh_fingerprint());
-    if (find_errors() < 0 || add_types(module) < 0)
-        return -1;
-    if (PyModule_AddStringConstant(module, "FINGERPRINT", fingerprint) < 0)
-        return -1;
     struct {
         const char *name;
         long value;
@@ -196,7 +192,30 @@ static int module_exec(PyObject *module)
     return 0;
 }
 
-static PyModuleDef_Slot module_slots[] = {{Py_mod_exec, module_exec}, {0, NULL}};
+static int module_exec(PyObject *module)
+{
+    char fingerprint[17];
+    snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)wh_fingerprint());
+    /* types and exceptions are statics: those of the last interpreter would be everybody's */
+    if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+        PyErr_SetString(PyExc_ImportError, "wheeld works in the main interpreter of a process only, "
+                                           "not in a subinterpreter (WSGIApplicationGroup %{GLOBAL} "
+                                           "in mod_wsgi)");
+        return -1;
+    }
+    if (find_errors() < 0 || add_types(module) < 0)
+        return -1;
+    if (PyModule_AddStringConstant(module, "FINGERPRINT", fingerprint) < 0)
+        return -1;
+    return add_constants(module);
+}
+
+static PyModuleDef_Slot module_slots[] = {
+    {Py_mod_exec, module_exec},
+#if PY_VERSION_HEX >= 0x030c0000
+    {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+    {0, NULL}};
 static struct PyModuleDef module_def = {PyModuleDef_HEAD_INIT,
                                         .m_name = "wheeld_core._native",
                                         .m_doc = "wheeld's shared structures, natively.",

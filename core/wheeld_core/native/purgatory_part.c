@@ -49,6 +49,10 @@ static inline bool purgatory_usable(PurgatoryObject *p)
         PyErr_SetString(PyExc_RuntimeError, "Purgatory.__init__ was not called");
         return false;
     }
+    if (wh_unlikely(p->worker->closed)) {
+        worker_explain(p->worker);
+        return false;
+    }
     if (!p->lost && !worker_is_forked(p->worker) && !worker_usable(p->worker))
         return false;
     if (wh_unlikely(p->lost || worker_is_forked(p->worker))) {

@@ -84,7 +84,7 @@ static PyObject *worker_settle(WorkerObject *w, PyObject *unused)
         purgatories_purge(w->watching);
     if (w->notify_always && watching_has_row(w) &&
         wh_watch_ready(&w->watching->watch))
-        wh_bell_ring(w->bell);
+        worker_ring(w);
     if (!errors_none(fatal))
         return NULL;
     Py_RETURN_NONE;

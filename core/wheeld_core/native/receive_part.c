@@ -23,12 +23,31 @@ static PyObject *events_new(WorkerObject *w, uint64_t n, Py_buffer *view)
     return array;
 }
 
+/* Wake whoever waits on our FIFO. */
+static void worker_ring(WorkerObject *w)
+{
+    if (wh_fd_is_ours(&w->bell))
+        wh_bell_ring(w->bell.number);
+    else
+        wh_client_deafen(&w->client);
+}
+
+/* Is our FIFO still ours to read? False: an error is set. */
+static bool worker_hears(WorkerObject *w)
+{
+    if (wh_likely(wh_fd_is_ours(&w->bell)))
+        return true;
+    wh_client_deafen(&w->client);
+    worker_explain(w);
+    return false;
+}
+
 /* Ready to be rung from here on: true when the ring was empty after saying so. */
 static void worker_stay_ready(WorkerObject *w)
 {
     wh_client *c = &w->client;
     if (!wh_client_may_sleep(c))
-        wh_bell_ring(w->bell); /* there is more already: the fd must be readable */
+        worker_ring(w); /* there is more already: the fd must be readable */
 }
 
 /* As wh_client_receive(); the ids of ticks go into the set `ticks`. Whoever keeps events for later asks
@@ -72,8 +91,10 @@ static PyObject *worker_collect(WorkerObject *w, const Wanted *wanted)
         return PyErr_Format(PyExc_ValueError, "%llu completions are held: acknowledge() them first",
                             (unsigned long long)(c->comp_head - c->comp_acked));
     if (c->wait_seq & 1) { /* the byte, if any, was for what we are about to see */
+        if (!worker_hears(w))
+            return NULL;
         wh_client_awake(c);
-        wh_bell_clear(w->bell);
+        wh_bell_clear(w->bell.number);
     }
     uint64_t n = wh_client_ready(c), got = 0;
     PyObject *events = NULL;
@@ -125,16 +146,21 @@ static bool worker_reconnect(WorkerObject *w, struct pollfd *watch, int64_t *unt
     return ok && worker_usable(w);
 }
 
+static PyObject *worker_unbind(WorkerObject *w); /* in worker_type.c */
+
 static int worker_await_bell(WorkerObject *w, struct pollfd fds[2], int64_t until)
 {
     int64_t rest = wh_time_sub(until, wh_clock_read(CLOCK_MONOTONIC));
     struct timespec timeout = {rest > 0 ? rest / 1000000000 : 0, rest > 0 ? rest % 1000000000 : 0};
-    int polled;
+    int polled, error;
     w->sleepers++;
     Py_BEGIN_ALLOW_THREADS
     polled = ppoll(fds, 2, until == INT64_MAX ? NULL : &timeout, NULL);
+    error = errno;
     Py_END_ALLOW_THREADS
-    w->sleepers--;
+    if (--w->sleepers == 0 && w->closed)
+        worker_unbind(w);
+    errno = error;
     return polled;
 }
 
@@ -148,9 +174,11 @@ static bool worker_sleep(WorkerObject *w, int64_t until, bool heed)
     int polled = 0;
     if (w->lost && !worker_reconnect(w, &fds[1], &until))
         return false;
-    fds[0].fd = w->bell;
+    if (!worker_hears(w))
+        return false;
+    fds[0].fd = w->bell.number;
     if (!w->lost)
-        fds[1].fd = w->daemon, connections = w->connections;
+        fds[1].fd = w->daemon.number, connections = w->connections;
     int64_t doubts = wh_client_doubts_at(c);
     if (wh_unlikely(doubts != INT64_MAX) && wh_clock_read(CLOCK_MONOTONIC) >= doubts)
         wh_client_doubt(c, wh_clock_read(CLOCK_MONOTONIC));
@@ -276,7 +304,7 @@ static PyObject *worker_wake(WorkerObject *w, PyObject *unused)
     (void)unused;
     if (w->bound && !w->closed && !worker_is_forked(w)) {
         w->woken = true;
-        wh_bell_ring(w->bell);
+        worker_ring(w);
     }
     Py_RETURN_NONE;
 }
@@ -296,7 +324,7 @@ static PyObject *worker_fileno(WorkerObject *w, PyObject *unused)
         w->notify_always = true;
         worker_stay_ready(w);
     }
-    return PyLong_FromLong(w->bell);
+    return worker_hears(w) ? PyLong_FromLong(w->bell.number) : NULL;
 }
 
 static PyObject *worker_pending(WorkerObject *w, void *unused)

@@ -10,12 +10,20 @@
 #define SPIN_ROOM_NS 10000        /* before the first nap: a clock that is awake needs no longer */
 #define AWAIT_BACKLOG_NS 50000    /* for the clock to go on filling our return ring */
 
-/* Three loads of lines that a call needs anyway. */
+/* One load that a call needs anyway, and two of lines that are hardly ever written. */
 static inline bool worker_is_open(WorkerObject *w)
 {
-    return wh_likely(w->bound && !w->closed && *w->alive == OPEN &&
+    return wh_likely(*w->alive == OPEN && wh_client_has_row(&w->client) &&
                      /* pairs: daemon-state */
                      wh_load_acquire(&w->client.wheel->daemon_state) == 1);
+}
+
+/* Does the daemon run, and have no place for this worker any more? */
+static bool worker_is_fenced(WorkerObject *w)
+{
+    return *w->alive == OPEN && !wh_client_has_row(&w->client) &&
+           /* pairs: daemon-state */
+           wh_load_acquire(&w->client.wheel->daemon_state) == 1;
 }
 
 static inline bool worker_is_forked(const WorkerObject *w)
@@ -36,6 +44,16 @@ static void worker_explain(WorkerObject *w)
         PyErr_SetString(errors.client_closed, "this client was never connected");
     else if (*w->alive == ENDED && w->ended)
         PyErr_SetObject(errors.daemon_not_running, w->ended);
+    else if (worker_is_fenced(w))
+        PyErr_SetString(errors.daemon_not_running,
+                        w->client.deaf
+                            ? "the descriptors of this client were closed by somebody else "
+                              "(os.closerange, a library that makes a daemon of this process); "
+                              "close() it, and connect() again after that"
+                            : "the daemon has no place for this worker any more: its connection was "
+                              "closed, but not by close() (os.closerange, a library that makes a "
+                              "daemon of this process?), or it was taken for dead; close() it, and "
+                              "connect() again after that");
     else
         PyErr_SetString(errors.daemon_not_running, "the wheeld daemon has stopped");
 }

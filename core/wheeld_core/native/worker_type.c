@@ -15,6 +15,17 @@ static void *alive_page(void)
     return page;
 }
 
+static PyObject *worker_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    (void)args, (void)kwargs; /* of subclasses */
+    WorkerObject *w = (WorkerObject *)type->tp_alloc(type, 0);
+    if (w != NULL) {
+        w->alive = &never_bound;
+        w->bell = w->clock_bell = w->daemon = wh_fd_of(-1);
+    }
+    return (PyObject *)w;
+}
+
 static int worker_traverse(WorkerObject *w, visitproc visit, void *arg)
 {
     Py_VISIT(w->dtype);
@@ -43,21 +54,31 @@ static int worker_clear(WorkerObject *w)
 /* Descriptors of our own: they stay open for a thread in poll() while another one closes. */
 static bool worker_own_fds(WorkerObject *w, const int given[3])
 {
-    int *own[3] = {&w->clock_bell, &w->bell, &w->daemon};
-    for (int i = 0; i < 3; i++)
-        if ((*own[i] = given[i] < 0 ? -1 : fcntl(given[i], F_DUPFD_CLOEXEC, 3)) < 0 && given[i] >= 0) {
+    wh_fd *own[3] = {&w->clock_bell, &w->bell, &w->daemon};
+    for (int i = 0; i < 3; i++) {
+        int fd = given[i] < 0 ? -1 : fcntl(given[i], F_DUPFD_CLOEXEC, 3);
+        if (fd < 0 && given[i] >= 0) {
             PyErr_SetFromErrno(PyExc_OSError);
-            while (i-- > 0)
-                close(*own[i]);
             return false;
         }
+        *own[i] = wh_fd_of(fd);
+    }
     return true;
 }
 
-/* Give back what a bind has taken: the object's end, a bind that failed, or a forked child's first
- * call. What is dropped here may let the GIL go. */
+/* Tell a supervisor that may not hear us otherwise: nobody uses this worker any more. Not for a parent. */
+static void worker_say_goodbye(WorkerObject *w)
+{
+    if (w->bound && !w->closed && *w->alive != FORKED)
+        wh_store_relaxed(&w->client.seg->goodbye, 1);
+}
+
+/* Give back what a bind has taken: the object's end, close(), a bind that failed, or a forked child's
+ * first call. What is dropped here may let the GIL go. */
 static PyObject *worker_unbind(WorkerObject *w)
 {
+    char *page = w->alive;
+    w->alive = w->closed ? &bound_no_more : &never_bound; /* nobody comes in from here on */
     watching_drop(w);
     w->bound = w->notify_always = w->lost = false;
     w->sleepers = 0;
@@ -65,13 +86,11 @@ static PyObject *worker_unbind(WorkerObject *w)
     free(w->reserved);
     w->reserved = NULL;
     memset(&w->client, 0, sizeof w->client);
-    if (w->alive) {
-        munmap(w->alive, (size_t)sysconf(_SC_PAGESIZE));
-        close(w->bell), close(w->clock_bell);
-        if (w->daemon >= 0)
-            close(w->daemon);
-        w->alive = NULL;
-    }
+    if (page != &bound_no_more && page != &never_bound)
+        munmap(page, (size_t)sysconf(_SC_PAGESIZE));
+    wh_fd_close(&w->bell);
+    wh_fd_close(&w->clock_bell);
+    wh_fd_close(&w->daemon);
     mapping_drop(&w->wheel);
     mapping_drop(&w->slots);
     mapping_drop(&w->registry);
@@ -98,6 +117,12 @@ static bool worker_map(WorkerObject *w, PyObject *const segments[4], unsigned in
            mapping_get(&w->worker, segments[3], true, g.worker_bytes);
 }
 
+static const wh_row *worker_row(const WorkerObject *w, unsigned int row)
+{
+    const wh_registry_seg *registry = w->registry.view.buf;
+    return (const wh_row *)((const char *)registry + registry->rows_off) + row;
+}
+
 /* _bind(wheel, slots, registry, worker, row, incarnation, clock_bell, bell, daemon, dtype,
  *       numpy_empty, refork=False)
  * refork: after a fork the child has _refork() called, which binds once more. */
@@ -108,7 +133,7 @@ static PyObject *worker_bind(WorkerObject *w, PyObject *args)
     unsigned long long incarnation;
     int fds[3], refork = 0;
     Py_buffer view;
-    if (w->bound && *w->alive != FORKED)
+    if (w->closed || (w->bound && *w->alive != FORKED))
         return PyErr_Format(PyExc_TypeError, "this client is connected already");
     if (!PyArg_ParseTuple(args, "OOOOIKiiiOO|p", &segments[0], &segments[1], &segments[2],
                           &segments[3], &row, &incarnation, &fds[0], &fds[1], &fds[2], &dtype,
@@ -122,21 +147,21 @@ static PyObject *worker_bind(WorkerObject *w, PyObject *args)
     w->numpy_empty = Py_NewRef(numpy_empty);
     if (!worker_map(w, segments, row) || !worker_own_fds(w, fds))
         return worker_unbind(w);
-    if ((w->alive = alive_page()) == NULL) {
+    char *page = alive_page();
+    if (page == NULL) {
         PyErr_SetFromErrno(PyExc_OSError);
-        close(w->bell), close(w->clock_bell);
-        if (w->daemon >= 0)
-            close(w->daemon);
         return worker_unbind(w);
     }
+    w->alive = page;
     if (!wh_client_bind(&w->client, w->wheel.view.buf, w->slots.view.buf, w->worker.view.buf, row,
-                        incarnation, w->clock_bell)) {
+                        incarnation, w->clock_bell.number)) {
         PyErr_NoMemory();
         return worker_unbind(w);
     }
     if ((w->empty_events = events_new(w, 0, &view)) == NULL)
         return worker_unbind(w);
     PyBuffer_Release(&view);
+    w->client.row = worker_row(w, row);
     w->client.control = w->daemon;
     w->patience_ns = 1000000000;
     w->bound = true;
@@ -156,9 +181,8 @@ static PyObject *worker_connected(WorkerObject *w, PyObject *fd_object)
         Py_RETURN_NONE;
     if (fd >= 0 && (own = fcntl((int)fd, F_DUPFD_CLOEXEC, 3)) < 0)
         return PyErr_SetFromErrno(PyExc_OSError);
-    if (w->daemon >= 0)
-        close(w->daemon);
-    w->daemon = w->client.control = own;
+    wh_fd_close(&w->daemon);
+    w->daemon = w->client.control = wh_fd_of(own);
     w->connections++;
     w->lost = false;
     Py_RETURN_NONE;
@@ -170,7 +194,7 @@ static PyObject *worker_end(WorkerObject *w, PyObject *reason)
     if (w->bound && *w->alive == OPEN) {
         Py_XSETREF(w->ended, Py_NewRef(reason));
         *w->alive = ENDED;
-        wh_bell_ring(w->bell); /* whoever waits in poll() hears it */
+        worker_ring(w); /* whoever waits in poll() hears it */
     }
     Py_RETURN_NONE;
 }
@@ -187,23 +211,28 @@ static PyObject *worker_check(WorkerObject *w, PyObject *unused)
 static void worker_dealloc(WorkerObject *w)
 {
     PyObject_GC_UnTrack(w);
+    worker_say_goodbye(w);
     worker_unbind(w);
     PyTypeObject *type = Py_TYPE(w);
     type->tp_free(w);
     Py_DECREF(type);
 }
 
-/* Refuse all further calls, and wake a thread that waits in poll(). The memory stays mapped until
- * the object goes: a call that runs in another thread may still be in it. */
+/* Refuse all further calls, and give back memory and descriptors; if threads wait in poll(), they are
+ * woken, and the last of them does. A thread that waits elsewhere touches neither when it comes back. */
 static PyObject *worker_close(WorkerObject *w, PyObject *unused)
 {
     (void)unused;
-    if ((w->bound || w->detached) && !w->closed) {
-        w->closed = true;
-        if (w->bound && *w->alive != FORKED) {
-            wh_store_relaxed(&w->client.seg->goodbye, 1);
-            wh_bell_ring(w->bell);
-        }
+    if ((!w->bound && !w->detached) || w->closed)
+        Py_RETURN_NONE;
+    worker_say_goodbye(w);
+    bool awaited = w->sleepers && *w->alive != FORKED; /* a parent's threads are not here */
+    w->closed = true;
+    if (awaited) {
+        worker_ring(w);
+        *w->alive = CLOSED;
+    } else {
+        worker_unbind(w);
     }
     Py_RETURN_NONE;
 }
@@ -219,7 +248,7 @@ static PyObject *worker_state(WorkerObject *w, void *unused)
 static PyObject *worker_get_over(WorkerObject *w, void *unused)
 {
     (void)unused;
-    bool may_last = w->bound && !w->closed && *w->alive == OPEN;
+    bool may_last = *w->alive == OPEN && wh_client_has_row(&w->client);
     /* pairs: daemon-state */
     return PyBool_FromLong(!may_last || wh_load_acquire(&w->client.wheel->daemon_state) == 2);
 }
@@ -322,7 +351,7 @@ static PyGetSetDef worker_getset[] = {
 static PyMemberDef worker_members[] = {
     {"_patience_ns", T_LONGLONG, offsetof(WorkerObject, patience_ns), 0, NULL}, {NULL}};
 
-static PyType_Slot worker_slots[] = {{Py_tp_new, PyType_GenericNew},
+static PyType_Slot worker_slots[] = {{Py_tp_new, worker_new},
                                      {Py_tp_dealloc, worker_dealloc},
                                      {Py_tp_traverse, worker_traverse},
                                      {Py_tp_clear, worker_clear},

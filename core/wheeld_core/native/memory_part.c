@@ -1,0 +1,59 @@
+/* Memory: a mapped segment that keeps no descriptor open, as mmap.mmap does until Python 3.13. What has
+ * its buffer keeps it mapped. */
+
+typedef struct {
+    PyObject_HEAD
+    void *at;
+    Py_ssize_t bytes;
+    bool writable;
+} MemoryObject;
+
+/* Memory(fd, bytes, writable): map a file that others write to, too. The descriptor may be closed. */
+static PyObject *memory_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    int fd, writable;
+    Py_ssize_t bytes;
+    (void)kwargs;
+    if (!PyArg_ParseTuple(args, "inp:Memory", &fd, &bytes, &writable))
+        return NULL;
+    MemoryObject *m = (MemoryObject *)type->tp_alloc(type, 0);
+    if (m == NULL)
+        return NULL;
+    int flags = MAP_SHARED | (writable ? MAP_POPULATE : 0);
+    void *at = bytes > 0 ? mmap(NULL, (size_t)bytes, PROT_READ | (writable ? PROT_WRITE : 0), flags, fd, 0)
+                         : (errno = EINVAL, MAP_FAILED);
+    if (at == MAP_FAILED) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        Py_DECREF(m);
+        return NULL;
+    }
+    m->at = at;
+    m->bytes = bytes;
+    m->writable = writable;
+    return (PyObject *)m;
+}
+
+static void memory_dealloc(MemoryObject *m)
+{
+    PyTypeObject *type = Py_TYPE(m);
+    if (m->at)
+        munmap(m->at, (size_t)m->bytes);
+    type->tp_free(m);
+    Py_DECREF(type);
+}
+
+static int memory_buffer(MemoryObject *m, Py_buffer *view, int flags)
+{
+    return PyBuffer_FillInfo(view, (PyObject *)m, m->at, m->bytes, !m->writable, flags);
+}
+
+static Py_ssize_t memory_length(MemoryObject *m) { return m->bytes; }
+
+static PyType_Slot memory_slots[] = {{Py_tp_new, memory_new},
+                                     {Py_tp_dealloc, memory_dealloc},
+                                     {Py_bf_getbuffer, memory_buffer},
+                                     {Py_sq_length, memory_length},
+                                     {Py_tp_doc, "A mapped segment, without a descriptor of it."},
+                                     {0, NULL}};
+static PyType_Spec memory_spec = {"wheeld_core._native.Memory", sizeof(MemoryObject), 0,
+                                  Py_TPFLAGS_DEFAULT, memory_slots};

@@ -1,0 +1,272 @@
+"""A process closes all its descriptors and lives on (to become a daemon, say).
+
+What its workers held is given to nobody while it lives, their calls are refused, and files that
+have those numbers now are neither written to nor closed. And: clients that are let go of; what
+close() gives back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from children import in_child, receive
+from daemons import Daemon, map_segment, stopped, until
+from remotes import Remote, RemoteError
+from wheeld_client import Timers, WheelFull, connect
+from wheeld_core import _native, control
+from wheeld_core.views import record
+
+CAPACITY = 1024
+CLOSE_ALL = "os.closerange(3, 4096)"
+REFUSED = r"DaemonNotRunning.*close\(\) it.*connect\(\)"
+CALLS = (
+    "timers.schedule(1.0)",
+    "timers.schedule_many([1.0])",
+    "timers.cancel(id)",
+    "timers.cancel_many([id])",
+    "timers.reschedule(id, 1.0)",
+    "timers.poll()",
+    "timers.poll(60.0)",
+    "timers.poll(None)",
+    "timers.dispatch(60.0)",
+    "timers.call_later(1.0, print)",
+    "timers.reserve(3)",
+    "timers.fileno()",
+    "timers.stats()",
+    "timers.workers()",
+)
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[Daemon]:
+    """One daemon for all tests that leave nothing in it."""
+    with (
+        tempfile.TemporaryDirectory(prefix="wt-", dir="/tmp") as base,
+        Daemon(Path(base), f"t{os.getpid()}-lost") as daemon,
+    ):
+        yield daemon.start()
+
+
+@pytest.fixture
+def daemon(shared: Daemon) -> Iterator[Daemon]:
+    """The shared one; at the end of a test nobody is there, and all of its slots can be used."""
+    yield shared
+    until(lambda: shared.workers() == {}, "all gone")
+    with connect(str(shared.directory)) as timers:
+        assert fill(timers) == CAPACITY
+    until(lambda: shared.workers() == {}, "gone, too")
+
+
+def fill(timers: Timers) -> int:
+    """Take every slot that there is; returns how many."""
+    count = 0
+    for size in (64, 1):
+        try:
+            while True:
+                timers.schedule_many([1000.0] * size)
+                count += size
+        except WheelFull:
+            pass
+    return count
+
+
+def state(daemon: Daemon, name: str) -> str | None:
+    """What the status says of a worker."""
+    found: str | None = daemon.workers().get(name, {}).get("state")
+    return found
+
+
+def lose(daemon: Daemon, worker: Remote, name: str) -> None:
+    """Have it close all its descriptors; returns when the daemon knows."""
+    worker.ask(CLOSE_ALL)
+    until(lambda: state(daemon, name) == "fenced", "fenced")
+
+
+def test_its_calls_are_refused_and_its_slots_stay_its_own(daemon: Daemon) -> None:
+    """While its process lives nobody else gets one of them; when that ends, all."""
+    with Remote(daemon, worker="lost") as lost:
+        lost.ask("ids = timers.schedule_many(np.full(640, 1000.0)); id = int(ids[0])")
+        lost.ask("won = timers.cancel_many(ids[ids % 64 != 0])")
+        lose(daemon, lost, "lost")
+        with connect(str(daemon.directory), worker="other") as other:
+            armed = fill(other)
+            assert armed <= CAPACITY - 640
+            for call in CALLS:
+                with pytest.raises(RemoteError, match=REFUSED):
+                    lost.ask(call)
+            assert other.pending == armed
+            lost.kill()
+            until(lambda: "lost" not in daemon.workers(), "gone")
+            assert fill(other) == CAPACITY - armed
+    assert daemon.status()["counters"]["dropped"] >= 10
+
+
+def test_the_log_says_so(daemon: Daemon) -> None:
+    """Whoever looks for the reason finds it."""
+    with Remote(daemon, worker="logged") as worker:
+        lose(daemon, worker, "logged")
+        until(lambda: "worker logged (pid" in daemon.said() and "lives" in daemon.said(), "told")
+
+
+def test_no_successor_while_it_lives(daemon: Daemon) -> None:
+    """What is kept for a successor is one's only after the end of the process."""
+    with Remote(daemon, worker="kept", on_death="keep") as first:
+        first.ask("timers.schedule_many([0.0] * 5, np.arange(5)).tolist()")
+        first.ask("timers.schedule(1000.0)")
+        lose(daemon, first, "kept")
+        with pytest.raises(ValueError, match="connected already"):
+            connect(str(daemon.directory), worker="kept", on_death="keep")
+        first.kill()
+        with connect(str(daemon.directory), worker="kept") as heir:
+            assert heir.adopted
+            assert sorted(receive(heir, 5)["cookie"].tolist()) == list(range(5))
+            assert heir.pending == 1
+
+
+def test_it_closes_and_comes_back(daemon: Daemon) -> None:
+    """close() of what was lost frees the name and the slots at once; connect() does as ever."""
+    with Remote(daemon, worker="again", on_death="keep") as worker:
+        worker.ask("timers.schedule(1000.0)")
+        lose(daemon, worker, "again")
+        worker.ask("timers.close()")
+        assert state(daemon, "again") == "kept"
+        worker.ask(f"timers = connect({str(daemon.directory)!r}, worker='again')")
+        assert worker.ask("(timers.adopted, timers.pending)") == [True, 1]
+        assert state(daemon, "again") == "active"
+
+
+def test_a_group_does_not_count_on_it(daemon: Daemon) -> None:
+    """Its events go to members that can be reached."""
+    with (
+        Remote(daemon, worker="lost", group="g") as lost,
+        connect(str(daemon.directory), group="g") as member,
+    ):
+        lost.ask("len(timers.poll())")
+        member.poll()
+        lose(daemon, lost, "lost")
+        member.schedule_many([0.0] * 20, to="group:g")
+        assert len(receive(member, 20)) == 20
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_files_of_others_under_its_numbers(daemon: Daemon, call: str) -> None:
+    """Neither written to, nor read, nor closed, though the daemon has not noticed yet."""
+    with Remote(daemon, worker="numbers") as worker:
+        worker.ask("id = timers.schedule(1000.0); timers.fileno()")
+        with stopped(daemon.pid):
+            worker.ask(CLOSE_ALL)
+            worker.ask(
+                "import tempfile, socket; path = tempfile.mktemp(); pair = socket.socketpair();"
+                "pair[1].send(b'for the user'); file = open(path, 'w+b'); file.write(b'x' * 4096);"
+                "file.flush(); fds = [os.open(path, os.O_RDWR) for _ in range(40)]"
+            )
+            with contextlib.suppress(RemoteError):
+                worker.ask("timers.schedule(0.0001)")  # the clock sleeps: it has to be rung for
+            with pytest.raises(RemoteError, match=r"closed by somebody else.*connect\(\)"):
+                worker.ask(call)
+        worker.ask("timers.close(); del timers; import gc; gc.collect()")
+        assert worker.ask("[os.fstat(fd).st_size for fd in fds] == [4096] * 40")
+        assert worker.ask("open(path, 'rb').read() == b'x' * 4096")
+        assert worker.ask("[os.lseek(fd, 0, os.SEEK_CUR) for fd in fds] == [0] * 40")
+        assert worker.ask("pair[0].recv(100, socket.MSG_DONTWAIT).decode()") == "for the user"
+        worker.ask("os.unlink(path)")
+        until(lambda: daemon.workers() == {}, "gone")
+
+
+def test_a_fence_outlives_the_supervisor(runtime_dir: Path, daemon_name: str) -> None:
+    """The next one finds it, and waits for the end of the process, too; who has a connection is not
+    taken for one without."""
+    with Daemon(runtime_dir, daemon_name) as daemon:
+        daemon.start()
+        with (
+            Remote(daemon, worker="lost", on_death="keep") as lost,
+            Remote(daemon, worker="well") as well,
+        ):
+            lost.ask("timers.schedule(1000.0)")
+            lose(daemon, lost, "lost")
+            daemon.kill()
+            well.ask("timers.schedule(1000.0)")
+            with pytest.raises(RemoteError, match="no place for this worker"):
+                lost.ask("timers.schedule(1.0)")
+            daemon.start()
+            well.ask("timers.schedule(1000.0)")
+            assert (state(daemon, "lost"), state(daemon, "well")) == ("fenced", "active")
+            lost.kill()
+            until(lambda: state(daemon, "lost") == "kept", "kept")
+            assert well.ask("timers.pending") == 2
+
+
+# -- the end of a client ------------------------------------------------------------
+
+
+def test_a_client_that_is_let_go_of(daemon: Daemon) -> None:
+    """Its row is free though the process lives: the destructor says good-bye."""
+    clients = [connect(str(daemon.directory), worker="dropped")]
+    clients[0].schedule(1000.0)
+    clients.clear()
+    with pytest.warns(ResourceWarning):
+        gc.collect()
+    until(lambda: daemon.workers() == {}, "gone")
+
+
+def test_a_child_does_not_say_goodbye(daemon: Daemon) -> None:
+    """For its parent, whose client it has a copy of."""
+    clients = [connect(str(daemon.directory), worker="parent")]
+    with contextlib.closing(clients[0]):
+
+        def drop() -> bool:
+            clients.clear()
+            gc.collect()
+            return True
+
+        assert in_child(drop) is True
+        row = daemon.workers()["parent"]["row"]
+        memory = map_segment(daemon.segment(f"worker-{row}"), _native.KIND_WORKER)
+        assert record(memory, "worker")["goodbye"] == 0
+        assert clients[0].schedule(1000.0)
+
+
+@pytest.mark.parametrize("op", ["hello", "hello, bound"])
+def test_a_hello_without_a_client(daemon: Daemon, op: str) -> None:
+    """Who asks for a place, and goes before it has taken it, leaves none behind."""
+    connection = control.Connection(daemon.directory)
+    connection.request(
+        "hello", layout=_native.LAYOUT_VERSION, fingerprint=_native.FINGERPRINT, worker=op
+    )
+    assert state(daemon, op) == "active"
+    connection.close()
+    until(lambda: daemon.workers() == {}, "gone")
+
+
+FEW = """
+import gc, resource, sys
+from wheeld_client import connect
+gc.disable()
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+maps = lambda: sum("/dev/shm/wheeld" in line for line in open("/proc/self/maps"))
+open_files = lambda: len(__import__("os").listdir("/proc/self/fd"))
+before = open_files()
+for i in range(1000):
+    with connect(sys.argv[1]) as timers:
+        timers.schedule(1000.0)
+    assert open_files() == before, (i, open_files(), before)
+    assert maps() == 0
+print("well")
+"""
+
+
+def test_a_thousand_connects(daemon: Daemon) -> None:
+    """close() gives descriptors and memory back, not some run of the collector."""
+    done = subprocess.run(
+        [sys.executable, "-c", FEW, str(daemon.directory)], capture_output=True, text=True
+    )
+    assert done.stdout == "well\n", done.stderr
