@@ -81,10 +81,22 @@ def in_time(b: Bench) -> None:
     b.wheel.clock.advance(b.wheel.now)
 
 
+def ticks(b: Bench) -> None:
+    """Receive ticks, and note them."""
+    id = b.timers.schedule(0.0, interval=3600.0)
+    b.wheel.settle()
+    noted: set[int] = set()
+    b.timers._await_work(0.0, None, noted)
+    assert noted == {id}
+    b.timers.cancel(id)
+    b.wheel.settle()
+
+
 def batch(b: Bench) -> None:
     """Schedule many, cancel many."""
     b.timers._schedule_batch(b.ones, b.ids, b.ids.copy(), None, 0, None, None)
     b.timers._schedule_batch(b.ones, 7, b.ids, np.array([b"a"] * 3), 1, 5.0, "w1")
+    b.timers.cancel_many(b.timers.schedule_many([1.0, 2.0], payloads=[b"", b"a"]))
     b.timers._cancel_batch(b.ids, b.won)
     for id in b.wheel.slots.armed():
         full = int(b.wheel.slots.states[id]) >> 32 << 32 | int(id)
@@ -179,6 +191,8 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     "Memory": memory,
     "schedule": fire,
     "_schedule_batch": batch,
+    "_schedule_into": lambda b: (b.timers.call_later(1.0, print).cancel(), b.wheel.settle()),
+    "_stands": lambda b: (ticks(b), b.timers._stands(b.armed), b.timers._stands(2**70)),
     "_arm_batch": reserved,
     "attach": attach,
     "_bind": rebind_after_errors,
@@ -264,6 +278,15 @@ BAD: dict[str, Callable[[Bench], Any]] = {
         b.ones, b.ids[:1], b.ids, None, 0, None, None
     ),
     "batch payloads": lambda b: b.timers._schedule_batch(b.ones, 0, b.ids, b"123", 99, None, None),
+    "batch places": lambda b: b.timers._schedule_batch(
+        b.ones, 0, b.ids, b"123", np.array([0, 1, 3, 4]), None, None
+    ),
+    "batch width": lambda b: b.timers._schedule_batch(b.ones, 0, b.ids, b"123", -1, None, None),
+    "into delay": lambda b: b.timers.call_later(-1, print),
+    "into what": lambda b: b.timers._schedule_into([], print, 1.0),
+    "into frozen": lambda b: b.timers._schedule_into({}, print, 1.0),
+    "stands": lambda b: b.timers._stands("x" * 500),
+    "ticks": lambda b: b.timers._await_work(0.0, None, []),
     "reserve": lambda b: b.timers._reserve_batch(b"12345678"),
     "hold": lambda b: b.timers.poll(0.0, hold=True),
     "arm unreserved": lambda b: b.timers.schedule_at_many([1], ids=[b.armed]),

@@ -31,6 +31,9 @@ class Places:
         self.here.try_complete_else_watch(self.waiting, ["waiting"])
         self.over = Op(1.0)
         self.over.force_complete()
+        self.cancelled = Op(1.0)
+        self.here.try_complete_else_watch(self.cancelled, ["cancelled"])
+        self.cancelled.cancel()
 
 
 def complete(b: Bench) -> None:
@@ -141,6 +144,10 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     "Purgatory": drop,
     "Operation": err,
     "_numbers": lambda b: (b.places.here.metrics(), repr(b.places.here)),
+    "_take": lambda b: (
+        b.places.here._take(b.places.over, KEYS),
+        b.places.here.try_complete_else_watch(b.places.over, KEYS),
+    ),
     "force_complete": lambda b: (b.places.over.force_complete(), Op(1.0).force_complete()),
     "watched": lambda b: (b.places.here.watched, b.places.here.num_delayed, b.places.here._closed),
     "state": lambda b: (Op(1.0).state, Op(None).timeout, b.places.over.is_completed),
@@ -169,7 +176,7 @@ BAD: dict[str, Callable[[Bench], Any]] = {
     "watch type": lambda b: b.places.here.try_complete_else_watch("x" * 500, KEYS),  # type: ignore[arg-type]
     "watch arguments": lambda b: b.places.here.try_complete_else_watch(Op(1.0)),  # type: ignore[call-arg]
     "watch twice": lambda b: b.places.here.try_complete_else_watch(b.places.waiting, KEYS),
-    "watch over": lambda b: b.places.here.try_complete_else_watch(b.places.over, KEYS),
+    "watch cancelled": lambda b: b.places.here.try_complete_else_watch(b.places.cancelled, KEYS),
     "watch no keys": lambda b: b.places.here.try_complete_else_watch(Op(1.0), iter([])),  # type: ignore[arg-type]
     "watch str": lambda b: b.places.here.try_complete_else_watch(Op(1.0), "x" * 500),
     "watch bad key": lambda b: b.places.here.try_complete_else_watch(Op(1.0), [*KEYS, 1.5]),

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
+from typing import Any
 
+import numpy as np
 import pytest
 
-from local_wheel import LocalTimers, LocalWheel
+from local_wheel import SECOND, LocalTimers, LocalWheel
 from purgatory_ops import Op
-from wheeld_client import ClientClosed, DelayedOperation, Purgatory
+from wheeld_client import ClientClosed, DelayedOperation, ForkedClient, Purgatory
 
 
 @pytest.fixture
@@ -28,6 +31,114 @@ def timers(wheel: LocalWheel) -> LocalTimers:
 def purgatory(timers: LocalTimers) -> Purgatory:
     """Where its operations wait."""
     return Purgatory(timers, "produce")
+
+
+class Number:
+    """Does something when it is read, as a float or as an int; a length, too."""
+
+    def __init__(self, value: int, does: Callable[[], object]) -> None:
+        self.value, self.does = value, does
+
+    def __float__(self) -> float:
+        self.does()
+        return float(self.value)
+
+    def __index__(self) -> int:
+        self.does()
+        return self.value
+
+
+class Rows(np.ndarray[Any, Any]):
+    """An array that does something when it is asked for its length."""
+
+    does: Callable[[], object]
+
+    def __len__(self) -> int:
+        self.does()
+        return 1
+
+
+def rows(does: Callable[[], object], dtype: Any, value: Any) -> Any:
+    """One such, of one element."""
+    array = np.array([value], dtype).view(Rows)
+    array.does = does
+    return array
+
+
+ID, ONE, ROOM = np.array([1 << 32], np.uint64), np.ones(1), np.empty(1, np.uint64)
+DID = np.empty(1, np.bool_)
+NS = np.array([5], np.int64)
+Calls = dict[str, Callable[[LocalTimers, Callable[[], object]], object]]
+CALLS: Calls = {
+    "schedule": lambda t, do: t.schedule(Number(1, do)),
+    "schedule cookie": lambda t, do: t.schedule(1.0, Number(1, do)),
+    "schedule by name": lambda t, do: t.schedule(delay=Number(1, do)),
+    "schedule interval": lambda t, do: t.schedule(1.0, interval=Number(1, do)),
+    "schedule to": lambda t, do: t.schedule(Number(1, do), to="w0"),
+    "schedule payload": lambda t, do: t.schedule(Number(1, do), payload=b"12345678"),
+    "schedule_at": lambda t, do: t.schedule_at(Number(1, do)),
+    "schedule_at cookie": lambda t, do: t.schedule_at(1.0, Number(1, do)),
+    "schedule_at interval": lambda t, do: t.schedule_at(1.0, interval=Number(1, do), to="w0"),
+    "schedule_many interval": lambda t, do: t.schedule_many([1.0], interval=Number(1, do), to="w0"),
+    "call_later": lambda t, do: t.call_later(Number(1, do), print),
+    "cancel": lambda t, do: t.cancel(Number(1 << 32, do)),
+    "reschedule id": lambda t, do: t.reschedule(Number(1 << 32, do), 1.0),
+    "reschedule delay": lambda t, do: t.reschedule(1 << 32, Number(1, do)),
+    "poll": lambda t, do: t.poll(Number(0, do)),
+    "poll most": lambda t, do: t.poll(0.0, Number(1, do)),
+    "dispatch": lambda t, do: t.dispatch(Number(0, do)),
+    "batch": lambda t, do: t._schedule_batch(rows(do, float, 1), 0, ROOM, None, 0, None, None),
+    "batch cancel": lambda t, do: t._cancel_batch(rows(do, np.uint64, 1 << 32), DID),
+    "batch move": lambda t, do: t._reschedule_batch(rows(do, np.uint64, 1 << 32), ONE, DID),
+    "batch reserve": lambda t, do: t._reserve_batch(rows(do, np.uint64, 0)),
+    "batch release": lambda t, do: t._release_batch(rows(do, np.uint64, 0)),
+    "batch armed": lambda t, do: t._were_armed(rows(do, np.uint64, 0), DID),
+    "batch arm": lambda t, do: t._arm_batch(rows(do, np.int64, 5), 0, 0, ID, None, None, None),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_argument_that_closes_the_client(wheel: LocalWheel, timers: LocalTimers, name: str) -> None:
+    """The call has read it before it looks whether the client is open: ClientClosed. Nothing was
+    armed, cancelled or moved in a slot that is another worker's by then."""
+    timers.schedule(3.0)  # has the id 1 << 32
+    others: list[LocalTimers] = []
+    ids: list[int] = []
+
+    def close() -> None:
+        if others:
+            return
+        timers.close()
+        assert wheel.settle() == [0]
+        others.append(wheel.worker(1))
+        ids.extend(others[0].schedule_many([5.0] * 1024).tolist())  # all that there is
+
+    with pytest.raises(ClientClosed):
+        CALLS[name](timers, close)
+    assert others[0].pending == 1024
+    wheel.advance(4 * SECOND)
+    assert len(others[0].poll()) == 0
+    wheel.advance(SECOND)
+    assert sorted(others[0].poll()["timer_id"].tolist()) == sorted(ids)
+
+
+def test_argument_that_forks(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """The child's call refuses; the parent's goes on."""
+    parent = os.getpid()
+    children: list[int] = []
+
+    def fork() -> None:
+        children.append(os.fork())
+
+    outcome = 0
+    try:
+        timers.schedule(Number(1, fork))  # type: ignore[arg-type]
+    except ForkedClient:
+        outcome = 7
+    if os.getpid() != parent:
+        os._exit(outcome)
+    assert os.waitstatus_to_exitcode(os.waitpid(children[0], 0)[1]) == 7
+    assert (outcome, timers.pending) == (0, 1)
 
 
 class Acting(int):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 from local_wheel import FOREVER, MS, SECOND, LocalTimers, LocalWheel, cookies, payloads
+from wheeld_client import InvalidDelay, PayloadTooLarge
 
 
 @pytest.fixture
@@ -74,10 +77,82 @@ def test_calls_take_numpy_integers(wheel: LocalWheel, timers: LocalTimers) -> No
     assert timers.schedule(5, cookie=event["cookie"])
 
 
-def test_cancel_many_takes_lists_of_any_ids(timers: LocalTimers) -> None:
-    """cancel_many: a list of Python ints, though numpy would make floats of some such lists."""
+def test_batches_take_lists_of_any_integers(timers: LocalTimers) -> None:
+    """Python ints and numpy's, mixed and above 2**63, of which numpy would make floats."""
     id = timers.schedule(1.0)
     assert timers.cancel_many([id, 2**63 + 1]).tolist() == [True, False]
+    ids = [*timers.schedule_many([1.0, 1.0]), timers.schedule(1.0), np.int64(-1), 2**64 - 1]
+    assert timers.reschedule_many(ids, [2.0] * 5).tolist() == [True, True, True, False, False]
+    assert timers.cancel_many(np.array(ids, object)).tolist() == [True, True, True, False, False]
+    cookies = [2**63 + 5, np.uint64(7), np.int8(1)]
+    timers.schedule_many([0.0] * 3, cookies)
+    timers.schedule_many([0.0], np.uint64(2**64 - 1))
+    timers.schedule_many([0.0], np.int16(12))
+    now = [np.uint64(0), 0, np.int32(0)]
+    timers.schedule_at_many(now, cookies)
+    timers._local.settle()
+    got = timers.poll()["cookie"].tolist()
+    assert sorted(got) == sorted([*map(int, cookies)] * 2 + [2**64 - 1, 12])
+
+
+@pytest.mark.parametrize("cookies", [[-1, np.uint64(1)], [2**64, 1], [np.uint64(3), 1.5]])
+def test_lists_of_no_cookies(timers: LocalTimers, cookies: Any) -> None:
+    """What is no integer of 64 bits is refused, and shown."""
+    with pytest.raises(ValueError, match=r"cookies: got (-1|18446744073709551616|dtype float64)"):
+        timers.schedule_many([1.0, 1.0], cookies)
+    assert timers.pending == 0
+
+
+def test_ids_that_no_timer_has(timers: LocalTimers) -> None:
+    """Negative ones: False in an array as in a list, for all that take ids."""
+    timers.schedule(1.0)
+    for ids in ([-1, -(2**40)], np.array([-1, -(2**40)])):
+        assert timers.cancel_many(ids).tolist() == [False, False]
+        assert timers.reschedule_many(ids, [1.0, 1.0]).tolist() == [False, False]
+        assert timers.was_armed(ids).tolist() == [False, False]
+        timers.release(ids)
+    assert timers.pending == 1
+
+
+TEXTS = [b"a", b"", b"bcd", b"\0", b"x\0\0", b"\0y", bytes(16)]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        TEXTS,
+        tuple(TEXTS),
+        [bytearray(text) for text in TEXTS],
+        [memoryview(text) for text in TEXTS],
+        deque(TEXTS),
+        np.array([*TEXTS, None], object)[:-1],
+    ],
+)
+def test_payloads_keep_their_lengths(wheel: LocalWheel, timers: LocalTimers, texts: Any) -> None:
+    """A list of bytes comes back as it was, each at its own length, NULs at the end included."""
+    ids = timers.schedule_many([0.0] * len(TEXTS), range(len(TEXTS)), payloads=texts)
+    wheel.settle()
+    events = timers.poll()
+    assert events["timer_id"].tolist() == ids.tolist()
+    assert payloads(events) == TEXTS
+    assert timers.schedule_many([], payloads=[]).shape == (0,)
+
+
+def test_payloads_of_an_array_are_of_one_width(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """dtype S or V: each row as it lies in the array."""
+    timers.schedule_many([0.0] * 3, payloads=np.array([b"a", b"", b"bcd"]))
+    timers.schedule_many([0.0] * 2, payloads=np.array([b"ab", b"c\0"]).view("V2"))
+    wheel.settle()
+    assert payloads(timers.poll()) == [b"a\0\0", b"\0\0\0", b"bcd", b"ab", b"c\0"]
+
+
+def test_one_payload_that_is_too_large(timers: LocalTimers) -> None:
+    """It is named, and nothing was scheduled."""
+    with pytest.raises(
+        PayloadTooLarge, match=r"payloads\[1\] has 17 bytes.* holds 16.*payload-bytes"
+    ):
+        timers.schedule_many([1.0] * 3, payloads=[b"a", bytes(17), b"b"])
+    assert timers.pending == 0
 
 
 @pytest.mark.parametrize("clock", ["monotonic", "realtime", "boottime"])
@@ -92,6 +167,28 @@ def test_schedule_at_under_a_virtual_clock(
     assert timers.poll()["deadline"].tolist() == [3 * SECOND]
     wheel.advance_to(11_500 * MS)
     assert timers.poll()["fired"].tolist() == [11_500 * MS]
+
+
+@pytest.mark.parametrize("when", [10**400, -(10**400), float("nan"), -1, float("inf")])
+def test_schedule_at_no_time(timers: LocalTimers, when: float) -> None:
+    """schedule_at refuses what schedule refuses, in the same way."""
+    for call in (timers.schedule, timers.schedule_at):
+        with pytest.raises(InvalidDelay, match="must be a finite number of seconds"):
+            call(when)
+    assert timers.pending == 0
+
+
+def test_schedule_at_reads_once(timers: LocalTimers) -> None:
+    """A point in time of a type of its own is read once."""
+    seen: list[int] = []
+
+    class When:
+        def __float__(self) -> float:
+            seen.append(1)
+            return 5.0
+
+    timers.schedule_at(When())  # type: ignore[arg-type]
+    assert seen == [1]
 
 
 @pytest.mark.parametrize("when", [1e12, 1e300])

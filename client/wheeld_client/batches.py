@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import operator
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from wheeld_core.errors import PayloadTooLarge
+from wheeld_core.errors import InvalidDelay, PayloadTooLarge
 
 
 def delays_array(delays: npt.ArrayLike) -> npt.NDArray[np.float64]:
@@ -17,52 +18,125 @@ def delays_array(delays: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 
 def ids_array(ids: npt.ArrayLike) -> npt.NDArray[np.uint64]:
-    """`ids` as contiguous uint64 of one dimension, or ValueError."""
-    ids = _ints_as_ids(ids)
+    """`ids` as contiguous uint64 of one dimension, or ValueError; 0 for those that no timer has."""
+    listed = _integers(ids)
+    if listed is not None:
+        return np.array([id if 0 <= id < 2**64 else 0 for id in listed], np.uint64)
     array = np.asarray(ids)
     if array.size == 0:
         return np.empty(0, np.uint64)
+    if array.dtype.kind == "i" and array.min() < 0:
+        array = np.maximum(array, 0)
     return _one_dimension("ids", array, "iu", "uint64 timer ids", np.uint64)
-
-
-def _ints_as_ids(ids: Any) -> Any:
-    """A list of Python ints as uint64, of which numpy would make floats in some cases."""
-    if isinstance(ids, np.ndarray) or not isinstance(ids, Iterable):
-        return ids
-    listed = list(ids)
-    if not all(isinstance(id, int) for id in listed):
-        return listed
-    return np.array([id if 0 <= id < 2**64 else 0 for id in listed], np.uint64)
 
 
 def cookies_array(cookies: npt.ArrayLike | None, count: int) -> npt.NDArray[np.uint64] | int:
     """`cookies` as `count` uint64, or one int for all, or ValueError."""
     if cookies is None:
         return 0
-    if isinstance(cookies, int):
-        return cookies
-    array = _one_dimension("cookies", np.asarray(cookies), "iu", "uint64", np.uint64)
+    if isinstance(cookies, int | np.integer):
+        return int(cookies)
+    listed = _integers(cookies)
+    if listed is None:
+        array = _one_dimension("cookies", np.asarray(cookies), "iu", "uint64", np.uint64)
+    else:
+        array = np.array(_in_range("cookies", listed, 2**64 - 1), np.uint64)
     return _same_length("cookies", array, count)
 
 
-def payloads_array(
-    payloads: npt.ArrayLike | None, count: int, room: int
-) -> npt.NDArray[Any] | None:
-    """`payloads` as `count` rows of bytes no wider than `room`, or an error."""
-    if payloads is None:
+def deadlines_array(deadlines: npt.ArrayLike) -> npt.NDArray[np.int64]:
+    """`deadlines_ns` as contiguous int64 of one dimension, or an error."""
+    listed = _integers(deadlines)
+    array = np.asarray(deadlines) if listed is None else np.array(listed, object)
+    if array.ndim != 1 or (array.size and listed is None and array.dtype.kind not in "iu"):
+        raise ValueError(
+            f"deadlines_ns: got dtype {array.dtype}, shape {array.shape}; expected int64 "
+            "nanoseconds, shape (n,); nothing of the batch was done"
+        )
+    if array.size and (array.min() < 0 or array.max() > np.iinfo(np.int64).max):
+        worst = array.min() if array.min() < 0 else array.max()
+        raise InvalidDelay(f"deadlines_ns: got {worst}, expected 0 to 2**63 - 1 ns")
+    return np.ascontiguousarray(array, np.int64)
+
+
+def _integers(values: Any) -> list[int] | None:
+    """A list of integers of whatever types, of which numpy would make floats in some cases.
+
+    None: it is an array, or not of integers.
+    """
+    if isinstance(values, np.ndarray) and (values.dtype.kind != "O" or values.ndim != 1):
         return None
+    if isinstance(values, str | bytes) or not isinstance(values, Iterable):
+        return None
+    try:
+        return list(map(operator.index, values))
+    except TypeError:
+        return None
+
+
+def _in_range(name: str, values: list[int], most: int) -> list[int]:
+    for value in values:
+        if not 0 <= value <= most:
+            raise ValueError(f"{name}: got {value}, expected 0 to {most}; nothing was scheduled")
+    return values
+
+
+Payloads = tuple[Any, Any]
+"""As `_schedule_batch` takes them: all bytes, and the width of each or where each begins."""
+
+
+def payloads_array(payloads: npt.ArrayLike | None, count: int, room: int) -> Payloads:
+    """`payloads` as `count` pieces of bytes no wider than `room`, or an error."""
+    if payloads is None:
+        return None, 0
+    texts = _bytes_list(payloads)
+    if texts is not None:
+        return _joined(texts, count, room)
     array = np.asarray(payloads)
     if array.dtype.kind not in "SV" or array.ndim != 1:
         raise ValueError(
-            f"payloads: got dtype {array.dtype}, shape {array.shape}; expected dtype S or V, "
-            f"shape ({count},); nothing of the batch was scheduled"
+            f"payloads: got dtype {array.dtype}, shape {array.shape}; expected bytes, or dtype "
+            f"S or V, shape ({count},); nothing of the batch was scheduled"
         )
     if array.dtype.itemsize > room:
-        raise PayloadTooLarge(
-            f"payloads have {array.dtype.itemsize} bytes each; this wheel holds {room} per timer "
-            "(wheeld start --payload-bytes); nothing of the batch was scheduled"
+        raise _too_large("payloads have", array.dtype.itemsize, " each", room)
+    return np.ascontiguousarray(_same_length("payloads", array, count)), array.dtype.itemsize
+
+
+def _bytes_list(payloads: Any) -> list[Any] | None:
+    """A list of bytes, which numpy would pad to one width and strip of NULs at their ends."""
+    if isinstance(payloads, np.ndarray):
+        payloads = payloads.tolist() if payloads.dtype.kind == "O" and payloads.ndim == 1 else None
+    if not isinstance(payloads, Sequence) or isinstance(
+        payloads, str | bytes | bytearray | memoryview
+    ):
+        return None
+    texts = list(payloads)
+    return (
+        texts if all(isinstance(text, bytes | bytearray | memoryview) for text in texts) else None
+    )
+
+
+def _joined(texts: list[Any], count: int, room: int) -> Payloads:
+    if len(texts) != count:
+        raise ValueError(
+            f"payloads: got shape ({len(texts)},), expected ({count},) like delays; "
+            "nothing of the batch was scheduled"
         )
-    return np.ascontiguousarray(_same_length("payloads", array, count))
+    texts = [bytes(text) for text in texts]
+    places = np.zeros(count + 1, np.int64)
+    np.cumsum(np.fromiter(map(len, texts), np.int64, count), out=places[1:])
+    for number, text in enumerate(texts):
+        if len(text) > room:
+            raise _too_large(f"payloads[{number}] has", len(text), "", room)
+    return b"".join(texts), places
+
+
+def _too_large(what: str, size: int, each: str, room: int) -> PayloadTooLarge:
+    return PayloadTooLarge(
+        f"{what} {size} bytes{each}; this wheel holds {room} per timer "
+        "(wheeld start --payload-bytes); nothing of the batch was scheduled"
+    )
 
 
 def _one_dimension(

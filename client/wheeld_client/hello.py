@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from numbers import Real
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,8 @@ from wheeld_core.runtime import GROUP_NAME_BYTES, WORKER_NAME_BYTES
 
 ON_DEATH: Final = ("drop", "keep", "reroute")
 AFTER_FORK: Final = ("raise", "reconnect")
+MOST_SECONDS: Final = 9.2e9
+"""That a socket can wait for: 2**63 ns are a little more."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,8 @@ class Options:
 
     Raises
     ------
+    TypeError
+        One of them is of another type.
     ValueError
         One of them is not allowed, or needs another.
     """
@@ -32,6 +37,8 @@ class Options:
     timeout: float = 10.0
 
     def __post_init__(self) -> None:
+        if self.worker is not None and not isinstance(self.worker, str):
+            raise TypeError(f"worker={self.worker!r}: expected str, or None")
         _one_of("on_death", self.on_death, ON_DEATH)
         _one_of("after_fork", self.after_fork, AFTER_FORK)
         if self.on_death == "keep" and self.worker is None:
@@ -40,8 +47,10 @@ class Options:
             raise ValueError('on_death="reroute" needs group=: its members are the heirs')
         if self.group is not None:
             _check_group(self.group)
-        if not self.reconnect_for >= 0:
-            raise ValueError(f"reconnect_for={self.reconnect_for!r}: expected seconds, 0 or more")
+        _check_seconds("reconnect_for", self.reconnect_for)
+        _check_seconds("timeout", self.timeout)
+        if not 0 < self.timeout < MOST_SECONDS:
+            raise ValueError(f"timeout={self.timeout!r}: expected seconds, above 0 and below 9.2e9")
 
     def for_child(self) -> Options:
         """The same for a forked child, whose name must be its own."""
@@ -73,6 +82,13 @@ class Options:
 def _one_of(option: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
         raise ValueError(f"{option}={value!r}: expected one of {', '.join(allowed)}")
+
+
+def _check_seconds(option: str, value: object) -> None:
+    if not isinstance(value, Real):
+        raise TypeError(f"{option}={value!r}: expected seconds, a number")
+    if not float(value) >= 0:
+        raise ValueError(f"{option}={value!r}: expected seconds, 0 or more")
 
 
 def _check_group(name: object) -> None:

@@ -13,7 +13,6 @@ import numpy.typing as npt
 
 from wheeld_client import batches
 from wheeld_client.worker import ConnectedWorker
-from wheeld_core.errors import InvalidDelay
 from wheeld_core.views import CLOCKS
 
 CLOCK_NUMBERS: Final = {name: number for number, name in CLOCKS.items()}
@@ -109,7 +108,7 @@ class ReservingWorker(ConnectedWorker):
             With `ids`: what was armed before the clock stopped stays; see `was_armed`. Without:
             it was cancelled.
         """
-        deadlines = _deadlines_array(deadlines_ns)
+        deadlines = batches.deadlines_array(deadlines_ns)
         count, number = len(deadlines), clock_number(clock)
         checked = batches.cookies_array(cookies, count)
         data, offsets = (None, None) if payloads is None else _payload_rows(payloads, count)
@@ -135,19 +134,6 @@ class ReservingWorker(ConnectedWorker):
             self._release_batch(ids)
             for id in armed:  # one by one: the clock may not drain, and a batch would wait for it
                 self.cancel(int(id))
-
-
-def _deadlines_array(deadlines: npt.ArrayLike) -> npt.NDArray[np.int64]:
-    array = np.asarray(deadlines)
-    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-        raise ValueError(
-            f"deadlines_ns: got dtype {array.dtype}, shape {array.shape}; expected int64 "
-            "nanoseconds, shape (n,); nothing of the batch was done"
-        )
-    if array.size and (array.min() < 0 or array.max() > np.iinfo(np.int64).max):
-        worst = array.min() if array.min() < 0 else array.max()
-        raise InvalidDelay(f"deadlines_ns: got {worst}, expected 0 to 2**63 - 1 ns")
-    return np.ascontiguousarray(array, np.int64)
 
 
 def _payload_rows(

@@ -81,8 +81,8 @@ def connect(
         It is of another version.
     PermissionError
         It runs as another user.
-    ValueError
-        An option is wrong or lacks another; or the worker's name is in use.
+    TypeError, ValueError
+        An option is of another type, is wrong or lacks another; or the worker's name is in use.
     WheelError
         It cannot serve this process: all rows are taken, or the process lives in another pid or
         time namespace.
@@ -164,9 +164,13 @@ class Timers(ReservingWorker):
             There is no such clock.
         """
         number = clock_number(clock)
-        if not math.isfinite(when) or when < 0:
+        try:
+            seconds = math.ldexp(when, 0)  # read once, as the native calls do
+        except OverflowError:  # an int that no float holds
+            seconds = math.inf
+        if not 0 <= seconds < math.inf:
             raise InvalidDelay(f"when must be a finite number of seconds, 0 or more: got {when!r}")
-        deadline = int(when * 1e9) if when < _END_OF_TIME else 2**63 - 1
+        deadline = int(seconds * 1e9) if seconds < _END_OF_TIME else 2**63 - 1
         return self._schedule_ns(deadline, number, cookie, payload, interval, to)
 
     def schedule_many(
@@ -186,8 +190,9 @@ class Timers(ReservingWorker):
             Seconds from now, integers or floats.
         cookies : array_like of uint64, shape (n,), or int, optional
             One each, or one for all; default 0.
-        payloads : array_like of bytes (dtype S or V), shape (n,), optional
-            One each.
+        payloads : sequence of bytes-like, or array of dtype S or V, shape (n,), optional
+            One each. Bytes come back as they are, each at its own length. An array's rows are all
+            as wide as its dtype: shorter texts in them end with NULs, which come back, too.
         interval, to
             As in `schedule`, for all.
 
@@ -205,10 +210,9 @@ class Timers(ReservingWorker):
         checked = batches.delays_array(delays)
         count = len(checked)
         ids = np.empty(count, np.uint64)
-        texts = batches.payloads_array(payloads, count, self._payload_room)
-        size = 0 if texts is None else texts.dtype.itemsize
+        texts, places = batches.payloads_array(payloads, count, self._payload_room)
         self._schedule_batch(
-            checked, batches.cookies_array(cookies, count), ids, texts, size, interval, to
+            checked, batches.cookies_array(cookies, count), ids, texts, places, interval, to
         )
         return ids
 

@@ -167,7 +167,7 @@ class Worker:
         cookies: Buffer | int,
         ids: Buffer,
         payloads: Buffer | None,
-        payload_size: int,
+        places: Buffer | int,
         interval: float | None,
         to: str | None,
         /,

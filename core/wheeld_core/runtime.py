@@ -79,6 +79,8 @@ def find(name: str, runtime_dir: str | os.PathLike[str] | None = None) -> Path:
     DaemonNotRunning
         There is none; the message names the directories that were looked at.
     """
+    if not isinstance(name, str):
+        raise TypeError(f"name={name!r}: expected str")
     candidates: Sequence[Path]
     if "/" in name:
         candidates = [Path(name)]

@@ -1,5 +1,11 @@
 /* Arguments of the hot calls: from Python objects to a wh_request, or an error that says what was
- * got and what is expected. */
+ * got and what is expected.
+ *
+ * Reading an argument may run code of its own (__float__, __index__, __len__, a buffer's), and that may
+ * close the client, or fork. So each call reads all of them first, then asks whether it may begin
+ * (worker_usable), and runs no Python code from there on until it has written what it came to write. What
+ * an argument is measured by, the wheel's payload bytes and the names in the registry, comes after that
+ * look, too. */
 
 typedef struct {
     PyObject_HEAD
@@ -165,7 +171,8 @@ typedef struct {
     Py_buffer payload;
 } Extras;
 
-static bool parse_extras(WorkerObject *w, Extras *extras, wh_request *r)
+/* What is read of them before the client is looked at. */
+static bool parse_extras(const Extras *extras, wh_request *r)
 {
     int64_t interval = 0;
     if (extras->cookie && !parse_u64(extras->cookie, &r->cookie, "cookie"))
@@ -179,6 +186,12 @@ static bool parse_extras(WorkerObject *w, Extras *extras, wh_request *r)
         }
     }
     r->interval = interval;
+    return true;
+}
+
+/* What is measured by the client's memory: after worker_usable(). */
+static bool place_extras(WorkerObject *w, const Extras *extras, wh_request *r)
+{
     if (extras->to && extras->to != Py_None && !parse_target(w, extras->to, &r->target))
         return false;
     return extras->payload.buf == NULL || parse_payload(w, &extras->payload, r);

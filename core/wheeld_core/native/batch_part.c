@@ -19,14 +19,45 @@ static bool array_get(Array *a, PyObject *object, Py_ssize_t itemsize, Py_ssize_
     return false;
 }
 
+/* The payloads of a batch, all in a row. */
+typedef struct {
+    const char *data;
+    Py_ssize_t size;
+    const int64_t *offsets; /* where each begins and the last one ends */
+} Payloads;
+
 typedef struct {
     const double *delays;
     const uint64_t *cookies; /* or NULL: r.cookie for all */
-    const char *payloads;    /* or NULL: r.payload for all */
-    Py_ssize_t payload_stride;
+    const char *rows; /* payloads of one width, r.payload_size; or NULL */
+    Py_ssize_t width;
+    Payloads payloads; /* with offsets: payloads of any width */
     uint64_t *ids; /* out; holds the claimed slots meanwhile */
     Py_ssize_t n;
 } Batch;
+
+/* The payload of row i. False: an error is set that names the row. */
+static inline bool payload_of_row(const WorkerObject *w, const Payloads *p, Py_ssize_t i, wh_request *r)
+{
+    if (p->offsets == NULL)
+        return true;
+    int64_t from = p->offsets[i], to = p->offsets[i + 1];
+    if (from < 0 || to < from || to > p->size) {
+        PyErr_Format(PyExc_ValueError, "payload offsets[%zd]: %lld to %lld of %zd bytes", i,
+                     (long long)from, (long long)to, p->size);
+        return false;
+    }
+    if ((uint64_t)(to - from) > w->client.payload_bytes) {
+        PyErr_Format(errors.payload_too_large,
+                     "payload %zd has %lld bytes; this wheel holds %u per timer (wheeld start "
+                     "--payload-bytes); nothing of the batch was scheduled",
+                     i, (long long)(to - from), w->client.payload_bytes);
+        return false;
+    }
+    r->payload = p->data + from;
+    r->payload_size = (uint32_t)(to - from);
+    return true;
+}
 
 static bool batch_check_delays(const double *delays, Py_ssize_t n)
 {
@@ -95,8 +126,12 @@ static bool batch_arm(WorkerObject *w, const Batch *b, wh_request r)
         r.deadline = wh_time_add(r.now, delay_ns(b->delays[i]));
         if (b->cookies)
             r.cookie = b->cookies[i];
-        if (b->payloads)
-            r.payload = b->payloads + i * b->payload_stride;
+        if (b->rows)
+            r.payload = b->rows + i * b->width;
+        else if (wh_unlikely(!payload_of_row(w, &b->payloads, i, &r))) {
+            batch_undo(w, b, i);
+            return false;
+        }
         b->ids[i] = wh_client_arm(c, (uint32_t)b->ids[i], &r);
         wh_client_push(c, b->ids[i]);
         wh_count(&c->seg->scheduled, 1);
@@ -108,37 +143,53 @@ static bool batch_arm(WorkerObject *w, const Batch *b, wh_request r)
     return true;
 }
 
-/* schedule_batch(delays, cookies, ids, payloads, payload_size, interval, to)
- * delays: n float64; cookies: n uint64 or an int; ids: n uint64, written; payloads: None or n rows
- * of payload_size bytes; interval, to: as in schedule(). */
+static bool batch_check_payloads(WorkerObject *w, const Batch *b)
+{
+    wh_request unused;
+    for (Py_ssize_t i = 0; b->payloads.offsets && i < b->n; i++)
+        if (!payload_of_row(w, &b->payloads, i, &unused))
+            return false;
+    return true;
+}
+
+/* schedule_batch(delays, cookies, ids, payloads, places, interval, to)
+ * delays: n float64; cookies: n uint64 or an int; ids: n uint64, written; payloads: None, or all bytes in
+ * a row; places: n + 1 int64, where each begins and the last one ends, or an int, the width of all;
+ * interval, to: as in schedule(). */
 static PyObject *worker_schedule_batch(WorkerObject *w, PyObject *args)
 {
-    PyObject *delays, *cookies, *ids, *payloads;
-    Py_ssize_t payload_size;
+    PyObject *delays, *cookies, *ids, *payloads, *places;
     Extras extras = {0};
     wh_request r = {0};
     Array arrays[4] = {0};
-    if (!PyArg_ParseTuple(args, "OOOOnOO", &delays, &cookies, &ids, &payloads, &payload_size,
-                          &extras.interval, &extras.to) ||
-        !worker_usable(w))
+    Py_buffer bytes = {0};
+    if (!PyArg_ParseTuple(args, "OOOOOOO", &delays, &cookies, &ids, &payloads, &places,
+                          &extras.interval, &extras.to))
         return NULL;
-    bool each_cookie = !PyLong_Check(cookies), each_payload = payloads != Py_None;
+    bool each_cookie = !PyLong_Check(cookies), rows = payloads != Py_None && PyLong_Check(places);
+    Py_ssize_t n = PyObject_Length(delays), width = rows ? PyLong_AsSsize_t(places) : 0;
     extras.cookie = each_cookie ? NULL : cookies;
-    Py_ssize_t n = PyObject_Length(delays);
-    bool ok = n >= 0 && parse_extras(w, &extras, &r) && array_get(&arrays[0], delays, 8, n, false) &&
-              array_get(&arrays[1], ids, 8, n, true) &&
-              (!each_cookie || array_get(&arrays[2], cookies, 8, n, false)) &&
-              (!each_payload || array_get(&arrays[3], payloads, payload_size, n, false));
-    if (ok && each_payload) {
-        Py_buffer one = {.buf = arrays[3].view.buf, .len = payload_size};
-        ok = parse_payload(w, &one, &r);
+    if (rows && width < 0 && !PyErr_Occurred())
+        PyErr_SetString(PyExc_ValueError, "payloads of a negative width");
+    bool ok = n >= 0 && width >= 0 && parse_extras(&extras, &r) &&
+              array_get(&arrays[0], delays, 8, n, false) && array_get(&arrays[1], ids, 8, n, true) &&
+              (!each_cookie || array_get(&arrays[2], cookies, 8, n, false));
+    Batch batch = {.delays = arrays[0].view.buf, .cookies = arrays[2].view.buf, .width = width,
+                   .ids = arrays[1].view.buf, .n = n};
+    if (ok && rows) {
+        ok = array_get(&arrays[3], payloads, width, n, false);
+        extras.payload = (Py_buffer){.buf = arrays[3].view.buf, .len = width};
+        batch.rows = arrays[3].view.buf;
+    } else if (ok && payloads != Py_None) {
+        ok = array_get(&arrays[3], places, 8, n + 1, false) &&
+             PyObject_GetBuffer(payloads, &bytes, PyBUF_SIMPLE) == 0;
+        batch.payloads = (Payloads){bytes.buf, bytes.len, arrays[3].view.buf};
     }
-    Batch batch = {arrays[0].view.buf, arrays[2].view.buf, arrays[3].view.buf,
-                   payload_size, arrays[1].view.buf, n};
-    ok = ok && batch_check_delays(batch.delays, n) && worker_usable(w) && batch_claim(w, &batch) &&
-         batch_arm(w, &batch, r);
+    ok = ok && worker_usable(w) && place_extras(w, &extras, &r) && batch_check_delays(batch.delays, n) &&
+         batch_check_payloads(w, &batch) && batch_claim(w, &batch) && batch_arm(w, &batch, r);
     for (int i = 0; i < 4; i++)
         PyBuffer_Release(&arrays[i].view);
+    PyBuffer_Release(&bytes);
     if (!ok)
         return NULL;
     Py_RETURN_NONE;
@@ -150,11 +201,11 @@ static PyObject *worker_cancel_batch(WorkerObject *w, PyObject *args)
     PyObject *ids_object, *won_object;
     wh_client *c = &w->client;
     Array ids = {0}, won = {0};
-    if (!PyArg_ParseTuple(args, "OO", &ids_object, &won_object) || !worker_usable(w))
+    if (!PyArg_ParseTuple(args, "OO", &ids_object, &won_object))
         return NULL;
     Py_ssize_t n = PyObject_Length(ids_object);
     bool ok = n >= 0 && array_get(&ids, ids_object, 8, n, false) &&
-              array_get(&won, won_object, 1, n, true);
+              array_get(&won, won_object, 1, n, true) && worker_usable(w);
     const uint64_t *id = ids.view.buf;
     uint8_t *out = won.view.buf;
     uint64_t cancelled = 0;
@@ -204,13 +255,13 @@ static PyObject *worker_reschedule_batch(WorkerObject *w, PyObject *args)
 {
     PyObject *objects[3];
     Array ids = {0}, delays = {0}, moved = {0};
-    if (!PyArg_ParseTuple(args, "OOO", &objects[0], &objects[1], &objects[2]) ||
-        !worker_usable(w))
+    if (!PyArg_ParseTuple(args, "OOO", &objects[0], &objects[1], &objects[2]))
         return NULL;
     Py_ssize_t n = PyObject_Length(objects[0]);
     bool ok = n >= 0 && array_get(&ids, objects[0], 8, n, false) &&
               array_get(&delays, objects[1], 8, n, false) &&
-              array_get(&moved, objects[2], 1, n, true) && batch_check_delays(delays.view.buf, n) &&
+              array_get(&moved, objects[2], 1, n, true) && worker_usable(w) &&
+              batch_check_delays(delays.view.buf, n) &&
               batch_move(w, ids.view.buf, delays.view.buf, moved.view.buf, n);
     PyBuffer_Release(&ids.view);
     PyBuffer_Release(&delays.view);

@@ -34,12 +34,12 @@ static PyObject *worker_reserve_batch(WorkerObject *w, PyObject *ids_object)
 {
     wh_client *c = &w->client;
     Array ids = {0};
-    if (!worker_usable(w))
-        return NULL;
-    if (w->reserved == NULL && (w->reserved = calloc(c->slabs.count, sizeof(uint64_t))) == NULL)
-        return PyErr_NoMemory();
     Py_ssize_t n = PyObject_Length(ids_object);
-    bool ok = n >= 0 && array_get(&ids, ids_object, 8, n, true);
+    bool ok = n >= 0 && array_get(&ids, ids_object, 8, n, true) && worker_usable(w);
+    if (ok && w->reserved == NULL && (w->reserved = calloc(c->slabs.count, sizeof(uint64_t))) == NULL) {
+        PyErr_NoMemory();
+        ok = false;
+    }
     Batch batch = {.ids = ids.view.buf, .n = n};
     ok = ok && batch_claim(w, &batch);
     for (Py_ssize_t i = 0; ok && i < n; i++) {
@@ -57,10 +57,8 @@ static PyObject *worker_reserve_batch(WorkerObject *w, PyObject *ids_object)
 static PyObject *worker_release_batch(WorkerObject *w, PyObject *ids_object)
 {
     Array ids = {0};
-    if (!worker_usable(w))
-        return NULL;
     Py_ssize_t n = PyObject_Length(ids_object);
-    bool ok = n >= 0 && array_get(&ids, ids_object, 8, n, false);
+    bool ok = n >= 0 && array_get(&ids, ids_object, 8, n, false) && worker_usable(w);
     const uint64_t *id = ids.view.buf;
     for (Py_ssize_t i = 0; ok && i < n; i++)
         if (is_reserved(w, id[i])) {
@@ -80,18 +78,18 @@ static PyObject *worker_were_armed(WorkerObject *w, PyObject *args)
     PyObject *ids_object, *armed_object;
     const wh_client *c = &w->client;
     Array ids = {0}, armed = {0};
-    if (!PyArg_ParseTuple(args, "OO", &ids_object, &armed_object) || !worker_usable(w))
+    if (!PyArg_ParseTuple(args, "OO", &ids_object, &armed_object))
         return NULL;
     Py_ssize_t n = PyObject_Length(ids_object);
     bool ok = n >= 0 && array_get(&ids, ids_object, 8, n, false) &&
-              array_get(&armed, armed_object, 1, n, true);
+              array_get(&armed, armed_object, 1, n, true) && worker_usable(w);
     const uint64_t *id = ids.view.buf;
     uint8_t *out = armed.view.buf;
     for (Py_ssize_t i = 0; ok && i < n; i++) {
         uint64_t slot = id[i] & 0xffffffffu;
         /* pairs: arm - and generations are compared as ring positions are: they come round */
         uint64_t state = slot < c->capacity ? wh_load_acquire(&c->states[slot]) : 0;
-        out[i] = slot < c->capacity && (int32_t)(wh_state_gen(state) - wh_id_gen(id[i])) >= 0;
+        out[i] = slot < c->capacity && wh_id_gen(id[i]) && (int32_t)(wh_state_gen(state) - wh_id_gen(id[i])) >= 0;
     }
     PyBuffer_Release(&ids.view);
     PyBuffer_Release(&armed.view);
@@ -102,16 +100,17 @@ static PyObject *worker_were_armed(WorkerObject *w, PyObject *args)
 
 /* What _arm_batch takes, checked. */
 typedef struct {
-    const int64_t *deadlines, *offsets;
+    const int64_t *deadlines;
     const uint64_t *cookies, *ids;
-    const char *data;
+    Payloads payloads;
     Py_ssize_t n;
     uint32_t clock;
 } Reserved;
 
 /* False: an error is set that names the row. Nothing was armed. */
-static bool reserved_check(WorkerObject *w, const Reserved *b, Py_ssize_t data_size)
+static bool reserved_check(WorkerObject *w, const Reserved *b)
 {
+    wh_request unused;
     for (Py_ssize_t i = 0; i < b->n; i++) {
         if (!is_reserved(w, b->ids[i]))
             return refuse_unreserved(b->ids[i]);
@@ -120,26 +119,14 @@ static bool reserved_check(WorkerObject *w, const Reserved *b, Py_ssize_t data_s
                          (long long)b->deadlines[i]);
             return false;
         }
-        if (b->offsets == NULL)
-            continue;
-        int64_t from = b->offsets[i], to = b->offsets[i + 1];
-        if (from < 0 || to < from || to > data_size) {
-            PyErr_Format(PyExc_ValueError, "payload offsets[%zd]: %lld to %lld of %zd bytes", i,
-                         (long long)from, (long long)to, data_size);
+        if (!payload_of_row(w, &b->payloads, i, &unused))
             return false;
-        }
-        if ((uint64_t)(to - from) > w->client.payload_bytes) {
-            PyErr_Format(errors.payload_too_large,
-                         "payload %zd has %lld bytes; this wheel holds %u per timer (wheeld start "
-                         "--payload-bytes)",
-                         i, (long long)(to - from), w->client.payload_bytes);
-            return false;
-        }
     }
     return true;
 }
 
-/* Arm in the order of the rows. False: an error is set; what was armed stays armed, a beginning. */
+/* Arm in the order of the rows. False: an error is set; what was armed stays armed, a beginning. What
+ * was checked is checked again: a wait lets other threads at the caller's arrays. */
 static bool reserved_arm(WorkerObject *w, const Reserved *b, wh_request r)
 {
     wh_client *c = &w->client;
@@ -147,7 +134,6 @@ static bool reserved_arm(WorkerObject *w, const Reserved *b, wh_request r)
     r.now = wh_client_now(c);
     r.flags = b->clock;
     for (Py_ssize_t i = 0; i < b->n; i++) {
-        uint32_t slot = (uint32_t)b->ids[i];
         if (i + BATCH_AHEAD < b->n) {
             wh_prefetch_write(&c->states[b->ids[i + BATCH_AHEAD] & 0xffffffffu]);
             wh_prefetch_write(&c->slots[b->ids[i + BATCH_AHEAD] & 0xffffffffu]);
@@ -157,17 +143,19 @@ static bool reserved_arm(WorkerObject *w, const Reserved *b, wh_request r)
                 wh_client_publish(c, earliest);
             return false;
         }
-        if (wh_unlikely(!is_reserved(w, b->ids[i]))) { /* twice in one batch */
+        uint64_t id = b->ids[i];
+        if (wh_unlikely(!is_reserved(w, id))) { /* twice in one batch */
             wh_client_publish(c, earliest);
-            return refuse_unreserved(b->ids[i]);
+            return refuse_unreserved(id);
         }
+        if (wh_unlikely(!payload_of_row(w, &b->payloads, i, &r))) {
+            wh_client_publish(c, earliest);
+            return false;
+        }
+        uint32_t slot = (uint32_t)id;
         r.deadline = b->deadlines[i];
         if (b->cookies)
             r.cookie = b->cookies[i];
-        if (b->offsets) {
-            r.payload = b->data + b->offsets[i];
-            r.payload_size = (uint32_t)(b->offsets[i + 1] - b->offsets[i]);
-        }
         w->reserved[slot >> WH_SLAB_BITS] &= ~slot_bit(slot);
         wh_client_push(c, wh_client_arm(c, slot, &r));
         wh_count(&c->seg->scheduled, 1);
@@ -192,15 +180,14 @@ static PyObject *worker_arm_batch(WorkerObject *w, PyObject *args)
     Py_buffer bytes = {0};
     Reserved b = {0};
     if (!PyArg_ParseTuple(args, "OIOOOOO", &deadlines, &b.clock, &cookies, &ids, &data, &offsets,
-                          &extras.to) ||
-        !worker_usable(w))
+                          &extras.to))
         return NULL;
     if (b.clock >= WH_CLOCK_KINDS)
         return PyErr_Format(PyExc_ValueError, "no such clock");
     bool each_cookie = !PyLong_Check(cookies), each_payload = data != Py_None;
     extras.cookie = each_cookie ? NULL : cookies;
     b.n = PyObject_Length(deadlines);
-    bool ok = b.n >= 0 && parse_extras(w, &extras, &r) &&
+    bool ok = b.n >= 0 && parse_extras(&extras, &r) &&
               array_get(&arrays[0], deadlines, 8, b.n, false) &&
               array_get(&arrays[1], ids, 8, b.n, false) &&
               (!each_cookie || array_get(&arrays[2], cookies, 8, b.n, false)) &&
@@ -209,9 +196,9 @@ static PyObject *worker_arm_batch(WorkerObject *w, PyObject *args)
     b.deadlines = arrays[0].view.buf;
     b.ids = arrays[1].view.buf;
     b.cookies = arrays[2].view.buf;
-    b.offsets = arrays[3].view.buf;
-    b.data = bytes.buf;
-    ok = ok && worker_usable(w) && reserved_check(w, &b, bytes.len) && reserved_arm(w, &b, r);
+    b.payloads = (Payloads){bytes.buf, bytes.len, arrays[3].view.buf};
+    ok = ok && worker_usable(w) && place_extras(w, &extras, &r) && reserved_check(w, &b) &&
+         reserved_arm(w, &b, r);
     for (int i = 0; i < 4; i++)
         PyBuffer_Release(&arrays[i].view);
     PyBuffer_Release(&bytes);

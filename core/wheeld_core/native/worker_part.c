@@ -256,8 +256,8 @@ static PyObject *worker_schedule_kw(WorkerObject *w, PyObject *const *args, Py_s
     extras.interval = values[3];
     extras.to = values[4];
     PyObject *id = NULL;
-    if (worker_usable(w) && parse_delay(values[0], &delay, "delay") &&
-        parse_extras(w, &extras, &r) && worker_usable(w)) {
+    if (parse_delay(values[0], &delay, "delay") && parse_extras(&extras, &r) && worker_usable(w) &&
+        place_extras(w, &extras, &r)) {
         r.now = wh_client_now(&w->client);
         r.deadline = wh_time_add(r.now, delay);
         id = worker_arm(w, &r, r.deadline);
@@ -306,7 +306,7 @@ static PyObject *worker_schedule_ns(WorkerObject *w, PyObject *args)
     PyObject *id = NULL;
     if (kind >= WH_CLOCK_KINDS) {
         PyErr_SetString(PyExc_ValueError, "no such clock");
-    } else if (worker_usable(w) && parse_extras(w, &extras, &r) && worker_usable(w)) {
+    } else if (parse_extras(&extras, &r) && worker_usable(w) && place_extras(w, &extras, &r)) {
         r.now = wh_client_now(&w->client);
         r.deadline = deadline;
         r.flags = kind;
