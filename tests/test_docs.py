@@ -47,6 +47,36 @@ def test_examples_in_documents_run(block: str, environment: dict[str, str]) -> N
     assert run(["-c", block], environment)
 
 
+LATE_AND_BACKWARDS = """
+import numpy as np
+from wheeld_client import Timers
+
+armed, arm, receive = [], Timers.schedule, Timers.poll
+
+def schedule(self, *args, **options):
+    armed.append(arm(self, *args, **options))
+    return armed[-1]
+
+def poll(self, timeout=0.0):
+    parts = []
+    while armed:
+        parts.append(receive(self, None))
+        armed[:] = set(armed) - set(parts[-1]["timer_id"].tolist())
+    return np.concatenate(parts)[::-1]
+
+Timers.schedule, Timers.poll = schedule, poll
+"""
+"""Before an example: a poll finds all that was scheduled, in an order that it may have."""
+
+
+@pytest.mark.parametrize("before", ["", LATE_AND_BACKWARDS], ids=["as it is", "late and backwards"])
+def test_payload_of_the_readme(before: str, environment: dict[str, str]) -> None:
+    """What the example with a payload prints does not depend on what else fires when."""
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    (example,) = (block for block in blocks if "payload=" in block)
+    assert run(["-c", before + example], environment).splitlines()[0] == "b'order 1'"
+
+
 def test_examples_run(environment: dict[str, str]) -> None:
     worker = str(ROOT / "examples" / "web_worker.py")
     assert "timed out" in run([worker, "web-1", "0.5"], environment)
