@@ -91,6 +91,15 @@ def lose(daemon: Daemon, worker: Remote, name: str) -> None:
     until(lambda: state(daemon, name) == "fenced", "fenced")
 
 
+def rings(worker: Remote) -> bool:
+    """Have it arm a timer, for which it has to ring if the clock sleeps; False: it could not."""
+    try:
+        worker.ask("timers.schedule(0.0001)")
+    except RemoteError:
+        return False
+    return True
+
+
 def test_its_calls_are_refused_and_its_slots_stay_its_own(daemon: Daemon) -> None:
     """While its process lives nobody else gets one of them; when that ends, all."""
     with Remote(daemon, worker="lost") as lost:
@@ -169,8 +178,7 @@ def test_files_of_others_under_its_numbers(daemon: Daemon, call: str) -> None:
                 "pair[1].send(b'for the user'); file = open(path, 'w+b'); file.write(b'x' * 4096);"
                 "file.flush(); fds = [os.open(path, os.O_RDWR) for _ in range(40)]"
             )
-            with contextlib.suppress(RemoteError):
-                worker.ask("timers.schedule(0.0001)")  # the clock sleeps: it has to be rung for
+            until(lambda: not rings(worker), "found out")
             with pytest.raises(RemoteError, match=r"closed by somebody else.*connect\(\)"):
                 worker.ask(call)
         worker.ask("timers.close(); del timers; import gc; gc.collect()")
