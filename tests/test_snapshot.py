@@ -316,11 +316,23 @@ def test_scribbled_slots_do_no_harm(tmp_path: Path, rng_seed: int) -> None:
         wheel.settle()
         noise = rng.integers(0, 256, wheel.slots.slots.nbytes, np.uint8)
         wheel.slots.slots.view(np.uint8)[:] = noise
+        wheel.slots.slots["flags"] &= 0xFFFB  # private timers are in no snapshot
         wheel.slots.owners[0] = 2**64 - 1
         wheel.slots.owners[1] = 0xFFFF
         snapshot_file.write(tmp_path / "s", take(wheel))
     snapshot = snapshot_file.read(tmp_path / "s")
     assert set(timer_ids(snapshot)) == {id for id in ids if id & 0xFFFFFFFF >= 128}
+
+
+def test_private_timers_are_in_no_snapshot() -> None:
+    """Callbacks end with their process, and that ends before the snapshot is read."""
+    with LocalWheel(payload_bytes=8) as wheel:
+        timers = named(wheel, 0, "web")
+        timers.call_later(1.0, print)
+        id = timers.schedule(1.0)
+        timers.call_later(0.0, print)
+        wheel.settle()
+        assert timer_ids(take(wheel)) == [id]
 
 
 def test_restoring_needs_fresh_segments_and_rows_for_the_owners() -> None:

@@ -51,6 +51,7 @@ PATIENT_LOOKS: Final = 4
 
 _ARMED, _FIRED, _TAKEN = 1, 3, 4
 _TARGET_GROUP: Final = 0xFFF
+_PRIVATE: Final = 4
 _VERSION: Final = np.uint64(0xFFFFFF00)
 
 
@@ -312,7 +313,8 @@ def _pending_timers(
     last = np.where(known, links["due"], np.iinfo(np.int64).min)[periodic]
     ticked = ((stages == Stage.TICKED) & unread)[periodic]
     timers["deadline"][periodic] = _periodic_due(timers[periodic], last, ticked)
-    return (phases == _ARMED) | fired, timers
+    shared = fields["flags"] & _PRIVATE == 0  # the others end with their process, which ends first
+    return ((phases == _ARMED) | fired) & shared, timers
 
 
 def _periodic_due(timers: npt.NDArray[Any], last: I64, ticked: npt.NDArray[np.bool_]) -> I64:

@@ -208,7 +208,7 @@ class AsyncTimers:
     def _watch(self, delay: float, waiter: asyncio.Future[None]) -> int:
         if self._lost is not None:
             raise DaemonNotRunning(str(self._lost))
-        id = self.timers.schedule(delay)
+        id = self.timers._schedule_private(delay)
         self._waiters[id] = waiter
         return id
 

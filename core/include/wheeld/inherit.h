@@ -6,6 +6,9 @@
  * slab changes. What was on its way to the dead worker goes to the heir. What was in its hands is returned
  * to the heir through the return ring, as if cancelled: so an heir needs no other message.
  *
+ * A private timer has a callback, a future or an operation of the dead process: it is nothing to an heir,
+ * and ends here. Its slot is handed on as one that was in the dead worker's hands.
+ *
  * A successor of the same name ("keep") takes over row, incarnation and rings: it is its own heir.
  *
  * Invariants
@@ -16,6 +19,8 @@
  *     not read are not delivered again to another worker: the timer goes on.
  *  3. No armed timer is linked for a later time than its slot says, whatever its owner was at when it
  *     died: so an heir that moves it need only compare with the slot.
+ *  4. No private timer is left when the owner word changes, or when the slab is in order for a successor:
+ *     what stands unread in the ring that this one takes over is made a tick of a timer that has ended.
  */
 #ifndef WHEELD_INHERIT_H
 #define WHEELD_INHERIT_H
@@ -41,6 +46,51 @@ static inline bool wh_in_hands(const wh_clock *c, const wh_link *link, const wh_
     default:
         return wh_stage_of(link) >= WH_STAGE_RECLAIMED;
     }
+}
+
+static inline void wh_count_dropped(wh_clock *c, wh_peer *peer)
+{
+    wh_count(&c->seg->dropped, 1);
+    wh_count(&peer->line->dropped, 1);
+}
+
+/* Has it fired, and not been read by `from`? Then it is in nobody's way any more. */
+static inline bool wh_mute_fired(wh_clock *c, uint32_t slot, wh_peer *from)
+{
+    wh_link *link = &c->wheel.links[slot];
+    uint64_t position = link->completion & WH_POS_MASK;
+    if (wh_stage_worker(link) != wh_peer_index(c, from))
+        return false;
+    if (wh_stage_of(link) == WH_STAGE_EXPIRED && !wh_pos_before(position, from->comp_head)) {
+        from->comps[position & (c->comp_size - 1)].id =
+            wh_id_with(wh_id(link->gen, slot), WH_EV_TICK);
+        wh_step();
+        return true;
+    }
+    return wh_stage_of(link) == WH_STAGE_WAIT_EXPIRE;
+}
+
+/* Invariant 4. */
+static inline void wh_end_private(wh_clock *c, uint32_t slot, wh_peer *from)
+{
+    wh_link *link = &c->wheel.links[slot];
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire */
+    uint32_t gen = wh_state_gen(state);
+    if (!(wh_load_relaxed(&c->slots[slot].flags) & WH_PRIVATE))
+        return;
+    bool armed = wh_slot_cancel(&c->states[slot], gen);
+    bool fired = !armed && wh_state_phase(state) == WH_FIRED && link->gen == gen;
+    if (!armed && !(fired && wh_mute_fired(c, slot, from)))
+        return;
+    wh_count_dropped(c, from);
+    if (wh_traces(c) && armed)
+        wh_event_reclaimed(c, slot, gen, true);
+    if (wh_traces(c) && fired)
+        wh_event_end(c, slot, WH_TRACE_DROPPED); /* if none is recorded yet */
+    wh_wheel_remove(&c->wheel, slot);
+    link->completion = wh_completion_word(WH_STAGE_HANDED, 0, 0);
+    wh_step();
+    link->gen = gen;
 }
 
 /* Invariant 1, before the slab changes hands. */
@@ -116,6 +166,8 @@ static inline void wh_inherit_slab(wh_clock *c, uint32_t slab, wh_peer *from, wh
 {
     from->comp_head = wh_load_acquire(&from->seg->comp_head); /* pairs: comp-head */
     from->ret_head = wh_load_acquire(&from->seg->ret_head);   /* pairs: ret-head */
+    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++)
+        wh_end_private(c, slab << WH_SLAB_BITS | i, from);
     if (heir != from) {
         wh_mark_in_hands(c, slab, from);
         /* pairs: slab - the heir learns of a slot of it only after this */

@@ -172,8 +172,9 @@ enum wh_kind {
     F(wh_au32, target, "0: owner; incarnation << 12 | worker + 1; or group << 12 | 0xfff",         \
       "owner", "clock", "before arm")                                                              \
     F(wh_au16, payload_size, "used bytes of the payload", "owner", "clock, target", "before arm")  \
-    F(wh_au16, flags, "bits 0-1: 0 base clock, 1 realtime, 2 boottime", "owner", "clock",          \
-      "before arm")
+    F(wh_au16, flags,                                                                              \
+      "bits 0-1: 0 base clock, 1 realtime, 2 boottime; 2: private, ends with its owner's process",  \
+      "owner", "clock", "before arm")
 
 #define WH_REGISTRY_FIELDS(N, F, A)                                                                \
     N(uint64_t, rows_off, "offset of the worker table", "creator", "all", "before magic")          \

@@ -59,12 +59,6 @@ static inline bool wh_unread_end(wh_clock *c, uint32_t slot)
             ((stage == WH_STAGE_EXPIRED || stage == WH_STAGE_LENT) && wh_unread(c, link)));
 }
 
-static inline void wh_count_dropped(wh_clock *c, wh_peer *peer)
-{
-    wh_count(&c->seg->dropped, 1);
-    wh_count(&peer->line->dropped, 1);
-}
-
 /* End one slot of a dead owner. False: it is on loan still. */
 static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
 {

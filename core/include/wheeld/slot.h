@@ -30,6 +30,7 @@ enum wh_phase {
 };
 enum wh_clock_kind { WH_CLOCK_BASE = 0, WH_CLOCK_REALTIME = 1, WH_CLOCK_BOOTTIME = 2 };
 #define WH_CLOCK_KINDS 3
+#define WH_PRIVATE 4u /* in slot.flags: what it is for is in its owner's process, and nobody else's */
 
 /* What a submission asks the clock to look at; in a completion the same bits say what it is. */
 enum wh_op { WH_OP_SCHEDULE = 0, WH_OP_CANCEL = 1, WH_OP_RESCHEDULE = 2 };

@@ -175,7 +175,7 @@ static bool operation_arm(PurgatoryObject *p, OperationObject *op)
         PyErr_NoMemory();
         return false;
     }
-    wh_request r = {.cookie = place, .now = wh_client_now(&w->client)};
+    wh_request r = {.cookie = place, .now = wh_client_now(&w->client), .flags = WH_PRIVATE};
     r.deadline = wh_time_add(r.now, delay_ns(op->timeout));
     uint64_t id = worker_arm_timer(w, &r, r.deadline); /* may let other threads in before it arms */
     if (w->watching == NULL)

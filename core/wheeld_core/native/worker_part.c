@@ -18,14 +18,6 @@ static inline bool worker_is_open(WorkerObject *w)
                      wh_load_acquire(&w->client.wheel->daemon_state) == 1);
 }
 
-/* Does the daemon run, and have no place for this worker any more? */
-static bool worker_is_fenced(WorkerObject *w)
-{
-    return *w->alive == OPEN && !wh_client_has_row(&w->client) &&
-           /* pairs: daemon-state */
-           wh_load_acquire(&w->client.wheel->daemon_state) == 1;
-}
-
 static inline bool worker_is_forked(const WorkerObject *w)
 {
     return w->detached || (w->bound && *w->alive == FORKED);
@@ -44,7 +36,8 @@ static void worker_explain(WorkerObject *w)
         PyErr_SetString(errors.client_closed, "this client was never connected");
     else if (*w->alive == ENDED && w->ended)
         PyErr_SetObject(errors.daemon_not_running, w->ended);
-    else if (worker_is_fenced(w))
+    else if (*w->alive == OPEN && /* pairs: daemon-state */
+             wh_load_acquire(&w->client.wheel->daemon_state) == 1)
         PyErr_SetString(errors.daemon_not_running,
                         w->client.deaf
                             ? "the descriptors of this client were closed by somebody else "
@@ -278,6 +271,18 @@ static PyObject *worker_schedule(WorkerObject *w, PyObject *const *args, Py_ssiz
     if (n == 2 && !parse_u64(args[1], &r.cookie, "cookie"))
         return NULL;
     if (!worker_usable(w))
+        return NULL;
+    r.now = wh_client_now(&w->client);
+    r.deadline = wh_time_add(r.now, delay);
+    return worker_arm(w, &r, r.deadline);
+}
+
+/* _schedule_private(delay): as schedule(delay), for what nobody can do in this process's stead. */
+static PyObject *worker_schedule_private(WorkerObject *w, PyObject *delay_object)
+{
+    wh_request r = {.flags = WH_PRIVATE};
+    int64_t delay;
+    if (!parse_delay(delay_object, &delay, "delay") || !worker_usable(w))
         return NULL;
     r.now = wh_client_now(&w->client);
     r.deadline = wh_time_add(r.now, delay);

@@ -275,6 +275,7 @@ static PyMethodDef worker_methods[] = {
      "WheelFull\n    No slot is free; the call works again as soon as one is.\n"
      "DaemonNotRunning, ClientClosed, ForkedClient\n\n"
      "Notes\n-----\nLock-free; a system call only when the clock has to wake earlier. Any thread."},
+    {"_schedule_private", (PyCFunction)worker_schedule_private, METH_O, NULL},
     {"_schedule_ns", (PyCFunction)worker_schedule_ns, METH_VARARGS, NULL},
     {"_schedule_into", FAST(worker_schedule_into), METH_FASTCALL, NULL},
     {"_schedule_batch", (PyCFunction)worker_schedule_batch, METH_VARARGS, NULL},

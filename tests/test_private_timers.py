@@ -1,0 +1,127 @@
+"""What a dead worker's callbacks and operations had armed ends with it: no heir gets an event."""
+
+from __future__ import annotations
+
+import pytest
+
+from local_wheel import KEEP, MS, REROUTE, SECOND, LocalTimers, LocalWheel, cookies, take_all
+from purgatory_ops import Op
+from wheeld_client import Purgatory
+
+CAPACITY = 256
+
+
+def arm_all(wheel: LocalWheel, timers: LocalTimers) -> None:
+    """Callbacks and operations in each state that a worker can leave; public timers beside them."""
+    purgatory = Purgatory(timers, "p")
+    timers.call_later(0.001, print, "fired, and not read")
+    purgatory.try_complete_else_watch(Op(0.001), ["a"])
+    timers.schedule(0.001, 1)
+    wheel.advance(MS)
+    timers.call_later(5.0, print, "armed")
+    purgatory.try_complete_else_watch(Op(5.0), ["b"])
+    timers.schedule(5.0, 2)
+    assert timers.call_later(5.0, print, "cancelled").cancel()
+    wheel.settle()
+    timers.call_later(5.0, print, "not submitted, as far as the clock has seen")
+    timers.schedule(5.0, 3)
+
+
+def test_a_successor_gets_none() -> None:
+    """Its own are those that were scheduled with a cookie; all slots are its own."""
+    with LocalWheel(CAPACITY) as wheel:
+        arm_all(wheel, wheel.worker(0))
+        wheel.depart(0, KEEP)
+        assert wheel.settle() == [0]
+        heir = wheel.successor(0)
+        assert heir.pending == 2
+        assert wheel.counter("dropped") == 5
+        wheel.advance(10 * SECOND)
+        assert cookies(heir.poll()) == [1, 2, 3]
+        assert take_all(wheel, heir) == CAPACITY
+
+
+def test_a_successor_uses_the_slots_before_it_reads() -> None:
+    """What stood in the ring for a slot's last timer is none of the next one's."""
+    with LocalWheel(CAPACITY) as wheel:
+        arm_all(wheel, wheel.worker(0))
+        wheel.depart(0, KEEP)
+        wheel.settle()
+        heir = wheel.successor(0)
+        room = take_all(wheel, heir)
+        assert room == CAPACITY - 3  # one of the three is to be read yet
+        assert cookies(heir.poll()) == [1]
+        assert heir.pending == room + 2
+
+
+def test_members_get_none() -> None:
+    """Nor do the members of a group, which share the slots."""
+    with LocalWheel(CAPACITY) as wheel:
+        arm_all(wheel, wheel.worker(0, group="g"))
+        heir = wheel.worker(1, group="g")
+        heir.poll()
+        wheel.depart(0, REROUTE)
+        assert wheel.settle() == [0]
+        assert heir.pending == 2
+        wheel.advance(10 * SECOND)
+        assert cookies(heir.poll()) == [1, 2, 3]
+        assert take_all(wheel, heir) == CAPACITY
+
+
+@pytest.mark.parametrize("leave", [KEEP, REROUTE])
+def test_behind_a_full_ring(leave: int) -> None:
+    """What waited for room in the dead worker's ring ends, too."""
+    capacity = 4096
+    with LocalWheel(capacity) as wheel:
+        dying = wheel.worker(0, group="g")
+        for _ in range(3):
+            for _ in range(500):
+                dying._schedule_private(0.001)
+            wheel.settle()
+        for _ in range(3):
+            wheel.advance(MS)
+        assert wheel.view.lines["backlog"][0]
+        heir = wheel.worker(1, group="g")
+        heir.poll()
+        wheel.depart(0, leave)
+        wheel.settle()
+        heir = wheel.successor(0) if leave == KEEP else heir
+        assert wheel.counter("dropped") == 1500
+        wheel.advance(SECOND)
+        assert len(heir.poll()) == 0
+        assert take_all(wheel, heir) == capacity
+
+
+@pytest.mark.parametrize("leave", [KEEP, REROUTE])
+def test_over_the_death_of_the_clock(leave: int) -> None:
+    """A clock that dies before, or after, it has looked at the dead worker's slabs."""
+    for restarts in ((True, False), (False, True), (True, True)):
+        with LocalWheel(CAPACITY) as wheel:
+            arm_all(wheel, wheel.worker(0, group="g"))
+            heir = wheel.worker(1, group="g")
+            heir.poll()
+            if restarts[0]:
+                wheel.restart_clock()
+            wheel.depart(0, leave)
+            wheel.settle()
+            if restarts[1]:
+                wheel.restart_clock()
+            heir = wheel.successor(0) if leave == KEEP else heir
+            wheel.advance(10 * SECOND)
+            assert cookies(heir.poll()) == [1, 2, 3]
+
+
+def test_in_their_own_process_nothing_changes() -> None:
+    """They fire, run and move as ever."""
+    ran: list[int] = []
+    with LocalWheel(CAPACITY) as wheel:
+        timers = wheel.worker(0)
+        handle = timers.call_later(1.0, ran.append, 1)
+        timers.call_later(1.0, ran.append, 2)
+        assert handle.reschedule(3.0)
+        wheel.advance(2 * SECOND)
+        timers.dispatch()
+        assert ran == [2]
+        wheel.advance(2 * SECOND)
+        timers.dispatch()
+        assert ran == [2, 1]
