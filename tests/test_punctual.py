@@ -108,6 +108,28 @@ def test_a_move_that_died_before_its_version() -> None:
         assert cookies(wheel.successor(0).poll()) == [1]
 
 
+def test_a_cancel_that_comes_late_is_not_the_next_tenants() -> None:
+    """Who cancelled was stopped before it said so; the slot came back meanwhile and ticks again: the
+    word about its last tenant leaves grid and ticks of this one alone."""
+    with LocalWheel(64) as wheel:
+        owner, slow = wheel.worker(0), wheel.worker(1)
+        owner.schedule_many(np.full(63, 1e6))
+        soon = owner.schedule(0.01)
+        wheel.settle()
+        tail = sub_tail(wheel, 1)
+        before = tail[0]
+        assert slow.cancel(soon)
+        after, tail[0] = tail[0], before
+        wheel.advance(10 * MS)
+        periodic = owner.schedule(0.05, interval=0.05)
+        assert periodic & 0xFFFFFFFF == soon & 0xFFFFFFFF
+        wheel.advance(120 * MS)
+        tail[0] = after
+        wheel.advance(30 * MS)
+        assert (owner.poll()["deadline"] // MS).tolist() == [60, 110, 160]
+        assert wheel.view.lines["offences"].tolist()[:2] == [0, 0]
+
+
 @pytest.mark.parametrize("number", range(6))
 def test_random_calls(number: int, rng_seed: int) -> None:
     """Full rings, moves, deaths within a call, clocks that start anew: nothing is overdue."""

@@ -8,6 +8,7 @@ import pytest
 
 from local_wheel import DROP, KEEP, MS, REROUTE, SECOND, LocalTimers, LocalWheel, cookies, take_all
 from random_lives import Lives
+from wheeld_core import _native
 from wheeld_core.errors import WheelFull
 
 ROOM = 1 << 10
@@ -145,6 +146,22 @@ def test_slabs_of_nobody_are_free() -> None:
         wheel.restart_clock()
         assert wheel.counter("dropped") == 100
         assert take_all(wheel, wheel.worker(1)) == 256
+
+
+def test_a_timer_that_was_about_to_fire_and_was_moved() -> None:
+    """The clock had written down where its end was to go, and died before the step to FIRED: moved to
+    later and then cancelled, its slot comes back at once."""
+    with LocalWheel(64) as wheel:
+        timers = wheel.worker(0)
+        id = timers.schedule(1.0)
+        wheel.settle()
+        links = wheel.view.links
+        links["completion"][id & 0xFFFFFFFF] = _native.STAGE_EXPIRED << 60
+        assert timers.reschedule(id, 1e6)
+        wheel.restart_clock()
+        assert timers.cancel(id)
+        wheel.settle()
+        assert take_all(wheel, timers) == 64
 
 
 @pytest.mark.parametrize("policies", [(DROP,), (KEEP,), (REROUTE,), (DROP, KEEP, REROUTE)])
