@@ -7,21 +7,21 @@ from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import wheeld
 from wheeld_client import AsyncTimers
 from wheeld_core import control
-
-MS = 1_000_000
 
 
 class Time:
     """Moves the daemon's virtual clock."""
 
     def __init__(self, name: str) -> None:
+        self._name = name
         self._connection = control.Connection(Path(name))
 
     def jump(self, ms: float) -> None:
         """At once: the loop sees all that fell due together."""
-        self._connection.request("advance", ns=int(ms * MS))
+        wheeld.advance(self._name, ms / 1000)
 
     async def pass_by(self, ms: float) -> None:
         """Step by step, with the loop running in between."""

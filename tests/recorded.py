@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+import wheeld
 from daemons import Daemon, until
 from recorder_records import read
 from wheeld_client import Timers, connect
-from wheeld_core import control
 
 TICK = 10**6
 
@@ -53,11 +53,7 @@ class Recording:
 
     def advance(self, ns: int) -> None:
         """Move the virtual clock."""
-        connection = control.Connection(self.daemon.directory, 60.0)
-        try:
-            connection.request("advance", ns=ns)
-        finally:
-            connection.close()
+        wheeld.advance(str(self.daemon.directory), ns / 1e9)
 
     @contextmanager
     def worker(self, name: str) -> Iterator[Timers]:

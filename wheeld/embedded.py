@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from wheeld import virtual
 from wheeld_core import runtime, segments
 from wheeld_core.errors import WheelError
 
@@ -25,8 +26,18 @@ MOST_SAID = 65_536
 """Bytes at the end of what a daemon said that did not start."""
 
 
+class EmbeddedDaemon(str):
+    """A daemon of one's own: the path of its runtime directory, which is how it is called."""
+
+    __slots__ = ()
+
+    def advance(self, seconds: float) -> int:
+        """Move its virtual clock, as `wheeld.advance` does; returns the virtual time, ns."""
+        return virtual.advance(self, seconds)
+
+
 @contextlib.contextmanager
-def embedded(**config: Any) -> Iterator[str]:
+def embedded(**config: Any) -> Iterator[EmbeddedDaemon]:
     """Run a daemon of one's own for as long as the block lasts.
 
     Parameters
@@ -37,8 +48,8 @@ def embedded(**config: Any) -> Iterator[str]:
 
     Yields
     ------
-    str
-        What to give to `wheeld_client.connect`, in this process and in others.
+    EmbeddedDaemon
+        A string: what to give to `wheeld_client.connect`, in this process and in others.
 
     Raises
     ------
@@ -66,7 +77,7 @@ def embedded(**config: Any) -> Iterator[str]:
         patience = TRACE_STOP_SECONDS if config.get("trace") else STOP_SECONDS
         stack.callback(_stop, process, directory, patience)
         _await_start(process, directory)
-        yield str(directory)
+        yield EmbeddedDaemon(directory)
 
 
 def _options(name: str, base: str | os.PathLike[str], config: dict[str, Any]) -> list[str]:

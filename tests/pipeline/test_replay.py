@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from workloads import MS, all_of, requests, save
+from workloads import all_of, requests, save
 
 import wheeld
 from programs import start_program
 from wheeld_client import DaemonNotRunning, connect
-from wheeld_core.control import Connection
 from wheeld_pipeline import PipelineError
 from wheeld_pipeline.replay import replay, source
 from wheeld_pipeline.replay.feed import Feed
@@ -40,16 +39,16 @@ def test_each_request_ends_as_the_workload_says(tmp_path: Path) -> None:
     latencies = np.arange(count) % 97 * 1.0
     columns = requests(np.arange(count) / 4, latencies, 48.0, np.arange(count) % 3 * 20)
     found = source.look(save(tmp_path / "w.parquet", columns))
-    with wheeld.embedded(capacity=4096, virtual_clock=True, payload_bytes=40) as name:
-        control = Connection(Path(name))
-        with connect(name) as timers:
-            player = Player(timers, Feed(source.stream(found, 0, 1), 1.0), 0, 1, timers.now_ns())
-            for _ in range(700):
-                player.turn(timers.now_ns())
-                player.receive(0.0)
-                control.request("advance", ns=MS)
-            assert player.turn(timers.now_ns()) is None
-        control.close()
+    with (
+        wheeld.embedded(capacity=4096, virtual_clock=True, payload_bytes=40) as daemon,
+        connect(daemon) as timers,
+    ):
+        player = Player(timers, Feed(source.stream(found, 0, 1), 1.0), 0, 1, timers.now_ns())
+        for _ in range(700):
+            player.turn(timers.now_ns())
+            player.receive(0.0)
+            daemon.advance(0.001)
+        assert player.turn(timers.now_ns()) is None
     window = player.window
     # taken up at whole ms and cancelled at most a page (1.05 ms) and a turn later
     in_time = int((latencies < 48 - 3).sum())

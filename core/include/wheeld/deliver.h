@@ -151,6 +151,15 @@ static inline void wh_give_back(wh_clock *c, uint32_t slot)
     wh_return(c, slot);
 }
 
+/* When a timer that waited for room fell due. Virtual time has gone on from bucket to bucket since, each
+ * at its own time; how long the reader took is no lateness there. */
+static inline int64_t wh_fell_due(const wh_clock *c, int64_t due, int64_t now)
+{
+    int64_t tick = c->wheel.tick_ns, over = due % tick;
+    int64_t rest = over > 0 ? tick - over : 0;
+    return c->seg->virtual_clock && rest <= wh_time_sub(now, due) ? due + rest : now;
+}
+
 /* May an event go into `peer`'s ring now? Not past those that wait for it already. */
 static inline bool wh_peer_open(const wh_clock *c, wh_peer *peer)
 {
@@ -172,6 +181,8 @@ static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, enu
     wh_link *link = &c->wheel.links[slot];
     wh_slot *s = &c->slots[slot];
     uint32_t kind = wh_load_relaxed(&s->flags) & 3;
+    int64_t now = c->now[kind < WH_CLOCK_KINDS ? kind : 0];
+    bool waited = wh_stage_of(link) == WH_STAGE_WAIT_EXPIRE;
     enum wh_event event = WH_EV_EXPIRED;
     link->completion = wh_completion_word(stage, wh_peer_index(c, peer), peer->comp_tail);
     if (stage != WH_STAGE_EXPIRED) {
@@ -183,7 +194,7 @@ static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, enu
     wh_completion record = {.id = wh_id_with(wh_id(link->gen, slot), event),
                             .cookie = wh_load_relaxed(&s->cookie),
                             .deadline = link->due,
-                            .fired = c->now[kind < WH_CLOCK_KINDS ? kind : 0],
+                            .fired = wh_unlikely(waited) ? wh_fell_due(c, link->due, now) : now,
                             .payload_size = wh_load_relaxed(&s->payload_size)};
     wh_put(c, peer, &record);
     if (wh_traces(c))

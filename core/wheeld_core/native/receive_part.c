@@ -206,6 +206,33 @@ static PyObject *worker_collect_others(WorkerObject *w, const Wanted *wanted)
     return others;
 }
 
+/* Under a virtual clock nothing is late: what fell due and waits behind our full ring belongs to this
+ * very moment. Without a daemon whoever makes the passes is our caller. */
+static inline bool worker_lacks_rest(const WorkerObject *w)
+{
+    const wh_client *c = &w->client;
+    return c->wheel->virtual_clock && c->comp_acked == c->comp_head && w->daemon.number >= 0 &&
+           wh_client_backlogged(c);
+}
+
+#define REST_LOOK_NS 200000
+/* Wait until the clock has put it into the ring, or has looked and found that there is none. -1: an
+ * error is set; 0: there is none. */
+static int worker_await_rest(WorkerObject *w)
+{
+    wh_client *c = &w->client;
+    /* pairs: pass - a pass that begins from here on sees our head; when another has begun, it is over */
+    uint64_t passes = wh_load_acquire(&c->wheel->passes);
+    while (wh_client_ready(c) == 0) {
+        if (!worker_lacks_rest(w) || wh_load_acquire(&c->wheel->passes) - passes >= 2) /* pairs: pass */
+            return wh_client_ready(c) != 0;
+        wh_client_ring(c);
+        if (!worker_sleep(w, wh_time_add(wh_clock_read(CLOCK_MONOTONIC), REST_LOOK_NS), false))
+            return -1;
+    }
+    return 1;
+}
+
 /* The argument `hold`. False: an error is set. */
 static bool worker_may_hold(WorkerObject *w, bool hold)
 {
@@ -254,6 +281,15 @@ static PyObject *worker_receive(WorkerObject *w, PyObject *const *args, Py_ssize
         return NULL;
     for (;;) {
         PyObject *events = worker_collect_others(w, &wanted);
+        if (wh_unlikely(events == w->empty_events && wanted.most && worker_lacks_rest(w))) {
+            int rest = worker_await_rest(w);
+            if (rest < 0)
+                Py_CLEAR(events);
+            if (rest > 0) {
+                Py_DECREF(events);
+                continue;
+            }
+        }
         if (events == NULL || events != w->empty_events || wanted.most == 0 ||
             (timeout == 0 && until == 0) || (heed && worker_has_work(w)))
             return events;

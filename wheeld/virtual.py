@@ -1,0 +1,55 @@
+"""Moving the virtual clock of a daemon."""
+
+from __future__ import annotations
+
+import math
+import os
+
+from wheeld_core import runtime
+from wheeld_core.control import Connection
+
+ANSWER_SECONDS = 600.0
+"""A long way takes the clock a while: it goes from bucket to bucket."""
+_END_OF_TIME = 9.3e9
+"""Seconds; 2**63 ns are a little less."""
+
+
+def advance(name: str, seconds: float, *, runtime_dir: str | os.PathLike[str] | None = None) -> int:
+    """Move a daemon's virtual clock, from one due time to the next.
+
+    When it returns, all that fell due on the way can be polled without waiting: `poll(0)` gives it
+    in order until it gives nothing more, each event with its own time in `fired`.
+
+    Parameters
+    ----------
+    name : str
+        Name of the daemon, or the path of its runtime directory.
+    seconds : float
+        How far, 0 or more.
+    runtime_dir : path, optional
+        Directory that holds the runtime directory; default: the usual places.
+
+    Returns
+    -------
+    int
+        The virtual time, ns, as events and `status` have it.
+
+    Raises
+    ------
+    ValueError
+        It runs on the real clock, or `seconds` is negative or no number.
+    DaemonNotRunning
+        There is none.
+    """
+    if not (math.isfinite(seconds) and seconds >= 0):
+        raise ValueError(f"advance by {seconds!r} s: expected a number, 0 or more")
+    return advance_ns(name, round(min(seconds, _END_OF_TIME) * 1e9), runtime_dir)
+
+
+def advance_ns(name: str, step_ns: int, runtime_dir: str | os.PathLike[str] | None = None) -> int:
+    """The same, in nanoseconds."""
+    connection = Connection(runtime.find(name, runtime_dir), ANSWER_SECONDS)
+    try:
+        return int(connection.request("advance", ns=step_ns)["now_ns"])
+    finally:
+        connection.close()
