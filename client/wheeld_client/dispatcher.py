@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 import numpy.typing as npt
 
+from wheeld_client import hub
 from wheeld_core.errors import DaemonNotRunning, WheelError
 
 if TYPE_CHECKING:
@@ -29,6 +30,9 @@ class Dispatcher:
 
     It goes on when a callback raises, and when the daemon is away for a while; it ends when the
     client is closed. In a forked child there is no such thread: make one there.
+
+    Where gevent has patched threading it is a greenlet: callbacks share the thread of all others,
+    and an exit that comes to it, by a callback or a signal handler, is the program's.
     """
 
     def __init__(
@@ -78,8 +82,14 @@ class Dispatcher:
             except WheelError as error:  # closed, by whoever wants it so
                 log.debug("dispatching ends: %s", error)
                 return
-            except (Exception, SystemExit):  # threading would swallow the latter, and this thread
+            except Exception:
                 log.exception("a callback or its exception handler raised")
+            except SystemExit as error:  # threading would swallow it, and this thread
+                if not hub.hand_on(error):
+                    log.exception("a callback or its exception handler raised")
+            except KeyboardInterrupt as error:
+                if not hub.hand_on(error):
+                    raise
 
     def _take(self, events: npt.NDArray[np.void]) -> None:
         if not len(events):

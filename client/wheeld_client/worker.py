@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from wheeld_client import hub
 from wheeld_client.hello import Options
 from wheeld_client.reconnect import Reconnector, Refused, Wait
 from wheeld_core import _native, control, runtime, segments
@@ -117,6 +118,13 @@ class ConnectedWorker(_native.Worker):
             It has gone.
         """
         return os.open(self.directory / runtime.worker_fifo(row), FIFO_FLAGS)
+
+    def _wait_in_hub(self, fd: int, other: int, seconds: float) -> bool:
+        """Wait for descriptors (-1: none) as gevent wants it; False: it has patched nothing."""
+        if not hub.is_patched():
+            return False
+        hub.wait([one for one in (fd, other) if one >= 0], None if seconds < 0 else seconds)
+        return True
 
     def _reconnect(self) -> Wait | None:
         """Go on to take up a lost control connection; never waits. None: done."""

@@ -10,7 +10,9 @@
  * passed by, goes to the end of the line.
  */
 
-typedef struct Waiter {
+#define HUB_SLICE_NS 5000000 /* under gevent, which knows no futex: so often it looks */
+
+typedef struct Waiter { /* not on a stack: gevent moves those of greenlets that wait */
     struct Waiter *next;
     uint64_t ticket, wants;
     uint64_t held_by; /* the ticket that has held us up, with memory for it, since... */
@@ -94,10 +96,13 @@ static bool waiter_sleep(PoolObject *p, Waiter *me, uint32_t seen, int64_t now, 
     rest = rest > 0 ? rest : 0;
     struct timespec slice = {rest / 1000000000, rest % 1000000000};
     wh_au32 *word = &p->b.mine->wake;
-    Py_BEGIN_ALLOW_THREADS
-    syscall(SYS_futex, word, FUTEX_WAIT, seen, &slice, NULL, 0);
-    Py_END_ALLOW_THREADS
-    if (PyErr_CheckSignals() < 0)
+    int waited = worker_wait_in_hub(p->worker, -1, -1, rest < HUB_SLICE_NS ? rest : HUB_SLICE_NS);
+    if (waited == 0) {
+        Py_BEGIN_ALLOW_THREADS
+        syscall(SYS_futex, word, FUTEX_WAIT, seen, &slice, NULL, 0);
+        Py_END_ALLOW_THREADS
+    }
+    if (waited < 0 || PyErr_CheckSignals() < 0)
         return false;
     if (!waiter_stands(p, me)) {
         if (pool_is_open(p)) /* a forked child's, bound anew by a signal handler */
@@ -113,33 +118,40 @@ static bool waiter_sleep(PoolObject *p, Waiter *me, uint32_t seen, int64_t now, 
     return true;
 }
 
-/* Stand in the line until our turn has come and there is memory: take it, or only see it.
- * 1: so; 0: time is up; -1: an error is set. */
-static int pool_await(PoolObject *p, uint64_t n, int64_t until, bool take)
+/* Wait in the line. 1: our turn has come, and there is memory, taken or only seen; 0: time is up; -1: an
+ * error is set. */
+static int waiter_await(PoolObject *p, Waiter *me, int64_t until, bool take)
 {
-    Waiter me = {.wants = n, .line = p->line, .incarnation = p->incarnation};
-    int found = 0;
-    p->line->users++; /* it may be bound anew while we wait */
-    waiter_enter(p, &me);
     for (;;) {
         /* pairs: pool-wake - read before we look: who gives memory later changes it */
         uint32_t seen = wh_load_seq(&p->b.mine->wake);
         int64_t now = wh_clock_read(CLOCK_MONOTONIC);
-        if (waiter_may_take(p, &me, now) && (!take || pool_take(p, n))) {
-            found = 1;
-            break;
-        }
-        if (take && !wh_pool_is_dry(p->b.pool) && !pool_fits(p, n))
-            pool_dry(p, n);
+        if (waiter_may_take(p, me, now) && (!take || pool_take(p, me->wants)))
+            return 1;
+        if (take && !wh_pool_is_dry(p->b.pool) && !pool_fits(p, me->wants))
+            pool_dry(p, me->wants);
         if (until <= now)
-            break;
-        if (!waiter_sleep(p, &me, seen, now, until)) {
-            found = -1;
-            break;
-        }
+            return 0;
+        if (!waiter_sleep(p, me, seen, now, until))
+            return -1;
     }
-    waiter_leave(p, &me);
-    line_leave(me.line);
+}
+
+/* Stand in the line until then. */
+static int pool_await(PoolObject *p, uint64_t n, int64_t until, bool take)
+{
+    Waiter *me = malloc(sizeof *me);
+    if (me == NULL) {
+        PyErr_NoMemory();
+        return -1;
+    }
+    *me = (Waiter){.wants = n, .line = p->line, .incarnation = p->incarnation};
+    p->line->users++; /* it may be bound anew while we wait */
+    waiter_enter(p, me);
+    int found = waiter_await(p, me, until, take);
+    waiter_leave(p, me);
+    line_leave(me->line);
+    free(me);
     return found;
 }
 

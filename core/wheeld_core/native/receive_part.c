@@ -148,16 +148,42 @@ static bool worker_reconnect(WorkerObject *w, struct pollfd *watch, int64_t *unt
 
 static PyObject *worker_unbind(WorkerObject *w); /* in worker_type.c */
 
+/* Under gevent a thread is many greenlets: have it wait for the descriptors (-1: none) while the others
+ * go on. 1: it has waited; 0: there is no gevent; -1: an error is set. `rest`: ns; INT64_MAX: no end. */
+static int worker_wait_in_hub(WorkerObject *w, int fd, int other, int64_t rest)
+{
+    static PyObject *name; /* nothing is patched while this is not loaded */
+    if (name == NULL && (name = PyUnicode_InternFromString("gevent.monkey")) == NULL)
+        return -1;
+    PyObject *monkey = PyImport_GetModule(name);
+    if (wh_likely(monkey == NULL))
+        return PyErr_Occurred() ? -1 : 0;
+    Py_DECREF(monkey);
+    PyObject *waited = PyObject_CallMethod((PyObject *)w, "_wait_in_hub", "iid", fd, other,
+                                           rest == INT64_MAX ? -1.0 : (double)rest / 1e9);
+    int truth = waited ? PyObject_IsTrue(waited) : -1;
+    Py_XDECREF(waited);
+    return truth;
+}
+
+/* As ppoll(); -2: an error is set. */
 static int worker_await_bell(WorkerObject *w, struct pollfd fds[2], int64_t until)
 {
     int64_t rest = wh_time_sub(until, wh_clock_read(CLOCK_MONOTONIC));
-    struct timespec timeout = {rest > 0 ? rest / 1000000000 : 0, rest > 0 ? rest % 1000000000 : 0};
-    int polled, error;
+    rest = until == INT64_MAX ? until : rest > 0 ? rest : 0;
+    int error = 0;
     w->sleepers++;
-    Py_BEGIN_ALLOW_THREADS
-    polled = ppoll(fds, 2, until == INT64_MAX ? NULL : &timeout, NULL);
-    error = errno;
-    Py_END_ALLOW_THREADS
+    int polled = worker_wait_in_hub(w, fds[0].fd, fds[1].fd, rest);
+    if (polled >= 0) {
+        bool wait = polled == 0;
+        struct timespec timeout = {wait ? rest / 1000000000 : 0, wait ? rest % 1000000000 : 0};
+        Py_BEGIN_ALLOW_THREADS
+        polled = ppoll(fds, 2, wait && rest == INT64_MAX ? NULL : &timeout, NULL);
+        error = errno;
+        Py_END_ALLOW_THREADS
+    } else {
+        polled = -2;
+    }
     if (--w->sleepers == 0 && w->closed)
         worker_unbind(w);
     errno = error;
@@ -186,6 +212,8 @@ static bool worker_sleep(WorkerObject *w, int64_t until, bool heed)
         until = doubts < until ? doubts : until;
     if (wh_client_may_sleep(c) && !(heed && worker_is_marked(w)))
         polled = worker_await_bell(w, fds, until);
+    if (polled == -2)
+        return false;
     if (polled < 0 && errno != EINTR) {
         PyErr_SetFromErrno(PyExc_OSError);
         return false;

@@ -1,0 +1,46 @@
+"""Waiting under gevent, where a thread is many greenlets: while one waits the others go on.
+
+Nothing here imports gevent: what is not loaded has patched nothing.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+PATCHED = ("select", "socket", "threading", "thread", "time")
+
+
+def is_patched() -> bool:
+    """Has gevent patched what this process waits with?"""
+    monkey: Any = sys.modules.get("gevent.monkey")
+    return monkey is not None and any(map(monkey.is_module_patched, PATCHED))
+
+
+def wait(fds: list[int], seconds: float | None) -> None:
+    """Wait until one of the descriptors is readable or hung up, or for so long; others go on."""
+    from gevent import select, sleep
+
+    if not fds:
+        sleep(seconds)
+        return
+    poll = select.poll()
+    for fd in fds:
+        poll.register(fd, select.POLLIN)
+    poll.poll(None if seconds is None else seconds * 1000)
+
+
+def hand_on(error: BaseException) -> bool:
+    """Raise an error in the main greenlet, as gevent does with what ends a program.
+
+    False: this is a thread of its own.
+    """
+    if not is_patched():
+        return False
+    from gevent import get_hub, getcurrent
+
+    hub = get_hub()
+    if getcurrent() is hub.parent:
+        return False
+    hub.handle_system_error(type(error), error)
+    return True
