@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import idle, lateness, memory, recording, report, single, throughput
+from bench import idle, lateness, memory, neighbours, recording, report, single, throughput
 from bench.purgatory import between, pool, sweep, waiting
 
 MEASUREMENTS = {
@@ -17,6 +17,7 @@ MEASUREMENTS = {
     "throughput": throughput.run,
     "recording": recording.run,
     "lateness": lateness.run,
+    "neighbours": neighbours.run,
     "idle": idle.run,
     "memory": memory.run,
     "purgatory": sweep.run,

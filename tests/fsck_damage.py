@@ -8,12 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from fsck_wheels import FullWheel, completions, occupancy, returns, summary, worker
+from fsck_wheels import LANE, FullWheel, completions, lanes, occupancy, returns, summary, worker
 from local_wheel import LocalWheel
 from wheeld_core.views import record
 
 NIL = 0xFFFFFFFF
-BUCKETS = 11 * 64
 
 
 def link(w: LocalWheel, slot: int) -> Any:
@@ -36,13 +35,19 @@ def stage(w: LocalWheel, slot: int, number: int, row: int = 1, position: int = 0
     link(w, slot)["completion"] = number << 60 | row << 48 | position
 
 
+def count_linked(w: LocalWheel, index: int, more: int) -> None:
+    """Change the counts of the timers in buckets, if that list is a bucket."""
+    if index < w.view.header["lists"] - 2 * w.max_workers:
+        for counts, at in ((w.view.header, ()), (lanes(w), index // LANE)):
+            counts["linked"][at] = int(counts["linked"][at]) + more
+
+
 def unlink(w: LocalWheel, slot: int) -> None:
     """Take a node out of its list, as the clock does, but for bitmaps and counts."""
     node = link(w, slot)
     link(w, int(node["next"]))["prev"] = node["prev"]
     link(w, int(node["prev"]))["next"] = node["next"]
-    if node["list"] < BUCKETS:
-        w.view.header["linked"] -= 1
+    count_linked(w, int(node["list"]), -1)
     node["list"] = NIL
 
 
@@ -138,7 +143,7 @@ def completion_ring_overfull(w: FullWheel) -> None:
 # -- lists, bitmaps, buckets -----------------------------------------------------------------------
 
 
-@case("lists", "which is in bucket 2 of level 2 and follows the head")
+@case("lists", "which is in bucket 2 of level 2 in lane 1 and follows the head")
 def own_next(w: FullWheel) -> None:
     link(w, w.slot["near"])["next"] = w.slot["near"]
 
@@ -163,9 +168,9 @@ def out_of_list(w: FullWheel) -> None:
     link(w, w.slot["soon"])["list"] = NIL
 
 
-@case("lists", "bucket 9 of level 1")
+@case("lists", "bucket 9 of level 1 in lane 1")
 def other_list(w: FullWheel) -> None:
-    link(w, w.slot["soon"])["list"] = 64 + 9
+    link(w, w.slot["soon"])["list"] = LANE + 64 + 9
 
 
 @case("lists", "): is in list 70000")
@@ -207,6 +212,11 @@ def linked_count(w: FullWheel) -> None:
     w.view.header["linked"] += 1
 
 
+@case("linked", "timers are in buckets of lane 1, it says")
+def lane_count(w: FullWheel) -> None:
+    lanes(w)["linked"][1] -= 1
+
+
 @case("buckets", "does not fit due time")
 def due_changed(w: FullWheel) -> None:
     link(w, w.slot["far"])["due"] -= 80_000 * 10**9
@@ -217,7 +227,7 @@ def in_another_bucket(w: FullWheel) -> None:
     far = int(link(w, w.slot["far"])["list"])
     unlink(w, w.slot["near"])
     append(w, w.slot["near"], far)
-    w.view.header["linked"] += 1
+    count_linked(w, far, 1)
 
 
 # -- owners ----------------------------------------------------------------------------------------
@@ -242,13 +252,13 @@ def given_back_too_early(w: FullWheel) -> None:
     put_state(w, LAST, 1, 1)
 
 
-@case("owners", "of level 4, in a slab that nobody owns")
+@case("owners", "of level 4 in lane 1, in a slab that nobody owns")
 def given_back_and_linked(w: FullWheel) -> None:
     put_state(w, LAST, 1, 2)
     far = link(w, w.slot["far"])
     link(w, LAST)["gen"], link(w, LAST)["due"] = 1, far["due"]
     append(w, LAST, int(far["list"]))
-    w.view.header["linked"] += 1
+    count_linked(w, int(far["list"]), 1)
 
 
 @case("owners", "has stage return waits, in a slab that nobody owns")
@@ -307,7 +317,7 @@ TOLD: list[tuple[str, str, str, tuple[int, int] | None, tuple[int, int] | None, 
     ("armed_and_over", "slots", "read", (1, 1), None,
      "armed, but its end is told: expired"),
     ("over_in_bucket", "slots", "leaving", None, (8, 1),
-     "of level 2, with stage reclaimed"),
+     "of level 2 in lane 1, with stage reclaimed"),
     ("fired_in_bucket", "slots", "near", (1, 3), None,
      "not armed: fired"),
     ("cancelled_and_expired", "slots", "read", (1, 2), None,

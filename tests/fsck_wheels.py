@@ -21,6 +21,8 @@ from wheeld_core import segments
 from wheeld_core.views import dtype_of, record, records
 
 POOLS = (("requests", 65536, 1024, False), ("small", 1000, 1000, True))
+LANE = 16 * 64
+"""Lists of one lane: eleven levels, rounded up."""
 RING = 1024
 """Entries of the rings of a small wheel."""
 
@@ -173,13 +175,22 @@ def completions(w: LocalWheel, row: int) -> Any:
 
 
 def occupancy(w: LocalWheel) -> Any:
-    """The occupancy words: one per level here."""
-    return np.frombuffer(w.wheel_memory, "u8", 11, int(w.view.header["occupancy_off"]))
+    """The occupancy words: one per level of each lane here."""
+    return np.frombuffer(
+        w.wheel_memory, "u8", w.sizes["lanes"] * LANE // 64, int(w.view.header["occupancy_off"])
+    )
+
+
+def lanes(w: LocalWheel) -> Any:
+    """The lanes of the wheel; a worker's is that of its row."""
+    return records(w.wheel_memory, "lane", w.sizes["lanes_off"], w.sizes["lanes"])
 
 
 def summary(w: LocalWheel) -> Any:
     """The summary words."""
-    return np.frombuffer(w.wheel_memory, "u8", 11, int(w.view.header["summary_off"]))
+    return np.frombuffer(
+        w.wheel_memory, "u8", w.sizes["lanes"] * LANE // 64, int(w.view.header["summary_off"])
+    )
 
 
 class Remains:

@@ -29,7 +29,7 @@ def test_quick_run_writes_everything(tmp_path: Path) -> None:
     assert found["options"]["quick"] is True
     measurements = found["measurements"]
     assert list(measurements) == [
-        *("single", "throughput", "recording", "lateness", "idle", "memory"),
+        *("single", "throughput", "recording", "lateness", "neighbours", "idle", "memory"),
         *("purgatory", "purgatory-waiting", "purgatory-checks", "purgatory-latency", "pool"),
     ]
     for measurement in measurements.values():

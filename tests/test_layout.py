@@ -25,7 +25,7 @@ SIZES = {
     "trace_record": 64,
 }  # fmt: skip
 RECORDS = {
-    "link", "undo", "owner", "state", "slot", "group", "completion", "watchers", "waiters",
+    "lane", "link", "undo", "owner", "state", "slot", "group", "completion", "watchers", "waiters",
     "traced", "trace_record",
 }  # fmt: skip
 """Small records that stand side by side: their lines travel as one, whoever writes."""

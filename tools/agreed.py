@@ -21,6 +21,7 @@ OWN = {
     "WH_MAGAZINE": "a worker's private cache of slots",
     "WH_DRAIN_AHEAD": "how far the clock prefetches",
     "WH_SCOUT_AHEAD": "how far the clock prefetches",
+    "WH_LANE_SHARE": "how much the clock does for one lane at once",
     "WH_ROW_BUDGET": "how much the clock does in a pass",
     "WH_ROWS_BUDGET": "how much the clock does in a pass",
     "WH_ROW_LEAST": "how much the clock does in a pass",

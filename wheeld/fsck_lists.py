@@ -145,18 +145,27 @@ def bitmaps(s: Snapshot) -> list[Damage]:
         wrong: Array = (summary[level] >> index & np.uint64(1) != 0) != (occupancy[words] != 0)
         return wrong
 
-    words = np.arange(s.levels * s.words)
+    words = np.arange(s.all_levels * s.words)
     suspects = words[wrong_words(words, s.occupancy, s.summary)]
     suspects = s.still(
         suspects, lambda some: wrong_words(some, s.live_occupancy(), s.live_summary())
     )
     texts += [
-        f"level {word // s.words}: summary bit {word % s.words} and its occupancy word differ"
-        for word in suspects
+        f"{_level(s, word // s.words)}: summary bit {word % s.words} and its occupancy word differ"
+        for word in suspects.tolist()
     ]
     beyond = s.occupancy & np.uint64(~((1 << min(64, per_level)) - 1) & (2**64 - 1))
-    texts += [f"level {i // s.words}: marks of no bucket" for i in np.flatnonzero(beyond)]
+    texts += [
+        f"{_level(s, i // s.words)}: marks of no bucket" for i in np.flatnonzero(beyond).tolist()
+    ]
     return [of_texts(texts)]
+
+
+def _level(s: Snapshot, index: int) -> str:
+    """A level by its place among those of all lanes."""
+    lane_levels = s.lane_bits - s.bits
+    level, lane = index & (1 << lane_levels) - 1, index >> lane_levels
+    return f"level {level}" if s.lanes == 1 else f"level {level} of lane {lane}"
 
 
 def _empty(s: Snapshot, bucket: int) -> bool:
@@ -164,13 +173,19 @@ def _empty(s: Snapshot, bucket: int) -> bool:
 
 
 def linked(s: Snapshot) -> list[Damage]:
-    """The header's count is the number of nodes in buckets. Not compared while the clock works."""
+    """The counts of the header and of each lane are the numbers of nodes in buckets. Not compared
+    while the clock works."""
     if not s.quiet:
         return []
-    counted = int((s.listed & (s.list < s.buckets)).sum())
-    if counted == s.linked:
-        return []
-    return [of_texts([f"{counted:,} timers are in buckets, the header says {s.linked:,}"])]
+    placed = s.list[s.listed & (s.list < s.buckets)]
+    by_lane = np.bincount(placed >> s.lane_bits, minlength=s.lanes)
+    texts = [
+        f"{by_lane[lane]:,} timers are in buckets of lane {lane}, it says {s.lane_linked[lane]:,}"
+        for lane in np.flatnonzero(by_lane != s.lane_linked.astype(np.int64))
+    ]
+    if len(placed) != s.linked:
+        texts.append(f"{len(placed):,} timers are in buckets, the header says {s.linked:,}")
+    return [of_texts(texts)]
 
 
 # -- buckets ---------------------------------------------------------------------------------------
@@ -181,8 +196,9 @@ def buckets(s: Snapshot) -> list[Damage]:
     slots = np.flatnonzero(s.listed & (s.list < s.buckets) & s.same)
     due, exact = _due(s, slots)
     fits = np.zeros(len(slots), bool)
-    for tick in s.ticks:
-        fits |= _fits(s, s.list[slots], due, exact, tick)
+    lane = s.list[slots] >> s.lane_bits
+    for ticks in s.ticks:
+        fits |= _fits(s, s.list[slots], due, exact, ticks[lane])
     fits |= s.waits_in_ring(slots)  # a submission may be about just that
     wrong = np.zeros(s.capacity, bool)
     wrong[slots[~fits]] = True
@@ -193,7 +209,7 @@ def buckets(s: Snapshot) -> list[Damage]:
             1,
             lambda slot: (
                 f"in {s.list_name(int(s.list[slot]))}, which does not fit due time {dues[slot]} ns "
-                f"at tick {s.ticks[-1]}"
+                f"at tick {s.ticks[-1][s.list[slot] >> s.lane_bits]}"
             ),
         )
     ]
@@ -225,8 +241,10 @@ def _saturating(times: Array, offsets: Array) -> Array:
     )
 
 
-def _fits(s: Snapshot, at: Array, due: Array, exact: Array, tick: int) -> Array:
-    now, bits = np.uint64(tick), np.uint64(s.bits)
+def _fits(s: Snapshot, lists: Array, due: Array, exact: Array, now: Array) -> Array:
+    """Is each timer in the bucket of its due tick, or in another one that it may be in? `now`: the
+    current tick of its lane."""
+    at, bits = lists & (1 << s.lane_bits) - 1, np.uint64(s.bits)
     late = np.maximum((np.maximum(due, 1) - 1).astype(np.uint64) // np.uint64(s.tick_ns) + 1, now)
     wanted = np.where(due <= 0, now, late)
     level = np.zeros(len(due), np.uint64)

@@ -160,7 +160,10 @@ class Snapshot:
         self.bits, self.levels = int(header["wheel_bits"]), int(header["levels"])
         self.tick_ns = int(header["tick_ns"])
         self.lists = int(header["lists"])
-        self.buckets = self.levels << self.bits
+        self.lane_bits = self.bits + (self.levels - 1).bit_length()
+        self.lanes = int(header["lanes"])
+        self.buckets = self.lanes << self.lane_bits
+        self.all_levels = self.buckets >> self.bits
         self.words = 1 << (self.bits - 6) if self.bits > 6 else 1
         self.geometry = geometry_of(header)
         self.clock_offsets = _clock_offsets(bool(header["virtual_clock"]))
@@ -169,7 +172,8 @@ class Snapshot:
     def _read(self) -> None:
         memories, header, view = self.memories, self.view.header, self.view
         pulse = self._pulse()
-        self.ticks = [int(header["tick"])]
+        lanes = records(memories.wheel, "lane", self.geometry["lanes_off"], self.lanes)
+        self.ticks = [lanes["tick"].copy()]
         g = self.geometry
         self.rows = RegistryView(memories.registry).rows.copy()
         for row in memories.workers:
@@ -183,7 +187,8 @@ class Snapshot:
         self.links = view.links.copy()
         self.lines = view.lines.copy()
         self.linked = int(header["linked"])
-        self.ticks.append(int(header["tick"]))
+        self.lane_linked = lanes["linked"].copy()
+        self.ticks.append(lanes["tick"].copy())
         self.watch, self.pools = sharing.copies(self.max_workers, memories.watch, memories.pools)
         self.quiet = not self.live or (AWAKE not in pulse and pulse == self._pulse())
         self._derive()
@@ -245,15 +250,17 @@ class Snapshot:
     # -- for checks ------------------------------------------------------------------------------
 
     def live_summary(self) -> Array:
-        """The summary words, one per level, as they are now."""
-        return np.frombuffer(self.memories.wheel, "u8", self.levels, self.geometry["summary_off"])
+        """The summary words, one per level of each lane, as they are now."""
+        return np.frombuffer(
+            self.memories.wheel, "u8", self.all_levels, self.geometry["summary_off"]
+        )
 
     def live_occupancy(self) -> Array:
         """The occupancy words, one per 64 buckets and level, as they are now."""
         return np.frombuffer(
             self.memories.wheel,
             "u8",
-            self.levels * self.words,
+            self.all_levels * self.words,
             self.geometry["occupancy_off"],
         )
 
@@ -304,7 +311,9 @@ class Snapshot:
         if index == NIL:
             return "no list"
         if index < self.buckets:
-            return f"bucket {index & ((1 << self.bits) - 1)} of level {index >> self.bits}"
+            level = index >> self.bits & (1 << self.lane_bits - self.bits) - 1
+            where = f"bucket {index & ((1 << self.bits) - 1)} of level {level}"
+            return where if self.lanes == 1 else f"{where} in lane {index >> self.lane_bits}"
         worker = index - self.buckets
         kind, row = ("backlog", worker) if worker < self.max_workers else (
             "loans", worker - self.max_workers

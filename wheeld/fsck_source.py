@@ -28,8 +28,8 @@ from wheeld_core.views import RegistryView, dtype_of, record
 MODES = (0o600, 0o640, 0o660)
 """For one user; for a group that reads; for a group that reads and writes."""
 _FIELDS = {
-    "wheel": "levels lists slab_count sub_bits comp_bits ret_bits lines_off undo_off summary_off "
-    "occupancy_off links_off",
+    "wheel": "levels lanes lists slab_count sub_bits comp_bits ret_bits lines_off undo_off "
+    "lanes_off summary_off occupancy_off links_off",
     "slots": "owners_off states_off slots_off payloads_off",
     "registry": "rows_off groups_off",
     "worker": "sub_off comp_off ret_off",

@@ -90,6 +90,30 @@ static void play_dead_reader(void)
     CHECK(kept == CROWD, "A gets %llu of %u", (ull)kept, CROWD);
 }
 
+/* A crowd of A's, in one tick or in a bucket that cascades, and C's timers, armed before, in between and
+ * after, in the same ticks: these do not wait for the crowd. */
+static void play_crowded_neighbour(void)
+{
+    for (int upper = 0; upper <= 1; upper++) {
+        begin(3);
+        int64_t bucket = 4096 * MS, crowd_at = upper ? bucket + 3000 * MS : 5 * MS;
+        for (int64_t i = 0; i < 30; i++) {
+            arm(C, (upper ? bucket : 4 * MS) + i % 10 * MS, 0);
+            arm_many(A, 1000, crowd_at, 0);
+        }
+        uint64_t ready = 0;
+        for (int64_t i = 0; i < 10; i++) {
+            int64_t now = (upper ? bucket : 4 * MS) + i * MS;
+            for (int kind = 0; kind < WH_CLOCK_KINDS; kind++)
+                w.clock.now[kind] = now;
+            bool more = one_pass();
+            CHECK(more || i == 0, "that was all of the crowd");
+            CHECK(wh_client_ready(&C->client) == ready + 3, "C has to wait for A's crowd");
+            ready += 3;
+        }
+    }
+}
+
 /* A clock that dies in the middle of that is followed by one that begins anew. */
 static void play_dead_reader_again(void)
 {
@@ -249,6 +273,7 @@ int main(int argc, char **argv)
     static const single_case cases[] = {
         {"what waited for a dead worker", play_dead_reader},
         {"the clock dies in that", play_dead_reader_again},
+        {"a crowded neighbour", play_crowded_neighbour},
         {"many die at once", play_deaths_at_once},
         {"loans that came back", play_loans},
         {"returns that find room", play_returns},

@@ -7,24 +7,30 @@
 static wh_wheel wheel;
 static int64_t due[NODES];
 static uint32_t ended[NODES], order[NODES], ends;
+static int64_t target; /* of the advance that goes on */
 
-static void begin(uint32_t bits)
+static void begin_lanes(uint32_t bits, uint32_t lanes)
 {
-    uint32_t buckets = wh_levels_for(bits) << bits;
-    wh_link *links = calloc(NODES + buckets, sizeof *links);
-    uint64_t *summary = calloc(wh_levels_for(bits), sizeof *summary);
-    uint64_t *occupancy = calloc(wh_levels_for(bits) * wh_words_for(bits), sizeof *occupancy);
-    CHECK(links && summary && occupancy, "out of memory");
-    wh_wheel_bind(&wheel, links, summary, occupancy, NODES, bits, TICK_NS);
+    uint32_t buckets = lanes << wh_lane_bits(bits), levels = buckets >> bits;
+    wh_parts parts = {.links = calloc(NODES + buckets, sizeof *parts.links),
+                      .lanes = calloc(lanes, sizeof *parts.lanes),
+                      .summary = calloc(levels, sizeof *parts.summary),
+                      .occupancy = calloc(levels * wh_words_for(bits), sizeof *parts.occupancy)};
+    CHECK(parts.links && parts.lanes && parts.summary && parts.occupancy, "out of memory");
+    wh_wheel_bind(&wheel, parts, NODES, lanes, bits, TICK_NS);
+    wh_wheel_reset(&wheel, 0);
     for (uint32_t node = 0; node < NODES; node++)
         wheel.links[node].list = WH_NIL;
     for (uint32_t list = 0; list < buckets; list++)
         wh_list_reset(&wheel, list);
 }
 
+static void begin(uint32_t bits) { begin_lanes(bits, 1); }
+
 static void end(void)
 {
     free(wheel.links);
+    free(wheel.lanes);
     free(wheel.summary);
     free(wheel.occupancy);
 }
@@ -43,19 +49,28 @@ static int64_t due_of(void *unused, uint32_t node)
 static void expire(void *unused, uint32_t node)
 {
     (void)unused;
-    CHECK((int64_t)wheel.tick * TICK_NS >= due[node], "%u is looked at before it is due", node);
+    CHECK(target * TICK_NS >= due[node], "%u is looked at before it is due", node);
     ended[node]++;
     order[ends++] = node;
 }
 static void prefetch(void *unused, uint32_t node) { (void)unused, (void)node; }
 static wh_visitor visitor = {due_of, expire, prefetch, NULL, 0};
 
-static void add(uint32_t node, int64_t at)
+static uint32_t advance(int64_t to, uint32_t budget)
+{
+    target = to;
+    uint32_t left = wh_wheel_advance(&wheel, (uint64_t)to, budget, &visitor);
+    check();
+    return left;
+}
+
+static void add_to(uint32_t lane, uint32_t node, int64_t at)
 {
     due[node] = at;
-    wh_wheel_add(&wheel, node, at, INT64_MIN);
+    wh_wheel_add(&wheel, lane, node, at, INT64_MIN);
     check();
 }
+static void add(uint32_t node, int64_t at) { add_to(0, node, at); }
 
 static void play_bits(void)
 {
@@ -66,7 +81,7 @@ static void play_bits(void)
         wh_wheel_remove(&wheel, node);
         check();
     }
-    CHECK(wh_wheel_next(&wheel).tick == UINT64_MAX && wheel.linked == 0, "it is not empty");
+    CHECK(wh_wheel_next(&wheel).tick == UINT64_MAX && wh_wheel_linked(&wheel) == 0, "it is not empty");
     end();
 }
 
@@ -105,8 +120,7 @@ static void play_by_pieces(void)
         CHECK(turn < 100000, "it does not come to an end");
         if (turn % 3 == 0 && 100 + turn / 3 < NODES)
             add(100 + (uint32_t)turn / 3, (int64_t)wheel.tick * TICK_NS + (int64_t)rng_below(&rng, 900 * TICK_NS));
-        wh_wheel_advance(&wheel, turn < 500 ? (uint64_t)turn * 4 : 9000, 1, &visitor);
-        check();
+        advance(turn < 500 ? turn * 4 : 9000, 1);
     }
     for (uint32_t node = 0; node < NODES; node++)
         CHECK(ended[node] == 1, "%u came %u times", node, ended[node]);
@@ -119,11 +133,71 @@ static void play_late(void)
     begin(3);
     for (uint32_t node = 0; node < 60; node++)
         add(node, (int64_t)(1 + node * 37 % 60) * 20 * TICK_NS);
-    while (wh_wheel_advance(&wheel, 100000, 7, &visitor) == 0)
-        check();
+    while (advance(100000, 7) == 0)
+        ;
     CHECK(ends == 60, "%u of 60", ends);
     for (uint32_t i = 1; i < ends; i++)
         CHECK(due[order[i - 1]] < due[order[i]], "%u comes before %u", order[i - 1], order[i]);
+    end();
+}
+
+/* A crowd in one lane, in one tick and in a bucket that cascades: what another lane has comes in between. */
+static void play_neighbour(void)
+{
+    for (int upper = 0; upper <= 1; upper++) {
+        int64_t crowd_at = upper ? 70 : 3, begins = upper ? 64 : 3;
+        begin_lanes(3, 4);
+        ends = 0;
+        for (uint32_t node = 0; node < 200; node++)
+            add_to(1, node, crowd_at * TICK_NS);
+        for (uint32_t node = 200; node < 210; node++)
+            add_to(2, node, (begins + (node - 200) % 4) * TICK_NS);
+        for (int step = 0; step < 4; step++) { /* the crowd does not get through in any of these */
+            uint32_t came = 0, before = ends;
+            CHECK(advance(begins + step, 20) == 0, "that was all");
+            CHECK(advance(begins + step, 20) == 0, "that was all");
+            for (uint32_t i = before; i < ends; i++)
+                came += order[i] >= 200 && due[order[i]] == (begins + step) * TICK_NS;
+            CHECK(came == (step < 2 ? 3 : 2), "%u of the neighbour's in its tick", came);
+        }
+        while (advance(200, 20) == 0)
+            ;
+        CHECK(ends == 210 && wh_wheel_linked(&wheel) == 0, "%u of 210", ends);
+        end();
+    }
+}
+
+/* Each lane has a share in each round, wherever the last call's budget ended; what is late keeps its order
+ * within its lane. */
+static void play_turns(void)
+{
+    begin_lanes(2, 8);
+    for (uint32_t node = 0; node < NODES; node++)
+        add_to(node % 8, node, (int64_t)(1 + node * 101 % 50) * TICK_NS);
+    uint32_t calls = 0;
+    while (advance(1000, 3) == 0)
+        CHECK(++calls < 1000, "no end");
+    int64_t last[8] = {0};
+    for (uint32_t i = 0; i < ends; i++) {
+        CHECK(due[order[i]] >= last[order[i] % 8], "%u is out of order", order[i]);
+        last[order[i] % 8] = due[order[i]];
+    }
+    CHECK(ends == NODES, "%u of %u", ends, NODES);
+    end();
+}
+
+/* An empty lane has no tick of its own: its first timer is placed by where the others stand. */
+static void play_idle_lane(void)
+{
+    begin_lanes(6, 2);
+    add_to(0, 0, 5 * TICK_NS);
+    advance(100000, 100);
+    add_to(1, 1, 100001 * TICK_NS);
+    CHECK(wheel.links[1].list < 2u << wheel.lane_bits && !wh_is_upper(&wheel, wheel.links[1].list),
+          "list %u: it will cascade for nothing", wheel.links[1].list);
+    CHECK(wh_wheel_next(&wheel).tick == 100001, "next at %llu", (ull)wh_wheel_next(&wheel).tick);
+    add_to(0, 2, 100000 * TICK_NS);
+    CHECK(wh_wheel_next(&wheel).tick == 100000, "next at %llu", (ull)wh_wheel_next(&wheel).tick);
     end();
 }
 
@@ -135,6 +209,9 @@ int main(int argc, char **argv)
         {"what is late is next", play_past},
         {"by pieces", play_by_pieces},
         {"late ones in order", play_late},
+        {"a crowded neighbour", play_neighbour},
+        {"lanes in turn", play_turns},
+        {"an idle lane", play_idle_lane},
     };
     options_read(argc, argv);
     opt.jitter = 0; /* one thread */

@@ -294,7 +294,8 @@ static void crew_finish(void)
     crew_check_slots();
     crew_check_lists();
     ledger_balance(&S->book);
-    CHECK(S->clock.wheel.linked == 0, "%llu timers linked in the end", (ull)S->clock.wheel.linked);
+    uint64_t linked = wh_wheel_linked(&S->clock.wheel);
+    CHECK(linked == 0, "%llu timers linked in the end", (ull)linked);
 }
 
 #endif

@@ -126,6 +126,14 @@ static inline uint32_t wh_peer_index(const wh_clock *c, const wh_peer *peer)
 {
     return (uint32_t)(peer - c->peers);
 }
+/* Where a timer is placed: with those of its owner, and of no other worker if there is a lane for each.
+ * Whatever a client writes into the owner's word names a lane. */
+static inline uint32_t wh_lane_of(const wh_clock *c, uint32_t slot)
+{
+    uint32_t row = (uint32_t)(wh_load_relaxed(&c->owners[slot >> WH_SLAB_BITS]) & 0xffff) - 1;
+    return row & (c->wheel.lane_count - 1);
+}
+
 static inline uint32_t wh_backlog_list(const wh_clock *c, const wh_peer *peer)
 {
     return c->wheel.buckets + wh_peer_index(c, peer);
@@ -175,8 +183,7 @@ static inline void wh_clock_bind(wh_clock *c, void *wheel_memory, void *slots_me
                     .comp_size = 1ull << seg->comp_bits,
                     .ret_size = 1ull << seg->ret_bits,
                     .relink_slot = seg->capacity};
-    wh_wheel_bind(&c->wheel, (wh_link *)(base + g.links_off), (uint64_t *)(base + g.summary_off),
-                  (uint64_t *)(base + g.occupancy_off), seg->capacity, seg->wheel_bits,
+    wh_wheel_bind(&c->wheel, wh_parts_of(wheel_memory, &g), seg->capacity, g.lanes, seg->wheel_bits,
                   seg->tick_ns);
     c->wheel.tick = wh_load_relaxed(&seg->tick);
     for (int kind = 0; kind < WH_CLOCK_KINDS; kind++)

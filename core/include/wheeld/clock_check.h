@@ -18,11 +18,12 @@
 /* The tick in which the clock will look at `bucket`. */
 static inline uint64_t wh_check_begins(const wh_wheel *w, uint32_t bucket)
 {
-    uint32_t level = bucket >> w->bits, digit = bucket & ((1u << w->bits) - 1);
-    uint32_t shift = level * w->bits;
-    uint64_t above = shift + w->bits > 63 ? 0 : w->tick >> (shift + w->bits) << (shift + w->bits);
+    uint64_t tick = w->lanes[bucket >> w->lane_bits].tick;
+    uint32_t level = (bucket & ((1u << w->lane_bits) - 1)) >> w->bits;
+    uint32_t digit = bucket & ((1u << w->bits) - 1), shift = level * w->bits;
+    uint64_t above = shift + w->bits > 63 ? 0 : tick >> (shift + w->bits) << (shift + w->bits);
     uint64_t begins = above | (uint64_t)digit << shift;
-    return begins > w->tick ? begins : w->tick;
+    return begins > tick ? begins : tick;
 }
 
 static inline bool wh_check_armed(wh_clock *c, uint32_t slot, wh_check *check)
@@ -43,9 +44,10 @@ static inline bool wh_check_armed(wh_clock *c, uint32_t slot, wh_check *check)
     }
     uint64_t due = wh_due_tick(&c->wheel, wh_base_due(c, t));
     uint64_t begins = wh_check_begins(&c->wheel, link->list);
-    WH_CHECK(check, begins <= due || begins == c->wheel.tick,
+    uint64_t now = c->wheel.lanes[link->list >> c->wheel.lane_bits].tick;
+    WH_CHECK(check, begins <= due || begins == now,
              "slot %u: due in tick %llu, linked for %llu, it is %llu", slot,
-             (unsigned long long)due, (unsigned long long)begins, (unsigned long long)c->wheel.tick);
+             (unsigned long long)due, (unsigned long long)begins, (unsigned long long)now);
     return true;
 }
 

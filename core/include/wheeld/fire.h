@@ -37,7 +37,7 @@ static inline void wh_place(wh_clock *c, uint32_t slot, wh_timing t, int64_t now
         c->wheel.links[slot].due = t.due; /* spares the cascades a look at the slot */
     else if (t.interval && t.due == INT64_MAX)
         return; /* its next tick is past the end of time: armed, but nowhere in the wheel */
-    wh_wheel_add(&c->wheel, slot, wh_base_due(c, t), now_ns);
+    wh_wheel_add(&c->wheel, wh_lane_of(c, slot), slot, wh_base_due(c, t), now_ns);
 }
 
 /* Is it in a bucket, or past the end of time and so nowhere? Else it waits in a worker's backlog, and is

@@ -20,8 +20,8 @@ typedef struct wh_config {
 } wh_config;
 
 typedef struct wh_geometry {
-    uint32_t levels, words, lists, slab_count, sub_bits, comp_bits, ret_bits;
-    uint64_t lines_off, undo_off, summary_off, occupancy_off, links_off, wheel_bytes;
+    uint32_t levels, words, lanes, lists, slab_count, sub_bits, comp_bits, ret_bits;
+    uint64_t lines_off, undo_off, lanes_off, summary_off, occupancy_off, links_off, wheel_bytes;
     uint64_t owners_off, states_off, slots_off, payloads_off, slots_bytes;
     uint64_t rows_off, groups_off, registry_bytes;
     uint64_t sub_off, comp_off, ret_off, worker_bytes;
@@ -37,6 +37,18 @@ static inline uint32_t wh_bits_between(uint64_t entries, uint32_t low, uint32_t 
     return bits;
 }
 
+/* A lane for each worker, or, where that would take too much memory for its empty buckets, for some of them
+ * together: 2 MiB is never too much, nor are four bytes per slot. */
+static inline uint32_t wh_lanes_for(const wh_config *c)
+{
+    uint32_t each = 1u << wh_lane_bits(c->wheel_bits), lanes = 1;
+    uint32_t most = c->capacity / 8 < 1u << 16 ? 1u << 16 : c->capacity / 8;
+    most = most > 1u << 21 ? 1u << 21 : most;
+    while (lanes < c->max_workers && 2 * lanes * each <= most)
+        lanes *= 2;
+    return lanes;
+}
+
 /* Rings grow with the wheel: a batch of an eighth of the capacity fits into the submission ring,
  * and its slots into the return ring. */
 static inline wh_geometry wh_geometry_of(const wh_config *c)
@@ -44,16 +56,19 @@ static inline wh_geometry wh_geometry_of(const wh_config *c)
     wh_geometry g = {0};
     g.levels = wh_levels_for(c->wheel_bits);
     g.words = wh_words_for(c->wheel_bits);
-    g.lists = (g.levels << c->wheel_bits) + 2 * c->max_workers;
+    g.lanes = wh_lanes_for(c);
+    g.lists = (g.lanes << wh_lane_bits(c->wheel_bits)) + 2 * c->max_workers;
     g.slab_count = c->capacity >> WH_SLAB_BITS;
     g.sub_bits = wh_bits_between(c->capacity / 8, 10, 17);
     g.comp_bits = wh_bits_between(c->capacity / 32, 10, 15);
     g.ret_bits = wh_bits_between(c->capacity / 8, 10, 17);
     g.lines_off = wh_align(sizeof(wh_wheel_seg), WH_LINE);
     g.undo_off = g.lines_off + (uint64_t)c->max_workers * sizeof(wh_line);
-    g.summary_off = g.undo_off + WH_UNDO_ENTRIES * sizeof(wh_undo);
-    g.occupancy_off = wh_align(g.summary_off + 8ull * g.levels, WH_LINE);
-    g.links_off = wh_align(g.occupancy_off + 8ull * g.levels * g.words, 4096);
+    uint64_t levels = (uint64_t)g.lanes << (wh_lane_bits(c->wheel_bits) - c->wheel_bits);
+    g.lanes_off = wh_align(g.undo_off + WH_UNDO_ENTRIES * sizeof(wh_undo), WH_LINE);
+    g.summary_off = wh_align(g.lanes_off + sizeof(wh_lane) * g.lanes, WH_LINE);
+    g.occupancy_off = wh_align(g.summary_off + 8 * levels, WH_LINE);
+    g.links_off = wh_align(g.occupancy_off + 8 * levels * g.words, 4096);
     g.wheel_bytes = wh_align(g.links_off + sizeof(wh_link) * ((uint64_t)c->capacity + g.lists), 4096);
     g.owners_off = wh_align(sizeof(wh_slots_seg), WH_LINE);
     g.states_off = wh_align(g.owners_off + 8ull * g.slab_count, 4096);
@@ -73,6 +88,15 @@ static inline wh_geometry wh_geometry_of(const wh_config *c)
 static inline wh_line *wh_line_of(void *wheel_memory, const wh_geometry *g, uint32_t worker)
 {
     return (wh_line *)((char *)wheel_memory + g->lines_off) + worker;
+}
+
+static inline wh_parts wh_parts_of(void *wheel_memory, const wh_geometry *g)
+{
+    char *base = wheel_memory;
+    return (wh_parts){.links = (wh_link *)(base + g->links_off),
+                      .lanes = (wh_lane *)(base + g->lanes_off),
+                      .summary = (uint64_t *)(base + g->summary_off),
+                      .occupancy = (uint64_t *)(base + g->occupancy_off)};
 }
 
 /* The configuration that a wheel segment was made with. */
@@ -183,8 +207,10 @@ static inline void wh_create_wheel(void *memory, const wh_config *c)
     seg->comp_bits = g.comp_bits;
     seg->ret_bits = g.ret_bits;
     seg->virtual_clock = c->virtual_clock;
+    seg->lanes = g.lanes;
     seg->lists = g.lists;
     seg->lines_off = g.lines_off;
+    seg->lanes_off = g.lanes_off;
     seg->summary_off = g.summary_off;
     seg->occupancy_off = g.occupancy_off;
     seg->links_off = g.links_off;
@@ -192,13 +218,13 @@ static inline void wh_create_wheel(void *memory, const wh_config *c)
     wh_store_relaxed(&seg->sleep_until, INT64_MIN);
     wh_store_relaxed(&seg->virtual_now, c->origin_ns);
     wh_wheel w;
-    wh_wheel_bind(&w, (wh_link *)((char *)memory + g.links_off), NULL, NULL, c->capacity,
-                  c->wheel_bits, c->tick_ns);
+    wh_wheel_bind(&w, wh_parts_of(memory, &g), c->capacity, g.lanes, c->wheel_bits, c->tick_ns);
     for (uint32_t slot = 0; slot < c->capacity; slot++)
         w.links[slot].list = WH_NIL;
     for (uint32_t list = 0; list < g.lists; list++)
         wh_list_reset(&w, list);
-    wh_store_relaxed(&seg->tick, (uint64_t)(c->origin_ns / c->tick_ns));
+    wh_wheel_reset(&w, (uint64_t)(c->origin_ns / c->tick_ns));
+    wh_store_relaxed(&seg->tick, w.tick);
     wh_head_publish(&seg->head, WH_KIND_WHEEL, g.wheel_bytes, c->token);
 }
 

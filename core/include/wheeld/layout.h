@@ -59,13 +59,15 @@ enum wh_kind {
     F(uint32_t, comp_bits, "log2 of a completion ring's entries", "creator", "all",                \
       "before magic")                                                                              \
     F(uint32_t, ret_bits, "log2 of a return ring's entries", "creator", "all", "before magic")     \
-    F(uint32_t, wheel_pad, "zero", "nobody", "nobody", "-")                                        \
+    F(uint32_t, lanes, "lanes of the wheel, a power of two", "creator", "all", "before magic")     \
     F(uint32_t, virtual_clock, "1: time moves by advance only", "creator", "all", "before magic")  \
-    F(uint32_t, lists, "buckets + 2 * max_workers", "creator", "all", "before magic")              \
+    F(uint32_t, lists, "buckets of all lanes + 2 * max_workers", "creator", "all",                 \
+      "before magic")                                                                              \
     F(uint64_t, lines_off, "offset of the clock's lines, one per worker", "creator", "all",        \
       "before magic")                                                                              \
-    F(uint64_t, summary_off, "offset of the summary words, one per level", "creator", "clock",     \
-      "before magic")                                                                              \
+    F(uint64_t, lanes_off, "offset of the lanes", "creator", "clock", "before magic")              \
+    F(uint64_t, summary_off, "offset of the summary words, one per level of each lane",            \
+      "creator", "clock", "before magic")                                                          \
     F(uint64_t, occupancy_off, "offset of the occupancy words", "creator", "clock",                \
       "before magic")                                                                              \
     F(uint64_t, links_off, "offset of the links: capacity + lists", "creator", "clock",            \
@@ -85,7 +87,8 @@ enum wh_kind {
       "seq_cst; pairs: offered")                                                                   \
     N(wh_au64, epoch, "incarnations of the clock", "clock", "all", "relaxed")                      \
     F(wh_ai64, heartbeat, "when the last pass began, ns", "clock", "supervisor", "relaxed")        \
-    F(wh_au64, tick, "current tick of the wheel", "clock", "inspectors", "relaxed")                \
+    F(wh_au64, tick, "current tick of the lane that is furthest behind", "clock", "inspectors",    \
+      "relaxed")                                                                                   \
     F(wh_au64, linked, "timers linked in buckets", "clock", "inspectors", "relaxed")               \
     F(wh_au64, fired, "expirations delivered, ticks of periodic timers included", "clock",         \
       "inspectors", "relaxed")                                                                     \
@@ -121,6 +124,14 @@ enum wh_kind {
     F(wh_au64, offences, "submissions that an honest client never makes", "clock", "inspectors",   \
       "relaxed")                                                                                   \
     F(wh_au64, groups, "what it is a member of, a bit per group", "clock", "worker", "relaxed")
+
+/* A wheel for some of the workers: those whose row is the lane's number, modulo the lanes. */
+#define WH_LANE_FIELDS(N, F, A)                                                                    \
+    F(uint64_t, tick, "current tick", "clock", "inspectors", "-")                                  \
+    F(uint64_t, linked, "timers in its buckets", "clock", "inspectors", "-")                       \
+    F(uint32_t, draining, "bucket of an upper level that is being emptied, or 0xffffffff",         \
+      "clock", "inspectors", "-")                                                                  \
+    F(uint32_t, lane_pad, "zero", "nobody", "nobody", "-")
 
 /* One link per slot, then one sentinel per list. Clients map it read-only. */
 #define WH_LINK_FIELDS(N, F, A)                                                                    \
@@ -249,6 +260,7 @@ enum wh_kind {
 typedef struct wh_head { WH_DECLARE(WH_HEAD_FIELDS) } wh_head;
 typedef struct wh_wheel_seg { wh_head head; WH_DECLARE(WH_WHEEL_FIELDS) } wh_wheel_seg;
 typedef struct wh_line { WH_DECLARE(WH_LINE_FIELDS) } wh_line;
+typedef struct wh_lane { WH_DECLARE(WH_LANE_FIELDS) } wh_lane;
 typedef struct wh_link { WH_DECLARE(WH_LINK_FIELDS) } wh_link;
 typedef struct wh_undo { WH_DECLARE(WH_UNDO_FIELDS) } wh_undo;
 typedef struct wh_slots_seg { wh_head head; WH_DECLARE(WH_SLOTS_FIELDS) } wh_slots_seg;
@@ -276,6 +288,7 @@ typedef struct wh_trace_record { WH_DECLARE(WH_TRACE_RECORD_FIELDS) } wh_trace_r
     S(head, wh_head, WH_HEAD_FIELDS)                                                               \
     S(wheel, wh_wheel_seg, WH_WHEEL_FIELDS)                                                        \
     S(line, wh_line, WH_LINE_FIELDS)                                                               \
+    S(lane, wh_lane, WH_LANE_FIELDS)                                                               \
     S(link, wh_link, WH_LINK_FIELDS)                                                               \
     S(undo, wh_undo, WH_UNDO_FIELDS)                                                               \
     S(slots, wh_slots_seg, WH_SLOTS_FIELDS)                                                        \
@@ -301,6 +314,7 @@ typedef struct wh_trace_record { WH_DECLARE(WH_TRACE_RECORD_FIELDS) } wh_trace_r
 _Static_assert(sizeof(wh_slot) == 32, "two slots share a cache line");
 _Static_assert(sizeof(wh_owner) == 8 && sizeof(wh_state_word) == 8, "arrays of plain words");
 _Static_assert(sizeof(wh_link) == 32, "two links share a cache line");
+_Static_assert(sizeof(wh_lane) == 24, "the clock's alone, side by side");
 _Static_assert(sizeof(wh_line) == WH_LINE, "one line per worker");
 _Static_assert(sizeof(wh_completion) == 40, "completions are packed");
 _Static_assert(sizeof(wh_row) == WH_LINE, "rows of the worker table keep lines apart");

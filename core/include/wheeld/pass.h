@@ -57,8 +57,14 @@ static inline bool wh_drained(wh_peer *peer)
 
 static inline void wh_mirror(wh_clock *c)
 {
-    wh_store_relaxed(&c->seg->tick, c->wheel.tick);
-    wh_store_relaxed(&c->seg->linked, c->wheel.linked);
+    uint64_t tick = c->wheel.tick, linked = 0;
+    for (uint32_t lane = 0; lane < c->wheel.lanes_used; lane++) {
+        const wh_lane *l = &c->wheel.lanes[lane];
+        linked += l->linked;
+        tick = l->linked && l->tick < tick ? l->tick : tick;
+    }
+    wh_store_relaxed(&c->seg->tick, tick);
+    wh_store_relaxed(&c->seg->linked, linked);
 }
 
 /* What of the pass's work is done. */

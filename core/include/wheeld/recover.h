@@ -240,10 +240,7 @@ static inline void wh_recover_lists(wh_recovery *r)
 {
     wh_clock *c = r->clock;
     wh_wheel *w = &c->wheel;
-    memset(w->summary, 0, sizeof(uint64_t) * w->levels);
-    memset(w->occupancy, 0, sizeof(uint64_t) * w->levels * w->words);
-    w->linked = 0;
-    w->draining = WH_NIL;
+    wh_wheel_reset(w, w->tick);
     for (uint32_t slot = 0; slot < w->capacity; slot++, wh_recover_step(r))
         w->links[slot].list = WH_NIL;
     for (uint32_t list = 0; list < w->buckets + 2 * c->max_workers; list++)

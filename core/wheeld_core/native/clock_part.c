@@ -176,7 +176,7 @@ static PyObject *clock_recover(ClockObject *self, PyObject *unused)
     Py_END_ALLOW_THREADS
     if (!recovered)
         return PyErr_NoMemory();
-    return PyLong_FromUnsignedLongLong(self->clock.wheel.linked);
+    return PyLong_FromUnsignedLongLong(wh_wheel_linked(&self->clock.wheel));
 }
 
 static PyObject *clock_forget(ClockObject *self, PyObject *args)

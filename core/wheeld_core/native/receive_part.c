@@ -1,7 +1,6 @@
-/* Receiving: poll() and what it needs to wait. */
+/* Receiving: poll() and its relatives. */
 
 static PyObject *worker_take_due(WorkerObject *w, PyObject *events); /* in watching_part.c */
-static bool worker_is_marked(const WorkerObject *w);
 static bool worker_has_work(const WorkerObject *w);
 
 static PyObject *empty_events(WorkerObject *w)
@@ -21,25 +20,6 @@ static PyObject *events_new(WorkerObject *w, uint64_t n, Py_buffer *view)
     if (array && PyObject_GetBuffer(array, view, PyBUF_WRITABLE) < 0)
         Py_CLEAR(array);
     return array;
-}
-
-/* Wake whoever waits on our FIFO. */
-static void worker_ring(WorkerObject *w)
-{
-    if (wh_fd_is_ours(&w->bell))
-        wh_bell_ring(w->bell.number);
-    else
-        wh_client_deafen(&w->client);
-}
-
-/* Is our FIFO still ours to read? False: an error is set. */
-static bool worker_hears(WorkerObject *w)
-{
-    if (wh_likely(wh_fd_is_ours(&w->bell)))
-        return true;
-    wh_client_deafen(&w->client);
-    worker_explain(w);
-    return false;
 }
 
 /* Ready to be rung from here on: true when the ring was empty after saying so. */
@@ -128,99 +108,6 @@ static PyObject *worker_collect(WorkerObject *w, const Wanted *wanted)
     PyObject *part = PySequence_GetSlice(events, 0, (Py_ssize_t)got);
     Py_DECREF(events);
     return part;
-}
-
-/* The control socket has hung up: have _reconnect() go on to open another, which takes it no time.
- * Until it has: what to watch for its sake, and for how long at most. False: an error is set. */
-static bool worker_reconnect(WorkerObject *w, struct pollfd *watch, int64_t *until)
-{
-    double seconds = 0;
-    PyObject *found = PyObject_CallMethod((PyObject *)w, "_reconnect", NULL);
-    bool ok = found && (found == Py_None || PyArg_ParseTuple(found, "id", &watch->fd, &seconds));
-    if (ok && found != Py_None) {
-        int64_t look = wh_clock_read(CLOCK_MONOTONIC) + delay_ns(seconds);
-        *until = look < *until ? look : *until;
-        watch->events = POLLIN;
-    }
-    Py_XDECREF(found);
-    return ok && worker_usable(w);
-}
-
-static PyObject *worker_unbind(WorkerObject *w); /* in worker_type.c */
-
-/* Under gevent a thread is many greenlets: have it wait for the descriptors (-1: none) while the others
- * go on. 1: it has waited; 0: there is no gevent; -1: an error is set. `rest`: ns; INT64_MAX: no end. */
-static int worker_wait_in_hub(WorkerObject *w, int fd, int other, int64_t rest)
-{
-    static PyObject *name; /* nothing is patched while this is not loaded */
-    if (name == NULL && (name = PyUnicode_InternFromString("gevent.monkey")) == NULL)
-        return -1;
-    PyObject *monkey = PyImport_GetModule(name);
-    if (wh_likely(monkey == NULL))
-        return PyErr_Occurred() ? -1 : 0;
-    Py_DECREF(monkey);
-    PyObject *waited = PyObject_CallMethod((PyObject *)w, "_wait_in_hub", "iid", fd, other,
-                                           rest == INT64_MAX ? -1.0 : (double)rest / 1e9);
-    int truth = waited ? PyObject_IsTrue(waited) : -1;
-    Py_XDECREF(waited);
-    return truth;
-}
-
-/* As ppoll(); -2: an error is set. */
-static int worker_await_bell(WorkerObject *w, struct pollfd fds[2], int64_t until)
-{
-    int64_t rest = wh_time_sub(until, wh_clock_read(CLOCK_MONOTONIC));
-    rest = until == INT64_MAX ? until : rest > 0 ? rest : 0;
-    int error = 0;
-    w->sleepers++;
-    int polled = worker_wait_in_hub(w, fds[0].fd, fds[1].fd, rest);
-    if (polled >= 0) {
-        bool wait = polled == 0;
-        struct timespec timeout = {wait ? rest / 1000000000 : 0, wait ? rest % 1000000000 : 0};
-        Py_BEGIN_ALLOW_THREADS
-        polled = ppoll(fds, 2, wait && rest == INT64_MAX ? NULL : &timeout, NULL);
-        error = errno;
-        Py_END_ALLOW_THREADS
-    } else {
-        polled = -2;
-    }
-    if (--w->sleepers == 0 && w->closed)
-        worker_unbind(w);
-    errno = error;
-    return polled;
-}
-
-/* Sleep on our FIFO until rung, or `until`, or until there is a reason to look around; `heed`: marks of
- * other workers are one. False: an error is set. */
-static bool worker_sleep(WorkerObject *w, int64_t until, bool heed)
-{
-    wh_client *c = &w->client;
-    struct pollfd fds[2] = {{.events = POLLIN}, {.fd = -1, .events = POLLRDHUP}};
-    uint64_t connections = w->connections;
-    int polled = 0;
-    if (w->lost && !worker_reconnect(w, &fds[1], &until))
-        return false;
-    if (!worker_hears(w))
-        return false;
-    fds[0].fd = w->bell.number;
-    if (!w->lost)
-        fds[1].fd = w->daemon.number, connections = w->connections;
-    int64_t doubts = wh_client_doubts_at(c);
-    if (wh_unlikely(doubts != INT64_MAX) && wh_clock_read(CLOCK_MONOTONIC) >= doubts)
-        wh_client_doubt(c, wh_clock_read(CLOCK_MONOTONIC));
-    else
-        until = doubts < until ? doubts : until;
-    if (wh_client_may_sleep(c) && !(heed && worker_is_marked(w)))
-        polled = worker_await_bell(w, fds, until);
-    if (polled == -2)
-        return false;
-    if (polled < 0 && errno != EINTR) {
-        PyErr_SetFromErrno(PyExc_OSError);
-        return false;
-    }
-    if (polled > 0 && !w->lost && fds[1].revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL))
-        w->lost = connections == w->connections; /* another thread may have a new one already */
-    return PyErr_CheckSignals() >= 0 && worker_usable(w);
 }
 
 /* What is here now, less the timers of operations. NULL: an error is set. */
