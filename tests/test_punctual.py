@@ -109,8 +109,8 @@ def test_a_move_that_died_before_its_version() -> None:
 
 
 def test_a_cancel_that_comes_late_is_not_the_next_tenants() -> None:
-    """Who cancelled was stopped before it said so; the slot came back meanwhile and ticks again: the
-    word about its last tenant leaves grid and ticks of this one alone."""
+    """Who cancelled was stopped before it said so; the slot came back meanwhile and ticks again:
+    the word about its last tenant leaves grid and ticks of this one alone."""
     with LocalWheel(64) as wheel:
         owner, slow = wheel.worker(0), wheel.worker(1)
         owner.schedule_many(np.full(63, 1e6))

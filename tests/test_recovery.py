@@ -149,8 +149,8 @@ def test_slabs_of_nobody_are_free() -> None:
 
 
 def test_a_timer_that_was_about_to_fire_and_was_moved() -> None:
-    """The clock had written down where its end was to go, and died before the step to FIRED: moved to
-    later and then cancelled, its slot comes back at once."""
+    """The clock had written down where its end was to go, and died before the step to FIRED: moved
+    to later and then cancelled, its slot comes back at once."""
     with LocalWheel(64) as wheel:
         timers = wheel.worker(0)
         id = timers.schedule(1.0)

@@ -1,8 +1,8 @@
 """The workers of a daemon: how they arrive, come back, and depart.
 
 A worker is a process with a row of the worker table. It departs by a good-bye or by its death
-(pidfd), not by the end of its connection (fences.py); each leads to the same departure, which begins
-once. What becomes of its timers then is its policy: dropped, kept, or rerouted to its group.
+(pidfd), not by the end of its connection (fences.py); each leads to the same departure, which
+begins once. What becomes of its timers then is its policy: dropped, kept, or rerouted.
 """
 
 from __future__ import annotations
