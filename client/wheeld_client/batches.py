@@ -19,6 +19,8 @@ def delays_array(delays: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 def ids_array(ids: npt.ArrayLike) -> npt.NDArray[np.uint64]:
     """`ids` as contiguous uint64 of one dimension, or ValueError; 0 for those that no timer has."""
+    if isinstance(ids, np.ndarray) and ids.dtype == np.uint64:
+        return _one_dimension("ids", ids, "u", "uint64 timer ids", np.uint64)
     listed = _integers(ids)
     if listed is not None:
         return np.array([id if 0 <= id < 2**64 else 0 for id in listed], np.uint64)

@@ -37,7 +37,7 @@ typedef struct {
 } Batch;
 
 /* The payload of row i. False: an error is set that names the row. */
-static inline bool payload_of_row(const WorkerObject *w, const Payloads *p, Py_ssize_t i, wh_request *r)
+static bool payload_of_row(const WorkerObject *w, const Payloads *p, Py_ssize_t i, wh_request *r)
 {
     if (p->offsets == NULL)
         return true;
@@ -128,7 +128,7 @@ static bool batch_arm(WorkerObject *w, const Batch *b, wh_request r)
             r.cookie = b->cookies[i];
         if (b->rows)
             r.payload = b->rows + i * b->width;
-        else if (wh_unlikely(!payload_of_row(w, &b->payloads, i, &r))) {
+        if (wh_unlikely(b->payloads.offsets != NULL) && !payload_of_row(w, &b->payloads, i, &r)) {
             batch_undo(w, b, i);
             return false;
         }
