@@ -79,6 +79,16 @@ typedef struct plan {
     uint32_t kind; /* of clock */
 } plan;
 
+/* From when on the clock knows of a call that has returned. What goes to others may meet one whose sweep
+ * is not over, and is dealt with then. */
+static int64_t told_of(const entry *e, uint32_t to)
+{
+    for (uint32_t row = 0; row < ROWS; row++)
+        if (S->leaving[row] && to != e->owner)
+            return INT64_MAX;
+    return crew_now();
+}
+
 /* False: there was no slot. */
 static bool worker_schedule(worker *w, plan p, uint32_t *cookie)
 {
@@ -101,6 +111,7 @@ static bool worker_schedule(worker *w, plan p, uint32_t *cookie)
         *cookie = (uint32_t)number;
     e->id = id;
     e->flight = LANDED;
+    e->asked = told_of(e, p.to);
     e->used = id != 0;
     if (!id && e == &S->book.entries[S->book.count - 1])
         S->book.count--;
@@ -136,7 +147,9 @@ static bool worker_move(worker *w, uint32_t cookie, int64_t delay)
     e->flight = MOVING;
     e->flier = (uint8_t)w->row;
     e->tried = wh_time_add(wh_client_now(c), delay);
-    e->loose = true;
+    int64_t asked = e->asked;
+    e->asked = INT64_MAX;
+    e->moved = true;
     step_begin();
     if (wh_client_move(c, e->id, e->tried, &earlier)) {
         moved = true;
@@ -148,6 +161,7 @@ static bool worker_move(worker *w, uint32_t cookie, int64_t delay)
     }
     step_end();
     e->flight = LANDED;
+    e->asked = moved && asked != INT64_MAX ? told_of(e, e->to) : asked;
     if (moved)
         e->wanted = e->tried;
     return moved;
@@ -164,7 +178,8 @@ static inline void worker_move_many(worker *w, const uint32_t *cookies, uint32_t
         e->flight = MOVING;
         e->flier = (uint8_t)w->row;
         e->tried = wanted;
-        e->loose = true;
+        e->asked = INT64_MAX;
+        e->moved = true;
     }
     step_begin();
     for (uint32_t i = 0; i < count; i++) {
@@ -176,6 +191,7 @@ static inline void worker_move_many(worker *w, const uint32_t *cookies, uint32_t
     step_end();
     for (uint32_t i = 0; i < count; i++) {
         S->book.entries[cookies[i]].flight = LANDED;
+        S->book.entries[cookies[i]].asked = told_of(&S->book.entries[cookies[i]], S->book.entries[cookies[i]].to);
         if (moved[i])
             S->book.entries[cookies[i]].wanted = wanted;
     }

@@ -50,6 +50,8 @@ typedef struct crew {
     uint8_t policy[ROWS];     /* how a dead worker leaves */
     bool leaving[ROWS];       /* dead, and its sweep is not over */
     bool clockless;           /* the clock is dead, too */
+    bool advancing;           /* a clock goes on from `since`, or died on its way */
+    int64_t since;
     uint64_t dropped[ROWS], deaths; /* the counter when the row's worker left; of clocks */
     uint64_t rng, incarnations;
     ledger book;
@@ -102,9 +104,25 @@ static void crew_swept(uint32_t row)
         S->workers[row].incarnation = 0;
 }
 
+/* Is a ring full? Nobody reads while the clock is at work, so it is to the end if it ever was. */
+static bool crew_jammed(void)
+{
+    for (uint32_t row = 0; row < ROWS; row++) {
+        const wh_peer *peer = &S->peers[row];
+        if (peer->attached && (wh_list_first(&S->clock.wheel, wh_backlog_list(&S->clock, peer)) != WH_NIL ||
+                               wh_ring_room(peer->comp_tail, wh_load_relaxed(&peer->seg->comp_head),
+                                            S->clock.comp_size) == 0))
+            return true;
+    }
+    return false;
+}
+
 /* Time goes to `target`, from bucket to bucket. */
 static void clock_advance(int64_t target)
 {
+    if (!S->advancing)
+        S->since = crew_now();
+    S->advancing = true;
     for (int turn = 0;; turn++) {
         uint32_t reaped;
         CHECK(turn < 64, "the clock reaps for ever");
@@ -112,9 +130,11 @@ static void clock_advance(int64_t target)
         wh_advance_virtual(&S->clock, target, &reaped);
         step_end();
         if (reaped == WH_NIL)
-            return;
+            break;
         crew_swept(reaped);
     }
+    S->advancing = false;
+    ledger_trouble(&S->book, crew_jammed(), S->since, crew_now());
 }
 
 /* What is there to do now, in one pass or several. */
@@ -139,6 +159,8 @@ static inline void crew_joins(worker *w)
 /* The clock is dead, and its private memory with it. */
 static inline void clock_dies(void)
 {
+    if (!S->clockless && crew_jammed())
+        ledger_trouble(&S->book, true, S->since, 0);
     memset(&S->clock, 0xee, sizeof S->clock);
     memset(S->peers, 0xee, sizeof S->peers);
     S->clockless = true;

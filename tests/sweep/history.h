@@ -144,6 +144,8 @@ static void worker_dies(worker *w)
         }
         if (e->to == w->row && e->owner != w->row)
             e->loose = true; /* ticks that stood in the ring of the dead are lost with it */
+        if (e->owner == w->row || e->to == w->row || e->to == TO_GROUP)
+            e->asked = INT64_MAX; /* what it had not said or read waits for its sweep */
     }
     memset(&w->client, 0xee, sizeof w->client);
 }
@@ -202,6 +204,9 @@ static void worker_left(worker *w)
                 worker_receive(&S->workers[row]);
     }
     crew_check_lists();
+    for (uint32_t i = 0; i < S->book.count; i++)
+        if (S->book.entries[i].asked == INT64_MAX)
+            S->book.entries[i].asked = crew_now();
     if (w->incarnation) {
         CHECK(S->policy[w->row] != WH_LEAVE_DROP, "row %u is attached still", w->row);
         worker_adopted(w);

@@ -7,6 +7,7 @@
 #include "step.h"
 
 #define MOST_ENTRIES 640
+#define MOST_TROUBLES 64
 #define TO_GROUP 0xfeu
 
 /* What is in flight. */
@@ -16,16 +17,25 @@ typedef struct entry {
     uint64_t id;           /* 0: not known */
     int64_t wanted, tried; /* the deadlines that it may fire for */
     int64_t interval, next; /* next: the tick to come of a periodic timer */
+    int64_t asked; /* when the clock could last be told of it; INT64_MAX: nobody has told it yet */
     uint8_t owner, to;      /* rows; to: whom it was sent to */
     uint8_t flight, flier;  /* what is being done to it, and the row that does it */
     bool used;
     bool raced; /* cancelled while somebody stood in the middle of a call: it may hold a tick */
-    bool loose; /* ticks are not compared with the grid: it was moved, or some went with their reader */
+    bool moved; /* ticks are not compared with the grid: it is another one by now */
+    bool loose; /* some ticks went with their reader, or several read them in any order */
     uint8_t events, cancels, dropped;
 } entry;
 
+/* From then to then something was in the way of time or of deliveries: a full ring, a clock that stood. */
+typedef struct trouble {
+    int64_t from, to; /* to: INT64_MAX: it lasts */
+} trouble;
+
 typedef struct ledger {
     entry entries[MOST_ENTRIES];
+    trouble troubles[MOST_TROUBLES];
+    uint32_t troubles_count;
     uint32_t count;
     uint64_t ticks;
     bool racing;
@@ -39,7 +49,7 @@ static inline entry *ledger_add(ledger *l, uint32_t owner, uint32_t to, int64_t 
     entry *e = &l->entries[l->count++];
     *e = (entry){.wanted = wanted, .tried = wanted, .interval = interval, .next = wanted,
                  .owner = (uint8_t)owner, .to = (uint8_t)to, .flight = SCHEDULING,
-                 .flier = (uint8_t)owner, .used = true,
+                 .flier = (uint8_t)owner, .used = true, .asked = INT64_MAX,
                  .loose = to == TO_GROUP}; /* its members read in any order */
     return e;
 }
@@ -52,10 +62,52 @@ static inline bool entry_open(const entry *e)
     return e->used && e->flight != SCHEDULING && !entry_over(e);
 }
 
+/* -- lateness ------------------------------------------------------------------------------------ */
+
+/* Something is in the way, or nothing any more. */
+static inline void ledger_trouble(ledger *l, bool lasts, int64_t from, int64_t to)
+{
+    trouble *last = l->troubles_count ? &l->troubles[l->troubles_count - 1] : NULL;
+    bool open = last && last->to == INT64_MAX;
+    if (lasts && !open) {
+        CHECK(l->troubles_count < MOST_TROUBLES, "no end of troubles");
+        l->troubles[l->troubles_count++] = (trouble){from, INT64_MAX};
+    } else if (open && !lasts) {
+        last->to = to;
+    }
+}
+
+/* Until when what was due then may fire: the end of its tick, or what it had to wait for. */
+static inline int64_t ledger_latest(const ledger *l, const entry *e, int64_t deadline)
+{
+    int64_t latest = deadline > 0 ? ((deadline - 1) / MS + 1) * MS : 0;
+    latest = e->asked > latest ? e->asked : latest;
+    for (uint32_t i = 0; i < l->troubles_count; i++)
+        if (l->troubles[i].from <= latest && latest < l->troubles[i].to)
+            latest = l->troubles[i].to;
+    return latest;
+}
+
+static inline void ledger_punctual(const ledger *l, const entry *e, uint32_t cookie, int64_t deadline,
+                                   int64_t fired)
+{
+    int64_t latest = ledger_latest(l, e, deadline);
+    CHECK(fired <= latest || l->tolerant,
+          "%u (row %u to %u, every %lld) was due at %lld and asked for at %lld, it fired at %lld: late by %lld",
+          cookie, e->owner, e->to, (long long)e->interval, (long long)deadline, (long long)e->asked, (long long)fired,
+          (long long)(fired - latest));
+}
+
+/* -- events -------------------------------------------------------------------------------------- */
+
+/* The next on its grid; or, where ticks were lost with their reader, one that is due after its sweep, and
+ * no earlier one again. A group's members read in any order. */
 static inline void ledger_tick(ledger *l, entry *e, uint32_t cookie, int64_t deadline,
                                uint32_t missed)
 {
-    CHECK(e->loose || deadline == e->next,
+    bool lost = e->loose && deadline > e->next && deadline - e->interval <= e->asked;
+    bool grid = (deadline - e->wanted) % e->interval == 0;
+    CHECK(e->moved || (grid && (e->to == TO_GROUP || lost || deadline == e->next)),
           "tick of %u (row %u to %u, every %lld) due at %lld, expected %lld", cookie, e->owner, e->to,
           (long long)e->interval, (long long)deadline, (long long)e->next);
     CHECK((!e->cancels || e->raced) && !e->dropped, "tick of %u, which is over", cookie);
@@ -72,6 +124,7 @@ static inline void ledger_event(ledger *l, uint64_t cookie, uint64_t id, int64_t
     CHECK(e->used, "event of %u, which was never armed", c);
     CHECK(!e->id || e->id == id, "event of id %llx, but %u has %llx", (ull)id, c, (ull)e->id);
     CHECK(fired >= deadline, "%u is early by %lld ns", c, (long long)(deadline - fired));
+    ledger_punctual(l, e, c, deadline, fired);
     if (e->interval) {
         ledger_tick(l, e, c, deadline, missed);
         return;

@@ -28,6 +28,8 @@ static void meanwhile(void)
 {
     bool clockless = S->clockless;
     S->clockless |= clock_stands();
+    if (clock_stands())
+        ledger_trouble(&S->book, true, S->since, 0);
     A->still = !clock_stands();
     S->book.racing = true;
     if (dice(2))
@@ -51,6 +53,7 @@ static void survive(void *unused, uint64_t k, bool whole)
         return;
     }
     A->still = false;
+    ledger_trouble(&S->book, false, 0, crew_now());
     if (!A->alive)
         worker_left(A);
     crew_finish();
