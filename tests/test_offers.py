@@ -52,8 +52,14 @@ class Group:
         return sorted(number for got in self.got for number in got)
 
     def all_once(self, count: int) -> bool:
-        """Did each event reach one member, and all come?"""
-        return self.all_got() == list(range(count))
+        """Did each event reach one member, and all come? The sender got none."""
+        return self.all_got() == list(range(count)) and not self.returned()
+
+    def returned(self) -> list[int]:
+        """What came back to the sender."""
+        if not self.wheel.row(0)["state"]:
+            return []
+        return sorted(self.sender.poll()["cookie"].tolist())
 
     def told(self) -> bool:
         """Are members asked to ring before they sleep?"""
@@ -102,6 +108,39 @@ def test_one_that_waits_and_does_not_look(group: Group) -> None:
     assert group.look(1) == 1
     assert group.all_once(2)
     assert group.look(0) == 0
+
+
+def test_a_woken_member_has_time(group: Group) -> None:
+    """What a member was woken for is not taken from it at once, though others are ready."""
+    group.members[0].fileno()
+    group.members[1].fileno()
+    group.send(3)  # the last one is for the member that does not wait
+    assert group.look(1) == 1
+    assert group.look(1) == 0
+    group.wheel.advance(2 * PATIENCE)
+    group.drain(1)
+    assert group.all_once(3)
+
+
+def test_taken_by_an_old_record(group: Group) -> None:
+    """One takes what was offered to another since, and dies: its successor does not have it."""
+    first, second = group.members[0], group.members[1]
+    first.fileno()
+    second.fileno()
+    group.send(6)
+    got = second.poll(max_events=1)["cookie"].tolist()
+    group.wheel.advance(
+        2 * PATIENCE
+    )  # what is the others' is offered to the second one, behind its own
+    assert len(first.poll(hold=True)) == 2
+    group.wheel.depart(1, KEEP)
+    group.wheel.settle()
+    group.members[0] = group.wheel.successor(1)
+    for _ in range(3):  # those that seem to wait have their time first
+        group.drain(2)
+        group.wheel.advance(2 * PATIENCE)
+    group.got[1] += got
+    assert group.all_once(6)
 
 
 def test_equal_shares_in_one_pass(group: Group) -> None:
@@ -170,6 +209,40 @@ def test_the_last_member_is_kept() -> None:
     group.wheel.settle()
     group.members[0] = group.wheel.successor(1)
     group.drain(0)
+    assert group.all_once(10)
+
+
+def test_a_successor_that_left_the_group() -> None:
+    """What it held when it died goes back to the sender; its records of that are none."""
+    group = Group(1)
+    group.send(10)
+    group.wheel.depart(1, KEEP)
+    group.wheel.settle()
+    group.wheel.row(1)["groups"] = 0
+    successor = group.wheel.successor(1)
+    assert len(successor.poll(hold=True, max_events=4)) == 4
+    group.wheel.depart(1, KEEP)
+    group.wheel.settle()
+    assert group.returned() == [0, 1, 2, 3]
+    assert sorted(group.wheel.successor(1).poll()["cookie"].tolist()) == [4, 5, 6, 7, 8, 9]
+    assert group.returned() == []
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_the_sender_dies_before_a_kept_member_is_back(others: int) -> None:
+    """What was offered is still delivered: to another member, or to the successor."""
+    group = Group(1 + others)
+    group.send(10)
+    group.wheel.depart(1, KEEP)
+    group.wheel.settle()
+    group.wheel.depart(0)
+    group.wheel.settle()
+    if others:
+        group.drain(1)
+    group.members[0] = group.wheel.successor(1)
+    group.drain(0)
+    assert group.got[1 if others else 0]
+    group.wheel.advance(MS)
     assert group.all_once(10)
 
 

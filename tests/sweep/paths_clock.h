@@ -257,11 +257,6 @@ static const struct path clock_paths[] = {
     {"moved-later", before_later, do_advance, 1},
     {"fire", before_fire, do_advance, 1},
     {"fire-group", before_fire_group, do_advance, 1},
-    {"share", before_share, do_share, 1},
-    {"taken-drop", before_taken_drop, do_work, 1},
-    {"taken-keep", before_taken_keep, do_work, 1},
-    {"taken-reroute", before_taken_reroute, do_work, 1},
-    {"offered-drop", before_offered_drop, do_work, 1},
     {"fire-periodic", before_fire_periodic, do_advance, 1},
     {"backlog-fills", before_backlog_fills, do_advance, 1},
     {"backlog-settles", before_backlog_settles, do_work, 1},
@@ -274,6 +269,11 @@ static const struct path clock_paths[] = {
     {"relink", before_relink, do_work, 1},
     {"recover", before_recover, do_recover, 1},
     {"mixed", before_any, do_advance, 1},
+    {"share", before_share, do_share, 1},
+    {"taken-drop", before_taken_drop, do_work, 1},
+    {"taken-keep", before_taken_keep, do_work, 1},
+    {"taken-reroute", before_taken_reroute, do_work, 1},
+    {"offered-drop", before_offered_drop, do_work, 1},
 };
 #define CLOCK_PATHS (sizeof clock_paths / sizeof *clock_paths)
 

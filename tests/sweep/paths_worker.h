@@ -129,6 +129,7 @@ static void before_offers(void)
     crew_joins(A), crew_joins(B);
     for (int i = 0; i < 8; i++)
         schedule(i % 2 ? C : A, (plan){.delay = (int64_t)dice(3 * MS), .to = TO_GROUP});
+    use_up(C); /* its next timer has a slot that comes back */
     clock_advance(crew_now() + 4 * MS);
     S->bells[1]++;
     worker_receive(B);
@@ -204,11 +205,11 @@ static const struct path worker_paths[] = {
     {"move-periodic", before_movable_periodic, do_earlier, 1},
     {"move-many", before_movable_many, do_earlier_many, 1},
     {"receive", before_events, do_receive, 1},
-    {"receive-offers", before_offers, do_receive, 1},
-    {"receive-group-tick", before_group_tick, do_receive, 1},
     {"receive-backlog", before_backlog, do_receive, 40},
     {"reclaim", before_returns, do_reclaim, 1},
     {"sleep", before_any, do_sleep, 1},
+    {"receive-offers", before_offers, do_receive, 1},
+    {"receive-group-tick", before_group_tick, do_receive, 1},
 };
 #define WORKER_PATHS (sizeof worker_paths / sizeof *worker_paths)
 

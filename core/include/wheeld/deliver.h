@@ -255,9 +255,8 @@ static inline void wh_deliver_again(wh_clock *c, uint32_t slot, wh_peer *to, wh_
             return;
         }
         if (to == NULL)
-            to = owner ? wh_route(c, slot, owner) : NULL;
-        bool ends = owner == NULL || (owner->dying && to == owner);
-        if (ends && wh_group_of(c, slot) < WH_GROUPS && !wh_offer_end(c, slot))
+            to = wh_route_again(c, slot, owner);
+        if (!wh_offer_turns(c, slot, state, to))
             continue;
         if (wh_stage_of(&c->wheel.links[slot]) == WH_STAGE_OFFERED)
             wh_count(&c->seg->fired, (uint64_t)-1); /* it is counted once */

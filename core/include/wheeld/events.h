@@ -129,7 +129,7 @@ static inline void wh_event_moved(wh_clock *c, uint32_t slot, uint64_t state)
 {
     wh_traced *known = &c->trace.traced[slot];
     uint32_t count = wh_version_ahead(wh_state_version(state), known->version);
-    if (wh_likely(count == 0) || known->gen != wh_state_gen(state) || wh_state_phase(state) > WH_FIRED)
+    if (wh_likely(count == 0) || known->gen != wh_state_gen(state) || wh_state_offered(state))
         return;
     if (wh_event_due(c, slot, WH_TRACE_RESCHEDULED, count))
         wh_trace_publish(&c->trace);

@@ -116,17 +116,19 @@ static inline bool wh_fire_once(wh_clock *c, uint32_t slot, uint64_t state, wh_t
     bool room = wh_peer_open(c, to);
     uint64_t before = link->completion;
     /* Before the CAS: a clock that dies behind it leaves word of where the record was to go. */
-    link->completion = wh_completion_word(
-        room ? wh_sent_stage(c, slot, to, owner) : WH_STAGE_WAIT_EXPIRE,
-        wh_peer_index(c, to), to->comp_tail);
+    enum wh_stage stage = room ? wh_sent_stage(c, slot, to, owner) : WH_STAGE_WAIT_EXPIRE;
+    link->completion = wh_completion_word(stage, wh_peer_index(c, to), to->comp_tail);
     link->due = t.due;
     /* pairs: cancel, fire - else a cancelled timer would be delivered */
-    if (!wh_cas_acq_rel(&c->states[slot], &state, wh_state_to(state, WH_FIRED))) {
+    if (!wh_cas_acq_rel(&c->states[slot], &state, wh_state_fired(state))) {
         link->completion = before;
         link->due = INT64_MIN;
         return false;
     }
-    wh_deliver_fired(c, slot, to, owner);
+    if (wh_likely(room))
+        wh_put_expired(c, to, slot, stage);
+    else
+        wh_to_backlog(c, to, slot, stage);
     return true;
 }
 

@@ -50,13 +50,39 @@ static inline wh_peer *wh_taker_peer(const wh_clock *c, uint64_t state)
     return there ? peer : NULL;
 }
 
-/* End an offer that nobody has taken: no record of it counts any more. False: it is not FIRED. */
-static inline bool wh_offer_end(wh_clock *c, uint32_t slot)
+/* Who gets what nobody living can: a member that is kept for its successor, or NULL. */
+static inline wh_peer *wh_group_kept(wh_clock *c, uint32_t group)
 {
-    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: offer */
-    return wh_state_phase(state) == WH_FIRED &&
-           /* pairs: offer - else who finds the record later would take what is not there */
-           wh_cas_acq_rel(&c->states[slot], &state, wh_state_of(wh_state_gen(state), 0, WH_DONE));
+    for (uint32_t row = 0; row < c->peers_used; row++) {
+        wh_peer *peer = &c->peers[row];
+        if (peer->attached && !peer->dying && peer->groups >> group & 1)
+            return peer;
+    }
+    return NULL;
+}
+
+/* Where an expiration goes that is on its way already. */
+static inline wh_peer *wh_route_again(wh_clock *c, uint32_t slot, wh_peer *owner)
+{
+    uint32_t group = wh_group_of(c, slot);
+    wh_peer *to = NULL;
+    if (owner == NULL)
+        return NULL;
+    if (group < WH_GROUPS && (to = wh_group_member(c, group)) == NULL)
+        to = wh_group_kept(c, group);
+    return to ? to : wh_route(c, slot, owner);
+}
+
+/* Before an expiration that is FIRED goes to `to`: it is an offer, or no earlier record of it counts any
+ * more. False: somebody took it. */
+static inline bool wh_offer_turns(wh_clock *c, uint32_t slot, uint64_t state, const wh_peer *to)
+{
+    bool open = to != NULL && wh_is_offer(c, slot, to);
+    if (wh_likely(wh_group_of(c, slot) >= WH_GROUPS) || open == (wh_state_taker(state) != WH_CLOSED))
+        return true;
+    /* pairs: offer - else who finds an earlier record would take what is not there */
+    return wh_cas_acq_rel(&c->states[slot], &state,
+                          wh_state_of(wh_state_gen(state), open ? 0 : WH_CLOSED, WH_FIRED));
 }
 
 /* -- the queues ------------------------------------------------------------------------------------- */
@@ -102,7 +128,7 @@ static inline void wh_look_by(wh_team *team, int64_t when_ns)
 }
 
 /* `slot`, for a group, goes to `to`: into its ring, or to what waits behind it. */
-static inline void wh_offer_note(wh_clock *c, uint32_t slot, const wh_peer *to)
+static wh_seldom void wh_offer_note(wh_clock *c, uint32_t slot, const wh_peer *to)
 {
     uint32_t group = wh_group_of(c, slot);
     if (group >= WH_GROUPS || c->queue == NULL)

@@ -33,16 +33,18 @@ static inline bool wh_on_loan(wh_clock *c, const wh_link *link, const wh_peer *o
 }
 
 /* Settle a group's expiration before its slot goes: it may be done, or in the hands of a member that is
- * gone, or be offered to one; then another one gets it. */
+ * gone, or be offered to one while another lives; then that one gets it. */
 static inline void wh_reclaim_offer(wh_clock *c, uint32_t slot, wh_peer *owner)
 {
-    wh_link *link = &c->wheel.links[slot];
-    enum wh_stage stage = wh_stage_of(link);
+    const wh_link *link = &c->wheel.links[slot];
     const wh_peer *reader = &c->peers[wh_stage_worker(link)];
-    if (stage != WH_STAGE_OFFERED && (stage != WH_STAGE_WAIT_EXPIRE || wh_group_of(c, slot) >= WH_GROUPS))
+    uint32_t group = wh_group_of(c, slot);
+    if (group >= WH_GROUPS || !wh_stage_offers(wh_stage_of(link)))
         return;
     uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: fire, offer */
-    if (wh_state_phase(state) == WH_FIRED && reader->attached && !reader->absent)
+    bool there = reader != owner && reader->attached && !reader->dying &&
+                 (!reader->absent || wh_group_member(c, group) == NULL);
+    if (wh_state_phase(state) == WH_FIRED && there)
         return;
     wh_wheel_remove(&c->wheel, slot);
     wh_deliver_again(c, slot, NULL, owner);
@@ -262,7 +264,7 @@ static inline bool wh_reap_slabs(wh_clock *c, wh_peer *peer)
         if (slab == slabs)
             return true;
         uint64_t owner = wh_load_acquire(&c->owners[slab]); /* pairs: slab */
-        if (wh_unlikely(peer->groups) && owner != 0)
+        if (wh_unlikely(c->queue != NULL) && owner != 0)
             wh_sweep_taken(c, peer, slab);
         if (owner == mine) {
             peer->reap_held |= !wh_reap_slab(c, peer, slab);

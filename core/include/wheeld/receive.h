@@ -43,31 +43,43 @@ static inline bool wh_tick_stands(const wh_client *c, uint64_t id)
     return wh_slot_stands(&c->states[wh_id_slot(id)], id);
 }
 
-static inline void wh_client_copy_payload(const wh_client *c, char *to, uint32_t slot, uint32_t size,
-                                          bool tick)
+/* The event of a record, less its payload; its payload's used bytes. */
+static inline uint32_t wh_client_head(const wh_client *c, const wh_completion *record, char *event)
 {
+    wh_completion out = *record;
+    out.id = wh_id(wh_id_gen(record->id), wh_id_slot(record->id));
+    memcpy(event, &out, sizeof out);
+    return record->payload_size < c->payload_bytes ? record->payload_size : c->payload_bytes;
+}
+
+/* Copy one completion whose slot may be another's by now. True: it is an event, and stands at `event`. */
+static wh_seldom bool wh_client_copy_shared(const wh_client *c, const wh_completion *record, char *event)
+{
+    uint32_t slot = wh_id_slot(record->id), size;
     char *payload = c->payloads + (uint64_t)slot * c->payload_bytes;
-    size = size < c->payload_bytes ? size : c->payload_bytes;
-    if (wh_unlikely(tick))
-        wh_payload_read(to, payload, size);
-    else
-        memcpy(to, payload, size);
-    memset(to + size, 0, c->payload_bytes - size);
+    if (wh_id_kind(record->id) == WH_EV_OFFER &&
+        !wh_offer_take(&c->states[slot], wh_id_gen(record->id), wh_taker(c->me)))
+        return false;
+    size = wh_client_head(c, record, event);
+    event += sizeof *record;
+    wh_payload_read(event, payload, size);
+    memset(event + size, 0, c->payload_bytes - size);
+    return wh_id_kind(record->id) == WH_EV_OFFER || wh_tick_stands(c, record->id);
 }
 
 /* Copy one completion. True: it is an event, and stands at `event`. */
 static inline bool wh_client_copy(const wh_client *c, const wh_completion *record, char *event)
 {
     uint32_t kind = wh_id_kind(record->id), slot = wh_id_slot(record->id);
-    if (wh_unlikely(kind == WH_EV_OFFER) &&
-        !wh_offer_take(&c->states[slot], wh_id_gen(record->id), wh_taker(c->me)))
-        return false;
-    wh_completion out = *record;
-    out.id = wh_id(wh_id_gen(record->id), slot);
-    memcpy(event, &out, sizeof out);
-    if (c->payload_bytes)
-        wh_client_copy_payload(c, event + sizeof out, slot, record->payload_size, kind == WH_EV_TICK);
-    return kind != WH_EV_TICK || wh_tick_stands(c, record->id);
+    if (wh_unlikely(kind == WH_EV_TICK || kind == WH_EV_OFFER))
+        return wh_client_copy_shared(c, record, event);
+    uint32_t size = wh_client_head(c, record, event);
+    if (c->payload_bytes) {
+        event += sizeof *record;
+        memcpy(event, c->payloads + (uint64_t)slot * c->payload_bytes, size);
+        memset(event + size, 0, c->payload_bytes - size);
+    }
+    return true;
 }
 
 /* The end of an event: an own slot is ours again, of an offer the clock learns. False: it is an event no
@@ -75,11 +87,12 @@ static inline bool wh_client_copy(const wh_client *c, const wh_completion *recor
 static inline bool wh_client_settle(wh_client *c, const wh_completion *record)
 {
     uint32_t kind = wh_id_kind(record->id), slot = wh_id_slot(record->id);
-    if (wh_unlikely(kind == WH_EV_OFFER))
-        return wh_offer_done(&c->states[slot], wh_id_gen(record->id), wh_taker(c->me));
-    if (kind == WH_EV_EXPIRED && wh_client_owns(c, slot))
-        wh_slabs_give(&c->slabs, slot);
-    return true;
+    if (wh_likely(kind == WH_EV_EXPIRED)) {
+        if (wh_client_owns(c, slot))
+            wh_slabs_give(&c->slabs, slot);
+        return true;
+    }
+    return kind != WH_EV_OFFER || wh_offer_done(&c->states[slot], wh_id_gen(record->id), wh_taker(c->me));
 }
 
 /* Consume one completion. True: it is an event, and stands at `event`. */

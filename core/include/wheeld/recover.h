@@ -131,7 +131,7 @@ static inline void wh_recover_sent(wh_recovery *r, uint32_t slot, wh_peer *owner
     else if ((out && to == owner) || (!lent && !unread))
         return; /* in its owner's ring, or hands */
     else if (fired)
-        wh_recover_wait(r, slot, WH_STAGE_WAIT_EXPIRE, wh_route(c, slot, owner));
+        wh_recover_wait(r, slot, WH_STAGE_WAIT_EXPIRE, wh_route_again(c, slot, owner));
     else
         wh_to_returns(c, owner, slot); /* cancelled before the step to FIRED */
 }
@@ -146,7 +146,7 @@ static inline void wh_recover_offered(wh_recovery *r, uint32_t slot, wh_peer *ow
     else if (wh_stage_peer(c, link) && wh_published(c, link) && wh_unread(c, link))
         r->waiting[r->count++] = slot;
     else
-        wh_recover_wait(r, slot, WH_STAGE_WAIT_EXPIRE, wh_route(c, slot, owner));
+        wh_recover_wait(r, slot, WH_STAGE_WAIT_EXPIRE, wh_route_again(c, slot, owner));
 }
 
 /* An offer that somebody has in hand is left to him; if he is gone, another one gets it. */
@@ -160,7 +160,7 @@ static inline void wh_recover_taken(wh_recovery *r, uint32_t slot, wh_peer *owne
         r->waiting[r->count++] = slot;
         /* pairs: offer - unless he was given up, lives, and is done with it */
     } else if (wh_cas_acq_rel(&c->states[slot], &state, wh_state_of(wh_state_gen(state), 0, WH_FIRED))) {
-        wh_recover_wait(r, slot, WH_STAGE_WAIT_EXPIRE, wh_route(c, slot, owner));
+        wh_recover_wait(r, slot, WH_STAGE_WAIT_EXPIRE, wh_route_again(c, slot, owner));
     } else {
         wh_to_returns(c, owner, slot);
     }

@@ -84,7 +84,7 @@ static inline wh_peer *wh_team_next(wh_clock *c, uint32_t group)
 }
 
 /* A living member of `group`, or NULL. */
-static inline wh_peer *wh_group_member(wh_clock *c, uint32_t group)
+static wh_seldom wh_peer *wh_group_member(wh_clock *c, uint32_t group)
 {
     wh_team *team = &c->teams[group];
     if (team->looked != wh_load_relaxed(&c->seg->passes) + 1)

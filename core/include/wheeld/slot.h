@@ -89,11 +89,26 @@ static inline uint64_t wh_state_of(uint32_t gen, uint32_t taker, uint32_t phase)
     return (uint64_t)gen << 32 | taker << 8 | phase;
 }
 
+#define WH_CLOSED 0xffffffu /* in place of who takes it, FIRED: no offer any more, somebody has it for good */
+
+/* Are the bits of the version used otherwise by now? */
+static inline bool wh_state_offered(uint64_t s)
+{
+    return wh_state_phase(s) > WH_FIRED || (wh_state_phase(s) == WH_FIRED && wh_state_taker(s) == WH_CLOSED);
+}
+
+/* FIRED, and open to whoever it is offered to. */
+static inline uint64_t wh_state_fired(uint64_t s)
+{
+    return wh_unlikely(wh_state_taker(s) == WH_CLOSED) ? wh_state(wh_state_gen(s), WH_FIRED)
+                                                       : wh_state_to(s, WH_FIRED);
+}
+
 /* True: the offer is the taker's, and nothing of its slot changes until it is done. */
 static inline bool wh_offer_take(wh_au64 *state, uint32_t gen, uint32_t taker)
 {
     uint64_t s = wh_load_acquire(state); /* pairs: fire, offer */
-    return wh_state_gen(s) == gen && wh_state_phase(s) == WH_FIRED &&
+    return wh_state_gen(s) == gen && wh_state_phase(s) == WH_FIRED && wh_state_taker(s) != WH_CLOSED &&
            /* pairs: offer - else two to whom it was offered would both have it */
            wh_cas_acq_rel(state, &s, wh_state_of(gen, taker, WH_TAKEN));
 }
@@ -117,13 +132,16 @@ static inline bool wh_slot_stands(wh_au64 *state, uint64_t id)
 static inline void wh_payload_write(char *payload, const char *from, uint32_t size)
 {
     wh_au64 *words = (wh_au64 *)payload;
-    for (uint64_t word = 0; size; words++) {
-        uint32_t part = size < 8 ? size : 8;
-        memcpy(&word, from, part);
-        wh_store_release(words, word); /* pairs: payload */
-        from += part;
-        size -= part;
+    uint64_t word;
+    for (; size >= sizeof word; size -= (uint32_t)sizeof word, from += sizeof word) {
+        memcpy(&word, from, sizeof word);
+        wh_store_release(words++, word); /* pairs: payload */
     }
+    if (size == 0)
+        return;
+    word = 0;
+    memcpy(&word, from, size);
+    wh_store_release(words, word); /* pairs: payload */
 }
 
 /* Copy it while its slot may become another's: look at the state afterwards. */
