@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fsck_wheels import check, damaged
 from local_wheel import DROP, KEEP, MS, REROUTE, LocalTimers, LocalWheel
+from snapshots import take
 from wheeld_core.views import record
 
 PATIENCE = 10 * MS
@@ -314,3 +316,34 @@ def test_cancel_after_it_was_taken(group: Group) -> None:
     assert not group.sender.cancel(number)
     group.look(1, 2)
     assert not group.sender.cancel(number)
+
+
+def test_fsck_and_snapshot_of_offers() -> None:
+    """Unread, moved, held and done: nothing is wrong with any, and all but the done are owed."""
+    group = Group(3)
+    group.wheel.row(0)["named"] = 1
+    group.send(30)
+    first, second, _ = group.members
+    first.poll(hold=True, max_events=4)
+    second.poll(max_events=3)
+    report = check(group.wheel)
+    assert damaged(report) == {}
+    assert report.counts["in_flight"] == 30
+    assert len(take(group.wheel).timers) == 27
+    group.look(2, 2, 2)
+    assert damaged(check(group.wheel)) == {}
+    first.acknowledge()
+    group.drain(0, 1, 2)
+    assert damaged(check(group.wheel)) == {}
+    assert len(take(group.wheel).timers) == 0
+    assert group.sender.pending == 0
+
+
+def test_fsck_finds_a_taken_slot_that_is_not_offered(group: Group) -> None:
+    """TAKEN goes with an offer only."""
+    group.send(1)
+    group.drain(0)
+    slots = group.wheel.slots
+    slots.states[0] = (int(slots.states[0]) & ~0xFF) | 4
+    (text,) = damaged(check(group.wheel))["slots"]
+    assert "taken, but not offered" in text
