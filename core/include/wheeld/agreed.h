@@ -98,7 +98,7 @@ static inline uint64_t wh_reaping_word(uint32_t row, uint64_t change)
     K(WH_SLOT_MASK)                                                                                \
     K(WH_KIND_WHEEL) K(WH_KIND_SLOTS) K(WH_KIND_REGISTRY) K(WH_KIND_WORKER) K(WH_KIND_WATCH)       \
     K(WH_KIND_POOLS) K(WH_KIND_TRACE)                                                              \
-    K(WH_NEVER) K(WH_ARMED) K(WH_CANCELLED) K(WH_FIRED) K(WH_TAKEN) K(WH_DONE)                     \
+    K(WH_NEVER) K(WH_ARMED) K(WH_CANCELLED) K(WH_FIRED) K(WH_TAKEN) K(WH_DONE) K(WH_CLOSED)        \
     K(WH_CLOCK_BASE) K(WH_CLOCK_REALTIME) K(WH_CLOCK_BOOTTIME) K(WH_PRIVATE)                       \
     K(WH_OP_SCHEDULE) K(WH_OP_CANCEL) K(WH_OP_RESCHEDULE)                                          \
     K(WH_EV_EXPIRED) K(WH_EV_TICK) K(WH_EV_LENT) K(WH_EV_OFFER)                                    \
