@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from local_wheel import SECOND, LocalWheel
 from torture import account, history
 from torture.account import Verdict
-from torture.daemon import KEEP_SECONDS, Outage
+from torture.daemon import KEEP_SECONDS, Daemon, Outage
 from torture.fates import Fate, fates
 from torture.history import NEVER, Birth, Death, History
 from torture.ledger import (
@@ -314,3 +316,20 @@ def test_table_and_stories(memory: Memory, ledger: Ledger) -> None:
     story = history.read(memory).story(COOKIE)
     assert [line.split()[5] for line in story] == ["SCHEDULE", "ARMED", "CANCEL", "CANCELLED"]
     assert story[-1].endswith("False")
+
+
+def test_what_is_overdue_by_its_slot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """One-shot timers on the monotonic clock: of others the slot alone does not say it."""
+    daemon = Daemon(tmp_path / "log", lambda: None)
+    daemon.base.rmdir()
+    with LocalWheel() as wheel:  # its clock begins at 0, long ago
+        timers = wheel.worker(0)
+        monkeypatch.setattr(daemon, "_slots", lambda: wheel.slots)
+        timers.schedule(1e9, 1)
+        timers.schedule(0.5, 2, interval=0.5)
+        timers.schedule_at(0.5, 3, clock="realtime")
+        assert not len(daemon.overdue())
+        timers.schedule(0.001, 4)
+        assert daemon.overdue().tolist() == [4]
+        wheel.advance(SECOND)
+        assert not len(daemon.overdue())

@@ -171,10 +171,22 @@ class Daemon:
 
     def armed(self) -> npt.NDArray[np.uint64]:
         """Cookies of all armed timers, as they stand in the slots."""
+        slots = self._slots()
+        return np.array(slots.slots["cookie"][slots.armed()])
+
+    def overdue(self) -> npt.NDArray[np.uint64]:
+        """Cookies of armed one-shot timers whose time has come by their own slots, whatever their
+        owners noted: on the monotonic clock."""
+        slots = self._slots()
+        fields = slots.slots[slots.armed()]
+        late = (fields["interval"] <= 0) & (fields["flags"] & 3 == 0)
+        late &= fields["deadline"] < time.monotonic_ns()
+        return np.array(fields["cookie"][late])
+
+    def _slots(self) -> SlotsView:
         header = self._wheel_header()
         memory = segments.attach(f"{self.prefix}slots", _native.KIND_SLOTS, writable=False)
-        slots = SlotsView(memory, int(header["capacity"]), int(header["payload_bytes"]))
-        return np.array(slots.slots["cookie"][slots.armed()])
+        return SlotsView(memory, int(header["capacity"]), int(header["payload_bytes"]))
 
     def descriptors(self) -> int:
         """Open descriptors of the supervisor."""

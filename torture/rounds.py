@@ -69,6 +69,9 @@ def rest(drive: Drive) -> None:
     drive.pause(SHORT_NS / 1e9)
     verdict = Verdict()
     left, unsure = _await_the_due(drive, since, verdict)
+    if not drive.wait(lambda: not len(drive.daemon.overdue()), REST_SECONDS):
+        reason = "overdue by its own slot when all is quiet"
+        verdict.add("lost", reason, drive.daemon.overdue())
     _compare(drive, left["cookie"], unsure["cookie"], verdict)
     orders = np.concatenate([left, unsure])
     orders = orders[orders["id"] != 0][:ORDERS]
