@@ -177,6 +177,20 @@ static void do_sleep(void)
     step_end();
 }
 
+/* One thread waits, and lets others in: what they do finds the worker asleep. */
+static void do_call_while_waiting(void)
+{
+    uint32_t cookie;
+    do_sleep();
+    if (worker_schedule(A, own(5 * MS), &cookie)) {
+        worker_move(A, cookie, 2 * MS);
+        if (dice(2))
+            worker_cancel(A, cookie);
+    }
+    S->bells[0]++;
+    worker_receive(A);
+}
+
 /* The ring is more than half full: the doorbell. */
 static void before_half_full(void)
 {
@@ -210,6 +224,7 @@ static const struct path worker_paths[] = {
     {"sleep", before_any, do_sleep, 1},
     {"receive-offers", before_offers, do_receive, 1},
     {"receive-group-tick", before_group_tick, do_receive, 1},
+    {"call-while-waiting", before_events, do_call_while_waiting, 1},
 };
 #define WORKER_PATHS (sizeof worker_paths / sizeof *worker_paths)
 
