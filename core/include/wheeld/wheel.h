@@ -74,6 +74,8 @@ static inline void wh_wheel_bind(wh_wheel *w, wh_parts parts, uint32_t capacity,
                     .bits = bits, .levels = wh_levels_for(bits), .words = wh_words_for(bits),
                     .lane_bits = wh_lane_bits(bits), .lane_count = lanes, .lanes_used = lanes};
     w->buckets = lanes << w->lane_bits;
+    while (w->lanes_used && w->lanes[w->lanes_used - 1].linked == 0)
+        w->lanes_used--;
     for (uint32_t bit = 0; bit < 64; bit++)
         w->level_of[bit] = (uint8_t)(bit / bits);
 }
