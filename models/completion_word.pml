@@ -441,7 +441,7 @@ inline recover_slot()
         fi;
         list[s] = BUCKET
     :: phase != ARMED && OVER -> recover_over()
-    :: phase == CANCELLED && !OVER -> to_returns() /* recover.h:wh_recover_cancelled */
+    :: phase == CANCELLED && !OVER -> to_returns() /* recover.h:wh_recover_slot */
     :: else
     fi
 }
