@@ -158,9 +158,13 @@ class LocalWheel:
         return out[:count]
 
     def worker(
-        self, row: int = 0, name: str | None = None, group: str | None = None
+        self,
+        row: int = 0,
+        name: str | None = None,
+        group: str | None = None,
+        receives: bool = True,
     ) -> LocalTimers:
-        """Connect a new worker in `row`."""
+        """Connect a new worker in `row`; one of a group that `receives` is a member of it."""
         self.incarnations += 1
         name = name or f"w{row}"
         memory = mmap.mmap(-1, self.sizes["worker_bytes"])
@@ -176,7 +180,10 @@ class LocalWheel:
         fields["groups"] = bits
         fields["state"] = 2
         self._seat(row, self.incarnations)
-        return self._timers(row, name)
+        timers = self._timers(row, name)
+        if group is not None and receives:
+            timers.poll()
+        return timers
 
     def shared(self, kind: str) -> mmap.mmap:
         """The segment "watch" or "pools", made when it is first asked for."""

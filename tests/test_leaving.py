@@ -260,6 +260,7 @@ def test_a_member_that_comes_during_the_sweep(daemon: Daemon) -> None:
             gone.ask(f"timers.schedule_many(np.full(300, 1000.0), np.full(300, {turn})).tolist()")
             gone.process.kill()
             with join(daemon, group="relay") as heir:
+                heir.poll()
                 until(lambda: heir.pending == 300, "inherited", 30.0)
 
 

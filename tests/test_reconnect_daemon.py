@@ -232,6 +232,7 @@ def test_to_a_group(daemon: Daemon) -> None:
         connect(daemon.name, group="g") as second,
         connect(daemon.name) as sender,
     ):
+        first.poll(), second.poll()
         sender.schedule_many(np.full(100, 0.01), np.arange(100), to="group:g")
         got: list[list[int]] = [[], []]
         while sum(map(len, got)) < 100:

@@ -1,8 +1,11 @@
-"""What a worker asks for when it comes."""
+"""What a worker asks for when it comes, and what it is told."""
 
 from __future__ import annotations
 
-from wheeld.registry import OnDeath, Registry
+from wheeld.leftovers import KINDS
+from wheeld.registry import OnDeath, Registry, Tenant
+from wheeld.resources import Resources
+from wheeld_core import runtime
 from wheeld_core.control import Message
 
 
@@ -23,3 +26,29 @@ def policy_of(message: Message, registry: Registry) -> tuple[OnDeath, int]:
     if policy == "reroute" and group is None:
         raise ValueError("on_death='reroute' needs a group")
     return OnDeath[policy.upper()], 0 if group is None else registry.group_bit(group)
+
+
+def with_number(name: str, number: int) -> str:
+    """The name of a forked child: its parent's, cut where it must be, and a number."""
+    suffix = f"-{number}"
+    stem = name.encode()[: runtime.WORKER_NAME_BYTES - len(suffix)]
+    return stem.decode(errors="ignore") + suffix
+
+
+def welcome_of(tenant: Tenant, adopted: bool, resources: Resources) -> Message:
+    """The answer to its hello, less the wheel's token."""
+    names = resources.names
+    return {
+        "ok": True,
+        "row": tenant.row,
+        "incarnation": tenant.incarnation,
+        "worker": tenant.name,
+        "adopted": adopted,
+        "keep_for_s": resources.config.keep_for_s,
+        "segments": {
+            "worker": names[runtime.worker_segment(tenant.row)],
+            **{kind: names[kind] for kind in KINDS},
+        },
+        "clock_fifo": runtime.CLOCK_FIFO,
+        "worker_fifo": runtime.worker_fifo(tenant.row),
+    }

@@ -23,9 +23,9 @@ def wait_for_end(pidfd: int) -> None:
     _await(pidfd, END_SECONDS)
 
 
-def has_ended(pidfd: int) -> bool:
-    """Has it ended?"""
-    return _await(pidfd, 0.0)
+def has_ended(pidfd: int | None) -> bool:
+    """Has it ended? None: nobody's, so no."""
+    return pidfd is not None and _await(pidfd, 0.0)
 
 
 def _await(pidfd: int, seconds: float) -> bool:

@@ -17,8 +17,8 @@ from wheeld import kinship
 from wheeld.clock_guard import ClockGuard
 from wheeld.clock_link import ClockGone
 from wheeld.fences import Fences
-from wheeld.hello import policy_of
-from wheeld.leftovers import KINDS
+from wheeld.hello import policy_of, welcome_of, with_number
+from wheeld.kept import Kept
 from wheeld.processes import ended, has_ended, kill, wait_for_end
 from wheeld.registry import OnDeath, Registry, RowState, Tenant, open_process
 from wheeld.resources import Resources
@@ -49,8 +49,8 @@ class Workers:
         self._token = int(record(resources.memories["wheel"], "head")["token"])
         self._pidfds: dict[int, int] = {}
         self._departures: dict[int, asyncio.Task[None]] = {}
-        self._expiries: dict[int, asyncio.TimerHandle] = {}
         self.fences = Fences(resources)
+        self._kept = Kept(self._config, self.registry, self.fences, self._depart)
         self._killed: dict[int, int] = {}
         """Row -> pidfd of a worker that departs and may not be dead yet."""
 
@@ -121,8 +121,7 @@ class Workers:
             state = self.registry.state(tenant)
             pidfd = open_process(tenant, self.registry.pid_namespace(tenant))
             if state == RowState.KEPT:
-                self._expire_later(tenant)
-                self._offer_to_group(tenant)
+                self._kept.hold(tenant)
             elif pidfd is None or self.fences.said_goodbye(tenant):
                 self._depart(tenant, "died or left while there was no supervisor")
             else:
@@ -181,7 +180,7 @@ class Workers:
         self._resources.mend()
         for left in self.fences.left():
             self._depart(left, "left after it had lost its connection")
-        kept = await self._settled(name)
+        name, kept = await self._place_of(name, bool(message.get("numbered")))
         pidfd = os.pidfd_open(pid)
         try:
             if kept is not None:
@@ -196,14 +195,30 @@ class Workers:
             raise
         self._watch(tenant, pidfd)
         log.info("worker %s (pid %d) %s", tenant.name, pid, "came back" if kept else "connected")
-        for left in list(self.registry.tenants.values()):
-            if self.registry.state(left) == RowState.KEPT:
-                self._offer_to_group(left)
-        return tenant, self._welcome(tenant, kept is not None)
+        self._kept.offer_all()
+        welcome = welcome_of(tenant, kept is not None, self._resources)
+        return tenant, {**welcome, "token": self._token}
 
-    async def _settled(self, name: object) -> Tenant | None:
+    async def _place_of(self, name: str | None, numbered: bool) -> tuple[str | None, Tenant | None]:
+        """Its name, and who left that. A forked child has its parent's, with the first number that
+        nobody has who lives: so those that come after it succeed it."""
+        if name is None or not numbered:
+            return name, await self._settled(name)
+        number = 0
+        while True:
+            number += 1
+            one = with_number(name, number)
+            kept = await self._settled(one)
+            if kept is not None or self.registry.find(one) is None:
+                return one, kept
+
+    async def _settled(self, name: str | None) -> Tenant | None:
         """The kept tenant of that name, once a departure under way is over."""
-        tenant = self.registry.find(name) if isinstance(name, str) else None
+        tenant = self.registry.find(name) if name is not None else None
+        if tenant is not None:
+            await self.fences.await_end(tenant)
+            if has_ended(self._pidfds.get(tenant.row)):
+                self._depart(tenant, "died")
         if tenant is not None and tenant.row in self._departures:
             with contextlib.suppress(WheelError, TimeoutError):
                 await asyncio.wait_for(asyncio.shield(self._departures[tenant.row]), 10)
@@ -214,7 +229,7 @@ class Workers:
     def _succeed(self, kept: Tenant, pid: int, uid: int, on_death: OnDeath, groups: int) -> Tenant:
         self.fences.await_client(kept)
         self._resources.sharing.seat(kept.row, kept.incarnation)
-        self._expiries.pop(kept.row).cancel()
+        self._kept.release(kept.row)
         tenant = self.registry.succeed(kept, pid, uid, on_death, groups)
         self.clock.tell("presence", row=tenant.row, present=True, groups=groups)
         return tenant
@@ -231,24 +246,6 @@ class Workers:
             self._forget(tenant)
             raise
         self.registry.set_state(tenant, RowState.ACTIVE)
-
-    def _welcome(self, tenant: Tenant, adopted: bool) -> Message:
-        names = self._resources.names
-        return {
-            "ok": True,
-            "row": tenant.row,
-            "incarnation": tenant.incarnation,
-            "worker": tenant.name,
-            "adopted": adopted,
-            "token": self._token,
-            "keep_for_s": self._config.keep_for_s,
-            "segments": {
-                "worker": names[runtime.worker_segment(tenant.row)],
-                **{kind: names[kind] for kind in KINDS},
-            },
-            "clock_fifo": runtime.CLOCK_FIFO,
-            "worker_fifo": runtime.worker_fifo(tenant.row),
-        }
 
     def resume(self, message: Message, pid: int) -> Tenant:
         """The tenancy of a living worker that lost its connection.
@@ -294,8 +291,7 @@ class Workers:
         if tenant.row not in self._departures:
             log.info("worker %s (pid %d) %s", tenant.name, tenant.pid, why)
             self.registry.set_state(tenant, RowState.DYING)
-            if (expiry := self._expiries.pop(tenant.row, None)) is not None:
-                expiry.cancel()
+            self._kept.release(tenant.row)
             self._unwatch(tenant)
             self._departures[tenant.row] = asyncio.create_task(self._reap(tenant))
         return self._departures[tenant.row]
@@ -310,7 +306,7 @@ class Workers:
     async def _reap(self, tenant: Tenant) -> None:
         """Have the clock do what the policy says; then the row is free, or kept."""
         policy = tenant.on_death
-        if policy == OnDeath.REROUTE and not self.registry.members(tenant.groups):
+        if policy == OnDeath.REROUTE and not self._kept.has_heir(tenant.groups):
             policy = OnDeath.KEEP
         try:
             if (pidfd := self._killed.pop(tenant.row, None)) is not None:
@@ -329,26 +325,7 @@ class Workers:
             # successor of the name may read them.
             tenant = self.registry.set_aside(tenant)
         self.registry.set_state(tenant, RowState.KEPT)
-        self._expire_later(tenant)
-        self._offer_to_group(tenant)  # a member may have come while it was swept
-
-    def _expire_later(self, tenant: Tenant) -> None:
-        """Drop a kept worker that has no successor in time."""
-        loop = asyncio.get_running_loop()
-        self._expiries[tenant.row] = loop.call_later(self._config.keep_for_s, self._expire, tenant)
-
-    def _expire(self, tenant: Tenant) -> None:
-        if self.registry.state(tenant) == RowState.KEPT:
-            self._expiries.pop(tenant.row, None)
-            self._depart(
-                self.registry.retire(tenant, OnDeath.DROP),
-                f"was not succeeded within {self._config.keep_for}",
-            )
-
-    def _offer_to_group(self, tenant: Tenant) -> None:
-        """What a kept worker of a group left goes to a member, if there is one."""
-        if tenant.on_death == OnDeath.REROUTE and self.registry.members(tenant.groups):
-            self._depart(tenant, "is inherited by its group")
+        self._kept.hold(tenant)
 
     def _unseat(self, tenant: Tenant) -> None:
         """Nothing of a worker whose process has gone stays in what the workers share."""
@@ -392,8 +369,7 @@ class Workers:
         for task in self._departures.values():
             task.cancel()
         await asyncio.gather(*self._departures.values(), return_exceptions=True)
-        for expiry in self._expiries.values():
-            expiry.cancel()
+        self._kept.close()
         self.fences.close()
         for pidfd in [*self._pidfds.values(), *self._killed.values()]:
             os.close(pidfd)

@@ -35,6 +35,8 @@ class Options:
     after_fork: str = "raise"
     reconnect_for: float = 10.0
     timeout: float = 10.0
+    numbered: bool = False
+    """A forked child's: the daemon puts a number behind the name."""
 
     def __post_init__(self) -> None:
         if self.worker is not None and not isinstance(self.worker, str):
@@ -53,9 +55,12 @@ class Options:
             raise ValueError(f"timeout={self.timeout!r}: expected seconds, above 0 and below 9.2e9")
 
     def for_child(self) -> Options:
-        """The same for a forked child, whose name must be its own."""
+        """The same for a forked child, whose name must be its own; where it is to have a successor,
+        one that the next child can have."""
         if self.worker is None:
             return self
+        if self.on_death == "keep":
+            return replace(self, numbered=True)
         suffix = f"-{os.getpid()}"
         stem = self.worker.encode()[: WORKER_NAME_BYTES - len(suffix)].decode(errors="ignore")
         return replace(self, worker=stem + suffix)
@@ -72,6 +77,7 @@ class Options:
                 time=time_namespace.of_this_process(),
                 on_death=self.on_death,
                 group=self.group,
+                **({"numbered": True} if self.numbered else {}),
             )
         except BaseException:
             connection.close()

@@ -55,11 +55,14 @@ def connect(
         what fired waits for a successor that connects under the same name in time (`wheeld start
         --keep-for`). 'reroute' (needs `group`): living members of the group get them.
     group : str, optional
-        Name of a group to join; `to="group:NAME"` sends to one of its members.
+        Name of a group to join; `to="group:NAME"` sends to one of its members. It is one from its
+        first `poll`, `dispatch` or `fileno` on: who never receives is sent nothing.
     after_fork : {'raise', 'reconnect'}
         In a forked child, calls raise `ForkedClient`; or the first one connects the child as a
         worker of its own, named `<worker>-<pid>` if this one was given a name, else unnamed. The
-        parent keeps its timers and callbacks.
+        parent keeps its timers and callbacks. With on_death='keep' the name is `<worker>-<n>`, with
+        the first number from 1 on that no living worker has: a child that takes the place of one
+        that died is its successor.
     reconnect_for : float
         Seconds for which `poll` waits for a supervisor that is being restarted before it raises
         `DaemonNotRunning`. Timers go on meanwhile.

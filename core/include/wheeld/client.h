@@ -54,7 +54,8 @@ typedef struct wh_client {
     uint32_t capacity, payload_bytes, worker;
     wh_fd clock_bell, control; /* control: the supervisor's socket for alarms, or none */
     bool virtual_clock;
-    bool deaf; /* its descriptors were closed, and not by it */
+    bool receives; /* seg->receives is set */
+    bool deaf;     /* its descriptors were closed, and not by it */
     uint32_t rung_again;         /* times that we could have rung once more */
     int64_t rung_at, alarmed_at; /* CLOCK_MONOTONIC, ns */
 } wh_client;
@@ -93,6 +94,7 @@ static inline bool wh_client_bind(wh_client *c, void *wheel, void *slots, void *
     c->comp_acked = c->comp_head = wh_load_relaxed(&c->seg->comp_head);
     c->ret_head = wh_load_relaxed(&c->seg->ret_head);
     c->wait_seq = wh_load_relaxed(&c->seg->wait_seq);
+    wh_store_relaxed(&c->seg->receives, 0);
     wh_store_relaxed(&c->seg->goodbye, 0);
     return wh_slabs_init(&c->slabs, (wh_au64 *)((char *)slots + g.owners_off),
                          &((wh_slots_seg *)slots)->freed, c->states, c->slots, g.slab_count, c->me,

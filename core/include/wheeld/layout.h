@@ -233,6 +233,8 @@ enum wh_kind {
       "seq_cst; pairs: ret-head, backlog")                                                         \
     F(wh_au64, wait_seq, "odd: the worker waits for a byte in its FIFO", "worker", "clock",        \
       "seq_cst; pairs: worker-wait")                                                               \
+    F(wh_au64, receives, "1: it has begun to receive, and is a member of its groups from then on", \
+      "worker", "clock, supervisor", "relaxed")                                                    \
     N(wh_au64, scheduled, "timers armed", "worker", "inspectors", "relaxed")                       \
     F(wh_au64, cancelled, "cancels won", "worker", "inspectors", "relaxed")                        \
     F(wh_au64, rescheduled, "reschedules won", "worker", "inspectors", "relaxed")                  \

@@ -26,6 +26,15 @@ static inline uint32_t wh_event_bytes(const wh_client *c)
     return (uint32_t)sizeof(wh_completion) + c->payload_bytes;
 }
 
+/* A group counts on those that receive: not on the master of a preforking server, say. */
+static inline void wh_client_begin_to_receive(wh_client *c)
+{
+    if (wh_likely(c->receives))
+        return;
+    c->receives = true;
+    wh_store_relaxed(&c->seg->receives, 1);
+}
+
 static inline uint64_t wh_client_ready(const wh_client *c)
 {
     /* pairs: comp-tail, worker-wait */

@@ -27,9 +27,11 @@ static inline bool wh_peer_waits(const wh_peer *peer)
     return waiting & 1 && waiting != peer->rung && !peer->notify;
 }
 
+/* Who has never received may never do so: it is no member before that. */
 static inline bool wh_is_member(const wh_peer *peer, uint64_t groups)
 {
-    return peer->attached && !peer->absent && (peer->groups & groups) != 0;
+    return peer->attached && !peer->absent && (peer->groups & groups) != 0 &&
+           wh_load_relaxed(&peer->seg->receives) != 0;
 }
 
 /* Find the members of `group`, beginning with the one whose turn it is; those that wait stand first. */

@@ -70,6 +70,7 @@ static PyObject *worker_collect(WorkerObject *w, const Wanted *wanted)
     if (wh_unlikely(c->comp_acked != c->comp_head && !hold))
         return PyErr_Format(PyExc_ValueError, "%llu completions are held: acknowledge() them first",
                             (unsigned long long)(c->comp_head - c->comp_acked));
+    wh_client_begin_to_receive(c);
     if (c->wait_seq & 1) { /* the byte, if any, was for what we are about to see */
         if (!worker_hears(w))
             return NULL;
@@ -273,6 +274,7 @@ static PyObject *worker_fileno(WorkerObject *w, PyObject *unused)
         return NULL;
     if (!w->notify_always) {
         w->notify_always = true;
+        wh_client_begin_to_receive(&w->client);
         worker_stay_ready(w);
     }
     return worker_hears(w) ? PyLong_FromLong(w->bell.number) : NULL;
