@@ -249,6 +249,7 @@ def test_targets_come_back_by_name() -> None:
         assert again.plan.workers == sorted(["web", "reader"], key=snapshot.names.index)
         row = 3
         member = named(again, row, "member")
+        member.poll()
         again.clock.presence(row, True, 1 << 5)
         assert cookies(again.workers["reader"].poll()) == [5]
         again.advance(1 * SECOND)
