@@ -125,6 +125,7 @@ class LocalWheel:
         self.view = WheelView(self.wheel_memory)
         self.slots = SlotsView(self.slots_memory, capacity, payload_bytes)
         self.clock = _native.Clock(self.wheel_memory, self.slots_memory)
+        self.clock.groups(self.registry_memory)
         self.clock.set_state(1)
         self.dtype = expiration_dtype(payload_bytes)
         self.clock_bell = doorbell()
@@ -257,6 +258,7 @@ class LocalWheel:
         """A new clock over what the old one left, as after its death."""
         rows = [row for row in self.worker_memories if self.row(row)["state"]]
         self.clock = _native.Clock(self.wheel_memory, self.slots_memory)
+        self.clock.groups(self.registry_memory)
         if hasattr(self, "trace_memory"):
             self.clock.trace(self.trace_memory)
         for row in rows:

@@ -352,14 +352,3 @@ def test_wrong_arguments_of_other_clients(daemon: Daemon, case: str) -> None:
         with pytest.raises(ValueError, match=words):
             connection.request("hello", **{"worker": None, **layout, **fields})
         assert connection.request("status")["status"]["workers"] == []
-
-
-def test_groups_used_up(brief: Daemon) -> None:
-    """The 65th group is refused, naming the limit; the 64 go on."""
-    for number in range(64):
-        join(brief, group=f"g{number}").close()
-    with pytest.raises(WheelError, match="all 64 groups have names: g0, g1,"):
-        join(brief, group="one more")
-    with join(brief, group="g63") as timers:
-        timers.schedule(0.0, 1, to="group:g63")
-        assert receive(timers, 1)["cookie"].tolist() == [1]

@@ -40,11 +40,12 @@ class ClockProcess:
             raise SystemExit(1) from None
         self._bells: dict[int, int] = {}
         self._memories: dict[str, mmap.mmap] = {
-            kind: segments.attach(name, segments.KINDS[kind], writable=True)
+            kind: segments.attach(name, segments.KINDS[kind], writable=kind != "registry")
             for kind, name in hello["segments"].items()
         }
         self._bell = os.open(hello["bell"], _FIFO_FLAGS)
         self._clock = _native.Clock(self._memories["wheel"], self._memories["slots"])
+        self._clock.groups(self._memories["registry"])
         if "trace" in self._memories:
             self._clock.trace(self._memories["trace"])
         skipped = [row["row"] for row in hello["workers"] if not self._begin(row)]

@@ -35,7 +35,7 @@ EVICT_LOOK_SECONDS = 1.0
 """How often to look for workers that misbehave, if they are to be evicted."""
 IDLE_LOOK_SECONDS = 60.0
 """How often to look at a clock that sleeps until something far away."""
-CLOCK_SEGMENTS = ("wheel", "slots", "trace")
+CLOCK_SEGMENTS = ("wheel", "slots", "registry", "trace")
 """What a clock maps from the start; the last one if there is one."""
 _AWAKE = -(2**63)
 

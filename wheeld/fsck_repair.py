@@ -43,11 +43,12 @@ def repair(daemon: Daemon) -> None:
                 f"cannot repair: {'; '.join(faults)}: begin anew with `wheeld start --fresh`"
             )
         with contextlib.ExitStack() as stack:
-            wheel, slots, _, watch, pools = (
+            wheel, slots, registry, watch, pools = (
                 segments.attach(daemon.prefix + kind, number, writable=True, owner_uid=daemon.uid)
                 for kind, number in KINDS.items()
             )
             clock = _native.Clock(wheel, slots)
+            clock.groups(registry)
             if (trace := segment.of_dead(daemon.prefix, wheel)) is not None:
                 clock.trace(trace)
             rows = RegistryView(memories.registry).rows

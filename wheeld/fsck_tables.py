@@ -73,7 +73,7 @@ def _groups_used(s: Snapshot) -> int:
     table = np.frombuffer(
         s.memories.registry, dtype_of("group"), min(count, 64), s.geometry["groups_off"]
     )
-    return sum(1 << int(i) for i in np.flatnonzero(table["used"]))
+    return sum(1 << int(i) for i in np.flatnonzero(table["used"] & 1))
 
 
 def rings(s: Snapshot) -> list[Damage]:

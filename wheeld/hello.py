@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from wheeld import outstanding
 from wheeld.leftovers import KINDS
 from wheeld.registry import OnDeath, Registry, Tenant
 from wheeld.resources import Resources
@@ -9,7 +10,7 @@ from wheeld_core import runtime
 from wheeld_core.control import Message
 
 
-def policy_of(message: Message, registry: Registry) -> tuple[OnDeath, int]:
+def policy_of(message: Message, registry: Registry, resources: Resources) -> tuple[OnDeath, int]:
     """What becomes of its timers when it goes, and the bits of its groups.
 
     Raises
@@ -25,7 +26,11 @@ def policy_of(message: Message, registry: Registry) -> tuple[OnDeath, int]:
         raise ValueError(f"on_death={policy!r}: expected one of {', '.join(names)}")
     if policy == "reroute" and group is None:
         raise ValueError("on_death='reroute' needs a group")
-    return OnDeath[policy.upper()], 0 if group is None else registry.group_bit(group)
+    if group is None:
+        return OnDeath[policy.upper()], 0
+    wheel, slots = resources.wheel, resources.slots
+    bit = registry.group_bit(group, lambda: outstanding.targets(wheel, slots))
+    return OnDeath[policy.upper()], bit
 
 
 def with_number(name: str, number: int) -> str:

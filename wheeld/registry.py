@@ -221,27 +221,49 @@ class Registry:
             raise ValueError(f"worker name {name!r}: 'group:' is for the names of groups")
         return encoded
 
-    def group_bit(self, name: object) -> int:
+    def group_bit(self, name: object, targets: Callable[[], frozenset[int]] | None = None) -> int:
         """The bit of a group, which is named here if it is new.
+
+        When all numbers have names, one whose group is empty gets this name: no worker belongs to
+        it, none that is kept either, and it is not among the `targets` of timers that are armed or
+        not delivered yet. Without those no number is used again.
 
         Raises
         ------
         ValueError
             The name does not fit.
         WheelError
-            All 64 groups have names.
+            All 64 groups are in use.
         """
         encoded = name.encode() if isinstance(name, str) else b""
         if not 1 <= len(encoded) <= GROUP_NAME_BYTES or b"\0" in encoded:
             raise ValueError(f"group {name!r}: expected 1 to {GROUP_NAME_BYTES} bytes of UTF-8")
         known = self._view.group_names()
-        for group, other in known.items():
+        for number, other in known.items():
             if other == name:
-                return 1 << group
-        if len(known) == _native.GROUPS:
-            raise WheelError(f"all {_native.GROUPS} groups have names: {', '.join(known.values())}")
-        _native.name_group(self._memory, len(known), encoded.decode())
-        return 1 << len(known)
+                return 1 << number
+        unnamed = (number for number in range(_native.GROUPS) if number not in known)
+        group = next(unnamed, None)
+        if group is None and targets is not None:
+            group = self._empty_group(targets())
+        if group is None:
+            raise WheelError(
+                f"all {_native.GROUPS} groups have workers or pending timers: "
+                f"{', '.join(known.values())}"
+            )
+        _native.name_group(self._memory, group, encoded.decode())
+        return 1 << group
+
+    def _empty_group(self, targets: frozenset[int]) -> int | None:
+        """A group that nobody is in and nothing is for: that of the number with the fewest uses."""
+        in_use = 0
+        for tenant in self.tenants.values():
+            in_use |= tenant.groups
+        words = {group: self._view.group_target(group) for group in range(_native.GROUPS)}
+        empty = [
+            group for group in words if not in_use >> group & 1 and words[group] not in targets
+        ]
+        return min(empty, key=words.__getitem__, default=None)
 
     def group_names(self) -> dict[int, str]:
         """Bit number -> name of the groups."""

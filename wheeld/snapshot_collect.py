@@ -242,10 +242,10 @@ class _Collection:
         to_worker = _is_tenant(rows, low - 1, high, 20)
         timers["to"][to_worker] = TO_WORKER
         timers["target"][to_worker] = self._numbers(rows, low[to_worker] - 1)
-        known = self.registry.group_names()
-        for group in np.unique(high[low == _TARGET_GROUP]):
-            to_group = (low == _TARGET_GROUP) & (high == group)
-            if (name := known.get(int(group))) is not None:
+        known = self.registry.group_targets()
+        for target in np.unique(taken.targets[low == _TARGET_GROUP]):
+            to_group = taken.targets == target
+            if (name := known.get(int(target))) is not None:
                 timers["to"][to_group] = TO_GROUP
                 timers["target"][to_group] = self.groups.setdefault(name, len(self.groups))
         return taken  # what names nobody goes to its owner, as ever

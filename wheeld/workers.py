@@ -169,7 +169,7 @@ class Workers:
     async def arrive(self, message: Message, pid: int, uid: int) -> tuple[Tenant, Message]:
         """Register a worker; returns its tenancy and the answer to its hello."""
         kinship.check(message)
-        on_death, groups = policy_of(message, self.registry)
+        on_death, groups = policy_of(message, self.registry, self._resources)
         name = message.get("worker")
         if name is not None:
             self.registry.check_name(name)

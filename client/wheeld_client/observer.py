@@ -15,7 +15,6 @@ from wheeld_core import runtime, segments
 from wheeld_core.errors import DaemonNotRunning
 from wheeld_core.views import RegistryView, SlotsView, WheelView, record
 
-_TO_GROUP: Final = 0xFFF
 _READ_AT_ONCE: Final = 1 << 20
 """Slots that are looked at in one step: what is copied in between stays small."""
 
@@ -148,8 +147,8 @@ class Observer:
             int(self._registry.rows["incarnation"][row] & 0xFFFFF) << 12 | row + 1: name
             for row, name in workers.items()
         }
-        groups = self._registry.group_names().items()
-        targets |= {group << 12 | _TO_GROUP: f"group:{name}" for group, name in groups}
+        groups = self._registry.group_targets().items()
+        targets |= {target: f"group:{name}" for target, name in groups}
         return PendingTimers(found, workers, targets, dict(enumerate(now.tolist())))
 
     def _dtype(self, payloads: bool) -> np.dtype[np.void]:

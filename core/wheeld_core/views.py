@@ -18,6 +18,7 @@ from wheeld_core import _native
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+_TO_GROUP = 0xFFF
 _NUMPY_TYPES = {
     "wh_au64": "u8",
     "uint64_t": "u8",
@@ -234,8 +235,17 @@ class RegistryView:
         """Index -> name of the groups; the index is a bit of `rows["groups"]`."""
         return {
             int(group): bytes(self.groups["name"][group]).decode()
-            for group in np.flatnonzero(self.groups["used"] == 1)
+            for group in np.flatnonzero(self.groups["used"] & 1)
         }
+
+    def group_target(self, group: int) -> int:
+        """What `target` of a slot holds when the timer is for that group; wh_target_group."""
+        uses = int(self.groups["used"][group]) >> 1
+        return uses << 18 | group << 12 | _TO_GROUP
+
+    def group_targets(self) -> dict[int, str]:
+        """The same word -> name of the groups."""
+        return {self.group_target(group): name for group, name in self.group_names().items()}
 
 
 def _bits(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:

@@ -62,12 +62,24 @@ static inline uint64_t wh_owner_word(uint32_t worker, uint64_t incarnation)
     return incarnation << 16 | (worker + 1);
 }
 
-/* slot.target: a worker of that incarnation; a group. */
+/* slot.target: a worker of that incarnation; a group by the name that its number has after `uses` others. */
 static inline uint32_t wh_target_word(uint32_t worker, uint64_t incarnation)
 {
     return (uint32_t)(incarnation & 0xfffff) << 12 | (worker + 1);
 }
-static inline uint32_t wh_target_group(uint32_t group) { return group << 12 | WH_TARGET_GROUP; }
+static inline uint32_t wh_target_group(uint32_t group, uint32_t uses)
+{
+    return (uses & WH_USES_MASK) << 18 | group << 12 | WH_TARGET_GROUP;
+}
+static inline uint32_t wh_target_uses(uint32_t target) { return target >> 18; }
+
+/* group.used, and its part. */
+static inline uint32_t wh_group_word(uint32_t uses, bool named)
+{
+    return (uses & WH_USES_MASK) << 1 | (named ? 1 : 0);
+}
+static inline uint32_t wh_group_uses(uint32_t used) { return used >> 1 & WH_USES_MASK; }
+static inline bool wh_group_named(uint32_t used) { return used & 1; }
 
 static inline uint64_t wh_completion_word(enum wh_stage stage, uint32_t worker, uint64_t position)
 {
@@ -90,7 +102,7 @@ static inline uint64_t wh_reaping_word(uint32_t row, uint64_t change)
 #define WH_AGREED(K)                                                                               \
     K(WH_LAYOUT_VERSION) K(WH_MAGIC) K(WH_LINE) K(WH_SLAB_BITS) K(WH_SLAB_SLOTS) K(WH_SLOT_BITS)   \
     K(WH_MAX_CAPACITY) K(WH_MAX_WORKERS) K(WH_MAX_WHEEL_BITS) K(WH_UNDO_ENTRIES) K(WH_GROUPS)      \
-    K(WH_TARGET_GROUP) K(WH_NIL) K(WH_BUCKET_BITS) K(WH_BUCKETS) K(WH_POOLS)                       \
+    K(WH_USES_MASK) K(WH_TARGET_GROUP) K(WH_NIL) K(WH_BUCKET_BITS) K(WH_BUCKETS) K(WH_POOLS)                       \
     K(WH_POOL_CHANGE_BITS) K(WH_POOL_BYTES_SHIFT) K(WH_MAX_POOL_BYTES) K(WH_POOL_CHANGES)          \
     K(WH_POOL_NOBODY) K(WH_REAPING_CHANGES) K(WH_MIN_TRACE_BITS) K(WH_MAX_TRACE_BITS)              \
     K(WH_NO_ROW) K(WH_TRACE_KINDS) K(WH_TRACE_PERIODIC) K(WH_TRACE_FOUND) K(WH_TRACED_TICK)        \
@@ -128,7 +140,11 @@ static inline uint64_t wh_reaping_word(uint32_t row, uint64_t change)
     W(wh_next_gen(0xffffffffu))                                                                    \
     W(wh_owner_word(0x123u, 0x123456789abull))                                                     \
     W(wh_target_word(0x123u, 0x123456789abull))                                                    \
-    W(wh_target_group(0x2bu))                                                                      \
+    W(wh_target_group(0x2bu, 0xfedcu))                                                             \
+    W(wh_target_uses(0x9abcdef1u))                                                                 \
+    W(wh_group_word(0xfedcu, true))                                                                \
+    W(wh_group_uses(0x12345679u))                                                                  \
+    W(wh_group_named(0x12345679u))                                                                 \
     W(wh_completion_word(WH_STAGE_RETURNED, 0x9bcu, 0xfedcba9876543210ull))                        \
     W(wh_pos_before(0x7fffffffffffull, 0xfffffffffffeull))                                         \
     W(wh_used_word(0x123456789ull, 0x9bcu, 0xfedcba9876543210ull))                                 \

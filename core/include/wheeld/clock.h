@@ -95,6 +95,7 @@ typedef struct wh_clock {
     wh_team teams[WH_GROUPS];
     wh_place_in *queue;         /* one per slot, then one sentinel per group; NULL: no group has a member */
     uint64_t offering, offered; /* groups whose queue is not empty; of which workers are told */
+    const wh_group *groups;     /* the names' table; NULL: no number has a second name */
     wh_trace trace;
     uint32_t relink_slot; /* sweep after a step of the wall clock; == capacity: none */
 } wh_clock;

@@ -180,7 +180,8 @@ enum wh_kind {
       "relaxed, before the CAS of the version; pairs: extend")                                     \
     F(wh_ai64, interval, "period, ns; 0: one-shot", "owner", "clock", "before arm")                \
     F(wh_au64, cookie, "the user's 64 bits", "owner", "clock", "before arm")                       \
-    F(wh_au32, target, "0: owner; incarnation << 12 | worker + 1; or group << 12 | 0xfff",         \
+    F(wh_au32, target,                                                                             \
+      "0: owner; incarnation << 12 | worker + 1; or uses << 18 | group << 12 | 0xfff",             \
       "owner", "clock", "before arm")                                                              \
     F(wh_au16, payload_size, "used bytes of the payload", "owner", "clock, target", "before arm")  \
     F(wh_au16, flags,                                                                              \
@@ -214,9 +215,12 @@ enum wh_kind {
       "all", "before state")                                                                       \
     F(uint32_t, row_pad, "zero", "nobody", "nobody", "-")
 
-/* A group, once named, stays: timers may be on their way to it. */
+/* A number gets another name only when the group has no worker, and no timer is for it that is armed or not
+ * delivered yet. Whoever had looked its name up before arms a timer with the old `uses`, which reaches nobody
+ * but its owner. */
 #define WH_GROUP_FIELDS(N, F, A)                                                                   \
-    F(wh_au32, used, "1: named", "supervisor", "all", "release, after the name; pairs: group")     \
+    F(wh_au32, used, "names before this one, 14 bits, << 1 | 1: named", "supervisor", "all",       \
+      "release, after the name; pairs: group")                                                     \
     A(char, name, 60, "UTF-8, zero-terminated", "supervisor", "all", "before used")
 
 #define WH_WORKER_FIELDS(N, F, A)                                                                  \
@@ -335,6 +339,7 @@ _Static_assert(sizeof(wh_traced) == 16, "four share a cache line");
 #define WH_MAX_WORKERS 4094u                                /* 12 bits of slot.target, less 0 */
 #define WH_MAX_WHEEL_BITS 12u                               /* one summary word covers a level */
 #define WH_UNDO_ENTRIES 256u                                /* unpublished ticks at most */
+#define WH_USES_MASK 0x3fffu                                /* of a group's number, in a target */
 #define WH_GROUPS 64u                                       /* bits of row.groups */
 #define WH_TARGET_GROUP 0xfffu                              /* in place of worker + 1 */
 #define WH_NIL 0xffffffffu

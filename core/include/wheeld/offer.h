@@ -25,13 +25,6 @@
 
 #define WH_OFFER_PATIENCE_NS 10000000 /* who was woken for an offer has looked by then; else others may have it */
 
-/* The group that a timer is for, or WH_GROUPS. */
-static inline uint32_t wh_group_of(const wh_clock *c, uint32_t slot)
-{
-    uint32_t target = wh_load_relaxed(&c->slots[slot].target);
-    return wh_unlikely((target & 0xfff) == WH_TARGET_GROUP) ? target >> 12 & (WH_GROUPS - 1) : WH_GROUPS;
-}
-
 /* Is what goes to `to` an offer? An owner who gets it because the group has no member has it for good. */
 static inline bool wh_is_offer(const wh_clock *c, uint32_t slot, const wh_peer *to)
 {

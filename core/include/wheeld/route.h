@@ -99,6 +99,25 @@ static wh_seldom wh_peer *wh_group_member(wh_clock *c, uint32_t group)
     return found;
 }
 
+/* The group that a target word is for, or WH_GROUPS: none, or its number has another name than the sender
+ * found. */
+static inline uint32_t wh_group_at(const wh_clock *c, uint32_t target)
+{
+    if (wh_likely((target & 0xfff) != WH_TARGET_GROUP))
+        return WH_GROUPS;
+    uint32_t group = target >> 12 & (WH_GROUPS - 1);
+    if (c->groups == NULL)
+        return group;
+    uint32_t used = wh_load_acquire(&c->groups[group].used); /* pairs: group */
+    return wh_group_uses(used) == wh_target_uses(target) ? group : WH_GROUPS;
+}
+
+/* The group that a timer is for, or WH_GROUPS. */
+static inline uint32_t wh_group_of(const wh_clock *c, uint32_t slot)
+{
+    return wh_group_at(c, wh_load_relaxed(&c->slots[slot].target));
+}
+
 /* The target of a timer, or its owner when the target is gone. */
 static inline wh_peer *wh_route(wh_clock *c, uint32_t slot, wh_peer *owner)
 {
@@ -107,7 +126,8 @@ static inline wh_peer *wh_route(wh_clock *c, uint32_t slot, wh_peer *owner)
         return owner;
     wh_peer *peer = NULL;
     if ((target & 0xfff) == WH_TARGET_GROUP) {
-        peer = wh_group_member(c, target >> 12 & (WH_GROUPS - 1));
+        uint32_t group = wh_group_at(c, target);
+        peer = group < WH_GROUPS ? wh_group_member(c, group) : NULL;
     } else if ((target & 0xfff) - 1 < c->max_workers) {
         peer = &c->peers[(target & 0xfff) - 1];
         if (!peer->attached || peer->dying || (peer->incarnation & 0xfffff) != target >> 12)

@@ -51,14 +51,15 @@ static inline uint32_t wh_worker_target(wh_registry_seg *registry, const char *n
     return 0;
 }
 
-/* The target word of the group with that name, which once named stays; 0: there is none. */
+/* The target word of the group with that name; 0: there is none. */
 static inline uint32_t wh_group_target(wh_registry_seg *registry, const char *name)
 {
     wh_group *groups = (wh_group *)((char *)registry + registry->groups_off);
-    for (uint32_t i = 0; i < WH_GROUPS; i++)
-        if (wh_load_acquire(&groups[i].used) && /* pairs: group */
-            strncmp(groups[i].name, name, sizeof groups[i].name) == 0)
-            return wh_target_group(i);
+    for (uint32_t i = 0; i < WH_GROUPS; i++) {
+        uint32_t used = wh_load_acquire(&groups[i].used); /* pairs: group */
+        if (wh_group_named(used) && strncmp(groups[i].name, name, sizeof groups[i].name) == 0)
+            return wh_target_group(i, wh_group_uses(used));
+    }
     return 0;
 }
 

@@ -1,103 +1,5 @@
 /* Clock: the native loop of the clock process, and the same passes under a virtual clock. */
 
-typedef struct {
-    PyObject_HEAD
-    wh_clock clock;
-    Mapping wheel, slots, trace;
-    Mapping *workers; /* one per row */
-    wh_peer *peers;
-} ClockObject;
-
-static void clock_dealloc(ClockObject *self)
-{
-    for (uint32_t i = 0; self->workers && i < self->clock.max_workers; i++) {
-        mapping_drop(&self->workers[i]);
-        free(self->peers[i].returns);
-    }
-    free(self->workers);
-    free(self->peers);
-    free(self->clock.queue);
-    mapping_drop(&self->wheel);
-    mapping_drop(&self->slots);
-    mapping_drop(&self->trace);
-    PyTypeObject *type = Py_TYPE(self);
-    type->tp_free(self);
-    Py_DECREF(type);
-}
-
-static int64_t clock_time_of(uint32_t kind)
-{
-    static const clockid_t ids[WH_CLOCK_KINDS] = {[WH_CLOCK_BASE] = CLOCK_MONOTONIC,
-                                                  [WH_CLOCK_REALTIME] = CLOCK_REALTIME,
-                                                  [WH_CLOCK_BOOTTIME] = CLOCK_BOOTTIME};
-    return wh_clock_read(ids[kind]);
-}
-
-static int clock_init(ClockObject *self, PyObject *args, PyObject *kwargs)
-{
-    static char *names[] = {"wheel", "slots", NULL};
-    PyObject *wheel, *slots;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO:Clock", names, &wheel, &slots))
-        return -1;
-    if (self->wheel.held) {
-        PyErr_SetString(PyExc_TypeError, "Clock is initialised already");
-        return -1;
-    }
-    if (!mapping_get_wheel(&self->wheel, wheel, true))
-        return -1;
-    wh_config config = wh_config_of(self->wheel.view.buf);
-    if (!mapping_get(&self->slots, slots, true, wh_geometry_of(&config).slots_bytes))
-        return -1;
-    self->peers = calloc(config.max_workers, sizeof *self->peers);
-    self->workers = calloc(config.max_workers, sizeof *self->workers);
-    if (!self->peers || !self->workers) {
-        PyErr_NoMemory(); /* clock.seg stays NULL: the object refuses all calls */
-        return -1;
-    }
-    wh_clock_bind(&self->clock, self->wheel.view.buf, self->slots.view.buf, self->peers);
-    if (!config.virtual_clock)
-        self->clock.read_time = clock_time_of;
-    return 0;
-}
-
-static bool clock_made(ClockObject *self)
-{
-    if (self->clock.seg != NULL)
-        return true;
-    PyErr_SetString(PyExc_ValueError, "this Clock has no wheel");
-    return false;
-}
-
-static bool clock_row(ClockObject *self, unsigned int row)
-{
-    if (!clock_made(self))
-        return false;
-    if (row < self->clock.max_workers)
-        return true;
-    PyErr_Format(PyExc_ValueError, "row %u of a table of %u", row, self->clock.max_workers);
-    return false;
-}
-
-/* trace(segment): record every event from now on, where the last clock stopped */
-static PyObject *clock_trace(ClockObject *self, PyObject *segment)
-{
-    if (!clock_made(self))
-        return NULL;
-    if (self->trace.held)
-        return PyErr_Format(PyExc_ValueError, "this Clock has a trace already");
-    if (!mapping_get_trace(&self->trace, segment))
-        return NULL;
-    wh_trace_seg *seg = self->trace.view.buf;
-    if (seg->capacity != self->clock.wheel.capacity) {
-        PyErr_Format(PyExc_ValueError, "trace of %u slots for a wheel of %u", seg->capacity,
-                     self->clock.wheel.capacity);
-        mapping_drop(&self->trace);
-        return NULL;
-    }
-    wh_trace_bind(&self->clock.trace, seg);
-    Py_RETURN_NONE;
-}
-
 static PyObject *clock_attach(ClockObject *self, PyObject *args)
 {
     unsigned int row;
@@ -363,6 +265,8 @@ static PyObject *native_prepare_clock_process(PyObject *module, PyObject *unused
 static PyMethodDef clock_methods[] = {
     {"trace", (PyCFunction)clock_trace, METH_O,
      "trace(segment): record every event there, before any worker is attached."},
+    {"groups", (PyCFunction)clock_groups, METH_O,
+     "groups(registry): their table, which the supervisor may change."},
     {"attach", (PyCFunction)clock_attach, METH_VARARGS,
      "attach(row, incarnation, segment, bell_fd, groups=0): serve the worker in that row."},
     {"detach", (PyCFunction)clock_detach, METH_VARARGS,

@@ -203,7 +203,9 @@ static PyObject *native_set_daemon_state(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* name_group(registry, group, name): publish an entry of the group table. */
+/* name_group(registry, group, name): publish an entry of the group table, in place of the name that it
+ * had. The number of uses goes up first: who still finds the old name, or half of the new one, makes a
+ * target of a use that is over. */
 static PyObject *native_name_group(PyObject *module, PyObject *args)
 {
     (void)module;
@@ -220,9 +222,13 @@ static PyObject *native_name_group(PyObject *module, PyObject *args)
         return NULL;
     wh_registry_seg *seg = map.view.buf;
     wh_group *entry = (wh_group *)((char *)seg + seg->groups_off) + group;
+    uint32_t used = wh_load_relaxed(&entry->used), uses = wh_group_uses(used);
+    if (wh_group_named(used))
+        wh_store_seq(&entry->used, wh_group_word(++uses, false)); /* pairs: group */
     memset(entry->name, 0, sizeof entry->name);
     memcpy(entry->name, name, (size_t)length);
-    wh_store_release(&entry->used, 1); /* pairs: group - else half a name could be found */
+    /* pairs: group - else half a name could be found */
+    wh_store_release(&entry->used, wh_group_word(uses, true));
     mapping_drop(&map);
     Py_RETURN_NONE;
 }

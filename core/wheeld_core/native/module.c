@@ -5,6 +5,7 @@
 #include "sharing_part.c"
 #include "trace_part.c"
 #include "gather_part.c"
+#include "clock_object_part.c"
 #include "clock_part.c"
 #include "arguments_part.c"
 #include "memory_part.c"
@@ -48,7 +49,7 @@ static PyMethodDef functions[] = {
     {"set_daemon_state", native_set_daemon_state, METH_VARARGS,
      "set_daemon_state(wheel, state): say that a wheel without a clock is over"},
     {"name_group", native_name_group, METH_VARARGS,
-     "name_group(registry, group, name): publish an entry of the group table"},
+     "name_group(registry, group, name): publish an entry of the group table, anew if it has one"},
     {"watch_bytes", native_watch_bytes, METH_VARARGS,
      "watch_bytes(max_workers) -> size of the watch segment"},
     {"create_watch", native_create_watch, METH_VARARGS,
