@@ -106,7 +106,7 @@ inline receive()
 #endif
 }
 
-/* receive_part.c:worker_sleep, receive.h:wh_client_may_sleep: wait_seq first, then comp_tail */
+/* sleep_part.c:worker_sleep, receive.h:wh_client_may_sleep: wait_seq first, then comp_tail */
 inline sleep()
 {
 #if MUTANT == 6

@@ -59,7 +59,7 @@ class Group:
 
     def returned(self) -> list[int]:
         """What came back to the sender."""
-        if not self.wheel.row(0)["state"]:
+        if self.wheel.row(0)["state"] != 2:  # it has left
             return []
         return sorted(self.sender.poll()["cookie"].tolist())
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from wheeld_core import _native
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
+    from collections.abc import Buffer
 
 _TO_GROUP = 0xFFF
 _NUMPY_TYPES = {

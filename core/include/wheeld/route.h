@@ -27,21 +27,26 @@ static inline bool wh_peer_waits(const wh_peer *peer)
     return waiting & 1 && waiting != peer->rung && !peer->notify;
 }
 
+static inline bool wh_has_joined(const wh_peer *peer, uint64_t groups)
+{
+    return peer->attached && !peer->absent && (peer->groups & groups) != 0;
+}
+
 /* Who has never received may never do so: it is no member before that. */
 static inline bool wh_is_member(const wh_peer *peer, uint64_t groups)
 {
-    return peer->attached && !peer->absent && (peer->groups & groups) != 0 &&
-           wh_load_relaxed(&peer->seg->receives) != 0;
+    return wh_has_joined(peer, groups) && wh_load_relaxed(&peer->seg->receives) != 0;
 }
 
-/* Find the members of `group`, beginning with the one whose turn it is; those that wait stand first. */
-static inline void wh_team_look(wh_clock *c, uint32_t group)
+/* Gather the members of `group`, or all that have joined it, beginning with the one whose turn it is; those
+ * that wait stand first. */
+static inline void wh_team_gather(wh_clock *c, uint32_t group, bool members)
 {
     wh_team *team = &c->teams[group];
     uint32_t row = team->turn < c->peers_used ? team->turn : 0, all = 0, waiting = 0;
     for (uint32_t looked = 0; looked < c->peers_used; looked++) {
         wh_peer *peer = &c->peers[row];
-        if (wh_is_member(peer, 1ull << group)) {
+        if (members ? wh_is_member(peer, 1ull << group) : wh_has_joined(peer, 1ull << group)) {
             c->peers[all].team[group] = c->peers[waiting].team[group];
             if (wh_peer_waits(peer))
                 c->peers[waiting++].team[group] = (uint16_t)row;
@@ -51,17 +56,26 @@ static inline void wh_team_look(wh_clock *c, uint32_t group)
         }
         row = row + 1 < c->peers_used ? row + 1 : 0;
     }
-    team->looked = wh_load_relaxed(&c->seg->passes) + 1;
     team->all = team->open = all;
     team->waiting = team->next = waiting;
     team->served = 0;
 }
 
-/* The peer in place `i` of the team, if it still is a member; else NULL. */
+/* Find the members of `group`. With none there, those that have joined: the first member that comes takes
+ * what they do not read (share.h). */
+static inline void wh_team_look(wh_clock *c, uint32_t group)
+{
+    wh_team_gather(c, group, true);
+    if (wh_unlikely(c->teams[group].all == 0))
+        wh_team_gather(c, group, false);
+    c->teams[group].looked = wh_load_relaxed(&c->seg->passes) + 1;
+}
+
+/* The peer in place `i` of the team, if it is still there; else NULL. */
 static inline wh_peer *wh_team_at(wh_clock *c, uint32_t group, uint32_t i)
 {
     wh_peer *peer = &c->peers[c->peers[i].team[group]];
-    return wh_is_member(peer, 1ull << group) ? peer : NULL;
+    return wh_has_joined(peer, 1ull << group) ? peer : NULL;
 }
 
 /* Who waits, once; then all in turn that have room. Who has none is passed over for the rest of the pass. */
