@@ -73,6 +73,7 @@ class Scene:
     def __init__(self, happening: str, point: int) -> None:
         self.wheel = LocalWheel(capacity=128, max_workers=2, payload_bytes=16)
         self.workers = [named(self.wheel, row, name) for row, name in enumerate("ab")]
+        self.workers[1].poll()  # only who has begun to receive can inherit
         self.restless = happening.endswith("_while_moved")
         self.happening = getattr(self, happening.removesuffix("_while_moved"))
         self.at_once = happening == "received"
