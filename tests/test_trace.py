@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import time
+
 import numpy as np
 import pytest
 
@@ -10,6 +14,8 @@ from trace_rows import PERIODIC, Row, assert_accounted, assert_stories, kinds, n
 
 START = 5 * SECOND
 ROOM = 10
+FIRED = 3
+"""The phase of a timer that has fired."""
 
 
 def traced(capacity: int = 1024, **settings: int) -> LocalWheel:
@@ -218,15 +224,16 @@ def test_the_end_of_time() -> None:
 
 
 def test_behind_a_full_ring() -> None:
-    """What waits has not expired: it is recorded when it is put into the ring, as late as it is."""
+    """What waits has not expired: it is recorded when it is put into the ring, with the time that
+    its receiver is told. In virtual time that is the tick when it fell due."""
     with traced(8192) as wheel:
         timers = wheel.worker()
         size = 1 << int(wheel.view.header["comp_bits"])
         for begin in range(0, size + 20, 500):
-            timers.schedule_many(np.full(min(500, size + 20 - begin), 0.001))
+            timers.schedule_many(np.full(min(500, size + 20 - begin), 0.00125))
             wheel.settle()
             new_rows(wheel)
-        wheel.advance(MS)
+        wheel.advance(2 * MS)
         wheel.advance(5 * MS)
         count, waiting = len(new_rows(wheel)), wheel.trace.pending
         assert (count, waiting) == (size, 20)
@@ -237,9 +244,39 @@ def test_behind_a_full_ring() -> None:
         assert [(row.time, row.deadline) for row in rows] == [
             (int(event["fired"]), int(event["deadline"])) for event in events
         ]
-        assert {row.time - row.deadline for row in rows} == {5 * MS}
+        assert {(row.time, row.deadline) for row in rows} == {(START + 2 * MS, START + 5 * MS // 4)}
         assert len(rows) == 20
         assert wheel.trace.pending == 0
+
+
+def test_behind_a_full_ring_by_the_real_clock() -> None:
+    """There what waits is as late as it is: it has the time when it was put into the ring."""
+    pipes = os.pipe(), os.pipe(), os.pipe()
+    bell, control, clock_set = (reader for reader, _ in pipes)
+    os.write(pipes[1][1], b"!")  # a run ends when the clock could sleep
+    with LocalWheel(8192, trace=ROOM, start_ns=time.monotonic_ns()) as wheel:
+        wheel.view.header["virtual_clock"] = 0
+        wheel.restart_clock()
+        timers = wheel.worker()
+        count = (1 << int(wheel.view.header["comp_bits"])) + 20
+        for begin in range(0, count, 500):
+            timers.schedule_many(np.zeros(min(500, count - begin)))
+            wheel.clock.run(bell, control, clock_set)
+            new_rows(wheel)
+        while np.count_nonzero(wheel.slots.states & 0xFF == FIRED) < count:
+            wheel.clock.run(bell, control, clock_set)
+            new_rows(wheel)
+        new_rows(wheel)
+        assert wheel.trace.pending == 20
+        assert len(timers.poll()) == count - 20
+        before = time.monotonic_ns()
+        wheel.clock.run(bell, control, clock_set)
+        rows = new_rows(wheel)
+        assert [row.time for row in rows] == timers.poll()["fired"].tolist()
+        assert len(rows) == 20
+        assert all(row.time >= before for row in rows)
+    for fd in itertools.chain(*pipes):
+        os.close(fd)
 
 
 def test_generations_wrap() -> None:
