@@ -44,7 +44,13 @@ EVENT_COLUMNS: Final = (
     Column("event", "string", False, "scheduled, rescheduled, cancelled, expired, dropped or lost"),
     *_ORIGIN,
     Column("worker", "string", True, "worker that owned the timer; null: lost"),
-    Column("receiver", "string", True, "expired: worker that it went to first, if not its owner"),
+    Column(
+        "receiver",
+        "string",
+        True,
+        "expired: worker that it went to first, if not its owner; of a group another one may have "
+        "taken it",
+    ),
     Column("timer_id", "bigint", False, "id of the timer; the bits of an unsigned number"),
     Column("cookie", "bigint", False, "the user's 64 bits; the bits of an unsigned number"),
     Column("scheduled", "timestamp", True, "when the clock first saw the timer; null: lost"),
