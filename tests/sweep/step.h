@@ -40,7 +40,8 @@ typedef struct step_gate {
 static struct step_level {
     step_gate *gate;
     arena *saved;
-    pid_t child; /* 0: none */
+    pid_t child;  /* 0: none */
+    pid_t paused; /* it stands at its stop; 0: none does */
 } step_levels[STEP_LEVELS];
 static uint32_t step_depth;     /* levels in use */
 static step_gate *step_mine;    /* in a child: its gate; NULL in the parent */
@@ -59,12 +60,15 @@ static void futex_set(wh_au32 *word, uint32_t value)
     syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
-/* End the children, whatever they are in the middle of. */
+/* End the children, whatever they are in the middle of: who reads what we print waits until all have ended. */
 static void step_abandon(void)
 {
-    for (uint32_t i = 0; i < step_depth && !step_mine; i++)
+    for (uint32_t i = 0; i < step_depth && !step_mine; i++) {
         if (step_levels[i].child)
             kill(step_levels[i].child, SIGKILL);
+        if (step_levels[i].paused)
+            kill(step_levels[i].paused, SIGKILL);
+    }
 }
 
 /* -- in the child ------------------------------------------------------------------------------ */
@@ -238,12 +242,14 @@ static bool step_ended(pid_t child)
 }
 
 /* The original stands at its stop: others go on meanwhile, then it does. */
-static void step_pause(const step_plan *plan, step_gate *gate, pid_t child, uint64_t k)
+static void step_pause(const step_plan *plan, struct step_level *level, pid_t child, uint64_t k)
 {
-    uint32_t ticket = wh_load_relaxed(&gate->ticket);
+    uint32_t ticket = wh_load_relaxed(&level->gate->ticket);
+    level->paused = child;
     plan->survive(plan->argument, k, false);
-    futex_set(&gate->resume, ticket);
+    futex_set(&level->gate->resume, ticket);
     CHECK(step_ended(child), "the paused process died");
+    level->paused = 0;
     plan->survive(plan->argument, k, true);
 }
 
@@ -300,7 +306,7 @@ static void step_sweep(const step_plan *plan)
         level->child = (pid_t)wh_load_acquire(&gate->clone);
         arena_save(level->saved);
         if (paused)
-            step_pause(plan, gate, stopped, k);
+            step_pause(plan, level, stopped, k);
         else
             plan->survive(plan->argument, k, false);
         arena_restore(level->saved);
