@@ -150,8 +150,11 @@ static void clock_attach(uint32_t row)
     CHECK(wh_clock_join(&S->clock, &S->peers[row], w->member ? 1ull << GROUP : 0), "join: out of memory");
 }
 
+/* A worker that is gone joins nothing. */
 static inline void crew_joins(worker *w)
 {
+    if (!S->peers[w->row].attached)
+        return;
     w->member = true;
     CHECK(wh_clock_join(&S->clock, &S->peers[w->row], 1ull << GROUP), "join: out of memory");
 }
