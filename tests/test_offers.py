@@ -112,6 +112,23 @@ def test_one_that_waits_and_does_not_look(group: Group) -> None:
     assert group.look(0) == 0
 
 
+def test_virtual_time_of_what_moves() -> None:
+    """Under a virtual clock an event has its own time, however late another member took it over."""
+    group = Group(2)
+    for member in group.members:
+        member.fileno()
+    group.sender.schedule_many(np.array([0.001, 0.0025, 0.004]), np.arange(3), to="group:g")
+    group.wheel.settle()
+    group.wheel.advance(50 * MS)
+    events = np.concatenate([group.members[1].poll(), group.members[1].poll()])
+    for _ in range(2):
+        group.wheel.advance(PATIENCE)
+        events = np.concatenate([events, group.members[1].poll()])
+    late = events["fired"] - events["deadline"]
+    assert sorted(events["cookie"].tolist()) == [0, 1, 2]
+    assert (late >= 0).all() and (late < MS).all(), late
+
+
 def test_a_woken_member_has_time(group: Group) -> None:
     """What a member was woken for is not taken from it at once, though others are ready."""
     group.members[0].fileno()

@@ -151,8 +151,8 @@ static inline void wh_give_back(wh_clock *c, uint32_t slot)
     wh_return(c, slot);
 }
 
-/* When a timer that waited for room fell due. Virtual time has gone on from bucket to bucket since, each
- * at its own time; how long the reader took is no lateness there. */
+/* When a timer fell due that waited for room, or that a member of its group did not come to. Virtual time
+ * has gone on from bucket to bucket since, each at its own time; how long the reader took is no lateness there. */
 static inline int64_t wh_fell_due(const wh_clock *c, int64_t due, int64_t now)
 {
     int64_t tick = c->wheel.tick_ns, over = due % tick;
@@ -182,9 +182,11 @@ static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, enu
     wh_slot *s = &c->slots[slot];
     uint32_t kind = wh_load_relaxed(&s->flags) & 3;
     int64_t now = c->now[kind < WH_CLOCK_KINDS ? kind : 0];
-    bool waited = wh_stage_of(link) == WH_STAGE_WAIT_EXPIRE;
+    uint64_t place = wh_completion_word(stage, wh_peer_index(c, peer), peer->comp_tail);
+    /* One that fires now has its place already. */
+    bool waited = wh_stage_offers(wh_stage_of(link)) && link->completion != place;
     enum wh_event event = WH_EV_EXPIRED;
-    link->completion = wh_completion_word(stage, wh_peer_index(c, peer), peer->comp_tail);
+    link->completion = place;
     if (stage != WH_STAGE_EXPIRED) {
         wh_list_append(&c->wheel, wh_lent_list(c, peer), slot);
         event = stage == WH_STAGE_LENT ? WH_EV_LENT : WH_EV_OFFER;
