@@ -283,8 +283,13 @@ static void crew_settle(void)
         bool asleep = worker_acts(w) && w->client.wait_seq & 1 && !S->bells[row];
         CHECK(!asleep || !wh_client_ready(&w->client), "row %u sleeps beside its events", row);
     }
-    if (crew_whole())
-        crew_none_overdue();
+    if (!crew_whole())
+        return;
+    crew_none_overdue();
+    for (uint32_t row = 0; row < ROWS; row++)
+        if (S->leaving[row])
+            return;
+    ledger_none_waits(&S->book, crew_now());
 }
 
 /* -- the beginning ------------------------------------------------------------------------------ */

@@ -157,6 +157,18 @@ static inline void ledger_none_late(const ledger *l, int64_t now)
     }
 }
 
+/* All is quiet, and everyone reads: what may fire no later than now has come, whoever held it first. */
+static inline void ledger_none_waits(const ledger *l, int64_t now)
+{
+    for (uint32_t i = 0; i < l->count; i++) {
+        const entry *e = &l->entries[i];
+        int64_t last = e->wanted > e->tried ? e->wanted : e->tried;
+        bool waits = entry_open(e) && e->flight == LANDED && !e->interval && ledger_latest(l, e, last) <= now;
+        CHECK(!waits, "%u (row %u to %u, id %llx) was due at %lld, it is %lld, and everyone has looked", i, e->owner,
+              e->to, (ull)e->id, (long long)last, (long long)now);
+    }
+}
+
 /* Every timer ended, once. */
 static inline void ledger_balance(const ledger *l)
 {
