@@ -285,6 +285,15 @@ def test_a_waiting_member_first(daemon: Daemon) -> None:
         assert len(busy.poll()) == 0
 
 
+def deal(daemon: Daemon, sender: Timers, count: int) -> None:
+    """Send so many to the group, and wait until they are out: who finds nothing takes of others."""
+    before = daemon.status()["counters"]["fired"]
+    sender.schedule_many(np.full(count, 0.0), np.arange(count), to="group:turns")
+    until(lambda: daemon.status()["counters"]["fired"] >= before + count, "dealt")
+    sender.schedule(0.0)  # what the pass before this one had dealt is published
+    receive(sender, 1)
+
+
 def shares(members: list[Timers], count: int) -> list[list[int]]:
     """The cookies that each member has received when `count` have come."""
     got: list[list[int]] = [[] for _ in members]
@@ -302,12 +311,14 @@ def test_in_turn(daemon: Daemon) -> None:
     """With nobody waiting the members get equal shares, each timer one of them."""
     with join(daemon) as sender:
         members = [join(daemon, group="turns") for _ in range(3)]
-        sender.schedule_many(np.full(300, 0.0), np.arange(300), to="group:turns")
+        for member in members:
+            member.poll()  # from here on it is one
+        deal(daemon, sender, 300)
         got = shares(members, 300)
         assert sorted(number for part in got for number in part) == list(range(300))
         assert [len(part) for part in got] == [100, 100, 100]
         members.pop().close()
-        sender.schedule_many(np.full(100, 0.0), np.arange(100), to="group:turns")
+        deal(daemon, sender, 100)
         assert [len(part) for part in shares(members, 100)] == [50, 50]
         for member in members:
             member.close()
