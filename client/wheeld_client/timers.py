@@ -56,7 +56,7 @@ def connect(
         --keep-for`). 'reroute' (needs `group`): living members of the group get them.
     group : str, optional
         Name of a group to join; `to="group:NAME"` sends to one of its members. It is one from its
-        first `poll`, `dispatch` or `fileno` on: who never receives is sent nothing.
+        first `poll`, `dispatch` or `fileno` on; what fires while a group has none yet waits for it.
     after_fork : {'raise', 'reconnect'}
         In a forked child, calls raise `ForkedClient`; or the first one connects the child as a
         worker of its own, named `<worker>-<pid>` if this one was given a name, else unnamed. The

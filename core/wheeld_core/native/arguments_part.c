@@ -127,15 +127,13 @@ static bool parse_id(PyObject *object, uint64_t *id)
     return true;
 }
 
-static bool worker_still_usable(WorkerObject *w); /* in worker_part.c */
-
-/* Who receives: "group:NAME", or a worker's name. */
+/* Who receives: "group:NAME", or a worker's name. The caller has just looked whether the client is open. */
 static bool parse_target(WorkerObject *w, PyObject *name_object, uint32_t *target)
 {
     static const char prefix[] = "group:";
     Py_ssize_t length;
     const char *name = PyUnicode_AsUTF8AndSize(name_object, &length);
-    if (name == NULL || !worker_still_usable(w))
+    if (name == NULL)
         return false;
     bool group = strncmp(name, prefix, sizeof prefix - 1) == 0;
     *target = 0;
