@@ -68,7 +68,8 @@ def test_made_known_first_and_watched_then(
 ) -> None:
     """Another thread gets each operation before it is watched: one of both completes it, and who
     comes late is told False. Nothing is left."""
-    known: queue.SimpleQueue[Op | None] = queue.SimpleQueue()
+    # Bounded: completers that are far behind would fill the wheel with what they have not completed.
+    known: queue.Queue[Op | None] = queue.Queue(maxsize=64)
     forced: list[bool] = []
 
     def complete() -> None:
