@@ -68,7 +68,7 @@ def test_made_known_first_and_watched_then(
 ) -> None:
     """Another thread gets each operation before it is watched: one of both completes it, and who
     comes late is told False. Nothing is left."""
-    # Bounded: completers that are far behind would fill the wheel with what they have not completed.
+    # Bounded: completers that lag behind would fill the wheel with what is not completed.
     known: queue.Queue[Op | None] = queue.Queue(maxsize=64)
     forced: list[bool] = []
 
