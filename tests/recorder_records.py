@@ -12,7 +12,8 @@ import pyarrow.parquet
 
 from wheeld.trace.facts import Facts, Offsets, Origin
 from wheeld_core import _native
-from wheeld_core.views import NO_ROW, TraceView, dtype_of
+from wheeld_core.trace_view import NO_ROW, TraceView
+from wheeld_core.views import dtype_of
 
 RUN = "00c0ffee00c0ffee"
 ORIGIN = Origin("host-1", "daemon-1", RUN)

@@ -51,7 +51,7 @@ class Restored(LocalWheel):
         for name, index in groups.items():
             _native.name_group(self.registry_memory, index, name)
         rows = {name: (row, row + 1) for row, name in enumerate(names)}
-        apply(self.plan, self.slots, rows, groups)
+        apply(self.plan, self.slots, self.view, rows, groups)
         self.workers = {name: named(self, row, name) for row, name in enumerate(names)}
         self.clock.recover()
         self.settle()

@@ -109,9 +109,10 @@ def test_status(daemon: Daemon) -> None:
         text = well("status", *daemon.where)
         assert "pending     3 of 1,024" in text
         assert "web-1" in text
+        assert "pending 3 of 64 slots held" in text
         status = json.loads(well("status", "--json", *daemon.where))
         assert status["pid"] == daemon.process.pid
-        assert (status["pending"], status["capacity"]) == (3, 1024)
+        assert (status["pending"], status["free"], status["capacity"]) == (3, 1024 - 64, 1024)
         assert (status["wheel_size"], status["tick_ns"]) == (32, 10**6)
         assert status["virtual_now_ns"] == 5 * 10**9
         (worker,) = status["workers"]
@@ -120,6 +121,7 @@ def test_status(daemon: Daemon) -> None:
             "pid": os.getpid(),
             "state": "active",
             "pending": 3,
+            "held": 64,
             "offences": 0,
         }
         assert {key: worker[key] for key in wanted} == wanted

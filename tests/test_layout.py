@@ -22,11 +22,11 @@ SIZES = {
     "head": 40, "link": 32, "owner": 8, "state": 8, "slot": 32, "line": 128, "row": 128,
     "completion": 40, "undo": 16, "group": 64, "watch": 256, "watchers": 8, "watch_row": 384 + 8192,
     "pools": 256, "pool": 640, "waiters": 8, "ledger": 512, "trace": 640, "traced": 16,
-    "trace_record": 64,
+    "trace_record": 64, "holder": 4,
 }  # fmt: skip
 RECORDS = {
     "lane", "link", "undo", "owner", "state", "slot", "group", "completion", "watchers", "waiters",
-    "traced", "trace_record",
+    "traced", "trace_record", "holder",
 }  # fmt: skip
 """Small records that stand side by side: their lines travel as one, whoever writes."""
 
@@ -267,8 +267,8 @@ def test_views_read_what_the_core_wrote() -> None:
         assert int(fields["target"]) == wheel.incarnations << 12 | 2
         assert wheel.slots.payloads is not None
         assert wheel.slots.payloads[slot, :5].tobytes() == b"hello"
-        assert wheel.slots.owner_rows()[slot] == 1
-        assert (wheel.slots.owner_rows() >= 0).sum() == 64
+        assert wheel.slots.owner_rows(wheel.view)[slot] == 1
+        assert (wheel.slots.owner_rows(wheel.view) >= 0).sum() == 64
         wheel.settle()
         assert int(wheel.view.links["gen"][slot]) == id >> 32
         assert int(wheel.view.links["list"][slot]) != views.NIL

@@ -13,7 +13,7 @@ import pytest
 from recorder_records import BOOT, NOON, OFFSETS, ORIGIN, facts, records
 from wheeld.trace.columns import COUNTER_SCHEMA, EVENT_SCHEMA, event_table
 from wheeld.trace.facts import Facts, Names, Offsets
-from wheeld_core.views import NO_ROW, TRACE_FOUND, TRACE_KINDS, TRACE_LOST, TRACE_PERIODIC
+from wheeld_core.trace_view import NO_ROW, TRACE_FOUND, TRACE_KINDS, TRACE_LOST, TRACE_PERIODIC
 from wheeld_pipeline import COUNTER_COLUMNS, EVENT_COLUMNS, EVENTS
 
 FOREVER = 2**63 - 1

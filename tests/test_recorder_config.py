@@ -20,7 +20,8 @@ from wheeld.resources import Resources
 from wheeld.trace import segment
 from wheeld_core import _native, segments
 from wheeld_core.errors import WheelError
-from wheeld_core.views import TraceView, record
+from wheeld_core.trace_view import TraceView
+from wheeld_core.views import record
 
 MAX_RING = 1 << _native.MAX_TRACE_BITS
 

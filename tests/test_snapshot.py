@@ -342,11 +342,11 @@ def test_restoring_needs_fresh_segments_and_rows_for_the_owners() -> None:
     plan = plan_restore(snapshot_of(some_timers(3), clocks), clocks, 1024, 8)
     with LocalWheel(payload_bytes=8) as wheel:
         with pytest.raises(WheelError, match=r"'w' .* no row"):
-            apply(plan, wheel.slots, {})
+            apply(plan, wheel.slots, wheel.view, {})
         assert not wheel.slots.states.any()
         named(wheel, 0, "w").schedule(1.0)
         with pytest.raises(WheelError, match="fresh"):
-            apply(plan, wheel.slots, {"w": (0, 1)})
+            apply(plan, wheel.slots, wheel.view, {"w": (0, 1)})
 
 
 def test_states_are_written_last() -> None:
@@ -362,7 +362,7 @@ def test_states_are_written_last() -> None:
                     seen.append(bool(wheel.slots.states.any()))
                 return super().__getattribute__(name)
 
-        apply(plan, Spy(wheel.slots_memory, 1024, 0), {"w": (0, 1)})
+        apply(plan, Spy(wheel.slots_memory, 1024, 0), wheel.view, {"w": (0, 1)})
         assert not any(seen)
         assert (wheel.slots.states[:3] == (1 << 32 | 1)).all()
         assert wheel.slots.slots.dtype != TIMER

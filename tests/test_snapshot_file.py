@@ -247,7 +247,6 @@ def test_messages_say_what_is_wrong(path: Path, monkeypatch: pytest.MonkeyPatch)
         ({"payloads": np.zeros(2, np.uint8)}, "bytes of payload"),
         ({"slabs": np.array([], np.uint32), "generations": np.zeros((0, 64), np.uint32)}, "used"),
         ({"timers": some_timers(2, slot=[1, 1])}, "in order"),
-        ({"timers": some_timers(2, owner=[0, 1]), "names": ("a", "b")}, "one owner"),
         ({"timers": some_timers(1, flags=3)}, "clocks"),
         ({"timers": some_timers(1, to=1, target=1)}, "targets"),
         ({"timers": some_timers(1, to=2)}, "targets"),

@@ -283,7 +283,7 @@ def test_scribbled_states_cost_records_only(rng_seed: int) -> None:
         victim.schedule_many(rng.uniform(0, 0.05, 120))
         kept = honest.schedule_many(rng.uniform(0.1, 0.2, 60))
         wheel.settle()
-        mine = np.flatnonzero(wheel.slots.owner_rows() == 0)
+        mine = np.flatnonzero(wheel.slots.owner_rows(wheel.view) == 0)
         wheel.slots.states.setflags(write=True)
         wheel.slots.slots.setflags(write=True)
         rows: list[Row] = []

@@ -35,6 +35,13 @@ OWN = {
     "WH_REAP_OWN": "how much the clock does in a pass",
     "WH_REAP_LISTED": "how much the clock does in a pass",
     "WH_BEAT_STEPS": "how often a clock that recovers shows that it gets on",
+    "WH_SUPPLY_LOOKS": "how much the clock does in a pass",
+    "WH_SUPPLY_SLOTS": "how much the clock does in a pass",
+    "WH_SLAB_WORKED": "a worker's private view of a slab",
+    "WH_SLAB_SPLIT": "a worker's private view of a slab",
+    "WH_SLAB_MARK": "a worker's private view of a slab",
+    "WH_SLAB_STACKED": "a worker's private view of a slab",
+    "WH_SLAB_HELD": "a worker's private view of a slab",
     "WH_SETTLE_PUBLISH": "how often the clock publishes",
 }
 """Constants that no other process needs to know, and why."""

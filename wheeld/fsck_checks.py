@@ -56,7 +56,7 @@ from wheeld.fsck_snapshot import (
 )
 from wheeld.registry import RowState
 from wheeld.snapshot import FOREVER, next_on_grid
-from wheeld_core.views import position_before
+from wheeld_core.views import owner_names, position_before
 
 _FIRED = (FIRED, TAKEN, DONE)
 
@@ -191,7 +191,7 @@ def owners(s: Snapshot) -> list[Damage]:
     armed = (s.phases == ARMED).reshape(-1, s.capacity // len(s.owners)).sum(axis=1)
 
     def say(i: int) -> str:
-        slab, word = int(orphans[i]), int(s.owners[orphans[i]])
+        slab, word = int(orphans[i]), int(owner_names(s.owners[orphans[i]]))
         return (
             f"slab {slab} (slots {slab << 6} to {(slab << 6) + 63}, {armed[slab]} armed) names "
             f"{s.worker((word & 0xFFFF) - 1)}, incarnation {word >> 16}: nobody"
@@ -200,6 +200,7 @@ def owners(s: Snapshot) -> list[Damage]:
     found = [of_slots(np.full(len(orphans), -1), mix(orphans, s.owners[orphans]), say)]
     open_still = s.same & ((s.stages < EXPIRED) | (s.stages == OFFERED)) & (s.phases != NEVER)
     rules = [
+        (s.split & ~s.unowned & ~s.owned, "is held, in a split slab, by nobody that is there"),
         (s.unowned & (s.phases == ARMED), "is armed, in a slab that nobody owns"),
         (s.unowned & (s.phases != ARMED) & s.listed, "is in {list}, in a slab that nobody owns"),
         (s.unowned & (s.phases != ARMED) & ~s.listed & open_still,

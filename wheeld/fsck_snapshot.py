@@ -26,6 +26,8 @@ from wheeld_core.views import (
     Stage,
     WheelView,
     dtype_of,
+    holder_words,
+    owner_names,
     record,
     records,
 )
@@ -185,6 +187,7 @@ class Snapshot:
         self.summary = self.live_summary().copy()
         self.occupancy = self.live_occupancy().copy()
         self.links = view.links.copy()
+        self.holders = view.holders.copy()
         self.lines = view.lines.copy()
         self.linked = int(header["linked"])
         self.lane_linked = lanes["linked"].copy()
@@ -238,14 +241,17 @@ class Snapshot:
         self.submitted = np.unique(submitted)
 
     def _derive_owners(self) -> None:
-        self.slab_row = (self.owners & np.uint64(0xFFFF)).astype(np.int64) - 1
-        known = (self.slab_row >= 0) & (self.slab_row < self.max_workers)
-        rows = self.rows[np.where(known, self.slab_row, 0)]
-        tenant = (rows["state"] != 0) & (rows["incarnation"] == self.owners >> np.uint64(16))
-        self.slab_valid = known & tenant
-        self.owned = np.repeat(self.slab_valid, _native.SLAB_SLOTS)
-        self.unowned = np.repeat(self.owners == 0, _native.SLAB_SLOTS)
-        self.owner_row = np.repeat(self.slab_row, _native.SLAB_SLOTS)
+        words = np.repeat(owner_names(self.owners), _native.SLAB_SLOTS)
+        self.split = words == _native.SPLIT
+        words[self.split] = holder_words(self.holders[self.split], self.rows["incarnation"])
+        self.owner_row = (words & np.uint64(0xFFFF)).astype(np.int64) - 1
+        known = (self.owner_row >= 0) & (self.owner_row < self.max_workers)
+        rows = self.rows[np.where(known, self.owner_row, 0)]
+        tenant = (rows["state"] != 0) & (rows["incarnation"] == words >> np.uint64(16))
+        self.owned = known & tenant
+        self.unowned = words == 0
+        whole = slice(None, None, _native.SLAB_SLOTS)
+        self.slab_valid = self.owned[whole] | self.split[whole]
 
     # -- for checks ------------------------------------------------------------------------------
 

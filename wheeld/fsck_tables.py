@@ -18,7 +18,6 @@ from wheeld.fsck_snapshot import (
     OFFERED,
     POSITION_MASK,
     RETURNED,
-    SLAB_BITS,
     TAKEN,
     TICKED,
     Array,
@@ -29,7 +28,6 @@ from wheeld.fsck_snapshot import (
     of_texts,
 )
 from wheeld.registry import RowState
-from wheeld_core import _native
 from wheeld_core.views import dtype_of, position_before
 
 SLOT_MASK = (1 << 30) - 1
@@ -124,7 +122,7 @@ def completions(s: Snapshot) -> list[Damage]:
             (slots < s.capacity)
             & (s.gens[safe] == gens)
             & s.same[safe]
-            & (s.stages[safe] == stages)
+            & ((s.stages[safe] == stages) | (s.split[safe] & (s.stages[safe] == LENT)))
             & (s.stage_worker[safe] == row)
             & (s.positions[safe] == ring.positions & np.uint64(POSITION_MASK))
         )
@@ -148,10 +146,18 @@ def returns(s: Snapshot) -> list[Damage]:
             & (s.stage_worker[safe] == row)
             & (s.positions[safe] == ring.positions & np.uint64(POSITION_MASK))
         )
-        damage.append(
-            _wrong_entries(s, row, ring, ~agrees, slots, ring.entries, expected, "return")
-        )
+        wrong = ~agrees & ~_taken_over(s, row, ring, safe, slots)
+        damage.append(_wrong_entries(s, row, ring, wrong, slots, ring.entries, expected, "return"))
     return damage
+
+
+def _taken_over(s: Snapshot, row: int, ring: Ring, safe: Array, slots: Array) -> Array:
+    """Entries about slots that are another worker's since: their reader passes them over."""
+    here = (ring.positions & np.uint64(0xFFFFF)) << np.uint64(12) | np.uint64(row + 1)
+    handed = s.split[safe] & (s.holders[safe] == here)
+    kept = ~s.split[safe] & (s.owner_row[safe] == row)
+    over: Array = (slots < s.capacity) & ~handed & ~kept
+    return over
 
 
 def _wrong_entries(
@@ -201,7 +207,7 @@ def offences(s: Snapshot) -> list[str]:
 def counts(s: Snapshot) -> tuple[dict[str, int], Array]:
     """How many slots are what, and which owned slots are nothing that there is.
 
-    pending + in flight + free = the capacity of the owned slabs.
+    pending + in flight + free = what workers hold.
     """
     pending = s.owned & (s.phases == ARMED)
     over = np.isin(s.phases, (CANCELLED, FIRED, TAKEN, DONE))
@@ -223,15 +229,15 @@ def counts(s: Snapshot) -> tuple[dict[str, int], Array]:
 def shares(s: Snapshot) -> list[dict[str, object]]:
     """What each worker holds, by row."""
     found: list[dict[str, object]] = []
-    armed = (s.phases == ARMED).reshape(-1, _native.SLAB_SLOTS).sum(axis=1)
+    armed = s.phases == ARMED
     for row in np.flatnonzero(s.rows["state"] != RowState.FREE).tolist():
-        mine = s.slab_valid & (s.slab_row == row)
+        mine = s.owned & (s.owner_row == row)
         found.append(
             {
                 "row": row,
                 "name": bytes(s.rows["name"][row]).decode(errors="replace"),
-                "held": int(mine.sum()) << SLAB_BITS,
-                "pending": int(armed[mine].sum()),
+                "held": int(mine.sum()),
+                "pending": int((mine & armed).sum()),
             }
         )
     return found

@@ -46,7 +46,8 @@ def status_text(status: dict[str, Any]) -> str:
     lines.append(f"  workers     {len(status['workers'])}")
     lines += [
         f"    {worker['row']:>3}  {worker['name']:<24} pid {worker['pid']:<8} {worker['state']:<10}"
-        f" {worker['on_death']:<8} pending {worker['pending']:,}  fired {worker['fired']:,}"
+        f" {worker['on_death']:<8} pending {worker['pending']:,}"
+        f" of {worker['held']:,} slots held  fired {worker['fired']:,}"
         + (f"  in {', '.join(worker['groups'])}" if worker["groups"] else "")
         + (f"  watches {count:,} buckets" if (count := worker["watched_buckets"]) else "")
         + (

@@ -170,20 +170,18 @@ class _Collection:
 
     def _block(self, first: int, end: int, states: U64) -> _Look:
         """The pending timers of one block, in the order of their slots, named owners only."""
-        slabs = slice(first // _native.SLAB_SLOTS, end // _native.SLAB_SLOTS)
         phases = states & np.uint64(0xFF)
-        owned = np.repeat(self.slots.owners[slabs] != 0, _native.SLAB_SLOTS)
+        owned = self.slots.owner_words(self.wheel, slice(first, end)) != 0
         index = np.flatnonzero(owned & np.isin(phases, (_ARMED, _FIRED, _TAKEN))) + first
         taken: _Look | None = None
         for attempt in range(LOOKS):
             look, steady = self._look(index, patient=attempt < PATIENT_LOOKS)
             found = look.only(steady & look.pending)
             taken = found if taken is None else taken.plus(found)
-            # A slab can change hands with its timers: all that is taken of it has one owner, the
-            # last one; and who that is was read before, or an owner that left would have no name.
+            # A slab can change hands with its timers: all that is taken of it has the last owner;
+            # and who that is was read before, or an owner that left would have no name.
             rows = self._rows()
-            words = gathered(self.slots.owners, np.arange(slabs.start, slabs.stop))
-            same = taken.owners == words[(taken.index - first) // _native.SLAB_SLOTS]
+            same = taken.owners == self.slots.owner_words(self.wheel, taken.index)
             index = np.concatenate([look.index[~steady], taken.index[~same]])
             taken = taken.only(same)
             if len(index) == 0:
@@ -202,7 +200,7 @@ class _Collection:
         Who is not patient also takes an armed timer that was only moved: its deadline is one that
         it had meanwhile, and nothing else of it changes before its end.
         """
-        owners = gathered(self.slots.owners, index // _native.SLAB_SLOTS)
+        owners = self.slots.owner_words(self.wheel, index)
         before = gathered(self.slots.states, index)
         fields = gathered(self.slots.slots, index)
         links = gathered(self.wheel.links, index)

@@ -25,7 +25,7 @@ from wheeld.snapshot import (
 )
 from wheeld_core import _native
 from wheeld_core.errors import WheelError
-from wheeld_core.views import SlotsView
+from wheeld_core.views import PARKED, SlotsView, WheelView
 
 REALTIME: Final = 1
 _ARMED, _CANCELLED = 1, 2
@@ -165,10 +165,11 @@ def _shifted(deadline: npt.NDArray[np.int64], offset: int) -> npt.NDArray[np.int
 def apply(
     plan: Plan,
     slots: SlotsView,
+    wheel: WheelView,
     rows: Mapping[str, tuple[int, int]],
     groups: Mapping[str, int] | None = None,
 ) -> None:
-    """Write the timers of a plan into a fresh slots segment, before any clock runs over it.
+    """Write the timers of a plan into fresh segments, before any clock runs over it.
 
     Slots of the claimed slabs that hold no timer are written as cancelled ones, so that the first
     clock gives them to their owner. All other generations go on, too, so that ids stay unique.
@@ -198,13 +199,28 @@ def apply(
         row, incarnation = rows[names[owner]]
         words[owner] = incarnation << 16 | (row + 1)
     index = timers["slot"]
-    slots.owners[index // _native.SLAB_SLOTS] = words[timers["owner"]]
+    _write_owners(slots, wheel, index, words[timers["owner"]])
     for field in FIELDS:
         slots.slots[field][index] = timers[field]
     slots.slots["target"][index] = _target_words(plan, rows, groups or {})
     if slots.payloads is not None:
         _write_payloads(plan, slots.payloads)
     _write_states(plan, slots)
+
+
+def _write_owners(
+    slots: SlotsView,
+    wheel: WheelView,
+    index: npt.NDArray[Any],
+    words: npt.NDArray[np.uint64],
+) -> None:
+    """The slabs of these slots are their owners'; one that has several is split."""
+    slab = index // _native.SLAB_SLOTS
+    slots.owners[slab] = words | PARKED
+    several = np.unique(slab[slots.owners[slab] != words | PARKED])
+    slots.owners[several] = _native.SPLIT
+    split = np.isin(slab, several)
+    wheel.holders[index[split]] = (words[split] & np.uint64(0xFFFF)).astype(np.uint32)
 
 
 def _target_words(

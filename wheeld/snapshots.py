@@ -109,9 +109,9 @@ class Snapshots:
             registry.set_state(tenant, RowState.KEPT)
             rows[name] = tenant.row, tenant.incarnation
         groups = {name: registry.group_bit(name).bit_length() - 1 for name in plan.groups}
-        apply(plan, slots, rows, groups)
+        apply(plan, slots, self._resources.wheel, rows, groups)
         # Slots of slabs that are nobody's now are not on their way to anyone: say so.
-        nobodys = np.repeat(slots.owners == 0, _native.SLAB_SLOTS) & (slots.states != 0)
+        nobodys = (slots.owner_words(self._resources.wheel) == 0) & (slots.states != 0)
         links = self._resources.wheel.links[: len(slots.states)]
         links["completion"][nobodys] = _RECLAIMED
         links["gen"][nobodys] = (slots.states[nobodys] >> np.uint64(32)).astype(np.uint32)

@@ -38,7 +38,7 @@ def collect(supervisor: Supervisor) -> dict[str, Any]:
     """The status of a daemon, as JSON-able values."""
     resources, config = supervisor.resources, supervisor.config
     wheel = resources.wheel
-    armed = resources.slots.armed()
+    armed, holders = resources.slots.armed(), resources.slots.owner_rows(wheel)
     return {
         "name": config.name,
         "pid": os.getpid(),
@@ -48,6 +48,7 @@ def collect(supervisor: Supervisor) -> dict[str, Any]:
         "clock_ok": clock_is_well(wheel, 2.0),
         "capacity": config.slots,
         "pending": len(armed),
+        "free": int(np.count_nonzero(holders < 0)),
         "tick_ns": config.tick_ns,
         "wheel_size": 1 << config.wheel_bits,
         "payload_bytes": config.payload_room,
@@ -57,19 +58,24 @@ def collect(supervisor: Supervisor) -> dict[str, Any]:
         "counters": wheel.counters(),
         "clock_restarts": supervisor.clock.restarts,
         "taken_over": resources.taken_over,
-        "workers": _workers(supervisor, resources.slots.owner_rows()[armed]),
+        "workers": _workers(supervisor, holders, armed),
         "pools": _pools(resources.sharing),
         "pool_bytes_returned": resources.sharing.returned,
         "trace": supervisor.recorder.status(),
     }
 
 
-def _workers(supervisor: Supervisor, owners: npt.NDArray[np.int64]) -> list[dict[str, Any]]:
-    """One dict per worker; `owners` has a row for each pending timer."""
+def _workers(
+    supervisor: Supervisor, holders: npt.NDArray[np.int64], armed: npt.NDArray[np.intp]
+) -> list[dict[str, Any]]:
+    """One dict per worker; `holders` has a row for each slot, `armed` those with a timer."""
     registry, wheel = supervisor.workers.registry, supervisor.resources.wheel
     sharing = supervisor.resources.sharing
     groups = registry.group_names().items()
-    pending = np.bincount(owners[owners >= 0], minlength=wheel.max_workers)
+    pending, held = (
+        np.bincount(rows[(rows >= 0) & (rows < wheel.max_workers)], minlength=wheel.max_workers)
+        for rows in (holders[armed], holders)
+    )
     watched, out, pools = sharing.watch.watched(), sharing.pools.out(), sharing.pools.names()
     return [
         {
@@ -80,6 +86,7 @@ def _workers(supervisor: Supervisor, owners: npt.NDArray[np.int64]) -> list[dict
             "on_death": tenant.on_death.name.lower(),
             "groups": [name for group, name in groups if tenant.groups >> group & 1],
             "pending": int(pending[row]),
+            "held": int(held[row]),
             "fired": int(wheel.lines["fired"][row]),
             "backlog": bool(wheel.lines["backlog"][row]),
             "offences": int(wheel.lines["offences"][row]),

@@ -185,7 +185,8 @@ class Observer:
             found[field] = slots[field]
         found["clock"] = slots["flags"] & 3
         found["due"] = slots["deadline"] - now[found["clock"]]
-        found["owner"] = (self._slots.owners[index >> 6] & np.uint64(0xFFFF)).astype("i8") - 1
+        words = self._slots.owner_words(self._wheel, index)
+        found["owner"] = (words & np.uint64(0xFFFF)).astype("i8") - 1
         if payloads and self._slots.payloads is not None:
             found["payload"] = self._slots.payloads[index].view(f"V{self._room}")[:, 0]
         return found

@@ -12,6 +12,7 @@ KIND_WATCH: int
 KIND_POOLS: int
 KIND_TRACE: int
 SLAB_SLOTS: int
+SPLIT: int
 BUCKETS: int
 POOLS: int
 MAX_POOL_BYTES: int

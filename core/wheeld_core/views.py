@@ -41,20 +41,6 @@ POSITION_BITS = 48
 USED_SHIFT, CHANGE_BITS = 26, 14
 """Of `pool.used`: bytes out above the ledger's index, that above the number of its change."""
 CLOCKS = {0: "monotonic", 1: "realtime", 2: "boottime"}
-TRACE_KINDS = {
-    _native.TRACE_SCHEDULED: "scheduled",
-    _native.TRACE_RESCHEDULED: "rescheduled",
-    _native.TRACE_CANCELLED: "cancelled",
-    _native.TRACE_EXPIRED: "expired",
-    _native.TRACE_DROPPED: "dropped",
-}
-"""Kinds of a trace record that are events, and indices of the accounts of a trace segment."""
-TRACE_LOST = _native.TRACE_LOST
-"""The kind of a record that says how many events are missing; `id` is what kind they were."""
-TRACE_PERIODIC, TRACE_FOUND = 4, 8
-"""In `flags` of a trace record, above the timer's clock (see `CLOCKS`)."""
-NO_ROW = 0xFFFF
-"""`worker` or `receiver` of a trace record: nobody's row."""
 
 
 class Stage(IntEnum):
@@ -163,6 +149,27 @@ def position_before(
     return below
 
 
+PARKED = np.uint64(1 << 63)
+"""In an owner word: see layout.h."""
+
+
+def owner_names(words: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
+    """Owner words without the marks: incarnation << 16 | row + 1, `_native.SPLIT`, or 0."""
+    names: npt.NDArray[np.uint64] = words & np.uint64((1 << 62) - 1)
+    return names
+
+
+def holder_words(
+    holders: npt.NDArray[Any], incarnations: npt.NDArray[Any]
+) -> npt.NDArray[np.uint64]:
+    """Holders of slots of split slabs in the form of owner words; `incarnations`: by row."""
+    rows = (holders & np.uint32(0xFFF)).astype(np.int64) - 1
+    known = (rows >= 0) & (rows < len(incarnations))
+    of_rows = np.asarray(incarnations)[np.where(known, rows, 0)].astype(np.uint64)
+    words = of_rows << np.uint64(16) | (rows + 1).astype(np.uint64)
+    return np.where(known, words, np.uint64(0))
+
+
 class WheelView:
     """A wheel segment: header, one line per worker, links."""
 
@@ -173,12 +180,15 @@ class WheelView:
         self.lines = records(memory, "line", int(self.header["lines_off"]), self.max_workers)
         total = self.capacity + int(self.header["lists"])
         self.links = records(memory, "link", int(self.header["links_off"]), total)
+        self.holders = np.frombuffer(
+            memory, "u4", count=self.capacity, offset=int(self.header["holders_off"])
+        )
 
     def counters(self) -> dict[str, int]:
         """The clock's counters and gauges by name."""
         names = (
             "epoch linked fired returned relinked cascaded passes wakes bells dropped redirected "
-            "recovered inherited wake_late_ns"
+            "recovered inherited wake_late_ns stock split handed"
         )
         return {name: int(self.header[name]) for name in names.split()}
 
@@ -208,10 +218,19 @@ class SlotsView:
         """Indices of the armed slots."""
         return np.flatnonzero(self.phases() == 1)
 
-    def owner_rows(self) -> npt.NDArray[np.int64]:
+    def owner_words(
+        self, wheel: WheelView, slots: npt.NDArray[Any] | slice = slice(None)
+    ) -> npt.NDArray[np.uint64]:
+        """incarnation << 16 | row + 1 of who holds each of `slots`, 0 for nobody."""
+        index = np.arange(wheel.capacity)[slots] if isinstance(slots, slice) else np.asarray(slots)
+        words = owner_names(self.owners[index // _native.SLAB_SLOTS])
+        split = np.flatnonzero(words == _native.SPLIT)
+        words[split] = holder_words(wheel.holders[index[split]], wheel.lines["incarnation"])
+        return words
+
+    def owner_rows(self, wheel: WheelView) -> npt.NDArray[np.int64]:
         """Row of each slot's owner in the worker table, -1 for none; shape (capacity,)."""
-        rows = (self.owners & np.uint64(0xFFFF)).astype(np.int64) - 1
-        return np.repeat(rows, _native.SLAB_SLOTS)
+        return (self.owner_words(wheel) & np.uint64(0xFFFF)).astype(np.int64) - 1
 
 
 class RegistryView:
@@ -339,51 +358,3 @@ class PoolsView:
     def waiting(self) -> npt.NDArray[np.bool_]:
         """Which workers have somebody in a pool's line, shape (pools, 64 * words)."""
         return _bits(self.waiters).astype(bool)
-
-
-class TraceView:
-    """A trace segment: its accounts by kind of event, what it knows of each slot, its ring."""
-
-    def __init__(self, memory: Buffer) -> None:
-        self.header = record(memory, "trace")
-        self.capacity = int(self.header["capacity"])
-        self.size = 1 << int(self.header["ring_bits"])
-        self.traced = records(memory, "traced", int(self.header["traced_off"]), self.capacity)
-        self.ring = records(memory, "trace_record", int(self.header["records_off"]), self.size)
-
-    @property
-    def head(self) -> int:
-        """Records that the recorder has kept: a position."""
-        return int(self.header["rec_head"])
-
-    @property
-    def tail(self) -> int:
-        """Records that the clock has published: a position."""
-        return int(self.header["rec_tail"])
-
-    @property
-    def waiting(self) -> int:
-        """Records published and not kept yet."""
-        return self.tail - self.head & 0xFFFFFFFFFFFFFFFF
-
-    @property
-    def pending(self) -> int:
-        """Timers whose beginning is recorded, and whose end is not."""
-        return int(self.header["pending"])
-
-    def counts(self) -> dict[str, int]:
-        """All events by kind, those too that found the ring full."""
-        return self._account("counts")
-
-    def lost(self) -> dict[str, int]:
-        """Events by kind that found the ring full."""
-        return self._account("lost")
-
-    def untold(self) -> dict[str, int]:
-        """Events by kind that are lost, and that no record of kind "lost" tells of yet."""
-        told = self._account("told")
-        return {name: count - told[name] for name, count in self.lost().items()}
-
-    def _account(self, name: str) -> dict[str, int]:
-        counts = self.header[name]
-        return {kind: int(counts[index]) for index, kind in TRACE_KINDS.items()}

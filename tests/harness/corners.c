@@ -176,6 +176,53 @@ static void play_submission_before_sleep(void)
     wh_awake(&w.clock);
 }
 
+/* The same for an ask for slots. */
+static void play_ask_before_sleep(void)
+{
+    begin(4096, MS);
+    world_settle(&w);
+    wh_client_ask(&A->client, 1, false);
+    CHECK(!wh_may_sleep(&w.clock, INT64_MAX), "sleeps over an ask");
+    wh_awake(&w.clock);
+}
+
+static bool is_free(const hand *h, uint32_t slot)
+{
+    return h->client.slabs.free[slot >> WH_SLAB_BITS] >> (slot & (WH_SLAB_SLOTS - 1)) & 1;
+}
+
+/* A slot is taken over before its return was read, and handed to the same worker again. That worker reads
+ * the old entry when the clock has named it holder already, and before the new entry is out. */
+static void play_old_news(void)
+{
+    begin(4096, MS);
+    wh_slabs *slabs = &B->client.slabs;
+    uint64_t taken[WH_SLAB_SLOTS];
+    CHECK(wh_client_claim(&B->client), "no slab");
+    CHECK(wh_slabs_take_many(slabs, taken, WH_SLAB_SLOTS) == WH_SLAB_SLOTS, "it has not all slots");
+    for (int i = 0; i < WH_SLAB_SLOTS; i++) {
+        wh_request r = {.deadline = FAR_NS};
+        uint64_t id = wh_client_arm(&B->client, (uint32_t)taken[i], &r);
+        wh_client_push(&B->client, id);
+        CHECK(i == 0 || wh_client_cancel(&B->client, id), "cancelled"); /* all but one */
+    }
+    wh_client_publish(&B->client, FAR_NS);
+    wh_slabs_park(slabs);
+    world_settle(&w);
+    CHECK(wh_client_returns_ready(&B->client) == WH_SLAB_SLOTS - 1, "they came back, and are not read");
+    wh_client_ask(&A->client, 10, false);
+    world_settle(&w);
+    CHECK(w.clock.stock.slots == WH_SLAB_SLOTS - 11, "the rest is in stock");
+    wh_peer *peer = &w.peers[B->row];
+    uint32_t slot = wh_stock_take(&w.clock);
+    wh_put_returned(&w.clock, peer, slot);
+    wh_client_reclaim(&B->client);
+    CHECK(!is_free(B, slot), "believed before it came");
+    wh_publish(&w.clock, peer);
+    wh_client_reclaim(&B->client);
+    CHECK(is_free(B, slot), "handed over, and lost");
+}
+
 /* -- buggy neighbours -------------------------------------------------------------------------- */
 
 /* A gives a slab back while a timer of it is linked. B, who got the slot, must keep its timer. */
@@ -252,6 +299,8 @@ int main(int argc, char **argv)
         {"owner dies with a queue of returns", play_returns_of_dead_owner},
         {"room is made as the clock falls asleep", play_room_before_sleep},
         {"a submission as the clock falls asleep", play_submission_before_sleep},
+        {"an ask as the clock falls asleep", play_ask_before_sleep},
+        {"an old entry of the return ring, and a new one", play_old_news},
         {"slab given back while a timer is linked", play_premature_slab},
         {"periodic timer at the end of time", play_end_of_time},
         {"periodic timer from before time", play_before_time},

@@ -135,8 +135,9 @@ static inline uint32_t hand_slot(hand *h)
         wh_client_reclaim(&h->client);
         if ((slot = wh_slabs_take(&h->client.slabs)) != WH_NIL)
             return slot;
-        if (wh_slabs_claim(&h->client.slabs))
+        if (wh_client_claim(&h->client))
             return wh_slabs_take(&h->client.slabs);
+        wh_client_ask(&h->client, 1 + rng_below(&h->rng, 40), false);
         wh_client_ring(&h->client);
         hand_receive(h);
         if (attempt)
@@ -227,10 +228,10 @@ static inline bool hand_idle(const hand *h)
 {
     const wh_slabs *s = &h->client.slabs;
     uint64_t free_slots = s->magazine_size, owned = 0;
-    for (uint32_t slab = 0; slab < s->count; slab++)
-        if (wh_load_relaxed(&s->owners[slab]) == s->me) {
-            owned += WH_SLAB_SLOTS;
-            free_slots += (uint64_t)__builtin_popcountll(s->free[slab]);
+    for (uint32_t slot = 0; slot < s->count * WH_SLAB_SLOTS; slot++)
+        if (wh_slabs_own(s, slot)) {
+            owned++;
+            free_slots += s->free[slot >> WH_SLAB_BITS] >> (slot & (WH_SLAB_SLOTS - 1)) & 1;
         }
     CHECK(free_slots <= owned, "row %u: %llu free slots in %llu", h->row, (ull)free_slots,
           (ull)owned);
@@ -247,7 +248,7 @@ static inline void hand_print_missing(const hand *h)
         bool is_free = s->free[slot >> WH_SLAB_BITS] >> (slot & (WH_SLAB_SLOTS - 1)) & 1;
         for (uint32_t i = 0; i < s->magazine_size; i++)
             is_free |= s->magazine[i] == slot;
-        if (is_free || wh_load_relaxed(&s->owners[slot >> WH_SLAB_BITS]) != s->me)
+        if (is_free || !wh_slabs_own(s, slot))
             continue;
         printf("  slot %u state %llx link: gen %x list %d of %u stage %llx\n", slot,
                (ull)wh_load_relaxed(&w->clock.states[slot]), link->gen, (int)link->list,

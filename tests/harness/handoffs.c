@@ -22,6 +22,7 @@ static const turn *turns;
 static uint32_t turns_count;
 static wh_au32 now_on; /* relaxed throughout */
 static uint32_t slot;
+static uint64_t touched; /* plain: whoever has the slab writes this */
 static void *segment;
 static char events[2][1024 * 64];
 
@@ -44,7 +45,9 @@ static void claim_and_arm(hand *h, uint32_t target, int64_t interval)
     CHECK(wh_slabs_claim(&h->client.slabs), "claim");
     CHECK(wh_slabs_take_many(&h->client.slabs, &taken, 1) == 1, "take");
     slot = (uint32_t)taken;
+    touched++;
     arm(h, target, interval);
+    wh_slabs_park(&h->client.slabs);
 }
 static void a_schedules_to_b(void) { claim_and_arm(A, hand_target(B), 0); }
 static void a_schedules(void) { claim_and_arm(A, 0, 0); }
@@ -65,7 +68,11 @@ static void receive(hand *h, uint64_t least)
     uint64_t got = wh_client_receive(&h->client, events[h->row], 1024);
     CHECK(got >= least, "%llu events", (ull)got);
 }
-static void a_receives(void) { receive(A, 1); }
+static void a_receives(void)
+{
+    touched++;
+    receive(A, 1);
+}
 static void a_receives_all(void) { receive(A, 1000); }
 static void b_receives(void) { receive(B, 1); }
 

@@ -37,6 +37,7 @@ static void new_clock(void)
     int64_t now = w.clock.now[WH_CLOCK_BASE];
     for (uint32_t i = 0; i < 3; i++)
         free(w.peers[i].returns);
+    wh_clock_free(&w.clock);
     wh_clock_bind(&w.clock, w.wheel, w.slots, w.peers);
     for (int kind = 0; kind < WH_CLOCK_KINDS; kind++)
         w.clock.now[kind] = now;

@@ -50,7 +50,7 @@ static inline uint32_t count_claimable(hand *newcomer)
     wh_client *c = &newcomer->client;
     for (;;) {
         slot = wh_slabs_take(&c->slabs);
-        if (slot == WH_NIL && wh_slabs_claim(&c->slabs))
+        if (slot == WH_NIL && wh_client_claim(c))
             slot = wh_slabs_take(&c->slabs);
         if (slot == WH_NIL)
             return count;

@@ -78,7 +78,7 @@ static uint64_t arm(hand *h, uint32_t target, int64_t interval)
 {
     wh_client *c = &h->client;
     uint32_t slot = wh_slabs_take(&c->slabs);
-    if (slot == WH_NIL && wh_slabs_claim(&c->slabs))
+    if (slot == WH_NIL && wh_client_claim(c))
         slot = wh_slabs_take(&c->slabs);
     CHECK(slot != WH_NIL, "no slot");
     wh_request r = {.deadline = due, .interval = interval, .cookie = 77, .target = target,
@@ -115,6 +115,7 @@ static void new_clock(void)
     memcpy(now, w.clock.now, sizeof now);
     for (uint32_t i = 0; i < 2; i++)
         free(w.peers[i].returns);
+    wh_clock_free(&w.clock);
     wh_clock_bind(&w.clock, w.wheel, w.slots, w.peers);
     memcpy(w.clock.now, now, sizeof now);
     for (uint32_t i = 0; i < 2; i++)

@@ -70,6 +70,7 @@ static inline void world_free(world *w)
             close(w->bells[row][1]);
         }
     free(w->clock.queue);
+    wh_clock_free(&w->clock);
     free(w->wheel);
     free(w->slots);
     free(w->trace);

@@ -52,9 +52,25 @@ static uint32_t act_slot(worker *w)
         return slot;
     wh_client_reclaim(c);
     slot = wh_slabs_take(&c->slabs);
-    if (slot == WH_NIL && wh_slabs_claim(&c->slabs))
+    if (slot == WH_NIL && wh_client_claim(c))
         slot = wh_slabs_take(&c->slabs);
+    if (slot == WH_NIL) { /* for the next time */
+        wh_client_ask(c, 1 + w->row, false);
+        wh_client_ring(c);
+    }
     return slot;
+}
+
+/* It is short of slots, or says so. */
+static void worker_ask(worker *w)
+{
+    static const uint64_t sizes[] = {1, 5, 40, 150};
+    uint64_t n = sizes[dice(4)];
+    bool all = dice(2);
+    step_begin();
+    wh_client_ask(&w->client, n, all);
+    wh_client_ring(&w->client);
+    step_end();
 }
 
 static uint64_t act_schedule(worker *w, const wh_request *r)

@@ -88,7 +88,7 @@ static void spoil_owner(void)
 {
     uint64_t word = dice(2) ? H->client.me : garbage();
     for (uint32_t row = 1; row < ROWS; row++)
-        if (word == 0 || (S->workers[row].alive && word == S->workers[row].client.me))
+        if (word == 0 || (S->workers[row].alive && wh_owner_name(word) == S->workers[row].client.me))
             return;
     wh_store_relaxed(&S->clock.owners[slabs[dice(HOSTILE_SLABS)]], word);
     done++;
@@ -214,7 +214,7 @@ static bool own_begin(void)
     while (held < HOSTILE_SLABS && wh_slabs_claim(&H->client.slabs))
         slabs[held++] = H->client.slabs.stack[H->client.slabs.stack_size - 1];
     for (uint32_t slab = 0; slab < S->geometry.slab_count && held < HOSTILE_SLABS; slab++)
-        if (wh_load_relaxed(&S->clock.owners[slab]) == H->client.me)
+        if (wh_owner_name(wh_load_relaxed(&S->clock.owners[slab])) == H->client.me)
             slabs[held++] = slab;
     if (held == 0)
         return false;
@@ -253,7 +253,7 @@ static void own_end(void)
 }
 
 /* A slab whose owner word a new clock could not believe is nobody's again: it claims it anew. One that an
- * honest worker was faster to claim is none of its business. */
+ * honest worker was faster to claim is none of its business, nor one of which others hold slots by now. */
 static bool own_slabs(void)
 {
     uint32_t held = 0;
@@ -261,8 +261,8 @@ static bool own_slabs(void)
         wh_au64 *owner = &S->clock.owners[slabs[i]];
         if (wh_load_relaxed(owner) == 0)
             wh_store_relaxed(owner, H->client.me);
-        uint64_t word = wh_load_relaxed(owner);
-        if (word != B->client.me && word != C->client.me)
+        uint64_t word = wh_owner_name(wh_load_relaxed(owner));
+        if (word != B->client.me && word != C->client.me && !wh_is_split(&S->clock, slabs[i]))
             slabs[held++] = slabs[i];
     }
     for (uint32_t i = held; held && i < HOSTILE_SLABS; i++)

@@ -60,7 +60,7 @@ static uint32_t some_open(uint32_t owner)
 static void do_something(void)
 {
     worker *w = someone();
-    uint64_t what = dice(20);
+    uint64_t what = dice(21);
     uint32_t cookie = some_open(what < 12 ? WH_NIL : w->row);
     if (what < 8)
         worker_schedule(w, some_plan(w), NULL);
@@ -70,6 +70,8 @@ static void do_something(void)
         worker_move(w, cookie, some_delay());
     else if (what < 16)
         worker_receive(w);
+    else if (what == 20)
+        worker_ask(w);
     else if (what < 18 && !S->clockless)
         clock_work();
     else if (!S->clockless)
@@ -116,7 +118,7 @@ static void bury_schedule(worker *w, entry *e, uint64_t cookie)
     e->used = false;
     for (uint32_t slot = 0; slot < S->config.capacity; slot++) {
         uint64_t state = wh_load_relaxed(&c->states[slot]);
-        if (wh_load_relaxed(&c->slabs.owners[slot >> WH_SLAB_BITS]) != c->me ||
+        if (!wh_slabs_own(&c->slabs, slot) ||
             wh_state_phase(state) != WH_ARMED || wh_load_relaxed(&c->slots[slot].cookie) != cookie)
             continue;
         CHECK(!e->used, "%llu stands in two slots", (ull)cookie);
@@ -234,11 +236,22 @@ static bool worker_holds(const worker *w, uint32_t slot)
 static void crew_check_slots(void)
 {
     for (uint32_t slot = 0; slot < S->config.capacity; slot++) {
-        uint64_t word = wh_load_relaxed(&S->clock.owners[slot >> WH_SLAB_BITS]);
+        uint64_t word = wh_owner_name(wh_load_relaxed(&S->clock.owners[slot >> WH_SLAB_BITS]));
         uint32_t row = (uint32_t)(word & 0xffff) - 1;
         const wh_link *link = &S->clock.wheel.links[slot];
         if (word == 0)
             continue;
+        CHECK((word == WH_SPLIT) == wh_is_split(&S->clock, slot >> WH_SLAB_BITS), "slab %u is split or not",
+              slot >> WH_SLAB_BITS);
+        if (word == WH_SPLIT) {
+            row = wh_holder_row(wh_load_relaxed(&S->clock.stock.holders[slot]));
+            bool stocked = S->clock.stock.free[slot >> WH_SLAB_BITS] >> (slot & (WH_SLAB_SLOTS - 1)) & 1;
+            CHECK(stocked == (row == WH_NIL), "slot %u of a split slab: stock or row %u", slot, row);
+            if (stocked)
+                continue;
+            CHECK(row < ROWS && S->workers[row].alive, "slot %u is held by row %u, who is dead", slot, row);
+            word = S->workers[row].client.me;
+        }
         CHECK(row < ROWS && S->workers[row].alive && S->workers[row].client.me == word,
               "slab %u belongs to %llx, who is dead", slot >> WH_SLAB_BITS, (ull)word);
         CHECK(worker_holds(&S->workers[row], slot),
@@ -252,16 +265,18 @@ static void crew_check_slots(void)
 static void crew_fill(void)
 {
     uint32_t count = 0, failed = 0;
-    for (uint32_t row = dice(ROWS); failed < ROWS; row = (row + 1) % ROWS) {
+    for (uint32_t row = dice(ROWS); failed < 3 * ROWS; row = (row + 1) % ROWS) {
         worker *w = &S->workers[row];
-        if (!worker_acts(w) || !worker_schedule(w, (plan){.delay = (int64_t)dice(4 * MS), .to = row}, NULL))
+        if (!worker_acts(w) || !worker_schedule(w, (plan){.delay = FAR_NS, .to = row}, NULL))
             failed++;
         else
             failed = 0, count++;
+        if (failed && failed % ROWS == 0)
+            clock_work(); /* what they asked for */
     }
     CHECK(count == S->config.capacity, "%u slots of %u can be used", count, S->config.capacity);
     crew_settle();
-    clock_advance(crew_now() + 5 * MS);
+    clock_advance(crew_now() + FAR_NS + MS);
     crew_settle();
 }
 

@@ -195,6 +195,40 @@ static void before_loans(void)
     schedule(A, (plan){.delay = 0, .to = 1});
 }
 
+/* -- short of slots -------------------------------------------------------------------------------- */
+
+/* B has much that it does not use: free, on its way back, fired and not read. A asks. */
+static void before_serve(void)
+{
+    uint32_t first = S->book.count;
+    for (uint32_t i = 0; i < 70; i++)
+        schedule(B, (plan){.delay = dice(3) ? FAR_NS : MS, .to = (uint32_t)dice(3)});
+    schedule(B, (plan){.delay = 0, .interval = 2 * MS, .to = 1});
+    clock_advance(crew_now() + (dice(2) ? 3 * MS : 0));
+    for (uint32_t i = first; i < S->book.count; i++)
+        if (dice(2))
+            worker_cancel(dice(2) ? A : B, i);
+    if (dice(2))
+        clock_work();
+    if (dice(2))
+        wh_client_reclaim(&B->client);
+    if (dice(2))
+        worker_receive(B);
+    worker_ask(dice(3) ? A : C);
+    if (dice(2))
+        worker_ask(A);
+}
+/* The slabs are split; what is in them ends. */
+static void before_split_ends(void)
+{
+    before_serve();
+    clock_work();
+    for (uint32_t i = 0; i < 5; i++)
+        worker_schedule(A, own((int64_t)dice(2 * MS)), NULL);
+    for (uint32_t i = 0; i < 10; i++)
+        worker_cancel(dice(2) ? A : B, (uint32_t)dice(S->book.count));
+}
+
 /* -- deaths ----------------------------------------------------------------------------------------- */
 
 /* A died with a bit of everything in its hands and in flight. */
@@ -204,6 +238,8 @@ static void before_reap(enum wh_leave policy)
     before_fire();
     before_loans();
     before_drain_cancelled();
+    if (dice(2)) /* its slabs are split */
+        worker_ask(dice(2) ? A : B);
     before_drain();
     if (dice(3) == 0)
         before_backlog_fills();
@@ -211,6 +247,8 @@ static void before_reap(enum wh_leave policy)
         before_returns_queue();
     if (dice(2))
         clock_advance(crew_now() + (int64_t)dice(4 * MS));
+    if (dice(3) == 0)
+        worker_ask(A);
     worker_dies(A);
     worker_leaves(A, policy);
 }
@@ -223,6 +261,8 @@ static void before_recover(void)
 {
     before_loans();
     before_drain_cancelled();
+    if (dice(2))
+        worker_ask(dice(2) ? A : B);
     before_drain();
     if (dice(3) == 0)
         before_backlog_fills();
@@ -230,6 +270,8 @@ static void before_recover(void)
         before_returns_queue();
     if (dice(2))
         clock_advance(crew_now() + (int64_t)dice(4 * MS));
+    if (dice(3) == 0)
+        worker_ask(B);
     clock_dies();
     crew_history(dice(2) * 10);
 }
@@ -274,6 +316,8 @@ static const struct path clock_paths[] = {
     {"taken-keep", before_taken_keep, do_work, 1},
     {"taken-reroute", before_taken_reroute, do_work, 1},
     {"offered-drop", before_offered_drop, do_work, 1},
+    {"serve", before_serve, do_work, 1},
+    {"split-ends", before_split_ends, do_advance, 1},
 };
 #define CLOCK_PATHS (sizeof clock_paths / sizeof *clock_paths)
 

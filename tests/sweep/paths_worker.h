@@ -9,7 +9,7 @@ static void before_settled(void) { crew_settle(); }
 static void do_claim(void)
 {
     step_begin();
-    wh_slabs_claim(&A->client.slabs);
+    wh_client_claim(&A->client);
     step_end();
 }
 
@@ -147,6 +147,66 @@ static void before_returns(void)
         worker_cancel(dice(4) ? A : B, i);
     clock_work();
 }
+/* A has much that it does not use, in its hands or on the way to it, and B asks for it. */
+static void before_taken_over(void)
+{
+    before_returns();
+    if (dice(2))
+        worker_receive(A);
+    if (dice(2))
+        wh_client_reclaim(&A->client);
+    worker_ask(B);
+    clock_work();
+    if (dice(2))
+        wh_client_claim(&B->client);
+}
+static void do_use(void)
+{
+    for (int i = 0; i < 3; i++)
+        worker_schedule(A, own(some_delay()), NULL);
+}
+
+/* B has it, and A asks. */
+static void before_asking(void)
+{
+    uint32_t first = S->book.count;
+    for (int i = 0; i < 70; i++)
+        schedule(B, (plan){.delay = dice(3) ? FAR_NS : MS, .to = 1});
+    for (uint32_t i = first; i < S->book.count; i++)
+        if (dice(2))
+            worker_cancel(dice(2) ? A : B, i);
+    clock_advance(crew_now() + (dice(2) ? 2 * MS : 0));
+    if (dice(2))
+        wh_client_reclaim(&B->client);
+    if (dice(2))
+        worker_receive(B);
+}
+static void do_ask(void) { worker_ask(A); }
+
+/* A has nothing in its magazine; what it has free is in parked slabs. B asks, and has no answer yet. */
+static void before_unpark(void)
+{
+    wh_slabs *slabs = &A->client.slabs;
+    uint32_t first = S->book.count;
+    for (int i = 0; i < 130; i++)
+        schedule(A, own(FAR_NS));
+    for (uint32_t i = first; i < S->book.count; i++)
+        if (i % 16)
+            worker_cancel(A, i);
+    clock_work();
+    wh_client_reclaim(&A->client);
+    while (slabs->magazine_size)
+        wh_slabs_give(slabs, slabs->magazine[--slabs->magazine_size]);
+    wh_slabs_park(slabs);
+    wh_client_ask(&B->client, 60, false);
+}
+static void before_answered(void)
+{
+    before_asking();
+    worker_ask(A);
+    clock_work();
+}
+
 static void do_reclaim(void)
 {
     step_begin();
@@ -225,6 +285,12 @@ static const struct path worker_paths[] = {
     {"receive-offers", before_offers, do_receive, 1},
     {"receive-group-tick", before_group_tick, do_receive, 1},
     {"call-while-waiting", before_events, do_call_while_waiting, 1},
+    {"use-taken", before_taken_over, do_use, 1},
+    {"reclaim-taken", before_taken_over, do_reclaim, 1},
+    {"ask", before_asking, do_ask, 1},
+    {"reclaim-handed", before_answered, do_reclaim, 1},
+    {"use-handed", before_answered, do_use, 1},
+    {"unpark", before_unpark, do_use, 1},
 };
 #define WORKER_PATHS (sizeof worker_paths / sizeof *worker_paths)
 

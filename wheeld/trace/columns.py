@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from wheeld.trace.facts import Names, Offsets, Origin
 from wheeld_core import _native
-from wheeld_core.views import NO_ROW, TRACE_FOUND, TRACE_LOST, TRACE_PERIODIC
+from wheeld_core.trace_view import NO_ROW, TRACE_FOUND, TRACE_LOST, TRACE_PERIODIC
 from wheeld_pipeline import COUNTER_COLUMNS, EVENT_COLUMNS, EVENTS, Column
 
 FOREVER: Final = 2**63 - 1

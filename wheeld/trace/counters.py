@@ -15,7 +15,8 @@ from wheeld.trace.directory import make_again
 from wheeld.trace.facts import Facts
 from wheeld.trace.spool import COUNTERS, SpoolName, spools
 from wheeld_core import _native
-from wheeld_core.views import PoolsView, TraceView, WheelView
+from wheeld_core.trace_view import TraceView
+from wheeld_core.views import PoolsView, WheelView
 
 EVERY_SECONDS: Final = 1.0
 _CLOCKS = (

@@ -20,7 +20,8 @@ from wheeld.registry import Tenant
 from wheeld.resources import RECORDER_LOCK, Resources
 from wheeld_core import control
 from wheeld_core.control import Message
-from wheeld_core.views import TraceView, record
+from wheeld_core.trace_view import TraceView
+from wheeld_core.views import record
 
 log = logging.getLogger("wheeld")
 

@@ -24,7 +24,8 @@ from wheeld.trace.spool import (
     spools,
 )
 from wheeld_core import _native
-from wheeld_core.views import NO_ROW, TRACE_KINDS, TRACE_LOST, TraceView, dtype_of
+from wheeld_core.trace_view import NO_ROW, TRACE_KINDS, TRACE_LOST, TraceView
+from wheeld_core.views import dtype_of
 
 SPOOL_ROWS: Final = 1 << 20
 """A spool of so many records is full: one row group of Parquet."""

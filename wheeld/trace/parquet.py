@@ -25,7 +25,7 @@ from wheeld import durable
 from wheeld.trace import columns
 from wheeld.trace.facts import Facts
 from wheeld.trace.spool import SpoolName, chunks, counter_rows, read_facts
-from wheeld_core.views import TRACE_LOST
+from wheeld_core.trace_view import TRACE_LOST
 from wheeld_pipeline import COUNTERS_FOLDER, EVENTS_FOLDER
 
 GROUP_ROWS: Final = 1 << 20

@@ -11,7 +11,8 @@ from typing import Final
 from wheeld.config import Config
 from wheeld_core import _native, segments
 from wheeld_core.errors import WheelError
-from wheeld_core.views import TraceView, record
+from wheeld_core.trace_view import TraceView
+from wheeld_core.views import record
 
 log = logging.getLogger("wheeld")
 

@@ -81,6 +81,13 @@ static inline uint32_t wh_group_word(uint32_t uses, bool named)
 static inline uint32_t wh_group_uses(uint32_t used) { return used >> 1 & WH_USES_MASK; }
 static inline bool wh_group_named(uint32_t used) { return used & 1; }
 
+/* worker.asked: the count of its asks, and for how many slots; `all`: so many or none. */
+static inline uint64_t wh_ask_word(uint64_t asks, bool all, uint32_t slots)
+{
+    return (asks & 0xffffffffu) << 32 | (all ? WH_ASK_ALL : 0) | slots;
+}
+static inline uint32_t wh_ask_size(uint64_t asked) { return (uint32_t)asked & ~WH_ASK_ALL; }
+
 static inline uint64_t wh_completion_word(enum wh_stage stage, uint32_t worker, uint64_t position)
 {
     return (uint64_t)stage << 60 | (uint64_t)worker << WH_POS_BITS | (position & WH_POS_MASK);
@@ -102,6 +109,7 @@ static inline uint64_t wh_reaping_word(uint32_t row, uint64_t change)
 #define WH_AGREED(K)                                                                               \
     K(WH_LAYOUT_VERSION) K(WH_MAGIC) K(WH_LINE) K(WH_SLAB_BITS) K(WH_SLAB_SLOTS) K(WH_SLOT_BITS)   \
     K(WH_MAX_CAPACITY) K(WH_MAX_WORKERS) K(WH_MAX_WHEEL_BITS) K(WH_UNDO_ENTRIES) K(WH_GROUPS)      \
+    K(WH_PARKED) K(WH_TAKING) K(WH_SPLIT) K(WH_ASK_ALL)                                            \
     K(WH_USES_MASK) K(WH_TARGET_GROUP) K(WH_NIL) K(WH_BUCKET_BITS) K(WH_BUCKETS) K(WH_POOLS)                       \
     K(WH_POOL_CHANGE_BITS) K(WH_POOL_BYTES_SHIFT) K(WH_MAX_POOL_BYTES) K(WH_POOL_CHANGES)          \
     K(WH_POOL_NOBODY) K(WH_REAPING_CHANGES) K(WH_MIN_TRACE_BITS) K(WH_MAX_TRACE_BITS)              \
@@ -139,6 +147,11 @@ static inline uint64_t wh_reaping_word(uint32_t row, uint64_t change)
     W(wh_state_of(0x9abcdef1u, 0xbcdef1u, 0x5au))                                                  \
     W(wh_next_gen(0xffffffffu))                                                                    \
     W(wh_owner_word(0x123u, 0x123456789abull))                                                     \
+    W(wh_owner_name(0xf23456789abcdef1ull))                                                        \
+    W(wh_holder_word(0x9bcu, 0xfedcba9876543210ull))                                               \
+    W(wh_holder_row(0x9abcdef1u))                                                                  \
+    W(wh_ask_word(0xfedcba98u, true, 0x12345678u))                                                 \
+    W(wh_ask_size(0x1234567892345678ull))                                                          \
     W(wh_target_word(0x123u, 0x123456789abull))                                                    \
     W(wh_target_group(0x2bu, 0xfedcu))                                                             \
     W(wh_target_uses(0x9abcdef1u))                                                                 \

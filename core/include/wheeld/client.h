@@ -50,6 +50,7 @@ typedef struct wh_client {
     uint64_t sub_size, comp_size, ret_size;
     uint64_t rung_seq; /* the clock's sleep in which we last rang */
     uint64_t wait_seq;
+    uint64_t asked; /* our last ask for slots */
     wh_watch_row *watched; /* where other workers look, once this one watches keys; or NULL */
     uint32_t capacity, payload_bytes, worker;
     wh_fd clock_bell, control; /* control: the supervisor's socket for alarms, or none */
@@ -96,10 +97,16 @@ static inline bool wh_client_bind(wh_client *c, void *wheel, void *slots, void *
     c->wait_seq = wh_load_relaxed(&c->seg->wait_seq);
     wh_store_relaxed(&c->seg->receives, 0);
     wh_store_relaxed(&c->seg->goodbye, 0);
-    return wh_slabs_init(&c->slabs, (wh_au64 *)((char *)slots + g.owners_off),
-                         &((wh_slots_seg *)slots)->freed, c->states, c->slots, g.slab_count, c->me,
-                         (uint32_t)((uint64_t)worker * g.slab_count / config.max_workers),
-                         share < 64 ? share : 64);
+    c->asked = wh_load_relaxed(&c->seg->asked);
+    wh_slabs shared = {.owners = (wh_au64 *)((char *)slots + g.owners_off),
+                       .freed = &((wh_slots_seg *)slots)->freed,
+                       .states = c->states,
+                       .holders = (wh_au32 *)((char *)wheel + g.holders_off),
+                       .slots = c->slots,
+                       .me = c->me,
+                       .count = g.slab_count,
+                       .cursor = (uint32_t)((uint64_t)worker * g.slab_count / config.max_workers)};
+    return wh_slabs_init(&c->slabs, &shared, share);
 }
 
 /* Is our row in the worker table ours still? A line that is written at arrivals and departures only. */
@@ -207,6 +214,20 @@ static inline bool wh_client_fits(wh_client *c, uint64_t n)
            wh_client_room(c) >= n;
 }
 
+/* Ask the clock for up to `n` slots, or for all of them or none. The caller rings. */
+static inline void wh_client_ask(wh_client *c, uint64_t n, bool all)
+{
+    n = n < c->capacity ? n : c->capacity;
+    c->asked = wh_ask_word((c->asked >> 32) + 1, all, (uint32_t)n);
+    wh_store_seq(&c->seg->asked, c->asked); /* pairs: asked */
+}
+
+/* Has it looked? What it found is in the return ring, or free to be claimed. */
+static inline bool wh_client_answered(const wh_client *c)
+{
+    return wh_load_acquire(&c->line->answered) == c->asked; /* pairs: asked */
+}
+
 /* -- the operations ---------------------------------------------------------------------------- */
 
 typedef struct wh_request {
@@ -251,8 +272,7 @@ static inline bool wh_client_cancel(wh_client *c, uint64_t id)
 static inline bool wh_client_owns(const wh_client *c, uint64_t id)
 {
     uint64_t index = id & 0xffffffffu;
-    return index < c->capacity &&
-           wh_load_relaxed(&c->slabs.owners[index >> WH_SLAB_BITS]) == c->me;
+    return index < c->capacity && wh_slabs_own(&c->slabs, (uint32_t)index);
 }
 
 /* Move an own timer. True: it was armed and now is due at `deadline`, and *earlier says whether

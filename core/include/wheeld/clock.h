@@ -7,7 +7,9 @@
  *   fire.h     what fell due -> one winner against cancel and reschedule
  *   route.h    to whom: the owner, a worker, a member of a group
  *   offer.h    what members of a group may take from each other; share.h, when
+ *   stock.h    free slots in the clock's hands
  *   deliver.h  records into completion rings, loans, backlogs, doorbells
+ *   supply.h   slots for workers that find none
  *   reap.h     what a dead worker leaves; inherit.h, when others take it over
  *   recover.h  what a dead clock leaves
  *
@@ -18,7 +20,8 @@
  *  3. link.completion of a slot's generation says where its end stands (the stages below). A final
  *     stage is never left for that generation, so a submission met later is a no-op.
  *  4. A slot is its owner's again when it has consumed the EXPIRED completion or the entry in its
- *     return ring; the clock puts exactly one of these there per generation.
+ *     return ring; the clock puts exactly one of these there per generation. A slot of a split slab is
+ *     the clock's again instead.
  */
 #ifndef WHEELD_CLOCK_H
 #define WHEELD_CLOCK_H
@@ -54,6 +57,10 @@ typedef struct wh_peer {
     bool reap_rests; /* its sweep met loans: no other one before something has come back */
     bool behind;     /* its backlog is not empty: what comes now waits behind it */
     bool dirty, notify; /* something is unpublished; something of it wakes a waiting worker */
+    uint64_t asked, answered;      /* what it asks for (stock.h); the last that was dealt with */
+    uint32_t ask_left, look_slab;  /* slots still to hand over; where to look for some */
+    uint64_t freed_before;         /* slabs that had been freed out of stock when it asked */
+    uint64_t stale_until; /* below it its return ring may name slots that were taken over since */
     uint16_t team[WH_GROUPS]; /* [i]: of that group's members that a pass found, the one in place i */
 } wh_peer;
 
@@ -78,6 +85,18 @@ typedef struct wh_place_in {
 /* What the clock of that kind says now, ns. */
 typedef int64_t (*wh_read_time_fn)(uint32_t kind);
 
+/* Free slots in the clock's hands, and where more may be (stock.h). */
+typedef struct wh_stock {
+    wh_au32 *holders; /* shared */
+    uint8_t *split;   /* 1: the slab's slots are held one by one */
+    uint8_t *ended;   /* 1: a slot of it may have come free since the last look; padded to 8 */
+    uint64_t *free;   /* its slots in stock, a bit each */
+    uint32_t *stack;  /* slabs that may have some, each at most once */
+    uint8_t *stacked; /* 1: it is in the stack */
+    uint32_t stack_size;
+    uint64_t slots, slabs_freed, slabs_split;
+} wh_stock;
+
 typedef struct wh_clock {
     wh_wheel wheel;
     wh_wheel_seg *seg;
@@ -97,6 +116,7 @@ typedef struct wh_clock {
     uint64_t offering, offered; /* groups whose queue is not empty; of which workers are told */
     const wh_group *groups;     /* the names' table; NULL: no number has a second name */
     wh_trace trace;
+    wh_stock stock;
     uint32_t relink_slot; /* sweep after a step of the wall clock; == capacity: none */
 } wh_clock;
 
@@ -109,16 +129,46 @@ static inline wh_peer *wh_peer_of(const wh_clock *c, uint64_t worker_plus_1, uin
     return peer->attached && peer->incarnation == incarnation ? peer : NULL;
 }
 
+/* Is each of the slab's slots held by itself? */
+static inline bool wh_is_split(const wh_clock *c, uint32_t slab) { return c->stock.split[slab]; }
+
+/* The attached worker that holds a slot of a split slab, or NULL. */
+static inline wh_peer *wh_holder_of(const wh_clock *c, uint32_t slot)
+{
+    uint32_t row = wh_holder_row(wh_load_relaxed(&c->stock.holders[slot]));
+    return row < c->max_workers && c->peers[row].attached ? &c->peers[row] : NULL;
+}
+
+/* The attached worker whose slot it is, or NULL. */
 static inline wh_peer *wh_owner_of(const wh_clock *c, uint32_t slot)
 {
     /* pairs: slab - the slot's fields are read after the claim that names their writer */
-    uint64_t word = wh_load_acquire(&c->owners[slot >> WH_SLAB_BITS]);
+    uint64_t word = wh_owner_name(wh_load_acquire(&c->owners[slot >> WH_SLAB_BITS]));
+    if (wh_unlikely(word == WH_SPLIT))
+        return wh_is_split(c, slot >> WH_SLAB_BITS) ? wh_holder_of(c, slot) : NULL; /* else scribbled */
     return wh_peer_of(c, word & 0xffff, word >> 16);
+}
+
+/* The same as a word, for the record: it may name one that is gone. */
+static inline uint64_t wh_owner_word_of(const wh_clock *c, uint32_t slot)
+{
+    if (wh_likely(!wh_is_split(c, slot >> WH_SLAB_BITS)))
+        return wh_owner_name(wh_load_relaxed(&c->owners[slot >> WH_SLAB_BITS]));
+    const wh_peer *holder = wh_holder_of(c, slot);
+    return holder ? wh_owner_word((uint32_t)(holder - c->peers), holder->incarnation) : 0;
+}
+
+/* Does EXPIRED to `to` make the slot `owner`'s again? In a split slab every end comes home to the clock. */
+static inline bool wh_ends_with(const wh_clock *c, uint32_t slot, const wh_peer *to,
+                                const wh_peer *owner)
+{
+    return to == owner && !wh_is_split(c, slot >> WH_SLAB_BITS);
 }
 
 /* Make a slab nobody's. */
 static inline void wh_free_slab(wh_clock *c, uint32_t slab)
 {
+    c->stock.ended[slab] = 1;
     wh_store_release(&c->owners[slab], 0); /* pairs: slab - all of it is settled */
     wh_fetch_add_seq(c->freed, 1);         /* pairs: freed */
 }
@@ -132,6 +182,8 @@ static inline uint32_t wh_peer_index(const wh_clock *c, const wh_peer *peer)
 static inline uint32_t wh_lane_of(const wh_clock *c, uint32_t slot)
 {
     uint32_t row = (uint32_t)(wh_load_relaxed(&c->owners[slot >> WH_SLAB_BITS]) & 0xffff) - 1;
+    if (wh_unlikely(wh_is_split(c, slot >> WH_SLAB_BITS)))
+        row = wh_holder_row(wh_load_relaxed(&c->stock.holders[slot]));
     return row & (c->wheel.lane_count - 1);
 }
 
@@ -165,7 +217,32 @@ static inline bool wh_stage_offers(enum wh_stage stage)
 /* Over for this generation: it is in nobody's hands but its owner's, or on its way there. */
 static inline bool wh_stage_over(enum wh_stage stage) { return stage >= WH_STAGE_WAIT_EXPIRE; }
 
-static inline void wh_clock_bind(wh_clock *c, void *wheel_memory, void *slots_memory,
+static inline void wh_clock_free(wh_clock *c)
+{
+    free(c->stock.split);
+    free(c->stock.ended);
+    free(c->stock.stacked);
+    free(c->stock.free);
+    free(c->stock.stack);
+}
+
+/* False: out of memory. */
+static inline bool wh_stock_bind(wh_stock *s, wh_au32 *holders, uint32_t slabs)
+{
+    *s = (wh_stock){.holders = holders};
+    s->split = calloc(slabs, 1);
+    s->ended = calloc(slabs + 8, 1);
+    s->stacked = calloc(slabs, 1);
+    s->free = calloc(slabs, sizeof(uint64_t));
+    s->stack = malloc(slabs * sizeof(uint32_t));
+    if (!s->split || !s->ended || !s->stacked || !s->free || !s->stack)
+        return false;
+    memset(s->ended, 1, slabs);
+    return true;
+}
+
+/* False: out of memory. */
+static inline bool wh_clock_bind(wh_clock *c, void *wheel_memory, void *slots_memory,
                                  wh_peer *peers)
 {
     wh_wheel_seg *seg = wheel_memory;
@@ -190,6 +267,7 @@ static inline void wh_clock_bind(wh_clock *c, void *wheel_memory, void *slots_me
     for (int kind = 0; kind < WH_CLOCK_KINDS; kind++)
         c->now[kind] = wh_load_relaxed(&seg->virtual_now);
     wh_count(&seg->epoch, 1);
+    return wh_stock_bind(&c->stock, (wh_au32 *)(base + g.holders_off), g.slab_count);
 }
 
 static inline void wh_line_begin(wh_line *line, uint64_t incarnation)
@@ -228,6 +306,8 @@ static inline bool wh_clock_attach(wh_clock *c, uint32_t worker, uint64_t incarn
     peer->ret_tail = wh_load_relaxed(&peer->line->ret_tail);
     peer->comp_head = wh_load_acquire(&peer->seg->comp_head); /* pairs: comp-head */
     peer->ret_head = wh_load_acquire(&peer->seg->ret_head);   /* pairs: ret-head */
+    peer->stale_until = peer->ret_tail;
+    peer->answered = wh_load_relaxed(&peer->line->answered);
     wh_store_relaxed(&peer->line->backlog, 0);
     wh_line_begin(peer->line, incarnation);
     if (worker >= c->peers_used)

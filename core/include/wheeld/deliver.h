@@ -9,7 +9,7 @@
  *     queue of its own, and keep their slots. Both follow from the slots after a crash.
  *  3. The slot of an expiration that another worker than its owner reads is on loan until that worker's
  *     head has passed the record, or it is done with the offer; only then does the owner get it back. A
- *     tick is no loan.
+ *     tick is no loan. A slot of a split slab is on loan to its owner, too.
  */
 #ifndef WHEELD_DELIVER_H
 #define WHEELD_DELIVER_H
@@ -79,10 +79,11 @@ static inline void wh_to_backlog(wh_clock *c, wh_peer *peer, uint32_t slot, enum
 
 /* A return that finds no room. Its link is not needed for a list, so a queue of bare indices can be
  * prefetched along: emptying it costs no chain of cache misses. */
-static inline void wh_to_returns(const wh_clock *c, wh_peer *owner, uint32_t slot)
+static inline void wh_to_returns(wh_clock *c, wh_peer *owner, uint32_t slot)
 {
     c->wheel.links[slot].completion =
         wh_completion_word(WH_STAGE_WAIT_RETURN, wh_peer_index(c, owner), 0);
+    wh_stock_ended(c, slot);
     owner->returns[owner->returns_tail++ % c->wheel.capacity] = slot;
     /* pairs: backlog - as for the list */
     wh_store_seq(&owner->line->backlog, 1);
@@ -96,31 +97,41 @@ static inline bool wh_peer_return_room(const wh_clock *c, wh_peer *peer)
     return wh_ring_room(peer->ret_tail, peer->ret_head, c->ret_size) != 0;
 }
 
-static inline void wh_put_returned(const wh_clock *c, wh_peer *owner, uint32_t slot)
+static inline void wh_put_returned(wh_clock *c, wh_peer *owner, uint32_t slot)
 {
     c->wheel.links[slot].completion =
         wh_completion_word(WH_STAGE_RETURNED, wh_peer_index(c, owner), owner->ret_tail);
+    if (wh_unlikely(wh_is_split(c, slot >> WH_SLAB_BITS)))
+        wh_stock_hand(c, slot, owner);
     wh_store_relaxed(&owner->rets[owner->ret_tail & (c->ret_size - 1)], slot);
     owner->ret_tail++;
     owner->dirty = true;
+    wh_stock_ended(c, slot);
     wh_count(&owner->line->returned, 1);
     wh_count(&c->seg->returned, 1);
 }
 
-/* Tell the owner that a slot is its own again. The slot is in no list. */
+/* Tell a worker that a slot is its own, now or when there is room. */
+static inline void wh_return_to(wh_clock *c, wh_peer *owner, uint32_t slot)
+{
+    if (wh_unlikely(!wh_peer_return_room(c, owner)))
+        wh_to_returns(c, owner, slot);
+    else
+        wh_put_returned(c, owner, slot);
+}
+
+/* A slot is its owner's again; one of a split slab is the clock's. The slot is in no list. */
 static inline void wh_return(wh_clock *c, uint32_t slot)
 {
-    wh_link *link = &c->wheel.links[slot];
     wh_peer *owner = wh_owner_of(c, slot);
-    if (owner == NULL || owner->dying) {
-        link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
-        if (owner)
-            owner->reap_rests = false;
-    } else if (wh_unlikely(!wh_peer_return_room(c, owner))) {
-        wh_to_returns(c, owner, slot);
-    } else {
-        wh_put_returned(c, owner, slot);
-    }
+    if (owner && owner->dying)
+        owner->reap_rests = false;
+    if (wh_unlikely(wh_is_split(c, slot >> WH_SLAB_BITS)))
+        wh_stock_put(c, slot);
+    else if (owner == NULL || owner->dying)
+        c->wheel.links[slot].completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
+    else
+        wh_return_to(c, owner, slot);
 }
 
 /* Is the record that link.completion names still unread by its worker? */
@@ -172,7 +183,7 @@ static inline enum wh_stage wh_sent_stage(const wh_clock *c, uint32_t slot, cons
 {
     if (wh_unlikely(wh_is_offer(c, slot, to)))
         return WH_STAGE_OFFERED;
-    return to == owner ? WH_STAGE_EXPIRED : WH_STAGE_LENT;
+    return wh_ends_with(c, slot, to, owner) ? WH_STAGE_EXPIRED : WH_STAGE_LENT;
 }
 
 /* Put a timer that has fired into `peer`'s ring, which has room. */
@@ -190,6 +201,8 @@ static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, enu
     if (stage != WH_STAGE_EXPIRED) {
         wh_list_append(&c->wheel, wh_lent_list(c, peer), slot);
         event = stage == WH_STAGE_LENT ? WH_EV_LENT : WH_EV_OFFER;
+    } else {
+        wh_stock_ended(c, slot);
     }
     if (wh_unlikely(event == WH_EV_OFFER))
         wh_offer_note(c, slot, peer);
@@ -200,7 +213,7 @@ static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, enu
                             .payload_size = wh_load_relaxed(&s->payload_size)};
     wh_put(c, peer, &record);
     if (wh_traces(c))
-        wh_event_expired(c, slot, &record, peer, stage == WH_STAGE_EXPIRED, false);
+        wh_event_expired(c, slot, &record, peer, peer == wh_owner_of(c, slot), false);
 }
 
 /* Deliver a fired timer that is in no list: now, or when there is room. */

@@ -52,7 +52,7 @@ static inline wh_trace_record *wh_event_begin(wh_clock *c, uint32_t slot, enum w
         return NULL;
     const wh_traced *known = &t->traced[slot];
     wh_slot *s = &c->slots[slot];
-    uint64_t owner = wh_load_relaxed(&c->owners[slot >> WH_SLAB_BITS]);
+    uint64_t owner = wh_owner_word_of(c, slot);
     uint32_t row = (uint32_t)(owner & 0xffff) - 1;
     uint32_t base = wh_load_relaxed(&s->flags) & 3;
     r->time_ns = c->now[WH_CLOCK_BASE];

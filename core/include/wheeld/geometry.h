@@ -21,7 +21,8 @@ typedef struct wh_config {
 
 typedef struct wh_geometry {
     uint32_t levels, words, lanes, lists, slab_count, sub_bits, comp_bits, ret_bits;
-    uint64_t lines_off, undo_off, lanes_off, summary_off, occupancy_off, links_off, wheel_bytes;
+    uint64_t lines_off, undo_off, lanes_off, summary_off, occupancy_off, links_off, holders_off,
+        wheel_bytes;
     uint64_t owners_off, states_off, slots_off, payloads_off, slots_bytes;
     uint64_t rows_off, groups_off, registry_bytes;
     uint64_t sub_off, comp_off, ret_off, worker_bytes;
@@ -69,7 +70,9 @@ static inline wh_geometry wh_geometry_of(const wh_config *c)
     g.summary_off = wh_align(g.lanes_off + sizeof(wh_lane) * g.lanes, WH_LINE);
     g.occupancy_off = wh_align(g.summary_off + 8 * levels, WH_LINE);
     g.links_off = wh_align(g.occupancy_off + 8 * levels * g.words, 4096);
-    g.wheel_bytes = wh_align(g.links_off + sizeof(wh_link) * ((uint64_t)c->capacity + g.lists), 4096);
+    g.holders_off =
+        wh_align(g.links_off + sizeof(wh_link) * ((uint64_t)c->capacity + g.lists), WH_LINE);
+    g.wheel_bytes = wh_align(g.holders_off + sizeof(wh_holder) * (uint64_t)c->capacity, 4096);
     g.owners_off = wh_align(sizeof(wh_slots_seg), WH_LINE);
     g.states_off = wh_align(g.owners_off + 8ull * g.slab_count, 4096);
     g.slots_off = wh_align(g.states_off + 8ull * c->capacity, 4096);
@@ -215,6 +218,7 @@ static inline void wh_create_wheel(void *memory, const wh_config *c)
     seg->occupancy_off = g.occupancy_off;
     seg->links_off = g.links_off;
     seg->undo_off = g.undo_off;
+    seg->holders_off = g.holders_off;
     wh_store_relaxed(&seg->sleep_until, INT64_MIN);
     wh_store_relaxed(&seg->virtual_now, c->origin_ns);
     wh_wheel w;
@@ -259,6 +263,7 @@ static inline void wh_create_worker(void *memory, const wh_config *c, const wh_l
     wh_store_relaxed(&seg->sub_tail, wh_load_relaxed(&line->sub_head));
     wh_store_relaxed(&seg->comp_head, wh_load_relaxed(&line->comp_tail));
     wh_store_relaxed(&seg->ret_head, wh_load_relaxed(&line->ret_tail));
+    wh_store_relaxed(&seg->asked, wh_load_relaxed(&line->answered));
     seg->sub_off = g.sub_off;
     seg->comp_off = g.comp_off;
     seg->ret_off = g.ret_off;

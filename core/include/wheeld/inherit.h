@@ -93,17 +93,14 @@ static inline void wh_end_private(wh_clock *c, uint32_t slot, wh_peer *from)
     link->gen = gen;
 }
 
-/* Invariant 1, before the slab changes hands. */
-static inline void wh_mark_in_hands(wh_clock *c, uint32_t slab, const wh_peer *from)
+/* Invariant 1, before the slot changes hands. */
+static inline void wh_mark_in_hands(wh_clock *c, uint32_t slot, const wh_peer *from)
 {
-    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
-        uint32_t slot = slab << WH_SLAB_BITS | i;
-        wh_link *link = &c->wheel.links[slot];
-        uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire */
-        if (wh_state_phase(state) != WH_ARMED && wh_state_gen(state) == link->gen &&
-            wh_in_hands(c, link, from))
-            link->completion = wh_completion_word(WH_STAGE_HANDED, 0, 0);
-    }
+    wh_link *link = &c->wheel.links[slot];
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire */
+    if (wh_state_phase(state) != WH_ARMED && wh_state_gen(state) == link->gen &&
+        wh_in_hands(c, link, from))
+        link->completion = wh_completion_word(WH_STAGE_HANDED, 0, 0);
 }
 
 /* Invariant 3. Of a periodic timer, or one on another clock, the link does not tell what it is linked
@@ -152,7 +149,10 @@ static inline void wh_inherit(wh_clock *c, uint32_t slot, const wh_peer *from, w
     } else if (!wh_stage_over(stage)) {
         wh_inherit_open(c, slot, state, moves && theirs);
     } else if (wh_in_hands(c, link, from)) {
-        wh_return(c, slot);
+        if (moves)
+            wh_return(c, slot);
+        else
+            wh_return_to(c, heir, slot); /* its own to come: nobody else arms it before that one is back */
     } else if (moves && theirs && (stage == WH_STAGE_WAIT_EXPIRE || stage == WH_STAGE_EXPIRED)) {
         wh_wheel_remove(&c->wheel, slot);
         wh_deliver_again(c, slot, NULL, heir);
@@ -161,21 +161,56 @@ static inline void wh_inherit(wh_clock *c, uint32_t slot, const wh_peer *from, w
     }
 }
 
-/* Hand one of `from`'s slabs to `heir`, which may be itself. */
-static inline void wh_inherit_slab(wh_clock *c, uint32_t slab, wh_peer *from, wh_peer *heir)
+static inline void wh_look_at_heads(wh_peer *from)
 {
     from->comp_head = wh_load_acquire(&from->seg->comp_head); /* pairs: comp-head */
     from->ret_head = wh_load_acquire(&from->seg->ret_head);   /* pairs: ret-head */
+}
+
+/* Give a slab to another worker: as a whole, or, if its return ring may name slots of it that were taken
+ * over in former times, slot by slot. */
+static inline void wh_bequeath(wh_clock *c, uint32_t slab, wh_peer *heir)
+{
+    uint64_t word = wh_owner_word(wh_peer_index(c, heir), heir->incarnation) | WH_PARKED;
+    uint64_t ret_head = wh_load_acquire(&heir->seg->ret_head); /* pairs: ret-head */
+    if ((int64_t)(heir->stale_until - ret_head) > 0) {
+        for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++)
+            wh_stock_hold(c, slab << WH_SLAB_BITS | i, heir);
+        word = WH_SPLIT;
+        wh_stock_split(c, slab);
+    }
+    /* pairs: slab - the heir learns of a slot of it only after this */
+    wh_store_release(&c->owners[slab], word);
+}
+
+/* Hand one of `from`'s slabs to `heir`, which may be itself. */
+static inline void wh_inherit_slab(wh_clock *c, uint32_t slab, wh_peer *from, wh_peer *heir)
+{
+    wh_look_at_heads(from);
     for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++)
         wh_end_private(c, slab << WH_SLAB_BITS | i, from);
     if (heir != from) {
-        wh_mark_in_hands(c, slab, from);
-        /* pairs: slab - the heir learns of a slot of it only after this */
-        wh_store_release(&c->owners[slab], wh_owner_word(wh_peer_index(c, heir), heir->incarnation));
+        for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++)
+            wh_mark_in_hands(c, slab << WH_SLAB_BITS | i, from);
+        wh_bequeath(c, slab, heir);
     }
     for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++)
         wh_inherit(c, slab << WH_SLAB_BITS | i, from, heir);
     wh_count(&c->seg->inherited, WH_SLAB_SLOTS);
+}
+
+/* The same for one slot of a split slab. */
+static inline void wh_inherit_slot(wh_clock *c, uint32_t slot, wh_peer *from, wh_peer *heir)
+{
+    wh_look_at_heads(from);
+    if (heir != from) {
+        wh_mark_in_hands(c, slot, from);
+        wh_step();
+        wh_stock_hold(c, slot, heir);
+        wh_step();
+    }
+    wh_inherit(c, slot, from, heir);
+    wh_count(&c->seg->inherited, 1);
 }
 
 #endif

@@ -73,6 +73,8 @@ enum wh_kind {
     F(uint64_t, links_off, "offset of the links: capacity + lists", "creator", "clock",            \
       "before magic")                                                                              \
     F(uint64_t, undo_off, "offset of the undo entries", "creator", "clock", "before magic")        \
+    F(uint64_t, holders_off, "offset of the holders, one per slot", "creator", "all",              \
+      "before magic")                                                                              \
     N(wh_ai64, sleep_until,                                                                        \
       "ring the doorbell for a deadline below this, ns; INT64_MIN while awake", "clock",           \
       "workers", "seq_cst; pairs: sleep")                                                          \
@@ -96,7 +98,7 @@ enum wh_kind {
       "relaxed")                                                                                   \
     F(wh_au64, relinked, "timers found due later than linked", "clock", "inspectors", "relaxed")   \
     F(wh_au64, cascaded, "timers moved down a level", "clock", "inspectors", "relaxed")            \
-    F(wh_au64, passes, "passes of the clock's loop", "clock", "workers", "release; pairs: pass")   \
+    F(wh_au64, passes, "passes of the clock's loop", "clock", "inspectors", "relaxed")              \
     F(wh_au64, wakes, "times that the clock slept and woke", "clock", "inspectors", "relaxed")     \
     F(wh_au64, bells, "doorbells that the clock rang", "clock", "inspectors", "relaxed")           \
     F(wh_au64, dropped, "armed timers dropped with their dead owner", "clock", "inspectors",       \
@@ -107,7 +109,16 @@ enum wh_kind {
     F(wh_au64, undo_used, "undo entries that count", "clock", "the next clock", "relaxed")         \
     F(wh_au64, recovered, "completions that clocks found unpublished after a death", "clock",      \
       "inspectors", "relaxed")                                                                     \
-    F(wh_au64, inherited, "slots handed on by a worker's death", "clock", "inspectors", "relaxed")
+    F(wh_au64, inherited, "slots handed on by a worker's death", "clock", "inspectors", "relaxed") \
+    F(wh_au64, stock, "free slots in the clock's hands", "clock", "inspectors", "relaxed")         \
+    F(wh_au64, split, "slabs whose slots are held one by one", "clock", "inspectors", "relaxed")   \
+    F(wh_au64, handed, "slots handed to workers that asked", "clock", "inspectors", "relaxed")
+
+/* Who holds a slot of a split slab. Clients map it read-only. */
+#define WH_HOLDER_FIELDS(N, F, A)                                                                  \
+    F(wh_au32, holder,                                                                             \
+      "ring position (20 bits) << 12 | worker + 1; 0: the clock. Counts in a slab that is WH_SPLIT", \
+      "clock", "all", "relaxed; before the CAS of the owner, or before ret_tail")
 
 /* One line per worker in the wheel segment: what the clock tells that worker. */
 #define WH_LINE_FIELDS(N, F, A)                                                                    \
@@ -123,7 +134,9 @@ enum wh_kind {
     F(wh_au64, dropped, "armed timers dropped with it", "clock", "inspectors", "relaxed")          \
     F(wh_au64, offences, "submissions that an honest client never makes", "clock", "inspectors",   \
       "relaxed")                                                                                   \
-    F(wh_au64, groups, "what it is a member of, a bit per group", "clock", "worker", "relaxed")
+    F(wh_au64, groups, "what it is a member of, a bit per group", "clock", "worker", "relaxed")          \
+    F(wh_au64, answered, "the last `asked` that was dealt with", "clock", "worker",                \
+      "release, after ret_tail; pairs: asked")
 
 /* A wheel for some of the workers: those whose row is the lane's number, modulo the lanes. */
 #define WH_LANE_FIELDS(N, F, A)                                                                    \
@@ -164,8 +177,11 @@ enum wh_kind {
 
 /* One word per slab. */
 #define WH_OWNER_FIELDS(N, F, A)                                                                   \
-    F(wh_au64, owner, "incarnation << 16 | worker + 1; 0: nobody",                                 \
-      "worker (0 -> itself and back, by compare-and-swap), clock (back to 0 when it died)",         \
+    F(wh_au64, owner,                                                                              \
+      "incarnation << 16 | worker + 1; bit 63: parked, bit 62: the clock looks at it; WH_SPLIT; "  \
+      "0: nobody",                                                                                 \
+      "worker (0 -> itself -> parked -> itself, or 0), clock (parked -> split -> 0; those of the " \
+      "dead), by compare-and-swap",                                                                \
       "all", "acq_rel CAS, release; pairs: slab")
 
 /* One word per slot, apart from its other fields: a cancel touches nothing else, and eight of them
@@ -231,6 +247,8 @@ enum wh_kind {
       "before magic")                                                                              \
     N(wh_au64, sub_tail, "submissions published", "worker", "clock",                               \
       "seq_cst; pairs: sub-tail, sleep, bell-once")                                                \
+    F(wh_au64, asked, "count of the asks << 32 | WH_ASK_ALL | slots wanted", "worker", "clock",    \
+      "seq_cst; pairs: asked")                                                                     \
     N(wh_au64, comp_head, "completions consumed", "worker", "clock",                               \
       "seq_cst; pairs: comp-head, backlog")                                                        \
     F(wh_au64, ret_head, "returned slots taken up", "worker", "clock",                             \
@@ -268,6 +286,7 @@ typedef struct wh_wheel_seg { wh_head head; WH_DECLARE(WH_WHEEL_FIELDS) } wh_whe
 typedef struct wh_line { WH_DECLARE(WH_LINE_FIELDS) } wh_line;
 typedef struct wh_lane { WH_DECLARE(WH_LANE_FIELDS) } wh_lane;
 typedef struct wh_link { WH_DECLARE(WH_LINK_FIELDS) } wh_link;
+typedef struct wh_holder { WH_DECLARE(WH_HOLDER_FIELDS) } wh_holder;
 typedef struct wh_undo { WH_DECLARE(WH_UNDO_FIELDS) } wh_undo;
 typedef struct wh_slots_seg { wh_head head; WH_DECLARE(WH_SLOTS_FIELDS) } wh_slots_seg;
 typedef struct wh_owner { WH_DECLARE(WH_OWNER_FIELDS) } wh_owner;
@@ -296,6 +315,7 @@ typedef struct wh_trace_record { WH_DECLARE(WH_TRACE_RECORD_FIELDS) } wh_trace_r
     S(line, wh_line, WH_LINE_FIELDS)                                                               \
     S(lane, wh_lane, WH_LANE_FIELDS)                                                               \
     S(link, wh_link, WH_LINK_FIELDS)                                                               \
+    S(holder, wh_holder, WH_HOLDER_FIELDS)                                                         \
     S(undo, wh_undo, WH_UNDO_FIELDS)                                                               \
     S(slots, wh_slots_seg, WH_SLOTS_FIELDS)                                                        \
     S(owner, wh_owner, WH_OWNER_FIELDS)                                                            \
@@ -319,6 +339,7 @@ typedef struct wh_trace_record { WH_DECLARE(WH_TRACE_RECORD_FIELDS) } wh_trace_r
 
 _Static_assert(sizeof(wh_slot) == 32, "two slots share a cache line");
 _Static_assert(sizeof(wh_owner) == 8 && sizeof(wh_state_word) == 8, "arrays of plain words");
+_Static_assert(sizeof(wh_holder) == 4, "an array of plain words");
 _Static_assert(sizeof(wh_link) == 32, "two links share a cache line");
 _Static_assert(sizeof(wh_lane) == 24, "the clock's alone, side by side");
 _Static_assert(sizeof(wh_line) == WH_LINE, "one line per worker");
@@ -343,6 +364,10 @@ _Static_assert(sizeof(wh_traced) == 16, "four share a cache line");
 #define WH_GROUPS 64u                                       /* bits of row.groups */
 #define WH_TARGET_GROUP 0xfffu                              /* in place of worker + 1 */
 #define WH_NIL 0xffffffffu
+#define WH_PARKED (1ull << 63) /* in an owner word: its owner has nothing of the slab in hand */
+#define WH_TAKING (1ull << 62) /* the clock looked at it since it was parked */
+#define WH_SPLIT 0xffffull     /* in place of an owner: each slot has a holder of its own */
+#define WH_ASK_ALL (1u << 31)  /* so many slots or none */
 #define WH_BUCKET_BITS 16u
 #define WH_BUCKETS (1u << WH_BUCKET_BITS) /* of the watch directory; bits of a watch row's `dirty` */
 #define WH_POOLS 16u

@@ -21,6 +21,7 @@
 #include "wheeld/drain.h"
 #include "wheeld/reap.h"
 #include "wheeld/share.h"
+#include "wheeld/supply.h"
 
 /* Per pass. */
 #define WH_ROW_BUDGET 2048     /* submissions of one worker, and of each kind of what waits for it */
@@ -65,6 +66,8 @@ static inline void wh_mirror(wh_clock *c)
     }
     wh_store_relaxed(&c->seg->tick, tick);
     wh_store_relaxed(&c->seg->linked, linked);
+    wh_store_relaxed(&c->seg->stock, c->stock.slots);
+    wh_store_relaxed(&c->seg->split, c->stock.slabs_split);
 }
 
 /* What of the pass's work is done. */
@@ -72,6 +75,7 @@ typedef struct wh_work {
     uint32_t left;    /* of WH_ROWS_BUDGET */
     uint32_t drained; /* submissions */
     uint32_t reaped;  /* a worker whose sweep is over, or WH_NIL */
+    bool asking;      /* somebody is short of slots */
     bool swept;       /* a piece of a sweep was done */
     bool more;        /* there is more to do at once */
 } wh_work;
@@ -86,6 +90,7 @@ static inline void wh_serve(wh_clock *c, wh_peer *peer, wh_work *work)
     uint32_t met = wh_drain(c, peer, share);
     work->more |= met == share;
     work->drained += met;
+    work->asking |= wh_asks(peer);
     done += met;
     work->left -= done < work->left ? done : work->left;
     if (wh_likely(!peer->leave) || peer->reap_rests || !wh_drained(peer))
@@ -115,6 +120,18 @@ static inline void wh_serve_all(wh_clock *c, wh_work *work)
     }
 }
 
+/* Slots for workers that ask, once all that they had submitted was met. True: there is more to do. */
+static inline bool wh_supply_all(wh_clock *c)
+{
+    bool more = false;
+    for (uint32_t i = 0; i < c->peers_used; i++) {
+        wh_peer *peer = &c->peers[i];
+        if (peer->attached && wh_asks(peer))
+            more |= !wh_drained(peer) || wh_supply(c, peer);
+    }
+    return more;
+}
+
 /* One pass at the times in c->now. Sets *reaped to a worker whose sweep is over (it is detached now,
  * or kept), else to WH_NIL.
  * True: there is more to do at once. */
@@ -126,6 +143,8 @@ static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
     if (c->relink_slot < c->wheel.capacity)
         wh_relink_some(c);
     wh_serve_all(c, &work);
+    if (wh_unlikely(work.asking))
+        work.more |= wh_supply_all(c);
     uint64_t target = (uint64_t)(c->now[WH_CLOCK_BASE] / c->wheel.tick_ns);
     wh_visitor visitor = {wh_linked_due, wh_expire, wh_prefetch_slot, c, 0};
     uint32_t budget = WH_ADVANCE_BUDGET + 2 * work.drained;
@@ -158,7 +177,7 @@ static inline bool wh_may_sleep(wh_clock *c, int64_t until_ns)
         wh_peer *peer = &c->peers[i];
         if (!peer->attached)
             continue;
-        if (!wh_drained(peer))
+        if (!wh_drained(peer) || wh_asks(peer))
             return false;
         if (wh_load_relaxed(&peer->line->backlog) && wh_can_settle(c, peer))
             return false;

@@ -169,25 +169,29 @@ static inline bool wh_reap_lists(wh_clock *c, wh_peer *peer)
     return true;
 }
 
+/* A slot that nobody has, who could: of a scribbled owner word, or in stock when a clock died. */
+static inline void wh_end_orphan(wh_clock *c, uint32_t slot)
+{
+    wh_link *link = &c->wheel.links[slot];
+    uint32_t gen = wh_state_gen(wh_load_acquire(&c->states[slot])); /* pairs: arm, cancel */
+    bool dropped = wh_slot_cancel(&c->states[slot], gen);
+    if (dropped)
+        wh_count(&c->seg->dropped, 1);
+    if (wh_traces(c)) {
+        wh_event_reclaimed(c, slot, gen, dropped);
+        wh_event_end(c, slot, WH_TRACE_DROPPED);
+    }
+    wh_wheel_remove(&c->wheel, slot);
+    link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
+    wh_step();
+    link->gen = gen;
+}
+
 /* A slab whose owner word names nobody: a scribbled one. */
 static inline void wh_free_orphan(wh_clock *c, uint32_t slab)
 {
-    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
-        uint32_t slot = slab << WH_SLAB_BITS | i;
-        wh_link *link = &c->wheel.links[slot];
-        uint32_t gen = wh_state_gen(wh_load_acquire(&c->states[slot])); /* pairs: arm, cancel */
-        bool dropped = wh_slot_cancel(&c->states[slot], gen);
-        if (dropped)
-            wh_count(&c->seg->dropped, 1);
-        if (wh_traces(c)) {
-            wh_event_reclaimed(c, slot, gen, dropped);
-            wh_event_end(c, slot, WH_TRACE_DROPPED);
-        }
-        wh_wheel_remove(&c->wheel, slot);
-        link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
-        wh_step();
-        link->gen = gen;
-    }
+    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++)
+        wh_end_orphan(c, slab << WH_SLAB_BITS | i);
     wh_free_slab(c, slab);
 }
 
@@ -211,16 +215,45 @@ static inline wh_peer *wh_heir(wh_clock *c, wh_peer *peer)
     return peer;
 }
 
+/* Who gets what it does not drop. */
+static inline wh_peer *wh_heir_of(wh_clock *c, wh_peer *peer)
+{
+    wh_peer *heir = peer->leave == WH_LEAVE_REROUTE ? wh_heir(c, peer) : peer;
+    if (heir == peer)
+        peer->leave = WH_LEAVE_KEEP;
+    return heir;
+}
+
 /* One of its own slabs. False: something of it is on loan still. */
 static inline bool wh_reap_slab(wh_clock *c, wh_peer *peer, uint32_t slab)
 {
     if (peer->leave == WH_LEAVE_DROP)
         return wh_reclaim_slab(c, peer, slab);
-    wh_peer *heir = peer->leave == WH_LEAVE_REROUTE ? wh_heir(c, peer) : peer;
-    if (heir == peer)
-        peer->leave = WH_LEAVE_KEEP;
-    wh_inherit_slab(c, slab, peer, heir);
+    wh_inherit_slab(c, slab, peer, wh_heir_of(c, peer));
     return true;
+}
+
+/* What it holds of a split slab; `last`: what nobody holds, too. False: something is on loan still. */
+static inline bool wh_reap_split(wh_clock *c, wh_peer *peer, uint32_t slab, bool last)
+{
+    bool held = false;
+    wh_peer *heir = NULL;
+    for (uint32_t i = 0; i < WH_SLAB_SLOTS && wh_is_split(c, slab); i++) {
+        uint32_t slot = slab << WH_SLAB_BITS | i;
+        const wh_peer *holder = wh_holder_of(c, slot);
+        if (holder == NULL && last && wh_load_relaxed(&c->stock.holders[slot])) {
+            wh_end_orphan(c, slot);
+            wh_stock_put(c, slot);
+        } else if (holder == peer && peer->leave != WH_LEAVE_DROP) {
+            heir = heir ? heir : wh_heir_of(c, peer);
+            wh_inherit_slot(c, slot, peer, heir);
+        } else if (holder == peer && !wh_reclaim(c, peer, slot)) {
+            held = true;
+        } else if (wh_holder_of(c, slot) == peer) { /* its end may have brought it home already */
+            wh_stock_put(c, slot);
+        }
+    }
+    return !held;
 }
 
 /* Its sweep is over: nothing is its own any more, or all of it is in order for a successor. False: there
@@ -266,10 +299,14 @@ static inline bool wh_reap_slabs(wh_clock *c, wh_peer *peer)
         uint64_t owner = wh_load_acquire(&c->owners[slab]); /* pairs: slab */
         if (wh_unlikely(c->queue != NULL) && owner != 0)
             wh_sweep_taken(c, peer, slab);
-        if (owner == mine) {
+        if (wh_unlikely(wh_is_split(c, slab))) {
+            peer->reap_held |= !wh_reap_split(c, peer, slab, last);
+            wh_sweep_cancelled(c, slab);
+            own++;
+        } else if (wh_owner_name(owner) == mine) {
             peer->reap_held |= !wh_reap_slab(c, peer, slab);
             own++;
-        } else if (owner != 0 && last && wh_peer_of(c, owner & 0xffff, owner >> 16) == NULL) {
+        } else if (owner != 0 && last && wh_owner_of(c, slab << WH_SLAB_BITS) == NULL) {
             wh_free_orphan(c, slab);
             own++;
         } else if (owner != 0) {

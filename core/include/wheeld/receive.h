@@ -91,13 +91,23 @@ static inline bool wh_client_copy(const wh_client *c, const wh_completion *recor
     return true;
 }
 
+/* Is the slot's slab ours? One of a split slab goes home to the clock when we have read of its end. */
+static inline bool wh_client_names_us(const wh_client *c, uint32_t slot)
+{
+    if (wh_unlikely(slot >= c->capacity))
+        return false;
+    /* pairs: slab */
+    uint64_t word = wh_load_acquire(&c->slabs.owners[slot >> WH_SLAB_BITS]);
+    return wh_owner_name(word) == c->me;
+}
+
 /* The end of an event: an own slot is ours again, of an offer the clock learns. False: it is an event no
  * more. */
 static inline bool wh_client_settle(wh_client *c, const wh_completion *record)
 {
     uint32_t kind = wh_id_kind(record->id), slot = wh_id_slot(record->id);
     if (wh_likely(kind == WH_EV_EXPIRED)) {
-        if (wh_client_owns(c, slot))
+        if (wh_client_names_us(c, slot))
             wh_slabs_give(&c->slabs, slot);
         return true;
     }
@@ -165,12 +175,24 @@ static inline void wh_client_reclaim(wh_client *c)
         return;
     for (; ready; ready--, c->ret_head++) {
         uint32_t slot = wh_load_relaxed(&c->rets[c->ret_head & (c->ret_size - 1)]);
-        if (wh_likely(wh_client_owns(c, slot)))
+        if (wh_likely(wh_client_names_us(c, slot)))
             wh_slabs_give(&c->slabs, slot);
+        else if (wh_client_owns(c, slot) &&
+                 wh_load_relaxed(&c->slabs.holders[slot]) == wh_holder_word(c->worker, c->ret_head))
+            wh_slabs_handed(&c->slabs, slot); /* else it was taken over before we came to read this */
     }
     wh_store_seq(&c->seg->ret_head, c->ret_head); /* pairs: ret-head, backlog */
     if (wh_unlikely(wh_client_backlogged(c)))
         wh_client_ring(c);
+}
+
+/* Claim a slab. What the return ring says of it is from former times: read it, and forget it. */
+static inline bool wh_client_claim(wh_client *c)
+{
+    if (!wh_slabs_claim(&c->slabs))
+        return false;
+    wh_client_reclaim(c);
+    return true;
 }
 
 static inline void wh_client_say_wait(wh_client *c, uint64_t wait_seq)

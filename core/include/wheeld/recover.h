@@ -115,6 +115,15 @@ static inline void wh_recover_armed(wh_recovery *r, uint32_t slot)
     wh_place(c, slot, wh_timing_of(c, slot), INT64_MIN);
 }
 
+/* It is over and in nobody's hands: its owner's again, or in stock. */
+static inline void wh_recover_home(wh_clock *c, wh_peer *owner, uint32_t slot)
+{
+    if (wh_is_split(c, slot >> WH_SLAB_BITS))
+        wh_stock_put(c, slot);
+    else
+        wh_to_returns(c, owner, slot);
+}
+
 /* Fired, and to be sent to somebody: is it out, on loan, or still to be sent? */
 static inline void wh_recover_sent(wh_recovery *r, uint32_t slot, wh_peer *owner, bool fired)
 {
@@ -122,18 +131,22 @@ static inline void wh_recover_sent(wh_recovery *r, uint32_t slot, wh_peer *owner
     wh_link *link = &c->wheel.links[slot];
     wh_peer *to = wh_stage_peer(c, link);
     bool lent = wh_stage_of(link) == WH_STAGE_LENT;
+    if (wh_is_split(c, slot >> WH_SLAB_BITS) && to) { /* its slab was being split */
+        lent = true;
+        link->completion = wh_completion_word(WH_STAGE_LENT, wh_stage_worker(link), link->completion);
+    }
     bool out = wh_stage_worker(link) < c->max_workers && wh_published(c, link);
     bool unread = to && wh_unread(c, link);
     if (out && lent && unread)
         r->waiting[r->count++] = slot;
     else if (out && lent)
-        wh_to_returns(c, owner, slot);
+        wh_recover_home(c, owner, slot);
     else if ((out && to == owner) || (!lent && !unread))
         return; /* in its owner's ring, or hands */
     else if (fired)
         wh_recover_wait(r, slot, WH_STAGE_WAIT_EXPIRE, wh_route_again(c, slot, owner));
     else
-        wh_to_returns(c, owner, slot); /* cancelled before the step to FIRED */
+        wh_recover_home(c, owner, slot); /* cancelled before the step to FIRED */
 }
 
 /* Offered, and not taken: it stays with him to whom it was offered last, if he can read it still. */
@@ -142,7 +155,7 @@ static inline void wh_recover_offered(wh_recovery *r, uint32_t slot, wh_peer *ow
     wh_clock *c = r->clock;
     const wh_link *link = &c->wheel.links[slot];
     if (!fired)
-        wh_to_returns(c, owner, slot); /* done, or cancelled before the step to FIRED */
+        wh_recover_home(c, owner, slot); /* done, or cancelled before the step to FIRED */
     else if (wh_stage_peer(c, link) && wh_published(c, link) && wh_unread(c, link))
         r->waiting[r->count++] = slot;
     else
@@ -162,7 +175,7 @@ static inline void wh_recover_taken(wh_recovery *r, uint32_t slot, wh_peer *owne
     } else if (wh_cas_acq_rel(&c->states[slot], &state, wh_state_of(wh_state_gen(state), 0, WH_FIRED))) {
         wh_recover_wait(r, slot, WH_STAGE_WAIT_EXPIRE, wh_route_again(c, slot, owner));
     } else {
-        wh_to_returns(c, owner, slot);
+        wh_recover_home(c, owner, slot);
     }
 }
 
@@ -187,7 +200,7 @@ static inline void wh_recover_over(wh_recovery *r, uint32_t slot, wh_peer *owner
         if (fired)
             wh_recover_wait(r, slot, WH_STAGE_WAIT_EXPIRE, to ? to : wh_route(c, slot, owner));
         else
-            wh_to_returns(c, owner, slot);
+            wh_recover_home(c, owner, slot);
         break;
     case WH_STAGE_LENT:
     case WH_STAGE_EXPIRED:
@@ -231,7 +244,24 @@ static inline void wh_recover_slot(wh_recovery *r, uint32_t slot, wh_peer *owner
     else if (wh_stage_over(wh_stage_of(link)))
         wh_recover_over(r, slot, owner, phase == WH_FIRED);
     else if (phase == WH_CANCELLED)
-        wh_to_returns(c, owner, slot);
+        wh_recover_home(c, owner, slot);
+}
+
+/* Each slot of a split slab: its holder's, or in stock. */
+static inline void wh_recover_split(wh_recovery *r, uint32_t slab)
+{
+    wh_clock *c = r->clock;
+    wh_stock_split(c, slab);
+    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
+        uint32_t slot = slab << WH_SLAB_BITS | i;
+        wh_peer *holder = wh_holder_of(c, slot);
+        if (holder) {
+            wh_recover_slot(r, slot, holder);
+        } else {
+            wh_end_orphan(c, slot);
+            wh_stock_put(c, slot);
+        }
+    }
 }
 
 /* -- all of them --------------------------------------------------------------------------------- */
@@ -298,7 +328,11 @@ static inline bool wh_clock_recover(wh_clock *c)
     wh_step(); /* the scan rewrites what tells whose undo counts */
     for (uint32_t slab = 0; slab < c->wheel.capacity >> WH_SLAB_BITS; slab++) {
         uint64_t word = wh_load_acquire(&c->owners[slab]); /* pairs: slab */
-        wh_peer *owner = wh_peer_of(c, word & 0xffff, word >> 16);
+        if (word == WH_SPLIT) {
+            wh_recover_split(&r, slab);
+            continue;
+        }
+        wh_peer *owner = wh_peer_of(c, word & 0xffff, wh_owner_name(word) >> 16);
         if (word != 0 && owner == NULL)
             wh_free_orphan(c, slab);
         for (uint32_t i = 0; owner && i < WH_SLAB_SLOTS; i++, wh_recover_step(&r))

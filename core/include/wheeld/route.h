@@ -9,7 +9,7 @@
 #ifndef WHEELD_ROUTE_H
 #define WHEELD_ROUTE_H
 
-#include "wheeld/events.h"
+#include "wheeld/stock.h"
 
 static inline bool wh_peer_room(const wh_clock *c, wh_peer *peer)
 {

@@ -41,6 +41,17 @@ enum wh_event {
     WH_EV_OFFER = 3 /* of a timer for a group: who takes it first has it */
 };
 
+/* Whom an owner word names, parked or not. */
+static inline uint64_t wh_owner_name(uint64_t word) { return word & ~(WH_PARKED | WH_TAKING); }
+
+/* Who holds a slot of a split slab, and where in its return ring it got it. A ring has 2**17 entries at
+ * most, so no two entries that stand in it are mistaken for each other. */
+static inline uint32_t wh_holder_word(uint32_t worker, uint64_t position)
+{
+    return (uint32_t)(position & 0xfffff) << 12 | (worker + 1);
+}
+static inline uint32_t wh_holder_row(uint32_t holder) { return (holder & 0xfff) - 1; }
+
 #define WH_KIND_SHIFT 30
 #define WH_SLOT_MASK ((1u << WH_SLOT_BITS) - 1)
 

@@ -28,6 +28,7 @@ typedef struct {
     PyObject *ended;      /* why the daemon will not have us back, a str; or NULL */
     /* For slots that the clock has to give back. Tests that have no clock beside them have less. */
     long long patience_ns;
+    uint32_t ask_size; /* how many slots to ask for the next time that there is none */
 } WorkerObject;
 
 enum alive { FORKED = 0, OPEN = 1, ENDED = 2, UNBOUND = 3, CLOSED = 4 };

@@ -88,7 +88,7 @@ static bool batch_claim(WorkerObject *w, const Batch *b)
         i += (Py_ssize_t)wh_slabs_take_many(&w->client.slabs, b->ids + i, (uint64_t)(b->n - i));
         if (i == b->n)
             return true;
-        uint32_t slot = worker_find_slot(w);
+        uint32_t slot = worker_find_slot(w, (uint64_t)(b->n - i));
         if (slot == WH_NIL) {
             batch_give_slots(w, b, 0, i);
             return false;
@@ -143,6 +143,15 @@ static bool batch_arm(WorkerObject *w, const Batch *b, wh_request r)
     return true;
 }
 
+/* A call that holds slots for long: none of its slabs is parked meanwhile. */
+static bool batch_schedule(WorkerObject *w, const Batch *b, wh_request r)
+{
+    worker_hold(w);
+    bool ok = batch_claim(w, b) && batch_arm(w, b, r);
+    worker_let_go(w);
+    return ok;
+}
+
 static bool batch_check_payloads(WorkerObject *w, const Batch *b)
 {
     wh_request unused;
@@ -186,7 +195,7 @@ static PyObject *worker_schedule_batch(WorkerObject *w, PyObject *args)
         batch.payloads = (Payloads){bytes.buf, bytes.len, arrays[3].view.buf};
     }
     ok = ok && worker_usable(w) && place_extras(w, &extras, &r) && batch_check_delays(batch.delays, n) &&
-         batch_check_payloads(w, &batch) && batch_claim(w, &batch) && batch_arm(w, &batch, r);
+         batch_check_payloads(w, &batch) && batch_schedule(w, &batch, r);
     for (int i = 0; i < 4; i++)
         PyBuffer_Release(&arrays[i].view);
     PyBuffer_Release(&bytes);

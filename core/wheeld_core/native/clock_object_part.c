@@ -17,6 +17,7 @@ static void clock_dealloc(ClockObject *self)
     free(self->workers);
     free(self->peers);
     free(self->clock.queue);
+    wh_clock_free(&self->clock);
     mapping_drop(&self->wheel);
     mapping_drop(&self->slots);
     mapping_drop(&self->registry);
@@ -55,7 +56,11 @@ static int clock_init(ClockObject *self, PyObject *args, PyObject *kwargs)
         PyErr_NoMemory(); /* clock.seg stays NULL: the object refuses all calls */
         return -1;
     }
-    wh_clock_bind(&self->clock, self->wheel.view.buf, self->slots.view.buf, self->peers);
+    if (!wh_clock_bind(&self->clock, self->wheel.view.buf, self->slots.view.buf, self->peers)) {
+        self->clock.seg = NULL;
+        PyErr_NoMemory();
+        return -1;
+    }
     if (!config.virtual_clock)
         self->clock.read_time = clock_time_of;
     return 0;

@@ -9,6 +9,7 @@
 #include "clock_part.c"
 #include "arguments_part.c"
 #include "memory_part.c"
+#include "usable_part.c"
 #include "worker_part.c"
 #include "batch_part.c"
 #include "reserve_part.c"
@@ -156,6 +157,7 @@ static int add_constants(PyObject *module)
                      {"KIND_POOLS", WH_KIND_POOLS},
                      {"KIND_TRACE", WH_KIND_TRACE},
                      {"SLAB_SLOTS", WH_SLAB_SLOTS},
+                     {"SPLIT", WH_SPLIT},
                      {"BUCKETS", WH_BUCKETS},
                      {"POOLS", WH_POOLS},
                      {"MAX_POOL_BYTES", WH_MAX_POOL_BYTES},

@@ -3,7 +3,8 @@
  * A slot's next id follows from its generation. So a worker can claim slots, write the ids into a
  * journal of its own and arm them then; if it dies on the way and its slots are kept ("keep"), its
  * successor reads off each state word whether that id was armed. Nobody else can have armed it: a slot
- * that is claimed stays the worker's, and its successor's until that one gives it away.
+ * that is claimed stays the worker's, and its successor's until that one gives it away: a slab of which
+ * something is reserved is not parked.
  *
  * `reserved` has a bit per slot that is in the caller's hands: no id is armed or released twice.
  */
@@ -41,7 +42,13 @@ static PyObject *worker_reserve_batch(WorkerObject *w, PyObject *ids_object)
         ok = false;
     }
     Batch batch = {.ids = ids.view.buf, .n = n};
-    ok = ok && batch_claim(w, &batch);
+    if (ok) {
+        c->slabs.pinned = w->reserved;
+        worker_hold(w);
+        ok = batch_claim(w, &batch);
+        if (worker_is_open(w))
+            c->slabs.busy--; /* what is reserved keeps its slab from being parked */
+    }
     for (Py_ssize_t i = 0; ok && i < n; i++) {
         uint32_t slot = (uint32_t)batch.ids[i];
         w->reserved[slot >> WH_SLAB_BITS] |= slot_bit(slot);
@@ -66,6 +73,8 @@ static PyObject *worker_release_batch(WorkerObject *w, PyObject *ids_object)
             w->reserved[slot >> WH_SLAB_BITS] &= ~slot_bit(slot);
             wh_slabs_give(&w->client.slabs, slot);
         }
+    if (ok)
+        wh_slabs_park(&w->client.slabs);
     PyBuffer_Release(&ids.view);
     if (!ok)
         return NULL;
@@ -165,6 +174,7 @@ static bool reserved_arm(WorkerObject *w, const Reserved *b, wh_request r)
             wh_client_publish(c, earliest);
     }
     wh_client_publish(c, earliest);
+    wh_slabs_park(&c->slabs);
     return true;
 }
 

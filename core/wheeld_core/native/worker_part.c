@@ -1,85 +1,9 @@
-/* Worker: the client's hot calls, one native call each. wheeld_client.Timers is its subclass.
- *
- * The GIL keeps other threads out of a call; where a call waits, or runs code of the user, it lets the
- * GIL go. Meanwhile another thread may have closed this client, and what it held may be others': so
- * whoever comes back asks worker_still_usable() before it touches anything shared, and if the answer
- * is no leaves all of it alone. What it had taken is then the supervisor's to clear up.
- */
+/* Worker: the client's hot calls, one native call each. wheeld_client.Timers is its subclass. Whoever waits
+ * asks worker_still_usable() afterwards (usable_part.c). */
 
 #define WAIT_ROOM_NS 5000000000ll /* for the clock, perhaps a new one, to drain the submission ring */
 #define SPIN_ROOM_NS 10000        /* before the first nap: a clock that is awake needs no longer */
 #define AWAIT_BACKLOG_NS 50000    /* for the clock to go on filling our return ring */
-
-/* One load that a call needs anyway, and two of lines that are hardly ever written. */
-static inline bool worker_is_open(WorkerObject *w)
-{
-    return wh_likely(*w->alive == OPEN && wh_client_has_row(&w->client) &&
-                     /* pairs: daemon-state */
-                     wh_load_acquire(&w->client.wheel->daemon_state) == 1);
-}
-
-static inline bool worker_is_forked(const WorkerObject *w)
-{
-    return w->detached || (w->bound && *w->alive == FORKED);
-}
-
-/* Say why a call may not go on. */
-static void worker_explain(WorkerObject *w)
-{
-    if (w->closed)
-        PyErr_SetString(errors.client_closed, "this client is closed; connect() again");
-    else if (worker_is_forked(w))
-        PyErr_SetString(errors.forked_client,
-                        "this client belongs to the parent process; connect() in the child, or "
-                        "have it done with connect(..., after_fork=\"reconnect\")");
-    else if (!w->bound)
-        PyErr_SetString(errors.client_closed, "this client was never connected");
-    else if (*w->alive == ENDED && w->ended)
-        PyErr_SetObject(errors.daemon_not_running, w->ended);
-    else if (*w->alive == OPEN && /* pairs: daemon-state */
-             wh_load_acquire(&w->client.wheel->daemon_state) == 1)
-        PyErr_SetString(errors.daemon_not_running,
-                        w->client.deaf
-                            ? "the descriptors of this client were closed by somebody else "
-                              "(os.closerange, a library that makes a daemon of this process); "
-                              "close() it, and connect() again after that"
-                            : "the daemon has no place for this worker any more: its connection was "
-                              "closed, but not by close() (os.closerange, a library that makes a "
-                              "daemon of this process?), or it was taken for dead; close() it, and "
-                              "connect() again after that");
-    else
-        PyErr_SetString(errors.daemon_not_running, "the wheeld daemon has stopped");
-}
-
-/* The rare cases. True: a forked child's client that is connected now as a worker of its own. */
-static bool worker_refuse(WorkerObject *w)
-{
-    if (!w->closed && w->refork && worker_is_forked(w)) {
-        PyObject *done = PyObject_CallMethod((PyObject *)w, "_refork", NULL);
-        if (done == NULL)
-            return false;
-        Py_DECREF(done);
-        if (worker_is_open(w))
-            return true;
-    }
-    worker_explain(w);
-    return false;
-}
-
-/* May this call begin? Asked once its arguments are read: to read them may run code of the user. */
-static inline bool worker_usable(WorkerObject *w)
-{
-    return worker_is_open(w) || worker_refuse(w);
-}
-
-/* May a call that has waited, and holds slots, go on? */
-static bool worker_still_usable(WorkerObject *w)
-{
-    if (worker_is_open(w))
-        return true;
-    worker_explain(w);
-    return false;
-}
 
 static void pause_ns(long ns)
 {
@@ -128,30 +52,30 @@ static void worker_await_backlog(WorkerObject *w)
             return;
 }
 
-/* There is no slot at all, but the clock may have some for us: wait until it has looked at all that
- * we submitted and has shown what came of it, which it has when it sleeps or begins its next pass. */
-static void worker_await_returns(WorkerObject *w)
+/* There is no slot at all: ask the clock for `n`, of which one will do, or for all of a batch. It looks at
+ * what all workers submitted first, and then at what lies idle in their hands. True: it has, and gave
+ * nothing into our return ring; or we were closed meanwhile. */
+static bool worker_ask(WorkerObject *w, uint64_t n, bool all)
 {
     wh_client *c = &w->client;
     int64_t give_up = wh_clock_read(CLOCK_MONOTONIC) + w->patience_ns;
-    uint64_t met_in = 0; /* the pass by which all was met, plus one */
+    wh_client_ask(c, n, all);
     for (;;) {
-        uint64_t pass = wh_load_acquire(&c->wheel->passes); /* pairs: pass */
-        bool asleep = wh_load_seq(&c->wheel->sleep_until) != INT64_MIN; /* pairs: sleep */
-        bool met_all = wh_client_room(c) == c->sub_size && !wh_client_backlogged(c);
-        bool shown = met_all && (asleep || (met_in && pass >= met_in));
-        if (met_all && !met_in)
-            met_in = wh_load_acquire(&c->wheel->passes) + 1; /* pairs: pass */
+        bool answered = wh_client_answered(c);
         if (wh_client_returns_ready(c))
-            return;
-        wh_client_ring(c); /* what other workers cancelled of ours is worth a look, too */
-        if (shown || wh_clock_read(CLOCK_MONOTONIC) > give_up)
-            return;
+            return false;
+        wh_client_ring(c);
+        if (answered)
+            return true;
+        if (wh_clock_read(CLOCK_MONOTONIC) > give_up) {
+            wh_client_ask(c, 0, false); /* no more */
+            return true;
+        }
         Py_BEGIN_ALLOW_THREADS
         pause_ns(20000);
         Py_END_ALLOW_THREADS
         if (!worker_is_open(w))
-            return;
+            return true;
     }
 }
 
@@ -164,11 +88,21 @@ static uint32_t worker_returned_slot(WorkerObject *w)
 
 static uint32_t worker_claimed_slot(WorkerObject *w)
 {
-    return wh_slabs_claim(&w->client.slabs) ? wh_slabs_take(&w->client.slabs) : WH_NIL;
+    return wh_client_claim(&w->client) ? wh_slabs_take(&w->client.slabs) : WH_NIL;
 }
 
-/* A slot of ours, or WH_NIL with an error set. */
-static uint32_t worker_find_slot(WorkerObject *w)
+/* How many slots to ask for when one is needed: each time more, so that asking costs little for each. */
+static uint64_t worker_ask_size(WorkerObject *w)
+{
+    uint32_t share = w->client.capacity / (8 * w->client.wheel->max_workers);
+    uint32_t most = share < WH_MAGAZINE ? WH_MAGAZINE : share < 4096 ? share : 4096;
+    uint32_t size = w->ask_size < WH_MAGAZINE ? WH_MAGAZINE : w->ask_size;
+    w->ask_size = 2 * size < most ? 2 * size : most;
+    return size;
+}
+
+/* A slot of ours, or WH_NIL with an error set; `batch`: so many are needed, or 0. */
+static uint32_t worker_find_slot(WorkerObject *w, uint64_t batch)
 {
     wh_client *c = &w->client;
     uint32_t slot = worker_returned_slot(w);
@@ -178,14 +112,13 @@ static uint32_t worker_find_slot(WorkerObject *w)
     }
     if (slot == WH_NIL)
         slot = worker_claimed_slot(w);
-    if (slot == WH_NIL) {
-        worker_await_returns(w);
+    for (bool none = false; slot == WH_NIL && !none;) {
+        none = worker_ask(w, batch ? batch : worker_ask_size(w), batch != 0);
         if (!worker_still_usable(w))
             return WH_NIL;
-        slot = worker_returned_slot(w);
+        if ((slot = worker_returned_slot(w)) == WH_NIL) /* what came may have been taken over since */
+            slot = worker_claimed_slot(w);
     }
-    if (slot == WH_NIL)
-        slot = worker_claimed_slot(w);
     if (slot != WH_NIL)
         return slot;
     wh_count(&c->seg->fulls, 1);
@@ -207,17 +140,42 @@ static void worker_give_slot(WorkerObject *w, uint32_t slot)
 
 /* -- the calls ----------------------------------------------------------------------------------- */
 
+/* A call that has slots in hand and may wait: no slab is parked before it lets go, which it does not if
+ * the client was closed meanwhile. */
+static void worker_hold(WorkerObject *w)
+{
+    w->client.slabs.busy++;
+}
+
+static void worker_let_go(WorkerObject *w)
+{
+    if (!worker_is_open(w))
+        return;
+    w->client.slabs.busy--;
+    wh_slabs_park(&w->client.slabs);
+}
+
+/* Wait for room for one submission, with a slot in hand. False: it is given back. */
+static bool worker_wait_with(WorkerObject *w, uint32_t slot)
+{
+    worker_hold(w);
+    bool room = worker_wait_room(w, 1);
+    if (worker_is_open(w))
+        w->client.slabs.busy--;
+    if (!room)
+        worker_give_slot(w, slot);
+    return room;
+}
+
 /* Arm a timer; returns its id. 0: an error is set. */
 static uint64_t worker_arm_timer(WorkerObject *w, wh_request *r, int64_t base_deadline)
 {
     wh_client *c = &w->client;
     uint32_t slot = wh_slabs_take(&c->slabs);
-    if (wh_unlikely(slot == WH_NIL) && (slot = worker_find_slot(w)) == WH_NIL)
+    if (wh_unlikely(slot == WH_NIL) && (slot = worker_find_slot(w, 0)) == WH_NIL)
         return 0;
-    if (wh_unlikely(!wh_client_fits(c, 1)) && !worker_wait_room(w, 1)) {
-        worker_give_slot(w, slot);
+    if (wh_unlikely(!wh_client_fits(c, 1)) && !worker_wait_with(w, slot))
         return 0;
-    }
     uint64_t id = wh_client_arm(c, slot, r);
     wh_client_push(c, id);
     wh_count(&c->seg->scheduled, 1);

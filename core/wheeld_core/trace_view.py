@@ -1,0 +1,74 @@
+"""The trace segment as numpy arrays, and the numbers in its records."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from wheeld_core import _native
+from wheeld_core.views import record, records
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer
+
+TRACE_KINDS = {
+    _native.TRACE_SCHEDULED: "scheduled",
+    _native.TRACE_RESCHEDULED: "rescheduled",
+    _native.TRACE_CANCELLED: "cancelled",
+    _native.TRACE_EXPIRED: "expired",
+    _native.TRACE_DROPPED: "dropped",
+}
+"""Kinds of a trace record that are events, and indices of the accounts of a trace segment."""
+TRACE_LOST = _native.TRACE_LOST
+"""The kind of a record that says how many events are missing; `id` is what kind they were."""
+TRACE_PERIODIC, TRACE_FOUND = 4, 8
+"""In `flags` of a trace record, above the timer's clock (see `CLOCKS`)."""
+NO_ROW = 0xFFFF
+"""`worker` or `receiver` of a trace record: nobody's row."""
+
+
+class TraceView:
+    """A trace segment: its accounts by kind of event, what it knows of each slot, its ring."""
+
+    def __init__(self, memory: Buffer) -> None:
+        self.header = record(memory, "trace")
+        self.capacity = int(self.header["capacity"])
+        self.size = 1 << int(self.header["ring_bits"])
+        self.traced = records(memory, "traced", int(self.header["traced_off"]), self.capacity)
+        self.ring = records(memory, "trace_record", int(self.header["records_off"]), self.size)
+
+    @property
+    def head(self) -> int:
+        """Records that the recorder has kept: a position."""
+        return int(self.header["rec_head"])
+
+    @property
+    def tail(self) -> int:
+        """Records that the clock has published: a position."""
+        return int(self.header["rec_tail"])
+
+    @property
+    def waiting(self) -> int:
+        """Records published and not kept yet."""
+        return self.tail - self.head & 0xFFFFFFFFFFFFFFFF
+
+    @property
+    def pending(self) -> int:
+        """Timers whose beginning is recorded, and whose end is not."""
+        return int(self.header["pending"])
+
+    def counts(self) -> dict[str, int]:
+        """All events by kind, those too that found the ring full."""
+        return self._account("counts")
+
+    def lost(self) -> dict[str, int]:
+        """Events by kind that found the ring full."""
+        return self._account("lost")
+
+    def untold(self) -> dict[str, int]:
+        """Events by kind that are lost, and that no record of kind "lost" tells of yet."""
+        told = self._account("told")
+        return {name: count - told[name] for name, count in self.lost().items()}
+
+    def _account(self, name: str) -> dict[str, int]:
+        counts = self.header[name]
+        return {kind: int(counts[index]) for index, kind in TRACE_KINDS.items()}
