@@ -30,6 +30,7 @@ LONG = 60.0
         ({"capacity": 0}, ("capacity = 0", "1 to")),
         ({"capacity": 2**31}, ("capacity", str(_native.MAX_CAPACITY))),
         ({"max_workers": 5000}, ("max_workers", str(_native.MAX_WORKERS))),
+        ({"max_per_worker": 0}, ("max_per_worker = 0", "1 or more")),
         ({"wheel_size": 1}, ("wheel_size", "2 to 4096")),
         ({"wheel_size": 10**5}, ("wheel_size", "2 to 4096")),
         ({"payload_bytes": -1}, ("payload_bytes", "0 to 65528")),

@@ -42,6 +42,7 @@ OWN = {
     "WH_SLAB_MARK": "a worker's private view of a slab",
     "WH_SLAB_STACKED": "a worker's private view of a slab",
     "WH_SLAB_HELD": "a worker's private view of a slab",
+    "WH_QUOTA_PAUSE_NS": "how often a worker counts what it holds",
     "WH_SETTLE_PUBLISH": "how often the clock publishes",
 }
 """Constants that no other process needs to know, and why."""

@@ -60,6 +60,9 @@ def start(
         int | None,
         typer.Option(help="Processes that can connect.", show_default=str(Config.max_workers)),
     ] = None,
+    max_per_worker: Annotated[
+        int | None, typer.Option(help="Slots that one worker may hold.", show_default="all")
+    ] = None,
     tick: Annotated[
         str | None, typer.Option(help="Unit of time, such as 1ms.", show_default=Config.tick)
     ] = None,
@@ -173,6 +176,7 @@ def start(
         "name": name,
         "capacity": capacity,
         "max_workers": max_workers,
+        "max_per_worker": max_per_worker,
         "tick": tick,
         "wheel_size": wheel_size,
         "payload_bytes": payload_bytes,

@@ -40,6 +40,8 @@ class Config:
     capacity: int = 1 << 20
     """Slots, rounded up to whole slabs of 64."""
     max_workers: int = 64
+    max_per_worker: int | None = None
+    """Slots that one worker may hold, rounded up to whole slabs of 64; None: all of them."""
     tick: str = "1ms"
     """The wheel's unit of time: a number with ns, us, ms or s."""
     wheel_size: int = 64
@@ -173,6 +175,13 @@ class Config:
         return -(-self.capacity // _native.SLAB_SLOTS) * _native.SLAB_SLOTS
 
     @property
+    def most_per_worker(self) -> int | None:
+        """`max_per_worker` in whole slabs."""
+        if self.max_per_worker is None:
+            return None
+        return -(-self.max_per_worker // _native.SLAB_SLOTS) * _native.SLAB_SLOTS
+
+    @property
     def payload_room(self) -> int:
         """The payload in whole words."""
         return -(-self.payload_bytes // 8) * 8
@@ -193,6 +202,11 @@ class Config:
         notes = []
         if self.slots != self.capacity:
             notes.append(f"capacity {self.capacity} rounded up to {self.slots} (slabs of 64)")
+        if self.most_per_worker != self.max_per_worker:
+            notes.append(
+                f"max_per_worker {self.max_per_worker} rounded up to {self.most_per_worker}"
+                " (slabs of 64)"
+            )
         if 1 << self.wheel_bits != self.wheel_size:
             notes.append(f"wheel_size {self.wheel_size} rounded up to {1 << self.wheel_bits}")
         if self.payload_room != self.payload_bytes:
@@ -236,8 +250,10 @@ class Config:
             )
         _ = self.tick_ns, self.snapshot_every_ns, self.keep_for_s, self.hang_after_s, self.gid
         _ = self.memory_pools, self.trace_every_ns, self.trace_keep_ns, self.trace_most_bytes
-        if self.evict_after is not None and self.evict_after < 1:
-            raise ConfigError(f"evict_after = {self.evict_after}: expected 1 or more")
+        for key in ("evict_after", "max_per_worker"):
+            value = getattr(self, key)
+            if value is not None and value < 1:
+                raise ConfigError(f"{key} = {value}: expected 1 or more")
         return self
 
 

@@ -50,6 +50,7 @@ def welcome_of(tenant: Tenant, adopted: bool, resources: Resources) -> Message:
         "worker": tenant.name,
         "adopted": adopted,
         "keep_for_s": resources.config.keep_for_s,
+        "max_per_worker": resources.config.most_per_worker,
         "segments": {
             "worker": names[runtime.worker_segment(tenant.row)],
             **{kind: names[kind] for kind in KINDS},

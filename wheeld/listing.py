@@ -21,13 +21,14 @@ COLUMNS = ("id", "worker", "due_in_s", "clock", "interval_s", "cookie", "to")
 
 def status_text(status: dict[str, Any]) -> str:
     """A daemon's status, for people."""
-    counters = status["counters"]
+    counters, most = status["counters"], status["max_per_worker"]
     lines = [
         f"{status['name']}  pid {status['pid']}, clock pid {status['clock_pid']}"
         f"{'' if status['clock_ok'] else '  CLOCK DOES NOT ANSWER'}",
         f"  in          {status['directory']}",
         f"  up          {status['uptime_s']:.0f} s",
-        f"  pending     {status['pending']:,} of {status['capacity']:,} timers",
+        f"  pending     {status['pending']:,} of {status['capacity']:,} timers; {status['free']:,}"
+        f" slots are nobody's" + (f"; {most:,} for one worker at most" if most else ""),
         f"  wheel       tick {status['tick_ns'] / 1e6:g} ms, {status['wheel_size']} buckets a"
         f" level, payload {status['payload_bytes']} bytes",
         f"  memory      {status['shared_bytes'] / 2**20:.1f} MiB shared",

@@ -48,6 +48,7 @@ def collect(supervisor: Supervisor) -> dict[str, Any]:
         "clock_ok": clock_is_well(wheel, 2.0),
         "capacity": config.slots,
         "pending": len(armed),
+        "max_per_worker": config.most_per_worker,
         "free": int(np.count_nonzero(holders < 0)),
         "tick_ns": config.tick_ns,
         "wheel_size": 1 << config.wheel_bits,

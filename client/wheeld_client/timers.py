@@ -296,13 +296,24 @@ class Timers(ReservingWorker):
         return registry.names()
 
     def stats(self) -> dict[str, Any]:
-        """Counters of this worker and of the whole wheel, and what is pending here."""
-        wheel = self._wheel  # for the whole call, whatever other threads do
+        """Counters of this worker and of the whole wheel, what is pending here, and who holds what.
+
+        Returns
+        -------
+        dict
+            `held` is a dict: how many slots each worker holds, by its name, with pending timers,
+            unread events or nothing in them. `free`: slots that nobody holds. Looks at each slab.
+        """
+        wheel, registry = self._wheel, self._registry  # whatever other threads do
         counters = self._counters()
-        assert wheel is not None
+        assert wheel is not None and registry is not None
+        holders = np.zeros(wheel.max_workers + 1, np.uint64)
+        self._holders(holders)
         return {
             "worker": self.worker,
             "pending": self.pending,
+            "held": {name: int(holders[row]) for row, name in registry.names().items()},
+            "free": int(holders[-1]),
             **counters,
             "wheel": wheel.counters(),
         }

@@ -93,6 +93,7 @@ class ConnectedWorker(_native.Worker):
                 np.empty,
                 self._options.after_fork == "reconnect",
             )
+        self._set_quota(int(hello.get("max_per_worker") or 0))
         self._wheel: WheelView | None = view
         self._registry: RegistryView | None = RegistryView(registry)
         self._payload_room, self.expiration_dtype = room, dtype

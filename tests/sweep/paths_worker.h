@@ -188,8 +188,8 @@ static void before_unpark(void)
 {
     wh_slabs *slabs = &A->client.slabs;
     uint32_t first = S->book.count;
-    for (int i = 0; i < 130; i++)
-        schedule(A, own(FAR_NS));
+    for (int i = 0; i < 130 && worker_schedule(A, own(FAR_NS), NULL); i++)
+        ;
     for (uint32_t i = first; i < S->book.count; i++)
         if (i % 16)
             worker_cancel(A, i);

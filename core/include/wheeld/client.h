@@ -24,7 +24,7 @@
 #include "wheeld/doorbell.h"
 #include "wheeld/geometry.h"
 #include "wheeld/ring.h"
-#include "wheeld/slabs.h"
+#include "wheeld/quota.h"
 
 #define WH_UNHEARD_NS 2000000000ll     /* a clock that runs has woken for its bell long before */
 #define WH_ALARM_EVERY_NS 5000000000ll /* at most one alarm in this time */

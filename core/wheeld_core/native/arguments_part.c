@@ -28,6 +28,7 @@ typedef struct {
     PyObject *ended;      /* why the daemon will not have us back, a str; or NULL */
     /* For slots that the clock has to give back. Tests that have no clock beside them have less. */
     long long patience_ns;
+    wh_quota quota;
     uint32_t ask_size; /* how many slots to ask for the next time that there is none */
 } WorkerObject;
 

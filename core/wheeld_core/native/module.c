@@ -13,6 +13,7 @@
 #include "worker_part.c"
 #include "batch_part.c"
 #include "reserve_part.c"
+#include "quota_part.c"
 #include "sleep_part.c"
 #include "receive_part.c"
 #include "keys_part.c"

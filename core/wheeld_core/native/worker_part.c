@@ -88,7 +88,10 @@ static uint32_t worker_returned_slot(WorkerObject *w)
 
 static uint32_t worker_claimed_slot(WorkerObject *w)
 {
-    return wh_client_claim(&w->client) ? wh_slabs_take(&w->client.slabs) : WH_NIL;
+    if (!wh_client_claim(&w->client))
+        return WH_NIL;
+    w->quota.held += WH_SLAB_SLOTS;
+    return wh_slabs_take(&w->client.slabs);
 }
 
 /* How many slots to ask for when one is needed: each time more, so that asking costs little for each. */
@@ -98,7 +101,19 @@ static uint64_t worker_ask_size(WorkerObject *w)
     uint32_t most = share < WH_MAGAZINE ? WH_MAGAZINE : share < 4096 ? share : 4096;
     uint32_t size = w->ask_size < WH_MAGAZINE ? WH_MAGAZINE : w->ask_size;
     w->ask_size = 2 * size < most ? 2 * size : most;
-    return size;
+    return wh_quota_cut(&w->quota, size);
+}
+
+/* WH_NIL: it holds what it may, and needs more. */
+static uint32_t worker_over_quota(WorkerObject *w)
+{
+    wh_count(&w->client.seg->fulls, 1);
+    PyErr_Format(errors.wheel_full,
+                 "this worker holds %llu slots, and a worker may hold %llu (--max-per-worker); %llu of them "
+                 "are events that wait for its poll(); cancel or poll, or start wheeld with another cap",
+                 (unsigned long long)w->quota.held, (unsigned long long)w->quota.most,
+                 (unsigned long long)wh_client_ready(&w->client));
+    return WH_NIL;
 }
 
 /* A slot of ours, or WH_NIL with an error set; `batch`: so many are needed, or 0. */
@@ -110,10 +125,15 @@ static uint32_t worker_find_slot(WorkerObject *w, uint64_t batch)
         worker_await_backlog(w);
         slot = worker_returned_slot(w);
     }
+    uint64_t n = batch ? batch : 1;
+    if (slot == WH_NIL && !wh_quota_allows(&w->quota, &c->slabs, n, wh_clock_read(CLOCK_MONOTONIC)))
+        return worker_over_quota(w);
     if (slot == WH_NIL)
         slot = worker_claimed_slot(w);
     for (bool none = false; slot == WH_NIL && !none;) {
-        none = worker_ask(w, batch ? batch : worker_ask_size(w), batch != 0);
+        n = batch ? batch : worker_ask_size(w);
+        w->quota.held += n;
+        none = worker_ask(w, n, batch != 0);
         if (!worker_still_usable(w))
             return WH_NIL;
         if ((slot = worker_returned_slot(w)) == WH_NIL) /* what came may have been taken over since */
