@@ -306,7 +306,8 @@ class Timers(ReservingWorker):
         """
         wheel, registry = self._wheel, self._registry  # whatever other threads do
         counters = self._counters()
-        assert wheel is not None and registry is not None
+        assert wheel is not None
+        assert registry is not None
         holders = np.zeros(wheel.max_workers + 1, np.uint64)
         self._holders(holders)
         return {
