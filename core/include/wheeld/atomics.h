@@ -54,6 +54,7 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a lock in shared memory would die w
 #define wh_likely(x) __builtin_expect(!!(x), 1)
 #define wh_unlikely(x) __builtin_expect(!!(x), 0)
 #define wh_seldom __attribute__((noinline, cold)) /* kept out of what is inlined around it */
+#define wh_hot static inline __attribute__((always_inline)) /* inlined however large its caller is */
 #define wh_prefetch_write(p) __builtin_prefetch((p), 1, 3)
 
 #endif

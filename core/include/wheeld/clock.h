@@ -130,7 +130,10 @@ static inline wh_peer *wh_peer_of(const wh_clock *c, uint64_t worker_plus_1, uin
 }
 
 /* Is each of the slab's slots held by itself? */
-static inline bool wh_is_split(const wh_clock *c, uint32_t slab) { return c->stock.split[slab]; }
+static inline bool wh_is_split(const wh_clock *c, uint32_t slab)
+{
+    return wh_unlikely(c->stock.slabs_split != 0) && c->stock.split[slab];
+}
 
 /* The attached worker that holds a slot of a split slab, or NULL. */
 static inline wh_peer *wh_holder_of(const wh_clock *c, uint32_t slot)
@@ -139,14 +142,20 @@ static inline wh_peer *wh_holder_of(const wh_clock *c, uint32_t slot)
     return row < c->max_workers && c->peers[row].attached ? &c->peers[row] : NULL;
 }
 
+/* The same where the owner word says that the slab is split; if that is scribbled, NULL. */
+static wh_seldom wh_peer *wh_split_owner(const wh_clock *c, uint32_t slot)
+{
+    return wh_is_split(c, slot >> WH_SLAB_BITS) ? wh_holder_of(c, slot) : NULL;
+}
+
 /* The attached worker whose slot it is, or NULL. */
-static inline wh_peer *wh_owner_of(const wh_clock *c, uint32_t slot)
+wh_hot wh_peer *wh_owner_of(const wh_clock *c, uint32_t slot)
 {
     /* pairs: slab - the slot's fields are read after the claim that names their writer */
-    uint64_t word = wh_owner_name(wh_load_acquire(&c->owners[slot >> WH_SLAB_BITS]));
-    if (wh_unlikely(word == WH_SPLIT))
-        return wh_is_split(c, slot >> WH_SLAB_BITS) ? wh_holder_of(c, slot) : NULL; /* else scribbled */
-    return wh_peer_of(c, word & 0xffff, word >> 16);
+    uint64_t word = wh_load_acquire(&c->owners[slot >> WH_SLAB_BITS]);
+    if (wh_unlikely((word & 0xffff) == WH_SPLIT))
+        return wh_split_owner(c, slot);
+    return wh_peer_of(c, word & 0xffff, wh_owner_name(word) >> 16);
 }
 
 /* The same as a word, for the record: it may name one that is gone. */
@@ -182,7 +191,7 @@ static inline uint32_t wh_peer_index(const wh_clock *c, const wh_peer *peer)
 static inline uint32_t wh_lane_of(const wh_clock *c, uint32_t slot)
 {
     uint32_t row = (uint32_t)(wh_load_relaxed(&c->owners[slot >> WH_SLAB_BITS]) & 0xffff) - 1;
-    if (wh_unlikely(wh_is_split(c, slot >> WH_SLAB_BITS)))
+    if (wh_unlikely(row + 1 == WH_SPLIT))
         row = wh_holder_row(wh_load_relaxed(&c->stock.holders[slot]));
     return row & (c->wheel.lane_count - 1);
 }
