@@ -223,9 +223,12 @@ class SlotsView:
     ) -> npt.NDArray[np.uint64]:
         """incarnation << 16 | row + 1 of who holds each of `slots`, 0 for nobody."""
         index = np.arange(wheel.capacity)[slots] if isinstance(slots, slice) else np.asarray(slots)
-        words = owner_names(self.owners[index // _native.SLAB_SLOTS])
+        words = owner_names(gathered(self.owners, index // _native.SLAB_SLOTS))
         split = np.flatnonzero(words == _native.SPLIT)
-        words[split] = holder_words(wheel.holders[index[split]], wheel.lines["incarnation"])
+        chosen = index[split]
+        pairs = gathered(wheel.holders.view("u8"), chosen // 2).view("u4").reshape(-1, 2)
+        holders = pairs[np.arange(len(chosen)), chosen % 2]
+        words[split] = holder_words(holders, wheel.lines["incarnation"])
         return words
 
     def owner_rows(self, wheel: WheelView) -> npt.NDArray[np.int64]:

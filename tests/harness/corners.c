@@ -200,7 +200,7 @@ static void play_old_news(void)
     uint64_t taken[WH_SLAB_SLOTS];
     CHECK(wh_client_claim(&B->client), "no slab");
     CHECK(wh_slabs_take_many(slabs, taken, WH_SLAB_SLOTS) == WH_SLAB_SLOTS, "it has not all slots");
-    for (int i = 0; i < WH_SLAB_SLOTS; i++) {
+    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
         wh_request r = {.deadline = FAR_NS};
         uint64_t id = wh_client_arm(&B->client, (uint32_t)taken[i], &r);
         wh_client_push(&B->client, id);
