@@ -304,6 +304,11 @@ BAD: dict[str, Callable[[Bench], Any]] = {
         np.ones(1, np.int64), 0, 0, b.ids[:1], None, None, "nobody" * 99
     ),
     "cancel type": lambda b: b.timers.cancel("x" * 500),
+    "cancel how": lambda b: b.timers.cancel(b.armed, wait=False),
+    "cancel often": lambda b: b.timers.cancel(b.armed, b.armed),
+    "block": lambda b: b.timers.schedule(1.0, payload=bytes(8), block=np.ones(2)),
+    "larger than the ring": lambda b: b.timers.schedule_many(np.ones(1025), block=False),
+    "reserve too many": lambda b: b.timers.reserve(10**5, block=False),
     "cancel batch": lambda b: b.timers._cancel_batch(b.ids, b.won[:1]),
     "foreign": lambda b: b.timers.reschedule(b.foreign, 1.0),
     "reschedule": lambda b: b.timers.reschedule(b.armed),

@@ -164,6 +164,7 @@ ALONGSIDE = {
     "num_delayed",
     "watch_bytes",
     "_unsettled",
+    "_block",
     "_closed",
     "_over",
 }

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
 from standin import StandIn
-from wheeld_client import ClientClosed, DaemonNotRunning, Timers, connect
+from wheeld_client import ClientClosed, DaemonNotRunning, Timers, connect, reconnect
 
 LONG = 60.0
 """Seconds that a test waits for an event before it fails."""
@@ -293,3 +297,45 @@ def test_no_alarm_for_a_clock_that_wakes(daemon: StandIn) -> None:
         daemon.view.header["sleep_seq"] += 1
         assert len(timers.poll(2.1)) == 0
         assert daemon.heard("alarm") == []
+
+
+def interrupted_at(line: int, call: Callable[[], object]) -> bool:
+    """Make a call; at so many lines of reconnect.py a KeyboardInterrupt. False: it had no more."""
+    left = line
+    reached: dict[FrameType, int] = {}
+
+    def trace(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename != reconnect.__file__:
+            return None
+        # Not where a `with` is left: it is by one instruction, and a signal comes after that.
+        if event == "line" and frame.f_lineno > reached.get(frame, 0):
+            reached[frame] = frame.f_lineno
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        with suppress(KeyboardInterrupt, DaemonNotRunning):
+            call()
+    finally:
+        sys.settrace(before)
+    return left <= 0
+
+
+def test_an_interrupt_keeps_no_lock(tmp_path: Path) -> None:
+    """Wherever it comes in a step, or at the end: the next step is one, not told to come again."""
+    hello = {"row": 0, "incarnation": 1, "token": 2}
+    line = 1
+    while True:
+        one = reconnect.Reconnector(tmp_path, hello, 0.0, 1.0)
+        more = interrupted_at(line, one.step) | interrupted_at(line, one.close)
+        with pytest.raises(DaemonNotRunning):
+            one.step()
+        if not more:
+            break
+        line += 1
+    assert line > 10

@@ -24,6 +24,7 @@ from wheeld_core.errors import (
     InvalidDelay,
     LayoutMismatch,
     PayloadTooLarge,
+    RingFull,
     WheelError,
     WheelFull,
 )
@@ -46,6 +47,7 @@ __all__ = [
     "PoolBuffer",
     "Purgatory",
     "Request",
+    "RingFull",
     "TimerHandle",
     "Timers",
     "WheelError",

@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
-from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
-from wheeld_client.hello import Options
+from wheeld_client.aio_room import LONGEST_PAUSE, Room
+from wheeld_client.aio_timeout import Timeout
+from wheeld_client.callbacks import TimerHandle
+from wheeld_client.hello import MOST_SECONDS, Options
 from wheeld_client.reconnect import LATE_PAUSE
 from wheeld_client.timers import Timers
 from wheeld_core import runtime
-from wheeld_core.errors import ClientClosed, DaemonNotRunning, WheelError
+from wheeld_core.errors import ClientClosed, DaemonNotRunning, RingFull, WheelError, WheelFull
+
+T = TypeVar("T")
 
 
 class AsyncTimers:
@@ -24,7 +29,12 @@ class AsyncTimers:
     `async with AsyncTimers("default") as timers:` connects and closes. `sleep` and `timeout` are
     timers of the shared wheel; `async for event in timers` yields the expirations of what was
     scheduled through `timers.schedule` and its like, as records of `expiration_dtype`; callbacks of
-    `timers.timers.call_later` run on the loop.
+    `timers.call_later` run on the loop.
+
+    Nothing here holds the loop up to wait for the clock. What is awaited (`sleep`, entering a block
+    under `timeout`, `patiently`) waits for room, up to 5 s, while other tasks go on; a full wheel
+    may get room by what they cancel, and by what fires. What is not awaited raises `RingFull` or
+    `WheelFull` at once, and has done nothing then.
 
     At the end of the `async with`, iterations end, and whoever still waits in `sleep` or in a block
     under `timeout` gets `ClientClosed`, as from every call from then on.
@@ -56,14 +66,17 @@ class AsyncTimers:
         self._timers: Timers | None = None
         self._waiters: dict[int, asyncio.Future[None]] = {}
         self._late: set[int] = set()
+        self._unwanted: list[int] = []  # in `_late`, to be cancelled once there is room
+        self._room = Room()
         self._events: deque[tuple[np.void, bool]] = deque()  # bool: it is a tick
         self._arrived = asyncio.Event()
         self._lost: DaemonNotRunning | None = None
         self._retry_later: asyncio.TimerHandle | None = None
+        self._shed_later: asyncio.TimerHandle | None = None
 
     @property
     def timers(self) -> Timers:
-        """The underlying `Timers`; do not poll it."""
+        """The underlying `Timers`; do not poll it. Its calls may hold the loop up: see `block`."""
         if self._timers is None:
             raise RuntimeError("use it inside `async with AsyncTimers(...)`")
         return self._timers
@@ -95,8 +108,9 @@ class AsyncTimers:
     def _stop_reading(self) -> None:
         self._loop.remove_reader(self._bell)
         self._loop.remove_reader(self._control)
-        if self._retry_later is not None:
-            self._retry_later.cancel()
+        for later in (self._retry_later, self._shed_later):
+            if later is not None:
+                later.cancel()
 
     # -- the daemon's coming and going ----------------------------------------------------------
 
@@ -150,6 +164,7 @@ class AsyncTimers:
         ticks: set[int] = set()
         try:
             callbacks.sort(timers._await_work(0.0, None, ticks), ticks)
+            self._room.stir()
         except WheelError as error:
             if timers._state != "closed":
                 self._lose(error)
@@ -179,22 +194,68 @@ class AsyncTimers:
 
     # -- scheduling -----------------------------------------------------------------------------
 
-    def schedule(self, delay: float, cookie: int = 0, **options: Any) -> int:
-        """As `Timers.schedule`; the expiration comes by `async for`."""
-        return self.timers.schedule(delay, cookie, **options)
+    def schedule(
+        self, delay: float, cookie: int = 0, *, block: bool = False, **options: Any
+    ) -> int:
+        """As `Timers.schedule`, but it does not wait for the clock; the expiration comes by
+        `async for`."""
+        return self.timers.schedule(delay, cookie, block=block, **options)
 
-    def cancel(self, id: int) -> bool:
-        """As `Timers.cancel`."""
-        return self.timers.cancel(id)
+    def cancel(self, id: int, *, block: bool = False) -> bool:
+        """As `Timers.cancel`, but it does not wait for the clock."""
+        return self.timers.cancel(id, block=block)
 
-    def reschedule(self, id: int, delay: float) -> bool:
-        """As `Timers.reschedule`."""
-        return self.timers.reschedule(id, delay)
+    def reschedule(self, id: int, delay: float, *, block: bool = False) -> bool:
+        """As `Timers.reschedule`, but it does not wait for the clock."""
+        return self.timers.reschedule(id, delay, block=block)
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, block: bool = False
+    ) -> TimerHandle:
+        """Have the loop call `callback(*args)` in `delay` seconds.
+
+        As `Timers.call_later`, but neither it nor its handle waits for the clock.
+        """
+        return self.timers.call_later(delay, callback, *args, block=block)
+
+    async def patiently(self, call: Callable[..., T], *args: Any, **options: Any) -> T:
+        """Make a call that waits for room, if it has to, while the loop goes on.
+
+        `id = await timers.patiently(timers.schedule, 1.0, cookie=7)`, and likewise batches:
+        `ids = await timers.patiently(timers.timers.schedule_many, delays)`.
+
+        Parameters
+        ----------
+        call : callable
+            A method of this object or of `timers` that takes `block`.
+        *args, **options
+            Its arguments.
+
+        Returns
+        -------
+        What the call returns. A task that is cancelled while it waits has not made it.
+
+        Raises
+        ------
+        WheelFull, DaemonNotRunning
+            There was no room for 5 s: no slot, or the clock process has not drained the ring.
+        Whatever else the call raises, at once.
+        """
+        try:
+            return call(*args, block=False, **options)
+        except (RingFull, WheelFull) as refused:
+            return await self._room.wait(lambda: call(*args, block=False, **options), refused)
 
     async def sleep(self, delay: float) -> None:
-        """Sleep for `delay` seconds; a cancelled sleep leaves the wheel at once."""
+        """Sleep for `delay` seconds; a cancelled sleep leaves the wheel at once.
+
+        Raises
+        ------
+        WheelFull, DaemonNotRunning
+            As `patiently`. Time for which it waits for room is part of the delay.
+        """
         waiter: asyncio.Future[None] = self._loop.create_future()
-        id = self._watch(delay, waiter)
+        id = await self._watch_patiently(delay, waiter)
         try:
             await waiter
         except asyncio.CancelledError:
@@ -202,8 +263,25 @@ class AsyncTimers:
             raise
 
     def timeout(self, delay: float) -> Timeout:
-        """`async with timers.timeout(s):` raises TimeoutError when the block takes longer."""
+        """`async with timers.timeout(s):` raises TimeoutError when the block takes longer.
+
+        To enter it may wait for room, as `sleep`.
+        """
         return Timeout(self, delay)
+
+    async def _watch_patiently(self, delay: float, waiter: asyncio.Future[None]) -> int:
+        began = self.timers.now_ns()
+        try:
+            return self._watch(delay, waiter)
+        except (RingFull, WheelFull) as error:
+            refused = error
+        seconds = float(min(delay, MOST_SECONDS))
+
+        def watch_what_is_left() -> int:
+            waited = (self.timers.now_ns() - began) / 1e9
+            return self._watch(max(seconds - waited, 0.0), waiter)
+
+        return await self._room.wait(watch_what_is_left, refused)
 
     def _watch(self, delay: float, waiter: asyncio.Future[None]) -> int:
         if self._lost is not None:
@@ -217,8 +295,27 @@ class AsyncTimers:
         if not waiting or self._lost or self.timers._state != "open":
             return
         with suppress(DaemonNotRunning):
-            if not self.timers.cancel(id):
+            try:
+                won = self.timers.cancel(id, block=False)
+            except RingFull:
+                won = False
+                self._unwanted.append(id)
+                if len(self._unwanted) == 1:
+                    self._shed_later = self._loop.call_later(LONGEST_PAUSE, self._shed)
+            if not won:
                 self._late.add(id)  # its expiration is on the way, and nobody's
+
+    def _shed(self) -> None:
+        """Cancel what could not be when it was dropped."""
+        try:
+            while self._unwanted:
+                if self.timers.cancel(self._unwanted[-1], block=False):
+                    self._late.discard(self._unwanted[-1])
+                self._unwanted.pop()
+        except RingFull:
+            self._shed_later = self._loop.call_later(LONGEST_PAUSE, self._shed)
+        except WheelError:  # with the worker they are gone, too
+            self._unwanted.clear()
 
     # -- events ---------------------------------------------------------------------------------
 
@@ -237,74 +334,3 @@ class AsyncTimers:
                 raise StopAsyncIteration
             self._arrived.clear()
             await self._arrived.wait()
-
-
-class Timeout:
-    """A deadline for a block, from `AsyncTimers.timeout`; the protocol of `asyncio.timeout`.
-
-    It is entered once.
-    """
-
-    def __init__(self, timers: AsyncTimers, delay: float) -> None:
-        self._timers = timers
-        self._delay = delay
-        self._id = 0  # 0: not entered yet
-        self._expired = False
-        self._error: BaseException | None = None
-        self._left = False
-
-    @property
-    def expired(self) -> bool:
-        """Did the time run out?"""
-        return self._expired
-
-    def reschedule(self, delay: float) -> bool:
-        """Move the deadline to `delay` seconds from now. False: it has passed.
-
-        Raises
-        ------
-        RuntimeError
-            It was not entered yet.
-        """
-        if not self._id:
-            raise RuntimeError("this timeout was not entered yet: there is no deadline to move")
-        return self._timers.reschedule(self._id, delay)
-
-    async def __aenter__(self) -> Timeout:
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("timeout() belongs into a task")
-        if self._id:
-            raise RuntimeError("this timeout was entered already: make one for each block")
-        self._task = task
-        self._cancelling = task.cancelling()
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        waiter.add_done_callback(self._expire)
-        self._id = self._timers._watch(self._delay, waiter)
-        return self
-
-    def _expire(self, waiter: asyncio.Future[None]) -> None:
-        error = None if waiter.cancelled() else waiter.exception()
-        if waiter.cancelled() or self._left:  # it may come in the turn in which the block ends
-            return
-        if error is not None:
-            self._error = error  # no timer will come: let the block learn it now
-        else:
-            self._expired = True
-        self._task.cancel()
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._left = True
-        self._timers._drop(self._id)
-        if not self._expired and self._error is None:
-            return
-        ours = self._task.uncancel() <= self._cancelling
-        if ours and kind is not None and issubclass(kind, asyncio.CancelledError):
-            if self._error is not None:
-                raise type(self._error)(*self._error.args) from error
-            raise TimeoutError from error

@@ -9,7 +9,7 @@ from typing import Any
 
 from wheeld_client.aio import AsyncTimers
 from wheeld_client.purgatory import DelayedOperation, Purgatory
-from wheeld_core.errors import ClientClosed, WheelError
+from wheeld_core.errors import ClientClosed, RingFull, WheelError, WheelFull
 
 
 class AsyncPurgatory(Purgatory):
@@ -24,7 +24,9 @@ class AsyncPurgatory(Purgatory):
 
     Notes
     -----
-    `wait` is for the loop; the other methods may be called from any thread.
+    `wait` is for the loop; the other methods may be called from any thread. None of them waits for
+    the clock: without room for a timeout `try_complete_else_watch` raises `RingFull` or `WheelFull`
+    at once.
     """
 
     def __init__(
@@ -36,7 +38,9 @@ class AsyncPurgatory(Purgatory):
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._waiters: dict[int, tuple[DelayedOperation, asyncio.Future[bool]]] = {}
+        self._room = timers._room
         super().__init__(worker, name, purge_interval=purge_interval)
+        self._block = False
 
     async def wait(self, op: DelayedOperation, keys: Sequence[Any]) -> bool:
         """Wait until the operation is completed.
@@ -44,7 +48,8 @@ class AsyncPurgatory(Purgatory):
         Parameters
         ----------
         op, keys
-            As in `try_complete_else_watch`, and so are the errors.
+            As in `try_complete_else_watch`, and so are the errors; but for room for its timeout it
+            waits, as `AsyncTimers.sleep` does, and is not watched meanwhile.
 
         Returns
         -------
@@ -67,7 +72,14 @@ class AsyncPurgatory(Purgatory):
         fresh = getattr(op, "state", None) == "new"
         self._waiters[id(op)] = op, waiter
         try:
-            if self._take(op, keys) is None:  # completed elsewhere, and so are its callbacks
+            try:
+                taken = self._take(op, keys)
+            except (RingFull, WheelFull) as refused:
+                # who was told meanwhile, that the daemon has gone say, hears it below
+                taken = await self._room.wait(
+                    lambda: waiter.done() or self._take(op, keys), refused
+                )
+            if taken is None:  # completed elsewhere, and so are its callbacks
                 return True
             return await waiter
         except BaseException:

@@ -23,29 +23,46 @@ Batch = tuple["npt.NDArray[np.void]", set[int]]
 class TimerHandle:
     """A callback that waits for its time, from `Timers.call_later`."""
 
-    __slots__ = ("_args", "_callback", "_callbacks", "id")
+    __slots__ = ("_args", "_block", "_callback", "_callbacks", "id")
 
     def __init__(
-        self, callbacks: Callbacks, callback: Callable[..., object], args: tuple[Any, ...]
+        self,
+        callbacks: Callbacks,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        block: bool,
     ) -> None:
         self._callbacks = callbacks
         self._callback = callback
         self._args = args
+        self._block = block
         self.id = 0
 
     def cancel(self) -> bool:
-        """Cancel it. True: it will not be called. In a forked child it is the parent's: False."""
+        """Cancel it. True: it will not be called. In a forked child it is the parent's: False.
+
+        Raises
+        ------
+        RingFull
+            It was made with `block=False`, and the clock would have to be waited for. Nothing is
+            decided.
+        """
         if not self._callbacks.current:
             return False
-        won = self._callbacks.timers.cancel(self.id)
+        won = self._callbacks.timers.cancel(self.id, block=self._block)
         if won:
             self._callbacks.forget(self)
             self._let_go()
         return won
 
     def reschedule(self, delay: float) -> bool:
-        """Move it to `delay` seconds from now. False: it was called, is due, or was cancelled."""
-        return self._callbacks.current and self._callbacks.timers.reschedule(self.id, delay)
+        """Move it to `delay` seconds from now. False: it was called, is due, or was cancelled.
+
+        Raises as `cancel` does; a move to later never has to wait.
+        """
+        return self._callbacks.current and self._callbacks.timers.reschedule(
+            self.id, delay, block=self._block
+        )
 
     def _run(self) -> None:
         self._callback(*self._args)
@@ -73,11 +90,15 @@ class Callbacks:
         self._others: deque[Batch] = deque()
 
     def call_later(
-        self, delay: float, callback: Callable[..., object], args: tuple[Any, ...]
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        block: bool = True,
     ) -> TimerHandle:
         """Arm a timer for `callback(*args)`."""
-        handle = TimerHandle(self, callback, args)
-        self.timers._schedule_into(self._handles, handle, delay)
+        handle = TimerHandle(self, callback, args, block)
+        self.timers._schedule_into(self._handles, handle, delay, block)
         return handle
 
     @property

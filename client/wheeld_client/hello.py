@@ -13,8 +13,9 @@ from wheeld_core.runtime import GROUP_NAME_BYTES, WORKER_NAME_BYTES
 
 ON_DEATH: Final = ("drop", "keep", "reroute")
 AFTER_FORK: Final = ("raise", "reconnect")
-MOST_SECONDS: Final = 9.2e9
-"""That a socket can wait for: 2**63 ns are a little more."""
+MOST_SECONDS: Final = float(_native.MOST_SECONDS)
+"""9.2e9, and 2**63 ns are a little more: what is later stands at the end of time, and no socket can
+wait for so long."""
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,13 @@ def is_patched() -> bool:
     return monkey is not None and any(map(monkey.is_module_patched, PATCHED))
 
 
+def is_current() -> bool:
+    """Is this the hub itself: what it runs for an event, a signal handler? It cannot wait."""
+    from gevent import get_hub, getcurrent
+
+    return getcurrent() is get_hub()
+
+
 def wait(fds: list[int], seconds: float | None) -> None:
     """Wait until one of the descriptors is readable or hung up, or for so long; others go on."""
     from gevent import select, sleep

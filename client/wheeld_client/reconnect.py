@@ -98,7 +98,9 @@ class Reconnector:
         }
         self._seconds = seconds
         self._timeout = timeout
-        self._lock = threading.Lock()  # never waited for: who does not get it comes again
+        # Who finds it taken comes again: a signal handler in the middle of a step, a forked child.
+        # It is entered by `with` alone, which leaves no gap for an interrupt to keep it in.
+        self._lock = threading.Lock()  # never waited for by the thread that has it
         self._closed = False
         self._attempt: Attempt | None = None
         self._lost_at = math.inf
@@ -115,12 +117,12 @@ class Reconnector:
         Refused
             The daemon will not have this worker back.
         """
-        if not self._lock.acquire(blocking=False):
+        if self._lock.locked():
             return Wait(-1, FIRST_PAUSE)
         try:
-            return self._step(time.monotonic())
+            with self._lock:  # who took it just now has it back at once: no step waits
+                return self._step(time.monotonic())
         finally:
-            self._lock.release()
             if self._closed:
                 self.close()
 
@@ -181,8 +183,6 @@ class Reconnector:
     def close(self) -> None:
         """Give up what is under way. A step that runs in another thread does it at its end."""
         self._closed = True
-        if self._lock.acquire(blocking=False):
-            try:
+        if not self._lock.locked():
+            with self._lock:
                 self._drop_attempt()
-            finally:
-                self._lock.release()

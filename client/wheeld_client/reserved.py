@@ -30,11 +30,18 @@ class ReservingWorker(ConnectedWorker):
 
     _payload_room: int
 
-    def reserve(self, count: int) -> npt.NDArray[np.uint64]:
+    def reserve(self, count: int, *, block: bool = True) -> npt.NDArray[np.uint64]:
         """Take `count` free slots and return the ids that timers armed in them will have.
 
         They count as taken until they are armed (`schedule_at_many(..., ids=)`) or given back
         (`release`); when this worker goes they go the way of its slots.
+
+        Parameters
+        ----------
+        count : int
+        block : bool
+            With too few free slots, may it wait until the clock has given back what it can? False:
+            it never sleeps.
 
         Returns
         -------
@@ -46,7 +53,7 @@ class ReservingWorker(ConnectedWorker):
             Nothing is reserved.
         """
         ids = np.empty(count, np.uint64)
-        self._reserve_batch(ids)
+        self._reserve_batch(ids, block)
         return ids
 
     def release(self, ids: npt.ArrayLike) -> None:
@@ -75,6 +82,7 @@ class ReservingWorker(ConnectedWorker):
         payloads: tuple[Any, npt.ArrayLike] | None = None,
         to: str | None = None,
         ids: npt.ArrayLike | None = None,
+        block: bool = True,
     ) -> npt.NDArray[np.uint64]:
         """Arm one timer per point in time.
 
@@ -92,6 +100,8 @@ class ReservingWorker(ConnectedWorker):
             As in `schedule`, for all.
         ids : array_like of uint64, shape (n,), optional
             What `reserve` gave: each timer gets its id. They are armed in their order.
+        block : bool
+            May it wait for the clock process? False: it never sleeps.
 
         Returns
         -------
@@ -102,8 +112,9 @@ class ReservingWorker(ConnectedWorker):
         ------
         ValueError
             A dtype or shape is wrong, an id is not reserved, or there is no such clock or receiver.
-        InvalidDelay, PayloadTooLarge, WheelFull
-            Nothing was armed.
+            With `block=False` also as in `schedule_many`.
+        InvalidDelay, PayloadTooLarge, WheelFull, RingFull
+            Nothing was armed; what was reserved before is reserved still.
         DaemonNotRunning
             With `ids`: what was armed before the clock stopped stays; see `was_armed`. Without:
             it was cancelled.
@@ -118,11 +129,11 @@ class ReservingWorker(ConnectedWorker):
                 raise ValueError(
                     f"ids: got shape {given.shape}, expected ({count},) like deadlines_ns"
                 )
-            self._arm_batch(deadlines, number, checked, given, data, offsets, to)
+            self._arm_batch(deadlines, number, checked, given, data, offsets, to, block)
             return given
-        reserved = self.reserve(count)
+        reserved = self.reserve(count, block=block)
         try:
-            self._arm_batch(deadlines, number, checked, reserved, data, offsets, to)
+            self._arm_batch(deadlines, number, checked, reserved, data, offsets, to, block)
         except BaseException:
             self._take_back(reserved)
             raise

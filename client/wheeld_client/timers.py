@@ -10,7 +10,7 @@ import math
 import os
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,16 +18,13 @@ import numpy.typing as npt
 from wheeld_client import batches
 from wheeld_client.callbacks import Callbacks, TimerHandle
 from wheeld_client.dispatcher import Dispatcher
-from wheeld_client.hello import Options
+from wheeld_client.hello import MOST_SECONDS, Options
 from wheeld_client.reserved import ReservingWorker, clock_number
 from wheeld_core import runtime
 from wheeld_core.errors import InvalidDelay
 
 if TYPE_CHECKING:
     from wheeld_client.purgatory import Purgatory
-
-_END_OF_TIME: Final = 9.2e9
-"""Seconds; 2**63 ns are a little more."""
 
 
 def connect(
@@ -146,6 +143,7 @@ class Timers(ReservingWorker):
         payload: bytes = b"",
         interval: float | None = None,
         to: str | None = None,
+        block: bool = True,
     ) -> int:
         """Arm a timer for a point in time and return its id.
 
@@ -156,7 +154,7 @@ class Timers(ReservingWorker):
             `time.clock_gettime(CLOCK_BOOTTIME)` gives them. What has passed fires at once.
         clock : {'monotonic', 'realtime', 'boottime'}
             A realtime timer follows the wall clock when it is set.
-        cookie, payload, interval, to
+        cookie, payload, interval, to, block
             As in `schedule`.
 
         Raises
@@ -165,6 +163,8 @@ class Timers(ReservingWorker):
             `when` is NaN, infinite or negative.
         ValueError
             There is no such clock.
+        PayloadTooLarge, WheelFull, RingFull, DaemonNotRunning
+            As in `schedule`.
         """
         number = clock_number(clock)
         try:
@@ -173,8 +173,8 @@ class Timers(ReservingWorker):
             seconds = math.inf
         if not 0 <= seconds < math.inf:
             raise InvalidDelay(f"when must be a finite number of seconds, 0 or more: got {when!r}")
-        deadline = int(seconds * 1e9) if seconds < _END_OF_TIME else 2**63 - 1
-        return self._schedule_ns(deadline, number, cookie, payload, interval, to)
+        deadline = int(seconds * 1e9) if seconds < MOST_SECONDS else 2**63 - 1
+        return self._schedule_ns(deadline, number, cookie, payload, interval, to, block)
 
     def schedule_many(
         self,
@@ -184,6 +184,7 @@ class Timers(ReservingWorker):
         payloads: npt.ArrayLike | None = None,
         interval: float | None = None,
         to: str | None = None,
+        block: bool = True,
     ) -> npt.NDArray[np.uint64]:
         """Arm one timer per delay; all of them or, on an error, none.
 
@@ -198,6 +199,8 @@ class Timers(ReservingWorker):
             as wide as its dtype: shorter texts in them end with NULs, which come back, too.
         interval, to
             As in `schedule`, for all.
+        block : bool
+            May it wait for the clock process? False: it never sleeps.
 
         Returns
         -------
@@ -207,7 +210,10 @@ class Timers(ReservingWorker):
         Raises
         ------
         ValueError
-            A dtype or shape is wrong; both are named.
+            A dtype or shape is wrong; both are named. Or, with `block=False`: the batch is larger
+            than this worker's ring (an eighth of the capacity, 1,024 to 131,072); use smaller ones.
+        RingFull
+            With `block=False`: the ring has no room for all of it; try again in a moment.
         InvalidDelay, PayloadTooLarge, WheelFull, DaemonNotRunning
         """
         checked = batches.delays_array(delays)
@@ -215,45 +221,63 @@ class Timers(ReservingWorker):
         ids = np.empty(count, np.uint64)
         texts, places = batches.payloads_array(payloads, count, self._payload_room)
         self._schedule_batch(
-            checked, batches.cookies_array(cookies, count), ids, texts, places, interval, to
+            checked, batches.cookies_array(cookies, count), ids, texts, places, interval, to, block
         )
         return ids
 
-    def cancel_many(self, ids: npt.ArrayLike) -> npt.NDArray[np.bool_]:
-        """Cancel timers; returns for each what `cancel` would, shape (n,)."""
+    def cancel_many(self, ids: npt.ArrayLike, *, block: bool = True) -> npt.NDArray[np.bool_]:
+        """Cancel timers; returns for each what `cancel` would, shape (n,).
+
+        Raises
+        ------
+        ValueError, RingFull
+            As in `schedule_many`; with `block=False` none was cancelled.
+        DaemonNotRunning
+            The ring stayed full for 5 s, with `block=True`: some may be cancelled.
+        """
         checked = batches.ids_array(ids)
         won = np.empty(len(checked), np.bool_)
-        self._cancel_batch(checked, won)
+        self._cancel_batch(checked, won, block)
         return won
 
-    def reschedule_many(self, ids: npt.ArrayLike, delays: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+    def reschedule_many(
+        self, ids: npt.ArrayLike, delays: npt.ArrayLike, *, block: bool = True
+    ) -> npt.NDArray[np.bool_]:
         """Move this worker's timers; returns for each what `reschedule` would, shape (n,).
 
         Raises
         ------
         ValueError
             A dtype or shape is wrong, or one of the timers is another worker's; none was moved.
-        InvalidDelay, DaemonNotRunning
+            With `block=False` also as in `schedule_many`.
+        RingFull
+            As in `schedule_many`; none was moved.
+        InvalidDelay
+        DaemonNotRunning
+            The ring stayed full for 5 s, with `block=True`: some may be moved.
         """
         checked = batches.ids_array(ids)
         waits = batches.delays_array(delays)
         if len(waits) != len(checked):
             raise ValueError(f"delays: got shape {waits.shape}, expected {checked.shape} like ids")
         moved = np.empty(len(checked), np.bool_)
-        self._reschedule_batch(checked, waits, moved)
+        self._reschedule_batch(checked, waits, moved, block)
         return moved
 
     # -- callbacks ------------------------------------------------------------------------------
 
-    def call_later(self, delay: float, callback: Callable[..., object], *args: Any) -> TimerHandle:
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, block: bool = True
+    ) -> TimerHandle:
         """Have `dispatch` call `callback(*args)` in `delay` seconds.
 
-        Any thread, and also from destructors and signal handlers.
+        Any thread, and also from destructors and signal handlers. With `block=False` neither this
+        call nor those of the handle wait for the clock; they raise as `schedule` and `cancel` do.
         """
         if not callable(callback):
             raise TypeError(f"callback: got {callback!r}, expected a callable object")
         self._check()
-        return self._callbacks.call_later(delay, callback, args)
+        return self._callbacks.call_later(delay, callback, args, block)
 
     def dispatch(
         self, timeout: float | None = 0.0, max_events: int | None = None

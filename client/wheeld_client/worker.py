@@ -127,6 +127,13 @@ class ConnectedWorker(_native.Worker):
         hub.wait([one for one in (fd, other) if one >= 0], None if seconds < 0 else seconds)
         return True
 
+    def _nap_in_hub(self, seconds: float) -> bool:
+        """Let other greenlets go on for a moment; False: there are none, or this is their hub."""
+        if not hub.is_patched() or hub.is_current():
+            return False
+        hub.wait([], seconds)
+        return True
+
     def _reconnect(self) -> Wait | None:
         """Go on to take up a lost control connection; never waits. None: done."""
         assert self._reconnector is not None

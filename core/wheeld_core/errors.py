@@ -11,6 +11,10 @@ class WheelFull(WheelError):
     """Every slot is taken: cancel or poll, or start the daemon with a larger capacity."""
 
 
+class RingFull(WheelError):
+    """With `block=False`: the clock has not taken up yet what was submitted; try in a moment."""
+
+
 class DaemonNotRunning(WheelError, ConnectionError):
     """There is no daemon of that name, it stopped, or its clock does not run."""
 

@@ -275,6 +275,21 @@ static inline bool wh_client_owns(const wh_client *c, uint64_t id)
     return index < c->capacity && wh_slabs_own(&c->slabs, (uint32_t)index);
 }
 
+/* Is it armed? What is not never will be again, whoever has that id. */
+static inline bool wh_client_is_armed(const wh_client *c, uint64_t id)
+{
+    uint64_t index = id & 0xffffffffu;
+    return index < c->capacity && wh_slot_stands(&c->states[index], id);
+}
+
+/* Has the clock to be told of a move of an own timer? Of one to later it learns by itself. */
+static inline bool wh_client_tells(const wh_client *c, uint64_t id, int64_t deadline)
+{
+    const wh_slot *s = &c->slots[id & 0xffffffffu];
+    return wh_client_is_armed(c, id) &&
+           (deadline < wh_load_relaxed(&s->deadline) || wh_load_relaxed(&s->interval) != 0);
+}
+
 /* Move an own timer. True: it was armed and now is due at `deadline`, and *earlier says whether
  * the clock has to be told. False: it has fired or was cancelled. */
 static inline bool wh_client_move(wh_client *c, uint64_t id, int64_t deadline, bool *earlier)

@@ -63,10 +63,33 @@ static bool parse_keywords(const char *function, const char *const *names, Py_ss
     return true;
 }
 
+/* The argument `block`, if it was given. False: an error is set. */
+static bool parse_block(PyObject *object, bool *wait)
+{
+    int truth = object ? PyObject_IsTrue(object) : 1;
+    *wait = truth != 0;
+    return truth >= 0;
+}
+
+/* For calls of `wanted` positional arguments and the keyword `block`. False: an error is set. */
+static bool parse_call(const char *function, Py_ssize_t wanted, PyObject *const *args, Py_ssize_t n,
+                       PyObject *kwnames, bool *wait)
+{
+    static const char *const names[] = {"block", NULL};
+    PyObject *block = NULL;
+    if (n == wanted)
+        return parse_keywords(function, names, 0, args + n, 0, kwnames, &block) &&
+               parse_block(block, wait);
+    PyErr_Format(PyExc_TypeError, "%s() takes %zd positional argument%s: got %zd", function, wanted,
+                 wanted == 1 ? "" : "s", n);
+    return false;
+}
+
+#define MOST_SECONDS 9200000000ll
 /* 2**63 ns are 292 years; what is later parks at the end of time. */
 static int64_t delay_ns(double seconds)
 {
-    return seconds < 9.2e9 ? (int64_t)(seconds * 1e9) : INT64_MAX;
+    return seconds < (double)MOST_SECONDS ? (int64_t)(seconds * 1e9) : INT64_MAX;
 }
 
 static bool parse_seconds(PyObject *object, double *seconds, const char *what)

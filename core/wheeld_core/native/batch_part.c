@@ -34,6 +34,8 @@ typedef struct {
     Payloads payloads; /* with offsets: payloads of any width */
     uint64_t *ids; /* out; holds the claimed slots meanwhile */
     Py_ssize_t n;
+    bool wait;
+    uint64_t me; /* who holds them */
 } Batch;
 
 /* The payload of row i. False: an error is set that names the row. */
@@ -77,18 +79,26 @@ static bool batch_check_delays(const double *delays, Py_ssize_t n)
 static void batch_give_slots(WorkerObject *w, const Batch *b, Py_ssize_t from, Py_ssize_t to)
 {
     for (Py_ssize_t i = from; i < to; i++)
-        worker_give_slot(w, (uint32_t)b->ids[i]);
+        worker_give_slot(w, (uint32_t)b->ids[i], b->me);
+}
+
+/* A batch that may not wait is done whole or not at all: is there room in the ring for all of it? False: an
+ * error is set. */
+static bool batch_fits(WorkerObject *w, Py_ssize_t n, bool wait)
+{
+    return wait || wh_client_fits(&w->client, (uint64_t)n) || worker_wait_room(w, (uint64_t)n, false);
 }
 
 /* Claim all slots, or none. */
-static bool batch_claim(WorkerObject *w, const Batch *b)
+static bool batch_claim(WorkerObject *w, Batch *b)
 {
     Py_ssize_t i = 0;
+    b->me = w->client.me;
     for (;;) {
         i += (Py_ssize_t)wh_slabs_take_many(&w->client.slabs, b->ids + i, (uint64_t)(b->n - i));
         if (i == b->n)
             return true;
-        uint32_t slot = worker_find_slot(w, (uint64_t)(b->n - i));
+        uint32_t slot = worker_find_slot(w, (uint64_t)(b->n - i), b->wait);
         if (slot == WH_NIL) {
             batch_give_slots(w, b, 0, i);
             return false;
@@ -101,7 +111,7 @@ static bool batch_claim(WorkerObject *w, const Batch *b)
  * was closed meanwhile all of it is gone. */
 static void batch_undo(WorkerObject *w, const Batch *b, Py_ssize_t armed)
 {
-    if (!worker_is_open(w))
+    if (!worker_is(w, b->me))
         return;
     for (Py_ssize_t i = 0; i < armed; i++)
         if (wh_slot_cancel(&w->client.states[wh_id_slot(b->ids[i])], wh_id_gen(b->ids[i])))
@@ -119,7 +129,7 @@ static bool batch_arm(WorkerObject *w, const Batch *b, wh_request r)
             wh_prefetch_write(&c->states[b->ids[i + BATCH_AHEAD]]);
             wh_prefetch_write(&c->slots[b->ids[i + BATCH_AHEAD]]);
         }
-        if (wh_unlikely(!wh_client_fits(c, 1)) && !worker_wait_room(w, 1)) {
+        if (wh_unlikely(!wh_client_fits(c, 1)) && !worker_wait_room(w, 1, b->wait)) {
             batch_undo(w, b, i);
             return false;
         }
@@ -144,11 +154,11 @@ static bool batch_arm(WorkerObject *w, const Batch *b, wh_request r)
 }
 
 /* A call that holds slots for long: none of its slabs is parked meanwhile. */
-static bool batch_schedule(WorkerObject *w, const Batch *b, wh_request r)
+static bool batch_schedule(WorkerObject *w, Batch *b, wh_request r)
 {
-    worker_hold(w);
+    uint64_t me = worker_hold(w);
     bool ok = batch_claim(w, b) && batch_arm(w, b, r);
-    worker_let_go(w);
+    worker_let_go(w, me);
     return ok;
 }
 
@@ -161,19 +171,20 @@ static bool batch_check_payloads(WorkerObject *w, const Batch *b)
     return true;
 }
 
-/* schedule_batch(delays, cookies, ids, payloads, places, interval, to)
+/* schedule_batch(delays, cookies, ids, payloads, places, interval, to, block=True)
  * delays: n float64; cookies: n uint64 or an int; ids: n uint64, written; payloads: None, or all bytes in
  * a row; places: n + 1 int64, where each begins and the last one ends, or an int, the width of all;
- * interval, to: as in schedule(). */
+ * interval, to, block: as in schedule(). */
 static PyObject *worker_schedule_batch(WorkerObject *w, PyObject *args)
 {
+    int wait = 1;
     PyObject *delays, *cookies, *ids, *payloads, *places;
     Extras extras = {0};
     wh_request r = {0};
     Array arrays[4] = {0};
     Py_buffer bytes = {0};
-    if (!PyArg_ParseTuple(args, "OOOOOOO", &delays, &cookies, &ids, &payloads, &places,
-                          &extras.interval, &extras.to))
+    if (!PyArg_ParseTuple(args, "OOOOOOO|p", &delays, &cookies, &ids, &payloads, &places,
+                          &extras.interval, &extras.to, &wait))
         return NULL;
     bool each_cookie = !PyLong_Check(cookies), rows = payloads != Py_None && PyLong_Check(places);
     Py_ssize_t n = PyObject_Length(delays), width = rows ? PyLong_AsSsize_t(places) : 0;
@@ -184,7 +195,7 @@ static PyObject *worker_schedule_batch(WorkerObject *w, PyObject *args)
               array_get(&arrays[0], delays, 8, n, false) && array_get(&arrays[1], ids, 8, n, true) &&
               (!each_cookie || array_get(&arrays[2], cookies, 8, n, false));
     Batch batch = {.delays = arrays[0].view.buf, .cookies = arrays[2].view.buf, .width = width,
-                   .ids = arrays[1].view.buf, .n = n};
+                   .ids = arrays[1].view.buf, .n = n, .wait = wait};
     if (ok && rows) {
         ok = array_get(&arrays[3], payloads, width, n, false);
         extras.payload = (Py_buffer){.buf = arrays[3].view.buf, .len = width};
@@ -195,7 +206,7 @@ static PyObject *worker_schedule_batch(WorkerObject *w, PyObject *args)
         batch.payloads = (Payloads){bytes.buf, bytes.len, arrays[3].view.buf};
     }
     ok = ok && worker_usable(w) && place_extras(w, &extras, &r) && batch_check_delays(batch.delays, n) &&
-         batch_check_payloads(w, &batch) && batch_schedule(w, &batch, r);
+         batch_check_payloads(w, &batch) && batch_fits(w, n, wait) && batch_schedule(w, &batch, r);
     for (int i = 0; i < 4; i++)
         PyBuffer_Release(&arrays[i].view);
     PyBuffer_Release(&bytes);
@@ -204,31 +215,33 @@ static PyObject *worker_schedule_batch(WorkerObject *w, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* cancel_batch(ids, won): ids: n uint64; won: n bools, written. */
+/* cancel_batch(ids, won, block=True): ids: n uint64; won: n bools, written. */
 static PyObject *worker_cancel_batch(WorkerObject *w, PyObject *args)
 {
     PyObject *ids_object, *won_object;
     wh_client *c = &w->client;
     Array ids = {0}, won = {0};
-    if (!PyArg_ParseTuple(args, "OO", &ids_object, &won_object))
+    int wait = 1;
+    if (!PyArg_ParseTuple(args, "OO|p", &ids_object, &won_object, &wait))
         return NULL;
     Py_ssize_t n = PyObject_Length(ids_object);
     bool ok = n >= 0 && array_get(&ids, ids_object, 8, n, false) &&
-              array_get(&won, won_object, 1, n, true) && worker_usable(w);
+              array_get(&won, won_object, 1, n, true) && worker_usable(w) && batch_fits(w, n, wait);
+    uint64_t me = c->me;
     const uint64_t *id = ids.view.buf;
     uint8_t *out = won.view.buf;
     uint64_t cancelled = 0;
     for (Py_ssize_t i = 0; ok && i < n; i++) {
         if (i + BATCH_AHEAD < n && (id[i + BATCH_AHEAD] & 0xffffffffu) < c->capacity)
             wh_prefetch_write(&c->states[id[i + BATCH_AHEAD] & 0xffffffffu]);
-        if (wh_unlikely(!wh_client_fits(c, 1)) && !(ok = worker_wait_room(w, 1)))
+        if (wh_unlikely(!wh_client_fits(c, 1)) && !(ok = worker_wait_room(w, 1, wait)))
             break;
         out[i] = wh_client_cancel(c, id[i]);
         cancelled += out[i];
         if (i % BATCH_PUBLISH == BATCH_PUBLISH - 1)
             wh_client_publish_lazily(c);
     }
-    if (ok || worker_is_open(w)) {
+    if (ok || worker_is(w, me)) {
         wh_count(&c->seg->cancelled, cancelled);
         wh_client_publish_lazily(c);
     }
@@ -241,14 +254,16 @@ static PyObject *worker_cancel_batch(WorkerObject *w, PyObject *args)
 
 /* Move all, or none if one of them is another worker's. */
 static bool batch_move(WorkerObject *w, const uint64_t *ids, const double *delays, uint8_t *moved,
-                       Py_ssize_t n)
+                       Py_ssize_t n, bool wait)
 {
     int64_t earliest = INT64_MAX;
     for (Py_ssize_t i = 0; i < n; i++)
         if (worker_refuses_move(w, ids[i]))
             return false;
+    if (!batch_fits(w, n, wait))
+        return false;
     for (Py_ssize_t i = 0; i < n; i++) {
-        int won = worker_move(w, ids[i], delay_ns(delays[i]), &earliest);
+        int won = worker_move(w, ids[i], delay_ns(delays[i]), &earliest, wait);
         if (won < 0)
             return false;
         moved[i] = (uint8_t)won;
@@ -259,19 +274,20 @@ static bool batch_move(WorkerObject *w, const uint64_t *ids, const double *delay
     return true;
 }
 
-/* reschedule_batch(ids, delays, moved): n uint64, n float64; moved: n bools, written. */
+/* reschedule_batch(ids, delays, moved, block=True): n uint64, n float64; moved: n bools, written. */
 static PyObject *worker_reschedule_batch(WorkerObject *w, PyObject *args)
 {
     PyObject *objects[3];
     Array ids = {0}, delays = {0}, moved = {0};
-    if (!PyArg_ParseTuple(args, "OOO", &objects[0], &objects[1], &objects[2]))
+    int wait = 1;
+    if (!PyArg_ParseTuple(args, "OOO|p", &objects[0], &objects[1], &objects[2], &wait))
         return NULL;
     Py_ssize_t n = PyObject_Length(objects[0]);
     bool ok = n >= 0 && array_get(&ids, objects[0], 8, n, false) &&
               array_get(&delays, objects[1], 8, n, false) &&
               array_get(&moved, objects[2], 1, n, true) && worker_usable(w) &&
               batch_check_delays(delays.view.buf, n) &&
-              batch_move(w, ids.view.buf, delays.view.buf, moved.view.buf, n);
+              batch_move(w, ids.view.buf, delays.view.buf, moved.view.buf, n, wait);
     PyBuffer_Release(&ids.view);
     PyBuffer_Release(&delays.view);
     PyBuffer_Release(&moved.view);

@@ -5,18 +5,21 @@
  * threads only: a destructor that cancels its timer may run in the thread that holds it.
  */
 
-/* _schedule_into(handles, handle, delay): handle.id, and handles[id] = handle. */
+/* _schedule_into(handles, handle, delay, block=True): handle.id, and handles[id] = handle. */
 static PyObject *worker_schedule_into(WorkerObject *w, PyObject *const *args, Py_ssize_t n)
 {
     int64_t delay;
-    if (n != 3 || !PyDict_CheckExact(args[0]))
+    bool wait;
+    if (n < 3 || n > 4 || !PyDict_CheckExact(args[0]))
         return PyErr_Format(PyExc_TypeError, "_schedule_into() takes a dict, a handle and a delay");
+    if (!parse_block(n > 3 ? args[3] : NULL, &wait))
+        return NULL;
     /* no refork: a child has a table of its own, which the caller has not passed */
     if (!parse_delay(args[2], &delay, "delay") || !worker_still_usable(w))
         return NULL;
     wh_request r = {.now = wh_client_now(&w->client), .flags = WH_PRIVATE};
     r.deadline = wh_time_add(r.now, delay);
-    PyObject *id = worker_arm(w, &r, r.deadline);
+    PyObject *id = worker_arm(w, &r, r.deadline, wait);
     if (id == NULL)
         return NULL;
     if (PyObject_SetAttrString(args[1], "id", id) == 0 && PyDict_SetItem(args[0], id, args[1]) == 0) {
@@ -24,7 +27,7 @@ static PyObject *worker_schedule_into(WorkerObject *w, PyObject *const *args, Py
         Py_RETURN_NONE;
     }
     PyObject *error = error_take(); /* no memory: nobody would know what fires */
-    if (worker_cancel_timer(w, PyLong_AsUnsignedLongLong(id)) < 0)
+    if (worker_cancel_timer(w, PyLong_AsUnsignedLongLong(id), wait) < 0)
         PyErr_Clear();
     Py_DECREF(id);
     error_raise(error);

@@ -15,6 +15,7 @@
 #include "reserve_part.c"
 #include "quota_part.c"
 #include "sleep_part.c"
+#include "room_part.c"
 #include "receive_part.c"
 #include "keys_part.c"
 #include "watching_part.c"
@@ -101,6 +102,7 @@ static int find_errors(void)
         PyObject **where;
     } wanted[] = {{"WheelError", &errors.wheel_error},
                   {"WheelFull", &errors.wheel_full},
+                  {"RingFull", &errors.ring_full},
                   {"DaemonNotRunning", &errors.daemon_not_running},
                   {"ForkedClient", &errors.forked_client},
                   {"ClientClosed", &errors.client_closed},
@@ -166,6 +168,8 @@ static int add_constants(PyObject *module)
                      {"MAX_CAPACITY", WH_MAX_CAPACITY},
                      {"MAX_WORKERS", WH_MAX_WORKERS},
                      {"MAX_WHEEL_BITS", WH_MAX_WHEEL_BITS},
+                     {"MOST_SECONDS", (long)MOST_SECONDS},
+                     {"ROOM_SECONDS", ROOM_SECONDS},
                      {"STAGE_OPEN", WH_STAGE_OPEN},
                      {"STAGE_TICKED", WH_STAGE_TICKED},
                      {"STAGE_WAIT_TICK", WH_STAGE_WAIT_TICK},
@@ -210,7 +214,8 @@ static int module_exec(PyObject *module)
     }
     if (find_errors() < 0 || add_types(module) < 0)
         return -1;
-    if (PyModule_AddStringConstant(module, "FINGERPRINT", fingerprint) < 0)
+    if (PyModule_AddStringConstant(module, "FINGERPRINT", fingerprint) < 0 ||
+        PyModule_AddStringConstant(module, "NOT_DRAINED", not_drained) < 0)
         return -1;
     return add_constants(module);
 }

@@ -34,7 +34,7 @@ static PyTypeObject *worker_type, *operation_type;
 
 /* Exceptions of wheeld_core.errors, looked up once at import. */
 static struct {
-    PyObject *wheel_error, *wheel_full, *daemon_not_running, *forked_client, *client_closed,
+    PyObject *wheel_error, *wheel_full, *ring_full, *daemon_not_running, *forked_client, *client_closed,
         *payload_too_large, *invalid_delay;
 } errors;
 

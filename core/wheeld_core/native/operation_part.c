@@ -41,6 +41,7 @@ struct PurgatoryObject {
     uint64_t purge_interval, purges; /* purge_interval 0: what is over is unlinked at once */
     uint32_t expired_in[64];         /* by second, for the rate */
     int64_t expired_second[64];
+    char block;        /* may its calls wait for the clock? */
     bool closed, lost; /* lost: its worker's binding is gone, or it is a forked parent's */
 };
 
@@ -139,7 +140,8 @@ static void operation_delist(PurgatoryObject *p, OperationObject *op)
     PyObject_GC_Track(op);
 }
 
-/* Its timer is not wanted any more. Cancelling may let other threads in. */
+/* Its timer is not wanted any more. Without room to cancel it now, it is once there is some: nobody who
+ * completes an operation waits for the clock. */
 static void operation_drop_timer(PurgatoryObject *p, OperationObject *op)
 {
     uint32_t place = op->place;
@@ -149,11 +151,13 @@ static void operation_drop_timer(PurgatoryObject *p, OperationObject *op)
     uint64_t id = w->watching->timed[place].id;
     op->place = WH_NIL;
     w->watching->timed[place].op = NULL;
-    int won = worker_is_open(w) ? worker_cancel_timer(w, id) : 0;
-    if (won < 0) /* the ring stays full: it fires, and nobody minds */
+    int won = worker_is_open(w) ? worker_cancel_timer(w, id, false) : 0;
+    if (won < 0) {
         PyErr_Clear();
-    else if (won && w->watching)
+        unwanted_add(w->watching, id, place);
+    } else if (won) {
         timed_give(w->watching, place);
+    }
 }
 
 /* Its timer has fired. A new reference. */

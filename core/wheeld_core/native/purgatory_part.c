@@ -170,21 +170,26 @@ static bool operation_arm(PurgatoryObject *p, OperationObject *op)
         return true;
     if (!worker_still_usable(w))
         return false;
-    uint32_t place = timed_take(w->watching);
+    Watching *g = w->watching;
+    watching_shed(w);
+    uint32_t place = timed_take(g);
     if (place == WH_NIL) {
         PyErr_NoMemory();
         return false;
     }
     wh_request r = {.cookie = place, .now = wh_client_now(&w->client), .flags = WH_PRIVATE};
     r.deadline = wh_time_add(r.now, delay_ns(op->timeout));
-    uint64_t id = worker_arm_timer(w, &r, r.deadline); /* may let other threads in before it arms */
-    if (w->watching == NULL)
-        return true; /* closed meanwhile, and the operation was given back */
+    uint64_t id = worker_arm_timer(w, &r, r.deadline, p->block); /* may let other threads in before it arms */
+    if (w->watching != g)
+        return id != 0; /* closed meanwhile, and the operation was given back */
     if (id == 0) {
-        timed_give(w->watching, place);
-        return operation_over(op) ? (PyErr_Clear(), true) : false;
+        timed_give(g, place);
+        if (!operation_over(op) || !PyErr_ExceptionMatches(errors.wheel_error))
+            return false;
+        PyErr_Clear(); /* it needs no timer any more */
+        return true;
     }
-    w->watching->timed[place] = (Timed){.id = id, .op = op};
+    g->timed[place] = (Timed){.id = id, .op = op};
     op->place = place;
     if (operation_over(op))
         operation_drop_timer(p, op);

@@ -80,8 +80,10 @@ static PyObject *worker_settle(WorkerObject *w, PyObject *unused)
         Py_RETURN_NONE;
     watching_expire(w, &fatal);
     watching_answer(w, &fatal);
-    if (w->watching)
+    if (w->watching) {
+        watching_shed(w);
         purgatories_purge(w->watching);
+    }
     if (w->notify_always && watching_has_row(w) &&
         wh_watch_ready(&w->watching->watch))
         worker_ring(w);
@@ -206,6 +208,7 @@ static int purgatory_init(PurgatoryObject *p, PyObject *args, PyObject *kwargs)
     p->submit = submit == Py_None ? NULL : Py_NewRef(submit);
     p->seed = wh_hash_piece(g->watch.seg->head.token, 'p', text, (size_t)length);
     p->purge_interval = interval;
+    p->block = 1;
     p->sibling = g->purgatories;
     g->purgatories = p;
     return 0;
@@ -370,6 +373,9 @@ static PyGetSetDef purgatory_getset[] = {
     {"_closed", (getter)purgatory_get_closed, NULL, NULL, NULL},
     {NULL}};
 
+static PyMemberDef purgatory_members[] = {
+    {"_block", T_BOOL, offsetof(PurgatoryObject, block), 0, NULL}, {NULL}};
+
 static PyType_Slot purgatory_slots[] = {{Py_tp_new, PyType_GenericNew},
                                         {Py_tp_init, purgatory_init},
                                         {Py_tp_dealloc, purgatory_dealloc},
@@ -377,6 +383,7 @@ static PyType_Slot purgatory_slots[] = {{Py_tp_new, PyType_GenericNew},
                                         {Py_tp_clear, purgatory_clear},
                                         {Py_tp_methods, purgatory_methods},
                                         {Py_tp_getset, purgatory_getset},
+                                        {Py_tp_members, purgatory_members},
                                         {Py_tp_doc, "The native half of wheeld_client.Purgatory."},
                                         {0, NULL}};
 static PyType_Spec purgatory_spec = {"wheeld_core._native.Purgatory", sizeof(PurgatoryObject), 0,

@@ -30,23 +30,27 @@ static bool refuse_unreserved(uint64_t id)
     return false;
 }
 
-/* _reserve_batch(ids): n uint64, written. All or none. */
-static PyObject *worker_reserve_batch(WorkerObject *w, PyObject *ids_object)
+/* _reserve_batch(ids, block=True): n uint64, written. All or none. */
+static PyObject *worker_reserve_batch(WorkerObject *w, PyObject *args)
 {
     wh_client *c = &w->client;
+    PyObject *ids_object;
     Array ids = {0};
+    int wait = 1;
+    if (!PyArg_ParseTuple(args, "O|p", &ids_object, &wait))
+        return NULL;
     Py_ssize_t n = PyObject_Length(ids_object);
     bool ok = n >= 0 && array_get(&ids, ids_object, 8, n, true) && worker_usable(w);
     if (ok && w->reserved == NULL && (w->reserved = calloc(c->slabs.count, sizeof(uint64_t))) == NULL) {
         PyErr_NoMemory();
         ok = false;
     }
-    Batch batch = {.ids = ids.view.buf, .n = n};
+    Batch batch = {.ids = ids.view.buf, .n = n, .wait = wait};
     if (ok) {
         c->slabs.pinned = w->reserved;
-        worker_hold(w);
+        uint64_t me = worker_hold(w);
         ok = batch_claim(w, &batch);
-        if (worker_is_open(w))
+        if (worker_is(w, me))
             c->slabs.busy--; /* what is reserved keeps its slab from being parked */
     }
     for (Py_ssize_t i = 0; ok && i < n; i++) {
@@ -114,6 +118,7 @@ typedef struct {
     Payloads payloads;
     Py_ssize_t n;
     uint32_t clock;
+    int wait;
 } Reserved;
 
 /* False: an error is set that names the row. Nothing was armed. */
@@ -139,6 +144,7 @@ static bool reserved_check(WorkerObject *w, const Reserved *b)
 static bool reserved_arm(WorkerObject *w, const Reserved *b, wh_request r)
 {
     wh_client *c = &w->client;
+    uint64_t me = c->me;
     int64_t earliest = INT64_MAX, now = worker_now(c, b->clock);
     r.now = wh_client_now(c);
     r.flags = b->clock;
@@ -147,8 +153,8 @@ static bool reserved_arm(WorkerObject *w, const Reserved *b, wh_request r)
             wh_prefetch_write(&c->states[b->ids[i + BATCH_AHEAD] & 0xffffffffu]);
             wh_prefetch_write(&c->slots[b->ids[i + BATCH_AHEAD] & 0xffffffffu]);
         }
-        if (wh_unlikely(!wh_client_fits(c, 1)) && !worker_wait_room(w, 1)) {
-            if (worker_is_open(w))
+        if (wh_unlikely(!wh_client_fits(c, 1)) && !worker_wait_room(w, 1, b->wait)) {
+            if (worker_is(w, me))
                 wh_client_publish(c, earliest);
             return false;
         }
@@ -178,7 +184,7 @@ static bool reserved_arm(WorkerObject *w, const Reserved *b, wh_request r)
     return true;
 }
 
-/* _arm_batch(deadlines, clock, cookies, ids, data, offsets, to)
+/* _arm_batch(deadlines, clock, cookies, ids, data, offsets, to, block=True)
  * deadlines: n int64 ns on `clock`; cookies: n uint64 or an int; ids: n uint64, reserved; data, offsets:
  * None, or bytes and n + 1 int64 that say where each payload begins and the last one ends. */
 static PyObject *worker_arm_batch(WorkerObject *w, PyObject *args)
@@ -188,9 +194,9 @@ static PyObject *worker_arm_batch(WorkerObject *w, PyObject *args)
     wh_request r = {0};
     Array arrays[4] = {0};
     Py_buffer bytes = {0};
-    Reserved b = {0};
-    if (!PyArg_ParseTuple(args, "OIOOOOO", &deadlines, &b.clock, &cookies, &ids, &data, &offsets,
-                          &extras.to))
+    Reserved b = {.wait = 1};
+    if (!PyArg_ParseTuple(args, "OIOOOOO|p", &deadlines, &b.clock, &cookies, &ids, &data, &offsets,
+                          &extras.to, &b.wait))
         return NULL;
     if (b.clock >= WH_CLOCK_KINDS)
         return PyErr_Format(PyExc_ValueError, "no such clock");
@@ -208,7 +214,7 @@ static PyObject *worker_arm_batch(WorkerObject *w, PyObject *args)
     b.cookies = arrays[2].view.buf;
     b.payloads = (Payloads){bytes.buf, bytes.len, arrays[3].view.buf};
     ok = ok && worker_usable(w) && place_extras(w, &extras, &r) && reserved_check(w, &b) &&
-         reserved_arm(w, &b, r);
+         batch_fits(w, b.n, b.wait) && reserved_arm(w, &b, r);
     for (int i = 0; i < 4; i++)
         PyBuffer_Release(&arrays[i].view);
     PyBuffer_Release(&bytes);

@@ -38,22 +38,46 @@ static bool worker_reconnect(WorkerObject *w, struct pollfd *watch, int64_t *unt
     return ok && worker_usable(w);
 }
 
-/* Under gevent a thread is many greenlets: have it wait for the descriptors (-1: none) while the others
- * go on. 1: it has waited; 0: there is no gevent; -1: an error is set. `rest`: ns; INT64_MAX: no end. */
-static int worker_wait_in_hub(WorkerObject *w, int fd, int other, int64_t rest)
+/* Nothing is patched by gevent while that is not loaded. -1: an error is set. */
+static int gevent_is_loaded(void)
 {
-    static PyObject *name; /* nothing is patched while this is not loaded */
+    static PyObject *name;
     if (name == NULL && (name = PyUnicode_InternFromString("gevent.monkey")) == NULL)
         return -1;
     PyObject *monkey = PyImport_GetModule(name);
     if (wh_likely(monkey == NULL))
         return PyErr_Occurred() ? -1 : 0;
     Py_DECREF(monkey);
-    PyObject *waited = PyObject_CallMethod((PyObject *)w, "_wait_in_hub", "iid", fd, other,
-                                           rest == INT64_MAX ? -1.0 : (double)rest / 1e9);
+    return 1;
+}
+
+/* What a method that waits in the hub has returned: 1, it has waited; 0, there is no hub to wait in; -1: an
+ * error is set. */
+static int hub_waited(PyObject *waited)
+{
     int truth = waited ? PyObject_IsTrue(waited) : -1;
     Py_XDECREF(waited);
     return truth;
+}
+
+/* Under gevent a thread is many greenlets: have it wait for the descriptors (-1: none) while the others
+ * go on. As hub_waited(). `rest`: ns; INT64_MAX: no end. */
+static int worker_wait_in_hub(WorkerObject *w, int fd, int other, int64_t rest)
+{
+    int loaded = gevent_is_loaded();
+    if (wh_likely(loaded <= 0))
+        return loaded;
+    return hub_waited(PyObject_CallMethod((PyObject *)w, "_wait_in_hub", "iid", fd, other,
+                                          rest == INT64_MAX ? -1.0 : (double)rest / 1e9));
+}
+
+/* The same for a short while, also where the hub itself runs, which must not wait for itself: 0. */
+static int worker_nap_in_hub(WorkerObject *w, int64_t ns)
+{
+    int loaded = gevent_is_loaded();
+    if (wh_likely(loaded <= 0))
+        return loaded;
+    return hub_waited(PyObject_CallMethod((PyObject *)w, "_nap_in_hub", "d", (double)ns / 1e9));
 }
 
 /* As ppoll(); -2: an error is set. */

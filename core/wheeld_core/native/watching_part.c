@@ -20,6 +20,11 @@ typedef struct { /* a timer of an operation; the timer's cookie is its place */
     uint32_t next_free;
 } Timed;
 
+typedef struct { /* the timer of an operation that was over when the ring had no room for its cancel */
+    uint64_t id;
+    uint32_t place;
+} Unwanted;
+
 typedef struct Watching {
     Mapping map;
     wh_watch watch;
@@ -28,6 +33,8 @@ typedef struct Watching {
     Bell *bells;
     Timed *timed;
     uint32_t timed_size, free_timed; /* WH_NIL: none is free */
+    Unwanted *unwanted;
+    size_t unwanted_count, unwanted_size;
     OperationObject **due;           /* strong; expired, and not looked at yet */
     size_t due_first, due_count, due_size;
     PurgatoryObject *purgatories; /* borrowed, linked */
@@ -107,6 +114,7 @@ static void watching_drop(WorkerObject *w)
     free(g->table.heads);
     free(g->watch.keys);
     free(g->timed);
+    free(g->unwanted);
     free(g->due);
     mapping_drop(&g->map);
     free(g);
@@ -187,6 +195,31 @@ static void timed_give(Watching *g, uint32_t place)
 {
     g->timed[place] = (Timed){.next_free = g->free_timed};
     g->free_timed = place;
+}
+
+/* A timer to be cancelled once there is room. No memory: it fires, and nobody minds. */
+static void unwanted_add(Watching *g, uint64_t id, uint32_t place)
+{
+    if (g->unwanted_count == g->unwanted_size) {
+        size_t size = 2 * g->unwanted_size + 16;
+        Unwanted *more = realloc(g->unwanted, size * sizeof *more);
+        if (more == NULL)
+            return;
+        g->unwanted = more;
+        g->unwanted_size = size;
+    }
+    g->unwanted[g->unwanted_count++] = (Unwanted){.id = id, .place = place};
+}
+
+/* Cancel what nobody wants any more, as far as there is room. Never waits. */
+static void watching_shed(WorkerObject *w)
+{
+    Watching *g = w->watching;
+    while (wh_unlikely(g->unwanted_count) && worker_is_open(w) && wh_client_fits(&w->client, 1)) {
+        const Unwanted *last = &g->unwanted[--g->unwanted_count];
+        if (worker_cancel_timer(w, last->id, false) > 0) /* else whoever receives it gives its place */
+            timed_give(g, last->place);
+    }
 }
 
 /* Room for one more expired operation. */

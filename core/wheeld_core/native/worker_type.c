@@ -261,7 +261,7 @@ static PyObject *worker_now_ns(WorkerObject *w, PyObject *unused)
 
 static PyMethodDef worker_methods[] = {
     {"schedule", FAST(worker_schedule), METH_FASTCALL | METH_KEYWORDS,
-     "schedule(delay, cookie=0, *, payload=b'', interval=None, to=None)\n--\n\n"
+     "schedule(delay, cookie=0, *, payload=b'', interval=None, to=None, block=True)\n--\n\n"
      "Arm a timer and return its id.\n\n"
      "Parameters\n----------\n"
      "delay : float\n    Seconds from now, finite and not negative.\n"
@@ -269,11 +269,17 @@ static PyMethodDef worker_methods[] = {
      "payload : bytes-like\n    At most the wheel's payload_bytes, handed back too.\n"
      "interval : float, optional\n    Seconds; the timer fires again and again until cancelled.\n"
      "to : str, optional\n    Name of the worker that receives it, or 'group:NAME' for one of a\n"
-     "    group's members; default: this one.\n\n"
+     "    group's members; default: this one.\n"
+     "block : bool\n    May it wait for the clock process? It does when this worker's ring is full (up to\n"
+     "    5 s) or no slot is free (until the clock has given back what it can). False: it never\n"
+     "    sleeps.\n\n"
      "Returns\n-------\nint\n    The timer's id, never 0, never used again.\n\n"
      "Raises\n------\nInvalidDelay, PayloadTooLarge, ValueError\n    Nothing was scheduled.\n"
      "WheelFull\n    No slot is free; the call works again as soon as one is.\n"
-     "DaemonNotRunning, ClientClosed, ForkedClient\n\n"
+     "RingFull\n    With block=False: the clock has not taken up enough of what was submitted before.\n"
+     "    Nothing was scheduled; try again in a moment.\n"
+     "DaemonNotRunning\n    Also: the ring stayed full for 5 s.\n"
+     "ClientClosed, ForkedClient\n\n"
      "Notes\n-----\nLock-free; a system call only when the clock has to wake earlier. Any thread."},
     {"_schedule_private", (PyCFunction)worker_schedule_private, METH_O, NULL},
     {"_schedule_ns", (PyCFunction)worker_schedule_ns, METH_VARARGS, NULL},
@@ -281,24 +287,29 @@ static PyMethodDef worker_methods[] = {
     {"_schedule_batch", (PyCFunction)worker_schedule_batch, METH_VARARGS, NULL},
     {"_cancel_batch", (PyCFunction)worker_cancel_batch, METH_VARARGS, NULL},
     {"_reschedule_batch", (PyCFunction)worker_reschedule_batch, METH_VARARGS, NULL},
-    {"_reserve_batch", (PyCFunction)worker_reserve_batch, METH_O, NULL},
+    {"_reserve_batch", (PyCFunction)worker_reserve_batch, METH_VARARGS, NULL},
     {"_release_batch", (PyCFunction)worker_release_batch, METH_O, NULL},
     {"_were_armed", (PyCFunction)worker_were_armed, METH_VARARGS, NULL},
     {"_arm_batch", (PyCFunction)worker_arm_batch, METH_VARARGS, NULL},
-    {"cancel", (PyCFunction)worker_cancel, METH_O,
-     "cancel(id)\n--\n\n"
+    {"cancel", FAST(worker_cancel), METH_FASTCALL | METH_KEYWORDS,
+     "cancel(id, *, block=True)\n--\n\n"
      "Cancel a timer, whichever worker scheduled it.\n\n"
      "Returns\n-------\nbool\n"
      "    True: it is never delivered. False: it was delivered, or will be exactly once, or was\n"
      "    cancelled before; also for ids that no timer has.\n\n"
+     "Raises\n------\nRingFull\n    With block=False, when the clock would have to be waited for. Nothing is decided:\n"
+     "    the timer is as it was.\n"
+     "DaemonNotRunning, ClientClosed, ForkedClient\n\n"
      "Notes\n-----\nWait-free, no system call. Any thread."},
-    {"reschedule", FAST(worker_reschedule), METH_FASTCALL,
-     "reschedule(id, delay)\n--\n\n"
+    {"reschedule", FAST(worker_reschedule), METH_FASTCALL | METH_KEYWORDS,
+     "reschedule(id, delay, *, block=True)\n--\n\n"
      "Move one of this worker's timers to `delay` seconds from now; the id stays.\n\n"
      "Returns\n-------\nbool\n"
      "    False: it has fired or was cancelled. When both met in the same moment, it may have fired\n"
      "    by the new, earlier deadline; once, in any case.\n\n"
-     "Raises\n------\nInvalidDelay\nValueError\n    The timer is another worker's.\n\n"
+     "Raises\n------\nInvalidDelay\nValueError\n    The timer is another worker's.\n"
+     "RingFull\n    With block=False, when the clock would have to be waited for. It was not moved.\n"
+     "DaemonNotRunning, ClientClosed, ForkedClient\n\n"
      "Notes\n-----\nLater: no message, no system call. Any thread."},
     {"poll", FAST(worker_poll), METH_FASTCALL | METH_KEYWORDS,
      "poll(timeout=0.0, max_events=None, *, hold=False)\n--\n\n"

@@ -1,0 +1,80 @@
+"""Room on an asyncio loop: who would have to wait for the clock does, and the loop goes on."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, TypeVar
+
+from wheeld_core import _native
+from wheeld_core.errors import DaemonNotRunning, RingFull, WheelFull
+
+LONGEST_PAUSE: Final = 0.02
+"""Seconds between two tries, at most: nothing says when the clock has drained a ring."""
+FIRST_PAUSE: Final = 0.0005
+
+T = TypeVar("T")
+Refusal = RingFull | WheelFull
+
+
+class Room:
+    """Those who wait for room in a worker's ring, and those who wait for a slot.
+
+    They stand in two lines, and only the first of each tries again: so they come to it in turn,
+    however many they are, and a cancel, which needs no slot, does not wait behind those who do.
+
+    Attributes
+    ----------
+    patience : float
+        Seconds after which a call that still has no room raises what a blocking one would.
+    """
+
+    def __init__(self) -> None:
+        self.patience = float(_native.ROOM_SECONDS)
+        self._lines = {RingFull: asyncio.Lock(), WheelFull: asyncio.Lock()}
+        self._stirred = asyncio.Event()
+
+    def stir(self) -> None:
+        """Something came from the clock: there may be slots."""
+        self._stirred.set()
+
+    async def wait(self, call: Callable[[], T], refused: Refusal) -> T:
+        """Make a call, which was `refused` just now, until it finds room.
+
+        A task that is cancelled meanwhile has not made it.
+
+        Raises
+        ------
+        WheelFull, DaemonNotRunning
+            There was none for `patience` seconds.
+        """
+        last = [refused]
+        try:
+            async with asyncio.timeout(self.patience) as limit:
+                return await self._retry(call, last)
+        except TimeoutError:
+            if not limit.expired():  # the call's own
+                raise
+        if isinstance(last[0], RingFull):
+            raise DaemonNotRunning(_native.NOT_DRAINED) from last[0]
+        raise last[0]
+
+    async def _retry(self, call: Callable[[], T], last: list[Refusal]) -> T:
+        while True:
+            kind = type(last[0])
+            async with self._lines[kind]:
+                pause = 0.0
+                while type(last[0]) is kind:
+                    await self._pause(pause)
+                    try:
+                        return call()  # nothing is awaited from here on: who has it keeps it
+                    except (RingFull, WheelFull) as error:
+                        last[0] = error
+                    pause = min(2 * pause or FIRST_PAUSE, LONGEST_PAUSE)
+
+    async def _pause(self, seconds: float) -> None:
+        self._stirred.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._stirred.wait()
