@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from fsck_wheels import check, damaged
 from local_wheel import DROP, KEEP, MS, REROUTE, SECOND, LocalTimers, LocalWheel, cookies, take_all
 
 
@@ -201,8 +202,8 @@ def test_two_sweeps_that_a_kept_worker_holds_up() -> None:
 
 
 def test_a_row_begins_where_its_last_tenant_ended() -> None:
-    """A tick came into the ring of a worker in the very pass in which its sweep ended: the next
-    tenant of the row has nothing of that on loan."""
+    """A tick came into the ring of a worker in the very pass in which its sweep ended: its link
+    names no place that the next tenant of the row has still to reach."""
     with LocalWheel(4096) as wheel:
         owner, reader = wheel.worker(0), wheel.worker(1, group="web")
         wheel.worker(2, group="web")
@@ -216,6 +217,7 @@ def test_a_row_begins_where_its_last_tenant_ended() -> None:
         wheel.depart(1, REROUTE)
         assert wheel.settle() == [1]
         wheel.worker(1, "next")
+        assert damaged(check(wheel)) == {}
         assert owner.cancel(periodic)
         wheel.settle()
         wheel.depart(0, DROP)
