@@ -71,7 +71,7 @@ inline lock()
 #define STORE_SEG assert(mapped && seg_of == WE)
 #define STORE_SLOT(s) assert(mapped && slot_of[s] == WE)
 
-/* worker_part.c:worker_is_open, worker_part.c:worker_still_usable, client.h:wh_client_has_row */
+/* usable_part.c:worker_is_open, usable_part.c:worker_still_usable, client.h:wh_client_has_row */
 inline look()
 {
     atomic {
