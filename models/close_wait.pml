@@ -1,8 +1,9 @@
 /* Close against wait: one thread closes a client while others wait in calls of it.
  *
- * Two slabs of one slot: Client holds one, Other the other. A thread of Client arms a batch of one or two
- * timers: it waits for a slot, for room in a ring of one entry, or in its middle. Two threads sleep in
- * poll(). A fourth one closes. The lock is the GIL: a call lets it go where it waits, and nowhere else. The
+ * Two slabs of one slot: Client holds one, Other the other. The clock may take over a slab of which Client has
+ * nothing in hand: so Client takes such a slab up anew before it uses it. A thread of Client arms a batch of
+ * one or two timers: it waits for a slot, for room in a ring of one entry, or in its middle. Two threads sleep
+ * in poll(). A fourth one closes. The lock is the GIL: a call lets it go where it waits, and nowhere else. The
  * daemon takes the good-bye whenever it likes, sweeps, and gives row and slabs to Heir, under another
  * incarnation or (KEPT=1: "keep") under the very same. It may fence Client before, whose connection is lost.
  *
@@ -26,6 +27,7 @@
  * MUTANT 11: close wakes no sleeper
  * MUTANT 12: a fenced worker's row and slabs are given away before its good-bye
  * MUTANT 13: a slab is claimed by a load and a store
+ * MUTANT 14: a slab that may have been given to others is taken up by a load and a store
  */
 #ifndef MUTANT
 #define MUTANT 0
@@ -45,6 +47,7 @@ mtype = { WE, THEY, NONE };                      /* for the checks: whose a word
 
 /* Shared memory. */
 byte owner[2];
+bool parked[2]; /* in the owner word: nothing of the slab is in hand */
 byte incarnation = CLIENT; /* of row 0 */
 mtype row = ACTIVE;
 bool goodbye;
@@ -137,13 +140,42 @@ inline give(s)
     fi
 }
 
+/* slabs.h:wh_slabs_unpark, for a slot of ours that is free as far as we know */
+inline unpark(s)
+{
+    assert(mapped);
+#if MUTANT == 14
+    found = owner[s] == CLIENT;
+#endif
+    atomic {
+#if MUTANT != 14
+        found = owner[s] == CLIENT;
+#endif
+        mine[s] = false;
+        if
+        :: found -> STORE_SLOT(s); owner[s] = CLIENT; parked[s] = false; slot = s
+        :: else
+        fi
+    }
+}
+
 /* worker_part.c:worker_find_slot, as batch_part.c:batch_claim needs one */
 inline find_slot()
 {
     slot = 2;
     do
-    :: atomic { mine[0] -> slot = 0; mine[0] = false; break }
-    :: atomic { !mine[0] && mine[1] -> slot = 1; mine[1] = false; break }
+    :: mine[0] ->
+        unpark(0);
+        if
+        :: found -> break
+        :: else
+        fi
+    :: !mine[0] && mine[1] ->
+        unpark(1);
+        if
+        :: found -> break
+        :: else
+        fi
     :: atomic { !mine[0] && !mine[1] -> STORE_SEG }; /* receive.h:wh_client_reclaim */
         claim(0);
         if
@@ -285,7 +317,8 @@ proctype Closer()
 proctype Other()
 {
     atomic { owner[1] == OTHER -> owner[1] = NOBODY; slot_of[1] = NONE };
-    if
+    if /* supply.h:wh_take_over, for who is short of slots */
+    :: atomic { owner[0] == CLIENT && parked[0] -> owner[0] = OTHER; parked[0] = false; slot_of[0] = THEY }
     :: atomic { owner[1] == NOBODY -> owner[1] = OTHER; assert(slot_of[1] == NONE); slot_of[1] = THEY }
     :: true
     fi
@@ -350,6 +383,7 @@ init
         owner[0] = CLIENT;
         owner[1] = OTHER;
         mine[0] = true;
+        parked[0] = true;
         slot_of[0] = WE;
         slot_of[1] = THEY;
         run Caller();
