@@ -2,6 +2,7 @@
  * shapes; here lengths are checked again, so that no call can write out of bounds. */
 
 #define BATCH_PUBLISH 1024 /* the clock starts on a batch before it is complete */
+#define BATCH_PIECE 64     /* for so many at once it looks for room in the ring */
 #define BATCH_AHEAD 12     /* how far ahead slots are prefetched */
 
 typedef struct {
@@ -119,34 +120,60 @@ static void batch_undo(WorkerObject *w, const Batch *b, Py_ssize_t armed)
     batch_give_slots(w, b, armed, b->n);
 }
 
-static bool batch_arm(WorkerObject *w, const Batch *b, wh_request r)
+/* Arm the timers from `i` to `end`, for which the ring has room. Returns where it stopped: at `end`, or at a
+ * payload that is none any more; then an error is set. What all have alike stays in registers: nothing here
+ * keeps the address of `r`. */
+static Py_ssize_t batch_arm_some(WorkerObject *w, const Batch *b, wh_request r, Py_ssize_t i,
+                                 Py_ssize_t end, int64_t *earliest)
 {
     wh_client *c = &w->client;
-    int64_t earliest = INT64_MAX;
-    r.now = wh_client_now(c);
-    for (Py_ssize_t i = 0; i < b->n; i++) {
+    uint64_t *ids = b->ids;
+    Py_ssize_t began = i;
+    int64_t first = *earliest;
+    for (; i < end; i++) {
         if (i + BATCH_AHEAD < b->n) {
-            wh_prefetch_write(&c->states[b->ids[i + BATCH_AHEAD]]);
-            wh_prefetch_write(&c->slots[b->ids[i + BATCH_AHEAD]]);
-        }
-        if (wh_unlikely(!wh_client_fits(c, 1)) && !worker_wait_room(w, 1, b->wait)) {
-            batch_undo(w, b, i);
-            return false;
+            wh_prefetch_write(&c->states[ids[i + BATCH_AHEAD]]);
+            wh_prefetch_write(&c->slots[ids[i + BATCH_AHEAD]]);
         }
         r.deadline = wh_time_add(r.now, delay_ns(b->delays[i]));
         if (b->cookies)
             r.cookie = b->cookies[i];
         if (b->rows)
             r.payload = b->rows + i * b->width;
-        if (wh_unlikely(b->payloads.offsets != NULL) && !payload_of_row(w, &b->payloads, i, &r)) {
+        if (wh_unlikely(b->payloads.offsets != NULL)) {
+            wh_request one;
+            if (!payload_of_row(w, &b->payloads, i, &one))
+                break;
+            r.payload = one.payload;
+            r.payload_size = one.payload_size;
+        }
+        ids[i] = wh_client_arm(c, (uint32_t)ids[i], &r);
+        wh_client_push(c, ids[i]);
+        first = r.deadline < first ? r.deadline : first;
+    }
+    wh_count(&c->seg->scheduled, (uint64_t)(i - began));
+    *earliest = first;
+    return i;
+}
+
+static bool batch_arm(WorkerObject *w, const Batch *b, wh_request r)
+{
+    wh_client *c = &w->client;
+    int64_t earliest = INT64_MAX;
+    r.now = wh_client_now(c);
+    for (Py_ssize_t i = 0, end; i < b->n; i = end) {
+        end = b->n - i < BATCH_PIECE ? b->n : i + BATCH_PIECE;
+        if (wh_unlikely(!wh_client_fits(c, (uint64_t)(end - i))) &&
+            !worker_wait_room(w, (uint64_t)(end - i), b->wait)) {
             batch_undo(w, b, i);
             return false;
         }
-        b->ids[i] = wh_client_arm(c, (uint32_t)b->ids[i], &r);
-        wh_client_push(c, b->ids[i]);
-        wh_count(&c->seg->scheduled, 1);
-        earliest = r.deadline < earliest ? r.deadline : earliest;
-        if (i % BATCH_PUBLISH == BATCH_PUBLISH - 1)
+        Py_ssize_t armed = batch_arm_some(w, b, r, i, end, &earliest);
+        if (armed != end) {
+            batch_undo(w, b, armed);
+            return false;
+        }
+        if (end % BATCH_PUBLISH == 0)
             wh_client_publish(c, earliest);
     }
     wh_client_publish(c, earliest);
