@@ -82,14 +82,18 @@ static inline void wh_slabs_free(wh_slabs *s)
     free(s->worked);
 }
 
+/* Is it one of ours in a split slab? */
+static wh_seldom bool wh_slabs_holds(const wh_slabs *s, uint32_t slot, uint64_t owner_word)
+{
+    return owner_word == WH_SPLIT &&
+           wh_holder_row(wh_load_relaxed(&s->holders[slot])) == (uint32_t)(s->me & 0xffff) - 1;
+}
+
 /* Is the slot ours, be it armed or not? */
 static inline bool wh_slabs_own(const wh_slabs *s, uint32_t slot)
 {
     uint64_t word = wh_load_acquire(&s->owners[slot >> WH_SLAB_BITS]); /* pairs: slab */
-    if (wh_likely(wh_owner_name(word) == s->me))
-        return true;
-    return word == WH_SPLIT &&
-           wh_holder_row(wh_load_relaxed(&s->holders[slot])) == (uint32_t)(s->me & 0xffff) - 1;
+    return wh_likely(wh_owner_name(word) == s->me) || wh_slabs_holds(s, slot, word);
 }
 
 static inline void wh_slabs_stack(wh_slabs *s, uint32_t slab)
@@ -238,7 +242,7 @@ static inline void wh_slabs_keep(wh_slabs *s, uint32_t slab, uint64_t bits)
 /* Move free slots into the magazine. False: there were none. */
 static inline bool wh_slabs_load(wh_slabs *s)
 {
-    if (!s->busy)
+    if (!s->busy && s->worked_size >= s->most_worked)
         wh_slabs_park_all(s, s->stack_size ? s->stack[s->stack_size - 1] : WH_NIL);
     while (s->magazine_size < WH_MAGAZINE && s->stack_size &&
            (s->magazine_size == 0 || s->worked_size < s->most_worked)) {
