@@ -207,6 +207,10 @@ static int worker_move(WorkerObject *w, uint64_t id, int64_t delay, int64_t *ear
 {
     wh_client *c = &w->client;
     bool earlier;
+    if (wh_likely(wh_id_slot(id) < c->capacity)) { /* both at once, while the owner word and the time are read */
+        wh_prefetch_write(&c->states[wh_id_slot(id)]);
+        wh_prefetch_write(&c->slots[wh_id_slot(id)]);
+    }
     if (wh_unlikely(!wh_client_owns(c, id)))
         return worker_refuses_move(w, id) ? -1 : 0;
     uint32_t kind = wh_load_relaxed(&c->slots[wh_id_slot(id)].flags) & 3;
