@@ -35,9 +35,10 @@ def body(model: str) -> str:
     return (verify.MODELS / f"{model}.pml").read_text()
 
 
-def test_there_are_eight() -> None:
+def test_there_are_nine() -> None:
     names = (
-        "close_wait completion_word offer pool_change sleep_wake timer_word watch_dying watch_marks"
+        "close_wait completion_word offer pool_change sleep_wake split_slab timer_word watch_dying"
+        " watch_marks"
     )
     assert list(verify.NAMES) == names.split()
 
