@@ -172,16 +172,22 @@ static uint32_t worker_over_quota(WorkerObject *w)
     return WH_NIL;
 }
 
-/* WH_NIL: there is no slot for anybody. */
-static uint32_t worker_over_capacity(const WorkerObject *w)
+/* WH_NIL: there is no slot for anybody, or there are not so many as a batch still needs. */
+static uint32_t worker_over_capacity(const WorkerObject *w, uint64_t batch)
 {
     const wh_client *c = &w->client;
+    char begin[96];
+    if (batch > 1)
+        snprintf(begin, sizeof begin, "%llu more slots at once are not free: of all %u slots",
+                 (unsigned long long)batch, c->capacity);
+    else
+        snprintf(begin, sizeof begin, "all %u slots are taken:", c->capacity);
     wh_count(&c->seg->fulls, 1);
     PyErr_Format(errors.wheel_full,
-                 "all %u slots are taken (%llu by pending timers of all workers, %llu by events that "
-                 "wait for this worker's poll()); cancel or poll, or start wheeld with a larger "
-                 "--capacity; `wheeld status` says who holds how many",
-                 c->capacity, (unsigned long long)wh_load_relaxed(&c->wheel->linked),
+                 "%s %llu have pending timers of all workers, %llu have events that wait for this "
+                 "worker's poll(); cancel or poll, or start wheeld with a larger --capacity; `wheeld "
+                 "status` says who holds how many",
+                 begin, (unsigned long long)wh_load_relaxed(&c->wheel->linked),
                  (unsigned long long)wh_client_ready(c));
     return WH_NIL;
 }
@@ -212,7 +218,7 @@ static uint32_t worker_find_slot(WorkerObject *w, uint64_t batch, bool wait)
         if ((slot = worker_returned_slot(w)) == WH_NIL) /* what came may have been taken over since */
             slot = worker_claimed_slot(w);
     }
-    return slot != WH_NIL ? slot : worker_over_capacity(w);
+    return slot != WH_NIL ? slot : worker_over_capacity(w, batch);
 }
 
 /* Give a slot back that a call took and does not need after all. */
