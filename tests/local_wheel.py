@@ -94,9 +94,12 @@ class LocalWheel:
         pools: tuple[tuple[str, int, int, bool], ...] = (),
         trace: int = 0,
         trace_at: int = 0,
+        homes: bool = False,
     ) -> None:
+        capacity += homes * max_workers * _native.SLAB_SLOTS
         config = {
             "capacity": capacity,
+            "homes": homes * max_workers,
             "max_workers": max_workers,
             "tick_ns": tick_ns,
             "wheel_bits": wheel_bits,

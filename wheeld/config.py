@@ -38,7 +38,7 @@ class Config:
 
     name: str = "default"
     capacity: int = 1 << 20
-    """Slots, rounded up to whole slabs of 64."""
+    """Slots, rounded up to whole slabs of 64; beside them there is a slab for each worker."""
     max_workers: int = 64
     max_per_worker: int | None = None
     """Slots that one worker may hold, rounded up to whole slabs of 64; None: all of them."""
@@ -186,10 +186,22 @@ class Config:
         """The payload in whole words."""
         return -(-self.payload_bytes // 8) * 8
 
+    @property
+    def homes(self) -> int:
+        """Slabs beyond the capacity, one for each worker that holds no other, so that none is
+        without a slot when others have taken the wheel; 0 where they would be more than that."""
+        return self.max_workers if self.max_workers * _native.SLAB_SLOTS <= self.slots else 0
+
+    @property
+    def all_slots(self) -> int:
+        """The capacity in whole slabs, and the homes."""
+        return self.slots + self.homes * _native.SLAB_SLOTS
+
     def native(self) -> dict[str, int]:
         """The arguments of `_native.geometry` and `_native.create`."""
         return {
-            "capacity": self.slots,
+            "capacity": self.all_slots,
+            "homes": self.homes,
             "max_workers": self.max_workers,
             "tick_ns": self.tick_ns,
             "wheel_bits": self.wheel_bits,

@@ -86,7 +86,7 @@ class Resources:
                 for name in (runtime.CLOCK_LOCK, RECORDER_LOCK, runtime.DAEMON_FILE)
             ]
             self.wheel = WheelView(self.memories["wheel"])
-            self.slots = SlotsView(self.memories["slots"], config.slots, config.payload_room)
+            self.slots = SlotsView(self.memories["slots"], config.all_slots, config.payload_room)
         except BaseException as error:
             self.close(discard=not getattr(self, "taken_over", True))
             if isinstance(error, OSError):

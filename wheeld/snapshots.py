@@ -84,7 +84,7 @@ class Snapshots:
         plan = plan_restore(
             snapshot,
             self._clocks(restoring=True),
-            self._config.slots,
+            self._config.all_slots,
             self._config.payload_room,
             self._config.restore,
             self._config.misfire,

@@ -49,7 +49,7 @@ def collect(supervisor: Supervisor) -> dict[str, Any]:
         "capacity": config.slots,
         "pending": len(armed),
         "max_per_worker": config.most_per_worker,
-        "free": int(np.count_nonzero(holders < 0)),
+        "free": int(np.count_nonzero(holders[: config.slots] < 0)),
         "tick_ns": config.tick_ns,
         "wheel_size": 1 << config.wheel_bits,
         "payload_bytes": config.payload_room,

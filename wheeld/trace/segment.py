@@ -25,7 +25,7 @@ _MASK = (1 << 64) - 1
 
 def size(config: Config) -> int:
     """Bytes of the segment."""
-    return _native.trace_bytes(config.slots, config.trace_bits)
+    return _native.trace_bytes(config.all_slots, config.trace_bits)
 
 
 def fill(memory: mmap.mmap, wheel: mmap.mmap, config: Config) -> None:
@@ -36,7 +36,7 @@ def fill(memory: mmap.mmap, wheel: mmap.mmap, config: Config) -> None:
     """
     token = int(record(wheel, "head")["token"])
     position = time.time_ns() // 10**6 << _POSITIONS_PER_MS
-    _native.create_trace(memory, config.slots, config.trace_bits, token, position)
+    _native.create_trace(memory, config.all_slots, config.trace_bits, token, position)
 
 
 def faults(memory: mmap.mmap) -> list[str]:

@@ -105,7 +105,9 @@ static inline bool wh_client_bind(wh_client *c, void *wheel, void *slots, void *
                        .slots = c->slots,
                        .me = c->me,
                        .count = g.slab_count,
-                       .cursor = (uint32_t)((uint64_t)worker * g.slab_count / config.max_workers)};
+                       .shared_count = g.slab_count - config.homes,
+                       .home = config.homes ? g.slab_count - config.homes + worker : WH_NIL,
+                       .cursor = (uint32_t)((uint64_t)worker * (g.slab_count - config.homes) / config.max_workers)};
     return wh_slabs_init(&c->slabs, &shared, share);
 }
 

@@ -117,6 +117,7 @@ typedef struct wh_clock {
     const wh_group *groups;     /* the names' table; NULL: no number has a second name */
     wh_trace trace;
     wh_stock stock;
+    uint32_t shared_slabs; /* those behind them are kept for one worker each */
     uint32_t relink_slot; /* sweep after a step of the wall clock; == capacity: none */
 } wh_clock;
 
@@ -266,6 +267,7 @@ static inline bool wh_clock_bind(wh_clock *c, void *wheel_memory, void *slots_me
                     .undo = (wh_undo *)(base + g.undo_off),
                     .peers = peers,
                     .max_workers = seg->max_workers,
+                    .shared_slabs = g.slab_count - seg->homes,
                     .sub_size = 1ull << seg->sub_bits,
                     .comp_size = 1ull << seg->comp_bits,
                     .ret_size = 1ull << seg->ret_bits,

@@ -15,6 +15,7 @@
 typedef struct wh_config {
     int64_t tick_ns;
     uint32_t wheel_bits, capacity, max_workers, payload_bytes, virtual_clock;
+    uint32_t homes; /* of the slabs in `capacity`, the last ones: see layout.h */
     int64_t origin_ns; /* where the wheel begins: now, or the start of a virtual clock */
     uint64_t token;
 } wh_config;
@@ -108,6 +109,7 @@ static inline wh_config wh_config_of(const wh_wheel_seg *seg)
     return (wh_config){.tick_ns = seg->tick_ns, .wheel_bits = seg->wheel_bits,
                        .capacity = seg->capacity, .max_workers = seg->max_workers,
                        .payload_bytes = seg->payload_bytes, .virtual_clock = seg->virtual_clock,
+                       .homes = seg->homes,
                        .token = seg->head.token};
 }
 
@@ -130,7 +132,8 @@ static inline uint64_t wh_hash_geometry(uint64_t h)
     wh_config sample = {.wheel_bits = 7, .capacity = 64 * 331, .max_workers = 13, .payload_bytes = 24};
     wh_geometry g = wh_geometry_of(&sample);
     uint64_t words[] = {g.levels, g.words, g.lists, g.slab_count, g.sub_bits, g.comp_bits, g.ret_bits,
-                        g.lines_off, g.undo_off, g.summary_off, g.occupancy_off, g.links_off,
+                        g.lines_off, g.undo_off, g.lanes_off, g.summary_off, g.occupancy_off,
+                        g.links_off, g.holders_off,
                         g.wheel_bytes, g.owners_off, g.states_off, g.slots_off, g.payloads_off,
                         g.slots_bytes, g.rows_off, g.groups_off, g.registry_bytes, g.sub_off,
                         g.comp_off, g.ret_off, g.worker_bytes};
@@ -212,6 +215,7 @@ static inline void wh_create_wheel(void *memory, const wh_config *c)
     seg->virtual_clock = c->virtual_clock;
     seg->lanes = g.lanes;
     seg->lists = g.lists;
+    seg->homes = c->homes;
     seg->lines_off = g.lines_off;
     seg->lanes_off = g.lanes_off;
     seg->summary_off = g.summary_off;

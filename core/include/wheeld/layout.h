@@ -63,6 +63,8 @@ enum wh_kind {
     F(uint32_t, virtual_clock, "1: time moves by advance only", "creator", "all", "before magic")  \
     F(uint32_t, lists, "buckets of all lanes + 2 * max_workers", "creator", "all",                 \
       "before magic")                                                                              \
+    F(uint32_t, homes, "slabs at the end, one per row or none: for a worker that holds no other",  \
+      "creator", "workers", "before magic")                                                        \
     F(uint64_t, lines_off, "offset of the clock's lines, one per worker", "creator", "all",        \
       "before magic")                                                                              \
     F(uint64_t, lanes_off, "offset of the lanes", "creator", "clock", "before magic")              \

@@ -31,6 +31,16 @@ static inline uint64_t wh_quota_count(const wh_slabs *s)
     return held;
 }
 
+/* Do we hold less than a slab? */
+static inline bool wh_quota_is_poor(wh_quota *q, const wh_slabs *s, int64_t now)
+{
+    if (q->held >= WH_SLAB_SLOTS && now >= q->next_count) {
+        q->held = wh_quota_count(s);
+        q->next_count = now + WH_QUOTA_PAUSE_NS * (int64_t)s->count;
+    }
+    return q->held < WH_SLAB_SLOTS;
+}
+
 /* May we take `n` more? `now`: of a clock that runs, ns. */
 static inline bool wh_quota_allows(wh_quota *q, const wh_slabs *s, uint64_t n, int64_t now)
 {

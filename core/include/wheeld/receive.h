@@ -195,6 +195,15 @@ static inline bool wh_client_claim(wh_client *c)
     return true;
 }
 
+/* The same for the one that is kept for us. */
+static inline bool wh_client_claim_home(wh_client *c)
+{
+    if (!wh_slabs_claim_home(&c->slabs))
+        return false;
+    wh_client_reclaim(c);
+    return true;
+}
+
 static inline void wh_client_say_wait(wh_client *c, uint64_t wait_seq)
 {
     c->wait_seq = wait_seq;

@@ -51,6 +51,8 @@ typedef struct wh_slabs {
     uint8_t *mode;       /* bits of wh_slab_mode */
     uint32_t *worked;    /* slabs that are ours and not parked */
     uint32_t count, stack_size, worked_size;
+    uint32_t shared_count; /* of `count`, those that any worker may claim; behind them, one for each row */
+    uint32_t home;         /* ours of those, or WH_NIL */
     uint32_t most_worked; /* for the magazine */
     uint32_t busy;       /* calls that hold slots and may let others in meanwhile: nothing is parked */
     uint64_t none_at;    /* what `freed` said when a walk over all slabs found none, plus one */
@@ -143,6 +145,12 @@ static inline bool wh_slabs_unpark(wh_slabs *s, uint32_t slab)
     return false;
 }
 
+/* Is it kept for another worker, whose heir we are? */
+static inline bool wh_slabs_is_alien(const wh_slabs *s, uint32_t slab)
+{
+    return slab >= s->shared_count && slab != s->home;
+}
+
 /* Make a slab of ours nobody's. */
 static inline void wh_slabs_release(wh_slabs *s, uint32_t slab)
 {
@@ -162,7 +170,7 @@ static inline void wh_slabs_rest(wh_slabs *s, uint32_t slab)
 {
     uint64_t mine = s->me;
     s->mode[slab] &= (uint8_t)~WH_SLAB_WORKED;
-    if (s->free[slab] == ~0ull && s->empty > s->keep_empty)
+    if (s->free[slab] == ~0ull && (s->empty > s->keep_empty || wh_slabs_is_alien(s, slab)))
         wh_slabs_release(s, slab);
     else
         /* pairs: slab - what we did to its slots is done; compared as above */
@@ -197,25 +205,35 @@ static inline void wh_slabs_park(wh_slabs *s)
 
 /* -- claim, take, give --------------------------------------------------------------------------- */
 
+static inline bool wh_slabs_claim_this(wh_slabs *s, uint32_t slab)
+{
+    uint64_t nobody = 0;
+    /* pairs: slab - acquire: what the last owner and the clock wrote to its slots is seen */
+    if (wh_load_relaxed(&s->owners[slab]) || !wh_cas_acq_rel(&s->owners[slab], &nobody, s->me))
+        return false;
+    wh_slabs_work(s, slab);
+    wh_slabs_set(s, slab, ~0ull);
+    wh_slabs_stack(s, slab);
+    return true;
+}
+
+/* Claim the slab that is kept for us: not while we hold another one (quota.h:wh_quota_is_poor). */
+static inline bool wh_slabs_claim_home(wh_slabs *s)
+{
+    return s->home != WH_NIL && wh_slabs_claim_this(s, s->home);
+}
+
 /* Claim an unowned slab. False: there is none. */
 static inline bool wh_slabs_claim(wh_slabs *s)
 {
     uint64_t freed = wh_load_seq(s->freed) + 1; /* pairs: freed - what is freed during the walk counts */
     if (freed == s->none_at)
         return false;
-    for (uint32_t looked = 0; looked < s->count; looked++) {
+    for (uint32_t looked = 0; looked < s->shared_count; looked++) {
         uint32_t slab = s->cursor;
-        s->cursor = slab + 1 < s->count ? slab + 1 : 0;
-        uint64_t nobody = 0;
-        if (wh_load_relaxed(&s->owners[slab]))
-            continue;
-        /* pairs: slab - acquire: what the last owner and the clock wrote to its slots is seen */
-        if (wh_cas_acq_rel(&s->owners[slab], &nobody, s->me)) {
-            wh_slabs_work(s, slab);
-            wh_slabs_set(s, slab, ~0ull);
-            wh_slabs_stack(s, slab);
+        s->cursor = slab + 1 < s->shared_count ? slab + 1 : 0;
+        if (wh_slabs_claim_this(s, slab))
             return true;
-        }
     }
     s->none_at = freed;
     return false;
@@ -297,7 +315,7 @@ static inline uint64_t wh_slabs_take_many(wh_slabs *s, uint64_t *slots, uint64_t
 static inline void wh_slabs_whole(wh_slabs *s, uint32_t slab)
 {
     s->empty++;
-    if (!(s->mode[slab] & WH_SLAB_HELD) && s->empty > s->keep_empty)
+    if (!(s->mode[slab] & WH_SLAB_HELD) && (s->empty > s->keep_empty || wh_slabs_is_alien(s, slab)))
         wh_slabs_release(s, slab);
     else
         wh_slabs_stack(s, slab);

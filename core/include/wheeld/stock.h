@@ -34,7 +34,7 @@ static inline void wh_stock_unsplit(wh_clock *c, uint32_t slab)
     c->stock.free[slab] = 0;
     c->stock.slots -= WH_SLAB_SLOTS;
     c->stock.slabs_split--;
-    c->stock.slabs_freed++;
+    c->stock.slabs_freed += slab < c->shared_slabs;
     c->stock.split[slab] = 0;
     wh_free_slab(c, slab);
 }

@@ -19,6 +19,7 @@
  *     ring has to be past `stale_until`.
  *  3. An expiration that the owner has not read keeps its slot; it is on loan to the owner from then on.
  *  4. A parked slab whose mark in `ended` is 0 has nothing to take.
+ *  5. A slab that is kept for one worker (its home) is not taken over.
  */
 #ifndef WHEELD_SUPPLY_H
 #define WHEELD_SUPPLY_H
@@ -95,7 +96,7 @@ static inline bool wh_take_over(wh_clock *c, uint32_t slab, const wh_peer *asker
 {
     uint64_t word = wh_load_acquire(&c->owners[slab]); /* pairs: slab */
     wh_peer *owner = wh_peer_of(c, word & 0xffff, wh_owner_name(word) >> 16);
-    if (wh_is_split(c, slab))
+    if (wh_is_split(c, slab) || slab >= c->shared_slabs)
         return true;
     if (owner == NULL || owner->leave || owner->dying || !(word & WH_PARKED))
         return false;

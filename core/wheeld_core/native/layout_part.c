@@ -57,19 +57,20 @@ static PyObject *native_layout(PyObject *module, PyObject *unused)
 static bool parse_config(PyObject *args, PyObject *kwargs, wh_config *c)
 {
     static char *names[] = {"capacity",      "max_workers", "tick_ns", "wheel_bits", "payload_bytes",
-                            "virtual_clock", "origin_ns",   "token",   NULL};
+                            "virtual_clock", "origin_ns",   "token",   "homes", NULL};
     unsigned int capacity = 0, max_workers = 0, wheel_bits = 0, payload_bytes = 0;
-    unsigned int virtual_clock = 0;
+    unsigned int virtual_clock = 0, homes = 0;
     long long tick_ns = 0, origin_ns = 0; /* what must be given is out of range at 0 */
     unsigned long long token = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$IILIIILK:config", names, &capacity,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$IILIIILKI:config", names, &capacity,
                                      &max_workers, &tick_ns, &wheel_bits, &payload_bytes,
-                                     &virtual_clock, &origin_ns, &token))
+                                     &virtual_clock, &origin_ns, &token, &homes))
         return false;
     bool fits = capacity >= WH_SLAB_SLOTS && capacity <= WH_MAX_CAPACITY &&
                 capacity % WH_SLAB_SLOTS == 0 && max_workers >= 1 && max_workers <= WH_MAX_WORKERS &&
                 tick_ns >= 1 && wheel_bits >= 1 && wheel_bits <= WH_MAX_WHEEL_BITS &&
-                payload_bytes < 65536 && payload_bytes % 8 == 0 && origin_ns >= 0;
+                payload_bytes < 65536 && payload_bytes % 8 == 0 && origin_ns >= 0 &&
+                (homes == 0 || (homes == max_workers && homes < capacity / WH_SLAB_SLOTS));
     if (!fits) {
         PyErr_SetString(PyExc_ValueError, "configuration out of the layout's range");
         return false;
@@ -81,6 +82,7 @@ static bool parse_config(PyObject *args, PyObject *kwargs, wh_config *c)
                      .payload_bytes = payload_bytes,
                      .virtual_clock = virtual_clock,
                      .origin_ns = origin_ns,
+                     .homes = homes,
                      .token = token};
     return true;
 }

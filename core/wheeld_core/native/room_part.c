@@ -144,7 +144,9 @@ static uint32_t worker_returned_slot(WorkerObject *w)
 
 static uint32_t worker_claimed_slot(WorkerObject *w)
 {
-    if (!wh_client_claim(&w->client))
+    wh_client *c = &w->client;
+    if (!wh_client_claim(c) &&
+        !(wh_quota_is_poor(&w->quota, &c->slabs, wh_clock_read(CLOCK_MONOTONIC)) && wh_client_claim_home(c)))
         return WH_NIL;
     w->quota.held += WH_SLAB_SLOTS;
     return wh_slabs_take(&w->client.slabs);
@@ -176,12 +178,13 @@ static uint32_t worker_over_quota(WorkerObject *w)
 static uint32_t worker_over_capacity(const WorkerObject *w, uint64_t batch)
 {
     const wh_client *c = &w->client;
+    uint32_t slots = c->slabs.shared_count * WH_SLAB_SLOTS;
     char begin[96];
     if (batch > 1)
         snprintf(begin, sizeof begin, "%llu more slots at once are not free: of all %u slots",
-                 (unsigned long long)batch, c->capacity);
+                 (unsigned long long)batch, slots);
     else
-        snprintf(begin, sizeof begin, "all %u slots are taken:", c->capacity);
+        snprintf(begin, sizeof begin, "all %u slots are taken:", slots);
     wh_count(&c->seg->fulls, 1);
     PyErr_Format(errors.wheel_full,
                  "%s %llu have pending timers of all workers, %llu have events that wait for this "
