@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-import wheeld
+from daemons import Daemon
 from fsck_wheels import check, damaged
 from local_wheel import DROP, KEEP, MS, REROUTE, SECOND, LocalTimers, LocalWheel
 from test_stock import clock_beside, fill
@@ -147,14 +148,16 @@ def test_no_more_than_the_capacity(capacity: int, workers: int, homes: int) -> N
     assert config.native()["capacity"] == capacity + homes * SLAB
 
 
-def test_a_daemon() -> None:
-    """`status` counts the capacity without them."""
+def test_a_daemon(runtime_dir: Path, daemon_name: str) -> None:
+    """`status` and `stats()` count the capacity without them."""
     with (
-        wheeld.embedded(capacity=CAPACITY, max_workers=4) as daemon,
-        connect(daemon, worker="greedy") as greedy,
-        connect(daemon, worker="other") as other,
+        Daemon(runtime_dir, daemon_name, capacity=CAPACITY, max_workers=4) as daemon,
+        connect(str(daemon.start().directory), worker="greedy") as greedy,
+        connect(str(daemon.directory), worker="other") as other,
     ):
+        assert greedy.stats()["free"] == daemon.status()["free"] == CAPACITY
         greedy.schedule_many(np.full(CAPACITY, 60.0))
+        assert greedy.stats()["free"] == daemon.status()["free"] == 0
         with pytest.raises(WheelFull):
             greedy.schedule(60.0)
         assert other.schedule_many(np.full(SLAB, 60.0)).all()

@@ -16,7 +16,8 @@ static void count_holder(uint64_t *held, uint32_t rows, uint32_t row, uint32_t s
     held[row < rows ? row : rows] += slots;
 }
 
-/* _holders(held): uint64 for each row and one more, written: slots of each worker, and free ones. */
+/* _holders(held): uint64 for each row and one more, written: slots of each worker, and those that are free
+ * for anybody. */
 static PyObject *worker_holders(WorkerObject *w, PyObject *held_object)
 {
     Array held = {0};
@@ -32,6 +33,8 @@ static PyObject *worker_holders(WorkerObject *w, PyObject *held_object)
     memset(counts, 0, (size_t)held.view.len);
     for (uint32_t slab = 0; slab < s->count; slab++) {
         uint64_t word = wh_owner_name(wh_load_relaxed(&s->owners[slab]));
+        if (word == 0 && slab >= s->shared_count)
+            continue;
         if (word != WH_SPLIT) {
             count_holder(counts, rows, (uint32_t)(word & 0xffff) - 1, WH_SLAB_SLOTS);
             continue;
