@@ -159,7 +159,7 @@ inline unpark(s)
     }
 }
 
-/* worker_part.c:worker_find_slot, as batch_part.c:batch_claim needs one */
+/* room_part.c:worker_find_slot, as batch_part.c:batch_claim needs one */
 inline find_slot()
 {
     slot = 2;
@@ -195,7 +195,7 @@ inline find_slot()
     od
 }
 
-/* batch_part.c:batch_undo, batch_part.c:batch_give_slots, worker_part.c:worker_give_slot */
+/* batch_part.c:batch_undo, batch_part.c:batch_give_slots, room_part.c:worker_give_slot */
 inline give_back(from)
 {
     look();
@@ -236,7 +236,7 @@ proctype Caller()
     do /* batch_part.c:batch_arm */
     :: armed < want ->
         if
-        :: atomic { sub_tail - sub_head == 1 -> STORE_SEG }; /* worker_part.c:worker_wait_room */
+        :: atomic { sub_tail - sub_head == 1 -> STORE_SEG }; /* room_part.c:worker_wait_room */
             wait_and_look(MUTANT == 1);
             if
             :: !open -> give_back(armed); goto leave

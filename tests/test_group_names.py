@@ -11,7 +11,7 @@ import pytest
 
 from children import receive
 from daemons import Daemon, until
-from local_wheel import MS, LocalWheel, cookies
+from local_wheel import MS, LocalTimers, LocalWheel, cookies
 from wheeld import outstanding
 from wheeld_client import Timers, WheelError, connect, pending_timers
 from wheeld_core import _native
@@ -172,17 +172,22 @@ def test_restarts_know_the_names(daemon: Daemon) -> None:
         assert {int(target) for target in pending.timers["target"]} <= set(pending.targets)
 
 
+def member_of_another_name(wheel: LocalWheel) -> LocalTimers:
+    """The only member leaves, its group's number gets another name, and a member comes to that."""
+    wheel.depart(1)
+    wheel.settle()
+    _native.name_group(wheel.registry_memory, 0, "new")
+    wheel.group_names[0] = "new"
+    return wheel.worker(1, group="new")
+
+
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_sender_that_had_looked_before(restart: bool) -> None:
     """Its timer goes to nobody who has come into the group of another name since: to itself."""
     with LocalWheel() as wheel:
         sender, member = wheel.worker(0), wheel.worker(1, group="old")
         sender.schedule(0.002, 1, to="group:old")
-        wheel.depart(1)
-        wheel.settle()
-        _native.name_group(wheel.registry_memory, 0, "new")
-        wheel.group_names[0] = "new"
-        member = wheel.worker(1, group="new")
+        member = member_of_another_name(wheel)
         sender.schedule(0.002, 2, to="group:new")
         if restart:
             wheel.restart_clock()
@@ -197,11 +202,7 @@ def test_a_sender_that_is_in_the_next_group() -> None:
         sender = wheel.worker(0)
         wheel.worker(1, group="old")
         sender.schedule(0.001, 1, to="group:old")
-        wheel.depart(1)
-        wheel.settle()
-        _native.name_group(wheel.registry_memory, 0, "new")
-        wheel.group_names[0] = "new"
-        member = wheel.worker(1, group="new")
+        member = member_of_another_name(wheel)
         wheel.row(0)["groups"] = 1
         wheel.clock.presence(0, True, 1)
         wheel.advance(MS)

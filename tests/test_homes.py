@@ -10,13 +10,10 @@ import pytest
 
 from daemons import Daemon
 from fsck_wheels import check, damaged
-from local_wheel import DROP, KEEP, MS, REROUTE, SECOND, LocalTimers, LocalWheel
-from test_stock import clock_beside, fill
+from local_wheel import DROP, KEEP, MS, REROUTE, SECOND, LocalWheel
+from test_stock import CAPACITY, SLAB, clock_beside, fill, hoard
 from wheeld.config import Config
 from wheeld_client import WheelFull, connect
-
-CAPACITY = 1024
-SLAB = 64
 
 
 @pytest.fixture
@@ -24,13 +21,6 @@ def wheel() -> Iterator[LocalWheel]:
     """Sixteen slabs for all, and one for each of four rows."""
     with LocalWheel(CAPACITY, 4, payload_bytes=8, homes=True) as wheel:
         yield wheel
-
-
-def hoard(wheel: LocalWheel, timers: LocalTimers) -> np.ndarray:
-    """Take all that there is for everybody."""
-    ids = timers.schedule_many(np.full(CAPACITY, 3600.0))
-    wheel.settle()
-    return ids
 
 
 def test_who_has_none_gets_its_own(wheel: LocalWheel) -> None:

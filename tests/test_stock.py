@@ -60,7 +60,7 @@ def fill(wheel: LocalWheel, timers: LocalTimers) -> list[int]:
 
 
 def hoard(wheel: LocalWheel, timers: LocalTimers) -> np.ndarray:
-    """Take the whole wheel."""
+    """Take all that there is for everybody."""
     ids = timers.schedule_many(np.full(CAPACITY, 3600.0))
     wheel.settle()
     return ids

@@ -172,19 +172,19 @@ class Config:
     @property
     def slots(self) -> int:
         """The capacity in whole slabs."""
-        return -(-self.capacity // _native.SLAB_SLOTS) * _native.SLAB_SLOTS
+        return _rounded_up(self.capacity, _native.SLAB_SLOTS)
 
     @property
     def most_per_worker(self) -> int | None:
         """`max_per_worker` in whole slabs."""
         if self.max_per_worker is None:
             return None
-        return -(-self.max_per_worker // _native.SLAB_SLOTS) * _native.SLAB_SLOTS
+        return _rounded_up(self.max_per_worker, _native.SLAB_SLOTS)
 
     @property
     def payload_room(self) -> int:
         """The payload in whole words."""
-        return -(-self.payload_bytes // 8) * 8
+        return _rounded_up(self.payload_bytes, 8)
 
     @property
     def homes(self) -> int:
@@ -267,6 +267,10 @@ class Config:
             if value is not None and value < 1:
                 raise ConfigError(f"{key} = {value}: expected 1 or more")
         return self
+
+
+def _rounded_up(value: int, unit: int) -> int:
+    return -(-value // unit) * unit
 
 
 def _nanoseconds(duration: str) -> float:

@@ -32,6 +32,7 @@ from wheeld.snapshot import (
 )
 from wheeld_core import _native
 from wheeld_core.views import (
+    TARGET_GROUP,
     RegistryView,
     SlotsView,
     Stage,
@@ -50,7 +51,6 @@ PATIENT_LOOKS: Final = 4
 """After how many looks a timer that was moved in each of them is taken as it is."""
 
 _ARMED, _FIRED, _TAKEN = 1, 3, 4
-_TARGET_GROUP: Final = 0xFFF
 _PRIVATE: Final = 4
 _VERSION: Final = np.uint64(0xFFFFFF00)
 
@@ -235,13 +235,13 @@ class _Collection:
         taken, row = taken.only(named), row[named]
         timers = taken.timers
         timers["owner"] = self._numbers(rows, row)
-        low = (taken.targets & _TARGET_GROUP).astype(np.int64)
+        low = (taken.targets & TARGET_GROUP).astype(np.int64)
         high = (taken.targets >> 12).astype(np.uint64)
         to_worker = _is_tenant(rows, low - 1, high, 20)
         timers["to"][to_worker] = TO_WORKER
         timers["target"][to_worker] = self._numbers(rows, low[to_worker] - 1)
         known = self.registry.group_targets()
-        for target in np.unique(taken.targets[low == _TARGET_GROUP]):
+        for target in np.unique(taken.targets[low == TARGET_GROUP]):
             to_group = taken.targets == target
             if (name := known.get(int(target))) is not None:
                 timers["to"][to_group] = TO_GROUP

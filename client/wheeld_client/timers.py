@@ -326,7 +326,8 @@ class Timers(ReservingWorker):
         -------
         dict
             `held` is a dict: how many slots each worker holds, by its name, with pending timers,
-            unread events or nothing in them. `free`: slots that nobody holds. Looks at each slab.
+            unread events or nothing in them. `free`: slots that anybody can have. Looks at each
+            slab.
         """
         wheel, registry = self._wheel, self._registry  # whatever other threads do
         counters = self._counters()

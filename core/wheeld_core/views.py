@@ -18,7 +18,8 @@ from wheeld_core import _native
 if TYPE_CHECKING:
     from collections.abc import Buffer
 
-_TO_GROUP = 0xFFF
+TARGET_GROUP = 0xFFF
+"""In place of row + 1 in a slot's `target`: it is for a group."""
 _NUMPY_TYPES = {
     "wh_au64": "u8",
     "uint64_t": "u8",
@@ -221,9 +222,15 @@ class SlotsView:
     def owner_words(
         self, wheel: WheelView, slots: npt.NDArray[Any] | slice = slice(None)
     ) -> npt.NDArray[np.uint64]:
-        """incarnation << 16 | row + 1 of who holds each of `slots`, 0 for nobody."""
-        index = np.arange(wheel.capacity)[slots] if isinstance(slots, slice) else np.asarray(slots)
-        words = owner_names(gathered(self.owners, index // _native.SLAB_SLOTS))
+        """incarnation << 16 | row + 1 of who holds each of `slots`, 0 for nobody. A slice has whole
+        slabs."""
+        if isinstance(slots, slice):
+            index = np.arange(wheel.capacity)[slots]
+            slabs = index[:: _native.SLAB_SLOTS] // _native.SLAB_SLOTS
+            words = np.repeat(owner_names(gathered(self.owners, slabs)), _native.SLAB_SLOTS)
+        else:
+            index = np.asarray(slots)
+            words = owner_names(gathered(self.owners, index // _native.SLAB_SLOTS))
         split = np.flatnonzero(words == _native.SPLIT)
         chosen = index[split]
         pairs = gathered(wheel.holders.view("u8"), chosen // 2).view("u4").reshape(-1, 2)
@@ -263,7 +270,7 @@ class RegistryView:
     def group_target(self, group: int) -> int:
         """What `target` of a slot holds when the timer is for that group; wh_target_group."""
         uses = int(self.groups["used"][group]) >> 1
-        return uses << 18 | group << 12 | _TO_GROUP
+        return uses << 18 | group << 12 | TARGET_GROUP
 
     def group_targets(self) -> dict[int, str]:
         """The same word -> name of the groups."""

@@ -109,8 +109,8 @@ static inline uint64_t wh_reaping_word(uint32_t row, uint64_t change)
 #define WH_AGREED(K)                                                                               \
     K(WH_LAYOUT_VERSION) K(WH_MAGIC) K(WH_LINE) K(WH_SLAB_BITS) K(WH_SLAB_SLOTS) K(WH_SLOT_BITS)   \
     K(WH_MAX_CAPACITY) K(WH_MAX_WORKERS) K(WH_MAX_WHEEL_BITS) K(WH_UNDO_ENTRIES) K(WH_GROUPS)      \
-    K(WH_PARKED) K(WH_TAKING) K(WH_SPLIT) K(WH_ASK_ALL)                                            \
-    K(WH_USES_MASK) K(WH_TARGET_GROUP) K(WH_NIL) K(WH_BUCKET_BITS) K(WH_BUCKETS) K(WH_POOLS)                       \
+    K(WH_PARKED) K(WH_TAKING) K(WH_SPLIT) K(WH_ASK_ALL) K(WH_USES_MASK) K(WH_TARGET_GROUP)         \
+    K(WH_NIL) K(WH_BUCKET_BITS) K(WH_BUCKETS) K(WH_POOLS)                                          \
     K(WH_POOL_CHANGE_BITS) K(WH_POOL_BYTES_SHIFT) K(WH_MAX_POOL_BYTES) K(WH_POOL_CHANGES)          \
     K(WH_POOL_NOBODY) K(WH_REAPING_CHANGES) K(WH_MIN_TRACE_BITS) K(WH_MAX_TRACE_BITS)              \
     K(WH_NO_ROW) K(WH_TRACE_KINDS) K(WH_TRACE_PERIODIC) K(WH_TRACE_FOUND) K(WH_TRACED_TICK)        \

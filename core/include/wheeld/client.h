@@ -277,6 +277,13 @@ static inline bool wh_client_owns(const wh_client *c, uint64_t id)
     return index < c->capacity && wh_slabs_own(&c->slabs, (uint32_t)index);
 }
 
+/* Have at hand what arming or moving a timer in that slot writes. */
+static inline void wh_client_prefetch(const wh_client *c, uint32_t slot)
+{
+    wh_prefetch_write(&c->states[slot]);
+    wh_prefetch_write(&c->slots[slot]);
+}
+
 /* Is it armed? What is not never will be again, whoever has that id. */
 static inline bool wh_client_is_armed(const wh_client *c, uint64_t id)
 {

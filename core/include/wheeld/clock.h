@@ -57,7 +57,7 @@ typedef struct wh_peer {
     bool reap_rests; /* its sweep met loans: no other one before something has come back */
     bool behind;     /* its backlog is not empty: what comes now waits behind it */
     bool dirty, notify; /* something is unpublished; something of it wakes a waiting worker */
-    uint64_t asked, answered;      /* what it asks for (stock.h); the last that was dealt with */
+    uint64_t asked, answered;      /* what it asks for (supply.h); the last that was dealt with */
     uint32_t ask_left, look_slab;  /* slots still to hand over; where to look for some */
     uint64_t freed_before;         /* slabs that had been freed out of stock when it asked */
     uint64_t stale_until; /* below it its return ring may name slots that were taken over since */
@@ -130,6 +130,11 @@ static inline wh_peer *wh_peer_of(const wh_clock *c, uint64_t worker_plus_1, uin
     return peer->attached && peer->incarnation == incarnation ? peer : NULL;
 }
 
+static inline uint32_t wh_peer_index(const wh_clock *c, const wh_peer *peer)
+{
+    return (uint32_t)(peer - c->peers);
+}
+
 /* Is each of the slab's slots held by itself? */
 static inline bool wh_is_split(const wh_clock *c, uint32_t slab)
 {
@@ -165,7 +170,7 @@ static inline uint64_t wh_owner_word_of(const wh_clock *c, uint32_t slot)
     if (wh_likely(!wh_is_split(c, slot >> WH_SLAB_BITS)))
         return wh_owner_name(wh_load_relaxed(&c->owners[slot >> WH_SLAB_BITS]));
     const wh_peer *holder = wh_holder_of(c, slot);
-    return holder ? wh_owner_word((uint32_t)(holder - c->peers), holder->incarnation) : 0;
+    return holder ? wh_owner_word(wh_peer_index(c, holder), holder->incarnation) : 0;
 }
 
 /* Does EXPIRED to `to` make the slot `owner`'s again? In a split slab every end comes home to the clock. */
@@ -183,10 +188,6 @@ static inline void wh_free_slab(wh_clock *c, uint32_t slab)
     wh_fetch_add_seq(c->freed, 1);         /* pairs: freed */
 }
 
-static inline uint32_t wh_peer_index(const wh_clock *c, const wh_peer *peer)
-{
-    return (uint32_t)(peer - c->peers);
-}
 /* Where a timer is placed: with those of its owner, and of no other worker if there is a lane for each.
  * Whatever a client writes into the owner's word names a lane. */
 static inline uint32_t wh_lane_of(const wh_clock *c, uint32_t slot)

@@ -31,25 +31,32 @@ static inline uint64_t wh_quota_count(const wh_slabs *s)
     return held;
 }
 
-/* Do we hold less than a slab? */
-static inline bool wh_quota_is_poor(wh_quota *q, const wh_slabs *s, int64_t now)
+/* Count anew; but a worker that is refused again and again does so once in a while. `now`: of a clock that
+ * runs, ns. */
+static inline void wh_quota_recount(wh_quota *q, const wh_slabs *s, int64_t now)
 {
-    if (q->held >= WH_SLAB_SLOTS && now >= q->next_count) {
-        q->held = wh_quota_count(s);
-        q->next_count = now + WH_QUOTA_PAUSE_NS * (int64_t)s->count;
-    }
+    if (now < q->next_count)
+        return;
+    q->held = wh_quota_count(s);
+    q->next_count = now + WH_QUOTA_PAUSE_NS * (int64_t)s->count;
+}
+
+/* Is the slab that is kept for us free, and do we need it: do we hold less than a slab? */
+static inline bool wh_quota_needs_home(wh_quota *q, const wh_slabs *s, int64_t now)
+{
+    if (s->home == WH_NIL || wh_load_relaxed(&s->owners[s->home]))
+        return false;
+    if (q->held >= WH_SLAB_SLOTS)
+        wh_quota_recount(q, s, now);
     return q->held < WH_SLAB_SLOTS;
 }
 
-/* May we take `n` more? `now`: of a clock that runs, ns. */
+/* May we take `n` more? */
 static inline bool wh_quota_allows(wh_quota *q, const wh_slabs *s, uint64_t n, int64_t now)
 {
     if (wh_likely(q->most == 0 || q->held + n <= q->most))
         return true;
-    if (now < q->next_count)
-        return false;
-    q->held = wh_quota_count(s);
-    q->next_count = now + WH_QUOTA_PAUSE_NS * (int64_t)s->count;
+    wh_quota_recount(q, s, now);
     return q->held + n <= q->most;
 }
 

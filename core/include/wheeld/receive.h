@@ -195,10 +195,10 @@ static inline bool wh_client_claim(wh_client *c)
     return true;
 }
 
-/* The same for the one that is kept for us. */
+/* The same for the one that is kept for us, when we need it (quota.h:wh_quota_needs_home). */
 static inline bool wh_client_claim_home(wh_client *c)
 {
-    if (!wh_slabs_claim_home(&c->slabs))
+    if (!wh_slabs_claim_this(&c->slabs, c->slabs.home))
         return false;
     wh_client_reclaim(c);
     return true;

@@ -145,10 +145,10 @@ static inline bool wh_slabs_unpark(wh_slabs *s, uint32_t slab)
     return false;
 }
 
-/* Is it kept for another worker, whose heir we are? */
-static inline bool wh_slabs_is_alien(const wh_slabs *s, uint32_t slab)
+/* Of a slab that is all free: is it one too many, or kept for another worker, whose heir we are? */
+static inline bool wh_slabs_is_spare(const wh_slabs *s, uint32_t slab)
 {
-    return slab >= s->shared_count && slab != s->home;
+    return s->empty > s->keep_empty || (slab >= s->shared_count && slab != s->home);
 }
 
 /* Make a slab of ours nobody's. */
@@ -170,7 +170,7 @@ static inline void wh_slabs_rest(wh_slabs *s, uint32_t slab)
 {
     uint64_t mine = s->me;
     s->mode[slab] &= (uint8_t)~WH_SLAB_WORKED;
-    if (s->free[slab] == ~0ull && (s->empty > s->keep_empty || wh_slabs_is_alien(s, slab)))
+    if (s->free[slab] == ~0ull && wh_slabs_is_spare(s, slab))
         wh_slabs_release(s, slab);
     else
         /* pairs: slab - what we did to its slots is done; compared as above */
@@ -215,12 +215,6 @@ static inline bool wh_slabs_claim_this(wh_slabs *s, uint32_t slab)
     wh_slabs_set(s, slab, ~0ull);
     wh_slabs_stack(s, slab);
     return true;
-}
-
-/* Claim the slab that is kept for us: not while we hold another one (quota.h:wh_quota_is_poor). */
-static inline bool wh_slabs_claim_home(wh_slabs *s)
-{
-    return s->home != WH_NIL && wh_slabs_claim_this(s, s->home);
 }
 
 /* Claim an unowned slab. False: there is none. */
@@ -315,7 +309,7 @@ static inline uint64_t wh_slabs_take_many(wh_slabs *s, uint64_t *slots, uint64_t
 static inline void wh_slabs_whole(wh_slabs *s, uint32_t slab)
 {
     s->empty++;
-    if (!(s->mode[slab] & WH_SLAB_HELD) && (s->empty > s->keep_empty || wh_slabs_is_alien(s, slab)))
+    if (!(s->mode[slab] & WH_SLAB_HELD) && wh_slabs_is_spare(s, slab))
         wh_slabs_release(s, slab);
     else
         wh_slabs_stack(s, slab);

@@ -131,10 +131,8 @@ static Py_ssize_t batch_arm_some(WorkerObject *w, const Batch *b, wh_request r, 
     Py_ssize_t began = i;
     int64_t first = *earliest;
     for (; i < end; i++) {
-        if (i + BATCH_AHEAD < b->n) {
-            wh_prefetch_write(&c->states[ids[i + BATCH_AHEAD]]);
-            wh_prefetch_write(&c->slots[ids[i + BATCH_AHEAD]]);
-        }
+        if (i + BATCH_AHEAD < b->n)
+            wh_client_prefetch(c, (uint32_t)ids[i + BATCH_AHEAD]);
         r.deadline = wh_time_add(r.now, delay_ns(b->delays[i]));
         if (b->cookies)
             r.cookie = b->cookies[i];

@@ -50,8 +50,7 @@ static PyObject *worker_reserve_batch(WorkerObject *w, PyObject *args)
         c->slabs.pinned = w->reserved;
         uint64_t me = worker_hold(w);
         ok = batch_claim(w, &batch);
-        if (worker_is(w, me))
-            c->slabs.busy--; /* what is reserved keeps its slab from being parked */
+        (void)worker_unhold(w, me); /* what is reserved keeps its slab from being parked */
     }
     for (Py_ssize_t i = 0; ok && i < n; i++) {
         uint32_t slot = (uint32_t)batch.ids[i];
@@ -149,10 +148,8 @@ static bool reserved_arm(WorkerObject *w, const Reserved *b, wh_request r)
     r.now = wh_client_now(c);
     r.flags = b->clock;
     for (Py_ssize_t i = 0; i < b->n; i++) {
-        if (i + BATCH_AHEAD < b->n) {
-            wh_prefetch_write(&c->states[b->ids[i + BATCH_AHEAD] & 0xffffffffu]);
-            wh_prefetch_write(&c->slots[b->ids[i + BATCH_AHEAD] & 0xffffffffu]);
-        }
+        if (i + BATCH_AHEAD < b->n)
+            wh_client_prefetch(c, (uint32_t)b->ids[i + BATCH_AHEAD]);
         if (wh_unlikely(!wh_client_fits(c, 1)) && !worker_wait_room(w, 1, b->wait)) {
             if (worker_is(w, me))
                 wh_client_publish(c, earliest);

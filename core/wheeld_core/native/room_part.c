@@ -104,15 +104,6 @@ static void worker_await_backlog(WorkerObject *w)
             return;
 }
 
-/* There is no slot at all: ask the clock for `n`, of which one will do, or for all of a batch. It looks at
- * what all workers submitted first, and then at what lies idle in their hands. A call that may not wait
- * leaves it at that: what the clock finds is there for the next try. */
-static void worker_ask(WorkerObject *w, uint64_t n, bool all)
-{
-    wh_client_ask(&w->client, n, all);
-    w->quota.held += n;
-}
-
 /* Wait for the answer. 1: there was one, or none in time, and nothing came into our return ring; 0:
  * something did; -1: an error is set. */
 static int worker_await_answer(WorkerObject *w)
@@ -146,7 +137,8 @@ static uint32_t worker_claimed_slot(WorkerObject *w)
 {
     wh_client *c = &w->client;
     if (!wh_client_claim(c) &&
-        !(wh_quota_is_poor(&w->quota, &c->slabs, wh_clock_read(CLOCK_MONOTONIC)) && wh_client_claim_home(c)))
+        !(wh_quota_needs_home(&w->quota, &c->slabs, wh_clock_read(CLOCK_MONOTONIC)) &&
+          wh_client_claim_home(c)))
         return WH_NIL;
     w->quota.held += WH_SLAB_SLOTS;
     return wh_slabs_take(&w->client.slabs);
@@ -160,6 +152,16 @@ static uint64_t worker_ask_size(WorkerObject *w)
     uint32_t size = w->ask_size < WH_MAGAZINE ? WH_MAGAZINE : w->ask_size;
     w->ask_size = 2 * size < most ? 2 * size : most;
     return wh_quota_cut(&w->quota, size);
+}
+
+/* There is no slot at all: ask the clock, for all that a batch needs, or, if that is 0, for some of which one
+ * will do. It looks at what all workers submitted first, and then at what lies idle in their hands. A call
+ * that may not wait leaves it at that: what the clock finds is there for the next try. */
+static void worker_ask(WorkerObject *w, uint64_t batch)
+{
+    uint64_t n = batch ? batch : worker_ask_size(w);
+    wh_client_ask(&w->client, n, batch != 0);
+    w->quota.held += n;
 }
 
 /* WH_NIL: it holds what it may, and needs more. */
@@ -211,11 +213,11 @@ static uint32_t worker_find_slot(WorkerObject *w, uint64_t batch, bool wait)
         slot = worker_claimed_slot(w);
     if (slot == WH_NIL && !wait) {
         if (wh_client_answered(c)) /* else it is asked already */
-            worker_ask(w, batch ? batch : worker_ask_size(w), batch != 0);
+            worker_ask(w, batch);
         wh_client_ring(c);
     }
     for (int none = !wait; slot == WH_NIL && !none;) {
-        worker_ask(w, batch ? batch : worker_ask_size(w), batch != 0);
+        worker_ask(w, batch);
         if ((none = worker_await_answer(w)) < 0)
             return WH_NIL;
         if ((slot = worker_returned_slot(w)) == WH_NIL) /* what came may have been taken over since */
@@ -239,12 +241,19 @@ static uint64_t worker_hold(WorkerObject *w)
     return w->client.me;
 }
 
-static void worker_let_go(WorkerObject *w, uint64_t me)
+/* The end of that, with slots in hand still. False: the client is another one. */
+static bool worker_unhold(WorkerObject *w, uint64_t me)
 {
     if (!worker_is(w, me))
-        return;
+        return false;
     w->client.slabs.busy--;
-    wh_slabs_park(&w->client.slabs);
+    return true;
+}
+
+static void worker_let_go(WorkerObject *w, uint64_t me)
+{
+    if (worker_unhold(w, me))
+        wh_slabs_park(&w->client.slabs);
 }
 
 /* As worker_wait_room(), for a call that has a slot in hand, which goes back if it fails. */
@@ -252,9 +261,7 @@ static bool worker_wait_room_with(WorkerObject *w, uint32_t slot, bool wait)
 {
     uint64_t me = worker_hold(w);
     bool room = worker_wait_room(w, 1, wait);
-    if (worker_is(w, me))
-        w->client.slabs.busy--;
-    if (!room)
-        worker_give_slot(w, slot, me);
+    if (worker_unhold(w, me) && !room)
+        wh_slabs_give(&w->client.slabs, slot);
     return room;
 }

@@ -1,14 +1,5 @@
 /* Worker: the client's hot calls, one native call each. wheeld_client.Timers is its subclass. Whoever waits
- * asks worker_still_usable() afterwards (usable_part.c). */
-
-/* in room_part.c; `wait`: the call may sleep for it */
-static uint32_t worker_find_slot(WorkerObject *w, uint64_t batch, bool wait);
-static bool worker_wait_room(WorkerObject *w, uint64_t n, bool wait);
-static bool worker_wait_room_with(WorkerObject *w, uint32_t slot, bool wait);
-static bool worker_is(WorkerObject *w, uint64_t me);
-static void worker_give_slot(WorkerObject *w, uint32_t slot, uint64_t me);
-static uint64_t worker_hold(WorkerObject *w);
-static void worker_let_go(WorkerObject *w, uint64_t me);
+ * asks worker_still_usable() afterwards (usable_part.c). `wait`: the call may sleep for room (room_part.c). */
 
 /* -- the calls ----------------------------------------------------------------------------------- */
 
@@ -180,10 +171,7 @@ static PyObject *worker_cancel(WorkerObject *w, PyObject *const *args, Py_ssize_
 static bool worker_refuses_move(WorkerObject *w, uint64_t id)
 {
     wh_client *c = &w->client;
-    uint64_t slot = id & 0xffffffffu;
-    uint64_t state = slot < c->capacity ? wh_load_acquire(&c->states[slot]) : 0; /* pairs: arm */
-    if (wh_state_gen(state) != wh_id_gen(id) || wh_state_phase(state) != WH_ARMED ||
-        wh_client_owns(c, id))
+    if (!wh_client_is_armed(c, id) || wh_client_owns(c, id))
         return false;
     PyErr_Format(PyExc_ValueError,
                  "timer %llu is another worker's; cancel it and schedule a new one",
@@ -207,10 +195,8 @@ static int worker_move(WorkerObject *w, uint64_t id, int64_t delay, int64_t *ear
 {
     wh_client *c = &w->client;
     bool earlier;
-    if (wh_likely(wh_id_slot(id) < c->capacity)) { /* both at once, while the owner word and the time are read */
-        wh_prefetch_write(&c->states[wh_id_slot(id)]);
-        wh_prefetch_write(&c->slots[wh_id_slot(id)]);
-    }
+    if (wh_likely(wh_id_slot(id) < c->capacity))
+        wh_client_prefetch(c, wh_id_slot(id)); /* while the owner word and the time are read */
     if (wh_unlikely(!wh_client_owns(c, id)))
         return worker_refuses_move(w, id) ? -1 : 0;
     uint32_t kind = wh_load_relaxed(&c->slots[wh_id_slot(id)].flags) & 3;
