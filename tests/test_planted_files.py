@@ -167,7 +167,7 @@ def test_segment_names_that_another_user_took(
     base: Path, daemon_name: str, stranger: list[str]
 ) -> None:
     """A daemon that may not remove them serves in other rows, and says when there is none left."""
-    base.chmod(0o777)
+    base.chmod(0o1777)
     with Daemon(base, daemon_name) as daemon:
         daemon.program = [*stranger, sys.executable, "-c", AS_ITSELF]
         tried = subprocess.run([*daemon.program, "try"], capture_output=True, timeout=60)
@@ -181,8 +181,8 @@ def test_segment_names_that_another_user_took(
             for _ in range(3):
                 with Remote(daemon, as_user()) as worker:
                     assert worker.ask("[timers.schedule(0.0, 1) > 0, receive(1)]") == [True, [1]]
-                    assert [w["row"] for w in daemon.workers().values()] == [1]
-                until(lambda: daemon.workers() == {}, "gone")
+                    assert list(daemon.registry().names()) == [1]
+                until(lambda: daemon.registry().names() == {}, "gone")
             with Remote(daemon, as_user()), pytest.raises(RemoteError, match="another user"):
                 Remote(daemon, as_user())
         finally:

@@ -20,7 +20,7 @@ from wheeld.fsck_snapshot import Array, Damage, Memories, geometry_of, of_texts
 from wheeld.leftovers import KINDS
 from wheeld.registry import process_start_time
 from wheeld.trace import segment
-from wheeld_core import _native, runtime, segments
+from wheeld_core import _native, runtime, segments, trust
 from wheeld_core.control import Connection
 from wheeld_core.errors import DaemonNotRunning, LayoutMismatch, WheelError
 from wheeld_core.views import RegistryView, dtype_of, record
@@ -51,6 +51,7 @@ def find(name: str, runtime_dir: Path | None = None) -> Path:
         candidates = [base / runtime.check_name(name) for base in bases]
     for candidate in candidates:
         if (candidate / runtime.DAEMON_FILE).exists():
+            trust.check(candidate)
             return candidate
     return runtime.find(name, runtime_dir)
 

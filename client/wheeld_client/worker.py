@@ -8,21 +8,18 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from wheeld_client import hub
 from wheeld_client.hello import Options
 from wheeld_client.reconnect import Reconnector, Refused, Wait
-from wheeld_core import _native, control, runtime, segments
+from wheeld_core import _native, control, runtime, segments, trust
 from wheeld_core.errors import DaemonNotRunning, ForkedClient
 from wheeld_core.views import RegistryView, WheelView, expiration_dtype
-
-FIFO_FLAGS: Final = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 
 _workers: weakref.WeakSet[ConnectedWorker] = weakref.WeakSet()
 
@@ -72,27 +69,35 @@ class ConnectedWorker(_native.Worker):
     def _map(self, hello: control.Message) -> None:
         self._shared: dict[str, _native.Memory] = {}
         self._segment_names: dict[str, str] = hello["segments"]
-        self._owner = os.stat(self.directory).st_uid
+        with ExitStack() as opened:
+            place = opened.enter_context(trust.entered(self.directory))
+            self._owner = place.owner
+            bells = []
+            for name in (hello["clock_fifo"], hello["worker_fifo"]):
+                bells.append(place.open_bell(name))
+                opened.callback(os.close, bells[-1])
+            self._map_segments(hello, *bells)
+
+    def _map_segments(self, hello: control.Message, clock_bell: int, bell: int) -> None:
         wheel = self._attach("wheel", writable=False)
         registry = self._attach("registry", writable=False)
         view = WheelView(wheel)
         room = int(view.header["payload_bytes"])
         dtype = expiration_dtype(room)
-        with _open_fifos(self.directory, hello["clock_fifo"], hello["worker_fifo"]) as bells:
-            self._bind(
-                wheel,
-                self._attach("slots", writable=True),
-                registry,
-                self._attach("worker", writable=True),
-                hello["row"],
-                hello["incarnation"],
-                bells[0],
-                bells[1],
-                self._connection.fileno(),
-                dtype,
-                np.empty,
-                self._options.after_fork == "reconnect",
-            )
+        self._bind(
+            wheel,
+            self._attach("slots", writable=True),
+            registry,
+            self._attach("worker", writable=True),
+            hello["row"],
+            hello["incarnation"],
+            clock_bell,
+            bell,
+            self._connection.fileno(),
+            dtype,
+            np.empty,
+            self._options.after_fork == "reconnect",
+        )
         self._set_quota(int(hello.get("max_per_worker") or 0))
         self._wheel: WheelView | None = view
         self._registry: RegistryView | None = RegistryView(registry)
@@ -118,7 +123,8 @@ class ConnectedWorker(_native.Worker):
         FileNotFoundError
             It has gone.
         """
-        return os.open(self.directory / runtime.worker_fifo(row), FIFO_FLAGS)
+        with trust.entered(self.directory) as place:
+            return place.open_bell(runtime.worker_fifo(row))
 
     def _wait_in_hub(self, fd: int, other: int, seconds: float) -> bool:
         """Wait for descriptors (-1: none) as gevent wants it; False: it has patched nothing."""
@@ -206,16 +212,6 @@ class ConnectedWorker(_native.Worker):
             self._reconnector.close()
         self._wheel = self._registry = None  # what is mapped is unmapped now, not some day
         self._shared = {}
-
-
-@contextmanager
-def _open_fifos(directory: Path, *names: str) -> Iterator[list[int]]:
-    with ExitStack() as stack:
-        fds = []
-        for name in names:
-            fds.append(os.open(directory / name, FIFO_FLAGS))
-            stack.callback(os.close, fds[-1])
-        yield fds
 
 
 def _forget_parents() -> None:

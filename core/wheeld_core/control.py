@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from wheeld_core import errors
+from wheeld_core import errors, trust
 from wheeld_core.errors import DaemonNotRunning, WheelError
 from wheeld_core.runtime import CONTROL_SOCKET
 
@@ -50,7 +50,15 @@ def failure(error: BaseException) -> Message:
 
 
 class Connection:
-    """A blocking connection to a daemon's control socket."""
+    """A blocking connection to a daemon's control socket.
+
+    Raises
+    ------
+    DaemonNotRunning
+        There is none.
+    PermissionError
+        Its directory or who answers there is not to be believed (`wheeld_core.trust`).
+    """
 
     def __init__(self, directory: Path, timeout: float = 10.0) -> None:
         self.directory = directory
@@ -58,7 +66,9 @@ class Connection:
         self._socket.settimeout(timeout)
         self._rest = b""
         try:
-            self._connect(str(directory / CONTROL_SOCKET), timeout)
+            with trust.entered(directory) as place:
+                self._connect(str(directory / CONTROL_SOCKET), timeout)
+                trust.check_peer(self._socket, place.owner)
         except (FileNotFoundError, ConnectionRefusedError) as error:
             self._socket.close()
             raise DaemonNotRunning(

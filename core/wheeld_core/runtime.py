@@ -17,6 +17,7 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
+from wheeld_core import trust
 from wheeld_core.errors import DaemonNotRunning, WheelError
 
 ENV_RUNTIME_DIR = "WHEELD_RUNTIME_DIR"
@@ -56,7 +57,7 @@ def base_directories() -> list[Path]:
     given = os.environ.get(ENV_RUNTIME_DIR)
     if given:
         return [Path(given)]
-    bases = [Path("/run/wheeld")]
+    bases = [trust.SYSTEM_BASE]
     session = os.environ.get("XDG_RUNTIME_DIR")
     if session:
         bases.append(Path(session) / "wheeld")
@@ -78,6 +79,8 @@ def find(name: str, runtime_dir: str | os.PathLike[str] | None = None) -> Path:
     ------
     DaemonNotRunning
         There is none; the message names the directories that were looked at.
+    PermissionError
+        There is one, but of a user whom this one need not believe (`wheeld_core.trust`).
     """
     if not isinstance(name, str):
         raise TypeError(f"name={name!r}: expected str")
@@ -92,6 +95,7 @@ def find(name: str, runtime_dir: str | os.PathLike[str] | None = None) -> Path:
         if candidate.is_dir() and not os.access(candidate, os.X_OK):
             raise PermissionError(f"no access to {candidate}: that daemon runs as another user")
         if (candidate / CONTROL_SOCKET).exists():
+            trust.check(candidate)
             return candidate
     looked = ", ".join(str(candidate) for candidate in candidates)
     raise DaemonNotRunning(

@@ -18,7 +18,7 @@ from typing import Final
 
 import posix_ipc
 
-from wheeld_core import _native
+from wheeld_core import _native, trust
 from wheeld_core.errors import LayoutMismatch, WheelError
 
 SHM_DIRECTORY: Final = "/dev/shm"
@@ -110,7 +110,7 @@ def attach(name: str, kind: int, *, writable: bool, owner_uid: int | None = None
     LayoutMismatch
         It was made by another version; both are named.
     SegmentError
-        It is not a wheeld segment of that kind.
+        It is not a wheeld segment of that kind, or its name leads elsewhere, or others may open it.
     """
     with _opened(name, writable, owner_uid) as (fd, size):
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
@@ -135,13 +135,17 @@ def attach_bare(
 def _opened(name: str, writable: bool, owner_uid: int | None) -> Iterator[tuple[int, int]]:
     """A descriptor of a segment that may be mapped, and its size in bytes."""
     flags = os.O_RDWR if writable else os.O_RDONLY
-    fd = os.open(f"{SHM_DIRECTORY}/{name}", flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    fd = os.open(f"{SHM_DIRECTORY}/{trust.plain(name)}", flags)
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
             raise SegmentError(f"{name!r} is no ordinary shared memory segment")
         if owner_uid is not None and status.st_uid != owner_uid:
             raise SegmentError(f"{name!r} belongs to uid {status.st_uid}, expected {owner_uid}")
+        if status.st_mode & stat.S_IRWXO:
+            mode = stat.S_IMODE(status.st_mode)
+            raise SegmentError(f"{name!r} is open to all users (mode {mode:04o})")
         if status.st_size == 0:
             raise SegmentError(f"{name!r} is empty: its creator has not finished")
         yield fd, status.st_size

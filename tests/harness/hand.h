@@ -48,7 +48,8 @@ static inline void hand_attach(hand *h, world *w, account *a, uint32_t row, uint
     world_ask(w, request_attach, &wanted);
     *h = (hand){.world = w, .account = a, .row = row, .bell = w->bells[row][0],
                 .rng = rng_seeded(row + 1)};
-    CHECK(wh_client_bind(&h->client, w->wheel, w->slots, memory, row, incarnation, w->bell[1]),
+    CHECK(wh_client_bind(&h->client, &w->config, w->wheel, w->slots, memory, row, incarnation,
+                         w->bell[1]),
           "out of memory");
     wh_client_begin_to_receive(&h->client);
     h->events = malloc(EVENTS_ROOM * wh_event_bytes(&h->client));

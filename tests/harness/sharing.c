@@ -218,7 +218,7 @@ int main(int argc, char **argv)
         actors[row].row = row;
         actors[row].rng = rng_seeded(row);
         pipe_make(actors[row].bell);
-        CHECK(wh_watch_bind(&actors[row].watch, directory, row), "memory");
+        CHECK(wh_watch_bind(&actors[row].watch, directory, THREADS, row), "memory");
         wh_budget_bind(&actors[row].budget, pools, 1, THREADS, 0, row);
     }
     play(watcher_main);

@@ -33,7 +33,7 @@ static void begin(void)
     atomic_store(&condition, 0);
     for (uint32_t row = 0; row < ROWS; row++) {
         workers[row] = (worker){.have = 0};
-        CHECK(wh_watch_bind(&workers[row].watch, directory, row), "memory");
+        CHECK(wh_watch_bind(&workers[row].watch, directory, ROWS, row), "memory");
         wh_budget_bind(&workers[row].budget, pools, 1, ROWS, 0, row);
     }
 }

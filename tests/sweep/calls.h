@@ -10,7 +10,8 @@
 static void worker_bind(uint32_t row)
 {
     worker *w = &S->workers[row];
-    CHECK(wh_client_bind(&w->client, S->wheel, S->slots, S->segments[row], row, w->incarnation, ROWS),
+    CHECK(wh_client_bind(&w->client, &S->config, S->wheel, S->slots, S->segments[row], row,
+                         w->incarnation, ROWS),
           "bind");
     wh_client_begin_to_receive(&w->client);
     w->events = arena_take(EVENTS * wh_event_bytes(&w->client));

@@ -178,7 +178,7 @@ static void segments_make(void)
     for (uint32_t me = 0; me < 2; me++) {
         for (uint32_t i = 0; i < POOLS; i++)
             wh_budget_bind(&borrowers[i][me], segments[0], POOLS, ROWS, i, me);
-        CHECK(wh_watch_bind(&watchers[me], segments[1], me), "memory");
+        CHECK(wh_watch_bind(&watchers[me], segments[1], ROWS, me), "memory");
     }
 }
 

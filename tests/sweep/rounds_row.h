@@ -77,7 +77,7 @@ static void look_up(void)
     char name[64];
     name_print(name, S->wanted);
     step_begin();
-    uint32_t found = wh_worker_target(S->registry, name);
+    uint32_t found = wh_worker_target(S->rows, ROWS, name);
     step_end();
     S->found = found;
 }

@@ -185,7 +185,7 @@ static void round_world(uint64_t seed)
     for (uint32_t row = 0; row < WATCHERS; row++) {
         watcher *w = &S->workers[row];
         w->row = row;
-        CHECK(wh_watch_bind(&w->watch, S->segment, row), "memory");
+        CHECK(wh_watch_bind(&w->watch, S->segment, WATCHERS, row), "memory");
         let_in(w);
     }
 }

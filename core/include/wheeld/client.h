@@ -61,12 +61,13 @@ typedef struct wh_client {
     int64_t rung_at, alarmed_at; /* CLOCK_MONOTONIC, ns */
 } wh_client;
 
-static inline bool wh_client_bind(wh_client *c, void *wheel, void *slots, void *worker_memory,
-                                  uint32_t worker, uint64_t incarnation, int clock_bell)
+/* `config`: private, checked, and the segments are as large as it says. */
+static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *wheel, void *slots,
+                                  void *worker_memory, uint32_t worker, uint64_t incarnation,
+                                  int clock_bell)
 {
-    wh_config config = wh_config_of(wheel);
-    wh_geometry g = wh_geometry_of(&config);
-    uint32_t share = g.slab_count / (8 * config.max_workers);
+    wh_geometry g = wh_geometry_of(config);
+    uint32_t share = g.slab_count / (8 * config->max_workers);
     *c = (wh_client){.wheel = wheel,
                      .line = wh_line_of(wheel, &g, worker),
                      .seg = worker_memory,
@@ -81,14 +82,14 @@ static inline bool wh_client_bind(wh_client *c, void *wheel, void *slots, void *
                      .comp_size = 1ull << g.comp_bits,
                      .ret_size = 1ull << g.ret_bits,
                      .rung_seq = UINT64_MAX,
-                     .capacity = config.capacity,
-                     .payload_bytes = config.payload_bytes,
+                     .capacity = config->capacity,
+                     .payload_bytes = config->payload_bytes,
                      .worker = worker,
                      .row = &wh_no_row,
                      .clock_bell = wh_fd_of(clock_bell),
                      .control = wh_fd_of(-1),
                      .alarmed_at = -WH_ALARM_EVERY_NS,
-                     .virtual_clock = config.virtual_clock};
+                     .virtual_clock = config->virtual_clock};
     /* a predecessor's row: the clock may not have met yet what that one submitted */
     c->sub_head = wh_load_acquire(&c->line->sub_head); /* pairs: sub-head */
     c->sub_tail = wh_load_relaxed(&c->seg->sub_tail);
@@ -105,9 +106,9 @@ static inline bool wh_client_bind(wh_client *c, void *wheel, void *slots, void *
                        .slots = c->slots,
                        .me = c->me,
                        .count = g.slab_count,
-                       .shared_count = g.slab_count - config.homes,
-                       .home = config.homes ? g.slab_count - config.homes + worker : WH_NIL,
-                       .cursor = (uint32_t)((uint64_t)worker * (g.slab_count - config.homes) / config.max_workers)};
+                       .shared_count = g.slab_count - config->homes,
+                       .home = config->homes ? g.slab_count - config->homes + worker : WH_NIL,
+                       .cursor = (uint32_t)((uint64_t)worker * (g.slab_count - config->homes) / config->max_workers)};
     return wh_slabs_init(&c->slabs, &shared, share);
 }
 

@@ -103,14 +103,28 @@ static inline wh_parts wh_parts_of(void *wheel_memory, const wh_geometry *g)
                       .occupancy = (uint64_t *)(base + g->occupancy_off)};
 }
 
-/* The configuration that a wheel segment was made with. */
+/* Is it in the layout's range? Then what follows from it neither overflows nor divides by nothing. */
+static inline bool wh_config_fits(const wh_config *c)
+{
+    return c->capacity >= WH_SLAB_SLOTS && c->capacity <= WH_MAX_CAPACITY &&
+           c->capacity % WH_SLAB_SLOTS == 0 && c->max_workers >= 1 &&
+           c->max_workers <= WH_MAX_WORKERS && c->tick_ns >= 1 && c->wheel_bits >= 1 &&
+           c->wheel_bits <= WH_MAX_WHEEL_BITS && c->payload_bytes < 65536 &&
+           c->payload_bytes % 8 == 0 && c->origin_ns >= 0 &&
+           (c->homes == 0 ||
+            (c->homes == c->max_workers && c->homes < c->capacity / WH_SLAB_SLOTS));
+}
+
+/* The configuration that a wheel segment was made with. A client's daemon may be a false one, and may write
+ * there again: what is checked is what was read here, and what is used is that. */
 static inline wh_config wh_config_of(const wh_wheel_seg *seg)
 {
-    return (wh_config){.tick_ns = seg->tick_ns, .wheel_bits = seg->wheel_bits,
-                       .capacity = seg->capacity, .max_workers = seg->max_workers,
-                       .payload_bytes = seg->payload_bytes, .virtual_clock = seg->virtual_clock,
-                       .homes = seg->homes,
-                       .token = seg->head.token};
+    wh_config c = {.tick_ns = seg->tick_ns, .wheel_bits = seg->wheel_bits,
+                   .capacity = seg->capacity, .max_workers = seg->max_workers,
+                   .payload_bytes = seg->payload_bytes, .virtual_clock = seg->virtual_clock,
+                   .homes = seg->homes, .token = seg->head.token};
+    wh_step(); /* no compiler reads them once more after this */
+    return c;
 }
 
 static inline uint64_t wh_hash_text(uint64_t h, const char *text)

@@ -38,10 +38,9 @@ static inline uint32_t wh_row_target(wh_row *row, uint32_t index, const char *na
 _Static_assert(offsetof(wh_row, name) % 8 == 0 && sizeof((wh_row){0}.name) % 8 == 0, "whole words");
 
 /* The target word of the worker with that name, connected or kept for its successor; 0: none. */
-static inline uint32_t wh_worker_target(wh_registry_seg *registry, const char *name)
+static inline uint32_t wh_worker_target(wh_row *rows, uint32_t count, const char *name)
 {
-    wh_row *rows = (wh_row *)((char *)registry + registry->rows_off);
-    for (uint32_t i = 0; i < registry->row_count; i++) {
+    for (uint32_t i = 0; i < count; i++) {
         uint32_t target = 0;
         if (wh_row_taken(&rows[i]) && strncmp(rows[i].name, name, 8) == 0) /* worth a look */
             target = wh_row_target(&rows[i], i, name);
@@ -52,9 +51,8 @@ static inline uint32_t wh_worker_target(wh_registry_seg *registry, const char *n
 }
 
 /* The target word of the group with that name; 0: there is none. */
-static inline uint32_t wh_group_target(wh_registry_seg *registry, const char *name)
+static inline uint32_t wh_group_target(wh_group *groups, const char *name)
 {
-    wh_group *groups = (wh_group *)((char *)registry + registry->groups_off);
     for (uint32_t i = 0; i < WH_GROUPS; i++) {
         uint32_t used = wh_load_acquire(&groups[i].used); /* pairs: group */
         if (wh_group_named(used) && strncmp(groups[i].name, name, sizeof groups[i].name) == 0)

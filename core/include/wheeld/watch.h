@@ -87,10 +87,10 @@ static inline void wh_watch_map(wh_watch *w, void *memory, uint32_t rows, uint32
     w->mine = &w->rows[me];
 }
 
-/* Take up a worker's row. False: no memory. */
-static inline bool wh_watch_bind(wh_watch *w, void *memory, uint32_t me)
+/* Take up a worker's row, of as many as wh_watch_rows found. False: no memory. */
+static inline bool wh_watch_bind(wh_watch *w, void *memory, uint32_t rows, uint32_t me)
 {
-    wh_watch_map(w, memory, wh_head_number(&((wh_watch_seg *)memory)->row_count), me);
+    wh_watch_map(w, memory, rows, me);
     w->keys = calloc(WH_BUCKETS, sizeof *w->keys);
     return w->keys != NULL;
 }

@@ -11,6 +11,9 @@ typedef struct {
     PyObject_HEAD
     wh_client client;
     Mapping wheel, slots, registry, worker;
+    wh_row *rows;      /* the worker table */
+    wh_group *groups;
+    uint32_t row_count;
     char *alive; /* an enum alive; while bound a page of its own, wiped to 0 in a forked child */
     PyObject *dtype, *empty_events, *numpy_empty;
     wh_fd bell, clock_bell; /* our FIFO and the clock's: descriptors of our own */
@@ -163,8 +166,8 @@ static bool parse_target(WorkerObject *w, PyObject *name_object, uint32_t *targe
     bool group = strncmp(name, prefix, sizeof prefix - 1) == 0;
     *target = 0;
     if (length == (Py_ssize_t)strlen(name)) /* no name has a NUL in it */
-        *target = group ? wh_group_target(w->registry.view.buf, name + sizeof prefix - 1)
-                        : wh_worker_target(w->registry.view.buf, name);
+        *target = group ? wh_group_target(w->groups, name + sizeof prefix - 1)
+                        : wh_worker_target(w->rows, w->row_count, name);
     if (*target)
         return true;
     PyErr_Format(PyExc_ValueError,

@@ -45,9 +45,9 @@ static int clock_init(ClockObject *self, PyObject *args, PyObject *kwargs)
         PyErr_SetString(PyExc_TypeError, "Clock is initialised already");
         return -1;
     }
-    if (!mapping_get_wheel(&self->wheel, wheel, true))
+    wh_config config;
+    if (!mapping_get_wheel(&self->wheel, wheel, true, &config))
         return -1;
-    wh_config config = wh_config_of(self->wheel.view.buf);
     if (!mapping_get(&self->slots, slots, true, wh_geometry_of(&config).slots_bytes))
         return -1;
     self->peers = calloc(config.max_workers, sizeof *self->peers);

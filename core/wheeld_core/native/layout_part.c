@@ -66,15 +66,6 @@ static bool parse_config(PyObject *args, PyObject *kwargs, wh_config *c)
                                      &max_workers, &tick_ns, &wheel_bits, &payload_bytes,
                                      &virtual_clock, &origin_ns, &token, &homes))
         return false;
-    bool fits = capacity >= WH_SLAB_SLOTS && capacity <= WH_MAX_CAPACITY &&
-                capacity % WH_SLAB_SLOTS == 0 && max_workers >= 1 && max_workers <= WH_MAX_WORKERS &&
-                tick_ns >= 1 && wheel_bits >= 1 && wheel_bits <= WH_MAX_WHEEL_BITS &&
-                payload_bytes < 65536 && payload_bytes % 8 == 0 && origin_ns >= 0 &&
-                (homes == 0 || (homes == max_workers && homes < capacity / WH_SLAB_SLOTS));
-    if (!fits) {
-        PyErr_SetString(PyExc_ValueError, "configuration out of the layout's range");
-        return false;
-    }
     *c = (wh_config){.tick_ns = tick_ns,
                      .wheel_bits = wheel_bits,
                      .capacity = capacity,
@@ -84,7 +75,10 @@ static bool parse_config(PyObject *args, PyObject *kwargs, wh_config *c)
                      .origin_ns = origin_ns,
                      .homes = homes,
                      .token = token};
-    return true;
+    if (wh_config_fits(c))
+        return true;
+    PyErr_SetString(PyExc_ValueError, "configuration out of the layout's range");
+    return false;
 }
 
 static PyObject *native_geometry(PyObject *module, PyObject *args, PyObject *kwargs)
@@ -144,9 +138,9 @@ static PyObject *native_create_worker(PyObject *module, PyObject *args)
     Mapping seg = {0}, wheel_map = {0};
     if (!PyArg_ParseTuple(args, "OOI", &segment, &wheel, &row))
         return NULL;
-    bool ok = mapping_get_wheel(&wheel_map, wheel, false);
+    wh_config c;
+    bool ok = mapping_get_wheel(&wheel_map, wheel, false, &c);
     if (ok) {
-        wh_config c = wh_config_of(wheel_map.view.buf);
         wh_geometry g = wh_geometry_of(&c);
         ok = row < c.max_workers && mapping_get(&seg, segment, true, g.worker_bytes);
         if (ok)
@@ -195,7 +189,8 @@ static PyObject *native_set_daemon_state(PyObject *module, PyObject *args)
     Mapping map = {0};
     if (!PyArg_ParseTuple(args, "OI", &wheel, &state))
         return NULL;
-    bool ok = mapping_get_wheel(&map, wheel, true);
+    wh_config c;
+    bool ok = mapping_get_wheel(&map, wheel, true, &c);
     if (ok)
         /* pairs: daemon-state */
         wh_store_release(&((wh_wheel_seg *)map.view.buf)->daemon_state, state);

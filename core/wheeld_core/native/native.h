@@ -65,14 +65,20 @@ static bool mapping_get(Mapping *m, PyObject *object, bool writable, uint64_t by
     return false;
 }
 
-/* Is `object` a ready wheel segment? Sets ValueError if not; callers check kinds before. */
-static bool mapping_get_wheel(Mapping *m, PyObject *object, bool writable)
+/* Is `object` a ready wheel segment? What it was made with goes to `config`, read once and checked. Sets
+ * ValueError if not; callers check kinds before. */
+static bool mapping_get_wheel(Mapping *m, PyObject *object, bool writable, wh_config *config)
 {
     if (!mapping_get(m, object, writable, sizeof(wh_wheel_seg)))
         return false;
-    if (wh_head_attach(m->view.buf, (uint64_t)m->view.len, WH_KIND_WHEEL) == WH_ATTACH_READY)
+    if (wh_head_attach(m->view.buf, (uint64_t)m->view.len, WH_KIND_WHEEL) != WH_ATTACH_READY) {
+        PyErr_SetString(PyExc_ValueError, "not a ready wheel segment of this layout");
+        return false;
+    }
+    *config = wh_config_of(m->view.buf);
+    if (wh_config_fits(config) && wh_geometry_of(config).wheel_bytes <= (uint64_t)m->view.len)
         return true;
-    PyErr_SetString(PyExc_ValueError, "not a ready wheel segment of this layout");
+    PyErr_SetString(PyExc_ValueError, "the wheel segment is damaged: its sizes are out of range");
     return false;
 }
 

@@ -132,7 +132,7 @@ static bool watching_fill(WorkerObject *w, Watching *g, PyObject *memory)
     }
     g->tenant = w->client.me >> 16;
     g->free_timed = WH_NIL;
-    if (wh_watch_bind(&g->watch, g->map.view.buf, row) && table_init(&g->table) &&
+    if (wh_watch_bind(&g->watch, g->map.view.buf, rows, row) && table_init(&g->table) &&
         (g->bells = calloc(rows, sizeof *g->bells)))
         return true;
     PyErr_NoMemory();

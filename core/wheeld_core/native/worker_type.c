@@ -102,25 +102,40 @@ static PyObject *worker_unbind(WorkerObject *w)
     return NULL;
 }
 
-static bool worker_map(WorkerObject *w, PyObject *const segments[4], unsigned int row)
+/* Where what stands follows from `config` alone: the heads of the others are not asked. */
+static bool worker_map(WorkerObject *w, PyObject *const segments[4], unsigned int row, wh_config *config)
 {
-    if (!mapping_get_wheel(&w->wheel, segments[0], false))
+    if (!mapping_get_wheel(&w->wheel, segments[0], false, config))
         return false;
-    wh_config config = wh_config_of(w->wheel.view.buf);
-    wh_geometry g = wh_geometry_of(&config);
-    if (row >= config.max_workers) {
-        PyErr_Format(PyExc_ValueError, "row %u of a table of %u", row, config.max_workers);
+    wh_geometry g = wh_geometry_of(config);
+    if (row >= config->max_workers) {
+        PyErr_Format(PyExc_ValueError, "row %u of a table of %u", row, config->max_workers);
         return false;
     }
-    return mapping_get(&w->slots, segments[1], true, g.slots_bytes) &&
-           mapping_get(&w->registry, segments[2], false, g.registry_bytes) &&
-           mapping_get(&w->worker, segments[3], true, g.worker_bytes);
+    if (!mapping_get(&w->slots, segments[1], true, g.slots_bytes) ||
+        !mapping_get(&w->registry, segments[2], false, g.registry_bytes) ||
+        !mapping_get(&w->worker, segments[3], true, g.worker_bytes))
+        return false;
+    w->rows = (wh_row *)((char *)w->registry.view.buf + g.rows_off);
+    w->groups = (wh_group *)((char *)w->registry.view.buf + g.groups_off);
+    w->row_count = config->max_workers;
+    return true;
 }
 
-static const wh_row *worker_row(const WorkerObject *w, unsigned int row)
+/* An array of no events. What poll() makes, it fills by the size of an event in this wheel. */
+static PyObject *events_none(WorkerObject *w)
 {
-    const wh_registry_seg *registry = w->registry.view.buf;
-    return (const wh_row *)((const char *)registry + registry->rows_off) + row;
+    Py_buffer view;
+    PyObject *events = events_new(w, 0, &view);
+    if (events == NULL)
+        return NULL;
+    Py_ssize_t bytes = view.itemsize;
+    PyBuffer_Release(&view);
+    if (bytes == (Py_ssize_t)wh_event_bytes(&w->client))
+        return events;
+    Py_DECREF(events);
+    return PyErr_Format(PyExc_ValueError, "events of %zd bytes, this wheel's have %zd", bytes,
+                        (Py_ssize_t)wh_event_bytes(&w->client));
 }
 
 /* _bind(wheel, slots, registry, worker, row, incarnation, clock_bell, bell, daemon, dtype,
@@ -132,7 +147,7 @@ static PyObject *worker_bind(WorkerObject *w, PyObject *args)
     unsigned int row;
     unsigned long long incarnation;
     int fds[3], refork = 0;
-    Py_buffer view;
+    wh_config config;
     if (w->closed || (w->bound && *w->alive != FORKED))
         return PyErr_Format(PyExc_TypeError, "this client is connected already");
     if (!PyArg_ParseTuple(args, "OOOOIKiiiOO|p", &segments[0], &segments[1], &segments[2],
@@ -145,7 +160,7 @@ static PyObject *worker_bind(WorkerObject *w, PyObject *args)
     }
     w->dtype = Py_NewRef(dtype);
     w->numpy_empty = Py_NewRef(numpy_empty);
-    if (!worker_map(w, segments, row) || !worker_own_fds(w, fds))
+    if (!worker_map(w, segments, row, &config) || !worker_own_fds(w, fds))
         return worker_unbind(w);
     char *page = alive_page();
     if (page == NULL) {
@@ -153,15 +168,14 @@ static PyObject *worker_bind(WorkerObject *w, PyObject *args)
         return worker_unbind(w);
     }
     w->alive = page;
-    if (!wh_client_bind(&w->client, w->wheel.view.buf, w->slots.view.buf, w->worker.view.buf, row,
-                        incarnation, w->clock_bell.number)) {
+    if (!wh_client_bind(&w->client, &config, w->wheel.view.buf, w->slots.view.buf,
+                        w->worker.view.buf, row, incarnation, w->clock_bell.number)) {
         PyErr_NoMemory();
         return worker_unbind(w);
     }
-    if ((w->empty_events = events_new(w, 0, &view)) == NULL)
+    if ((w->empty_events = events_none(w)) == NULL)
         return worker_unbind(w);
-    PyBuffer_Release(&view);
-    w->client.row = worker_row(w, row);
+    w->client.row = &w->rows[row];
     w->client.control = w->daemon;
     w->patience_ns = 1000000000;
     w->bound = true;

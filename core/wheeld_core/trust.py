@@ -1,0 +1,159 @@
+"""Which daemon a client believes: its own user's, root's, or that of another user for its group.
+
+Others on the host can put files where a client looks: in /tmp, in /dev/shm, in a directory that
+they may write. So each client looks at the owners before it opens anything, and at what it opened:
+
+- the runtime directory belongs to this user or to root, and nobody else may write it;
+- so does the directory above it; there others may write if it is sticky, as /tmp is;
+- another user's daemon (`--group`) is believed where only that user, this one and root can have put
+  its directory, and that is in /run/wheeld, which is root's, or open to a group of this process;
+- who answers at the socket is the directory's owner, or root;
+- what is opened there, by a plain name, is a FIFO of the owner; what is mapped, a segment of his.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, NamedTuple
+
+SYSTEM_BASE: Final = Path("/run/wheeld")
+"""Where the service manager makes runtime directories for daemons of a user of their own."""
+FIFO_FLAGS: Final = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+_LOOK: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
+
+
+class Place(NamedTuple):
+    """A runtime directory that was found to be a daemon's."""
+
+    fd: int
+    """A descriptor of it, to open what is in it."""
+    owner: int
+    """The user whose daemon runs there."""
+
+    def open_bell(self, name: str) -> int:
+        """A descriptor of a FIFO in it, which the caller closes.
+
+        Raises
+        ------
+        PermissionError
+            It is not a FIFO of the directory's owner.
+        FileNotFoundError
+            It has gone.
+        """
+        fd = os.open(plain(name), FIFO_FLAGS, dir_fd=self.fd)
+        status = os.fstat(fd)
+        if stat.S_ISFIFO(status.st_mode) and status.st_uid == self.owner:
+            return fd
+        os.close(fd)
+        raise PermissionError(
+            f"{name!r} is not a FIFO of uid {self.owner}, whose daemon this is; refusing to use it"
+        )
+
+
+def plain(name: object) -> str:
+    """Return `name` if it names a file in a directory, and nothing elsewhere."""
+    if not isinstance(name, str) or "/" in name or "\0" in name or name in ("", ".", ".."):
+        raise PermissionError(f"{name!r} is no plain file name; refusing to open it")
+    return name
+
+
+@contextlib.contextmanager
+def entered(directory: Path) -> Iterator[Place]:
+    """The runtime directory of a daemon that may be believed, for the block.
+
+    Raises
+    ------
+    PermissionError
+        Others than this user, root or a daemon's own user can have made it; the message says why.
+    FileNotFoundError, NotADirectoryError
+        It is not there.
+    """
+    path = _followed(_followed(directory.absolute().parent) / directory.absolute().name)
+    with contextlib.ExitStack() as opened:
+        base = os.open(path.parent, _LOOK)
+        opened.callback(os.close, base)
+        fd = os.open(path.name or ".", _LOOK, dir_fd=base)
+        opened.callback(os.close, fd)
+        _check_base(path.parent, os.fstat(base), os.fstat(fd).st_uid)
+        yield Place(fd, _owner(path, os.fstat(base), os.fstat(fd)))
+
+
+def check(directory: Path) -> None:
+    """Raise as `entered` does."""
+    with entered(directory):
+        pass
+
+
+def check_peer(connected: socket.socket, owner: int) -> None:
+    """Raise PermissionError unless `owner`, or root, listens at the other end."""
+    wanted = struct.Struct("3i")
+    told = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, wanted.size)
+    _, uid, _ = wanted.unpack(told)
+    if uid not in (owner, 0):
+        raise PermissionError(
+            f"uid {uid} answers at the socket of a daemon of uid {owner}; refusing to talk to it"
+        )
+
+
+def _followed(path: Path) -> Path:
+    """What `path` leads to. A link there is followed if it is this user's or root's."""
+    status = os.lstat(path)
+    if not stat.S_ISLNK(status.st_mode):
+        return path
+    if status.st_uid not in _believed():
+        raise PermissionError(f"{path} is a link made by uid {status.st_uid}; refusing to use it")
+    return Path(os.path.realpath(path))
+
+
+def _believed() -> tuple[int, int]:
+    return os.geteuid(), 0
+
+
+def _check_base(path: Path, status: os.stat_result, owner: int) -> None:
+    if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
+        raise PermissionError(
+            f"{path} can be written by all users (mode {stat.S_IMODE(status.st_mode):04o}); "
+            f"refusing to use what is in it; `chmod o-w {path}` if it is yours"
+        )
+    if status.st_uid not in (*_believed(), owner):
+        raise _foreign(path, status)
+
+
+def _owner(path: Path, base: os.stat_result, status: os.stat_result) -> int:
+    """Whose daemon's a runtime directory is."""
+    if status.st_mode & _BY_OTHERS:
+        raise PermissionError(
+            f"{path} can be written by others than its owner (mode "
+            f"{stat.S_IMODE(status.st_mode):04o}); refusing to use it"
+        )
+    if status.st_uid in _believed() and base.st_uid in _believed():
+        return status.st_uid
+    ours = status.st_gid in (os.getegid(), *os.getgroups()) and status.st_mode & 0o050 == 0o050
+    if not (ours or path.parent == SYSTEM_BASE) or not _was_given(path, status.st_uid):
+        raise _foreign(path, status)
+    return status.st_uid
+
+
+def _was_given(path: Path, owner: int) -> bool:
+    """Have only this user, root and `owner` a hand in where `path` leads?"""
+    for above in path.parents:
+        status = os.lstat(above)
+        if status.st_uid not in (*_believed(), owner) or status.st_mode & _BY_OTHERS:
+            return False
+        if status.st_uid != owner:
+            return True
+    return False
+
+
+def _foreign(path: Path, status: os.stat_result) -> PermissionError:
+    return PermissionError(
+        f"{path} belongs to another user (uid {status.st_uid}), neither to uid {os.geteuid()} nor "
+        "to root, and is no place of a daemon for a group of this process; refusing to use it"
+    )
