@@ -244,7 +244,8 @@ class Daemon:
 
     def segment(self, kind: str) -> str:
         """The name of the segment of that kind: "wheel", "worker-0", ..."""
-        return str(self.facts()["segment_prefix"]) + kind
+        prefix = str(self.facts()["segment_prefix"])
+        return segments.of_daemon(prefix, self.directory.stat().st_uid).get(kind, prefix + kind)
 
     def segment_path(self, kind: str) -> Path:
         """Its file."""

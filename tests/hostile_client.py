@@ -10,13 +10,14 @@ Runs until it is killed; prints "ready" when it begins.
 from __future__ import annotations
 
 import mmap
+import os
 import sys
 
 import numpy as np
 import numpy.typing as npt
 
 from wheeld_client import Timers, connect
-from wheeld_core import _native
+from wheeld_core import _native, segments
 from wheeld_core.views import SlotsView, record
 
 SLABS = 20
@@ -58,7 +59,8 @@ def main(daemon: str, how: str) -> None:
     row = next(row for row, name in timers.workers().items() if name == "hostile")
     timers.schedule_many(np.full(_native.SLAB_SLOTS * SLABS, 0.5))
     prefix = sys.argv[3]
-    worker, slots = map_writable(f"{prefix}worker-{row}"), map_writable(f"{prefix}slots")
+    names = segments.of_daemon(prefix, os.getuid())
+    worker, slots = map_writable(names[f"worker-{row}"]), map_writable(names["slots"])
     targets = [np.frombuffer(worker, np.uint64)]
     if how == "own":
         targets += own_words(slots, timers, row)

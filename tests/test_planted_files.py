@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -15,8 +16,11 @@ import pytest
 
 from children import receive
 from daemons import Daemon, until
-from remotes import Remote, RemoteError
+from remotes import Remote
 from strangers import NOBODY, as_root, as_user, run_as_stranger
+from wheeld import fsck
+from wheeld.config import Config
+from wheeld.resources import Resources
 from wheeld_client import connect
 from wheeld_core import segments
 
@@ -135,17 +139,75 @@ def test_a_workers_fifo_that_is_there_already(daemon: Daemon, victim: Path, kind
         assert receive(timers, 1)["cookie"].tolist() == [1]
 
 
-@pytest.mark.parametrize("kind", ["symlink", "dangling", "file"])
-def test_a_segment_that_is_there_already(daemon: Daemon, victim: Path, kind: str) -> None:
-    """A worker's segment whose name somebody guessed is made anew, never written through."""
-    daemon.start()
-    path = daemon.segment_path("worker-0")
-    plant(kind, path, victim)
-    with connect(str(daemon.directory)) as timers:
-        assert stat.S_ISREG(path.lstat().st_mode)
-        assert path.lstat().st_nlink == 1
-        timers.schedule(0.0, 1)
-        assert receive(timers, 1)["cookie"].tolist() == [1]
+PLANTED = ["worker-0", "worker-1", f"worker-0-{'0' * 16}", "trace", f"trace-{'0' * 16}"]
+
+
+@pytest.mark.parametrize("kind", ["symlink", "dangling", "file", "hard link", "directory"])
+def test_segments_that_are_there_already(
+    daemon: Daemon, victim: Path, tmp_path: Path, kind: str
+) -> None:
+    """Whoever knows a daemon's prefix cannot foresee the names of what is still to come."""
+    daemon.start(max_workers=2)
+    prefix = str(daemon.facts()["segment_prefix"])
+    planted = [Path("/dev/shm", prefix + name) for name in PLANTED]
+    for path in planted:
+        with contextlib.suppress(OSError):  # a hard link, over file systems
+            plant(kind, path, victim)
+            os.chown(path, NOBODY, NOBODY, follow_symlinks=False)
+    try:
+        with connect(str(daemon.directory)) as timers, connect(str(daemon.directory)) as other:
+            names = {each._segment_names["worker"] for each in (timers, other)}
+            assert all(re.fullmatch(prefix + "worker-[01]-[0-9a-f]{16}", name) for name in names)
+            assert names.isdisjoint(path.name for path in planted)
+            timers.schedule(0.0, 1)
+            assert receive(timers, 1)["cookie"].tolist() == [1]
+            daemon.kill()
+            daemon.start("--trace", str(tmp_path / "trace"), max_workers=2)
+            timers.schedule(0.0, 2)
+            assert receive(timers, 1)["cookie"].tolist() == [2]
+            assert fsck.run(str(daemon.directory)).damage == 0
+    finally:
+        for path in planted:
+            with contextlib.suppress(FileNotFoundError):
+                path.rmdir() if path.is_dir() and not path.is_symlink() else path.unlink()
+
+
+def test_a_name_that_was_foreseen(daemon: Daemon, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even so another one is taken; so is another prefix, at the start."""
+    taken, free = "0" * 16, "1" * 16
+    stem = f"wheeld-{daemon.name}-{taken[:12]}-worker-0"
+    tokens = iter([taken, taken, free])
+    monkeypatch.setattr(segments.secrets, "token_hex", lambda count: next(tokens)[: 2 * count])
+    memory = segments.create(f"{stem}-{taken}", 4096)
+    name, mine = segments.create_unguessable(stem, 4096)
+    assert name == f"{stem}-{free}"
+    tokens = iter([taken, free])
+    segments.create(f"wheeld-{daemon.name}-{taken[:12]}-slots", 4096)
+    config = Config(daemon.name, capacity=1024, runtime_dir=str(daemon.base)).check()
+    resources = Resources(config)
+    try:
+        assert resources.segment_prefix == f"wheeld-{daemon.name}-{free[:12]}-"
+        assert resources.damage() is None
+    finally:
+        resources.close()
+    segments.create(f"{stem}-{taken}", 4096)
+    tokens = iter([taken] * 99)
+    with pytest.raises(segments.NameTaken):
+        segments.create_unguessable(stem, 4096)
+    del memory, mine
+
+
+@as_root
+def test_segments_of_others_are_not_a_daemons(daemon: Daemon) -> None:
+    """Nor is what is no segment; of two with one stem it is the later."""
+    prefix = f"wheeld-{daemon.name}-{'0' * 12}-"
+    for name in ("slots", f"worker-1-{'3' * 16}", f"worker-1-{'2' * 16}", f"worker-2-{'1' * 16}"):
+        segments.create(prefix + name, 4096)
+    os.chown(f"/dev/shm/{prefix}worker-2-{'1' * 16}", NOBODY, NOBODY)
+    os.chmod(f"/dev/shm/{prefix}worker-1-{'3' * 16}", 0o640)
+    Path("/dev/shm", f"{prefix}wheel").symlink_to("/dev/null")
+    found = segments.of_daemon(prefix, os.getuid())
+    assert found == {"slots": f"{prefix}slots", "worker-1": f"{prefix}worker-1-{'3' * 16}"}
 
 
 # A link to the interpreter may lead through a directory that the other user cannot enter.
@@ -160,36 +222,33 @@ from wheeld.cli import app
 app()
 """
 
-SQUAT = "import sys; [open(path, 'x') for path in sys.argv[1:]]"
+SQUAT = "import sys; [open(sys.argv[1] + str(i), 'x') for i in range(4094)]"
 
 
 def test_segment_names_that_another_user_took(
     base: Path, daemon_name: str, stranger: list[str]
 ) -> None:
-    """A daemon that may not remove them serves in other rows, and says when there is none left."""
+    """A daemon that may not remove them serves all the same."""
     base.chmod(0o1777)
     with Daemon(base, daemon_name) as daemon:
         daemon.program = [*stranger, sys.executable, "-c", AS_ITSELF]
         tried = subprocess.run([*daemon.program, "try"], capture_output=True, timeout=60)
         if tried.returncode:
             pytest.skip("another user cannot run this Python")
-        daemon.start(max_workers=2)
-        squatted = [daemon.segment_path("worker-0")]
+        daemon.start(max_workers=1)
+        stem = f"/dev/shm/{daemon.facts()['segment_prefix']}worker-"
         squatter = ["setpriv", "--reuid=2", "--regid=2", "--clear-groups", sys.executable]
-        subprocess.run([*squatter, "-c", SQUAT, *map(str, squatted)], check=True)
+        subprocess.run([*squatter, "-c", SQUAT, stem], check=True)
         try:
             for _ in range(3):
                 with Remote(daemon, as_user()) as worker:
                     assert worker.ask("[timers.schedule(0.0, 1) > 0, receive(1)]") == [True, [1]]
-                    assert list(daemon.registry().names()) == [1]
                 until(lambda: daemon.registry().names() == {}, "gone")
-            with Remote(daemon, as_user()), pytest.raises(RemoteError, match="another user"):
-                Remote(daemon, as_user())
         finally:
             daemon.process.terminate()
             daemon.wait()
-            for path in squatted:
-                path.unlink()
+            for i in range(4094):
+                os.unlink(f"{stem}{i}")
 
 
 @pytest.mark.parametrize("kind", ["symlink", "dangling", "file", "fifo", "open directory"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -106,7 +107,8 @@ def config(runtime_dir: Path, daemon_name: str, tmp_path: Path) -> Iterator[Conf
 
 def trace_path(resources: Resources) -> Path:
     """The file of its trace segment."""
-    return Path("/dev/shm", resources.segment_prefix + "trace")
+    there = segments.of_daemon(resources.segment_prefix, os.getuid())
+    return Path("/dev/shm", there.get("trace", "none"))
 
 
 def leave(config: Config) -> Resources:
@@ -205,7 +207,7 @@ def test_damaged(config: Config, caplog: pytest.LogCaptureFixture, case: str) ->
     found = Daemon(left.directory).headers()[0]
     texts = [found.text(i) for i in range(len(found.keys))]
     assert len(texts) == 1
-    assert "trace: " in texts[0]
+    assert f"{left.segment_prefix}trace" in texts[0]
     if case not in ("not ready", "another version", "another daemon's"):
         assert why in texts[0]
     resources = Resources(config)

@@ -17,7 +17,7 @@ from wheeld_core import _native, runtime
 from wheeld_core.views import dtype_of
 
 _KINDS = "wheel|slots|registry|watch|pools|trace|worker-[0-9]+"
-SEGMENT = re.compile(rf"(wheeld-(.+)-[0-9a-f]{{12}}-)({_KINDS})")
+SEGMENT = re.compile(rf"(wheeld-(.+)-[0-9a-f]{{12}}-)({_KINDS})(?:-[0-9a-f]{{16}})?")
 
 
 @dataclass

@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from wheeld import fsck_shared
 from wheeld.leftovers import KINDS
 from wheeld.registry import RowState
@@ -49,21 +47,25 @@ def repair(daemon: Daemon) -> None:
             )
             clock = _native.Clock(wheel, slots)
             clock.groups(registry)
-            if (trace := segment.of_dead(daemon.prefix, wheel)) is not None:
+            if (trace := segment.of_dead(daemon.trace_name(), wheel)) is not None:
                 clock.trace(trace)
             rows = RegistryView(memories.registry).rows
-            for row in np.flatnonzero(rows["state"] > 1).tolist():
-                _attach(clock, daemon, stack, row, rows[row])
+            for row, name in daemon.worker_names().items():
+                _attach(clock, daemon, stack, row, rows[row], name)
             clock.recover()
             fsck_shared.repair(watch, pools, rows, alone=not daemon.workers_live())
 
 
 def _attach(
-    clock: _native.Clock, daemon: Daemon, stack: contextlib.ExitStack, row: int, fields: Any
+    clock: _native.Clock,
+    daemon: Daemon,
+    stack: contextlib.ExitStack,
+    row: int,
+    fields: Any,
+    name: str,
 ) -> None:
     """Attach a worker; one whose segment is gone is left out, and what it held is reclaimed."""
     try:
-        name = daemon.prefix + runtime.worker_segment(row)
         memory = segments.attach(name, _native.KIND_WORKER, writable=True, owner_uid=daemon.uid)
     except FileNotFoundError:
         return

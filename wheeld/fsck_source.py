@@ -142,9 +142,9 @@ class Daemon:
         for kind, number in KINDS.items():
             heads[kind] = self._head(self.prefix + kind, number, texts)
         self._refuse(heads)
-        if Path(segments.SHM_DIRECTORY, self.prefix + segment.KIND).exists():
-            heads[segment.KIND] = self._head_of_trace(texts)
-        workers = self._worker_names() if self._map_base(heads, texts) else {}
+        if (trace := self.trace_name()) is not None:
+            heads[segment.KIND] = self._head_of_trace(trace, texts)
+        workers = self.worker_names() if self._map_base(heads, texts) else {}
         for row, name in workers.items():
             heads[runtime.worker_segment(row)] = self._head(name, _native.KIND_WORKER, texts)
         tokens = Counter(int(head["token"]) for head in heads.values() if head is not None)
@@ -191,9 +191,12 @@ class Daemon:
             return head
         return None
 
-    def _head_of_trace(self, texts: list[str]) -> Array | None:
-        """The same of the trace segment, which not every daemon has, and what is wrong in it."""
-        name = self.prefix + segment.KIND
+    def trace_name(self) -> str | None:
+        """The segment of its trace, if it has one."""
+        return segments.of_daemon(self.prefix, self.uid).get(segment.KIND)
+
+    def _head_of_trace(self, name: str, texts: list[str]) -> Array | None:
+        """The same of the trace segment, and what is wrong in it."""
         if (head := self._head(name, _native.KIND_TRACE, texts)) is not None:
             with contextlib.suppress(OSError, WheelError):  # gone: its daemon has stopped
                 memory = segments.attach(name, _native.KIND_TRACE, writable=False)
@@ -237,13 +240,14 @@ class Daemon:
         texts += [f"{self.prefix}{fault}" for fault in faults]
         return not faults
 
-    def _worker_names(self) -> dict[int, str]:
-        """Segments of the workers that are there, by row."""
+    def worker_names(self) -> dict[int, str]:
+        """Segments of the workers that are there, by row; one that is missing under its stem."""
         rows = RegistryView(self._base["registry"]).rows
-        return {
-            row: self.prefix + runtime.worker_segment(row)
-            for row in np.flatnonzero(rows["state"] > 1).tolist()
+        there = segments.of_daemon(self.prefix, self.uid)
+        kinds = {
+            row: runtime.worker_segment(row) for row in np.flatnonzero(rows["state"] > 1).tolist()
         }
+        return {row: there.get(kind, self.prefix + kind) for row, kind in kinds.items()}
 
     def memories(self) -> Memories | None:
         """The maps; workers' segments that are no good are left out. None: nothing to look into."""
@@ -251,7 +255,7 @@ class Daemon:
             return None
         workers = {}
         size = geometry_of(record(self._base["wheel"], "wheel"))["worker_bytes"]
-        for row, name in self._worker_names().items():
+        for row, name in self.worker_names().items():
             with contextlib.suppress(OSError, WheelError):
                 memory = segments.attach(name, _native.KIND_WORKER, writable=False)
                 if len(memory) == size:

@@ -135,12 +135,11 @@ class Registry:
         uid: int,
         on_death: OnDeath = OnDeath.DROP,
         groups: int = 0,
-        usable: Callable[[int], bool] = lambda row: True,
     ) -> Tenant:
         """Give a new worker a row, state ATTACHING.
 
         The row that had the same name before is taken again if it is free. Without a name it gets
-        one made from `pid`. A row that is not `usable` is passed over.
+        one made from `pid`.
 
         Raises
         ------
@@ -159,12 +158,7 @@ class Registry:
                 f"all {len(self._rows)} rows of the worker table are taken; start wheeld with a "
                 "larger --max-workers"
             )
-        free.sort(key=lambda row: bytes(self._rows["name"][row]) != encoded)
-        row = next((row for row in free if usable(row)), None)
-        if row is None:
-            raise WheelError(
-                "another user has taken the names in /dev/shm that the segments of new workers need"
-            )
+        row = min(free, key=lambda row: bytes(self._rows["name"][row]) != encoded)
         self._incarnations += 1
         self._rows[row]["incarnation"] = self._incarnations
         self._rows[row]["name"] = encoded

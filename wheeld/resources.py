@@ -29,6 +29,7 @@ log = logging.getLogger("wheeld")
 
 RECORDER_LOCK = "recorder.lock"
 """File of the runtime directory that the recorder holds: two never empty one ring."""
+_TRIES = 16
 
 
 class Resources:
@@ -57,6 +58,8 @@ class Resources:
     def __init__(self, config: Config, fresh: bool = False) -> None:
         self.config = config
         self.names: dict[str, str] = {}
+        self._left: dict[str, str] = {}
+        """Segments that are there, and that no clock is to attach: not yet, or not any more."""
         self.memories: dict[str, mmap.mmap] = {}
         self._files: list[Path] = []
         self._gid = config.gid
@@ -120,10 +123,27 @@ class Resources:
         self.segment_prefix = prefix
         self.memories = memories
         self.names = {kind: prefix + kind for kind in memories}
+        there = segments.of_daemon(prefix, os.getuid()).items()
+        self._left = {kind: name for kind, name in there if kind not in memories}
 
     def _make(self) -> None:
-        self.segment_prefix = f"wheeld-{self.config.name}-{secrets.token_hex(6)}-"
-        self.write_daemon_file()  # before the segments: so that they are found if we die here
+        """All segments anew. Who sees the first could take the names of the others: those that are
+        taken are passed over, all together, as they have one prefix."""
+        made, tries = False, 0
+        while not made:
+            self.segment_prefix = f"wheeld-{self.config.name}-{secrets.token_hex(6)}-"
+            self.write_daemon_file()  # before the segments: so that they are found if we die here
+            try:
+                self._make_wheel()
+                made = True
+            except segments.NameTaken:
+                segments.unlink_all(self.segment_prefix)
+                self.names, self.memories = {}, {}
+                tries += 1
+                if tries == _TRIES:
+                    raise
+
+    def _make_wheel(self) -> None:
         native = self.config.native()
         sizes = _native.geometry(**native)
         # The wheel and the table of workers are for clients to read.
@@ -152,15 +172,17 @@ class Resources:
         """Have a trace segment if one is wanted, the last daemon's if it left one; else none."""
         left = None
         if self.taken_over:
-            left = trace_segment.find(self.segment_prefix, self.memories["wheel"], self.config)
+            name = self._left.get(trace_segment.KIND)
+            left = trace_segment.find(name, self.memories["wheel"], self.config)
+            if left is not None:
+                self.names[trace_segment.KIND] = str(name)
         if left is None and self.trace is not None:
             self.drop_segment(trace_segment.KIND)  # one that is of no use
             size = trace_segment.size(self.config)
-            left = self.make_segment(trace_segment.KIND, size, trace_segment.MODE)
+            left = self.make_hidden(trace_segment.KIND, size, trace_segment.MODE)
             trace_segment.fill(left, self.memories["wheel"], self.config)
         if left is not None:
             self.memories[trace_segment.KIND] = left
-            self.names[trace_segment.KIND] = self.segment_prefix + trace_segment.KIND
         else:
             self.drop_segment(trace_segment.KIND)
 
@@ -177,35 +199,44 @@ class Resources:
         self.names[kind] = name
         return memory
 
+    def make_hidden(self, kind: str, size: int, mode: int = 0o660) -> mmap.mmap:
+        """The same, for one that comes when the prefix is known to all: nobody can foresee its
+        name, which is said over sockets only."""
+        self.drop_segment(kind)  # a daemon that died may have left one
+        stem = self.segment_prefix + kind
+        self.names[kind], memory = segments.create_unguessable(
+            stem, size, self._mode(mode), self._gid
+        )
+        return memory
+
     def make_worker_segment(self, row: int) -> str:
         """Make the segment of the worker in `row`, ready to attach; returns its name."""
         kind = runtime.worker_segment(row)
-        segments.unlink(self.segment_prefix + kind)  # a daemon that died may have left one
-        memory = self.make_segment(kind, self.worker_bytes)
+        memory = self.make_hidden(kind, self.worker_bytes)
         with contextlib.closing(memory):
             _native.create_worker(memory, self.memories["wheel"], row)
         return self.names[kind]
 
-    def may_make(self, row: int) -> bool:
-        """Is the name of that row's segment free, or ours to remove? All may make files there."""
-        try:
-            owner = os.lstat(f"{segments.SHM_DIRECTORY}/{self.segment_prefix}worker-{row}").st_uid
-        except FileNotFoundError:
-            return True
-        return os.getuid() in (0, owner)
-
     def find_worker_segment(self, row: int) -> mmap.mmap:
         """Map the segment of a worker that an earlier daemon had; its name goes to `names`."""
         kind = runtime.worker_segment(row)
-        name = self.segment_prefix + kind
+        name = self.names.get(kind) or self._left.get(kind)
+        if name is None:
+            raise FileNotFoundError(f"there is no segment {kind} of this daemon")
         memory = segments.attach(name, _native.KIND_WORKER, writable=True, owner_uid=os.getuid())
         self.names[kind] = name
         return memory
 
     def drop_segment(self, kind: str) -> None:
         """Unlink the segment called `kind`, if there is one."""
-        self.names.pop(kind, None)
-        segments.unlink(self.segment_prefix + kind)
+        for names in (self.names, self._left):
+            if (name := names.pop(kind, None)) is not None:
+                segments.unlink(name)
+
+    def disuse_segment(self, kind: str) -> None:
+        """No new clock is to attach it; it stays until it is dropped."""
+        if (name := self.names.pop(kind, None)) is not None:
+            self._left[kind] = name
 
     def damage(self) -> str | None:
         """What is wrong with the segments that the daemon needs, or None: somebody who may write

@@ -86,7 +86,7 @@ class Workers:
                 if row in self._pidfds:
                     kill(self._pidfds[row])
                     self._killed[row] = os.dup(self._pidfds[row])
-                self._resources.names.pop(runtime.worker_segment(row), None)
+                self._resources.disuse_segment(runtime.worker_segment(row))
                 self.registry.retire(tenant, OnDeath.DROP)
                 self._depart(tenant, "is out")
 
@@ -186,9 +186,7 @@ class Workers:
             if kept is not None:
                 tenant = self._succeed(kept, pid, uid, on_death, groups)
             else:
-                tenant = self.registry.allocate(
-                    name, pid, uid, on_death, groups, self._resources.may_make
-                )
+                tenant = self.registry.allocate(name, pid, uid, on_death, groups)
                 await self._furnish(tenant)
         except BaseException:
             os.close(pidfd)

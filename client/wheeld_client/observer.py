@@ -119,10 +119,14 @@ class Observer:
         """
         for row, name in self._registry.names().items():
             if name == worker:
-                try:
-                    memory = self._attach(runtime.worker_segment(row), "worker")
-                except DaemonNotRunning:
+                kind = runtime.worker_segment(row)
+                segment = segments.of_daemon(self._prefix, self._owner).get(kind)
+                if segment is None:
                     return None  # it went in this moment
+                try:
+                    memory = self._attach(segment.removeprefix(self._prefix), "worker")
+                except DaemonNotRunning:
+                    return None
                 head = int(record(memory, "worker")["comp_head"])
                 return (int(self._wheel.lines["comp_tail"][row]) - head) % 2**64
         return None

@@ -38,7 +38,8 @@ def worker_fifo(row: int) -> str:
 
 
 def worker_segment(row: int) -> str:
-    """What the segment of the worker in `row` is called, after its daemon's prefix."""
+    """What the segment of the worker in `row` is called, between its daemon's prefix and a random
+    number (`segments.of_daemon`)."""
     return f"worker-{row}"
 
 

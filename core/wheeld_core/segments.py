@@ -12,6 +12,8 @@ import contextlib
 import errno
 import mmap
 import os
+import re
+import secrets
 import stat
 from collections.abc import Iterator
 from typing import Final
@@ -35,8 +37,16 @@ KINDS: Final = {
 KIND_NAMES: Final = {kind: name for name, kind in KINDS.items()}
 
 
+_UNGUESSABLE: Final = re.compile(r"(.+)-[0-9a-f]{16}")
+_TRIES: Final = 16
+
+
 class SegmentError(WheelError):
     """A segment could not be made or is not what it should be."""
+
+
+class NameTaken(SegmentError):
+    """There is a segment of that name already, perhaps of another user."""
 
 
 def create(name: str, size: int, mode: int = 0o600, gid: int | None = None) -> mmap.mmap:
@@ -55,13 +65,15 @@ def create(name: str, size: int, mode: int = 0o600, gid: int | None = None) -> m
 
     Raises
     ------
+    NameTaken
+        The name is.
     SegmentError
-        /dev/shm has too little room (both sizes are named), or the name is taken.
+        /dev/shm has too little room (both sizes are named).
     """
     try:
         memory = posix_ipc.SharedMemory(f"/{name}", posix_ipc.O_CREX, mode=mode)
     except posix_ipc.ExistentialError as error:
-        raise SegmentError(f"shared memory {name!r} exists already") from error
+        raise NameTaken(f"shared memory {name!r} exists already") from error
     try:
         if gid is not None:
             os.fchown(memory.fd, -1, gid)
@@ -73,6 +85,43 @@ def create(name: str, size: int, mode: int = 0o600, gid: int | None = None) -> m
         raise
     finally:
         memory.close_fd()
+
+
+def create_unguessable(
+    stem: str, size: int, mode: int = 0o600, gid: int | None = None
+) -> tuple[str, mmap.mmap]:
+    """As `create`, under `stem` and a random number; returns the name, too.
+
+    All users may make files in /dev/shm: who could foresee a name would take it first.
+    """
+    tries = 0
+    while True:
+        name = f"{stem}-{secrets.token_hex(8)}"
+        try:
+            return name, create(name, size, mode, gid)
+        except NameTaken:
+            tries += 1
+            if tries == _TRIES:
+                raise
+
+
+def of_daemon(prefix: str, owner_uid: int) -> dict[str, str]:
+    """What a daemon of `owner_uid` has in /dev/shm: "wheel", "worker-0", ... -> name.
+
+    What others have put there is left out.
+    """
+    found: dict[str, tuple[int, str]] = {}
+    for name in os.listdir(SHM_DIRECTORY):
+        if not name.startswith(prefix):
+            continue
+        kind = name.removeprefix(prefix)
+        if (numbered := _UNGUESSABLE.fullmatch(kind)) is not None:
+            kind = numbered[1]
+        with contextlib.suppress(FileNotFoundError):
+            status = os.lstat(f"{SHM_DIRECTORY}/{name}")
+            if stat.S_ISREG(status.st_mode) and status.st_uid == owner_uid:
+                found[kind] = max(found.get(kind, (0, "")), (status.st_ctime_ns, name))
+    return {kind: name for kind, (_, name) in found.items()}
 
 
 def _reserve(fd: int, name: str, size: int) -> None:
@@ -110,7 +159,7 @@ def attach(name: str, kind: int, *, writable: bool, owner_uid: int | None = None
     LayoutMismatch
         It was made by another version; both are named.
     SegmentError
-        It is not a wheeld segment of that kind, or its name leads elsewhere, or others may open it.
+        It is not a wheeld segment of that kind, or its name leads elsewhere.
     """
     with _opened(name, writable, owner_uid) as (fd, size):
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
@@ -124,8 +173,11 @@ def attach_bare(
     name: str, kind: int, *, writable: bool, owner_uid: int | None = None
 ) -> _native.Memory:
     """The same, as memory that keeps no descriptor open: for processes that are not ours, which
-    may have few of them, or close them all."""
+    may have few of them, or close them all. They use no segment that is open to all users."""
     with _opened(name, writable, owner_uid) as (fd, size):
+        mode = stat.S_IMODE(os.fstat(fd).st_mode)
+        if mode & stat.S_IRWXO:
+            raise SegmentError(f"{name!r} is open to all users (mode {mode:04o})")
         memory = _native.Memory(fd, size, writable)
     check(memory, kind, name)
     return memory
@@ -143,9 +195,6 @@ def _opened(name: str, writable: bool, owner_uid: int | None) -> Iterator[tuple[
             raise SegmentError(f"{name!r} is no ordinary shared memory segment")
         if owner_uid is not None and status.st_uid != owner_uid:
             raise SegmentError(f"{name!r} belongs to uid {status.st_uid}, expected {owner_uid}")
-        if status.st_mode & stat.S_IRWXO:
-            mode = stat.S_IMODE(status.st_mode)
-            raise SegmentError(f"{name!r} is open to all users (mode {mode:04o})")
         if status.st_size == 0:
             raise SegmentError(f"{name!r} is empty: its creator has not finished")
         yield fd, status.st_size

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import mmap
 import time
-from pathlib import Path
 from typing import Final
 
 from wheeld.config import Config
@@ -73,10 +72,9 @@ def _distance(head: int, tail: int) -> int:
     return found - (1 << 64) if found >> 63 else found
 
 
-def of_dead(prefix: str, wheel: mmap.mmap) -> mmap.mmap | None:
+def of_dead(name: str | None, wheel: mmap.mmap) -> mmap.mmap | None:
     """The trace segment of a wheel that nobody drives; None if it has none that is well."""
-    name = prefix + KIND
-    if not Path(segments.SHM_DIRECTORY, name).exists():
+    if name is None:
         return None
     try:
         memory = segments.attach(name, _native.KIND_TRACE, writable=True)
@@ -93,7 +91,7 @@ def of_dead(prefix: str, wheel: mmap.mmap) -> mmap.mmap | None:
     return memory
 
 
-def find(prefix: str, wheel: mmap.mmap, config: Config) -> mmap.mmap | None:
+def find(name: str | None, wheel: mmap.mmap, config: Config) -> mmap.mmap | None:
     """The trace segment that a killed daemon left, if it is wanted and well.
 
     Raises
@@ -101,7 +99,7 @@ def find(prefix: str, wheel: mmap.mmap, config: Config) -> mmap.mmap | None:
     WheelError
         Its ring has another size than is wanted.
     """
-    if (memory := of_dead(prefix, wheel)) is None:
+    if (memory := of_dead(name, wheel)) is None:
         return None
     view = TraceView(memory)
     if config.trace is None:
