@@ -69,6 +69,8 @@ KINDS = {
 PRIVATE = {**dict.fromkeys(KINDS, 0o600), ".": 0o700}
 SHARED = {
     **dict.fromkeys(KINDS, 0o660),
+    "clock.fifo": 0o620,
+    "worker-0.fifo": 0o620,
     ".": 0o750,
     "wheel": 0o640,
     "registry": 0o640,

@@ -89,6 +89,7 @@ class ClockProcess:
                 self._clock.presence(message["row"], message["present"], message["groups"])
             elif message["op"] == "advance":
                 self._advance(message)
+            # "look": it is awake by now, and the next pass looks at all rings
         return True
 
     def _stop(self) -> None:

@@ -35,6 +35,8 @@ EVICT_LOOK_SECONDS = 1.0
 """How often to look for workers that misbehave, if they are to be evicted."""
 IDLE_LOOK_SECONDS = 60.0
 """How often to look at a clock that sleeps until something far away."""
+NUDGE_SECONDS = 0.5
+"""How often at most a clock is told to look around."""
 CLOCK_SEGMENTS = ("wheel", "slots", "registry", "trace")
 """What a clock maps from the start; the last one if there is one."""
 _AWAKE = -(2**63)
@@ -77,6 +79,7 @@ class ClockGuard:
             resources.directory / runtime.CLOCK_FIFO,
             os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW,
         )
+        self._next_nudge = 0.0
         self.restarts = 0
         self.locked_out = False
         """Another process holds the clock's lock: the segments may be in use, leave them."""
@@ -230,6 +233,15 @@ class ClockGuard:
     def look_soon(self) -> None:
         """The clock's sleep is over, or a worker says that it does not wake: look, and often."""
         self._look.set()
+
+    def heed_alarm(self) -> None:
+        """A worker rang, and the clock sleeps on: somebody may have taken that byte. Nobody can take
+        what the clock is told over its own socket; a clock that hangs is not told without end."""
+        now = time.monotonic()
+        if now >= self._next_nudge:
+            self._next_nudge = now + NUDGE_SECONDS
+            self.tell("look")
+        self.look_soon()
 
     def _rings_unheard(self) -> bool:
         unread = struct.unpack("i", fcntl.ioctl(self._bell, termios.FIONREAD, b"\0" * 4))[0]

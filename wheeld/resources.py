@@ -21,7 +21,7 @@ from wheeld import leftovers, sharing
 from wheeld.config import Config
 from wheeld.trace import directory as trace_directory
 from wheeld.trace import segment as trace_segment
-from wheeld_core import _native, runtime, segments, time_namespace
+from wheeld_core import _native, runtime, segments, time_namespace, trust
 from wheeld_core.errors import WheelError
 from wheeld_core.views import SlotsView, WheelView
 
@@ -285,16 +285,22 @@ class Resources:
         with contextlib.suppress(FileNotFoundError):
             status = path.lstat()
             if keep and stat.S_ISFIFO(status.st_mode) and status.st_uid == os.getuid():
+                self._share(path, 0o620)
                 return path
             path.unlink()
         os.mkfifo(path, 0o600)
-        self._share(path)
+        self._share(path, 0o620)  # who could read it could take others' wake-ups
         return path
 
-    def _share(self, path: Path) -> None:
+    def open_worker_fifo(self, row: int) -> int:
+        """A descriptor of the doorbell of the worker in `row`, to be passed to it: it sleeps there,
+        and others may only ring."""
+        return os.open(self.directory / runtime.worker_fifo(row), trust.FIFO_FLAGS)
+
+    def _share(self, path: Path, mode: int = 0o660) -> None:
         if self._gid is not None:
             os.chown(path, -1, self._gid)
-        path.chmod(self._mode(0o660))
+        path.chmod(self._mode(mode))
 
     def drop_file(self, file_name: str) -> None:
         """Remove a file of the runtime directory, if it is there."""

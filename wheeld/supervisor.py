@@ -246,10 +246,24 @@ class Supervisor:
                     answer = control.failure(error)
                 patience = IDLE_SECONDS if tenant is None else None
                 if answer is not None:
-                    writer.write(control.encode(answer))
-                    await writer.drain()
+                    await self._say(writer, answer)
         if tenant is not None:
             self.workers.hang_up(tenant)
+
+    async def _say(self, writer: asyncio.StreamWriter, answer: Message) -> None:
+        """Send an answer; a worker's welcome with the descriptor of its doorbell."""
+        line = control.encode(answer)
+        if "worker_fifo" in answer and writer.transport.get_write_buffer_size() == 0:
+            bell = self.resources.open_worker_fifo(answer["row"])
+            try:
+                with writer.get_extra_info("socket").dup() as end:
+                    line = line[socket.send_fds(end, [line], [bell]) :]
+            except BlockingIOError:
+                pass  # it reads nothing: let it open the FIFO by its name
+            finally:
+                os.close(bell)
+        writer.write(line)
+        await writer.drain()
 
     async def _answer(self, message: Message, tenant: Tenant | None) -> Message | None:
         op = message.get("op")
@@ -260,7 +274,7 @@ class Supervisor:
                     await asyncio.wait_for(asyncio.shield(departure), 2)
             return {"ok": True}
         if op == "alarm":
-            self.clock.look_soon()
+            self.clock.heed_alarm()
             return None
         if op == "status":
             return {"ok": True, "status": self.status()}

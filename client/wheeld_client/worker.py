@@ -72,11 +72,14 @@ class ConnectedWorker(_native.Worker):
         with ExitStack() as opened:
             place = opened.enter_context(trust.entered(self.directory))
             self._owner = place.owner
-            bells = []
-            for name in (hello["clock_fifo"], hello["worker_fifo"]):
-                bells.append(place.open_bell(name))
-                opened.callback(os.close, bells[-1])
-            self._map_segments(hello, *bells)
+            passed = self._connection.take_descriptors()
+            for fd in passed:
+                opened.callback(os.close, fd)
+            bell = place.open_own_bell(hello["worker_fifo"], passed)
+            opened.callback(os.close, bell)
+            clock_bell = place.open_bell(hello["clock_fifo"])
+            opened.callback(os.close, clock_bell)
+            self._map_segments(hello, clock_bell, bell)
 
     def _map_segments(self, hello: control.Message, clock_bell: int, bell: int) -> None:
         wheel = self._attach("wheel", writable=False)

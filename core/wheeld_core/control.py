@@ -23,6 +23,9 @@ MAX_MESSAGE = 1 << 20
 MAX_ANSWER = 1 << 26
 """Longest answer: the status of a daemon with as many workers as there can be, and more."""
 
+MOST_DESCRIPTORS = 4
+"""What a part of an answer may bring; the kernel closes what is more."""
+
 Message = dict[str, Any]
 _BUILTIN_ERRORS = {"ValueError": ValueError, "PermissionError": PermissionError}
 
@@ -65,6 +68,7 @@ class Connection:
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(timeout)
         self._rest = b""
+        self._descriptors: list[int] = []
         try:
             with trust.entered(directory) as place:
                 self._connect(str(directory / CONTROL_SOCKET), timeout)
@@ -132,7 +136,10 @@ class Connection:
 
     def _read_line(self) -> bytes:
         while b"\n" not in self._rest:
-            part = self._socket.recv(65536)
+            part, descriptors, _, _ = socket.recv_fds(
+                self._socket, 65536, MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
+            )
+            self._descriptors += descriptors
             if not part:
                 raise ConnectionError("connection closed")
             self._rest += part
@@ -140,6 +147,11 @@ class Connection:
                 raise ValueError("answer too long")
         line, _, self._rest = self._rest.partition(b"\n")
         return line
+
+    def take_descriptors(self) -> list[int]:
+        """What came with the answers, for the caller to close."""
+        taken, self._descriptors = self._descriptors, []
+        return taken
 
     def wait_closed(self, timeout: float) -> None:
         """Wait until the daemon has closed the connection and its socket file is gone."""
@@ -167,6 +179,8 @@ class Connection:
 
     def close(self) -> None:
         """Close the connection, and nothing that somebody else has under its number."""
+        for descriptor in self.take_descriptors():
+            os.close(descriptor)
         if self._socket.fileno() >= 0 and not self._is_ours():
             self._socket.detach()
         self._socket.close()

@@ -14,11 +14,13 @@ they may write. So each client looks at the owners before it opens anything, and
 from __future__ import annotations
 
 import contextlib
+import errno
+import fcntl
 import os
 import socket
 import stat
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -38,16 +40,45 @@ class Place(NamedTuple):
     """The user whose daemon runs there."""
 
     def open_bell(self, name: str) -> int:
-        """A descriptor of a FIFO in it, which the caller closes.
+        """A descriptor of a FIFO in it that the caller may ring, and closes.
 
         Raises
         ------
         PermissionError
             It is not a FIFO of the directory's owner.
         FileNotFoundError
-            It has gone.
+            It has gone, or who slept on it has.
         """
-        fd = os.open(plain(name), FIFO_FLAGS, dir_fd=self.fd)
+        try:
+            fd = os.open(plain(name), FIFO_FLAGS, dir_fd=self.fd)
+        except PermissionError:  # another user's: to ring, not to take what others rang
+            fd = self._open_to_ring(plain(name))
+        return self._checked(fd, name)
+
+    def _open_to_ring(self, name: str) -> int:
+        try:
+            return os.open(name, FIFO_FLAGS & ~os.O_ACCMODE | os.O_WRONLY, dir_fd=self.fd)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            raise FileNotFoundError(error.errno, "nobody reads it", name) from None
+
+    def open_own_bell(self, name: str, passed: Sequence[int]) -> int:
+        """A descriptor of the caller's own FIFO: the one that the daemon `passed`, which the caller
+        has still to close, or where it passed none, as of this user, by its name.
+
+        Raises
+        ------
+        PermissionError
+            As `open_bell`; or this user may not read it.
+        """
+        if not passed:
+            return self._checked(os.open(plain(name), FIFO_FLAGS, dir_fd=self.fd), name)
+        fd = self._checked(os.dup(passed[0]), name)
+        fcntl.fcntl(fd, fcntl.F_SETFL, os.O_NONBLOCK)
+        return fd
+
+    def _checked(self, fd: int, name: str) -> int:
         status = os.fstat(fd)
         if stat.S_ISFIFO(status.st_mode) and status.st_uid == self.owner:
             return fd

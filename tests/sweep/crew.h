@@ -22,6 +22,7 @@ typedef struct wh_fd {
 static inline wh_fd wh_fd_of(int number) { return (wh_fd){number}; }
 static inline bool wh_fd_is_ours(const wh_fd *fd) { return fd->number >= 0; }
 static inline void wh_bell_ring(int fd);
+static inline void wh_fd_ring(const wh_fd *fd) { wh_bell_ring(fd->number); }
 static inline void wh_bell_clear(int fd);
 
 #include "wheeld/client.h"

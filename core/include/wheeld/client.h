@@ -173,7 +173,7 @@ static inline void wh_client_ring(wh_client *c)
     }
     c->rung_seq = seq;
     c->rung_at = wh_clock_read(CLOCK_MONOTONIC_COARSE);
-    wh_bell_ring(c->clock_bell.number);
+    wh_fd_ring(&c->clock_bell);
     wh_count(&c->seg->bells, 1);
 }
 

@@ -12,6 +12,7 @@ typedef struct { /* another worker's FIFO */
     uint64_t tenant; /* whose it is; 0: not open */
     uint64_t rung;   /* its wait_seq when we rang last */
     int fd;
+    bool rings_only;
 } Bell;
 
 typedef struct { /* a timer of an operation; the timer's cookie is its place */
@@ -321,7 +322,7 @@ static bool watching_bell(WorkerObject *w, uint32_t row, uint64_t tenant, int *f
     bell = &w->watching->bells[row];
     if (bell->tenant)
         close(bell->fd);
-    *bell = (Bell){.tenant = tenant, .fd = *fd};
+    *bell = (Bell){.tenant = tenant, .fd = *fd, .rings_only = wh_fd_rings_only(*fd)};
     return true;
 }
 
@@ -341,7 +342,10 @@ static bool watching_signal(WorkerObject *w, uint32_t row, uint32_t bucket)
     if (fd < 0 || w->watching->bells[row].rung == wait)
         return true;
     w->watching->bells[row].rung = wait;
-    wh_bell_ring(fd);
+    if (w->watching->bells[row].rings_only)
+        wh_bell_ring_only(fd);
+    else
+        wh_bell_ring(fd);
     if (watching_has_row(w))
         wh_count(&w->watching->watch.mine->rings, 1);
     return true;
