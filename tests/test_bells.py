@@ -17,6 +17,7 @@ from children import receive
 from daemons import Daemon, stopped, until
 from remotes import Remote
 from strangers import NOBODY, run_as_stranger
+from wheeld import doctor
 from wheeld_client import connect
 from wheeld_core import control
 
@@ -124,6 +125,12 @@ def test_a_bell_that_nobody_reads(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGPIPE, "rang\n", "")
 
 
+def doorbell(daemon: Daemon) -> doctor.Finding:
+    """What doctor says of it."""
+    found = doctor.run(str(daemon.directory)).findings
+    return next(finding for finding in found if finding.name == "doorbell")
+
+
 def test_an_alarm_wakes_the_clock(daemon: Daemon) -> None:
     """Whoever took the byte, as the same user may: what was submitted is not forgotten."""
     daemon.start()
@@ -134,8 +141,11 @@ def test_an_alarm_wakes_the_clock(daemon: Daemon) -> None:
             timers.schedule(0.0, 7)
             assert select.select([bell], [], [], 60)[0]
             assert os.read(bell, 10)
+        until(lambda: doorbell(daemon).status == "failure", "doctor finds it")
+        assert "1 timers" in doorbell(daemon).found
         os.close(bell)
         connection = control.Connection(daemon.directory)
         connection._socket.sendall(control.encode({"op": "alarm"}))
         assert receive(timers, 1)["cookie"].tolist() == [7]
         connection.close()
+        assert doorbell(daemon).status == "ok"

@@ -66,6 +66,7 @@ ILL: list[tuple[Check, Vitals, str, str]] = [
     (live.worker_processes, with_worker(process=Process("Z", 60)), "warning", "wait()"),
     (live.worker_processes, with_worker(process=Process("D", 60)), "warning", "state D"),
     (live.stuck, with_worker(backlog=True), "warning", "web-1 (row 0, pid 8) has full rings"),
+    (live.doorbell, with_worker(unheard=3), "failure", "web-1 (row 0, pid 8): 3 timers"),
     (live.kept, with_worker(row_state=RowState.KEPT), "note", "64 slots"),
     (live.offences, with_worker(offences=3), "warning", "web-1 (row 0, pid 8): 3"),
     (live.room, replace(WELL, armed=900), "warning", "900 armed"),
@@ -185,7 +186,7 @@ def findings(*arguments: str) -> tuple[int, dict[str, dict[str, str]]]:
 
 LIVE_NAMES = {
     "daemon", "clock", "clock restarts", "lateness", "timer slack", "swap", "worker processes",
-    "stuck workers", "kept workers", "offences", "room", "shares", "hoarders",
+    "stuck workers", "doorbell", "kept workers", "offences", "room", "shares", "hoarders",
 }  # fmt: skip
 MACHINE_NAMES = {
     "shm room", "shm mount", "memory limit", "file size", "locked memory", "open files",
@@ -210,7 +211,7 @@ def test_doctor_of_a_running_daemon(daemon: Daemon) -> None:
         assert done.stderr == ""
         assert done.returncode in (WELL_OR_NOTED, FOUND)  # busy in one of the two
         assert "worker processes" in done.stdout
-        assert "(29 checks)" in done.stdout
+        assert "(30 checks)" in done.stdout
 
 
 HOLD = """

@@ -235,8 +235,8 @@ class ClockGuard:
         self._look.set()
 
     def heed_alarm(self) -> None:
-        """A worker rang, and the clock sleeps on: somebody may have taken that byte. Nobody can take
-        what the clock is told over its own socket; a clock that hangs is not told without end."""
+        """A worker rang, and the clock sleeps on: somebody may have taken that byte. What the clock
+        is told over its own socket nobody can take; one that hangs is not told without end."""
         now = time.monotonic()
         if now >= self._next_nudge:
             self._next_nudge = now + NUDGE_SECONDS

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from wheeld import doctor_pools, sharing
+from wheeld import doctor_bells, doctor_pools, sharing
 from wheeld.doctor_checks import Finding, ok
 from wheeld.fsck_snapshot import ARMED, EXPIRED, NEVER, OFFERED, Memories, Snapshot
 from wheeld.registry import RowState
@@ -55,6 +55,7 @@ class Worker:
     held: int
     idle: int
     """Slots of its whose last timer was due more than a minute ago."""
+    unheard: int = 0  # overdue timers that the clock sleeps on
 
     def __str__(self) -> str:
         return f"{self.name} (row {self.row}, pid {self.pid})"
@@ -154,8 +155,7 @@ def gather(
     ]
     armed = int((snapshot.phases == ARMED).sum())
     names = {worker.row: str(worker) for worker in workers}
-    now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
-    pools = doctor_pools.gather(snapshot.pools, waiting, names, now)
+    pools = doctor_pools.gather(snapshot.pools, waiting, names, time.monotonic_ns())
     unowned = int(snapshot.unowned.sum())
     return Vitals(snapshot.capacity, unowned, armed, clock, workers, tuple(pools))
 
@@ -185,6 +185,7 @@ def _worker(
         int(s.lines["offences"][row]),
         int(mine.sum()),
         int(rest.sum()),
+        doctor_bells.unheard(s, row, now),
     )
 
 
@@ -322,6 +323,11 @@ def stuck(v: Vitals) -> Finding:
     )  # fmt: skip
 
 
+def doorbell(v: Vitals) -> Finding:
+    """Does the clock wake when it is rung?"""
+    return doctor_bells.doorbell({str(worker): worker.unheard for worker in v.workers})
+
+
 def kept(v: Vitals) -> Finding:
     """Workers that are gone and whose timers wait for a successor."""
     rows = [worker for worker in v.workers if worker.row_state == RowState.KEPT]
@@ -389,6 +395,6 @@ def hoarders(v: Vitals) -> Finding:
 
 
 CHECKS: tuple[Callable[[Vitals], Finding], ...] = (
-    clock_runs, clock_restarts, lateness, timer_slack, swapped, worker_processes, stuck, kept,
-    offences, room, shares, hoarders,
+    clock_runs, clock_restarts, lateness, timer_slack, swapped, worker_processes, stuck, doorbell,
+    kept, offences, room, shares, hoarders,
 )  # fmt: skip
