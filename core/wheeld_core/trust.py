@@ -148,13 +148,13 @@ def _believed() -> tuple[int, int]:
 
 
 def _check_base(path: Path, status: os.stat_result, owner: int) -> None:
+    if status.st_uid not in (*_believed(), owner):
+        raise _foreign(path, status)
     if status.st_mode & stat.S_IWOTH and not status.st_mode & stat.S_ISVTX:
         raise PermissionError(
             f"{path} can be written by all users (mode {stat.S_IMODE(status.st_mode):04o}); "
             f"refusing to use what is in it; `chmod o-w {path}` if it is yours"
         )
-    if status.st_uid not in (*_believed(), owner):
-        raise _foreign(path, status)
 
 
 def _owner(path: Path, base: os.stat_result, status: os.stat_result) -> int:
