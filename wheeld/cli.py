@@ -19,7 +19,7 @@ from wheeld import listing, logs, virtual
 from wheeld.config import Config
 from wheeld.options import Json, Name, RuntimeDir
 from wheeld.supervisor import Supervisor
-from wheeld_core import runtime
+from wheeld_core import runtime, segments
 from wheeld_core.control import Connection
 from wheeld_core.errors import WheelError
 
@@ -28,6 +28,9 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+
+NO_CLOCK = 3
+"""Exit code of `status` beside a daemon whose clock does nothing."""
 
 
 @contextmanager
@@ -209,21 +212,36 @@ def start(
 
 @app.command()
 def stop(name: Name = "default", runtime_dir: RuntimeDir = None) -> None:
-    """Stop a daemon; returns when it has cleaned up."""
+    """Stop a daemon; returns when it has cleaned up.
+
+    The exit code is 1 if it was not there, or if it could not write its last snapshot: then its
+    memory is left, and the next `wheeld start` goes on with it.
+    """
     with _errors_to_exit():
         directory = runtime.find(name, runtime_dir)
         with contextlib.closing(Connection(directory)) as connection:
             answer = connection.request("stop")
             connection.wait_closed(timeout=answer.get("patience_s", 15.0))
+        if Path(segments.SHM_DIRECTORY, answer["wheel"]).exists():
+            raise WheelError(
+                f"{directory.name} (pid {answer['pid']}) has left its memory, with the timers in "
+                "it: its messages say why; `wheeld start` with the same options goes on with them"
+            )
         typer.echo(f"stopped {directory.name} (pid {answer['pid']})")
 
 
 @app.command()
 def status(name: Name = "default", runtime_dir: RuntimeDir = None, as_json: Json = False) -> None:
-    """Show a daemon's state, counters and workers."""
+    """Show a daemon's state, counters and workers.
+
+    The exit code is 0 if it is well, 1 if there is none or it does not answer, and 3 if it answers
+    and has no clock that makes progress: timers that fall due are late until it has one.
+    """
     with _errors_to_exit():
         found = _request(name, runtime_dir, "status")["status"]
     typer.echo(json.dumps(found, indent=1) if as_json else listing.status_text(found))
+    if not found["clock_ok"]:
+        raise typer.Exit(NO_CLOCK)
 
 
 _DURATION = re.compile(r"([0-9]*\.?[0-9]+)\s*(ns|us|ms|s|m|h|d)?")

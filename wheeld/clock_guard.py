@@ -1,5 +1,8 @@
 """Keeps a clock running: starts it, starts another when it died, replaces one that hangs.
 
+A daemon that serves never gives up: while no clock can be started it says so, and tries again. Only
+when the memory itself is damaged is there nothing that a clock could drive.
+
 An order is repeated to the next clock when one dies before it answered; so orders must be such that
 doing them twice does no harm.
 """
@@ -17,6 +20,7 @@ import time
 from collections.abc import Callable
 
 from wheeld.clock_link import ClockGone, ClockLink
+from wheeld.leftovers import STOPPING
 from wheeld.resources import Resources
 from wheeld_core import _native, runtime
 from wheeld_core.control import Message
@@ -25,7 +29,10 @@ from wheeld_core.errors import WheelError
 log = logging.getLogger("wheeld")
 
 START_TRIES = 10
-"""Clocks that end before they drive the wheel, one after the other: then the daemon gives up."""
+"""Clocks that end before they drive the wheel, one after the other: then a daemon that does not
+serve yet gives up."""
+LEAST_PAUSE, LONGEST_PAUSE = 0.01, 10.0
+"""Seconds before the next try: twice as many from one to the next."""
 START_SECONDS = 20.0
 """A clock that starts is given so long, from one sign of life to the next: a recovery of a hundred
 million slots takes longer, and shows by the heartbeat that it gets on."""
@@ -42,6 +49,19 @@ CLOCK_SEGMENTS = ("wheel", "slots", "registry", "trace")
 _AWAKE = -(2**63)
 
 
+class DamagedMemory(WheelError):
+    """The segments are not what they were: there is nothing that a clock could drive."""
+
+
+class ClockRefused(WheelError):
+    """The clock says that it cannot start, and why."""
+
+
+def pause_before(attempt: int) -> float:
+    """How many seconds to wait before a try, the first of which is number 0."""
+    return min(LEAST_PAUSE * 2 ** min(attempt - 1, 30), LONGEST_PAUSE) if attempt else 0.0
+
+
 class ClockGuard:
     """One running clock at a time.
 
@@ -54,7 +74,7 @@ class ClockGuard:
     on_skipped : callable
         Called with the rows of workers whose segment was found damaged.
     on_failure : callable
-        Called with a message when no clock can be kept running.
+        Called with a message when the memory is damaged, so that no clock can be kept running.
     """
 
     def __init__(
@@ -81,6 +101,8 @@ class ClockGuard:
         )
         self._next_nudge = 0.0
         self.restarts = 0
+        self.trouble: str | None = None
+        """Why no clock runs, when none could be started."""
         self.locked_out = False
         """Another process holds the clock's lock: the segments may be in use, leave them."""
         self.on_look: Callable[[], None] = lambda: None
@@ -93,10 +115,36 @@ class ClockGuard:
         """Process id of the clock."""
         return self._link.pid
 
+    @property
+    def runs(self) -> bool:
+        """Is there a clock that drives the wheel?"""
+        return self._running.is_set() and not self._link.ended
+
     async def start(self) -> None:
-        """Start the first clock; returns when it drives the wheel."""
-        await self._begin()
-        self._watcher = asyncio.create_task(self._watch())
+        """Start the first clock; returns when it drives the wheel.
+
+        Raises
+        ------
+        WheelError
+            None can be started.
+        """
+        for attempt in range(START_TRIES):
+            await asyncio.sleep(pause_before(attempt))
+            try:
+                await self._begin()
+            except (DamagedMemory, ClockRefused):  # the next one would fail, too
+                raise
+            except Exception as error:
+                self._failed_to_start(error)
+            else:
+                self._watcher = asyncio.create_task(self._watch())
+                return
+        raise WheelError(f"{START_TRIES} clocks did not start, one after the other: {self.trouble}")
+
+    def _failed_to_start(self, error: Exception) -> None:
+        self.restarts += 1
+        self.trouble = str(error) or repr(error)
+        log.warning("a clock (pid %s) did not start: %r", self._link.pid, error)
 
     def _hello(self) -> Message:
         """What a new clock is told first."""
@@ -112,33 +160,27 @@ class ClockGuard:
         }
 
     async def _begin(self) -> None:
-        for attempt in range(START_TRIES):
-            if (damage := self._resources.damage()) is not None:
-                raise WheelError(damage)
-            self._resources.mend()
-            self._link = ClockLink(self._exited, self.look_soon)
-            try:
-                ready = await self._first_word()
-            except (ClockGone, OSError) as error:  # TimeoutError is an OSError
-                log.warning("a clock (pid %s) did not start: %r", self._link.pid, error)
-                self.restarts += 1
-                await self._link.end()
-                await asyncio.sleep(0.01 * attempt)
-                continue
-            if "failed" in ready:  # the next one would fail, too
+        """Start a clock; nothing is left of one that fails, in whatever way."""
+        if (damage := self._resources.damage()) is not None:
+            raise DamagedMemory(damage)
+        self._resources.mend()
+        self._link = ClockLink(self._exited, self.look_soon)
+        try:
+            ready = await self._first_word()
+            if "failed" in ready:
                 self.locked_out = ready["locked_out"]
-                raise WheelError(ready["failed"])
+                raise ClockRefused(ready["failed"])
             if self._link.ended:  # it died before anybody watched it
-                self.restarts += 1
-                await self._link.end()
-                continue
-            log.info("clock (pid %s) drives %s timers", self.pid, ready["linked"])
+                raise ClockGone("it ended as soon as it was there")
             if ready["skipped"]:
                 self._on_skipped(ready["skipped"])
-            self._running.set()
-            self.on_start()
-            return
-        raise WheelError(f"{START_TRIES} clock processes ended at once; see their messages above")
+        except Exception:
+            await self._link.end()
+            raise
+        log.info("clock (pid %s) drives %s timers", self.pid, ready["linked"])
+        self.trouble, self.locked_out = None, False
+        self._running.set()
+        self.on_start()
 
     async def _first_word(self) -> Message:
         """What the new clock says when it drives the wheel; TimeoutError if it does not get on."""
@@ -151,7 +193,7 @@ class ClockGuard:
                 if starting.done():
                     return starting.result()
                 if (damage := self._resources.damage()) is not None:
-                    raise WheelError(damage)  # a look into it would be our end (SIGBUS)
+                    raise DamagedMemory(damage)  # a look into it would be our end (SIGBUS)
             raise TimeoutError("no sign of life")
         finally:
             starting.cancel()
@@ -203,29 +245,47 @@ class ClockGuard:
 
     async def _restart(self, dead: ClockLink) -> None:
         began = time.monotonic()
-        await dead.end()
         self.restarts += 1
         log.warning("the clock (pid %s) died; starting another", dead.pid)
-        try:
-            await self._begin()
-        except WheelError as error:
-            self._on_failure(str(error))
-            return
+        await dead.end()
+        attempt = 0
+        while True:
+            try:
+                await self._begin()
+                break
+            except DamagedMemory as error:
+                self._on_failure(str(error))
+                return
+            except Exception as error:  # whatever it is may be over soon: timers wait, none is lost
+                self._failed_to_start(error)
+            attempt += 1
+            pause = pause_before(attempt)
+            log.error("no clock runs: %s; another try in %.2f s", self.trouble, pause)
+            await asyncio.sleep(pause)
         log.warning("a new clock runs after %.0f ms", 1e3 * (time.monotonic() - began))
 
-    async def stop(self) -> None:
-        """Stop the clock for good."""
+    async def stop(self, for_good: bool = True) -> None:
+        """Stop the clock.
+
+        Parameters
+        ----------
+        for_good : bool
+            Tell the workers that the daemon is over. Else it is left as by a killed one: they go on
+            in the memory, and so does the next daemon.
+        """
         self._stopping = True
         self._running.set()  # whoever waits to ask learns it
         for task in (self._watcher, self._restarting):
             if task is not None:
                 task.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await task
-        await self._link.stop()
-        # a clock that was killed just now could not say so
-        if not self.locked_out and self._resources.damage() is None:
-            _native.set_daemon_state(self._resources.memories["wheel"], 2)
+                await asyncio.gather(task, return_exceptions=True)
+        if for_good:
+            await self._link.stop()
+            # a clock that was killed just now could not say so
+            if not self.locked_out and self._resources.damage() is None:
+                _native.set_daemon_state(self._resources.memories["wheel"], STOPPING)
+        else:
+            await self._link.end()
         os.close(self._bell)
 
     # -- progress -------------------------------------------------------------------------------
@@ -265,7 +325,17 @@ class ClockGuard:
         return min(max(rest + often, often), seldom)
 
     async def _watch(self) -> None:
-        """Look at the clock's progress: often while it works, seldom while it sleeps.
+        """Look at the clock's progress for as long as the daemon lives, whatever goes wrong."""
+        while not self._stopping:
+            try:
+                await self._look_on()
+                return
+            except Exception:
+                log.exception("a look at the clock failed; there will be others")
+                await asyncio.sleep(self._config.hang_after_s / 4)
+
+    async def _look_on(self) -> None:
+        """Look at it often while it works, seldom while it sleeps; returns when there is no more.
 
         Only time in which this process itself ran counts: after a stop of both, the clock gets its
         chance first.

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
-import sys
 from collections.abc import Callable
 from typing import Any
 
+from wheeld.offspring import Offspring
 from wheeld_core import control
 from wheeld_core.control import Message
 from wheeld_core.errors import WheelError
@@ -34,7 +33,7 @@ class ClockLink:
         self._on_exit = on_exit
         self._on_awake = on_awake
         self._waiting: dict[tuple[str, int], asyncio.Future[Message]] = {}
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Offspring | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._reader_task: asyncio.Task[None] | None = None
         self.ended = False
@@ -55,19 +54,21 @@ class ClockLink:
         ------
         ClockGone
             It ended before that; its message is on stderr.
+        OSError
+            There is no room for another process.
         """
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-P",  # nothing is imported from the directory that we happen to be in
-                "-m",
-                "wheeld.clock",
-                str(theirs.fileno()),
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C is the supervisor's to handle
+        self._process = Offspring(
+            "wheeld.clock",
+            start_new_session=True,  # Ctrl-C is the supervisor's to handle
+        )
+        ours = self._process.channel
+        try:
+            reader, self._writer = await asyncio.open_connection(
+                sock=ours, limit=control.MAX_MESSAGE
             )
-        reader, self._writer = await asyncio.open_connection(sock=ours, limit=control.MAX_MESSAGE)
+        except BaseException:
+            ours.close()
+            raise
         ready = self._expect("ready", 0)
         self._reader_task = asyncio.create_task(self._read(reader))
         self._send({"op": "hello", "supervisor": os.getpid(), **hello()})
@@ -98,11 +99,7 @@ class ClockLink:
     async def end(self, patience: float = 0) -> None:
         """Have the process gone, killed if need be; call it for one that exited, too."""
         if self._process is not None:
-            try:
-                await asyncio.wait_for(self._process.wait(), patience or 0.001)
-            except TimeoutError:
-                self.kill()
-                await self._process.wait()
+            await self._process.end(patience or 0.001)
         if self._reader_task is not None:
             self._reader_task.cancel()
         if self._writer is not None:
@@ -111,8 +108,7 @@ class ClockLink:
     def kill(self) -> None:
         """SIGKILL, also for a clock that is stopped."""
         if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+            self._process.kill()
 
     def _send(self, message: Message) -> None:
         if self._writer is None:

@@ -31,7 +31,8 @@ KINDS: Mapping[str, int] = {
 }
 """What every daemon has one of."""
 MAX_DAEMON_FILE = 1 << 20
-STOPPING = 2
+RUNNING, STOPPING = 1, 2
+"""States of a daemon, as the wheel's header has them."""
 
 
 def _facts(directory: Path) -> control.Message:

@@ -7,15 +7,19 @@ import socket
 
 
 def notify(state: str) -> bool:
-    """Send `state`, such as "READY=1", to the service manager. False: there is none."""
+    """Send `state`, such as "READY=1", to the service manager. False: there is none, or it does
+    not listen."""
     address = os.environ.get("NOTIFY_SOCKET")
     if not address:
         return False
     if address.startswith("@"):
         address = "\0" + address[1:]
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as channel:
-        channel.connect(address)
-        channel.sendall(state.encode())
+        try:
+            channel.connect(address)
+            channel.sendall(state.encode())
+        except OSError:  # nothing that a daemon should end for
+            return False
     return True
 
 

@@ -333,13 +333,19 @@ class Resources:
             **facts,
         }
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        with open(os.open(fresh, flags, 0o600), "w") as file:
-            json.dump(content, file, indent=1)
-        self._share(fresh)
-        fresh.rename(path)
+        descriptor = os.open(fresh, flags, 0o600)
+        try:
+            with open(descriptor, "w") as file:
+                json.dump(content, file, indent=1)
+            self._share(fresh)
+            fresh.rename(path)
+        except OSError:
+            _remove(fresh)
+            raise
 
     def close(self, discard: bool = True) -> None:
-        """Remove everything, where we may; or, with `discard` false, only let go."""
+        """Remove everything, where we may; or, with `discard` false, only let go: all that the next
+        daemon of that name goes on with stays."""
         if discard:
             with contextlib.suppress(AttributeError):  # nothing was begun
                 segments.unlink_all(self.segment_prefix)
@@ -348,6 +354,8 @@ class Resources:
             self._files.clear()
             with contextlib.suppress(OSError):
                 self.directory.rmdir()
+        elif self.directory / runtime.CONTROL_SOCKET in self._files:
+            self.drop_file(runtime.CONTROL_SOCKET)  # who waits for a stop sees that it is over
         os.close(self._lock)
 
 

@@ -49,7 +49,7 @@ class Snapshots:
         self._config = resources.config
         self._fresh = fresh
         self._served = False
-        self._job: asyncio.Future[Snapshot | None] | None = None
+        self._job: asyncio.Future[Snapshot] | None = None
         self._path: Path | None = None
         if self._config.state_dir is not None:
             directory = snapshot_file.make_directory(self._config.state_dir)
@@ -123,36 +123,47 @@ class Snapshots:
         self._served = True
         while self._path is not None:
             await asyncio.sleep(self._config.snapshot_every_ns / 1e9)
-            self._job = asyncio.get_running_loop().run_in_executor(None, self._write)
-            await asyncio.shield(self._job)
+            try:
+                self._job = asyncio.get_running_loop().run_in_executor(None, self._write)
+                await asyncio.shield(self._job)
+            except Exception as error:  # a full disk must not end the daemon, nor the snapshots
+                log.warning("no snapshot was written: %s", str(error) or repr(error))
 
     async def write_last(self) -> None:
         """Write what is pending when the daemon stops. The clock has stopped.
 
         A daemon that never served leaves the snapshot that it could not restore as it was.
+
+        Raises
+        ------
+        WheelError
+            It could not be written; what to do is in the message.
         """
         if self._job is not None:
-            await asyncio.wait([self._job])
-        if self._path is not None and self._served:
-            written = self._write()
-            if written is not None:
-                log.info("wrote %d pending timers to %s", len(written.timers), self._path)
-
-    def _write(self) -> Snapshot | None:
-        assert self._path is not None
+            await asyncio.gather(self._job, return_exceptions=True)
+        if self._path is None or not self._served:
+            return
         try:
-            snapshot = collect(
-                self._resources.wheel,
-                self._resources.slots,
-                RegistryView(self._resources.memories["registry"]),
-                self._clocks(restoring=False),
-                name=self._config.name,
-                heads=self._heads(),
-            )
-            snapshot_file.write(self._path, snapshot)
-        except (WheelError, OSError) as error:  # a full disk must not end the daemon
-            log.warning("no snapshot was written: %s", error)
-            return None
+            written = self._write()
+        except Exception as error:
+            raise WheelError(
+                f"the last snapshot was not written: {str(error) or repr(error)}. The timers stay "
+                f"in memory: make room for {self._path}, then `wheeld start` with the same options "
+                "goes on with them, and a stop after that writes them"
+            ) from error
+        log.info("wrote %d pending timers to %s", len(written.timers), self._path)
+
+    def _write(self) -> Snapshot:
+        assert self._path is not None
+        snapshot = collect(
+            self._resources.wheel,
+            self._resources.slots,
+            RegistryView(self._resources.memories["registry"]),
+            self._clocks(restoring=False),
+            name=self._config.name,
+            heads=self._heads(),
+        )
+        snapshot_file.write(self._path, snapshot)
         return snapshot
 
     def _heads(self) -> dict[int, Any]:

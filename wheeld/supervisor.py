@@ -15,17 +15,19 @@ import signal
 import socket
 import struct
 import time
+from collections.abc import Coroutine
 from typing import Any
 
 from wheeld import notify, status
 from wheeld.clock_guard import ClockGuard
 from wheeld.config import Config
+from wheeld.leftovers import RUNNING
 from wheeld.registry import Tenant
 from wheeld.resources import Resources
 from wheeld.snapshots import Snapshots
 from wheeld.trace.guard import RecorderGuard
 from wheeld.workers import Workers
-from wheeld_core import control
+from wheeld_core import _native, control, runtime
 from wheeld_core.control import Message
 from wheeld_core.errors import WheelError
 
@@ -77,7 +79,7 @@ class Supervisor:
         self.clock = ClockGuard(
             self.resources, self.workers.attachments, self.workers.damaged, self._fail
         )
-        self.clock.on_look = self.workers.evict
+        self.clock.on_look = self._look
         self.workers.clock = self.clock
         self.recorder = RecorderGuard(self.resources)
         self.workers.on_arrival = self.recorder.arrived
@@ -87,6 +89,8 @@ class Supervisor:
         self._remove_base = remove_base
         self._stopping = asyncio.Event()
         self._failed: str | None = None
+        self._served = False
+        self._facts_are_old = False
         self._advancing = asyncio.Lock()
         self._connections: set[asyncio.Task[None]] = set()
 
@@ -96,7 +100,8 @@ class Supervisor:
         Raises
         ------
         WheelError
-            No clock process can be kept running.
+            Why it ended, if not because it was told to. Memory with which another daemon can go on
+            is left then.
         """
         loop = asyncio.get_running_loop()
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -123,7 +128,8 @@ class Supervisor:
             self.resources.open_socket()
             self.workers.look_for_goodbyes()
             self._write_facts()
-            self.clock.on_start = self._write_facts
+            self._served = True
+            self.clock.on_start = self._renew_facts
             notify.notify(f"READY=1\nMAINPID={os.getpid()}\nSTATUS=serving {self.config.name}")
             log.info(
                 "%s %s in %s",
@@ -136,8 +142,11 @@ class Supervisor:
                 asyncio.create_task(self._snapshots.keep_writing()),
             ]
             await self._stopping.wait()
-        except OSError as error:  # such as a file in our way
-            self._failed = str(error)
+        except (OSError, WheelError) as error:  # such as a file in our way
+            self._fail(str(error))
+        except Exception as error:
+            log.exception("the daemon ends by an error that is its own")
+            self._fail(repr(error))
         finally:
             notify.notify("STOPPING=1")
             await self._end(server, tasks)
@@ -145,26 +154,62 @@ class Supervisor:
             raise WheelError(self._failed)
 
     async def _end(self, server: asyncio.Server | None, tasks: list[asyncio.Task[None]]) -> None:
+        """Clean up; what goes wrong in one step keeps none of the others from being done."""
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         if server is not None:
             server.close()
-        await self._drop_connections()
-        await self.workers.close()
-        await self.clock.stop()
-        await self.recorder.stop()
-        if self.resources.damage() is None:
-            await self._snapshots.write_last()
+        await self._step(self._drop_connections())
+        await self._step(self.workers.close())
+        sound = self.resources.damage() is None
+        keep = sound and self._failed is not None and (self._served or self.resources.taken_over)
+        await self._step(self.clock.stop(for_good=not keep))
+        await self._step(self.recorder.stop())
+        if sound and not await self._step(self._snapshots.write_last()) and not keep:
+            keep = True
+            _native.set_daemon_state(self.resources.memories["wheel"], RUNNING)
         if self._parent_pidfd is not None:
             os.close(self._parent_pidfd)
-        self.resources.close(discard=not self.clock.locked_out)
+        if keep and not self.clock.locked_out:
+            log.error(
+                "the memory stays, with %d timers: `wheeld start` goes on with it",
+                len(self.resources.slots.armed()),
+            )
+        self.resources.close(discard=not (keep or self.clock.locked_out))
         if self._remove_base:
             with contextlib.suppress(OSError):
                 self.resources.directory.parent.rmdir()
 
+    async def _step(self, step: Coroutine[Any, Any, None]) -> bool:
+        """One step of the end; false if it failed, which the daemon's exit code tells."""
+        try:
+            await step
+        except Exception as error:
+            if not isinstance(error, OSError | WheelError):
+                log.exception("an error of the daemon's own at its end")
+            self._fail(str(error) or repr(error))
+            return False
+        return True
+
     def _write_facts(self) -> None:
         self.resources.write_daemon_file(pid=os.getpid(), clock_pid=self.clock.pid)
+
+    def _renew_facts(self) -> None:
+        """Write them again; if there is no room now, at one of the next looks."""
+        try:
+            self._write_facts()
+            self._facts_are_old = False
+        except OSError as error:
+            if not self._facts_are_old:
+                log.warning("%s stays as it was: %s", runtime.DAEMON_FILE, error)
+            self._facts_are_old = True
+
+    def _look(self) -> None:
+        """What is done at each look at the clock."""
+        self.workers.evict()
+        if self._facts_are_old:
+            self._renew_facts()
 
     def stop(self) -> None:
         """Have `run` return."""
@@ -173,7 +218,8 @@ class Supervisor:
     # -- watching -------------------------------------------------------------------------------
 
     def _fail(self, why: str) -> None:
-        self._failed = why
+        """End, with this message, or with that of what went wrong before."""
+        self._failed = self._failed or why
         self._stopping.set()
 
     def _watch_parent(self) -> None:
@@ -190,9 +236,13 @@ class Supervisor:
         interval = notify.watchdog_seconds()
         while interval is not None:
             await asyncio.sleep(interval / 2)
-            whole = self.resources.damage() is None
-            if whole and status.clock_is_well(self.resources.wheel, interval):
+            if self.clock_is_well(interval):
                 notify.notify("WATCHDOG=1")
+
+    def clock_is_well(self, within: float) -> bool:
+        """Is there a clock, and has it made progress within so many seconds, if it had to?"""
+        whole = self.clock.runs and self.resources.damage() is None
+        return whole and status.clock_is_well(self.resources.wheel, within)
 
     # -- the control socket ---------------------------------------------------------------------
 
@@ -283,7 +333,8 @@ class Supervisor:
         if op == "stop":
             asyncio.get_running_loop().call_soon(self._stopping.set)
             patience = STOP_SECONDS if self.config.trace is None else TRACE_STOP_SECONDS
-            return {"ok": True, "pid": os.getpid(), "patience_s": patience}
+            wheel = self.resources.names["wheel"]
+            return {"ok": True, "pid": os.getpid(), "patience_s": patience, "wheel": wheel}
         raise ValueError(
             f"unknown request {op!r}; allowed: hello, resume, bye, alarm, status, advance, stop"
         )

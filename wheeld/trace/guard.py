@@ -10,12 +10,13 @@ import contextlib
 import logging
 import os
 import socket
-import sys
+import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
 from wheeld import notify
+from wheeld.offspring import Offspring
 from wheeld.registry import Tenant
 from wheeld.resources import RECORDER_LOCK, Resources
 from wheeld_core import control
@@ -51,7 +52,7 @@ class RecorderGuard:
     def __init__(self, resources: Resources) -> None:
         self._resources, self._config = resources, resources.config
         self._names: dict[tuple[int, int], tuple[str, int]] = {}
-        self._process: asyncio.subprocess.Process | None = None
+        self._process: Offspring | None = None
         self._writer: asyncio.StreamWriter | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
@@ -94,8 +95,8 @@ class RecorderGuard:
             began = loop.time()
             try:
                 await self._run()
-            except OSError as error:
-                log.warning("no recorder can be started: %s", error)
+            except Exception as error:  # whatever it is, the next one may have more luck
+                log.warning("no recorder can be started: %r", error)
             if self._stopping:
                 return
             self._ready.set()  # whoever waits for it at the start has waited long enough
@@ -108,19 +109,21 @@ class RecorderGuard:
 
     async def _run(self) -> None:
         """One recorder, from its start to its end."""
-        ours, theirs = socket.socketpair()
-        with theirs:
-            self._process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-P",
-                "-m",
-                "wheeld.trace.recorder",
-                str(theirs.fileno()),
-                stdin=asyncio.subprocess.DEVNULL,
-                pass_fds=[theirs.fileno()],
-                process_group=0,  # Ctrl-C is the supervisor's to handle; a session would undo nice
+        self._process = None
+        self._process = Offspring(
+            "wheeld.trace.recorder",
+            stdin=subprocess.DEVNULL,
+            process_group=0,  # Ctrl-C is the supervisor's to handle; a session would undo nice
+        )
+        ours = self._process.channel
+        try:
+            reader, self._writer = await asyncio.open_connection(
+                sock=ours, limit=control.MAX_MESSAGE
             )
-        reader, self._writer = await asyncio.open_connection(sock=ours, limit=control.MAX_MESSAGE)
+        except BaseException:
+            ours.close()
+            await self._end_process()
+            raise
         try:
             for message in self._hello():
                 self._writer.write(control.encode(message))
@@ -135,16 +138,11 @@ class RecorderGuard:
     async def _end_process(self) -> None:
         """It has let go of us, or we of it: have it gone."""
         if self._process is not None:
-            try:
-                await asyncio.wait_for(self._process.wait(), 1)
-            except TimeoutError:
-                self._kill()
-                await self._process.wait()
+            await self._process.end(1)
 
     def _kill(self) -> None:
         if self._process is not None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
+            self._process.kill()
 
     def _hello(self) -> Iterable[Message]:
         """What a new recorder is told first."""
@@ -239,8 +237,7 @@ class RecorderGuard:
                 await self._restart()
             await self._ask_to_stop()
         self._keeper.cancel()
-        with contextlib.suppress(asyncio.CancelledError, OSError):
-            await self._keeper
+        await asyncio.gather(self._keeper, return_exceptions=True)
         await self._end_process()
         self._say_what_is_left()
 
@@ -248,8 +245,7 @@ class RecorderGuard:
         """Another recorder, for the end alone."""
         assert self._keeper is not None
         self._keeper.cancel()
-        with contextlib.suppress(asyncio.CancelledError, OSError):
-            await self._keeper
+        await asyncio.gather(self._keeper, return_exceptions=True)
         await self._end_process()
         self._ready.clear()
         self._keeper = asyncio.create_task(self._run())

@@ -1,0 +1,166 @@
+"""A daemon that is short of something (processes, threads, room on a disk) loses no timer by it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from children import receive
+from daemons import Daemon, until
+from wheeld_client import connect
+
+SHORT_OF = """
+import errno, os, sys
+from wheeld import clock_guard, clock_link, cli, resources, snapshot_file
+
+def short_while_the_file_is_there(module, name, error):
+    whole = getattr(module, name)
+    def call(*args, **named):
+        if os.path.exists({flag!r}):
+            raise error
+        return whole(*args, **named)
+    setattr(module, name, call)
+
+clock_guard.LONGEST_PAUSE = 0.05
+full = OSError(errno.ENOSPC, "No space left on device")
+short_while_the_file_is_there({short})
+cli.app()
+"""
+THREADS = 'clock_link.ClockLink, "start", RuntimeError("can\'t start new thread")'
+PROCESSES = 'clock_link.ClockLink, "start", BlockingIOError(errno.EAGAIN, "no more processes")'
+RUNTIME_DIR = 'resources.Resources, "write_daemon_file", full'
+DISK = 'snapshot_file, "write", full'
+
+
+class Short(Daemon):
+    """A daemon that can be made short of something."""
+
+    def of(self, what: str) -> Short:
+        """From its next start on, while `flag` is there."""
+        self.flag = self.base / "flag"
+        code = SHORT_OF.format(flag=str(self.flag), short=what)
+        self.program = [sys.executable, "-c", code]
+        return self
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        """`wheeld WORDS` for it."""
+        line = [sys.executable, "-m", "wheeld", *words]
+        line += ["--name", self.name, "--runtime-dir", str(self.base)]
+        return subprocess.run(line, capture_output=True, text=True)
+
+
+@pytest.fixture
+def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Short]:
+    """A daemon, not started."""
+    with Short(runtime_dir, daemon_name) as daemon:
+        yield daemon
+
+
+@pytest.mark.parametrize("what", [THREADS, PROCESSES])
+def test_a_clock_that_cannot_be_started_is_tried_again(daemon: Short, what: str) -> None:
+    """However long that takes and whatever the error is; meanwhile the daemon says so."""
+    daemon.of(what).start()
+    with connect(str(daemon.directory)) as timers:
+        timers.schedule_many(np.linspace(0.0, 0.2, 100), np.arange(100))
+        daemon.flag.touch()
+        daemon.signal_clock(9)
+        until(lambda: daemon.said().count("no clock runs: ") > 12, "more than ten tries")
+        status = daemon.status()
+        assert not status["clock_ok"]
+        assert status["clock_trouble"] in daemon.said()
+        told = daemon.command("status")
+        assert told.returncode == 3
+        assert status["clock_trouble"] in told.stdout
+        daemon.flag.unlink()
+        assert sorted(receive(timers, 100)["cookie"].tolist()) == list(range(100))
+        status = until(lambda: (s := daemon.status())["clock_ok"] and s, "well")
+        assert status["clock_trouble"] is None
+        assert daemon.command("status").returncode == 0
+    assert "Traceback" not in daemon.said()
+    daemon.stop()
+    assert daemon.nothing_left()
+
+
+def test_a_start_that_gets_no_clock_leaves_the_memory(daemon: Short) -> None:
+    """It ends with an error, and the next start goes on."""
+    daemon.of(THREADS).start()
+    with connect(str(daemon.directory)) as timers:
+        timers.schedule(0.0, 5)
+        timers.schedule(1000.0, 6)
+        daemon.kill()
+        segments = daemon.segments()
+        daemon.flag.touch()
+        assert "10 clocks did not start" in daemon.refused()
+        assert daemon.segments() == segments
+        assert "`wheeld start` goes on" in daemon.said()
+        daemon.flag.unlink()
+        daemon.start()
+        assert receive(timers, 1)["cookie"].tolist() == [5]
+        assert timers.pending == 1
+    daemon.stop()
+    assert daemon.nothing_left()
+
+
+def test_a_first_start_that_gets_no_clock_leaves_nothing(daemon: Short) -> None:
+    """There was nothing to lose."""
+    daemon.of(PROCESSES).flag.touch()
+    assert "no more processes" in daemon.refused()
+    assert daemon.nothing_left()
+
+
+def test_a_full_runtime_directory(daemon: Short, runtime_dir: Path) -> None:
+    """The next clock works without being written down, and the stop is an orderly one."""
+    states = runtime_dir / "states"
+    daemon.of(RUNTIME_DIR).start(state_dir=states)
+    with connect(str(daemon.directory), worker="w", on_death="keep") as timers:
+        timers.schedule_many([1000.0] * 50)
+        daemon.flag.touch()
+        daemon.kill_clock()
+        timers.schedule(0.0, 3)
+        assert receive(timers, 1)["cookie"].tolist() == [3]
+        until(lambda: "daemon.json stays as it was" in daemon.said(), "said")
+    daemon.stop()
+    assert "wrote 50 pending timers" in daemon.said()
+    assert "Traceback" not in daemon.said()
+    assert daemon.nothing_left()
+
+
+def test_a_full_disk_at_the_stop(daemon: Short, runtime_dir: Path) -> None:
+    """The timers stay in memory, which is said; another start and stop write them."""
+    states = runtime_dir / "states"
+    daemon.of(DISK).start(state_dir=states)
+    with connect(str(daemon.directory), worker="w", on_death="keep") as timers:
+        timers.schedule_many([1000.0] * 50)
+    daemon.flag.touch()
+    told = daemon.command("stop")
+    assert told.returncode == 1
+    assert "has left its memory" in told.stderr
+    assert daemon.wait() == 1
+    assert "No space left on device. The timers stay in memory: make room" in daemon.said()
+    assert "Traceback" not in daemon.said()
+    daemon.flag.unlink()
+    daemon.start(state_dir=states)
+    assert daemon.status()["taken_over"]
+    assert daemon.status()["pending"] == 50
+    assert daemon.command("stop").returncode == 0
+    assert daemon.wait() == 0
+    assert "wrote 50 pending timers" in daemon.said()
+    assert daemon.nothing_left()
+
+
+def test_snapshots_go_on_after_any_error(daemon: Short, runtime_dir: Path) -> None:
+    """One that failed, for whatever reason, is not the last one that was tried."""
+    states = runtime_dir / "states"
+    daemon.of('snapshot_file, "write", RuntimeError("can\'t start new thread")')
+    daemon.start(state_dir=states, snapshot_every="10ms")
+    daemon.flag.touch()
+    until(lambda: daemon.said().count("no snapshot was written: can't start") > 1, "two failures")
+    daemon.flag.unlink()
+    (states / f"{daemon.name}.snapshot").unlink(missing_ok=True)
+    until(lambda: list(states.glob("*.snapshot")), "a snapshot")
+    daemon.stop()
