@@ -14,6 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from wheeld import descriptors
+
 MIB = 1 << 20
 INITIAL_PID_NAMESPACE = 0xEFFFFFFC
 """Inode of the first PID namespace of a kernel, the host's."""
@@ -141,7 +143,7 @@ def soft_limit(subject: Path, name: str) -> int:
 
 def open_files(soft: int, max_workers: int) -> Finding:
     """Can the daemon have a connection, a pidfd and a FIFO open for each worker?"""
-    name, needed = "open files", 2 * max_workers + 64
+    name, needed = "open files", descriptors.needed(max_workers)
     found = f"RLIMIT_NOFILE {soft:,}" if soft >= 0 else "RLIMIT_NOFILE unlimited"
     if 0 <= soft < needed:
         advice = "ulimit -n, or LimitNOFILE= in the unit; or lower max_workers"

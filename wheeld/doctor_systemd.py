@@ -6,6 +6,7 @@ import contextlib
 import re
 from pathlib import Path
 
+from wheeld import descriptors
 from wheeld.doctor_checks import FIRST_USER_ID, Finding, ok
 
 CONFIGURATION = ("etc", "run", "usr/local/lib", "usr/lib", "lib")
@@ -103,8 +104,8 @@ def judge_unit(unit: str, settings: dict[str, str], max_workers: int) -> Finding
              "RuntimeDirectoryPreserve=restart: workers look for the socket at the same place")
         )  # fmt: skip
     limit = settings.get("limitnofile", "").partition(":")[0]
-    if limit.isdigit() and int(limit) < 2 * max_workers + 64:
-        warnings.append((f"LimitNOFILE={limit}", f"{2 * max_workers + 64} or more"))
+    if limit.isdigit() and int(limit) < descriptors.needed(max_workers):
+        warnings.append((f"LimitNOFILE={limit}", f"{descriptors.needed(max_workers)} or more"))
     problems = failures + warnings
     if not problems:
         return ok("systemd unit", unit)

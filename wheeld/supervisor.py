@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import logging
 import os
-import resource
 import signal
 import socket
 import struct
@@ -18,7 +17,7 @@ import time
 from collections.abc import Coroutine
 from typing import Any
 
-from wheeld import notify, status
+from wheeld import descriptors, notify, status
 from wheeld.clock_guard import ClockGuard
 from wheeld.config import Config
 from wheeld.leftovers import RUNNING
@@ -38,8 +37,6 @@ FIRST_MESSAGE_SECONDS = 10.0
 """How long a new connection may take to say what it wants."""
 IDLE_SECONDS = 60.0
 """How long a connection that is no worker's may say nothing more."""
-SPARE_DESCRIPTORS = 64
-"""What the daemon keeps for itself: its clock, files, and a restart of the clock."""
 BACKLOG = 1024
 """Connections that wait to be accepted, while others are served."""
 STOP_SECONDS, TRACE_STOP_SECONDS = 15.0, 600.0
@@ -70,6 +67,7 @@ class Supervisor:
         remove_base: bool = False,
         fresh: bool = False,
     ) -> None:
+        descriptors.claim(config.max_workers)
         # A signal that comes while the segments are made waits until run() can clean up after them.
         signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
         self.config = config
@@ -104,8 +102,6 @@ class Supervisor:
             is left then.
         """
         loop = asyncio.get_running_loop()
-        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # two for each worker
         for number in STOP_SIGNALS:
             loop.add_signal_handler(number, self._stopping.set)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
@@ -256,7 +252,8 @@ class Supervisor:
         assert task is not None
         self._connections.add(task)
         try:
-            if len(self._connections) > self._most_connections():
+            workers = len(self.workers.registry.tenants)
+            if len(self._connections) > descriptors.most_connections(workers):
                 crowd = WheelError("too many connections to this daemon; try again later")
                 writer.write(control.encode(control.failure(crowd)))
             else:
@@ -266,12 +263,6 @@ class Supervisor:
         finally:
             self._connections.discard(task)
             writer.close()
-
-    def _most_connections(self) -> int:
-        """As many as leave room for the workers' pidfds, and for a new clock."""
-        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        workers = len(self.workers.registry.tenants)
-        return soft - min(SPARE_DESCRIPTORS, soft // 2) - workers
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection: a worker for as long as it lives, or a command."""
