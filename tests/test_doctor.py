@@ -327,7 +327,7 @@ def test_unit_of() -> None:
         ("PrivateUsers=yes", "warning", "nobody"),
         ("ProtectProc=invisible", "warning", "/proc/PID/stat"),
         ("ProcSubset=pid", "warning", "/proc/PID/stat"),
-        ("RuntimeDirectory=wheeld/a", "warning", "RuntimeDirectoryPreserve=restart"),
+        ("RuntimeDirectory=wheeld/a", "warning", "RuntimeDirectoryPreserve=yes"),
         ("RuntimeDirectory=wheeld/a\nRuntimeDirectoryPreserve=restart", "ok", ""),
         ("LimitNOFILE=100:200", "warning", "192 or more"),
         ("LimitNOFILE=infinity", "ok", ""),

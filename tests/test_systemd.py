@@ -67,7 +67,9 @@ def test_settings_that_keep_the_segments() -> None:
         line.split("=", 1) for line in UNIT.read_text().splitlines() if re.match(r"\w+=", line)
     )
     assert settings["RemoveIPC"] == "no"
-    assert settings["RuntimeDirectoryPreserve"] == "restart"
+    assert settings["RuntimeDirectoryPreserve"] == "yes"
+    assert settings["StartLimitIntervalSec"] == "0"
+    assert settings["ExecReload"] == "/bin/kill -HUP $MAINPID"
     assert not {"DynamicUser", "PrivateUsers", "ProtectProc", "ProcSubset"} & set(settings)
 
 

@@ -11,13 +11,13 @@ import fcntl
 import math
 import os
 import select
-import signal
 import socket
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
+from wheeld import signals
 from wheeld_core import control
 from wheeld_core.control import Message
 from wheeld_core.errors import WheelError
@@ -94,8 +94,7 @@ def say(text: str) -> None:
 
 def run(who: str, serve: Callable[[Channel], None]) -> None:
     """Run the process `who` to its end: what it has to say about that goes to stderr."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the supervisor's to handle
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signals.leave_to_the_supervisor()
     Path("/proc/self/comm").write_text(f"wheeld-{who}")
     try:
         serve(Channel(socket.socket(fileno=int(sys.argv[1]))))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import logging
 import re
@@ -173,6 +174,9 @@ def start(
 ) -> None:
     """Run a daemon in the foreground until SIGTERM, Ctrl-C or `wheeld stop`.
 
+    SIGHUP reads the environment and the TOML file again: --keep-for, --hang-after, --evict-after,
+    --snapshot-every, and --max-per-worker for workers that connect then.
+
     Each option can also stand in the environment (WHEELD_CAPACITY=...) or in the TOML file.
     """
     given = {
@@ -207,7 +211,8 @@ def start(
         loaded = configuration.load(given, config)
         for note in loaded.notes():
             logging.getLogger("wheeld").info(note)
-        asyncio.run(Supervisor(loaded, parent_pid, remove_base, fresh).run())
+        again = functools.partial(configuration.load, given, config)
+        asyncio.run(Supervisor(loaded, parent_pid, remove_base, fresh, again).run())
 
 
 @app.command()

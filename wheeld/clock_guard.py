@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 
 from wheeld.clock_link import ClockGone, ClockLink
+from wheeld.config import Config
 from wheeld.leftovers import STOPPING
 from wheeld.resources import Resources
 from wheeld_core import _native, runtime
@@ -88,7 +89,6 @@ class ClockGuard:
         self._workers = workers
         self._on_skipped = on_skipped
         self._on_failure = on_failure
-        self._config = resources.config
         self._link = ClockLink(self._exited, self.look_soon)
         self._running = asyncio.Event()
         self._stopping = False
@@ -109,6 +109,11 @@ class ClockGuard:
         """Called at each look at the clock's progress."""
         self.on_start: Callable[[], None] = lambda: None
         """Called when another clock runs."""
+
+    @property
+    def _config(self) -> Config:
+        """As it is now: a reload changes it."""
+        return self._resources.config
 
     @property
     def pid(self) -> int | None:

@@ -101,7 +101,7 @@ def judge_unit(unit: str, settings: dict[str, str], max_workers: int) -> Finding
     if settings.get("runtimedirectory") and not has("runtimedirectorypreserve", "restart", *_YES):
         warnings.append(
             ("RuntimeDirectory= without RuntimeDirectoryPreserve=",
-             "RuntimeDirectoryPreserve=restart: workers look for the socket at the same place")
+             "RuntimeDirectoryPreserve=yes: workers look for the socket at the same place")
         )  # fmt: skip
     limit = settings.get("limitnofile", "").partition(":")[0]
     if limit.isdigit() and int(limit) < descriptors.needed(max_workers):

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from wheeld.config import Config
 from wheeld.fences import Fences
 from wheeld.registry import OnDeath, Registry, RowState, Tenant
+from wheeld.resources import Resources
 
 MEMBER_LOOK_SECONDS: Final = 0.25
 """How often to look whether a member of a group, who is to inherit, has begun to receive."""
@@ -19,8 +19,8 @@ class Kept:
 
     Parameters
     ----------
-    config : Config
-        Says for how long.
+    resources : Resources
+        Their configuration says for how long.
     registry : Registry
         The worker table.
     fences : Fences
@@ -31,12 +31,12 @@ class Kept:
 
     def __init__(
         self,
-        config: Config,
+        resources: Resources,
         registry: Registry,
         fences: Fences,
         depart: Callable[[Tenant, str], object],
     ) -> None:
-        self._config, self._registry, self._fences = config, registry, fences
+        self._resources, self._registry, self._fences = resources, registry, fences
         self._depart = depart
         self._expiries: dict[int, asyncio.TimerHandle] = {}
         self._offers: dict[int, asyncio.TimerHandle] = {}
@@ -44,7 +44,8 @@ class Kept:
     def hold(self, tenant: Tenant) -> None:
         """Drop it if it has no successor in time; its group may have it at once."""
         loop = asyncio.get_running_loop()
-        self._expiries[tenant.row] = loop.call_later(self._config.keep_for_s, self._expire, tenant)
+        patience = self._resources.config.keep_for_s
+        self._expiries[tenant.row] = loop.call_later(patience, self._expire, tenant)
         self._offer(tenant)
 
     def release(self, row: int) -> None:
@@ -70,7 +71,7 @@ class Kept:
     def _expire(self, tenant: Tenant) -> None:
         if self._registry.state(tenant) == RowState.KEPT:
             retired = self._registry.retire(tenant, OnDeath.DROP)
-            self._depart(retired, f"was not succeeded within {self._config.keep_for}")
+            self._depart(retired, f"was not succeeded within {self._resources.config.keep_for}")
 
     def _offer(self, tenant: Tenant) -> None:
         """What one of a group left goes to a member that receives; if there may be one soon, look

@@ -7,10 +7,13 @@ attaches to that, unless it is of another boot, of another version, half-made, o
 from __future__ import annotations
 
 import contextlib
+import fcntl
+import hashlib
 import logging
 import mmap
 import os
 import re
+import secrets
 import stat
 from collections.abc import Mapping
 from pathlib import Path
@@ -52,6 +55,46 @@ def _prefix_of(facts: control.Message, name: str) -> str | None:
     prefix = facts.get("segment_prefix")
     ours = rf"wheeld-{re.escape(name)}-[0-9a-f]{{12}}-"  # nobody else's segments begin like that
     return prefix if isinstance(prefix, str) and re.fullmatch(ours, prefix) else None
+
+
+def new_prefix(directory: Path, name: str) -> str:
+    """What the segments of a new daemon are called: by its runtime directory and at random, so that
+    they are found without a file in there, and nobody else's are."""
+    return f"wheeld-{name}-{_digest(directory)}{secrets.token_hex(3)}-"
+
+
+def _digest(directory: Path) -> str:
+    return hashlib.sha256(bytes(directory.resolve())).hexdigest()[:6]
+
+
+def hold(prefix: str) -> int | None:
+    """Lock the segments of a daemon, as its supervisor does for its life; returns the descriptor
+    that holds the lock, or None if another one does."""
+    path = f"{segments.SHM_DIRECTORY}/{prefix}wheel"
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        return None
+    return fd
+
+
+def _stray(directory: Path, name: str) -> str | None:
+    """The prefix of living segments that were made for this directory, and that no supervisor has:
+    those that were used last, if there are several."""
+    ours = re.compile(rf"(wheeld-{re.escape(name)}-{_digest(directory)}[0-9a-f]{{6}}-)wheel")
+    found = {}
+    for match in filter(None, map(ours.fullmatch, os.listdir(segments.SHM_DIRECTORY))):
+        with contextlib.suppress(WheelError, OSError):
+            if (held := hold(match[1])) is not None:
+                os.close(held)
+                found[match[1]] = int(WheelView(_attach(match[1])["wheel"]).header["heartbeat"])
+    if not found:
+        return None
+    prefix = max(found, key=found.__getitem__)
+    log.warning("no %s names them, but these segments are ours: %s*", runtime.DAEMON_FILE, prefix)
+    return prefix
 
 
 def _read(path: Path) -> bytes:
@@ -155,6 +198,8 @@ def take_over(
     facts = _facts(directory)
     prefix = _prefix_of(facts, name)
     if prefix is None or not _names(prefix):
+        prefix = _stray(directory, name)
+    if prefix is None:
         return None
     if fresh:
         _discard(prefix, "--fresh")

@@ -62,6 +62,7 @@ class Resources:
         """Segments that are there, and that no clock is to attach: not yet, or not any more."""
         self.memories: dict[str, mmap.mmap] = {}
         self._files: list[Path] = []
+        self._held: int | None = None
         self._gid = config.gid
         if time_namespace.children_differ():  # the clock is a child
             raise WheelError(
@@ -82,6 +83,7 @@ class Resources:
                 self._take(*living)
             else:
                 self._make()
+            self._held = leftovers.hold(self.segment_prefix)
             self._settle_trace()
             self.make_fifo(runtime.CLOCK_FIFO, keep=self.taken_over)
             self._files += [
@@ -131,7 +133,7 @@ class Resources:
         taken are passed over, all together, as they have one prefix."""
         made, tries = False, 0
         while not made:
-            self.segment_prefix = f"wheeld-{self.config.name}-{secrets.token_hex(6)}-"
+            self.segment_prefix = leftovers.new_prefix(self.directory, self.config.name)
             self.write_daemon_file()  # before the segments: so that they are found if we die here
             try:
                 self._make_wheel()
@@ -356,7 +358,9 @@ class Resources:
                 self.directory.rmdir()
         elif self.directory / runtime.CONTROL_SOCKET in self._files:
             self.drop_file(runtime.CONTROL_SOCKET)  # who waits for a stop sees that it is over
-        os.close(self._lock)
+        for held in (self._held, self._lock):
+            if held is not None:
+                os.close(held)
 
 
 def _remove(path: Path) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from wheeld import snapshot_file
+from wheeld.config import Config
 from wheeld.registry import OnDeath, RowState
 from wheeld.resources import Resources
 from wheeld.snapshot import Clocks, Snapshot, SnapshotError
@@ -46,7 +47,6 @@ class Snapshots:
     def __init__(self, resources: Resources, workers: Workers, fresh: bool = False) -> None:
         self._resources = resources
         self._workers = workers
-        self._config = resources.config
         self._fresh = fresh
         self._served = False
         self._job: asyncio.Future[Snapshot] | None = None
@@ -54,6 +54,11 @@ class Snapshots:
         if self._config.state_dir is not None:
             directory = snapshot_file.make_directory(self._config.state_dir)
             self._path = snapshot_file.path_of(directory, self._config.name)
+
+    @property
+    def _config(self) -> Config:
+        """As it is now: a reload changes it."""
+        return self._resources.config
 
     def _clocks(self, restoring: bool) -> Clocks:
         if self._config.virtual_clock:

@@ -10,18 +10,18 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import socket
 import struct
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
-from wheeld import descriptors, notify, status
+from wheeld import descriptors, notify, signals, status
 from wheeld.clock_guard import ClockGuard
 from wheeld.config import Config
 from wheeld.leftovers import RUNNING
 from wheeld.registry import Tenant
+from wheeld.reload import reloaded
 from wheeld.resources import Resources
 from wheeld.snapshots import Snapshots
 from wheeld.trace.guard import RecorderGuard
@@ -32,7 +32,6 @@ from wheeld_core.errors import WheelError
 
 log = logging.getLogger("wheeld")
 
-STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 FIRST_MESSAGE_SECONDS = 10.0
 """How long a new connection may take to say what it wants."""
 IDLE_SECONDS = 60.0
@@ -58,6 +57,8 @@ class Supervisor:
         Remove the directory that holds the runtime directory, too, if it is empty then.
     fresh : bool
         Discard what a killed daemon of that name left, instead of going on with it.
+    read_config : callable, optional
+        Reads the configuration again, for SIGHUP; default: it stays as it is.
     """
 
     def __init__(
@@ -66,12 +67,13 @@ class Supervisor:
         parent_pid: int | None = None,
         remove_base: bool = False,
         fresh: bool = False,
+        read_config: Callable[[], Config] | None = None,
     ) -> None:
         descriptors.claim(config.max_workers)
         # A signal that comes while the segments are made waits until run() can clean up after them.
-        signal.pthread_sigmask(signal.SIG_BLOCK, STOP_SIGNALS)
-        self.config = config
+        signals.hold()
         self.started = time.time()
+        self._read_config = read_config or (lambda: self.config)
         self.resources = Resources(config, fresh)
         self.workers = Workers(self.resources)
         self.clock = ClockGuard(
@@ -101,10 +103,7 @@ class Supervisor:
             Why it ended, if not because it was told to. Memory with which another daemon can go on
             is left then.
         """
-        loop = asyncio.get_running_loop()
-        for number in STOP_SIGNALS:
-            loop.add_signal_handler(number, self._stopping.set)
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, STOP_SIGNALS)
+        signals.handle(self._stopping.set, self._reload)
         server = None
         tasks: list[asyncio.Task[None]] = []
         try:
@@ -206,6 +205,15 @@ class Supervisor:
         self.workers.evict()
         if self._facts_are_old:
             self._renew_facts()
+
+    @property
+    def config(self) -> Config:
+        """What it runs with now."""
+        return self.resources.config
+
+    def _reload(self) -> None:
+        self.resources.config = reloaded(self.config, self._read_config)
+        self.clock.look_soon()  # the next look may be due earlier now
 
     def stop(self) -> None:
         """Have `run` return."""

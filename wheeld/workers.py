@@ -16,6 +16,7 @@ from collections.abc import Callable
 from wheeld import kinship
 from wheeld.clock_guard import ClockGuard
 from wheeld.clock_link import ClockGone
+from wheeld.config import Config
 from wheeld.fences import Fences
 from wheeld.hello import policy_of, welcome_of, with_number
 from wheeld.kept import Kept
@@ -41,7 +42,6 @@ class Workers:
 
     def __init__(self, resources: Resources) -> None:
         self._resources = resources
-        self._config = resources.config
         self.registry = Registry(resources.memories["registry"])
         self.clock: ClockGuard
         self.on_arrival: Callable[[Tenant], None] = lambda tenant: None
@@ -50,9 +50,14 @@ class Workers:
         self._pidfds: dict[int, int] = {}
         self._departures: dict[int, asyncio.Task[None]] = {}
         self.fences = Fences(resources)
-        self._kept = Kept(self._config, self.registry, self.fences, self._depart)
+        self._kept = Kept(resources, self.registry, self.fences, self._depart)
         self._killed: dict[int, int] = {}
         """Row -> pidfd of a worker that departs and may not be dead yet."""
+
+    @property
+    def _config(self) -> Config:
+        """As it is now: a reload changes it."""
+        return self._resources.config
 
     # -- for a new clock ------------------------------------------------------------------------
 
