@@ -66,9 +66,11 @@ def test_a_clock_that_cannot_be_started_is_tried_again(daemon: Short, what: str)
     """However long that takes and whatever the error is; meanwhile the daemon says so."""
     daemon.of(what).start()
     with connect(str(daemon.directory)) as timers:
-        timers.schedule_many(np.linspace(0.0, 0.2, 100), np.arange(100))
         daemon.flag.touch()
         daemon.signal_clock(9)
+        due = timers.now_ns() + 200_000_000
+        timers.schedule_many(np.linspace(0.0, 0.2, 100), np.arange(100))
+        until(lambda: timers.now_ns() > due + 200_000_000, "late")
         until(lambda: daemon.said().count("no clock runs: ") > 12, "more than ten tries")
         status = daemon.status()
         assert not status["clock_ok"]
@@ -76,10 +78,12 @@ def test_a_clock_that_cannot_be_started_is_tried_again(daemon: Short, what: str)
         told = daemon.command("status")
         assert told.returncode == 3
         assert status["clock_trouble"] in told.stdout
+        over = timers.now_ns()
         daemon.flag.unlink()
         assert sorted(receive(timers, 100)["cookie"].tolist()) == list(range(100))
         status = until(lambda: (s := daemon.status())["clock_ok"] and s, "well")
         assert status["clock_trouble"] is None
+        assert status["counters"]["wake_late_ns"] > over - due
         assert daemon.command("status").returncode == 0
     assert "Traceback" not in daemon.said()
     daemon.stop()

@@ -32,9 +32,8 @@ static bool rung(int bell)
 }
 
 /* The clock dies between two passes; another one recovers. Passes are the caller's. */
-static void new_clock(void)
+static void new_clock_at(int64_t now)
 {
-    int64_t now = w.clock.now[WH_CLOCK_BASE];
     for (uint32_t i = 0; i < 3; i++)
         free(w.peers[i].returns);
     wh_clock_free(&w.clock);
@@ -46,6 +45,8 @@ static void new_clock(void)
     CHECK(wh_clock_recover(&w.clock), "out of memory");
     world_ask(&w, request_check, NULL);
 }
+
+static void new_clock(void) { new_clock_at(w.clock.now[WH_CLOCK_BASE]); }
 
 /* -- a new clock -------------------------------------------------------------------------------- */
 
@@ -344,6 +345,26 @@ static void play_scribbled_size(void)
         CHECK(events[at] == 0x55, "byte %zu behind the event was written", at);
 }
 
+/* What fell due while there was no clock is late by what passed since; the longest time is kept, over
+ * further deaths, too. */
+static void play_lateness(void)
+{
+    begin();
+    schedule(A, (plan){.delay = 5 * MS});
+    schedule(A, (plan){.delay = 900 * MS});
+    world_settle(&w);
+    int64_t died = w.clock.now[WH_CLOCK_BASE];
+    const wh_au64 *late = &w.clock.seg->wake_late_ns;
+    new_clock_at(died);
+    CHECK(wh_load_relaxed(late) == 0, "late before anything was due");
+    new_clock_at(died + 605 * MS);
+    CHECK(wh_load_relaxed(late) == 600 * MS, "late by %lu ns", wh_load_relaxed(late));
+    uint32_t reaped;
+    wh_pass_all(&w.clock, &reaped);
+    new_clock_at(died + 905 * MS);
+    CHECK(wh_load_relaxed(late) == 600 * MS, "not the longest, but %lu ns", wh_load_relaxed(late));
+}
+
 int main(int argc, char **argv)
 {
     static const single_case cases[] = {
@@ -364,6 +385,7 @@ int main(int argc, char **argv)
         {"a scribbled tail", play_scribbled_tail},
         {"a scribbled head", play_scribbled_head},
         {"a scribbled size", play_scribbled_size},
+        {"how late the first one is", play_lateness},
     };
     options_read(argc, argv);
     opt.jitter = 0; /* one thread */

@@ -106,7 +106,7 @@ enum wh_kind {
     F(wh_au64, dropped, "armed timers dropped with their dead owner", "clock", "inspectors",       \
       "relaxed")                                                                                   \
     F(wh_au64, redirected, "expirations whose target was gone", "clock", "inspectors", "relaxed")  \
-    F(wh_au64, wake_late_ns, "longest oversleep of the clock, ns", "clock", "inspectors",          \
+    F(wh_au64, wake_late_ns, "longest oversleep of the clock, or of timers without a clock, ns", "clock", "inspectors",          \
       "relaxed")                                                                                   \
     F(wh_au64, undo_used, "undo entries that count", "clock", "the next clock", "relaxed")         \
     F(wh_au64, recovered, "completions that clocks found unpublished after a death", "clock",      \

@@ -32,6 +32,7 @@ typedef struct wh_recovery {
     uint32_t *waiting; /* slots for backlogs and loans, to be put in order */
     uint64_t count;
     uint64_t steps; /* done since it began, of whatever kind */
+    int64_t first_due; /* of all armed timers */
 } wh_recovery;
 
 #define WH_BEAT_STEPS 16384 /* a few milliseconds at most */
@@ -111,6 +112,8 @@ static inline void wh_recover_armed(wh_recovery *r, uint32_t slot)
         wh_step();
         link->completion = 0;
     }
+    int64_t due = wh_slot_due(c, slot);
+    r->first_due = due < r->first_due ? due : r->first_due;
     /* by its own tick, also when that has passed: what is late keeps its order */
     wh_place(c, slot, wh_timing_of(c, slot), INT64_MIN);
 }
@@ -315,10 +318,22 @@ static inline void wh_recover_waiting(wh_recovery *r)
     wh_count(&c->seg->recovered, r->count);
 }
 
+/* How late the first timer is that fell due without a clock. One that was armed for a time before the
+ * last clock's last pass is not late by more than since that: it was armed after it. */
+static inline void wh_recover_lateness(wh_recovery *r)
+{
+    wh_clock *c = r->clock;
+    int64_t stood = (int64_t)c->wheel.tick * c->wheel.tick_ns;
+    int64_t late = c->now[WH_CLOCK_BASE] - (r->first_due > stood ? r->first_due : stood);
+    if (late > 0 && (uint64_t)late > wh_load_relaxed(&c->seg->wake_late_ns) && r->first_due < INT64_MAX)
+        wh_store_relaxed(&c->seg->wake_late_ns, (uint64_t)late);
+}
+
 /* Make the wheel anew from the slots. False: out of memory; nothing was touched. */
 static inline bool wh_clock_recover(wh_clock *c)
 {
-    wh_recovery r = {.clock = c, .waiting = malloc(sizeof(uint32_t) * c->wheel.capacity)};
+    wh_recovery r = {.clock = c, .first_due = INT64_MAX,
+                     .waiting = malloc(sizeof(uint32_t) * c->wheel.capacity)};
     if (r.waiting == NULL)
         return false;
     wh_awake(c); /* who rings from here on rings for this clock */
@@ -339,6 +354,7 @@ static inline bool wh_clock_recover(wh_clock *c)
             wh_recover_slot(&r, slab << WH_SLAB_BITS | i, owner);
     }
     wh_recover_waiting(&r);
+    wh_recover_lateness(&r);
     free(r.waiting);
     wh_step();
     wh_store_relaxed(&c->seg->undo_used, 0);
