@@ -215,6 +215,14 @@ class Registry:
             raise ValueError(f"worker name {name!r}: 'group:' is for the names of groups")
         return encoded
 
+    @staticmethod
+    def check_group(name: object) -> bytes:
+        """The same for the name of a group."""
+        encoded = name.encode() if isinstance(name, str) else b""
+        if not 1 <= len(encoded) <= GROUP_NAME_BYTES or b"\0" in encoded:
+            raise ValueError(f"group {name!r}: expected 1 to {GROUP_NAME_BYTES} bytes of UTF-8")
+        return encoded
+
     def group_bit(self, name: object, targets: Callable[[], frozenset[int]] | None = None) -> int:
         """The bit of a group, which is named here if it is new.
 
@@ -229,9 +237,7 @@ class Registry:
         WheelError
             All 64 groups are in use.
         """
-        encoded = name.encode() if isinstance(name, str) else b""
-        if not 1 <= len(encoded) <= GROUP_NAME_BYTES or b"\0" in encoded:
-            raise ValueError(f"group {name!r}: expected 1 to {GROUP_NAME_BYTES} bytes of UTF-8")
+        encoded = self.check_group(name)
         known = self._view.group_names()
         for number, other in known.items():
             if other == name:

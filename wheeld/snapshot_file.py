@@ -19,7 +19,7 @@ import os
 import stat
 import struct
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
@@ -28,8 +28,9 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld import durable
-from wheeld.snapshot import TIMER, Clocks, Snapshot, SnapshotError
-from wheeld_core import _native
+from wheeld.registry import Registry
+from wheeld.snapshot import FOREVER, TIMER, Clocks, Snapshot, SnapshotError
+from wheeld_core import _native, runtime
 from wheeld_core.errors import WheelError
 
 _NOT_REGULAR = (errno.ELOOP, errno.ENXIO, errno.EISDIR)
@@ -191,7 +192,7 @@ def read(path: Path) -> Snapshot:
         raise SnapshotError(f"{path} is damaged: its SHA-256 does not match")
     try:
         return _parse(json.loads(content[_PREFIX.size : begin]), signed[begin:])
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise SnapshotError(f"{path} does not make sense: {error!r}") from error
 
 
@@ -216,10 +217,48 @@ def _content(path: Path) -> bytes:
         raise WheelError(f"{path}: cannot be read: {error.strerror}") from error
 
 
-def _parse(header: dict[str, Any], body: memoryview) -> Snapshot:
+def _number(of: dict[str, Any], key: str, most: int, least: int = 0) -> int:
+    """A whole number of the header, in its range."""
+    value = of[key]
+    if type(value) is not int or not least <= value <= most:
+        raise ValueError(f"{key} is {value!r:.80}, expected {least} to {most}")
+    return value
+
+
+def _texts(header: dict[str, Any], key: str, check: Callable[[str], object]) -> tuple[str, ...]:
+    """A list of different names, each of which would be taken from a worker."""
+    found = header[key]
+    if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
+        raise ValueError(f"{key} are {found!r:.80}, expected a list of texts")
+    for text in found:
+        check(text)
+    if len(set(found)) != len(found):
+        raise ValueError(f"{key} are {found!r:.80}, expected different ones")
+    return tuple(found)
+
+
+def _clocks(header: dict[str, Any]) -> Clocks:
+    found = header["clocks"]
+    monotonic = _number(found, "monotonic", FOREVER)
+    realtime = _number(found, "realtime", FOREVER)
+    boottime = _number(found, "boottime", FOREVER)
+    boot_id, virtual = found["boot_id"], found["virtual"]
+    if not isinstance(boot_id, str) or not isinstance(virtual, bool):
+        raise ValueError(f"clocks are {found!r:.80}, expected a boot id, and virtual or not")
+    return Clocks(monotonic, realtime, boottime, boot_id, virtual)
+
+
+def _parse(header: Any, body: memoryview) -> Snapshot:
+    """All of the header is checked before any of it is used: a right digest says that nobody has
+    changed the file since, not that what wrote it was in order."""
+    if not isinstance(header, dict) or not all(
+        isinstance(header.get(key), dict) for key in ("clocks", "counts")
+    ):
+        raise ValueError("its header is no table, or has none of clocks or of counts")
     if [tuple(field) for field in header["dtype"]] != TIMER.descr:
         raise ValueError(f"its records are {header['dtype']}, expected {TIMER.descr}")
-    counts = header["counts"]
+    parts = ("timers", "payloads", "slabs")
+    counts = {part: _number(header["counts"], part, len(body)) for part in parts}
     slots = counts["slabs"] * _native.SLAB_SLOTS
     arrays: list[npt.NDArray[Any]] = []
     begin = 0
@@ -236,19 +275,19 @@ def _parse(header: dict[str, Any], body: memoryview) -> Snapshot:
         raise ValueError(f"its body has {len(body)} bytes, its counts say {begin}")
     timers, payloads, slabs, generations = arrays
     snapshot = Snapshot(
-        name=header["name"],
-        clocks=Clocks(**header["clocks"]),
-        capacity=header["capacity"],
-        tick_ns=header["tick_ns"],
-        payload_bytes=header["payload_bytes"],
-        names=tuple(header["names"]),
-        groups=tuple(header["groups"]),
+        name=runtime.check_name(header["name"]),
+        clocks=_clocks(header),
+        capacity=_number(header, "capacity", _native.MAX_CAPACITY),
+        tick_ns=_number(header, "tick_ns", FOREVER, 1),
+        payload_bytes=_number(header, "payload_bytes", 2**16 - 1),
+        names=_texts(header, "names", Registry.check_name),
+        groups=_texts(header, "groups", Registry.check_group),
         timers=timers,
         payloads=payloads,
         slabs=slabs,
         generations=generations.reshape(-1, _native.SLAB_SLOTS),
-        left_out=header["left_out"],
-        unsettled=header["unsettled"],
+        left_out=_number(header, "left_out", FOREVER),
+        unsettled=_number(header, "unsettled", FOREVER),
     )
     snapshot.check()
     return snapshot
