@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +22,7 @@ from wheeld import doctor, doctor_leftovers, doctor_live, sharing
 from wheeld import doctor_pools as checks
 from wheeld.config import Config
 from wheeld.doctor_pools import PoolVitals
-from wheeld_core import _native
+from wheeld_core import _native, segments
 
 SECOND = 10**9
 WELL = PoolVitals("p", 1000, 100, 60 * SECOND, 5.0, 0, (), {"a": 60, "b": 40})
@@ -152,6 +154,42 @@ def test_room_for_the_two_segments(tmp_path: Path) -> None:
     names = ("watch", "pools", "wheel_bytes", "slots_bytes", "registry_bytes")
     total = sum(sizes[name] for name in names) / (1 << 20)
     assert f"{total:,.1f} MiB" in f"{room.found} {room.expected}"
+
+
+@pytest.mark.parametrize(
+    ("options", "lower"),
+    [
+        ({"capacity": 64, "max_workers": 4094}, "max_workers"),
+        ({"capacity": 1 << 20, "max_workers": 64}, "capacity"),
+        ({"capacity": 64, "trace": "t", "trace_ring": 1 << 20}, "trace_ring"),
+    ],
+)
+def test_what_to_lower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], lower: str
+) -> None:
+    """The option that most of the room goes to."""
+    full = SimpleNamespace(f_blocks=1, f_bavail=1, f_frsize=4096)
+    monkeypatch.setattr(doctor.os, "statvfs", lambda path: full)
+    host = doctor.Host(tmp_path, Path("/dev/shm"))
+    room = next(iter(doctor.preflight(Config(**options), host, tmp_path / "proc/self")))
+    assert f"lower {lower}, or enlarge" in room.advice
+
+
+@pytest.mark.parametrize(
+    ("kind", "lower"),
+    [("watch", "max-workers"), ("slots", "capacity"), ("worker-3", "capacity")],
+)
+def test_what_a_start_without_room_says(
+    monkeypatch: pytest.MonkeyPatch, daemon_name: str, kind: str, lower: str
+) -> None:
+    """The option that the segment which does not fit follows from; and it is not left."""
+
+    def refuse(fd: int, begin: int, size: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(segments.os, "posix_fallocate", refuse)
+    with pytest.raises(segments.SegmentError, match=f"lower --{lower} or enlarge"):
+        segments.create(f"wheeld-{daemon_name}-0123456789ab-{kind}", 4096)
 
 
 @pytest.mark.parametrize("kind", ["watch", "pools"])

@@ -168,16 +168,20 @@ def preflight(config: Config, host: Host, subject: Path) -> Iterator[Finding]:
     """What can be said of the machine. `subject` is the daemon's /proc/PID, or /proc/self."""
     running = subject.name != "self"
     sizes = _native.geometry(**config.native())
-    base = [sizes[f"{kind}_bytes"] for kind in ("wheel", "slots", "registry")]
-    base += sharing.sizes(config.max_workers, len(config.pools)).values()
-    if config.trace is not None:
-        base.append(trace_segment.size(config))
+    shared = sharing.sizes(config.max_workers, len(config.pools))
+    parts = {
+        "capacity": [sizes["wheel_bytes"], sizes["slots_bytes"]],
+        "max_workers": [sizes["registry_bytes"], *shared.values()],
+        "trace_ring": [trace_segment.size(config)] if config.trace is not None else [],
+    }
+    lower = max(parts, key=lambda option: sum(parts[option]))
+    base = [size for part in parts.values() for size in part]
     workers = sizes["worker_bytes"] * config.max_workers
     room, cgroups = os.statvfs(host.shm), host.root / "sys/fs/cgroup"
     total, free = room.f_blocks * room.f_frsize, room.f_bavail * room.f_frsize
-    yield checks.shm_room(total, free, sum(base), workers, running)
+    yield checks.shm_room(total, free, sum(base), workers, running, lower)
     yield checks.shm_mount(checks.read(host.proc / "mounts"))
-    yield checks.memory_limit(subject, cgroups, sum(base) + workers)
+    yield checks.memory_limit(subject, cgroups, sum(base) + workers, lower)
     largest = max(*base, sizes["worker_bytes"])
     yield checks.file_size(checks.soft_limit(subject, "Max file size"), largest)
     yield checks.locked_memory(checks.soft_limit(subject, "Max locked memory"), sum(base))

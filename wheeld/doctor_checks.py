@@ -54,7 +54,9 @@ def _mib(size: float) -> str:
 # -- memory ----------------------------------------------------------------------------------------
 
 
-def shm_room(total: int, free: int, base: int, workers: int, running: bool) -> Finding:
+def shm_room(
+    total: int, free: int, base: int, workers: int, running: bool, lower: str = "capacity"
+) -> Finding:
     """Is there room for the wheel, and for the segments of all workers?
 
     Parameters
@@ -65,9 +67,11 @@ def shm_room(total: int, free: int, base: int, workers: int, running: bool) -> F
         What the daemon reserves at its start; what all workers together can need.
     running : bool
         The daemon runs: its part is reserved already.
+    lower : str
+        The option that most of the wheel's part follows from.
     """
     name, found = "shm room", f"/dev/shm has {_mib(free)} free of {_mib(total)}"
-    advice = "lower capacity, or enlarge it: mount -o remount,size=... /dev/shm"
+    advice = f"lower {lower}, or enlarge it: mount -o remount,size=... /dev/shm"
     if not running and free < base:
         return Finding(name, "failure", found, f"{_mib(base)} for the wheel", advice)
     if free < workers + (0 if running else base):
@@ -95,7 +99,7 @@ def shm_mount(mounts: str) -> Finding:
     return ok(name, f"tmpfs, {options}")
 
 
-def memory_limit(subject: Path, cgroups: Path, needed: int) -> Finding:
+def memory_limit(subject: Path, cgroups: Path, needed: int, lower: str = "capacity") -> Finding:
     """Does the memory cgroup, to which shared memory counts, allow the wheel?"""
     name = "memory limit"
     limits = []
@@ -111,7 +115,7 @@ def memory_limit(subject: Path, cgroups: Path, needed: int) -> Finding:
     if limit < 2 * needed:
         status = "failure" if limit < needed else "warning"
         expected = f"well over {_mib(needed)}, which wheel and workers can take"
-        return Finding(name, status, found, expected, "raise the limit, or lower capacity")
+        return Finding(name, status, found, expected, f"raise the limit, or lower {lower}")
     return ok(name, found)
 
 

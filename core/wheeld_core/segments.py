@@ -124,6 +124,21 @@ def of_daemon(prefix: str, owner_uid: int) -> dict[str, str]:
     return {kind: name for kind, (_, name) in found.items()}
 
 
+_OPTIONS: Final = {
+    "registry": "--max-workers",
+    "watch": "--max-workers",
+    "pools": "--max-workers",
+    "trace": "--trace-ring",
+}
+
+
+def _option_of(name: str) -> str:
+    """What the size of a segment follows from, most of all."""
+    numbered = _UNGUESSABLE.fullmatch(name)
+    kind = (numbered[1] if numbered else name).rpartition("-")[2]
+    return _OPTIONS.get(kind, "--capacity")
+
+
 def _reserve(fd: int, name: str, size: int) -> None:
     try:
         os.posix_fallocate(fd, 0, size)
@@ -133,7 +148,7 @@ def _reserve(fd: int, name: str, size: int) -> None:
         room = os.statvfs(SHM_DIRECTORY)
         raise SegmentError(
             f"{SHM_DIRECTORY} is too small for {name!r}: {size:,} bytes are needed, "
-            f"{room.f_bavail * room.f_frsize:,} are free; lower --capacity or "
+            f"{room.f_bavail * room.f_frsize:,} are free; lower {_option_of(name)} or "
             f"enlarge it (mount -o remount,size=...)"
         ) from error
 
