@@ -15,7 +15,7 @@ from daemons import Daemon, map_segment, until
 from remotes import Remote
 from wheeld_client import connect
 from wheeld_core import _native
-from wheeld_core.views import SlotsView
+from wheeld_core.views import SlotsView, record
 
 
 @pytest.fixture
@@ -72,6 +72,21 @@ def test_truncated_wheel_is_seen_by_a_command(daemon: Daemon, kind: str) -> None
     assert daemon.wait() == 1
     assert f"{path} has 0 bytes" in daemon.said()
     assert daemon.nothing_left()
+
+
+def test_slots_that_come_back_overwrite_nothing(daemon: Daemon) -> None:
+    """What workers count in the head of the slots is theirs: no damage, and never reset."""
+    daemon.start()
+    with connect(str(daemon.directory)) as timers:
+        timers.schedule_many(np.full(500, 0.0))
+        assert len(receive(timers, 500)) == 500
+    slots = record(map_segment(daemon.segment("slots"), _native.KIND_SLOTS), "slots")
+    until(lambda: slots["freed"] > 0, "slabs given back")
+    freed = int(slots["freed"])
+    daemon.kill_clock()
+    connect(str(daemon.directory)).close()
+    assert int(slots["freed"]) >= freed
+    assert "mended" not in daemon.said()
 
 
 def test_worker_that_scribbles_over_the_head_of_the_slots(daemon: Daemon) -> None:

@@ -173,7 +173,9 @@ def left_pools(memory: mmap.mmap) -> list[Pool]:
 
 def fixed_parts(pools: mmap.mmap) -> Iterator[tuple[str, int, int]]:
     """Segment, offset and size of what nobody changes after its creation, where workers write."""
-    yield "slots", 0, dtype_of("slots").itemsize
+    slots = dtype_of("slots")
+    assert slots.fields is not None
+    yield "slots", 0, int(slots.fields["freed"][1])
     yield "watch", 0, dtype_of("watch").itemsize
     header = record(pools, "pools")
     pool = dtype_of("pool")
