@@ -18,7 +18,7 @@ from children import receive
 from daemons import Daemon, until
 from remotes import Remote
 from strangers import NOBODY, as_root, as_user, run_as_stranger
-from wheeld import fsck
+from wheeld import fsck, leftovers
 from wheeld.config import Config
 from wheeld.resources import Resources
 from wheeld_client import connect
@@ -181,16 +181,16 @@ def test_a_name_that_was_foreseen(daemon: Daemon, monkeypatch: pytest.MonkeyPatc
     memory = segments.create(f"{stem}-{taken}", 4096)
     name, mine = segments.create_unguessable(stem, 4096)
     assert name == f"{stem}-{free}"
-    tokens = iter([taken, free])
-    segments.create(f"wheeld-{daemon.name}-{taken[:12]}-slots", 4096)
+    tokens = iter([taken, taken, free])
+    prefix = leftovers.new_prefix(daemon.directory, daemon.name)
+    segments.create(f"{prefix}slots", 4096)
     config = Config(daemon.name, capacity=1024, runtime_dir=str(daemon.base)).check()
     resources = Resources(config)
     try:
-        assert resources.segment_prefix == f"wheeld-{daemon.name}-{free[:12]}-"
+        assert resources.segment_prefix == prefix.replace("000000-", "111111-")
         assert resources.damage() is None
     finally:
         resources.close()
-    segments.create(f"{stem}-{taken}", 4096)
     tokens = iter([taken] * 99)
     with pytest.raises(segments.NameTaken):
         segments.create_unguessable(stem, 4096)
