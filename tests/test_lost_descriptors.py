@@ -107,6 +107,8 @@ def test_its_calls_are_refused_and_its_timers_stay_its_own(daemon: Daemon) -> No
         lost.ask("ids = timers.schedule_many(np.full(640, 1000.0)); id = int(ids[0])")
         lost.ask("won = timers.cancel_many(ids[ids % 64 != 0])")
         lose(daemon, lost, "lost")
+        with pytest.raises(RemoteError, match=REFUSED):
+            lost.ask(CALLS[0])  # it holds free slots, and nothing else would keep it from that
         with connect(str(daemon.directory), worker="other") as other:
             armed = fill(other)
             assert armed == CAPACITY - 10
