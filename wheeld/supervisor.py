@@ -36,6 +36,9 @@ FIRST_MESSAGE_SECONDS = 10.0
 """How long a new connection may take to say what it wants."""
 IDLE_SECONDS = 60.0
 """How long a connection that is no worker's may say nothing more."""
+WATCHDOG_LOOKS = 5
+"""How often it is seen within the watchdog's time whether the clock is well: one that is replaced
+just then is not, and will be at the next look."""
 BACKLOG = 1024
 """Connections that wait to be accepted, while others are served."""
 STOP_SECONDS, TRACE_STOP_SECONDS = 15.0, 600.0
@@ -239,7 +242,7 @@ class Supervisor:
     async def _feed_watchdog(self) -> None:
         interval = notify.watchdog_seconds()
         while interval is not None:
-            await asyncio.sleep(interval / 2)
+            await asyncio.sleep(interval / WATCHDOG_LOOKS)
             if self.clock_is_well(interval):
                 notify.notify("WATCHDOG=1")
 
