@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import socket
@@ -16,7 +17,8 @@ import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from wheeld import descriptors, notify, signals, status
+from wheeld import callers, descriptors, notify, signals, status
+from wheeld.callers import Callers, OneForAll
 from wheeld.clock_guard import ClockGuard
 from wheeld.config import Config
 from wheeld.leftovers import RUNNING
@@ -96,6 +98,8 @@ class Supervisor:
         self._facts_are_old = False
         self._advancing = asyncio.Lock()
         self._connections: set[asyncio.Task[None]] = set()
+        self._callers = Callers()
+        self._status = OneForAll(self.status)
 
     async def run(self) -> None:
         """Serve until a signal, `wheeld stop`, or the parent's death; then clean up.
@@ -264,9 +268,9 @@ class Supervisor:
         self._connections.add(task)
         try:
             workers = len(self.workers.registry.tenants)
-            if len(self._connections) > descriptors.most_connections(workers):
-                crowd = WheelError("too many connections to this daemon; try again later")
-                writer.write(control.encode(control.failure(crowd)))
+            crowd = len(self._connections) > descriptors.most_connections(workers)
+            if crowd and not self._callers.make_room():
+                callers.refuse(writer)
             else:
                 await self._converse(reader, writer)
         except asyncio.CancelledError:
@@ -278,13 +282,21 @@ class Supervisor:
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One connection: a worker for as long as it lives, or a command."""
         tenant: Tenant | None = None
+        dismiss = functools.partial(callers.dismiss, asyncio.current_task(), writer)
+        silent: contextlib.AbstractContextManager[None]
         patience: float | None = FIRST_MESSAGE_SECONDS
         with contextlib.suppress(ConnectionError, ValueError, TimeoutError):
             pid, uid = self._admit(writer)
             # Before Python 3.12 wait_for can lose a cancellation.
             while not self._stopping.is_set():
-                if not (line := await asyncio.wait_for(reader.readline(), patience)):
+                silent = contextlib.nullcontext()
+                if tenant is None:
+                    silent = self._callers.silent(uid, dismiss)
+                with silent:
+                    line = await asyncio.wait_for(reader.readline(), patience)
+                if not line:
                     break
+                await self._callers.turn(uid)
                 answer: Message | None
                 try:
                     message = control.decode(line)
@@ -329,7 +341,7 @@ class Supervisor:
             self.clock.heed_alarm()
             return None
         if op == "status":
-            return {"ok": True, "status": self.status()}
+            return {"ok": True, "status": await self._status.get()}
         if op == "advance":
             return {"ok": True, "now_ns": await self._advance(message)}
         if op == "stop":
