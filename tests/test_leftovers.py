@@ -46,6 +46,13 @@ def write_facts(config: Config, content: bytes | None = None, **facts: object) -
     return path
 
 
+def leave_with_a_timer(config: Config) -> None:
+    """What a killed daemon leaves, with a timer that is pending."""
+    resources = Resources(config)
+    resources.slots.states[0] = 1
+    resources.close(discard=False)
+
+
 def begins_anew(config: Config, caplog: pytest.LogCaptureFixture, why: str) -> None:
     """A start does not go on with what is there, says why, and leaves nothing in the end."""
     resources = Resources(config)
@@ -233,7 +240,7 @@ DIFFERENT = {
 def test_each_option_is_named(config: Config, key: str) -> None:
     """Refused: the message names option and both values; the segments stay."""
     value, words = DIFFERENT[key]
-    Resources(config).close(discard=False)
+    leave_with_a_timer(config)
     before = sorted(names_of(config))
     with pytest.raises(WheelError, match=re.escape(words)):
         Resources(replace(config, **{key: value}))
@@ -259,7 +266,7 @@ def test_each_pool_is_named(config: Config, case: str) -> None:
     """Refused: the message names what differs and what to do; the segments stay."""
     pools, words = OTHER_POOLS[case]
     config = replace(config, pools=POOLS)
-    Resources(config).close(discard=False)
+    leave_with_a_timer(config)
     before = sorted(names_of(config))
     with pytest.raises(WheelError) as caught:
         Resources(replace(config, pools=pools))

@@ -21,10 +21,11 @@ from wheeld import (
     fsck_source,
     sharing,
 )
+from wheeld import room as space
+from wheeld.cgroups import read
 from wheeld.config import Config
 from wheeld.doctor_checks import Finding
 from wheeld.fsck_snapshot import Memories
-from wheeld.trace import segment as trace_segment
 from wheeld_core import _native, runtime, segments
 from wheeld_core.control import Connection
 from wheeld_core.errors import DaemonNotRunning, WheelError
@@ -167,22 +168,17 @@ def _as_it_runs(config: Config, patient: _Patient) -> Config:
 def preflight(config: Config, host: Host, subject: Path) -> Iterator[Finding]:
     """What can be said of the machine. `subject` is the daemon's /proc/PID, or /proc/self."""
     running = subject.name != "self"
-    sizes = _native.geometry(**config.native())
-    shared = sharing.sizes(config.max_workers, len(config.pools))
-    parts = {
-        "capacity": [sizes["wheel_bytes"], sizes["slots_bytes"]],
-        "max_workers": [sizes["registry_bytes"], *shared.values()],
-        "trace_ring": [trace_segment.size(config)] if config.trace is not None else [],
-    }
-    lower = max(parts, key=lambda option: sum(parts[option]))
+    parts = space.segment_sizes(config)
+    lower = space.largest_option(parts)
     base = [size for part in parts.values() for size in part]
-    workers = sizes["worker_bytes"] * config.max_workers
+    worker = _native.geometry(**config.native())["worker_bytes"]
+    workers = worker * config.max_workers
     room, cgroups = os.statvfs(host.shm), host.root / "sys/fs/cgroup"
     total, free = room.f_blocks * room.f_frsize, room.f_bavail * room.f_frsize
     yield checks.shm_room(total, free, sum(base), workers, running, lower)
-    yield checks.shm_mount(checks.read(host.proc / "mounts"))
+    yield checks.shm_mount(read(host.proc / "mounts"))
     yield checks.memory_limit(subject, cgroups, sum(base) + workers, lower)
-    largest = max(*base, sizes["worker_bytes"])
+    largest = max(*base, worker)
     yield checks.file_size(checks.soft_limit(subject, "Max file size"), largest)
     yield checks.locked_memory(checks.soft_limit(subject, "Max locked memory"), sum(base))
     yield checks.open_files(checks.soft_limit(subject, "Max open files"), config.max_workers)
@@ -193,11 +189,11 @@ def preflight(config: Config, host: Host, subject: Path) -> Iterator[Finding]:
     yield checks.kernel(os.uname().release, _has_pidfd())
     yield checks.pid_namespace(subject)
     yield doctor_systemd.remove_ipc(host.root, os.getuid(), _user(os.getuid()))
-    unit = doctor_systemd.unit_of(checks.read(subject / "cgroup")) if running else None
+    unit = doctor_systemd.unit_of(read(subject / "cgroup")) if running else None
     yield doctor_systemd.unit_settings(host.root, unit, config.max_workers)
     bases = [Path(config.runtime_dir)] if config.runtime_dir else runtime.base_directories()
     yield checks.runtime_directory(bases, config.name, os.getuid())
-    boot = checks.read(host.proc / "sys/kernel/random/boot_id")
+    boot = read(host.proc / "sys/kernel/random/boot_id")
     yield doctor_leftovers.segments(host.shm, host.proc, boot, os.getuid())
     yield doctor_leftovers.directories(bases, answers)
 

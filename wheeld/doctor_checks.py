@@ -6,7 +6,6 @@ can give it a tree of its own. None of them changes anything.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import stat
@@ -15,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wheeld import descriptors
+from wheeld.cgroups import chain, read
+from wheeld.cgroups import memory_limit as memory_limit_of
 
 MIB = 1 << 20
 INITIAL_PID_NAMESPACE = 0xEFFFFFFC
@@ -38,13 +39,6 @@ class Finding:
 def ok(name: str, found: str) -> Finding:
     """Nothing to do."""
     return Finding(name, "ok", found)
-
-
-def read(path: Path) -> str:
-    """A file's text, without its end; "" when it cannot be read."""
-    with contextlib.suppress(OSError, UnicodeDecodeError):
-        return path.read_text().strip()
-    return ""
 
 
 def _mib(size: float) -> str:
@@ -71,7 +65,10 @@ def shm_room(
         The option that most of the wheel's part follows from.
     """
     name, found = "shm room", f"/dev/shm has {_mib(free)} free of {_mib(total)}"
-    advice = f"lower {lower}, or enlarge it: mount -o remount,size=... /dev/shm"
+    advice = (
+        f"lower {lower}, or enlarge it: mount -o remount,size=... /dev/shm; of a container: "
+        "`docker run --shm-size=...`"
+    )
     if not running and free < base:
         return Finding(name, "failure", found, f"{_mib(base)} for the wheel", advice)
     if free < workers + (0 if running else base):
@@ -102,38 +99,15 @@ def shm_mount(mounts: str) -> Finding:
 def memory_limit(subject: Path, cgroups: Path, needed: int, lower: str = "capacity") -> Finding:
     """Does the memory cgroup, to which shared memory counts, allow the wheel?"""
     name = "memory limit"
-    limits = []
-    for directory in _cgroup_chain(subject, cgroups, "memory"):
-        for file in ("memory.max", "memory.limit_in_bytes"):
-            text = read(directory / file)
-            if text.isdigit() and int(text) < 1 << 60:
-                limits.append((int(text), directory / file))
-    if not limits:
+    if (lowest := memory_limit_of(subject, cgroups)) is None:
         return ok(name, "none")
-    limit, where = min(limits)
+    limit, where = lowest
     found = f"{_mib(limit)} ({where})"
     if limit < 2 * needed:
         status = "failure" if limit < needed else "warning"
         expected = f"well over {_mib(needed)}, which wheel and workers can take"
         return Finding(name, status, found, expected, f"raise the limit, or lower {lower}")
     return ok(name, found)
-
-
-def _cgroup_chain(subject: Path, cgroups: Path, controller: str) -> list[Path]:
-    """The cgroup of the process whose /proc/PID is `subject`, and all above it; v2 or v1."""
-    chain = []
-    for line in read(subject / "cgroup").splitlines():
-        _, controllers, path = [*line.split(":", 2), "", ""][:3]
-        if controllers and controller not in controllers.split(","):
-            continue
-        roots = [cgroups] if not controllers else [cgroups / controllers, cgroups / controller]
-        for root in roots:
-            directory = root / path.strip("/")
-            while directory != root and root in directory.parents:
-                chain.append(directory)
-                directory = directory.parent
-            chain.append(root)
-    return chain
 
 
 # -- limits of a process ---------------------------------------------------------------------------
@@ -222,7 +196,7 @@ def processors(usable: int, subject: Path, cgroups: Path) -> Finding:
 def _cpu_quota(subject: Path, cgroups: Path) -> float | None:
     """The smallest CPU quota over that process, in CPUs."""
     quotas = []
-    for directory in _cgroup_chain(subject, cgroups, "cpu"):
+    for directory in chain(subject, cgroups, "cpu"):
         words = read(directory / "cpu.max").split()
         if not words:
             words = [read(directory / "cpu.cfs_quota_us"), read(directory / "cpu.cfs_period_us")]

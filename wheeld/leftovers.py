@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from wheeld import sharing
+from wheeld.idle import is_idle
 from wheeld.pools import Pool, difference
 from wheeld_core import _native, control, runtime, segments, time_namespace
 from wheeld_core.errors import LayoutMismatch, WheelError
@@ -219,6 +220,9 @@ def take_over(
         if int(header[key]) != value
     ]
     differ += difference(sharing.left_pools(memories["pools"]), pools)
+    if differ and is_idle(prefix, memories):
+        _discard(prefix, f"nothing is pending there, and it was made with {', '.join(differ)}")
+        return None
     if differ:
         slots = SlotsView(memories["slots"], int(header["capacity"]), int(header["payload_bytes"]))
         raise WheelError(

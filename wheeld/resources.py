@@ -17,7 +17,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from wheeld import leftovers, sharing
+from wheeld import leftovers, room, sharing
 from wheeld.config import Config
 from wheeld.trace import directory as trace_directory
 from wheeld.trace import segment as trace_segment
@@ -79,6 +79,7 @@ class Resources:
                 self.directory, config.name, config.native(), config.memory_pools, fresh
             )
             self.taken_over = living is not None
+            room.check(config, over_living=self.taken_over)
             if living is not None:
                 self._take(*living)
             else:

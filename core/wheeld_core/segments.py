@@ -149,7 +149,7 @@ def _reserve(fd: int, name: str, size: int) -> None:
         raise SegmentError(
             f"{SHM_DIRECTORY} is too small for {name!r}: {size:,} bytes are needed, "
             f"{room.f_bavail * room.f_frsize:,} are free; lower {_option_of(name)} or "
-            f"enlarge it (mount -o remount,size=...)"
+            f"enlarge it (mount -o remount,size=...; `docker run --shm-size=...` for a container)"
         ) from error
 
 
