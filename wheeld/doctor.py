@@ -20,6 +20,7 @@ from wheeld import (
     doctor_trace,
     fsck_source,
     sharing,
+    vital_signs,
 )
 from wheeld import room as space
 from wheeld.cgroups import read
@@ -116,8 +117,9 @@ def run(
     patient = _patient(name, runtime_dir)
     subject = host.proc / "self"
     if patient is not None and patient.daemon.status is not None:
-        subject = host.proc / str(patient.daemon.status["pid"])
         loaded = _as_it_runs(loaded, patient)
+    if patient is not None and patient.is_seen():
+        subject = host.proc / str(patient.pid)
     findings = [*preflight(loaded, host, subject)]
     if patient is not None:
         findings += live(patient, host)
@@ -131,6 +133,16 @@ class _Patient:
     daemon: fsck_source.Daemon
     faults: list[str]
     memories: Memories | None
+
+    @property
+    def pid(self) -> int | None:
+        """The supervisor's, in its own PID namespace."""
+        return None if self.daemon.status is None else int(self.daemon.status["pid"])
+
+    def is_seen(self) -> bool:
+        """Does it answer, and do its process ids mean here what they mean there?"""
+        theirs = (self.daemon.status or {}).get("pid_namespace")
+        return self.pid is not None and theirs == vital_signs.own_pid_namespace()
 
 
 def _patient(name: str, runtime_dir: Path | None) -> _Patient | None:
@@ -194,8 +206,12 @@ def preflight(config: Config, host: Host, subject: Path) -> Iterator[Finding]:
     bases = [Path(config.runtime_dir)] if config.runtime_dir else runtime.base_directories()
     yield checks.runtime_directory(bases, config.name, os.getuid())
     boot = read(host.proc / "sys/kernel/random/boot_id")
-    yield doctor_leftovers.segments(host.shm, host.proc, boot, os.getuid())
-    yield doctor_leftovers.directories(bases, answers)
+    yield doctor_leftovers.segments(
+        host.shm, host.proc, boot, os.getuid(), None, doctor_leftovers.namespaces(bases)
+    )
+    yield doctor_leftovers.directories(
+        bases, answers, lambda directory: doctor_leftovers.use_of_directory(directory, host.shm)
+    )
 
 
 def answers(directory: Path) -> bool:
@@ -228,7 +244,14 @@ def live(patient: _Patient, host: Host) -> Iterator[Finding]:
             "segments", "failure", "; ".join(patient.faults), "whole segments, that are ours",
             "`wheeld fsck` says more; restart the daemon with --fresh",
         )  # fmt: skip
-    if patient.memories is not None:
+    if not patient.is_seen():
+        yield Finding(
+            "processes", "note", f"pid {patient.pid} is in another PID namespace",
+            "the daemon's own",
+            "what its processes do cannot be seen from here: look from its PID namespace, or from "
+            "one above it with `nsenter --target PID --pid --mount`",
+        )  # fmt: skip
+    elif patient.memories is not None:
         vitals = doctor_live.gather(daemon.status, patient.memories, daemon.prefix, host.proc)
         for check in doctor_live.CHECKS:
             yield check(vitals)

@@ -16,10 +16,9 @@ from pathlib import Path
 from wheeld import descriptors
 from wheeld.cgroups import chain, read
 from wheeld.cgroups import memory_limit as memory_limit_of
+from wheeld.vital_signs import INITIAL_PID_NAMESPACE
 
 MIB = 1 << 20
-INITIAL_PID_NAMESPACE = 0xEFFFFFFC
-"""Inode of the first PID namespace of a kernel, the host's."""
 SLOW_CLOCKS = ("hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit")
 FIRST_USER_ID = 1000
 MAX_SOCKET_PATH = 107

@@ -15,6 +15,7 @@ import os
 import re
 import secrets
 import stat
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -35,6 +36,7 @@ KINDS: Mapping[str, int] = {
 }
 """What every daemon has one of."""
 MAX_DAEMON_FILE = 1 << 20
+_HOLD_TRIES, _HOLD_PAUSE = 5, 0.01
 RUNNING, STOPPING = 1, 2
 """States of a daemon, as the wheel's header has them."""
 
@@ -73,12 +75,13 @@ def hold(prefix: str) -> int | None:
     that holds the lock, or None if another one does."""
     path = f"{segments.SHM_DIRECTORY}/{prefix}wheel"
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        os.close(fd)
-        return None
-    return fd
+    for _ in range(_HOLD_TRIES):  # who only looks whether somebody has them holds them for no time
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+        time.sleep(_HOLD_PAUSE)
+    os.close(fd)
+    return None
 
 
 def _stray(directory: Path, name: str) -> str | None:

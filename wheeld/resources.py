@@ -17,7 +17,7 @@ import stat
 from pathlib import Path
 from typing import Any
 
-from wheeld import leftovers, room, sharing
+from wheeld import leftovers, room, sharing, vital_signs
 from wheeld.config import Config
 from wheeld.trace import directory as trace_directory
 from wheeld.trace import segment as trace_segment
@@ -333,6 +333,7 @@ class Resources:
             "segment_prefix": self.segment_prefix,
             "segments": self.names,
             "time": time_namespace.of_this_process(),
+            "pid_namespace": vital_signs.own_pid_namespace(),
             **facts,
         }
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW

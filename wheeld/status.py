@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from wheeld.registry import Tenant
 from wheeld.sharing import Sharing
+from wheeld.vital_signs import own_pid_namespace
 from wheeld_core import _native
 from wheeld_core.views import WheelView
 
@@ -42,6 +43,7 @@ def collect(supervisor: Supervisor) -> dict[str, Any]:
     return {
         "name": config.name,
         "pid": os.getpid(),
+        "pid_namespace": own_pid_namespace(),
         "clock_pid": supervisor.clock.pid,
         "uptime_s": round(time.time() - supervisor.started, 3),
         "directory": str(resources.directory),

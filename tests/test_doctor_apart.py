@@ -1,0 +1,88 @@
+"""`wheeld doctor` in a PID namespace of its own, as in a container: what it cannot see it does not
+take for dead."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from daemons import Daemon
+from remotes import Remote
+from wheeld_client import connect
+
+APART = ("unshare", "--pid", "--fork", "--mount-proc")
+
+
+@pytest.fixture
+def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
+    """A daemon that serves."""
+    if os.getuid() != 0 or subprocess.run([*APART, "true"], capture_output=True).returncode:
+        pytest.skip("no PID namespace can be made")
+    with Daemon(runtime_dir, daemon_name) as daemon:
+        yield daemon.start()
+
+
+def findings(daemon: Daemon) -> dict[str, dict[str, str]]:
+    """What it finds there, by name; of the segments, only if they are this daemon's."""
+    command = [*APART, sys.executable, "-m", "wheeld", "doctor", "--json"]
+    command += ["--name", daemon.name, "--runtime-dir", str(daemon.base)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+    return {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
+
+
+def check_no_removal(daemon: Daemon, found: dict[str, dict[str, str]]) -> None:
+    """Nobody is told to remove anything of this daemon."""
+    for name in ("left segments", "left directories"):
+        assert f"rm /dev/shm/wheeld-{daemon.name}" not in found[name]["advice"]
+        assert f"{daemon.name} --fresh" not in found[name]["advice"]
+    assert "remove it" not in found["left directories"]["advice"]
+
+
+def test_a_living_daemon(daemon: Daemon) -> None:
+    """It answers, and its memory is in use; its processes cannot be seen, and nothing is said of
+    them."""
+    with connect(str(daemon.directory)):
+        found = findings(daemon)
+    check_no_removal(daemon, found)
+    assert found["daemon"]["status"] == "ok"
+    assert daemon.name not in found["left segments"]["found"]
+    assert daemon.name not in found["left directories"]["found"]
+    assert "another PID namespace" in found["processes"]["found"]
+    assert "clock" not in found
+
+
+def test_a_worker_that_lives_without_a_supervisor(daemon: Daemon) -> None:
+    """Nobody answers, and a worker goes on in the memory: it is not called dead."""
+    with Remote(daemon):
+        daemon.kill()
+        found = findings(daemon)
+        daemon.start()
+    check_no_removal(daemon, found)
+    assert found["daemon"]["status"] == "failure"
+    assert "cannot be seen" in found["left segments"]["found"]
+
+
+def test_a_supervisor_that_does_not_answer(daemon: Daemon) -> None:
+    """It has its memory, whatever else there is to say of it."""
+    (daemon.directory / "control.sock").rename(daemon.directory / "aside")
+    found = findings(daemon)
+    check_no_removal(daemon, found)
+    assert daemon.name not in found["left segments"]["found"]
+    (daemon.directory / "aside").rename(daemon.directory / "control.sock")
+
+
+def test_what_is_proven_dead_may_be_removed(daemon: Daemon) -> None:
+    """Without a worker nobody is left."""
+    daemon.kill()
+    found = findings(daemon)
+    assert f"wheeld-{daemon.name}" in found["left segments"]["found"]
+    assert found["left segments"]["status"] == "warning"
+    assert "remove it" in found["left directories"]["advice"]
+    daemon.start()
