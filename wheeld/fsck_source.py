@@ -212,6 +212,8 @@ class Daemon:
             path = Path(segments.SHM_DIRECTORY, self.prefix + kind)
             with contextlib.suppress(OSError), path.open("rb") as file:
                 states.append(_native.attach_status(file.read(64), number))
+        if not states and (why := segments.elsewhere(self.facts.get("shm"))) is not None:
+            raise WheelError(why)
         if not states:
             raise WheelError(
                 f"the shared memory {self.prefix}* that {self.directory} names is gone; "

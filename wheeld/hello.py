@@ -6,7 +6,7 @@ from wheeld import outstanding
 from wheeld.leftovers import KINDS
 from wheeld.registry import OnDeath, Registry, Tenant
 from wheeld.resources import Resources
-from wheeld_core import runtime
+from wheeld_core import runtime, segments
 from wheeld_core.control import Message
 
 
@@ -55,6 +55,7 @@ def welcome_of(tenant: Tenant, adopted: bool, resources: Resources) -> Message:
             "worker": names[runtime.worker_segment(tenant.row)],
             **{kind: names[kind] for kind in KINDS},
         },
+        "shm": segments.place(),
         "clock_fifo": runtime.CLOCK_FIFO,
         "worker_fifo": runtime.worker_fifo(tenant.row),
     }

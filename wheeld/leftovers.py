@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import hashlib
 import logging
 import mmap
 import os
@@ -24,6 +23,9 @@ from wheeld.idle import is_idle
 from wheeld.pools import Pool, difference
 from wheeld_core import _native, control, runtime, segments, time_namespace
 from wheeld_core.errors import LayoutMismatch, WheelError
+from wheeld_core.presence import RUNNING as RUNNING
+from wheeld_core.presence import STOPPING as STOPPING
+from wheeld_core.presence import segment_stem
 from wheeld_core.views import RegistryView, SlotsView, WheelView, record
 
 log = logging.getLogger("wheeld")
@@ -37,8 +39,6 @@ KINDS: Mapping[str, int] = {
 """What every daemon has one of."""
 MAX_DAEMON_FILE = 1 << 20
 _HOLD_TRIES, _HOLD_PAUSE = 5, 0.01
-RUNNING, STOPPING = 1, 2
-"""States of a daemon, as the wheel's header has them."""
 
 
 def _facts(directory: Path) -> control.Message:
@@ -63,11 +63,7 @@ def _prefix_of(facts: control.Message, name: str) -> str | None:
 def new_prefix(directory: Path, name: str) -> str:
     """What the segments of a new daemon are called: by its runtime directory and at random, so that
     they are found without a file in there, and nobody else's are."""
-    return f"wheeld-{name}-{_digest(directory)}{secrets.token_hex(3)}-"
-
-
-def _digest(directory: Path) -> str:
-    return hashlib.sha256(bytes(directory.resolve())).hexdigest()[:6]
+    return f"{segment_stem(directory, name)}{secrets.token_hex(3)}-"
 
 
 def hold(prefix: str) -> int | None:
@@ -87,7 +83,7 @@ def hold(prefix: str) -> int | None:
 def _stray(directory: Path, name: str) -> str | None:
     """The prefix of living segments that were made for this directory, and that no supervisor has:
     those that were used last, if there are several."""
-    ours = re.compile(rf"(wheeld-{re.escape(name)}-{_digest(directory)}[0-9a-f]{{6}}-)wheel")
+    ours = re.compile(rf"({re.escape(segment_stem(directory, name))}[0-9a-f]{{6}}-)wheel")
     found = {}
     for match in filter(None, map(ours.fullmatch, os.listdir(segments.SHM_DIRECTORY))):
         with contextlib.suppress(WheelError, OSError):

@@ -333,6 +333,7 @@ class Resources:
             "segment_prefix": self.segment_prefix,
             "segments": self.names,
             "time": time_namespace.of_this_process(),
+            "shm": segments.place(),
             "pid_namespace": vital_signs.own_pid_namespace(),
             **facts,
         }

@@ -13,11 +13,11 @@ import numpy as np
 
 from wheeld_client.aio_room import LONGEST_PAUSE, Room
 from wheeld_client.aio_timeout import Timeout
+from wheeld_client.arrival import arrive
 from wheeld_client.callbacks import TimerHandle
 from wheeld_client.hello import MOST_SECONDS, Options
 from wheeld_client.reconnect import LATE_PAUSE
 from wheeld_client.timers import Timers
-from wheeld_core import runtime
 from wheeld_core.errors import ClientClosed, DaemonNotRunning, RingFull, WheelError, WheelFull
 
 T = TypeVar("T")
@@ -62,7 +62,9 @@ class AsyncTimers:
         timeout: float = 10.0,
     ) -> None:
         options = Options(worker, on_death, group, after_fork, reconnect_for, timeout)
-        self._connect = lambda: Timers(runtime.find(name, runtime_dir), options)
+        self._connect = lambda: arrive(
+            lambda directory: Timers(directory, options), name, runtime_dir, timeout
+        )
         self._timers: Timers | None = None
         self._waiters: dict[int, asyncio.Future[None]] = {}
         self._late: set[int] = set()

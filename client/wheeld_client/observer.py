@@ -74,6 +74,7 @@ class Observer:
             ) from error
         self.name = str(facts["name"])
         self._prefix = str(facts["segment_prefix"])
+        self._shm = facts.get("shm")
         self._owner = os.stat(self.directory).st_uid
         wheel = self._attach("wheel", "wheel")
         self._wheel = WheelView(wheel)
@@ -92,7 +93,8 @@ class Observer:
                 self._prefix + segment, segments.KINDS[kind], writable=False, owner_uid=self._owner
             )
         except FileNotFoundError as error:
-            raise DaemonNotRunning(f"the daemon in {self.directory} has stopped") from error
+            why = segments.elsewhere(self._shm) or f"the daemon in {self.directory} has stopped"
+            raise DaemonNotRunning(why) from error
 
     def __enter__(self) -> Observer:
         return self

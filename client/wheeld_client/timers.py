@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld_client import batches
+from wheeld_client.arrival import arrive
 from wheeld_client.callbacks import Callbacks, TimerHandle
 from wheeld_client.dispatcher import Dispatcher
 from wheeld_client.hello import MOST_SECONDS, Options
 from wheeld_client.reserved import ReservingWorker, clock_number
-from wheeld_core import runtime
 from wheeld_core.errors import InvalidDelay
 
 if TYPE_CHECKING:
@@ -67,7 +67,8 @@ def connect(
         Directory that holds the daemon's runtime directory; default: $WHEELD_RUNTIME_DIR, else the
         usual places.
     timeout : float
-        Seconds to wait for the daemon's answer.
+        Seconds to wait for the daemon's answer; also for a supervisor that was killed or is being
+        restarted, as long as its memory is there. With nothing there the error comes at once.
 
     Returns
     -------
@@ -88,7 +89,7 @@ def connect(
         time namespace.
     """
     options = Options(worker, on_death, group, after_fork, reconnect_for, timeout)
-    return Timers(runtime.find(name, runtime_dir), options)
+    return arrive(lambda directory: Timers(directory, options), name, runtime_dir, timeout)
 
 
 def payload_of(event: np.void) -> bytes:

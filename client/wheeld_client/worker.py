@@ -18,7 +18,7 @@ from wheeld_client import hub
 from wheeld_client.hello import Options
 from wheeld_client.reconnect import Reconnector, Refused, Wait
 from wheeld_core import _native, control, runtime, segments, trust
-from wheeld_core.errors import DaemonNotRunning, ForkedClient
+from wheeld_core.errors import DaemonNotRunning, ForkedClient, WheelError
 from wheeld_core.views import RegistryView, WheelView, expiration_dtype
 
 _workers: weakref.WeakSet[ConnectedWorker] = weakref.WeakSet()
@@ -69,6 +69,7 @@ class ConnectedWorker(_native.Worker):
     def _map(self, hello: control.Message) -> None:
         self._shared: dict[str, _native.Memory] = {}
         self._segment_names: dict[str, str] = hello["segments"]
+        self._shm = hello.get("shm")
         with ExitStack() as opened:
             place = opened.enter_context(trust.entered(self.directory))
             self._owner = place.owner
@@ -108,7 +109,12 @@ class ConnectedWorker(_native.Worker):
 
     def _attach(self, kind: str, *, writable: bool) -> _native.Memory:
         name, number = self._segment_names[kind], segments.KINDS[kind]
-        return segments.attach_bare(name, number, writable=writable, owner_uid=self._owner)
+        try:
+            return segments.attach_bare(name, number, writable=writable, owner_uid=self._owner)
+        except FileNotFoundError as error:
+            if (why := segments.elsewhere(self._shm)) is not None:
+                raise WheelError(why) from error
+            raise DaemonNotRunning(f"the wheeld daemon in {self.directory} has stopped") from error
 
     # -- called by the native half --------------------------------------------------------------
 

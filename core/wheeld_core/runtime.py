@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Sequence
 from pathlib import Path
 
 from wheeld_core import trust
@@ -66,6 +65,14 @@ def base_directories() -> list[Path]:
     return bases
 
 
+def candidates(name: str, runtime_dir: str | os.PathLike[str] | None = None) -> list[Path]:
+    """Where the runtime directory of a daemon can be, most preferred first."""
+    if "/" in name:
+        return [Path(name)]
+    check_name(name)
+    return [base / name for base in ([Path(runtime_dir)] if runtime_dir else base_directories())]
+
+
 def find(name: str, runtime_dir: str | os.PathLike[str] | None = None) -> Path:
     """The runtime directory of a running daemon.
 
@@ -85,20 +92,14 @@ def find(name: str, runtime_dir: str | os.PathLike[str] | None = None) -> Path:
     """
     if not isinstance(name, str):
         raise TypeError(f"name={name!r}: expected str")
-    candidates: Sequence[Path]
-    if "/" in name:
-        candidates = [Path(name)]
-    else:
-        check_name(name)
-        bases = [Path(runtime_dir)] if runtime_dir else base_directories()
-        candidates = [base / name for base in bases]
-    for candidate in candidates:
+    places = candidates(name, runtime_dir)
+    for candidate in places:
         if candidate.is_dir() and not os.access(candidate, os.X_OK):
             raise PermissionError(f"no access to {candidate}: that daemon runs as another user")
         if (candidate / CONTROL_SOCKET).exists():
             trust.check(candidate)
             return candidate
-    looked = ", ".join(str(candidate) for candidate in candidates)
+    looked = ", ".join(str(candidate) for candidate in places)
     raise DaemonNotRunning(
         f"no wheeld daemon {name!r} in {looked}; start one with `wheeld start"
         + ("`" if "/" in name else f" --name {name}`")

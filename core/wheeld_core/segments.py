@@ -217,6 +217,24 @@ def _opened(name: str, writable: bool, owner_uid: int | None) -> Iterator[tuple[
         os.close(fd)
 
 
+def place() -> list[int]:
+    """Which /dev/shm this process has: others may have another one, in containers."""
+    status = os.stat(SHM_DIRECTORY)
+    return [status.st_dev, status.st_ino]
+
+
+def elsewhere(theirs: object) -> str | None:
+    """What is wrong if a daemon, which says that this is its /dev/shm, has another; else None."""
+    if theirs is None or theirs == place():
+        return None
+    return (
+        f"this process has another {SHM_DIRECTORY} than the daemon, and so none of its memory: "
+        "share it, for containers by `docker run --ipc=host` or `--ipc=container:NAME` on both "
+        f"sides or by one volume mounted as {SHM_DIRECTORY} in both, for a service without "
+        f"TemporaryFileSystem= or InaccessiblePaths= over it"
+    )
+
+
 def check(memory: mmap.mmap | _native.Memory, kind: int, name: str) -> None:
     """Raise unless `memory` holds a ready segment of `kind` in this build's layout."""
     found, version, fingerprint = _native.attach_status(memory, kind)

@@ -1,0 +1,49 @@
+"""How a process comes to a daemon whose supervisor may be on its way back."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, TypeVar
+
+from wheeld_core import presence, runtime
+from wheeld_core.errors import DaemonNotRunning
+
+Client = TypeVar("Client")
+PAUSE: Final = 0.02
+
+
+def arrive(
+    enter: Callable[[Path], Client],
+    name: str,
+    runtime_dir: str | os.PathLike[str] | None,
+    timeout: float,
+) -> Client:
+    """Find a daemon and enter it. While none answers, and there is the memory of one that was not
+    stopped, try again.
+
+    Parameters
+    ----------
+    enter : callable
+        Called with the runtime directory.
+    name, runtime_dir : str, path
+        As of `connect`.
+    timeout : float
+        Seconds after which nothing is tried again.
+
+    Raises
+    ------
+    DaemonNotRunning
+        There is none; at once, if nothing of one is there.
+    """
+    give_up = time.monotonic() + timeout
+    while True:
+        try:
+            return enter(runtime.find(name, runtime_dir))
+        except DaemonNotRunning:
+            places = runtime.candidates(name, runtime_dir)
+            if time.monotonic() >= give_up or not any(map(presence.is_left, places)):
+                raise
+        time.sleep(PAUSE)

@@ -1,0 +1,36 @@
+"""What of a daemon can be seen without asking it: does its memory wait for its next supervisor?"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from pathlib import Path
+from typing import Final
+
+from wheeld_core import _native, segments
+from wheeld_core.errors import WheelError
+from wheeld_core.views import WheelView
+
+RUNNING: Final = 1
+STOPPING: Final = 2
+"""States of a daemon, as the wheel's header has them."""
+
+
+def segment_stem(directory: Path, name: str) -> str:
+    """What the segments of each daemon of a runtime directory begin with."""
+    digest = hashlib.sha256(bytes(directory.resolve())).hexdigest()[:6]
+    return f"wheeld-{name}-{digest}"
+
+
+def is_left(directory: Path) -> bool:
+    """Is there a wheel of this runtime directory's daemon that was not stopped? Its supervisor was
+    killed, or is being restarted, and workers go on in it."""
+    stem = segment_stem(directory, directory.name)
+    for name in os.listdir(segments.SHM_DIRECTORY):
+        if name.startswith(stem) and name.endswith("-wheel"):
+            with contextlib.suppress(WheelError, OSError):
+                memory = segments.attach(name, _native.KIND_WHEEL, writable=False)
+                if int(WheelView(memory).header["daemon_state"]) != STOPPING:
+                    return True
+    return False
