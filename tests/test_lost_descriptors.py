@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gc
 import os
+import platform
 import subprocess
 import sys
 import tempfile
@@ -214,6 +215,57 @@ def test_a_fence_outlives_the_supervisor(runtime_dir: Path, daemon_name: str) ->
             lost.kill()
             until(lambda: state(daemon, "lost") == "kept", "kept")
             assert well.ask("timers.pending") == 2
+
+
+WITHOUT_MAIN_THREAD = """
+import ctypes, os, platform, sys, threading, time
+from wheeld_client import connect
+from wheeld_core.errors import WheelError
+timers = connect(sys.argv[1], worker="headless", reconnect_for=60)
+ids = timers.schedule_many([1000.0] * 64)
+def go_on():
+    while open(f"/proc/{os.getpid()}/stat").read().rpartition(")")[2].split()[0] != "Z":
+        time.sleep(0.01)
+    os.write(1, b"headless\\n")
+    os.read(0, 1)
+    try:
+        timers.poll(0.0)
+        said = f"{sum(timers.cancel_many(ids))} of 64"
+    except WheelError as error:
+        said = repr(error)
+    os.write(1, said.encode() + b"\\n")
+    os.read(0, 1)
+    os._exit(0)
+threading.Thread(target=go_on).start()
+libc = ctypes.CDLL(None)
+libc.syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)
+"""
+
+
+@pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "aarch64"), reason="the number of a system call"
+)
+def test_a_process_whose_first_thread_has_ended_is_not_dead(
+    runtime_dir: Path, daemon_name: str
+) -> None:
+    """/proc calls it a zombie, and its other threads go on in the memory: the next supervisor asks
+    the pidfd before it gives others what is in its hands."""
+    with Daemon(runtime_dir, daemon_name) as daemon:
+        daemon.start()
+        command = [sys.executable, "-c", WITHOUT_MAIN_THREAD, str(daemon.directory)]
+        with subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0
+        ) as worker:
+            assert worker.stdin is not None
+            assert worker.stdout is not None
+            assert worker.stdout.readline() == b"headless\n"
+            daemon.kill()
+            daemon.start()
+            assert state(daemon, "headless") == "active"
+            worker.stdin.write(b"x")
+            assert worker.stdout.readline() == b"64 of 64\n"
+            worker.stdin.write(b"x")
+        until(lambda: daemon.workers() == {}, "gone")
 
 
 # -- the end of a client ------------------------------------------------------------

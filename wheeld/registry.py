@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from pathlib import Path
 
+from wheeld.processes import has_ended
 from wheeld_core import _native
 from wheeld_core.errors import WheelError
 from wheeld_core.runtime import GROUP_NAME_BYTES, WORKER_NAME_BYTES
@@ -82,14 +83,14 @@ def _pid_namespace(pid: int) -> int:
 
 
 def open_process(tenant: Tenant, pid_ns: int) -> int | None:
-    """A pidfd of the tenant's process, or None if that is dead: gone, a zombie, or another process
-    with the same number."""
+    """A pidfd of the tenant's process, or None if that is dead: gone, ended, or another process with
+    the same number. One whose first thread alone has ended is none of these."""
     try:
         pidfd = os.pidfd_open(tenant.pid)
     except (OSError, OverflowError):
         return None
     found = _stat_fields(tenant.pid)
-    alive = bool(found) and found[0] not in "ZX" and int(found[19]) == tenant.start_time
+    alive = bool(found) and not has_ended(pidfd) and int(found[19]) == tenant.start_time
     if alive and pid_ns in (0, _pid_namespace(tenant.pid)):
         return pidfd
     os.close(pidfd)
