@@ -100,7 +100,10 @@ class Torture:
         total = max(1, round(fault.count * self._scale))
         parts = max(1, round(fault.rounds * self._scale))
         tell = report.progress(fault.title, total)
-        drive = Drive(self._memory, self._seed, number, self._lives, self._logs, self._tick)
+        drive = Drive(
+            *(self._memory, self._seed, number, self._lives, self._logs, self._tick),
+            fault.options,
+        )
         try:
             with drive:
                 for part in range(parts):

@@ -55,10 +55,13 @@ class Daemon:
         Where its messages go.
     tick : callable
         Called while it waits; may raise.
+    options : tuple of str
+        More options of `wheeld start`; {base} in them is its directory.
     """
 
-    def __init__(self, log: Path, tick: Callable[[], None]) -> None:
+    def __init__(self, log: Path, tick: Callable[[], None], options: tuple[str, ...] = ()) -> None:
         self._log, self._tick = log, tick
+        self._options = options
         self.base = Path(tempfile.mkdtemp(prefix="wt-", dir="/tmp"))  # sockets have short paths
         self.name = f"t{os.getpid()}-torture-{os.urandom(3).hex()}"
         self.directory = self.base / self.name
@@ -75,6 +78,7 @@ class Daemon:
         options += ["--capacity", str(CAPACITY), "--payload-bytes", "24", "--max-workers", "32"]
         options += ["--parent-pid", str(os.getpid())]
         options += ["--keep-for", f"{KEEP_SECONDS}s", "--hang-after", f"{HANG_SECONDS}s"]
+        options += [option.format(base=self.base) for option in self._options]
         with self._log.open("ab") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "wheeld", "start", *options],

@@ -47,6 +47,8 @@ class Drive:
         Directory for messages.
     tick : callable
         Called often; may raise.
+    options : tuple of str
+        Of the daemon.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class Drive:
         first_life: int,
         logs: Path,
         tick: Callable[[], None],
+        options: tuple[str, ...] = (),
     ) -> None:
         self.memory, self.tick = memory, tick
         self.random = random.Random(f"{seed}-drive-{number}")
@@ -70,7 +73,7 @@ class Drive:
         self.stories: list[str] = []
         self.descriptors = 0
         memory.clear()
-        self.daemon = Daemon(logs / f"daemon-{number}.log", tick)
+        self.daemon = Daemon(logs / f"daemon-{number}.log", tick, options)
         log = logs / f"workers-{number}.log"
         self.crew = Crew(memory, str(self.daemon.directory), seed, log, first_life)
         self._respawning = True

@@ -10,8 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from torture import shortages
 from torture.daemon import HANG_SECONDS
 from torture.drive import Drive
+from torture.shortages import STATE_OPTIONS
 
 Inject = Callable[[Drive], int]
 
@@ -109,6 +111,8 @@ class Fault:
     count: int
     rounds: int
     inject: Inject
+    options: tuple[str, ...] = ()
+    """Of `wheeld start`, beside those of all rows."""
 
 
 FAULTS: Final = (
@@ -118,4 +122,8 @@ FAULTS: Final = (
     Fault("supervisor", "SIGKILL of the supervisor", 50, 3, kill_supervisor),
     Fault("freeze", "SIGSTOP, SIGCONT of random subsets", 200, 3, freeze),
     Fault("hang", "clock stopped until it was replaced", 6, 1, hang_clock),
+    Fault("signals", "bursts of signals that end nothing", 300, 2, shortages.send_signals),
+    Fault("limits", "no descriptors, processes, files", 30, 2, shortages.run_short, STATE_OPTIONS),
+    Fault("starts", "SIGKILL of each clock that starts", 40, 2, shortages.kill_starts),
+    Fault("storms", "storms of connects", 40, 2, shortages.storm),
 )
