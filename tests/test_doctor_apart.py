@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from daemons import Daemon
+from daemons import Daemon, until
 from remotes import Remote
+from wheeld import fsck_source
 from wheeld_client import connect
 
 APART = ("unshare", "--pid", "--fork", "--mount-proc")
@@ -76,6 +77,18 @@ def test_a_supervisor_that_does_not_answer(daemon: Daemon) -> None:
     check_no_removal(daemon, found)
     assert daemon.name not in found["left segments"]["found"]
     (daemon.directory / "aside").rename(daemon.directory / "control.sock")
+
+
+def test_fsck_repairs_nothing_under_a_worker_that_it_cannot_see(daemon: Daemon) -> None:
+    """It takes one for alive whose number means nothing here."""
+    with Remote(daemon, worker="kept", on_death="keep") as worker:
+        worker.kill()
+    until(lambda: daemon.workers()["kept"]["state"] == "kept", "kept")
+    patient = fsck_source.Daemon(daemon.directory)
+    patient.headers()
+    assert not patient.workers_live()
+    patient.facts["pid_namespace"] -= 1
+    assert patient.workers_live()
 
 
 def test_what_is_proven_dead_may_be_removed(daemon: Daemon) -> None:

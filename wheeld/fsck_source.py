@@ -20,6 +20,7 @@ from wheeld.fsck_snapshot import Array, Damage, Memories, geometry_of, of_texts
 from wheeld.leftovers import KINDS
 from wheeld.registry import process_start_time
 from wheeld.trace import segment
+from wheeld.vital_signs import own_pid_namespace
 from wheeld_core import _native, runtime, segments, trust
 from wheeld_core.control import Connection
 from wheeld_core.errors import DaemonNotRunning, LayoutMismatch, WheelError
@@ -116,12 +117,14 @@ class Daemon:
         return self.clock_runs() or self.workers_live()
 
     def workers_live(self) -> bool:
-        """Does a worker live, whether there is a clock or not?"""
+        """Does a worker live, whether there is a clock or not? One that cannot be seen may."""
         registry = self._base.get("registry")
         if registry is None:
             return False
         rows = RegistryView(registry).rows
         taken = rows[rows["state"] != 0]
+        if self.facts.get("pid_namespace") not in (None, own_pid_namespace()):
+            return bool(len(taken))
         return any(
             int(row["start_time"]) and process_start_time(int(row["pid"])) == int(row["start_time"])
             for row in taken

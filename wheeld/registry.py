@@ -83,8 +83,8 @@ def _pid_namespace(pid: int) -> int:
 
 
 def open_process(tenant: Tenant, pid_ns: int) -> int | None:
-    """A pidfd of the tenant's process, or None if that is dead: gone, ended, or another process with
-    the same number. One whose first thread alone has ended is none of these."""
+    """A pidfd of the tenant's process, or None if that is dead: gone, ended, or another process
+    with the same number. One whose first thread alone has ended is none of these."""
     try:
         pidfd = os.pidfd_open(tenant.pid)
     except (OSError, OverflowError):
