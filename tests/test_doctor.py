@@ -15,10 +15,9 @@ from wheeld import doctor_leftovers as leftovers
 from wheeld import doctor_systemd as systemd
 from wheeld.doctor import Diagnosis
 from wheeld.doctor_checks import Finding
-from wheeld.registry import process_start_time
 from wheeld.vital_signs import INITIAL_PID_NAMESPACE
 from wheeld_core import _native
-from wheeld_core.views import RegistryView, dtype_of
+from wheeld_core.views import dtype_of
 
 MIB = 1 << 20
 
@@ -270,40 +269,6 @@ def test_left_segments(tmp_path: Path) -> None:
     assert left("boot-1", uid=12345).status == "ok"  # they are another user's
     put(proc / "13/maps", f"7f00-7f01 rw-s 0 00:01 5 /dev/shm/{PREFIX}slots\n")
     assert left("boot-1").status == "ok"
-
-
-def test_what_cannot_be_seen_is_not_dead(tmp_path: Path) -> None:
-    """From a PID namespace of its own: segments of which nothing tells who had them, and those of a
-    daemon of another namespace with a worker. No advice to remove them; but of an earlier boot."""
-    shm, proc, own = tmp_path / "shm", tmp_path / "proc", 4026532179
-    shm.mkdir()
-    proc.mkdir()
-
-    def left(boot: str = "boot-1", of_the_daemon: int | None = None) -> Finding:
-        theirs = {} if of_the_daemon is None else {PREFIX: of_the_daemon}
-        return leftovers.segments(shm, proc, boot, os.getuid(), own, theirs)
-
-    segment(shm, "wheel")
-    unknown = left()
-    segment(shm, "registry")
-    with (shm / f"{PREFIX}registry").open("r+b") as file:
-        rows = RegistryView(memory := mmap.mmap(file.fileno(), 0)).rows
-        rows["pid"][0], rows["start_time"][0], rows["state"][0] = 2**22 - 1, 1, 2
-        for finding in (unknown, left(), left(of_the_daemon=own + 1)):
-            assert_bad(finding, "note", PREFIX, "cannot be seen", "look from there")
-            assert "rm " not in finding.advice
-            assert "--fresh" not in finding.advice
-        assert_bad(left("boot-2"), "warning", "of an earlier boot", "--fresh")
-        assert_bad(left(of_the_daemon=own), "warning", "a dead daemon", "--fresh")
-        rows["pid"][0], rows["start_time"][0] = os.getpid(), process_start_time(os.getpid())
-        assert left(of_the_daemon=own).status == "ok"
-        rows["state"][0] = 0
-        assert left(of_the_daemon=own + 1).status == "warning"  # nobody was left there
-        del rows
-        memory.close()
-    with (shm / f"{PREFIX}wheel").open() as wheel:
-        fcntl.flock(wheel, fcntl.LOCK_EX)
-        assert left(of_the_daemon=own + 1).status == "ok"
 
 
 def test_left_directories(tmp_path: Path) -> None:

@@ -3,7 +3,9 @@ take for dead."""
 
 from __future__ import annotations
 
+import fcntl
 import json
+import mmap
 import os
 import subprocess
 import sys
@@ -14,8 +16,13 @@ import pytest
 
 from daemons import Daemon, until
 from remotes import Remote
+from test_doctor import PREFIX, assert_bad, segment
+from wheeld import doctor_leftovers as leftovers
 from wheeld import fsck_source
+from wheeld.doctor_checks import Finding
+from wheeld.registry import process_start_time
 from wheeld_client import connect
+from wheeld_core.views import RegistryView
 
 APART = ("unshare", "--pid", "--fork", "--mount-proc")
 
@@ -99,3 +106,40 @@ def test_what_is_proven_dead_may_be_removed(daemon: Daemon) -> None:
     assert found["left segments"]["status"] == "warning"
     assert "remove it" in found["left directories"]["advice"]
     daemon.start()
+
+
+# -- in a tree of its own --------------------------------------------------------------------------
+
+
+def test_what_cannot_be_seen_is_not_dead(tmp_path: Path) -> None:
+    """From a PID namespace of its own: segments of which nothing tells who had them, and those of a
+    daemon of another namespace with a worker. No advice to remove them; but of an earlier boot."""
+    shm, proc, own = tmp_path / "shm", tmp_path / "proc", 4026532179
+    shm.mkdir()
+    proc.mkdir()
+
+    def left(boot: str = "boot-1", of_the_daemon: int | None = None) -> Finding:
+        theirs = {} if of_the_daemon is None else {PREFIX: of_the_daemon}
+        return leftovers.segments(shm, proc, boot, os.getuid(), own, theirs)
+
+    segment(shm, "wheel")
+    unknown = left()
+    segment(shm, "registry")
+    with (shm / f"{PREFIX}registry").open("r+b") as file:
+        rows = RegistryView(memory := mmap.mmap(file.fileno(), 0)).rows
+        rows["pid"][0], rows["start_time"][0], rows["state"][0] = 2**22 - 1, 1, 2
+        for finding in (unknown, left(), left(of_the_daemon=own + 1)):
+            assert_bad(finding, "note", PREFIX, "cannot be seen", "look from there")
+            assert "rm " not in finding.advice
+            assert "--fresh" not in finding.advice
+        assert_bad(left("boot-2"), "warning", "of an earlier boot", "--fresh")
+        assert_bad(left(of_the_daemon=own), "warning", "a dead daemon", "--fresh")
+        rows["pid"][0], rows["start_time"][0] = os.getpid(), process_start_time(os.getpid())
+        assert left(of_the_daemon=own).status == "ok"
+        rows["state"][0] = 0
+        assert left(of_the_daemon=own + 1).status == "warning"  # nobody was left there
+        del rows
+        memory.close()
+    with (shm / f"{PREFIX}wheel").open() as wheel:
+        fcntl.flock(wheel, fcntl.LOCK_EX)
+        assert left(of_the_daemon=own + 1).status == "ok"
