@@ -12,7 +12,7 @@ import pytest
 
 from children import receive
 from daemons import Daemon, until
-from wheeld_client import connect
+from wheeld_client import DaemonNotRunning, connect
 
 SHORT_OF = """
 import errno, os, sys
@@ -168,3 +168,32 @@ def test_snapshots_go_on_after_any_error(daemon: Short, runtime_dir: Path) -> No
     (states / f"{daemon.name}.snapshot").unlink(missing_ok=True)
     until(lambda: list(states.glob("*.snapshot")), "a snapshot")
     daemon.stop()
+
+
+DESCRIPTORS = """__import__("asyncio").trsock.TransportSocket, "dup", OSError(
+    errno.EMFILE, "Too many open files")"""
+ANSWERS = """cli.Supervisor, "_say", OSError(errno.EMFILE, "Too many open files")"""
+
+
+def test_a_welcome_without_a_free_descriptor(daemon: Short) -> None:
+    """The worker opens its doorbell by the name."""
+    daemon.of(DESCRIPTORS).start()
+    daemon.flag.touch()
+    with connect(str(daemon.directory), worker="w") as timers:
+        timers.schedule(0.0, 7)
+        assert receive(timers, 1)["cookie"].tolist() == [7]
+    daemon.flag.unlink()
+    assert "Traceback" not in daemon.said()
+
+
+def test_a_worker_that_was_not_told_is_none(daemon: Short) -> None:
+    """It is let in, and its answer cannot be sent: its name is free again, and its process lives."""
+    daemon.of(ANSWERS).start()
+    daemon.flag.touch()
+    with pytest.raises(DaemonNotRunning):
+        connect(str(daemon.directory), worker="w", timeout=0.1)
+    daemon.flag.unlink()
+    with connect(str(daemon.directory), worker="w") as timers:
+        timers.schedule(0.0, 7)
+        assert receive(timers, 1)["cookie"].tolist() == [7]
+    assert "Traceback" not in daemon.said()

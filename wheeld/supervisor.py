@@ -285,7 +285,7 @@ class Supervisor:
         dismiss = functools.partial(callers.dismiss, asyncio.current_task(), writer)
         silent: contextlib.AbstractContextManager[None]
         patience: float | None = FIRST_MESSAGE_SECONDS
-        with contextlib.suppress(ConnectionError, ValueError, TimeoutError):
+        with contextlib.suppress(OSError, ValueError):
             pid, uid = self._admit(writer)
             # Before Python 3.12 wait_for can lose a cancellation.
             while not self._stopping.is_set():
@@ -318,14 +318,12 @@ class Supervisor:
         """Send an answer; a worker's welcome with the descriptor of its doorbell."""
         line = control.encode(answer)
         if "worker_fifo" in answer and writer.transport.get_write_buffer_size() == 0:
-            bell = self.resources.open_worker_fifo(answer["row"])
-            try:
-                with writer.get_extra_info("socket").dup() as end:
-                    line = line[socket.send_fds(end, [line], [bell]) :]
-            except BlockingIOError:
-                pass  # it reads nothing: let it open the FIFO by its name
-            finally:
-                os.close(bell)
+            # One that reads nothing opens the FIFO by its name; so do all while none is free here.
+            with contextlib.suppress(OSError), contextlib.ExitStack() as opened:
+                bell = self.resources.open_worker_fifo(answer["row"])
+                opened.callback(os.close, bell)
+                end = opened.enter_context(writer.get_extra_info("socket").dup())
+                line = line[socket.send_fds(end, [line], [bell]) :]
         writer.write(line)
         await writer.drain()
 
