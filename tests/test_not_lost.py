@@ -187,7 +187,7 @@ def test_a_welcome_without_a_free_descriptor(daemon: Short) -> None:
 
 
 def test_a_worker_that_was_not_told_is_none(daemon: Short) -> None:
-    """It is let in, and its answer cannot be sent: its name is free again, and its process lives."""
+    """It is let in, and its answer cannot be sent: its name is free again while it lives."""
     daemon.of(ANSWERS).start()
     daemon.flag.touch()
     with pytest.raises(DaemonNotRunning):
