@@ -131,6 +131,12 @@ def start(
         str | None,
         typer.Option(help="Let the users of this group in.", show_default="one user only"),
     ] = None,
+    admin_group: Annotated[
+        str | None,
+        typer.Option(
+            help="Let those of them who are in this one stop it.", show_default="its user and root"
+        ),
+    ] = None,
     pool: Annotated[
         list[str] | None,
         typer.Option(
@@ -199,6 +205,7 @@ def start(
         "hang_after": hang_after,
         "evict_after": evict_after,
         "group": group,
+        "admin_group": admin_group,
         "pools": pool or None,
         "trace": None if trace is None else str(trace),
         "trace_ring": trace_ring,

@@ -72,6 +72,8 @@ class Config:
     """Kill a worker after so many submissions that no honest client makes; None: never."""
     group: str | None = None
     """Users in this group may use the daemon, too; default: the same user only."""
+    admin_group: str | None = None
+    """Those of them who are also in this one may stop it, and advance its virtual clock."""
     pools: tuple[str, ...] = ()
     """Memory pools, each `NAME=BYTES[,strict][,largest=BYTES]`; bytes may end with K, M or G."""
     trace: str | None = None
@@ -108,12 +110,21 @@ class Config:
     @property
     def gid(self) -> int | None:
         """Id of `group`."""
-        if self.group is None:
+        return self._group_id("group")
+
+    @property
+    def admin_gid(self) -> int | None:
+        """Id of `admin_group`."""
+        return self._group_id("admin_group")
+
+    def _group_id(self, key: str) -> int | None:
+        name = getattr(self, key)
+        if name is None:
             return None
         try:
-            return grp.getgrnam(self.group).gr_gid
+            return grp.getgrnam(name).gr_gid
         except KeyError as error:
-            raise ConfigError(f"group = {self.group!r}: there is no such group") from error
+            raise ConfigError(f"{key} = {name!r}: there is no such group") from error
 
     @property
     def memory_pools(self) -> list[Pool]:
@@ -261,6 +272,8 @@ class Config:
                 f"{1 << (self.trace_bits + 1)}"
             )
         _ = self.tick_ns, self.snapshot_every_ns, self.keep_for_s, self.hang_after_s, self.gid
+        if self.admin_gid is not None and self.group is None:
+            raise ConfigError("admin_group: only who is in `group` as well can reach the daemon")
         _ = self.memory_pools, self.trace_every_ns, self.trace_keep_ns, self.trace_most_bytes
         for key in ("evict_after", "max_per_worker"):
             value = getattr(self, key)

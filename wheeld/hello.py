@@ -28,6 +28,7 @@ def policy_of(message: Message, registry: Registry, resources: Resources) -> tup
         raise ValueError("on_death='reroute' needs a group")
     if group is None:
         return OnDeath[policy.upper()], 0
+    registry.check_group(group)
     wheel, slots = resources.wheel, resources.slots
     bit = registry.group_bit(group, lambda: outstanding.targets(wheel, slots))
     return OnDeath[policy.upper()], bit

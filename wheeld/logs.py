@@ -17,6 +17,7 @@ import select
 import signal
 import stat
 import threading
+from typing import Any
 
 STDERR = 2
 WHOLE_BYTES = select.PIPE_BUF
@@ -29,7 +30,31 @@ def set_up(level: int) -> None:
     """Have log messages of this process, from `level` on, written as they should be."""
     if _can_wait(STDERR):
         _Carrier().begin()
-    logging.basicConfig(level=level, format="wheeld: %(message)s", handlers=[_Handler()])
+    handler = _Handler()
+    handler.setFormatter(Formatter())
+    logging.basicConfig(level=level, handlers=[handler])
+
+
+class Formatter(logging.Formatter):
+    """One message is one line, but for the traceback below it: what others have said stands in
+    some, and nobody shall write lines that the daemon did not."""
+
+    def __init__(self) -> None:
+        super().__init__("wheeld: %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """The message, all that is not printable escaped."""
+        return _escaped(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:
+        """The traceback, its lines as they are."""
+        return "\n".join(map(_escaped, super().formatException(ei).split("\n")))
+
+
+def _escaped(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
 
 
 def _can_wait(fd: int) -> bool:

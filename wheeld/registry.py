@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from pathlib import Path
+from typing import Final
 
 from wheeld.processes import has_ended
 from wheeld_core import _native
@@ -30,6 +31,10 @@ class RowState(IntEnum):
     ACTIVE = 2
     DYING = 3
     KEPT = 4
+
+
+ANY_UID: Final = 2**32 - 1
+"""No user's: in the row of a name that was restored from a snapshot which says nothing of users."""
 
 
 class OnDeath(IntEnum):
@@ -59,6 +64,8 @@ class Tenant:
     named: bool = True
     """The user chose the name, so a successor can have it."""
     start_time: int = 0
+    uid: int = ANY_UID
+    """Whose process it is or was. What it left under its name is for that user alone."""
 
 
 def _stat_fields(pid: int) -> list[str]:
@@ -97,6 +104,12 @@ def open_process(tenant: Tenant, pid_ns: int) -> int | None:
     return None
 
 
+def _check_printable(what: str, name: object) -> None:
+    """Names go into logs and terminals: one with a line break could be read as lines of others."""
+    if not str(name).isprintable():
+        raise ValueError(f"{what}: expected printable characters and no line breaks")
+
+
 class Registry:
     """Allocates rows and writes them.
 
@@ -127,6 +140,7 @@ class Registry:
             int(fields["groups"]),
             bool(fields["named"]),
             int(fields["start_time"]),
+            int(fields["uid"]),
         )
 
     def allocate(
@@ -150,7 +164,7 @@ class Registry:
             Every row is taken.
         """
         chosen = name if name is not None else f"pid-{pid}-{self._incarnations + 1}"
-        encoded = self.check_name(chosen)
+        encoded = self.encode_name(chosen)
         if (tenant := self.find(chosen)) is not None:
             raise ValueError(f"a worker {chosen!r} is connected already (pid {tenant.pid})")
         free = [row for row in range(len(self._rows)) if row not in self.tenants]
@@ -205,7 +219,20 @@ class Registry:
         return next((tenant for tenant in self.tenants.values() if tenant.name == name), None)
 
     @staticmethod
-    def check_name(name: object) -> bytes:
+    def check_heir(kept: Tenant, uid: int) -> None:
+        """Raise PermissionError unless what `kept` left is that user's.
+
+        Payloads and cookies that another user has armed are nothing to trust, be the one who asks
+        root; nor are they for others to read.
+        """
+        if kept.uid not in (uid, ANY_UID):
+            raise PermissionError(
+                f"worker {kept.name!r} is kept for a successor of uid {kept.uid}, which left it: "
+                f"uid {uid} may not have its timers; use another worker name, or come as that user"
+            )
+
+    @staticmethod
+    def encode_name(name: object) -> bytes:
         """The name as it stands in the table; ValueError if it does not fit."""
         encoded = name.encode() if isinstance(name, str) else b""
         if not 1 <= len(encoded) <= WORKER_NAME_BYTES or b"\0" in encoded:
@@ -216,13 +243,25 @@ class Registry:
             raise ValueError(f"worker name {name!r}: 'group:' is for the names of groups")
         return encoded
 
+    @classmethod
+    def check_name(cls, name: object) -> None:
+        """Raise ValueError unless a worker may have that name."""
+        cls.encode_name(name)
+        _check_printable(f"worker name {name!r}", name)
+
     @staticmethod
-    def check_group(name: object) -> bytes:
-        """The same for the name of a group."""
+    def encode_group(name: object) -> bytes:
+        """The same as `encode_name` for the name of a group."""
         encoded = name.encode() if isinstance(name, str) else b""
         if not 1 <= len(encoded) <= GROUP_NAME_BYTES or b"\0" in encoded:
             raise ValueError(f"group {name!r}: expected 1 to {GROUP_NAME_BYTES} bytes of UTF-8")
         return encoded
+
+    @classmethod
+    def check_group(cls, name: object) -> None:
+        """The same as `check_name` for the name of a group."""
+        cls.encode_group(name)
+        _check_printable(f"group {name!r}", name)
 
     def group_bit(self, name: object, targets: Callable[[], frozenset[int]] | None = None) -> int:
         """The bit of a group, which is named here if it is new.
@@ -238,7 +277,7 @@ class Registry:
         WheelError
             All 64 groups are in use.
         """
-        encoded = self.check_group(name)
+        encoded = self.encode_group(name)
         known = self._view.group_names()
         for number, other in known.items():
             if other == name:

@@ -107,6 +107,8 @@ class Snapshot:
     """Of each of their slots, shape (slabs, 64)."""
     left_out: int = 0
     """Armed timers of workers whose name their user did not choose: nobody could claim them."""
+    uids: tuple[int, ...] = ()
+    """Whose each of the names is; none are in files that were written before they were kept."""
     unsettled: int = 0
     """Slots that were another timer at every look: such timers live for microseconds."""
 
@@ -116,6 +118,7 @@ class Snapshot:
         slabs = timers["slot"] // _native.SLAB_SLOTS
         targets = np.array([1, len(self.names), len(self.groups)])
         for what, holds in {
+            "a user for each name": len(self.uids) in (0, len(self.names)),
             "slots in order": np.diff(timers["slot"].astype("i8")) > 0,
             "slabs in order": np.diff(self.slabs.astype("i8")) > 0,
             "slots below the capacity": timers["slot"] < self.capacity,

@@ -127,6 +127,7 @@ class _Collection:
         self.wheel, self.slots, self.registry = wheel, slots, registry
         self.heads = heads
         self.names: dict[str, int] = {}
+        self.uids: list[int] = []
         self.groups: dict[str, int] = {}
         self.left_out = self.unsettled = 0
 
@@ -149,6 +150,7 @@ class _Collection:
             tick_ns=int(self.wheel.header["tick_ns"]),
             payload_bytes=int(self.wheel.header["payload_bytes"]),
             names=tuple(self.names),
+            uids=tuple(self.uids),
             groups=tuple(self.groups),
             timers=np.concatenate(timers),
             payloads=np.concatenate(payloads),
@@ -265,6 +267,8 @@ class _Collection:
         for used in np.flatnonzero(np.bincount(row)):
             name = bytes(rows["name"][used]).decode()
             numbers[used] = self.names.setdefault(name, len(self.names))
+            if len(self.uids) < len(self.names):
+                self.uids.append(int(rows["uid"][used]))
         return numbers[row]
 
 

@@ -28,9 +28,9 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld import durable
-from wheeld.registry import Registry
+from wheeld.registry import ANY_UID, Registry
 from wheeld.snapshot import FOREVER, TIMER, Clocks, Snapshot, SnapshotError
-from wheeld_core import _native, runtime
+from wheeld_core import _native, runtime, trust
 from wheeld_core.errors import WheelError
 
 _NOT_REGULAR = (errno.ELOOP, errno.ENXIO, errno.EISDIR)
@@ -53,21 +53,12 @@ def make_directory(state_dir: str | os.PathLike[str]) -> Path:
     Raises
     ------
     WheelError
-        It cannot be made, belongs to another user, or others may write to it.
+        It cannot be made, belongs to another user, or others may write to it or have put it there.
     """
-    directory = Path(state_dir).absolute()
     try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = directory.stat()
+        return trust.own_directory(Path(state_dir), 0o700)
     except OSError as error:
-        raise WheelError(f"state_dir {directory}: {error.strerror}") from error
-    if status.st_uid != os.geteuid() or status.st_mode & 0o022:
-        raise WheelError(
-            f"state_dir {directory} has uid {status.st_uid}, mode "
-            f"{stat.S_IMODE(status.st_mode):04o}: expected a directory of ours (uid "
-            f"{os.geteuid()}) that no other user can write to"
-        )
-    return directory
+        raise WheelError(f"state_dir {state_dir}: {error.strerror or error}") from error
 
 
 # -- write ---------------------------------------------------------------------------------------
@@ -144,6 +135,7 @@ def _header(snapshot: Snapshot) -> dict[str, Any]:
         "tick_ns": snapshot.tick_ns,
         "payload_bytes": snapshot.payload_bytes,
         "names": snapshot.names,
+        "uids": snapshot.uids,
         "groups": snapshot.groups,
         "dtype": TIMER.descr,
         "counts": {
@@ -237,6 +229,14 @@ def _texts(header: dict[str, Any], key: str, check: Callable[[str], object]) -> 
     return tuple(found)
 
 
+def _uids(header: dict[str, Any]) -> tuple[int, ...]:
+    """The user of each name; () in a file that says nothing of users."""
+    found = header.get("uids", [])
+    if not isinstance(found, list):
+        raise ValueError(f"uids are {found!r:.80}, expected a list of numbers")
+    return tuple(_number({"a uid": uid}, "a uid", ANY_UID) for uid in found)
+
+
 def _clocks(header: dict[str, Any]) -> Clocks:
     found = header["clocks"]
     monotonic = _number(found, "monotonic", FOREVER)
@@ -280,8 +280,9 @@ def _parse(header: Any, body: memoryview) -> Snapshot:
         capacity=_number(header, "capacity", _native.MAX_CAPACITY),
         tick_ns=_number(header, "tick_ns", FOREVER, 1),
         payload_bytes=_number(header, "payload_bytes", 2**16 - 1),
-        names=_texts(header, "names", Registry.check_name),
-        groups=_texts(header, "groups", Registry.check_group),
+        names=_texts(header, "names", Registry.encode_name),
+        uids=_uids(header),
+        groups=_texts(header, "groups", Registry.encode_group),
         timers=timers,
         payloads=payloads,
         slabs=slabs,

@@ -13,6 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from wheeld.registry import ANY_UID
 from wheeld.snapshot import (
     FIELDS,
     FOREVER,
@@ -53,6 +54,11 @@ class Plan:
         owners = np.unique(self.timers["owner"])
         targets = np.unique(self.timers["target"][self.timers["to"] == TO_WORKER])
         return [self.snapshot.names[i] for i in np.union1d(owners, targets)]
+
+    def uid_of(self, name: str) -> int:
+        """Whose that name is."""
+        snapshot = self.snapshot
+        return snapshot.uids[snapshot.names.index(name)] if snapshot.uids else ANY_UID
 
     @property
     def groups(self) -> list[str]:

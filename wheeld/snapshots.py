@@ -108,7 +108,7 @@ class Snapshots:
         registry, slots = self._workers.registry, self._resources.slots
         rows = {}
         for name in plan.workers:
-            tenant = registry.allocate(name, 0, 0, OnDeath.KEEP)
+            tenant = registry.allocate(name, 0, plan.uid_of(name), OnDeath.KEEP)
             self._resources.make_worker_segment(tenant.row)
             self._resources.make_fifo(runtime.worker_fifo(tenant.row))
             registry.set_state(tenant, RowState.KEPT)

@@ -12,12 +12,12 @@ import functools
 import logging
 import os
 import socket
-import struct
 import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 from wheeld import callers, descriptors, notify, signals, status
+from wheeld.access import Caller, caller_of
 from wheeld.callers import Callers, OneForAll
 from wheeld.clock_guard import ClockGuard
 from wheeld.config import Config
@@ -45,8 +45,6 @@ BACKLOG = 1024
 """Connections that wait to be accepted, while others are served."""
 STOP_SECONDS, TRACE_STOP_SECONDS = 15.0, 600.0
 """How long who asks for a stop should wait for its end: a trace is written to its end first."""
-_SO_PEERGROUPS = 59
-_MOST_BYTES = 1024  # that Python's getsockopt takes: 256 groups
 
 
 class Supervisor:
@@ -286,7 +284,8 @@ class Supervisor:
         silent: contextlib.AbstractContextManager[None]
         patience: float | None = FIRST_MESSAGE_SECONDS
         with contextlib.suppress(OSError, ValueError):
-            pid, uid = self._admit(writer)
+            caller = self._admit(writer)
+            uid = caller.uid
             # Before Python 3.12 wait_for can lose a cancellation.
             while not self._stopping.is_set():
                 silent = contextlib.nullcontext()
@@ -301,10 +300,11 @@ class Supervisor:
                 try:
                     message = control.decode(line)
                     if message.get("op") == "hello" and tenant is None:
-                        tenant, answer = await self.workers.arrive(message, pid, uid)
+                        tenant, answer = await self.workers.arrive(message, caller)
                     elif message.get("op") == "resume" and tenant is None:
-                        tenant, answer = self.workers.resume(message, pid), {"ok": True}
+                        tenant, answer = self.workers.resume(message, caller.pid), {"ok": True}
                     else:
+                        caller.check_request(message.get("op"), self.config)
                         answer = await self._answer(message, tenant)
                 except (WheelError, ValueError, OSError) as error:
                     answer = control.failure(error)
@@ -363,15 +363,15 @@ class Supervisor:
             await self.clock.advance(target)
         return target
 
-    def _admit(self, writer: asyncio.StreamWriter) -> tuple[int, int]:
-        """Process and user id of the other end, as the kernel knows them, if it may come in."""
-        peer = writer.get_extra_info("socket")
-        credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
-        pid, uid, gid = struct.unpack("3i", credentials)
-        if uid not in (os.getuid(), 0) and self.config.gid not in (gid, *_peer_groups(peer)):
-            writer.write(control.encode(control.failure(PermissionError(_refusal(uid)))))
-            raise ConnectionError(f"uid {uid} may not use this daemon")
-        return pid, uid
+    def _admit(self, writer: asyncio.StreamWriter) -> Caller:
+        """Who is at the other end, if it may come in."""
+        caller = caller_of(writer.get_extra_info("socket"))
+        try:
+            caller.check_entry(self.config)
+        except PermissionError as error:
+            writer.write(control.encode(control.failure(error)))
+            raise ConnectionError(str(error)) from error
+        return caller
 
     def status(self) -> dict[str, Any]:
         """What `wheeld status` shows."""
@@ -379,18 +379,3 @@ class Supervisor:
             self._fail(damage)  # a look into it would be our end (SIGBUS)
             raise WheelError(damage)
         return status.collect(self)
-
-
-def _refusal(uid: int) -> str:
-    return (
-        f"uid {uid} may not use this daemon, which runs as uid {os.getuid()}; start it with "
-        "--group to share it"
-    )
-
-
-def _peer_groups(peer: socket.socket) -> tuple[int, ...]:
-    """The supplementary groups of the other end."""
-    with contextlib.suppress(OSError):
-        found = peer.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MOST_BYTES)
-        return struct.unpack(f"{len(found) // 4}I", found)
-    return ()

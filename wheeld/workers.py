@@ -14,6 +14,7 @@ import os
 from collections.abc import Callable
 
 from wheeld import kinship
+from wheeld.access import Caller
 from wheeld.clock_guard import ClockGuard
 from wheeld.clock_link import ClockGone
 from wheeld.config import Config
@@ -171,8 +172,9 @@ class Workers:
 
     # -- arrival ----------------------------------------------------------------------------------
 
-    async def arrive(self, message: Message, pid: int, uid: int) -> tuple[Tenant, Message]:
+    async def arrive(self, message: Message, caller: Caller) -> tuple[Tenant, Message]:
         """Register a worker; returns its tenancy and the answer to its hello."""
+        pid, uid = caller.pid, caller.uid
         kinship.check(message)
         on_death, groups = policy_of(message, self.registry, self._resources)
         name = message.get("worker")
@@ -185,7 +187,7 @@ class Workers:
         self._resources.mend()
         for left in self.fences.left():
             self._depart(left, "left after it had lost its connection")
-        name, kept = await self._place_of(name, bool(message.get("numbered")))
+        name, kept = await self._place_of(name, bool(message.get("numbered")), uid)
         pidfd = os.pidfd_open(pid)
         try:
             if kept is not None:
@@ -202,18 +204,27 @@ class Workers:
         welcome = welcome_of(tenant, kept is not None, self._resources)
         return tenant, {**welcome, "token": self._token}
 
-    async def _place_of(self, name: str | None, numbered: bool) -> tuple[str | None, Tenant | None]:
+    async def _place_of(
+        self, name: str | None, numbered: bool, uid: int
+    ) -> tuple[str | None, Tenant | None]:
         """Its name, and who left that. A forked child has its parent's, with the first number that
         nobody has who lives: so those that come after it succeed it."""
         if name is None or not numbered:
-            return name, await self._settled(name)
+            kept = await self._settled(name)
+            if kept is not None:
+                self.registry.check_heir(kept, uid)
+            return name, kept
         number = 0
         while True:
             number += 1
             one = with_number(name, number)
             kept = await self._settled(one)
-            if kept is not None or self.registry.find(one) is None:
-                return one, kept
+            if kept is not None:
+                with contextlib.suppress(PermissionError):  # another user's: the next one then
+                    self.registry.check_heir(kept, uid)
+                    return one, kept
+            elif self.registry.find(one) is None:
+                return one, None
 
     async def _settled(self, name: str | None) -> Tenant | None:
         """The kept tenant of that name, once a departure under way is over."""

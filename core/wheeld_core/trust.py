@@ -122,6 +122,40 @@ def check(directory: Path) -> None:
         pass
 
 
+def own_directory(path: Path, mode: int) -> Path:
+    """The directory at `path`, made with `mode` if it is not there, for this user to write into.
+
+    Raises
+    ------
+    PermissionError
+        It belongs to somebody else, others may write to it or to the one that it is in, or a link
+        that another user has made leads there.
+    OSError
+        It cannot be made.
+    """
+    path = path.absolute()
+    _check_links(path)  # before anything is made where they lead
+    path.mkdir(mode=mode, parents=True, exist_ok=True)
+    _check_links(path)
+    above, status = os.stat(path.parent), os.stat(path)
+    _check_base(path.parent, above, status.st_uid)
+    if status.st_uid != os.geteuid() or status.st_mode & _BY_OTHERS:
+        raise PermissionError(
+            f"{path} has uid {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}: expected a "
+            f"directory of ours (uid {os.geteuid()}) that no other user can write to"
+        )
+    return path
+
+
+def _check_links(path: Path) -> None:
+    """Raise PermissionError if somebody else has put a link where `path` leads through."""
+    for part in (*reversed(path.parents), path):
+        try:
+            _check_link(part, os.lstat(part))
+        except FileNotFoundError:
+            return
+
+
 def check_peer(connected: socket.socket, owner: int) -> None:
     """Raise PermissionError unless `owner`, or root, listens at the other end."""
     wanted = struct.Struct("3i")
@@ -136,11 +170,13 @@ def check_peer(connected: socket.socket, owner: int) -> None:
 def _followed(path: Path) -> Path:
     """What `path` leads to. A link there is followed if it is this user's or root's."""
     status = os.lstat(path)
-    if not stat.S_ISLNK(status.st_mode):
-        return path
-    if status.st_uid not in _believed():
+    _check_link(path, status)
+    return Path(os.path.realpath(path)) if stat.S_ISLNK(status.st_mode) else path
+
+
+def _check_link(path: Path, status: os.stat_result) -> None:
+    if stat.S_ISLNK(status.st_mode) and status.st_uid not in _believed():
         raise PermissionError(f"{path} is a link made by uid {status.st_uid}; refusing to use it")
-    return Path(os.path.realpath(path))
 
 
 def _believed() -> tuple[int, int]:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 from wheeld.trace.spool import SPOOL_FOLDER
+from wheeld_core import trust
 from wheeld_core.errors import WheelError
 
 
@@ -28,13 +29,14 @@ def prepare(given: str | os.PathLike[str]) -> Path:
     Raises
     ------
     WheelError
-        It cannot be made, is no directory, or cannot be written to.
+        It cannot be made, is no directory, cannot be written to, or is another user's, or others
+        may write to it.
     """
     directory = Path(given).absolute()
+    spool = directory / SPOOL_FOLDER
     try:
-        directory.mkdir(mode=0o750, parents=True, exist_ok=True)
-        spool = directory / SPOOL_FOLDER
-        spool.mkdir(mode=0o700, exist_ok=True)
+        trust.own_directory(directory, 0o750)
+        _make_spool(spool)
     except (FileExistsError, NotADirectoryError) as error:
         raise WheelError(
             f"trace {error.filename or directory} is not a directory; expected one that can be "
@@ -42,8 +44,8 @@ def prepare(given: str | os.PathLike[str]) -> Path:
         ) from error
     except OSError as error:
         raise WheelError(
-            f"trace {directory}: {error.strerror}; give a directory that uid {os.geteuid()} can "
-            "write to"
+            f"trace {directory}: {error.strerror or error}; give a directory that uid "
+            f"{os.geteuid()} can write to, and nobody else"
         ) from error
     for folder in (directory, spool):
         if not os.access(folder, os.W_OK | os.X_OK):
@@ -57,7 +59,15 @@ def prepare(given: str | os.PathLike[str]) -> Path:
 def make_again(trace: Path) -> Path:
     """The folder of spools, made again if somebody has removed it, with the directory around it."""
     spool = trace / SPOOL_FOLDER
-    if not spool.is_dir():
+    if not spool.is_dir() or spool.is_symlink():
         trace.mkdir(mode=0o750, exist_ok=True)
-        spool.mkdir(mode=0o700, exist_ok=True)
+        _make_spool(spool)
     return spool
+
+
+def _make_spool(spool: Path) -> None:
+    """Make the folder of spools, or check the one that is there: a link would have the recorder
+    write, and remove, elsewhere."""
+    if spool.is_symlink():
+        raise PermissionError(f"{spool} is a link; refusing to write through it")
+    trust.own_directory(spool, 0o700)
