@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import grp
 import os
 import subprocess
 import sys
@@ -10,6 +11,11 @@ import sys
 import pytest
 
 NOBODY = 65534
+OTHER = 2
+"""Another user, in that group as well."""
+
+GROUP = grp.getgrgid(NOBODY).gr_name if os.getuid() == 0 else ""
+"""nobody's, for --group."""
 
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to be another user")
 
@@ -29,3 +35,10 @@ def run_as_stranger() -> list[str]:
         if subprocess.run(command, capture_output=True, timeout=60).returncode == 0:
             return as_user()
     pytest.skip("another user cannot run this Python")
+
+
+def member(uid: int, *groups: int) -> list[str]:
+    """Run what follows as that user, in the group of nobody and in these; skips as above."""
+    run_as_stranger()
+    in_groups = ",".join(map(str, (NOBODY, *groups)))
+    return ["setpriv", f"--reuid={uid}", f"--regid={uid}", f"--groups={in_groups}"]

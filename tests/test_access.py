@@ -74,6 +74,7 @@ SHARED = {
     ".": 0o750,
     "wheel": 0o640,
     "registry": 0o640,
+    "daemon.json": 0o640,
     "clock.lock": 0o600,
 }
 

@@ -147,10 +147,6 @@ REMAINS: dict[str, tuple[Callable[[Resources], object], str]] = {
     "missing": (lambda left: path_of(left, "registry").unlink(), "No such file"),
     "truncated": (lambda left: os.truncate(path_of(left, "wheel"), 8192), "shorter than it says"),
     "empty": (lambda left: os.truncate(path_of(left, "slots"), 0), "is empty"),
-    "linked": (
-        lambda left: os.link(path_of(left, "slots"), f"{path_of(left, 'slots')}-too"),
-        "no ordinary shared memory",
-    ),
 }
 
 

@@ -15,17 +15,14 @@ import pytest
 
 from daemons import Daemon, until
 from remotes import Remote, RemoteError
-from strangers import NOBODY, as_root, run_as_stranger
+from strangers import GROUP, OTHER, as_root, member, run_as_stranger
 from wheeld import logs
 from wheeld.config import Config, ConfigError
 from wheeld.registry import ANY_UID, Registry, Tenant
 from wheeld.snapshot_file import read
 from wheeld_client import connect
 
-GROUP = grp.getgrgid(NOBODY).gr_name if os.getuid() == 0 else ""
 ADMINS = 100
-OTHER = 2
-"""Another user, who is a member as well."""
 
 
 @pytest.fixture
@@ -34,13 +31,6 @@ def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
     runtime_dir.chmod(0o755)
     with Daemon(runtime_dir, daemon_name) as daemon:
         yield daemon
-
-
-def user(uid: int, *groups: int) -> list[str]:
-    """Run what follows as that user, a member of the daemon's group and of these."""
-    run_as_stranger()
-    in_groups = ",".join(map(str, (NOBODY, *groups)))
-    return ["setpriv", f"--reuid={uid}", f"--regid={uid}", f"--groups={in_groups}"]
 
 
 def asked(daemon: Daemon, before: list[str], *command: str) -> tuple[int, str]:
@@ -58,7 +48,7 @@ def asked(daemon: Daemon, before: list[str], *command: str) -> tuple[int, str]:
 def test_only_its_owner_ends_a_daemon(daemon: Daemon) -> None:
     """Members see its status, and neither stop it nor move its time."""
     daemon.start(group=GROUP, virtual_clock=True)
-    for before in (run_as_stranger(), user(OTHER), user(OTHER, ADMINS)):
+    for before in (run_as_stranger(), member(OTHER), member(OTHER, ADMINS)):
         assert asked(daemon, before, "status")[0] == 0
         for command in (["stop"], ["advance", "1s"]):
             code, words = asked(daemon, before, *command)
@@ -76,11 +66,11 @@ def test_members_of_the_admin_group_may(daemon: Daemon) -> None:
     """With --admin-group, and nobody else."""
     admins = grp.getgrgid(ADMINS).gr_name
     daemon.start(group=GROUP, admin_group=admins, virtual_clock=True)
-    code, words = asked(daemon, user(OTHER), "stop")
+    code, words = asked(daemon, member(OTHER), "stop")
     assert (code, f"members of {admins!r}" in words) == (1, True)
     assert daemon.status()["admin_group"] == admins
-    assert asked(daemon, user(OTHER, ADMINS), "advance", "1s")[0] == 0
-    assert asked(daemon, user(OTHER, ADMINS), "stop")[0] == 0
+    assert asked(daemon, member(OTHER, ADMINS), "advance", "1s")[0] == 0
+    assert asked(daemon, member(OTHER, ADMINS), "stop")[0] == 0
     assert daemon.wait() == 0
 
 
@@ -119,7 +109,7 @@ def test_what_is_kept_is_for_the_user_who_left_it(
     """Whoever else asks for the name is refused, be it root; also of the daemon's successors."""
     options: dict[str, Any] = {"group": GROUP, "state_dir": tmp_path / "state", "payload_bytes": 8}
     daemon.start(**options)
-    leave(daemon, user(OTHER))
+    leave(daemon, member(OTHER))
     if deaths == "the supervisor":
         daemon.kill()
         daemon.start(**options)
@@ -129,7 +119,7 @@ def test_what_is_kept_is_for_the_user_who_left_it(
     for before in (run_as_stranger(), []):
         with pytest.raises(RemoteError, match=rf"PermissionError.*'mine'.*uid {OTHER}"):
             Remote(daemon, before, **KEEP)
-    with Remote(daemon, user(OTHER), **KEEP) as heir:
+    with Remote(daemon, member(OTHER), **KEEP) as heir:
         assert heir.ask("[timers.adopted, timers.pending]") == [True, 1]
 
 
@@ -137,7 +127,7 @@ def test_what_is_kept_is_for_the_user_who_left_it(
 def test_a_name_is_free_again(daemon: Daemon) -> None:
     """Once its time is over, or when its worker left nothing, another user may have it."""
     daemon.start(group=GROUP, keep_for="10ms")
-    with Remote(daemon, user(OTHER), **KEEP) as worker:
+    with Remote(daemon, member(OTHER), **KEEP) as worker:
         worker.ask("timers.schedule(1000.0) > 0")
     until(lambda: daemon.workers() == {}, "gone")
     with Remote(daemon, run_as_stranger(), **KEEP) as other:
@@ -148,7 +138,7 @@ def test_a_name_is_free_again(daemon: Daemon) -> None:
 def test_a_forked_child_passes_over_what_is_anothers(daemon: Daemon) -> None:
     """The numbers that are put behind names are not taken from other users."""
     daemon.start(group=GROUP)
-    leave(daemon, user(OTHER), "mine-1")
+    leave(daemon, member(OTHER), "mine-1")
     with Remote(daemon, run_as_stranger(), **KEEP, after_fork="reconnect") as parent:
         parent.ask(FORK)
         assert parent.ask("child()") == ["mine-2", False]

@@ -247,8 +247,9 @@ class Daemon:
 
     def worker_names(self) -> dict[int, str]:
         """Segments of the workers that are there, by row; one that is missing under its stem."""
-        rows = RegistryView(self._base["registry"]).rows
-        there = segments.of_daemon(self.prefix, self.uid)
+        registry = RegistryView(self._base["registry"])
+        rows = registry.rows
+        there = segments.of_daemon(self.prefix, self.uid, registry.segment_inodes())
         kinds = {
             row: runtime.worker_segment(row) for row in np.flatnonzero(rows["state"] > 1).tolist()
         }
@@ -283,8 +284,6 @@ def _file_faults(status: os.stat_result, uid: int) -> Iterator[str]:
     """What is wrong with a segment as a file."""
     if not stat.S_ISREG(status.st_mode):
         yield "not a regular file"
-    if status.st_nlink != 1:
-        yield f"{status.st_nlink} names, expected one"
     if status.st_uid != uid:
         yield f"belongs to uid {status.st_uid}, expected {uid}"
     if stat.S_IMODE(status.st_mode) not in MODES:

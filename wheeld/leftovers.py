@@ -109,6 +109,8 @@ def _read(path: Path) -> bytes:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
             raise WheelError(f"{path} is no file of ours; remove it")
+        if status.st_mode & 0o022:
+            raise ValueError(f"others may write it (mode {stat.S_IMODE(status.st_mode):04o})")
         return os.read(fd, MAX_DAEMON_FILE)
     finally:
         os.close(fd)
@@ -197,7 +199,7 @@ def take_over(
     """
     facts = _facts(directory)
     prefix = _prefix_of(facts, name)
-    if prefix is None or not _names(prefix):
+    if prefix is None or not segments.of_daemon(prefix, os.getuid()):
         prefix = _stray(directory, name)
     if prefix is None:
         return None

@@ -178,6 +178,7 @@ class Registry:
         self._rows[row]["incarnation"] = self._incarnations
         self._rows[row]["name"] = encoded
         self._rows[row]["named"] = name is not None
+        self._rows[row]["segment_ino"] = 0
         tenant = self._fill(row, pid, uid, on_death, groups)
         self.set_state(tenant, RowState.ATTACHING)
         return tenant
@@ -192,6 +193,10 @@ class Registry:
         fields["groups"] = groups
         self.tenants[row] = self._read(row)
         return self.tenants[row]
+
+    def note_segment(self, tenant: Tenant, inode: int) -> None:
+        """Write down which file its segment is: its name could be a link to another's."""
+        self._rows[tenant.row]["segment_ino"] = inode
 
     def succeed(self, kept: Tenant, pid: int, uid: int, on_death: OnDeath, groups: int) -> Tenant:
         """Give a kept row to its successor: same name, same incarnation; state ACTIVE."""

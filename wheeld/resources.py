@@ -23,7 +23,7 @@ from wheeld.trace import directory as trace_directory
 from wheeld.trace import segment as trace_segment
 from wheeld_core import _native, runtime, segments, time_namespace, trust
 from wheeld_core.errors import WheelError
-from wheeld_core.views import SlotsView, WheelView
+from wheeld_core.views import RegistryView, SlotsView, WheelView
 
 log = logging.getLogger("wheeld")
 
@@ -126,7 +126,8 @@ class Resources:
         self.segment_prefix = prefix
         self.memories = memories
         self.names = {kind: prefix + kind for kind in memories}
-        there = segments.of_daemon(prefix, os.getuid()).items()
+        inodes = RegistryView(memories["registry"]).segment_inodes()
+        there = segments.of_daemon(prefix, os.getuid(), inodes).items()
         self._left = {kind: name for kind, name in there if kind not in memories}
 
     def _make(self) -> None:
@@ -342,7 +343,7 @@ class Resources:
         try:
             with open(descriptor, "w") as file:
                 json.dump(content, file, indent=1)
-            self._share(fresh)
+            self._share(fresh, 0o640)
             fresh.rename(path)
         except OSError:
             _remove(fresh)

@@ -109,7 +109,8 @@ class Snapshots:
         rows = {}
         for name in plan.workers:
             tenant = registry.allocate(name, 0, plan.uid_of(name), OnDeath.KEEP)
-            self._resources.make_worker_segment(tenant.row)
+            made = self._resources.make_worker_segment(tenant.row)
+            registry.note_segment(tenant, segments.inode_word(made))
             self._resources.make_fifo(runtime.worker_fifo(tenant.row))
             registry.set_state(tenant, RowState.KEPT)
             rows[name] = tenant.row, tenant.incarnation

@@ -24,7 +24,7 @@ from wheeld.kept import Kept
 from wheeld.processes import ended, has_ended, kill, wait_for_end
 from wheeld.registry import OnDeath, Registry, RowState, Tenant, open_process
 from wheeld.resources import Resources
-from wheeld_core import runtime
+from wheeld_core import runtime, segments
 from wheeld_core.control import Message
 from wheeld_core.errors import DaemonNotRunning, WheelError
 from wheeld_core.views import record
@@ -252,7 +252,8 @@ class Workers:
         """Segment, FIFO, and a clock that serves it."""
         self.on_arrival(tenant)
         try:
-            self._resources.make_worker_segment(tenant.row)
+            name = self._resources.make_worker_segment(tenant.row)
+            self.registry.note_segment(tenant, segments.inode_word(name))
             self._resources.make_fifo(runtime.worker_fifo(tenant.row))
             await self.clock.attach(self._attachment(tenant))
             self._resources.sharing.seat(tenant.row, tenant.incarnation)

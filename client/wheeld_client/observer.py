@@ -122,7 +122,8 @@ class Observer:
         for row, name in self._registry.names().items():
             if name == worker:
                 kind = runtime.worker_segment(row)
-                segment = segments.of_daemon(self._prefix, self._owner).get(kind)
+                inodes = self._registry.segment_inodes()
+                segment = segments.of_daemon(self._prefix, self._owner, inodes).get(kind)
                 if segment is None:
                     return None  # it went in this moment
                 try:

@@ -15,7 +15,8 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Final
 
 import posix_ipc
@@ -105,10 +106,18 @@ def create_unguessable(
                 raise
 
 
-def of_daemon(prefix: str, owner_uid: int) -> dict[str, str]:
+def inode_word(name: str) -> int:
+    """What the worker table has of a segment's inode."""
+    return os.lstat(f"{SHM_DIRECTORY}/{name}").st_ino & 0xFFFFFFFF
+
+
+def of_daemon(
+    prefix: str, owner_uid: int, inodes: Mapping[str, int] = MappingProxyType({})
+) -> dict[str, str]:
     """What a daemon of `owner_uid` has in /dev/shm: "wheel", "worker-0", ... -> name.
 
-    What others have put there is left out.
+    What others have put there is left out: a link to a segment of the same owner, too, if `inodes`
+    (`RegistryView.segment_inodes`) has that one's.
     """
     found: dict[str, tuple[int, str]] = {}
     for name in os.listdir(SHM_DIRECTORY):
@@ -119,7 +128,12 @@ def of_daemon(prefix: str, owner_uid: int) -> dict[str, str]:
             kind = numbered[1]
         with contextlib.suppress(FileNotFoundError):
             status = os.lstat(f"{SHM_DIRECTORY}/{name}")
-            if stat.S_ISREG(status.st_mode) and status.st_uid == owner_uid:
+            ours = stat.S_ISREG(status.st_mode) and status.st_uid == owner_uid
+            ours &= inodes.get(kind) in (None, status.st_ino & 0xFFFFFFFF)
+            ours &= (
+                kind != "trace" or not status.st_mode & stat.S_IRWXG
+            )  # none that others can link
+            if ours:
                 found[kind] = max(found.get(kind, (0, "")), (status.st_ctime_ns, name))
     return {kind: name for kind, (_, name) in found.items()}
 
@@ -206,7 +220,8 @@ def _opened(name: str, writable: bool, owner_uid: int | None) -> Iterator[tuple[
     fd = os.open(f"{SHM_DIRECTORY}/{trust.plain(name)}", flags)
     try:
         status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+        # It may have other names: whoever may write it can link it, and learns nothing by that.
+        if not stat.S_ISREG(status.st_mode):
             raise SegmentError(f"{name!r} is no ordinary shared memory segment")
         if owner_uid is not None and status.st_uid != owner_uid:
             raise SegmentError(f"{name!r} belongs to uid {status.st_uid}, expected {owner_uid}")

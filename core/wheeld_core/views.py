@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld_core import _native
+from wheeld_core.runtime import worker_segment
 
 if TYPE_CHECKING:
     from collections.abc import Buffer
@@ -258,6 +259,13 @@ class RegistryView:
         return {
             int(row): bytes(self.rows["name"][row]).decode()
             for row in np.flatnonzero(np.isin(self.rows["state"], (2, 4)))
+        }
+
+    def segment_inodes(self) -> dict[str, int]:
+        """Kind of a worker's segment -> what is noted of its inode."""
+        return {
+            worker_segment(int(row)): int(self.rows["segment_ino"][row])
+            for row in np.flatnonzero(self.rows["segment_ino"])
         }
 
     def group_names(self) -> dict[int, str]:

@@ -231,7 +231,8 @@ enum wh_kind {
       "before state")                                                                              \
     F(uint32_t, named, "1: the user chose the name, so a successor can have it", "supervisor",     \
       "all", "before state")                                                                       \
-    F(uint32_t, row_pad, "zero", "nobody", "nobody", "-")
+    F(uint32_t, segment_ino, "inode of its segment, its lower 32 bits, which no link to another can have", \
+      "supervisor", "all", "before state")
 
 /* A number gets another name only when the group has no worker, and no timer is for it that is armed or not
  * delivered yet. Whoever had looked its name up before arms a timer with the old `uses`, which reaches nobody
