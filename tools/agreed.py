@@ -20,6 +20,7 @@ OWN = {
     "WH_ALARM_EVERY_NS": "how often a worker complains",
     "WH_MAGAZINE": "a worker's private cache of slots",
     "WH_DRAIN_AHEAD": "how far the clock prefetches",
+    "WH_RECORDS_AHEAD": "how far a worker prefetches",
     "WH_SCOUT_AHEAD": "how far the clock prefetches",
     "WH_LANE_SHARE": "how much the clock does for one lane at once",
     "WH_ROW_BUDGET": "how much the clock does in a pass",

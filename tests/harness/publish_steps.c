@@ -191,10 +191,10 @@ static void play_receive(void)
     wh_client *c = &A->client;
     uint32_t at = 0;
     CHECK(wh_client_ready(c) == 2, "%llu events", (ull)wh_client_ready(c));
-    const wh_completion *record = &c->comps[c->comp_head & (c->comp_size - 1)];
-    record += record->cookie < 8192; /* B's */
+    uint64_t position = c->comp_head;
+    position += c->comps[position & (c->comp_size - 1)].cookie < 8192; /* B's */
     if (at++ < step)
-        CHECK(wh_client_take(c, record, event), "take");
+        CHECK(wh_client_take(c, position, wh_client_id_at(c, position, position), event), "take");
     if (at++ < step)
         c->comp_head += 2;
     if (at++ < step) {

@@ -62,5 +62,6 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a lock in shared memory would die w
 #else
 #define wh_prefetch_write(p) __builtin_prefetch((p), 1, 3)
 #endif
+#define wh_prefetch(p) __builtin_prefetch((p), 0, 3) /* a line that is read soon */
 
 #endif

@@ -61,6 +61,20 @@ typedef struct wh_client {
     int64_t rung_at, alarmed_at; /* CLOCK_MONOTONIC, ns */
 } wh_client;
 
+/* Where a predecessor stood in its rings, if that can be: others can write there. What is further from the
+ * clock's end than a ring is long stands at that end. */
+static inline void wh_client_check_positions(wh_client *c)
+{
+    uint64_t comp_tail = wh_load_seq(&c->line->comp_tail); /* pairs: comp-tail */
+    uint64_t ret_tail = wh_load_acquire(&c->line->ret_tail); /* pairs: ret-tail */
+    if (wh_ring_used(c->sub_tail, c->sub_head) > c->sub_size)
+        c->sub_tail = c->sub_head;
+    if (wh_ring_used(comp_tail, c->comp_head) > c->comp_size)
+        c->comp_acked = c->comp_head = comp_tail;
+    if (wh_ring_used(ret_tail, c->ret_head) > c->ret_size)
+        c->ret_head = ret_tail;
+}
+
 /* `config`: private, checked, and the segments are as large as it says. */
 static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *wheel, void *slots,
                                   void *worker_memory, uint32_t worker, uint64_t incarnation,
@@ -95,6 +109,7 @@ static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *w
     c->sub_tail = wh_load_relaxed(&c->seg->sub_tail);
     c->comp_acked = c->comp_head = wh_load_relaxed(&c->seg->comp_head);
     c->ret_head = wh_load_relaxed(&c->seg->ret_head);
+    wh_client_check_positions(c);
     c->wait_seq = wh_load_relaxed(&c->seg->wait_seq);
     wh_store_relaxed(&c->seg->receives, 0);
     wh_store_relaxed(&c->seg->goodbye, 0);

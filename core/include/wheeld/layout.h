@@ -266,6 +266,8 @@ enum wh_kind {
     F(wh_au64, received, "expirations handed to the user", "worker", "inspectors", "relaxed")      \
     F(wh_au64, bells, "doorbells rung", "worker", "inspectors", "relaxed")                         \
     F(wh_au64, fulls, "calls refused with WheelFull", "worker", "inspectors", "relaxed")           \
+    F(wh_au64, disbelieved, "records of its rings that could not be so, and were passed over",      \
+      "worker", "inspectors", "relaxed")                                                           \
     F(wh_au64, goodbye, "1: no client uses it: not yet (set before there is one), or not any more", \
       "worker", "supervisor", "relaxed")
 

@@ -13,6 +13,9 @@
  *  5. Events may be held: copied, and neither passed by the shared head nor their slots given back until
  *     they are acknowledged. So the successor of a worker that dies in between finds the same events, in
  *     the same order, with their payloads.
+ *  6. Whoever shares the wheel can write both rings. A record is copied once, and believed if what it names
+ *     can be: the end of a timer that has fired, in a slot of ours unless it was lent; of a return, a slot of
+ *     ours that has no timer. Else it is passed over, and counted.
  */
 #ifndef WHEELD_RECEIVE_H
 #define WHEELD_RECEIVE_H
@@ -52,37 +55,97 @@ static inline bool wh_tick_stands(const wh_client *c, uint64_t id)
     return wh_slot_stands(&c->states[wh_id_slot(id)], id);
 }
 
-/* The event of a record, less its payload; its payload's used bytes. */
-static inline uint32_t wh_client_head(const wh_client *c, const wh_completion *record, char *event)
+/* What can be so of a record. */
+enum wh_belief {
+    WH_ABSURD = 0,
+    WH_GIVES_BACK = 1, /* the end of a timer of ours: its slot is ours again */
+    WH_GIVES_NOTHING = 2
+};
+
+/* Does it speak of the end of a timer that has fired, as it should? */
+static inline bool wh_client_has_fired(const wh_client *c, uint64_t id)
 {
-    wh_completion out = *record;
-    out.id = wh_id(wh_id_gen(record->id), wh_id_slot(record->id));
-    memcpy(event, &out, sizeof out);
-    return record->payload_size < c->payload_bytes ? record->payload_size : c->payload_bytes;
+    uint64_t state = wh_load_acquire(&c->states[wh_id_slot(id)]); /* pairs: fire */
+    return wh_state_gen(state) == wh_id_gen(id) && wh_state_phase(state) == WH_FIRED;
+}
+
+/* One of a split slab goes home to the clock when we have read of its end. Ticks and offers are asked for their
+ * states when they are copied. */
+static wh_seldom enum wh_belief wh_client_doubts(const wh_client *c, uint64_t id)
+{
+    uint32_t kind = wh_id_kind(id), slot = wh_id_slot(id);
+    if (slot >= c->capacity || ((kind == WH_EV_EXPIRED || kind == WH_EV_LENT) && !wh_client_has_fired(c, id)))
+        return WH_ABSURD;
+    return kind != WH_EV_EXPIRED || wh_slabs_own(&c->slabs, slot) ? WH_GIVES_NOTHING : WH_ABSURD;
+}
+
+/* Is the slot's slab ours? */
+static inline bool wh_client_names_us(const wh_client *c, uint32_t slot)
+{
+    /* pairs: slab */
+    uint64_t word = wh_load_acquire(&c->slabs.owners[slot >> WH_SLAB_BITS]);
+    return wh_owner_name(word) == c->me;
+}
+
+/* What is to be made of a record with that id. */
+static inline enum wh_belief wh_client_judge(wh_client *c, uint64_t id)
+{
+    if (wh_likely(wh_id_kind(id) == WH_EV_EXPIRED && wh_id_slot(id) < c->capacity) &&
+        wh_likely(wh_client_has_fired(c, id)) && wh_likely(wh_client_names_us(c, wh_id_slot(id))))
+        return WH_GIVES_BACK;
+    enum wh_belief belief = wh_client_doubts(c, id);
+    if (belief == WH_ABSURD)
+        wh_count(&c->seg->disbelieved, 1);
+    return belief;
+}
+
+#define WH_RECORDS_AHEAD 8 /* how far ahead the states of slots are prefetched */
+
+/* The id of the record at `position` of those before `end`. It is read once: what was judged is what is used. */
+static inline uint64_t wh_client_id_at(const wh_client *c, uint64_t position, uint64_t end)
+{
+    uint64_t mask = c->comp_size - 1;
+    if (wh_likely(end - position > WH_RECORDS_AHEAD))
+        wh_prefetch(&c->states[wh_id_slot(c->comps[(position + WH_RECORDS_AHEAD) & mask].id)]);
+    return wh_load_relaxed((const wh_au64 *)&c->comps[position & mask].id);
+}
+
+/* The event of a record, less its payload; its payload's used bytes. */
+static inline uint32_t wh_client_head(const wh_client *c, const wh_completion *record, uint64_t id, char *event)
+{
+    uint32_t size;
+    memcpy(event, record, sizeof *record);
+    id = wh_id(wh_id_gen(id), wh_id_slot(id));
+    memcpy(event + offsetof(wh_completion, id), &id, sizeof id);
+    memcpy(&size, event + offsetof(wh_completion, payload_size), sizeof size);
+    size = size < c->payload_bytes ? size : c->payload_bytes;
+    memcpy(event + offsetof(wh_completion, payload_size), &size, sizeof size);
+    return size;
 }
 
 /* Copy one completion whose slot may be another's by now. True: it is an event, and stands at `event`. */
-static wh_seldom bool wh_client_copy_shared(const wh_client *c, const wh_completion *record, char *event)
+static wh_seldom bool wh_client_copy_shared(const wh_client *c, const wh_completion *record, uint64_t id,
+                                            char *event)
 {
-    uint32_t slot = wh_id_slot(record->id), size;
+    uint32_t slot = wh_id_slot(id), size;
     char *payload = c->payloads + (uint64_t)slot * c->payload_bytes;
-    if (wh_id_kind(record->id) == WH_EV_OFFER &&
-        !wh_offer_take(&c->states[slot], wh_id_gen(record->id), wh_taker(c->me)))
+    if (wh_id_kind(id) == WH_EV_OFFER && !wh_offer_take(&c->states[slot], wh_id_gen(id), wh_taker(c->me)))
         return false;
-    size = wh_client_head(c, record, event);
+    size = wh_client_head(c, record, id, event);
     event += sizeof *record;
     wh_payload_read(event, payload, size);
     memset(event + size, 0, c->payload_bytes - size);
-    return wh_id_kind(record->id) == WH_EV_OFFER || wh_tick_stands(c, record->id);
+    return wh_id_kind(id) == WH_EV_OFFER || wh_tick_stands(c, id);
 }
 
-/* Copy one completion. True: it is an event, and stands at `event`. */
-static inline bool wh_client_copy(const wh_client *c, const wh_completion *record, char *event)
+/* Copy one completion that was not found absurd. True: it is an event, and stands at `event`. */
+static inline bool wh_client_copy(const wh_client *c, uint64_t position, uint64_t id, char *event)
 {
-    uint32_t kind = wh_id_kind(record->id), slot = wh_id_slot(record->id);
+    const wh_completion *record = &c->comps[position & (c->comp_size - 1)];
+    uint32_t kind = wh_id_kind(id), slot = wh_id_slot(id);
     if (wh_unlikely(kind == WH_EV_TICK || kind == WH_EV_OFFER))
-        return wh_client_copy_shared(c, record, event);
-    uint32_t size = wh_client_head(c, record, event);
+        return wh_client_copy_shared(c, record, id, event);
+    uint32_t size = wh_client_head(c, record, id, event);
     if (c->payload_bytes) {
         event += sizeof *record;
         memcpy(event, c->payloads + (uint64_t)slot * c->payload_bytes, size);
@@ -91,33 +154,24 @@ static inline bool wh_client_copy(const wh_client *c, const wh_completion *recor
     return true;
 }
 
-/* Is the slot's slab ours? One of a split slab goes home to the clock when we have read of its end. */
-static inline bool wh_client_names_us(const wh_client *c, uint32_t slot)
-{
-    if (wh_unlikely(slot >= c->capacity))
-        return false;
-    /* pairs: slab */
-    uint64_t word = wh_load_acquire(&c->slabs.owners[slot >> WH_SLAB_BITS]);
-    return wh_owner_name(word) == c->me;
-}
-
 /* The end of an event: an own slot is ours again, of an offer the clock learns. False: it is an event no
  * more. */
-static inline bool wh_client_settle(wh_client *c, const wh_completion *record)
+static inline bool wh_client_settle(wh_client *c, uint64_t id, enum wh_belief belief)
 {
-    uint32_t kind = wh_id_kind(record->id), slot = wh_id_slot(record->id);
-    if (wh_likely(kind == WH_EV_EXPIRED)) {
-        if (wh_client_names_us(c, slot))
-            wh_slabs_give(&c->slabs, slot);
-        return true;
-    }
-    return kind != WH_EV_OFFER || wh_offer_done(&c->states[slot], wh_id_gen(record->id), wh_taker(c->me));
+    uint32_t slot = wh_id_slot(id);
+    if (wh_likely(belief == WH_GIVES_BACK))
+        wh_slabs_give(&c->slabs, slot);
+    else if (wh_id_kind(id) == WH_EV_OFFER)
+        return wh_offer_done(&c->states[slot], wh_id_gen(id), wh_taker(c->me));
+    return true;
 }
 
-/* Consume one completion. True: it is an event, and stands at `event`. */
-static inline bool wh_client_take(wh_client *c, const wh_completion *record, char *event)
+/* Consume the completion at `position`, of id `id`. True: it is an event, and stands at `event`. */
+static inline bool wh_client_take(wh_client *c, uint64_t position, uint64_t id, char *event)
 {
-    return wh_client_copy(c, record, event) && wh_client_settle(c, record);
+    enum wh_belief belief = wh_client_judge(c, id);
+    return wh_likely(belief != WH_ABSURD) && wh_client_copy(c, position, id, event) &&
+           wh_client_settle(c, id, belief);
 }
 
 /* The clock may use again what stands before comp_head. */
@@ -138,7 +192,7 @@ static inline uint64_t wh_client_receive(wh_client *c, char *events, uint64_t mo
     uint64_t end = c->comp_head + ready, p = c->comp_head;
     uint32_t bytes = wh_event_bytes(c);
     for (; p != end && got < most; p++)
-        got += wh_client_take(c, &c->comps[p & (c->comp_size - 1)], events + got * bytes);
+        got += wh_client_take(c, p, wh_client_id_at(c, p, end), events + got * bytes);
     c->comp_head = p;
     wh_client_pass(c);
     return got;
@@ -149,22 +203,36 @@ static inline uint64_t wh_client_hold(wh_client *c, char *events, uint64_t most)
 {
     uint64_t end = c->comp_head + wh_client_ready(c), got = 0;
     uint32_t bytes = wh_event_bytes(c);
-    for (; c->comp_head != end && got < most; c->comp_head++)
-        got += wh_client_copy(c, &c->comps[c->comp_head & (c->comp_size - 1)], events + got * bytes);
+    for (; c->comp_head != end && got < most; c->comp_head++) {
+        uint64_t id = wh_client_id_at(c, c->comp_head, end);
+        got += wh_client_judge(c, id) != WH_ABSURD &&
+               wh_client_copy(c, c->comp_head, id, events + got * bytes);
+    }
     return got;
 }
 
 /* Let go of what is held: its slots are ours again, its places in the ring the clock's. */
 static inline void wh_client_acknowledge(wh_client *c)
 {
-    for (uint64_t p = c->comp_acked; p != c->comp_head; p++)
-        wh_client_settle(c, &c->comps[p & (c->comp_size - 1)]);
+    for (uint64_t p = c->comp_acked; p != c->comp_head; p++) {
+        uint64_t id = wh_client_id_at(c, p, c->comp_head);
+        enum wh_belief belief = wh_client_judge(c, id);
+        if (belief != WH_ABSURD)
+            wh_client_settle(c, id, belief);
+    }
     wh_client_pass(c);
 }
 
 static inline uint64_t wh_client_returns_ready(const wh_client *c)
 {
     return wh_ring_used(wh_load_acquire(&c->line->ret_tail), c->ret_head); /* pairs: ret-tail */
+}
+
+/* Is it a slot, and has it no timer? */
+static inline bool wh_client_is_spent(const wh_client *c, uint32_t slot)
+{
+    return wh_likely(slot < c->capacity) &&
+           wh_state_phase(wh_load_relaxed(&c->states[slot])) != WH_ARMED;
 }
 
 /* Take up the slots that the clock gave back. */
@@ -175,7 +243,9 @@ static inline void wh_client_reclaim(wh_client *c)
         return;
     for (; ready; ready--, c->ret_head++) {
         uint32_t slot = wh_load_relaxed(&c->rets[c->ret_head & (c->ret_size - 1)]);
-        if (wh_likely(wh_client_names_us(c, slot)))
+        if (wh_unlikely(!wh_client_is_spent(c, slot)))
+            wh_count(&c->seg->disbelieved, 1);
+        else if (wh_likely(wh_client_names_us(c, slot)))
             wh_slabs_give(&c->slabs, slot);
         else if (wh_client_owns(c, slot) &&
                  wh_load_relaxed(&c->slabs.holders[slot]) == wh_holder_word(c->worker, c->ret_head))

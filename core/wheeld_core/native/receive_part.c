@@ -38,15 +38,14 @@ static uint64_t worker_receive_noting(WorkerObject *w, char *events, uint64_t mo
     uint64_t end = c->comp_head + wh_client_ready(c), p = c->comp_head, got = 0;
     uint32_t bytes = wh_event_bytes(c);
     for (; p != end && got < most; p++) {
-        const wh_completion *record = &c->comps[p & (c->comp_size - 1)];
-        bool is_event = wh_client_take(c, record, events + got * bytes);
+        uint64_t id = wh_client_id_at(c, p, end);
+        bool is_event = wh_client_take(c, p, id, events + got * bytes);
         got += is_event;
-        if (is_event && wh_id_kind(record->id) == WH_EV_TICK) {
-            uint64_t timer = wh_id(wh_id_gen(record->id), wh_id_slot(record->id));
-            PyObject *id = PyLong_FromUnsignedLongLong(timer);
-            if (id == NULL || PySet_Add(ticks, id) < 0)
+        if (is_event && wh_id_kind(id) == WH_EV_TICK) {
+            PyObject *timer = PyLong_FromUnsignedLongLong(wh_id(wh_id_gen(id), wh_id_slot(id)));
+            if (timer == NULL || PySet_Add(ticks, timer) < 0)
                 PyErr_Clear(); /* no memory: then it is told all the same */
-            Py_XDECREF(id);
+            Py_XDECREF(timer);
         }
     }
     c->comp_head = p;
@@ -301,7 +300,8 @@ static PyObject *worker_counters(WorkerObject *w, PyObject *unused)
         return NULL;
     wh_worker_seg *seg = w->client.seg;
 #define COUNTER(name) #name, (unsigned long long)wh_load_relaxed(&seg->name)
-    return Py_BuildValue("{sK sK sK sK sK sK}", COUNTER(scheduled), COUNTER(cancelled),
-                         COUNTER(rescheduled), COUNTER(received), COUNTER(bells), COUNTER(fulls));
+    return Py_BuildValue("{sK sK sK sK sK sK sK}", COUNTER(scheduled), COUNTER(cancelled),
+                         COUNTER(rescheduled), COUNTER(received), COUNTER(bells), COUNTER(fulls),
+                         COUNTER(disbelieved));
 #undef COUNTER
 }
