@@ -17,6 +17,19 @@ OTHER = 2
 GROUP = grp.getgrgid(NOBODY).gr_name if os.getuid() == 0 else ""
 """nobody's, for --group."""
 
+# A link to the interpreter may lead through a directory that the other user cannot enter.
+AS_ITSELF = """
+import os, subprocess, sys
+if not os.access(sys.executable, os.X_OK):
+    sys.executable = "/usr/bin/python3"
+    os.environ["PYTHONPATH"] = ":".join(path for path in sys.path if path)
+if sys.argv[1:] == ["try"]:
+    sys.exit(subprocess.run([sys.executable, "-c", "import wheeld.clock"]).returncode)
+from wheeld.cli import app
+app()
+"""
+"""A program that runs `wheeld` as whoever starts it, and its clock as well."""
+
 as_root = pytest.mark.skipif(os.getuid() != 0, reason="needs root, to be another user")
 
 

@@ -17,7 +17,7 @@ import pytest
 from children import receive
 from daemons import Daemon, until
 from remotes import Remote
-from strangers import NOBODY, as_root, as_user, run_as_stranger
+from strangers import AS_ITSELF, NOBODY, as_root, as_user, run_as_stranger
 from wheeld import fsck, leftovers
 from wheeld.config import Config
 from wheeld.resources import Resources
@@ -209,18 +209,6 @@ def test_segments_of_others_are_not_a_daemons(daemon: Daemon) -> None:
     found = segments.of_daemon(prefix, os.getuid())
     assert found == {"slots": f"{prefix}slots", "worker-1": f"{prefix}worker-1-{'3' * 16}"}
 
-
-# A link to the interpreter may lead through a directory that the other user cannot enter.
-AS_ITSELF = """
-import os, subprocess, sys
-if not os.access(sys.executable, os.X_OK):
-    sys.executable = "/usr/bin/python3"
-    os.environ["PYTHONPATH"] = ":".join(path for path in sys.path if path)
-if sys.argv[1:] == ["try"]:
-    sys.exit(subprocess.run([sys.executable, "-c", "import wheeld.clock"]).returncode)
-from wheeld.cli import app
-app()
-"""
 
 SQUAT = "import sys; [open(sys.argv[1] + str(i), 'x') for i in range(4094)]"
 

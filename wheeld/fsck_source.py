@@ -17,8 +17,8 @@ import numpy as np
 
 from wheeld import sharing
 from wheeld.fsck_snapshot import Array, Damage, Memories, geometry_of, of_texts
+from wheeld.identity import lives
 from wheeld.leftovers import KINDS
-from wheeld.registry import process_start_time
 from wheeld.trace import segment
 from wheeld.vital_signs import own_pid_namespace
 from wheeld_core import _native, runtime, segments, trust
@@ -126,7 +126,7 @@ class Daemon:
         if self.facts.get("pid_namespace") not in (None, own_pid_namespace()):
             return bool(len(taken))
         return any(
-            int(row["start_time"]) and process_start_time(int(row["pid"])) == int(row["start_time"])
+            int(row["pid"]) and lives(int(row["pid"]), int(row["start_time"]), int(row["pid_ns"]))
             for row in taken
         )
 

@@ -7,16 +7,13 @@ supervisor: the next one reads from it who was there.
 
 from __future__ import annotations
 
-import contextlib
 import mmap
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from pathlib import Path
 from typing import Final
 
-from wheeld.processes import has_ended
+from wheeld import identity
 from wheeld_core import _native
 from wheeld_core.errors import WheelError
 from wheeld_core.runtime import GROUP_NAME_BYTES, WORKER_NAME_BYTES
@@ -63,45 +60,10 @@ class Tenant:
     """A bit per group."""
     named: bool = True
     """The user chose the name, so a successor can have it."""
-    start_time: int = 0
+    identity: int = 0
+    """See identity.py."""
     uid: int = ANY_UID
     """Whose process it is or was. What it left under its name is for that user alone."""
-
-
-def _stat_fields(pid: int) -> list[str]:
-    """/proc/<pid>/stat after the command's name: state first; [] when it is gone."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return []
-    return stat.rpartition(")")[2].split()
-
-
-def process_start_time(pid: int) -> int:
-    """When `pid` started, in clock ticks since boot; 0 when it is gone."""
-    found = _stat_fields(pid)
-    return int(found[19]) if found else 0
-
-
-def _pid_namespace(pid: int) -> int:
-    with contextlib.suppress(OSError):
-        return os.stat(f"/proc/{pid}/ns/pid").st_ino
-    return 0
-
-
-def open_process(tenant: Tenant, pid_ns: int) -> int | None:
-    """A pidfd of the tenant's process, or None if that is dead: gone, ended, or another process
-    with the same number. One whose first thread alone has ended is none of these."""
-    try:
-        pidfd = os.pidfd_open(tenant.pid)
-    except (OSError, OverflowError):
-        return None
-    found = _stat_fields(tenant.pid)
-    alive = bool(found) and not has_ended(pidfd) and int(found[19]) == tenant.start_time
-    if alive and pid_ns in (0, _pid_namespace(tenant.pid)):
-        return pidfd
-    os.close(pidfd)
-    return None
 
 
 def _check_printable(what: str, name: object) -> None:
@@ -187,8 +149,8 @@ class Registry:
         fields = self._rows[row]
         fields["pid"] = pid
         fields["uid"] = uid
-        fields["start_time"] = process_start_time(pid)
-        fields["pid_ns"] = _pid_namespace(pid)
+        fields["start_time"] = identity.of_pid(pid)
+        fields["pid_ns"] = identity.pid_namespace(pid)
         fields["on_death"] = on_death
         fields["groups"] = groups
         self.tenants[row] = self._read(row)
@@ -335,6 +297,7 @@ class Registry:
             return RowState.FREE
         return RowState(int(self._rows["state"][tenant.row]))
 
-    def pid_namespace(self, tenant: Tenant) -> int:
-        """Inode of the pid namespace that the tenant's process was in."""
-        return int(self._rows["pid_ns"][tenant.row])
+    def open_process(self, tenant: Tenant) -> int | None:
+        """A pidfd of the tenant's process, for the caller to close; None if that is dead."""
+        pid_ns = int(self._rows["pid_ns"][tenant.row])
+        return identity.open_process(tenant.pid, tenant.identity, pid_ns)

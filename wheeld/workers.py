@@ -22,7 +22,7 @@ from wheeld.fences import Fences
 from wheeld.hello import policy_of, welcome_of, with_number
 from wheeld.kept import Kept
 from wheeld.processes import ended, has_ended, kill, wait_for_end
-from wheeld.registry import OnDeath, Registry, RowState, Tenant, open_process
+from wheeld.registry import OnDeath, Registry, RowState, Tenant
 from wheeld.resources import Resources
 from wheeld_core import runtime, segments
 from wheeld_core.control import Message
@@ -111,7 +111,7 @@ class Workers:
                 self._resources.make_fifo(runtime.worker_fifo(tenant.row), keep=True)
             except (WheelError, OSError) as error:
                 log.warning("worker %s has no usable segment: %s", tenant.name, error)
-                pidfd = open_process(tenant, self.registry.pid_namespace(tenant))
+                pidfd = self.registry.open_process(tenant)
                 if pidfd is not None:
                     if self.registry.state(tenant) in (RowState.ACTIVE, RowState.DYING):
                         kill(pidfd)  # as in `damaged`
@@ -125,7 +125,7 @@ class Workers:
         """Watch those of them that live, begin the departure of the others. The clock runs."""
         for tenant in list(self.registry.tenants.values()):
             state = self.registry.state(tenant)
-            pidfd = open_process(tenant, self.registry.pid_namespace(tenant))
+            pidfd = self.registry.open_process(tenant)
             if state == RowState.KEPT:
                 self._kept.hold(tenant)
             elif pidfd is None or self.fences.said_goodbye(tenant):

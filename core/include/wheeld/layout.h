@@ -222,7 +222,7 @@ enum wh_kind {
     F(uint32_t, on_death, "0 drop, 1 keep, 2 reroute", "supervisor", "all", "before state")        \
     F(wh_au64, incarnation, "counts the tenants of all rows", "supervisor", "all",                 \
       "before state")                                                                              \
-    F(uint64_t, start_time, "of the process, clock ticks since boot", "supervisor", "all",         \
+    F(uint64_t, start_time, "of the process, clock ticks since boot; hidden: the inode of its pidfd, bit 63", "supervisor", "all",         \
       "before state")                                                                              \
     F(uint64_t, groups, "bit per group", "supervisor", "all", "before state")                      \
     F(uint64_t, pid_ns, "inode of the process's pid namespace", "supervisor", "all",               \
