@@ -71,7 +71,7 @@ SHARED = {
     **dict.fromkeys(KINDS, 0o660),
     "clock.fifo": 0o620,
     "worker-0.fifo": 0o620,
-    ".": 0o750,
+    ".": 0o710,
     "wheel": 0o640,
     "registry": 0o640,
     "daemon.json": 0o640,

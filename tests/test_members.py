@@ -88,6 +88,36 @@ def test_administrators_alone_do_not_come_in(daemon: Daemon) -> None:
         Config(group=GROUP, admin_group="nobody-has-this-name").check()
 
 
+LOCK = """
+import fcntl, os, sys, time
+for path in sys.argv[1:]:
+    try:
+        fcntl.flock(os.open(path, os.O_RDONLY | os.O_NONBLOCK), fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except (PermissionError, BlockingIOError):
+        pass
+print("done", flush=True)
+time.sleep(600)
+"""
+
+
+@as_root
+def test_members_keep_no_daemon_from_starting(daemon: Daemon) -> None:
+    """A lock that they could hold would: of the directory, or of a file in it."""
+    daemon.start(group=GROUP)
+    paths = [str(path) for path in [daemon.directory, *daemon.directory.iterdir()]]
+    paths = [path for path in paths if not path.endswith(".sock")]
+    daemon.kill()
+    command = [*member(OTHER), sys.executable, "-c", LOCK, *paths]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as locker:
+        try:
+            assert locker.stdout is not None
+            assert locker.stdout.readline() == b"done\n"
+            daemon.start(group=GROUP)
+            assert daemon.status()["pid"] == daemon.pid
+        finally:
+            locker.kill()
+
+
 # -- names ------------------------------------------------------------
 
 

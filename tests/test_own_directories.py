@@ -37,7 +37,7 @@ def ours(tmp_path: Path) -> Path:
 
 
 def test_made_or_taken(make: Make, tmp_path: Path) -> None:
-    """What is not there is made, with what is above it; what is ours is taken, by own links, too."""
+    """What is not there is made, with what is above it; what is ours is taken, by own links too."""
     found = make(tmp_path / "a" / "b")
     assert stat.S_IMODE(found.stat().st_mode) & 0o027 == 0
     assert make(tmp_path / "a" / "b") == found

@@ -109,7 +109,8 @@ def find(name: str, runtime_dir: str | os.PathLike[str] | None = None) -> Path:
 def create(
     name: str, runtime_dir: str | os.PathLike[str] | None = None, gid: int | None = None
 ) -> Path:
-    """Make (or enter) the runtime directory of a new daemon: ours, mode 0700, or 0750 for `gid`.
+    """Make (or enter) the runtime directory of a new daemon: ours, mode 0700, or 0710 for `gid`,
+    whose members use what is in it and cannot open itself: they would have its lock.
 
     Raises
     ------
@@ -134,7 +135,7 @@ def create(
             _check_private(directory, gid)
             if gid is not None:
                 os.chown(directory, -1, gid)
-                os.chmod(directory, 0o750)
+                os.chmod(directory, 0o710)
         except OSError as error:
             problems.append(f"{base}: {error.strerror}")
             continue

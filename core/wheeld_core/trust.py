@@ -202,7 +202,7 @@ def _owner(path: Path, base: os.stat_result, status: os.stat_result) -> int:
         )
     if status.st_uid in _believed() and base.st_uid in _believed():
         return status.st_uid
-    ours = status.st_gid in (os.getegid(), *os.getgroups()) and status.st_mode & 0o050 == 0o050
+    ours = status.st_gid in (os.getegid(), *os.getgroups()) and status.st_mode & 0o010
     if not (ours or path.parent == SYSTEM_BASE) or not _was_given(path, status.st_uid):
         raise _foreign(path, status)
     return status.st_uid
