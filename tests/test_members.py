@@ -5,6 +5,8 @@ from __future__ import annotations
 import grp
 import logging
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +18,7 @@ import pytest
 from daemons import Daemon, until
 from remotes import Remote, RemoteError
 from strangers import GROUP, OTHER, as_root, member, run_as_stranger
-from wheeld import logs
+from wheeld import leftovers, logs
 from wheeld.config import Config, ConfigError
 from wheeld.registry import ANY_UID, Registry, Tenant
 from wheeld.snapshot_file import read
@@ -116,6 +118,36 @@ def test_members_keep_no_daemon_from_starting(daemon: Daemon) -> None:
             assert daemon.status()["pid"] == daemon.pid
         finally:
             locker.kill()
+
+
+@as_root
+@pytest.mark.parametrize("holder", ["a member", "its supervisor"])
+def test_members_hide_no_wheel(daemon: Daemon, holder: str) -> None:
+    """A start without a daemon.json looks for one that no supervisor has: a member's lock of it
+    counts for nothing, that of a supervisor whose directory has gone does."""
+    daemon.start(group=GROUP)
+    prefix, wheel = daemon.facts()["segment_prefix"], str(daemon.segment_path("wheel"))
+    with connect(str(daemon.directory)) as timers:
+        timers.schedule(1000.0)
+        who = member(OTHER) if holder == "a member" else []
+        if who:
+            daemon.kill()
+        else:
+            os.kill(daemon.pid, signal.SIGSTOP)
+        shutil.rmtree(daemon.directory)
+        command = [*who, sys.executable, "-c", LOCK, wheel]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as locker:
+            try:
+                assert locker.stdout is not None
+                assert locker.stdout.readline() == b"done\n"
+                found = leftovers._stray(daemon.directory, daemon.name)
+                assert found == (prefix if who else None)
+            finally:
+                locker.kill()
+        os.kill(daemon.pid, signal.SIGKILL) if not who else None
+        daemon.wait()
+        daemon.start(group=GROUP)
+        assert daemon.status()["pending"] == 1
 
 
 # -- names ------------------------------------------------------------

@@ -80,6 +80,26 @@ def hold(prefix: str) -> int | None:
     return None
 
 
+def _is_free(prefix: str) -> bool:
+    """Has no supervisor these segments? A member of the group, who may read the wheel, can lock it
+    as well: that counts for nothing. A lock whose holder cannot be seen is a supervisor's."""
+    if (held := hold(prefix)) is not None:
+        os.close(held)
+        return True
+    wheel = os.stat(f"{segments.SHM_DIRECTORY}/{prefix}wheel").st_ino
+    pids = re.findall(rf": FLOCK .*? (-?\d+) \S+:{wheel} ", Path("/proc/locks").read_text())
+    return bool(pids) and not any(_is_ours(int(pid)) for pid in pids)
+
+
+def _is_ours(pid: int) -> bool:
+    """Can the process be one of this user's? One that /proc hides is another's."""
+    if pid <= 0:  # of another pid namespace
+        return True
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return os.stat(f"/proc/{pid}").st_uid == os.getuid()
+    return False
+
+
 def _stray(directory: Path, name: str) -> str | None:
     """The prefix of living segments that were made for this directory, and that no supervisor has:
     those that were used last, if there are several."""
@@ -87,8 +107,7 @@ def _stray(directory: Path, name: str) -> str | None:
     found = {}
     for match in filter(None, map(ours.fullmatch, os.listdir(segments.SHM_DIRECTORY))):
         with contextlib.suppress(WheelError, OSError):
-            if (held := hold(match[1])) is not None:
-                os.close(held)
+            if _is_free(match[1]):
                 found[match[1]] = int(WheelView(_attach(match[1])["wheel"]).header["heartbeat"])
     if not found:
         return None
