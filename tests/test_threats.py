@@ -157,3 +157,24 @@ def test_a_member_that_overwrites_what_it_may(daemon: Daemon, rng_seed: int) -> 
     assert daemon.status()["clock_restarts"] == 0
     daemon.stop()
     assert daemon.nothing_left()
+
+
+@as_root
+def test_a_member_that_overwrites_the_head_of_a_segment(daemon: Daemon) -> None:
+    """Of another worker's: it is mended, and a new clock or supervisor has that worker out for
+    nothing of the kind."""
+    daemon.start(group=GROUP)
+    with Remote(daemon, worker="a") as worker:
+        worker.ask("timers.schedule_many([1000.0] * 10).tolist()")
+        path = str(daemon.segment_path("worker-0"))
+        write = "import sys; open(sys.argv[1], 'r+b').write(b'x' * 200)"
+        for again in (daemon.kill_clock, daemon.kill):
+            subprocess.run([*member(OTHER), sys.executable, "-c", write, path], check=True)
+            again()
+            if again == daemon.kill:
+                daemon.start(group=GROUP)
+            assert worker.ask("[timers.schedule(0.0, 1) > 0, receive(1), timers.pending]") == [
+                True, [1], 10,
+            ]  # fmt: skip
+        assert "mended" in daemon.said()
+        assert "damaged" not in daemon.said()

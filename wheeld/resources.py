@@ -19,6 +19,7 @@ from typing import Any
 
 from wheeld import leftovers, room, sharing, vital_signs
 from wheeld.config import Config
+from wheeld.heads import WorkerHead
 from wheeld.trace import directory as trace_directory
 from wheeld.trace import segment as trace_segment
 from wheeld_core import _native, runtime, segments, time_namespace, trust
@@ -106,6 +107,7 @@ class Resources:
             self.memories["watch"], self.memories["pools"], self._check_and_mend
         )
         self.worker_bytes = _native.geometry(**config.native())["worker_bytes"]
+        self._worker_head = WorkerHead(self.memories["wheel"], self.worker_bytes)
 
     def _lock_directory(self) -> int:
         fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -221,12 +223,19 @@ class Resources:
             _native.create_worker(memory, self.memories["wheel"], row)
         return self.names[kind]
 
+    def mend_worker(self, row: int) -> None:
+        """Write the head of a worker's segment again if others have overwritten it."""
+        kind = runtime.worker_segment(row)
+        if (name := self.names.get(kind) or self._left.get(kind)) is not None:
+            self._worker_head.mend(name)
+
     def find_worker_segment(self, row: int) -> mmap.mmap:
         """Map the segment of a worker that an earlier daemon had; its name goes to `names`."""
         kind = runtime.worker_segment(row)
         name = self.names.get(kind) or self._left.get(kind)
         if name is None:
             raise FileNotFoundError(f"there is no segment {kind} of this daemon")
+        self.mend_worker(row)
         memory = segments.attach(name, _native.KIND_WORKER, writable=True, owner_uid=os.getuid())
         self.names[kind] = name
         return memory

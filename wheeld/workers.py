@@ -64,6 +64,8 @@ class Workers:
 
     def attachments(self) -> list[Message]:
         """All workers that a new clock serves from its start."""
+        for row in self.registry.tenants:
+            self._resources.mend_worker(row)
         return [
             self._attachment(tenant)
             for tenant in self.registry.tenants.values()
