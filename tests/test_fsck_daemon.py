@@ -162,7 +162,7 @@ def test_a_head_that_is_wrong(left: Remains, kind: str, field: str, value: int, 
 
 
 def test_a_file_that_is_wrong(left: Remains, tmp_path: Path) -> None:
-    """Mode, owner, second name, size, kind of file."""
+    """Mode, owner, size, kind of file; a second name is no damage: who may write it can link it."""
     slots = left.path("slots")
     slots.chmod(0o644)
     assert "mode 0644, expected 0600" in header_faults(left)[0]
@@ -171,7 +171,7 @@ def test_a_file_that_is_wrong(left: Remains, tmp_path: Path) -> None:
     other = slots.with_name(slots.name + "-other")
     os.link(slots, other)
     try:
-        assert "2 names, expected one" in header_faults(left)[0]
+        assert damaged(left.report()) == {}
     finally:
         other.unlink()
     if os.getuid() == 0:
