@@ -18,9 +18,8 @@ from daemons import Daemon, until
 from remotes import Remote
 from test_doctor import PREFIX, assert_bad, segment
 from wheeld import doctor_leftovers as leftovers
-from wheeld import fsck_source
+from wheeld import fsck_source, identity
 from wheeld.doctor_checks import Finding
-from wheeld.registry import process_start_time
 from wheeld_client import connect
 from wheeld_core.views import RegistryView
 
@@ -134,7 +133,7 @@ def test_what_cannot_be_seen_is_not_dead(tmp_path: Path) -> None:
             assert "--fresh" not in finding.advice
         assert_bad(left("boot-2"), "warning", "of an earlier boot", "--fresh")
         assert_bad(left(of_the_daemon=own), "warning", "a dead daemon", "--fresh")
-        rows["pid"][0], rows["start_time"][0] = os.getpid(), process_start_time(os.getpid())
+        rows["pid"][0], rows["start_time"][0] = os.getpid(), identity.of_pid(os.getpid())
         assert left(of_the_daemon=own).status == "ok"
         rows["state"][0] = 0
         assert left(of_the_daemon=own + 1).status == "warning"  # nobody was left there

@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from wheeld.registry import Registry, RowState, open_process
+from wheeld.registry import Registry, RowState
 from wheeld.snapshot import Clocks
 from wheeld.snapshot_collect import collect, comp_head
 from wheeld_core import _native, runtime, segments
@@ -40,7 +40,7 @@ def _lives_one(memory: mmap.mmap) -> bool:
     for tenant in registry.tenants.values():
         if registry.state(tenant) == RowState.KEPT:
             continue
-        if (pidfd := open_process(tenant, registry.pid_namespace(tenant))) is not None:
+        if (pidfd := registry.open_process(tenant)) is not None:
             os.close(pidfd)
             return True
     return False

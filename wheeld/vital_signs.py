@@ -14,7 +14,8 @@ import os
 from enum import Enum
 from pathlib import Path
 
-from wheeld.registry import RowState, process_start_time
+from wheeld.identity import lives
+from wheeld.registry import RowState
 from wheeld_core import _native, segments
 from wheeld_core.errors import WheelError
 from wheeld_core.views import RegistryView
@@ -99,8 +100,4 @@ def _registry(path: Path) -> mmap.mmap:
 
 def _lives(pid: int, started: int) -> bool:
     """Is it there? One whose /proc is hidden is."""
-    try:
-        os.close(os.pidfd_open(pid))
-    except (OSError, OverflowError):
-        return False
-    return process_start_time(pid) in (0, started)
+    return lives(pid, started, 0)
