@@ -95,6 +95,7 @@ class LocalWheel:
         trace: int = 0,
         trace_at: int = 0,
         homes: bool = False,
+        backed: int = 0,
     ) -> None:
         capacity += homes * max_workers * _native.SLAB_SLOTS
         config = {
@@ -107,8 +108,15 @@ class LocalWheel:
             "virtual_clock": 1,
         }
         self.sizes = _native.geometry(**config)
-        self.wheel_memory = mmap.mmap(-1, self.sizes["wheel_bytes"])
-        self.slots_memory = mmap.mmap(-1, self.sizes["slots_bytes"])
+        self.config = config
+        self.growing: tuple[int, ...] = ()
+        if backed:  # files with a hole, as a daemon's segments are
+            self.growing = os.memfd_create("wheel"), os.memfd_create("slots")
+            os.ftruncate(self.growing[0], self.sizes["wheel_bytes"])
+            os.ftruncate(self.growing[1], self.sizes["slots_bytes"])
+        wheel_fd, slots_fd = self.growing or (-1, -1)
+        self.wheel_memory = mmap.mmap(wheel_fd, self.sizes["wheel_bytes"])
+        self.slots_memory = mmap.mmap(slots_fd, self.sizes["slots_bytes"])
         self.registry_memory = mmap.mmap(-1, self.sizes["registry_bytes"])
         _native.create(
             self.wheel_memory,
@@ -117,10 +125,11 @@ class LocalWheel:
             "test",
             **config,
             origin_ns=start_ns,
+            backed=backed,
         )
         self.view = WheelView(self.wheel_memory)
         self.slots = SlotsView(self.slots_memory, capacity, payload_bytes)
-        self.clock = _native.Clock(self.wheel_memory, self.slots_memory)
+        self.clock = _native.Clock(self.wheel_memory, self.slots_memory, *self.growing)
         self.clock.groups(self.registry_memory)
         self.clock.set_state(1)
         self.dtype = expiration_dtype(payload_bytes)
@@ -253,7 +262,7 @@ class LocalWheel:
     def restart_clock(self) -> None:
         """A new clock over what the old one left, as after its death."""
         rows = [row for row in self.worker_memories if self.row(row)["state"]]
-        self.clock = _native.Clock(self.wheel_memory, self.slots_memory)
+        self.clock = _native.Clock(self.wheel_memory, self.slots_memory, *self.growing)
         self.clock.groups(self.registry_memory)
         if hasattr(self, "trace_memory"):
             self.clock.trace(self.trace_memory)

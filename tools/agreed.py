@@ -47,6 +47,8 @@ OWN = {
     "WH_SLAB_STACKED": "a worker's private view of a slab",
     "WH_SLAB_HELD": "a worker's private view of a slab",
     "WH_QUOTA_PAUSE_NS": "how often a worker counts what it holds",
+    "WH_BACK_BYTES": "how much memory the clock reserves at a time",
+    "WH_SPANS": "parts of a segment, within one process",
     "WH_SETTLE_PUBLISH": "how often the clock publishes",
 }
 """Constants that no other process needs to know, and why."""

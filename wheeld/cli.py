@@ -76,6 +76,14 @@ def start(
     payload_bytes: Annotated[
         int | None, typer.Option(help="Payload per timer.", show_default=str(Config.payload_bytes))
     ] = None,
+    reserve: Annotated[
+        bool | None,
+        typer.Option(
+            "--reserve/--no-reserve",
+            help="Reserve the memory of the whole capacity at once.",
+            show_default="as slots are needed",
+        ),
+    ] = None,
     runtime_dir: Annotated[
         Path | None, typer.Option(help="Directory that holds the runtime directory.")
     ] = None,
@@ -195,6 +203,7 @@ def start(
         "payload_bytes": payload_bytes,
         "runtime_dir": None if runtime_dir is None else str(runtime_dir),
         "virtual_clock": virtual_clock,
+        "reserve": reserve,
         "virtual_start": virtual_start,
         "pin_cpu": pin_cpu,
         "state_dir": None if state_dir is None else str(state_dir),

@@ -44,7 +44,13 @@ class ClockProcess:
             for kind, name in hello["segments"].items()
         }
         self._bell = os.open(hello["bell"], _FIFO_FLAGS)
-        self._clock = _native.Clock(self._memories["wheel"], self._memories["slots"])
+        self._growing = [
+            segments.open_to_grow(hello["segments"][kind], self._memories[kind])
+            for kind in ("wheel", "slots")
+        ]
+        self._clock = _native.Clock(
+            self._memories["wheel"], self._memories["slots"], *self._growing
+        )
         self._clock.groups(self._memories["registry"])
         if "trace" in self._memories:
             self._clock.trace(self._memories["trace"])

@@ -25,6 +25,7 @@ _UNIT_NS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h":
 _UNIT_NS["d"] = 24 * _UNIT_NS["h"]
 _SIZE = re.compile(r"([0-9]+)\s*([KMGT]?)")
 _UNIT_BYTES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_FIRST_BYTES = 8 << 20  # of slots that have memory from the start
 _CHOICES = {"restore": ("remaining", "wall"), "misfire": ("fire", "skip")}
 
 
@@ -48,6 +49,8 @@ class Config:
     """Buckets per level, rounded up to a power of two."""
     payload_bytes: int = 0
     """Bytes of payload per timer, rounded up to a multiple of 8."""
+    reserve: bool = False
+    """Reserve the memory of the whole capacity at the start; else as slots are needed."""
     runtime_dir: str | None = None
     virtual_clock: bool = False
     virtual_start: int = 0
@@ -204,9 +207,22 @@ class Config:
         return self.max_workers if self.max_workers * _native.SLAB_SLOTS <= self.slots else 0
 
     @property
+    def shared_slabs(self) -> int:
+        """Slabs that any worker may claim: all but the homes."""
+        return self.slots // _native.SLAB_SLOTS
+
+    @property
     def all_slots(self) -> int:
         """The capacity in whole slabs, and the homes."""
         return self.slots + self.homes * _native.SLAB_SLOTS
+
+    @property
+    def first_slabs(self) -> int:
+        """Slabs of the capacity that have memory from the start (`wheeld/backing.h`)."""
+        if self.reserve:
+            return self.shared_slabs
+        each = sum(size for part in _native.spans(0, 1, **self.native()) for _, size in part)
+        return min(self.shared_slabs, max(1, _FIRST_BYTES // each))
 
     def native(self) -> dict[str, int]:
         """The arguments of `_native.geometry` and `_native.create`."""

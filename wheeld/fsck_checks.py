@@ -41,6 +41,7 @@ from wheeld.fsck_snapshot import (
     OPEN,
     RECLAIMED,
     RETURNED,
+    SLAB_BITS,
     STAGES,
     TAKEN,
     TICKED,
@@ -197,7 +198,16 @@ def owners(s: Snapshot) -> list[Damage]:
             f"{s.worker((word & 0xFFFF) - 1)}, incarnation {word >> 16}: nobody"
         )
 
-    found = [of_slots(np.full(len(orphans), -1), mix(orphans, s.owners[orphans]), say)]
+    absent = np.arange(s.hole.start >> SLAB_BITS, s.hole.stop >> SLAB_BITS)
+    absent = absent[s.owners[absent] != 0]
+    found = [
+        of_slots(np.full(len(orphans), -1), mix(orphans, s.owners[orphans]), say),
+        of_slots(
+            np.full(len(absent), -1),
+            mix(absent, s.owners[absent]),
+            lambda i: f"slab {int(absent[i])} has an owner, and no memory",
+        ),
+    ]
     open_still = s.same & ((s.stages < EXPIRED) | (s.stages == OFFERED)) & (s.phases != NEVER)
     rules = [
         (s.split & ~s.unowned & ~s.owned, "is held, in a split slab, by nobody that is there"),

@@ -186,8 +186,9 @@ class Snapshot:
         self.slots = records(memories.slots, "slot", g["slots_off"], self.capacity)
         self.summary = self.live_summary().copy()
         self.occupancy = self.live_occupancy().copy()
-        self.links = view.links.copy()
-        self.holders = view.holders.copy()
+        self.links, self.holders = view.copied()
+        self.hole = view.hole()
+        """Slots without memory. As of now: what was owned above had some by then."""
         self.lines = view.lines.copy()
         self.linked = int(header["linked"])
         self.lane_linked = lanes["linked"].copy()

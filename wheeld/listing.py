@@ -32,7 +32,9 @@ def status_text(status: dict[str, Any]) -> str:
         f" slots are nobody's" + (f"; {most:,} for one worker at most" if most else ""),
         f"  wheel       tick {status['tick_ns'] / 1e6:g} ms, {status['wheel_size']} buckets a"
         f" level, payload {status['payload_bytes']} bytes",
-        f"  memory      {status['shared_bytes'] / 2**20:.1f} MiB shared",
+        f"  memory      {status['shared_bytes'] / 2**20:.1f} MiB shared, for"
+        f" {status['slots_with_memory']:,} slots; {status['shared_bytes_at_most'] / 2**20:.1f} MiB"
+        " for all",
         f"  fired       {counters['fired']:,}   returned {counters['returned']:,}"
         f"   dropped {counters['dropped']:,}",
         f"  clock       {counters['wakes']:,} wake-ups, latest by"

@@ -14,10 +14,11 @@ import mmap
 import os
 import secrets
 import stat
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from wheeld import leftovers, room, sharing, vital_signs
+from wheeld import backing, leftovers, room, sharing, vital_signs
 from wheeld.config import Config
 from wheeld.heads import WorkerHead
 from wheeld.trace import directory as trace_directory
@@ -85,6 +86,8 @@ class Resources:
                 self._take(*living)
             else:
                 self._make()
+            self.wheel = WheelView(self.memories["wheel"])
+            self.back(config.first_slabs)
             self._held = leftovers.hold(self.segment_prefix)
             self._settle_trace()
             self.make_fifo(runtime.CLOCK_FIFO, keep=self.taken_over)
@@ -92,7 +95,6 @@ class Resources:
                 self.directory / name
                 for name in (runtime.CLOCK_LOCK, RECORDER_LOCK, runtime.DAEMON_FILE)
             ]
-            self.wheel = WheelView(self.memories["wheel"])
             self.slots = SlotsView(self.memories["slots"], config.all_slots, config.payload_room)
         except BaseException as error:
             self.close(discard=not getattr(self, "taken_over", True))
@@ -152,9 +154,16 @@ class Resources:
     def _make_wheel(self) -> None:
         native = self.config.native()
         sizes = _native.geometry(**native)
+        backed = self.config.first_slabs
+        wheel_holes, slots_holes = _native.spans(backed, self.config.shared_slabs, **native)
         # The wheel and the table of workers are for clients to read.
-        for kind, mode in (("wheel", 0o640), ("slots", 0o660), ("registry", 0o640)):
-            self.memories[kind] = self.make_segment(kind, sizes[f"{kind}_bytes"], mode)
+        for kind, mode, holes in (
+            ("wheel", 0o640, wheel_holes),
+            ("slots", 0o660, slots_holes),
+            ("registry", 0o640, []),
+        ):
+            size = sizes[f"{kind}_bytes"]
+            self.memories[kind] = self.make_segment(kind, size, mode, holes)
         origin = self.config.virtual_start if self.config.virtual_clock else _native.read_clock()
         _native.create(
             self.memories["wheel"],
@@ -163,6 +172,7 @@ class Resources:
             leftovers.BOOT_ID.read_text().strip(),
             **native,
             origin_ns=origin,
+            backed=backed,
             token=(token := secrets.randbits(63)),
         )
         self._make_shared(token)
@@ -198,12 +208,18 @@ class Resources:
 
     # -- segments -------------------------------------------------------------------------------
 
-    def make_segment(self, kind: str, size: int, mode: int = 0o660) -> mmap.mmap:
+    def make_segment(
+        self, kind: str, size: int, mode: int = 0o660, holes: Sequence[tuple[int, int]] = ()
+    ) -> mmap.mmap:
         """Make the segment called `kind`; its name goes to `names`."""
         name = self.segment_prefix + kind
-        memory = segments.create(name, size, self._mode(mode), self._gid)
+        memory = segments.create(name, size, self._mode(mode), self._gid, holes)
         self.names[kind] = name
         return memory
+
+    def back(self, slabs: int) -> None:
+        """Have memory for so many of the first slabs. Once there is a clock, it does that."""
+        backing.back(self.names, self.memories, self.config, slabs)
 
     def make_hidden(self, kind: str, size: int, mode: int = 0o660) -> mmap.mmap:
         """The same, for one that comes when the prefix is known to all: nobody can foresee its
@@ -278,13 +294,9 @@ class Resources:
             raise WheelError(damage)
         self.mend()
 
-    def shared_bytes(self) -> int:
-        """Bytes of shared memory reserved now."""
-        total = 0
-        for name in self.names.values():
-            with contextlib.suppress(FileNotFoundError):
-                total += os.stat(f"{segments.SHM_DIRECTORY}/{name}").st_size
-        return total
+    def shared_bytes(self) -> tuple[int, int]:
+        """Bytes of shared memory: reserved now, and when all slots are needed."""
+        return backing.shared_bytes(self.names.values())
 
     # -- files ----------------------------------------------------------------------------------
 

@@ -115,6 +115,8 @@ class Snapshots:
             registry.set_state(tenant, RowState.KEPT)
             rows[name] = tenant.row, tenant.incarnation
         groups = {name: registry.group_bit(name).bit_length() - 1 for name in plan.groups}
+        used = plan.snapshot.slabs[plan.snapshot.slabs < self._config.shared_slabs]
+        self._resources.back(int(used.max()) + 1 if len(used) else 0)
         apply(plan, slots, self._resources.wheel, rows, groups)
         # Slots of slabs that are nobody's now are not on their way to anyone: say so.
         nobodys = (slots.owner_words(self._resources.wheel) == 0) & (slots.states != 0)

@@ -39,6 +39,7 @@ def collect(supervisor: Supervisor) -> dict[str, Any]:
     """The status of a daemon, as JSON-able values."""
     resources, config = supervisor.resources, supervisor.config
     wheel = resources.wheel
+    shared_bytes, most_bytes = resources.shared_bytes()
     armed, holders = resources.slots.armed(), resources.slots.owner_rows(wheel)
     return {
         "name": config.name,
@@ -59,7 +60,9 @@ def collect(supervisor: Supervisor) -> dict[str, Any]:
         "wheel_size": 1 << config.wheel_bits,
         "payload_bytes": config.payload_room,
         "virtual_now_ns": int(wheel.header["virtual_now"]) if config.virtual_clock else None,
-        "shared_bytes": resources.shared_bytes(),
+        "shared_bytes": shared_bytes,
+        "shared_bytes_at_most": most_bytes,
+        "slots_with_memory": int(wheel.header["backed"]) * _native.SLAB_SLOTS,
         "segments": dict(resources.names),
         "counters": wheel.counters(),
         "clock_restarts": supervisor.clock.restarts,

@@ -1,9 +1,9 @@
 """POSIX shared memory segments: made whole or not at all, attached only when they are ours.
 
-A segment is reserved with `posix_fallocate` when it is made, so that a small /dev/shm is an error
-here and never a SIGBUS later; what is mapped for writing is populated, so that no hot call pays for
-a page fault. `multiprocessing.shared_memory` is not used: its resource tracker
-unlinks segments that other processes still need.
+A segment is reserved with `posix_fallocate` when it is made, but for slots that nobody needs yet
+(`wheeld/backing.h`), so that a small /dev/shm is an error and never a SIGBUS; what is mapped for
+writing is populated, so that no hot call pays for a page fault. `multiprocessing.shared_memory` is
+not used: its resource tracker unlinks segments that other processes still need.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import os
 import re
 import secrets
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
@@ -35,6 +35,8 @@ KINDS: Final = {
     "trace": _native.KIND_TRACE,
 }
 """What a segment is called, after its daemon's prefix, and the kind that its head must say."""
+GROWING: Final = (_native.KIND_WHEEL, _native.KIND_SLOTS)
+"""Segments that have no memory yet for slots that nobody needs: those are not touched."""
 KIND_NAMES: Final = {kind: name for name, kind in KINDS.items()}
 
 
@@ -50,7 +52,13 @@ class NameTaken(SegmentError):
     """There is a segment of that name already, perhaps of another user."""
 
 
-def create(name: str, size: int, mode: int = 0o600, gid: int | None = None) -> mmap.mmap:
+def create(
+    name: str,
+    size: int,
+    mode: int = 0o600,
+    gid: int | None = None,
+    holes: Sequence[tuple[int, int]] = (),
+) -> mmap.mmap:
     """Make a new, zeroed segment of `size` bytes, map it read-write.
 
     Parameters
@@ -63,6 +71,9 @@ def create(name: str, size: int, mode: int = 0o600, gid: int | None = None) -> m
         Permissions, whatever the umask.
     gid : int, optional
         The group that `mode` speaks of; default: the process's own.
+    holes : sequence of (int, int)
+        Offset and size of parts that are not reserved, in order: `reserve` does it later. They are
+        not to be read before that.
 
     Raises
     ------
@@ -79,8 +90,12 @@ def create(name: str, size: int, mode: int = 0o600, gid: int | None = None) -> m
         if gid is not None:
             os.fchown(memory.fd, -1, gid)
         os.fchmod(memory.fd, mode)
-        _reserve(memory.fd, name, size)
-        return mmap.mmap(memory.fd, size, mmap.MAP_SHARED | mmap.MAP_POPULATE)
+        os.ftruncate(memory.fd, size)
+        begin = 0
+        for offset, length in (*holes, (size, 0)):
+            reserve(memory.fd, name, begin, offset - begin)
+            begin = offset + length
+        return mmap.mmap(memory.fd, size, mmap.MAP_SHARED | (0 if holes else mmap.MAP_POPULATE))
     except BaseException:
         unlink(name)
         raise
@@ -153,9 +168,18 @@ def _option_of(name: str) -> str:
     return _OPTIONS.get(kind, "--capacity")
 
 
-def _reserve(fd: int, name: str, size: int) -> None:
+def reserve(fd: int, name: str, offset: int, size: int) -> None:
+    """Have memory for a part of a segment, so that to write there ends nobody by a signal.
+
+    Raises
+    ------
+    SegmentError
+        /dev/shm has too little room (both sizes are named).
+    """
+    if size <= 0:
+        return
     try:
-        os.posix_fallocate(fd, 0, size)
+        os.posix_fallocate(fd, offset, size)
     except OSError as error:
         if error.errno not in (errno.ENOSPC, errno.ENOMEM, errno.EFBIG):
             raise
@@ -192,7 +216,8 @@ def attach(name: str, kind: int, *, writable: bool, owner_uid: int | None = None
     """
     with _opened(name, writable, owner_uid) as (fd, size):
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        flags = mmap.MAP_SHARED | (mmap.MAP_POPULATE if writable else 0)
+        populate = writable and kind not in GROWING
+        flags = mmap.MAP_SHARED | (mmap.MAP_POPULATE if populate else 0)
         memory = mmap.mmap(fd, size, flags, protection)
     check(memory, kind, name)
     return memory
@@ -207,9 +232,18 @@ def attach_bare(
         mode = stat.S_IMODE(os.fstat(fd).st_mode)
         if mode & stat.S_IRWXO:
             raise SegmentError(f"{name!r} is open to all users (mode {mode:04o})")
-        memory = _native.Memory(fd, size, writable)
+        memory = _native.Memory(fd, size, writable, writable and kind not in GROWING)
     check(memory, kind, name)
     return memory
+
+
+def open_to_grow(name: str, memory: mmap.mmap) -> int:
+    """A descriptor of a segment of ours that is mapped at `memory`, to `reserve` more of it; the
+    caller closes it."""
+    with _opened(name, True, os.getuid()) as (fd, size):
+        if size != len(memory):
+            raise SegmentError(f"{name!r} has {size} bytes, expected {len(memory)}")
+        return os.dup(fd)
 
 
 @contextlib.contextmanager

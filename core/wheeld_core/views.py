@@ -186,6 +186,21 @@ class WheelView:
             memory, "u4", count=self.capacity, offset=int(self.header["holders_off"])
         )
 
+    def hole(self) -> slice:
+        """The slots that have no memory yet, and whose links, holders and fields are not to be
+        read: that would take it, or end the reader where there is none."""
+        shared = self.capacity - int(self.header["homes"]) * _native.SLAB_SLOTS
+        return slice(int(self.header["backed"]) * _native.SLAB_SLOTS, shared)
+
+    def copied(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint32]]:
+        """Copies of the links and the holders; a slot without memory is in no list, nobody's."""
+        hole = self.hole()
+        links, holders = np.zeros_like(self.links), np.zeros_like(self.holders)
+        links["list"][hole] = NIL
+        for part in (slice(None, hole.start), slice(hole.stop, None)):
+            links[part], holders[part] = self.links[part], self.holders[part]
+        return links, holders
+
     def counters(self) -> dict[str, int]:
         """The clock's counters and gauges by name."""
         names = (

@@ -119,6 +119,25 @@ static void play_base(void)
     CHECK(ready() == 100 && reads == 0, "%llu came, %u looks at the clocks", (ull)ready(), reads);
 }
 
+/* The sweep looks at no slot that has no memory: here such look like timers of the wall clock. */
+static void play_without_memory(void)
+{
+    begin();
+    arm(says[WH_CLOCK_REALTIME] + HOUR_NS, 0, WH_CLOCK_REALTIME);
+    uint32_t there = 1; /* the slab of that timer */
+    wh_store_relaxed(&w.clock.seg->backed, w.clock.backed = there);
+    stale_pass();
+    for (uint32_t slot = there << WH_SLAB_BITS; slot < w.clock.wheel.capacity; slot++) {
+        w.clock.wheel.links[slot].list = 0;
+        w.clock.slots[slot].flags = WH_CLOCK_REALTIME;
+    }
+    w.clock.relink_slot = 0;
+    go_on(0);
+    CHECK(w.clock.relink_slot == w.clock.wheel.capacity, "it stands at %u", w.clock.relink_slot);
+    CHECK(w.clock.wheel.lanes[0].linked == 1, "%llu are linked", (ull)w.clock.wheel.lanes[0].linked);
+    CHECK(w.clock.wheel.links[there << WH_SLAB_BITS].list == 0, "a slot without memory was placed");
+}
+
 int main(int argc, char **argv)
 {
     static const single_case cases[] = {
@@ -126,6 +145,7 @@ int main(int argc, char **argv)
         {"extended just after a step back", play_extended_after},
         {"a step forward", play_forward},
         {"the base clock is read once", play_base},
+        {"a step, and slots without memory", play_without_memory},
     };
     options_read(argc, argv);
     opt.jitter = 0; /* one thread */

@@ -290,6 +290,20 @@ static void before_relink(void)
     S->clock.relink_slot = 0;
 }
 
+/* The last slabs, which nobody owns, have no memory; both ask for slots. */
+static void before_grow(void)
+{
+    uint32_t there = S->config.capacity >> WH_SLAB_BITS;
+    while (there > 1 && wh_load_relaxed(&S->clock.owners[there - 1]) == 0)
+        there--;
+    wh_store_relaxed(&S->clock.seg->backed, S->clock.backed = there);
+    for (uint32_t slot = there << WH_SLAB_BITS; slot < S->config.capacity; slot++)
+        S->clock.wheel.links[slot].list = 0; /* as in new memory */
+    schedule(A, own(FAR_NS));
+    worker_ask(A);
+    worker_ask(B);
+}
+
 static const struct path clock_paths[] = {
     {"drain", before_drain, do_work, 1},
     {"drain-cancelled", before_drain_cancelled, do_work, 1},
@@ -318,6 +332,7 @@ static const struct path clock_paths[] = {
     {"offered-drop", before_offered_drop, do_work, 1},
     {"serve", before_serve, do_work, 1},
     {"split-ends", before_split_ends, do_advance, 1},
+    {"grow", before_grow, do_work, 1},
 };
 #define CLOCK_PATHS (sizeof clock_paths / sizeof *clock_paths)
 

@@ -116,6 +116,7 @@ static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *w
     c->asked = wh_load_relaxed(&c->seg->asked);
     wh_slabs shared = {.owners = (wh_au64 *)((char *)slots + g.owners_off),
                        .freed = &((wh_slots_seg *)slots)->freed,
+                       .backed = &c->wheel->backed,
                        .states = c->states,
                        .holders = (wh_au32 *)((char *)wheel + g.holders_off),
                        .slots = c->slots,
@@ -123,7 +124,8 @@ static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *w
                        .count = g.slab_count,
                        .shared_count = g.slab_count - config->homes,
                        .home = config->homes ? g.slab_count - config->homes + worker : WH_NIL,
-                       .cursor = (uint32_t)((uint64_t)worker * (g.slab_count - config->homes) / config->max_workers)};
+                       .cursor = (uint32_t)((uint64_t)worker * wh_load_relaxed(&c->wheel->backed) /
+                                            config->max_workers)};
     return wh_slabs_init(&c->slabs, &shared, share);
 }
 

@@ -28,8 +28,8 @@
 
 #include <stdlib.h>
 
+#include "wheeld/backing.h"
 #include "wheeld/doorbell.h"
-#include "wheeld/geometry.h"
 #include "wheeld/ring.h"
 #include "wheeld/trace.h"
 
@@ -118,6 +118,8 @@ typedef struct wh_clock {
     wh_trace trace;
     wh_stock stock;
     uint32_t shared_slabs; /* those behind them are kept for one worker each */
+    uint32_t backed;       /* of the shared ones, the first: they have memory (backing.h) */
+    int wheel_fd, slots_fd; /* the segments, to reserve more of them; -1: it is there */
     uint32_t relink_slot; /* sweep after a step of the wall clock; == capacity: none */
 } wh_clock;
 
@@ -133,6 +135,13 @@ static inline wh_peer *wh_peer_of(const wh_clock *c, uint64_t worker_plus_1, uin
 static inline uint32_t wh_peer_index(const wh_clock *c, const wh_peer *peer)
 {
     return (uint32_t)(peer - c->peers);
+}
+
+/* Has the slab memory? Else nothing of it is touched, whoever names it. */
+static inline bool wh_slab_there(const wh_clock *c, uint32_t slab)
+{
+    return wh_likely(slab < c->backed) ||
+           (slab >= c->shared_slabs && slab < c->wheel.capacity >> WH_SLAB_BITS);
 }
 
 /* Is each of the slab's slots held by itself? */
@@ -269,6 +278,9 @@ static inline bool wh_clock_bind(wh_clock *c, void *wheel_memory, void *slots_me
                     .peers = peers,
                     .max_workers = seg->max_workers,
                     .shared_slabs = g.slab_count - seg->homes,
+                    .backed = wh_load_relaxed(&seg->backed),
+                    .wheel_fd = -1,
+                    .slots_fd = -1,
                     .sub_size = 1ull << seg->sub_bits,
                     .comp_size = 1ull << seg->comp_bits,
                     .ret_size = 1ull << seg->ret_bits,

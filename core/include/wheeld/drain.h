@@ -29,7 +29,7 @@ static inline void wh_link_timer(wh_clock *c, uint32_t slot)
 static inline void wh_examine(wh_clock *c, wh_peer *from, uint64_t submission)
 {
     uint32_t slot = wh_id_slot(submission), gen = wh_id_gen(submission);
-    if (wh_unlikely(slot >= c->wheel.capacity || gen == 0)) {
+    if (wh_unlikely(!wh_slab_there(c, slot >> WH_SLAB_BITS) || gen == 0)) {
         wh_count(&from->line->offences, 1);
         return;
     }

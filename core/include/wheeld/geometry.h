@@ -16,6 +16,7 @@ typedef struct wh_config {
     int64_t tick_ns;
     uint32_t wheel_bits, capacity, max_workers, payload_bytes, virtual_clock;
     uint32_t homes; /* of the slabs in `capacity`, the last ones: see layout.h */
+    uint32_t backed; /* of the slabs before those, at the creation; 0: all (backing.h) */
     int64_t origin_ns; /* where the wheel begins: now, or the start of a virtual clock */
     uint64_t token;
 } wh_config;
@@ -241,8 +242,11 @@ static inline void wh_create_wheel(void *memory, const wh_config *c)
     wh_store_relaxed(&seg->virtual_now, c->origin_ns);
     wh_wheel w;
     wh_wheel_bind(&w, wh_parts_of(memory, &g), c->capacity, g.lanes, c->wheel_bits, c->tick_ns);
+    uint32_t shared = g.slab_count - c->homes, backed = c->backed && c->backed < shared ? c->backed : shared;
+    wh_store_relaxed(&seg->backed, backed);
     for (uint32_t slot = 0; slot < c->capacity; slot++)
-        w.links[slot].list = WH_NIL;
+        if (slot >> WH_SLAB_BITS < backed || slot >> WH_SLAB_BITS >= shared)
+            w.links[slot].list = WH_NIL;
     for (uint32_t list = 0; list < g.lists; list++)
         wh_list_reset(&w, list);
     wh_wheel_reset(&w, (uint64_t)(c->origin_ns / c->tick_ns));

@@ -89,6 +89,8 @@ enum wh_kind {
     F(wh_au64, offered,                                                                            \
       "a bit per group: ring the doorbell before a member of it sleeps", "clock", "workers",       \
       "seq_cst; pairs: offered")                                                                   \
+    F(wh_au32, backed, "slabs from the first on that have memory; those of `homes` have it always", \
+      "clock", "workers, inspectors", "release; pairs: backed")                                    \
     N(wh_au64, epoch, "incarnations of the clock", "clock", "all", "relaxed")                      \
     F(wh_ai64, heartbeat, "when the last pass began, ns", "clock", "supervisor", "relaxed")        \
     F(wh_au64, tick, "current tick of the lane that is furthest behind", "clock", "inspectors",    \

@@ -40,6 +40,10 @@ static inline void wh_relink_some(wh_clock *c)
         uint32_t slot = c->relink_slot;
         if (slot == c->wheel.capacity)
             return;
+        if (!wh_slab_there(c, slot >> WH_SLAB_BITS)) {
+            c->relink_slot = c->shared_slabs << WH_SLAB_BITS;
+            continue;
+        }
         c->relink_slot++;
         if (c->wheel.links[slot].list >= c->wheel.buckets)
             continue;

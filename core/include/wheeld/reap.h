@@ -296,6 +296,10 @@ static inline bool wh_reap_slabs(wh_clock *c, wh_peer *peer)
         uint32_t slab = peer->reap_slab;
         if (slab == slabs)
             return true;
+        if (!wh_slab_there(c, slab)) {
+            peer->reap_slab = c->shared_slabs;
+            continue;
+        }
         uint64_t owner = wh_load_acquire(&c->owners[slab]); /* pairs: slab */
         if (wh_unlikely(c->queue != NULL) && owner != 0)
             wh_sweep_taken(c, peer, slab);

@@ -274,8 +274,9 @@ static inline void wh_recover_lists(wh_recovery *r)
     wh_clock *c = r->clock;
     wh_wheel *w = &c->wheel;
     wh_wheel_reset(w, w->tick);
-    for (uint32_t slot = 0; slot < w->capacity; slot++, wh_recover_step(r))
-        w->links[slot].list = WH_NIL;
+    for (uint32_t slab = 0; slab < w->capacity >> WH_SLAB_BITS; slab++)
+        for (uint32_t i = 0; wh_slab_there(c, slab) && i < WH_SLAB_SLOTS; i++, wh_recover_step(r))
+            w->links[slab << WH_SLAB_BITS | i].list = WH_NIL;
     for (uint32_t list = 0; list < w->buckets + 2 * c->max_workers; list++)
         wh_list_reset(w, list);
 }
@@ -342,6 +343,8 @@ static inline bool wh_clock_recover(wh_clock *c)
     wh_recover_undo(c);
     wh_step(); /* the scan rewrites what tells whose undo counts */
     for (uint32_t slab = 0; slab < c->wheel.capacity >> WH_SLAB_BITS; slab++) {
+        if (!wh_slab_there(c, slab))
+            continue;
         uint64_t word = wh_load_acquire(&c->owners[slab]); /* pairs: slab */
         if (word == WH_SPLIT) {
             wh_recover_split(&r, slab);

@@ -41,6 +41,7 @@ enum wh_slab_mode {
 typedef struct wh_slabs {
     wh_au64 *owners; /* shared */
     wh_au64 *freed;  /* shared */
+    const wh_au32 *backed; /* shared: how many of the first slabs have memory */
     wh_au64 *states; /* shared */
     const wh_au32 *holders; /* shared */
     wh_slot *slots;  /* shared; only for prefetching */
@@ -51,7 +52,8 @@ typedef struct wh_slabs {
     uint8_t *mode;       /* bits of wh_slab_mode */
     uint32_t *worked;    /* slabs that are ours and not parked */
     uint32_t count, stack_size, worked_size;
-    uint32_t shared_count; /* of `count`, those that any worker may claim; behind them, one for each row */
+    uint32_t shared_count; /* of `count`, those for any worker, as they get memory; behind them, one for
+                              each row */
     uint32_t home;         /* ours of those, or WH_NIL */
     uint32_t most_worked; /* for the magazine */
     uint32_t busy;       /* calls that hold slots and may let others in meanwhile: nothing is parked */
@@ -223,9 +225,11 @@ static inline bool wh_slabs_claim(wh_slabs *s)
     uint64_t freed = wh_load_seq(s->freed) + 1; /* pairs: freed - what is freed during the walk counts */
     if (freed == s->none_at)
         return false;
-    for (uint32_t looked = 0; looked < s->shared_count; looked++) {
-        uint32_t slab = s->cursor;
-        s->cursor = slab + 1 < s->shared_count ? slab + 1 : 0;
+    uint32_t there = wh_load_acquire(s->backed); /* pairs: backed - their memory is there */
+    there = there < s->shared_count ? there : s->shared_count;
+    for (uint32_t looked = 0; looked < there; looked++) {
+        uint32_t slab = s->cursor < there ? s->cursor : 0;
+        s->cursor = slab + 1;
         if (wh_slabs_claim_this(s, slab))
             return true;
     }

@@ -20,6 +20,7 @@
  *  3. An expiration that the owner has not read keeps its slot; it is on loan to the owner from then on.
  *  4. A parked slab whose mark in `ended` is 0 has nothing to take.
  *  5. A slab that is kept for one worker (its home) is not taken over.
+ *  6. Nothing is taken over while slabs without memory can be given some (backing.h).
  */
 #ifndef WHEELD_SUPPLY_H
 #define WHEELD_SUPPLY_H
@@ -145,10 +146,34 @@ static inline bool wh_in_stock(const wh_clock *c, const wh_peer *peer)
     return c->stock.slots + whole >= peer->ask_left;
 }
 
+/* Reserve memory for some more slabs: fewer, if there is not so much. False: there is no room. */
+static inline bool wh_back_some(wh_clock *c)
+{
+    wh_config config = wh_config_of(c->seg);
+    wh_geometry g = wh_geometry_of(&config);
+    for (uint32_t step = wh_back_step(config.payload_bytes); step; step /= 16) {
+        uint32_t first = c->backed, left = c->shared_slabs - first, end = first + (step < left ? step : left);
+        wh_span wheel[WH_SPANS], slots[WH_SPANS];
+        wh_wheel_spans(&g, first, end, wheel);
+        wh_slots_spans(&g, config.payload_bytes, first, end, slots);
+        if (!wh_room_for(c->slots_fd, (end - first) * wh_slab_bytes(config.payload_bytes)) ||
+            !wh_reserve(c->wheel_fd, wheel) || !wh_reserve(c->slots_fd, slots))
+            continue;
+        wh_open_slabs(c->seg, c->wheel.links, first, end);
+        c->backed = end;
+        c->stock.slabs_freed += end - first;
+        wh_fetch_add_seq(c->freed, 1); /* pairs: freed */
+        return true;
+    }
+    return false;
+}
+
 /* Take slabs over until there is. False: there is more to look at in the next pass. */
 static inline bool wh_stock_up(wh_clock *c, wh_peer *peer)
 {
     uint32_t slab;
+    if (!wh_in_stock(c, peer) && c->backed < c->shared_slabs && wh_back_some(c) && !wh_in_stock(c, peer))
+        return false;
     for (uint32_t looks = 0; !wh_in_stock(c, peer); looks++) {
         if ((slab = wh_next_ended(c, peer->look_slab)) == WH_NIL)
             return true;

@@ -35,11 +35,15 @@ static int64_t clock_time_of(uint32_t kind)
     return wh_clock_read(ids[kind]);
 }
 
+/* Clock(wheel, slots, wheel_fd=-1, slots_fd=-1): the descriptors stay the caller's; -1: all of the memory is
+ * there */
 static int clock_init(ClockObject *self, PyObject *args, PyObject *kwargs)
 {
-    static char *names[] = {"wheel", "slots", NULL};
+    static char *names[] = {"wheel", "slots", "wheel_fd", "slots_fd", NULL};
     PyObject *wheel, *slots;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO:Clock", names, &wheel, &slots))
+    int wheel_fd = -1, slots_fd = -1;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OO|ii:Clock", names, &wheel, &slots, &wheel_fd,
+                                     &slots_fd))
         return -1;
     if (self->wheel.held) {
         PyErr_SetString(PyExc_TypeError, "Clock is initialised already");
@@ -61,6 +65,11 @@ static int clock_init(ClockObject *self, PyObject *args, PyObject *kwargs)
         PyErr_NoMemory();
         return -1;
     }
+    wh_geometry g = wh_geometry_of(&config);
+    wh_populate_wheel(self->wheel.view.buf, &g, self->clock.backed);
+    wh_populate_slots(self->slots.view.buf, &g, config.payload_bytes, self->clock.backed);
+    self->clock.wheel_fd = wheel_fd;
+    self->clock.slots_fd = slots_fd;
     if (!config.virtual_clock)
         self->clock.read_time = clock_time_of;
     return 0;

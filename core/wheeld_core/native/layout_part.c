@@ -57,14 +57,15 @@ static PyObject *native_layout(PyObject *module, PyObject *unused)
 static bool parse_config(PyObject *args, PyObject *kwargs, wh_config *c)
 {
     static char *names[] = {"capacity",      "max_workers", "tick_ns", "wheel_bits", "payload_bytes",
-                            "virtual_clock", "origin_ns",   "token",   "homes", NULL};
+                            "virtual_clock", "origin_ns",   "token",   "homes", "backed", NULL};
     unsigned int capacity = 0, max_workers = 0, wheel_bits = 0, payload_bytes = 0;
-    unsigned int virtual_clock = 0, homes = 0;
+    unsigned int virtual_clock = 0, homes = 0, backed = 0;
     long long tick_ns = 0, origin_ns = 0; /* what must be given is out of range at 0 */
     unsigned long long token = 0;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$IILIIILKI:config", names, &capacity,
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$IILIIILKII:config", names, &capacity,
                                      &max_workers, &tick_ns, &wheel_bits, &payload_bytes,
-                                     &virtual_clock, &origin_ns, &token, &homes))
+                                     &virtual_clock, &origin_ns, &token, &homes,
+                                     &backed))
         return false;
     *c = (wh_config){.tick_ns = tick_ns,
                      .wheel_bits = wheel_bits,
@@ -74,6 +75,7 @@ static bool parse_config(PyObject *args, PyObject *kwargs, wh_config *c)
                      .virtual_clock = virtual_clock,
                      .origin_ns = origin_ns,
                      .homes = homes,
+                     .backed = backed,
                      .token = token};
     if (wh_config_fits(c))
         return true;
@@ -96,6 +98,57 @@ static PyObject *native_geometry(PyObject *module, PyObject *args, PyObject *kwa
         G(states_off), G(slots_off), G(payloads_off), G(slots_bytes), G(rows_off), G(groups_off),
         G(registry_bytes), G(sub_off), G(comp_off), G(ret_off), G(worker_bytes));
 #undef G
+}
+
+/* spans(first, end, **config): what the slabs from `first` to before `end` need of the segments: a list of
+ * (offset, bytes) of the wheel's, and one of the slots'. */
+static PyObject *native_spans(PyObject *module, PyObject *args, PyObject *kwargs)
+{
+    (void)module;
+    unsigned int first, end;
+    wh_config c;
+    PyObject *empty = PyTuple_New(0);
+    bool ok = empty && PyArg_ParseTuple(args, "II", &first, &end) && parse_config(empty, kwargs, &c);
+    Py_XDECREF(empty);
+    if (!ok)
+        return NULL;
+    wh_geometry g = wh_geometry_of(&c);
+    if (first > end || end > g.slab_count)
+        return PyErr_Format(PyExc_ValueError, "slabs %u to %u of %u", first, end, g.slab_count);
+    wh_span wheel[WH_SPANS], slots[WH_SPANS];
+    wh_wheel_spans(&g, first, end, wheel);
+    wh_slots_spans(&g, c.payload_bytes, first, end, slots);
+#define SPAN(s) (unsigned long long)(s).offset, (unsigned long long)(s).bytes
+    return Py_BuildValue("([(KK)(KK)][(KK)(KK)])", SPAN(wheel[0]), SPAN(wheel[1]), SPAN(slots[0]),
+                         SPAN(slots[1]));
+#undef SPAN
+}
+
+/* open_slabs(wheel, end): the memory of all slabs before `end` is there. For who makes the segments. */
+static PyObject *native_open_slabs(PyObject *module, PyObject *args)
+{
+    (void)module;
+    PyObject *wheel;
+    unsigned int end;
+    Mapping map = {0};
+    wh_config c;
+    if (!PyArg_ParseTuple(args, "OI", &wheel, &end))
+        return NULL;
+    bool ok = mapping_get_wheel(&map, wheel, true, &c);
+    if (ok) {
+        wh_wheel_seg *seg = map.view.buf;
+        wh_geometry g = wh_geometry_of(&c);
+        uint32_t first = wh_load_relaxed(&seg->backed);
+        ok = end <= g.slab_count - c.homes;
+        if (ok && first < end)
+            wh_open_slabs(seg, wh_parts_of(seg, &g).links, first, end);
+        else if (!ok)
+            PyErr_Format(PyExc_ValueError, "slab %u of %u", end, g.slab_count - c.homes);
+    }
+    mapping_drop(&map);
+    if (!ok)
+        return NULL;
+    Py_RETURN_NONE;
 }
 
 /* create(wheel, slots, registry, boot_id, **config): fill three zeroed, writable segments. */

@@ -8,18 +8,19 @@ typedef struct {
     bool writable;
 } MemoryObject;
 
-/* Memory(fd, bytes, writable): map a file that others write to, too. The descriptor may be closed. */
+/* Memory(fd, bytes, writable, populate=False): map a file that others write to, too. The descriptor may be
+ * closed. */
 static PyObject *memory_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
-    int fd, writable;
+    int fd, writable, populate = 0;
     Py_ssize_t bytes;
     (void)kwargs;
-    if (!PyArg_ParseTuple(args, "inp:Memory", &fd, &bytes, &writable))
+    if (!PyArg_ParseTuple(args, "inp|p:Memory", &fd, &bytes, &writable, &populate))
         return NULL;
     MemoryObject *m = (MemoryObject *)type->tp_alloc(type, 0);
     if (m == NULL)
         return NULL;
-    int flags = MAP_SHARED | (writable ? MAP_POPULATE : 0);
+    int flags = MAP_SHARED | (populate ? MAP_POPULATE : 0);
     void *at = bytes > 0 ? mmap(NULL, (size_t)bytes, PROT_READ | (writable ? PROT_WRITE : 0), flags, fd, 0)
                          : (errno = EINVAL, MAP_FAILED);
     if (at == MAP_FAILED) {

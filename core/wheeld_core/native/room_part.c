@@ -180,7 +180,9 @@ static uint32_t worker_over_quota(WorkerObject *w)
 static uint32_t worker_over_capacity(const WorkerObject *w, uint64_t batch)
 {
     const wh_client *c = &w->client;
-    uint32_t slots = c->slabs.shared_count * WH_SLAB_SLOTS;
+    uint32_t backed = wh_load_acquire(&c->wheel->backed); /* pairs: backed */
+    bool short_of_memory = backed < c->slabs.shared_count;
+    uint32_t slots = (short_of_memory ? backed : c->slabs.shared_count) * WH_SLAB_SLOTS;
     char begin[96];
     if (batch > 1)
         snprintf(begin, sizeof begin, "%llu more slots at once are not free: of all %u slots",
@@ -190,10 +192,12 @@ static uint32_t worker_over_capacity(const WorkerObject *w, uint64_t batch)
     wh_count(&c->seg->fulls, 1);
     PyErr_Format(errors.wheel_full,
                  "%s %llu have pending timers of all workers, %llu have events that wait for this "
-                 "worker's poll(); cancel or poll, or start wheeld with a larger --capacity; `wheeld "
-                 "status` says who holds how many",
+                 "worker's poll(); cancel or poll, or %s; `wheeld status` says who holds how many",
                  begin, (unsigned long long)wh_load_relaxed(&c->wheel->linked),
-                 (unsigned long long)wh_client_ready(c));
+                 (unsigned long long)wh_client_ready(c),
+                 short_of_memory ? "enlarge /dev/shm, which has no room for the rest of the capacity "
+                                   "(mount -o remount,size=...; in a container --shm-size)"
+                                 : "start wheeld with a larger --capacity");
     return WH_NIL;
 }
 
