@@ -19,7 +19,7 @@ from wheeld_client import WheelFull, connect
 FATAL = {
     *(signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM, signal.SIGINT, signal.SIGQUIT),
     *(signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP),
-    *(signal.SIGSYS, signal.SIGXCPU),
+    *(signal.SIGSYS, signal.SIGXCPU, signal.SIGPWR),
 }
 """These end a process, or say that it is broken."""
 STOPS = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import functools
 import json
 import logging
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from wheeld import config as configuration
-from wheeld import listing, logs, virtual
+from wheeld import handover, listing, logs, virtual
 from wheeld.config import Config
-from wheeld.options import Json, Name, RuntimeDir
+from wheeld.options import Json, Name, RuntimeDir, errors_to_exit
 from wheeld.supervisor import Supervisor
-from wheeld_core import runtime, segments
+from wheeld_core import runtime
 from wheeld_core.control import Connection
-from wheeld_core.errors import WheelError
 
 app = typer.Typer(
     help="A timer daemon for the processes of one host.",
@@ -32,16 +28,6 @@ app = typer.Typer(
 
 NO_CLOCK = 3
 """Exit code of `status` beside a daemon whose clock does nothing."""
-
-
-@contextmanager
-def _errors_to_exit() -> Iterator[None]:
-    """Print an expected error as one line and exit with 1."""
-    try:
-        yield
-    except (WheelError, PermissionError, ValueError) as error:
-        typer.echo(f"wheeld: {error}", err=True)
-        raise typer.Exit(1) from None
 
 
 def _request(name: str, runtime_dir: Path | None, op: str, **fields: Any) -> dict[str, Any]:
@@ -185,8 +171,13 @@ def start(
         bool, typer.Option("--remove-base", help="Remove the runtime dir's parent.", hidden=True)
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print warnings only.")] = False,
+    check: Annotated[
+        bool, typer.Option("--check", help="Start nothing: say what would be.", hidden=True)
+    ] = False,
 ) -> None:
     """Run a daemon in the foreground until SIGTERM, Ctrl-C or `wheeld stop`.
+
+    SIGPWR ends it with its memory left, as `wheeld stop --keep`.
 
     SIGHUP reads the environment and the TOML file again: --keep-for, --hang-after, --evict-after,
     --snapshot-every, and --max-per-worker for workers that connect then.
@@ -223,32 +214,19 @@ def start(
         "trace_bytes": trace_bytes,
     }
     logs.set_up(logging.WARNING if quiet else logging.INFO)
-    with _errors_to_exit():
+    with errors_to_exit():
         loaded = configuration.load(given, config)
         for note in loaded.notes():
             logging.getLogger("wheeld").info(note)
+        if check:
+            typer.echo(handover.introduce(loaded))
+            return
         again = functools.partial(configuration.load, given, config)
-        asyncio.run(Supervisor(loaded, parent_pid, remove_base, fresh, again).run())
-
-
-@app.command()
-def stop(name: Name = "default", runtime_dir: RuntimeDir = None) -> None:
-    """Stop a daemon; returns when it has cleaned up.
-
-    The exit code is 1 if it was not there, or if it could not write its last snapshot: then its
-    memory is left, and the next `wheeld start` goes on with it.
-    """
-    with _errors_to_exit():
-        directory = runtime.find(name, runtime_dir)
-        with contextlib.closing(Connection(directory)) as connection:
-            answer = connection.request("stop")
-            connection.wait_closed(timeout=answer.get("patience_s", 15.0))
-        if Path(segments.SHM_DIRECTORY, answer["wheel"]).exists():
-            raise WheelError(
-                f"{directory.name} (pid {answer['pid']}) has left its memory, with the timers in "
-                "it: its messages say why; `wheeld start` with the same options goes on with them"
-            )
-        typer.echo(f"stopped {directory.name} (pid {answer['pid']})")
+        supervisor = Supervisor(loaded, parent_pid, remove_base, fresh, again, handover.received())
+        asyncio.run(supervisor.run())
+        if supervisor.successor is not None:
+            logs.give_back()
+            supervisor.successor.execute()
 
 
 @app.command()
@@ -258,7 +236,7 @@ def status(name: Name = "default", runtime_dir: RuntimeDir = None, as_json: Json
     The exit code is 0 if it is well, 1 if there is none or it does not answer, and 3 if it answers
     and has no clock that makes progress: timers that fall due are late until it has one.
     """
-    with _errors_to_exit():
+    with errors_to_exit():
         found = _request(name, runtime_dir, "status")["status"]
     typer.echo(json.dumps(found, indent=1) if as_json else listing.status_text(found))
     if not found["clock_ok"]:
@@ -277,7 +255,7 @@ def advance(
     runtime_dir: RuntimeDir = None,
 ) -> None:
     """Move a daemon's virtual clock; returns when what fell due was handed out."""
-    with _errors_to_exit():
+    with errors_to_exit():
         match = _DURATION.fullmatch(duration)
         if match is None:
             raise ValueError(f"duration {duration!r}: expected a number with {', '.join(_UNITS)}")
@@ -295,7 +273,7 @@ def inspect(
     format: Annotated[str, typer.Option(help="table, json or csv.")] = "table",
 ) -> None:
     """List pending timers, soonest first, without disturbing anyone."""
-    with _errors_to_exit():
+    with errors_to_exit():
         if format not in listing.FORMATS:
             raise ValueError(f"--format {format}: expected one of {', '.join(listing.FORMATS)}")
         _request(name, runtime_dir, "status")  # is it there? a dead one's timers wait for the next
@@ -307,6 +285,13 @@ def _register_demo() -> None:
     from wheeld.demo import command
 
     app.command("demo")(command.demo)
+
+
+def _register_ends() -> None:
+    from wheeld import ending_cli
+
+    app.command("stop")(ending_cli.stop)
+    app.command("restart")(ending_cli.restart)
 
 
 def _register_checks() -> None:
@@ -322,6 +307,7 @@ def _register_pipeline() -> None:
     app.add_typer(wheeld_pipeline.command_line(), name="pipeline")
 
 
+_register_ends()
 _register_demo()
 _register_checks()
 _register_pipeline()

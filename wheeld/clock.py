@@ -31,6 +31,13 @@ class ClockProcess:
         child.check_supervisor(hello["supervisor"])
         if hello["pin_cpu"] is not None:
             os.sched_setaffinity(0, {hello["pin_cpu"]})
+        self._bells: dict[int, int] = {}
+        self._memories: dict[str, mmap.mmap] = {
+            kind: segments.attach(name, segments.KINDS[kind], writable=kind != "registry")
+            for kind, name in hello["segments"].items()
+        }
+        self._bell = os.open(hello["bell"], _FIFO_FLAGS)
+        channel.send({"op": "waits"})  # for its lock alone: who drives the wheel may end now
         try:
             self._lock = child.lock(Path(hello["lock"]), hello["lock_seconds"], "clock")
         except (OSError, WheelError) as error:
@@ -38,12 +45,6 @@ class ClockProcess:
             failed = f"{error}, then start again" if locked_out else str(error)
             channel.send({"op": "ready", "failed": failed, "locked_out": locked_out})
             raise SystemExit(1) from None
-        self._bells: dict[int, int] = {}
-        self._memories: dict[str, mmap.mmap] = {
-            kind: segments.attach(name, segments.KINDS[kind], writable=kind != "registry")
-            for kind, name in hello["segments"].items()
-        }
-        self._bell = os.open(hello["bell"], _FIFO_FLAGS)
         self._growing = [
             segments.open_to_grow(hello["segments"][kind], self._memories[kind])
             for kind in ("wheel", "slots")
@@ -85,7 +86,8 @@ class ClockProcess:
             if message is None:
                 return False
             if message["op"] == "stop":
-                self._stop()
+                if not message["keep"]:
+                    self._stop()
                 return False
             if message["op"] == "attach":
                 self._arrive(message)

@@ -21,6 +21,7 @@ from collections.abc import Callable
 
 from wheeld.clock_link import ClockGone, ClockLink
 from wheeld.config import Config
+from wheeld.handover import Predecessor
 from wheeld.leftovers import STOPPING
 from wheeld.resources import Resources
 from wheeld_core import _native, runtime
@@ -76,6 +77,8 @@ class ClockGuard:
         Called with the rows of workers whose segment was found damaged.
     on_failure : callable
         Called with a message when the memory is damaged, so that no clock can be kept running.
+    before : Predecessor, optional
+        The clock that drives the wheel until the first one of this guard does.
     """
 
     def __init__(
@@ -84,12 +87,16 @@ class ClockGuard:
         workers: Callable[[], list[Message]],
         on_skipped: Callable[[list[int]], None],
         on_failure: Callable[[str], None],
+        before: Predecessor | None = None,
     ) -> None:
         self._resources = resources
         self._workers = workers
         self._on_skipped = on_skipped
         self._on_failure = on_failure
-        self._link = ClockLink(self._exited, self.look_soon)
+        self._before = before
+        self.handed_over: dict[str, float] = {}
+        """How the wheel came to the first clock, after a restart in place."""
+        self._link = self._new_link()
         self._running = asyncio.Event()
         self._stopping = False
         self._restarting: asyncio.Task[None] | None = None
@@ -109,6 +116,10 @@ class ClockGuard:
         """Called at each look at the clock's progress."""
         self.on_start: Callable[[], None] = lambda: None
         """Called when another clock runs."""
+
+    def _new_link(self) -> ClockLink:
+        retire = self._before.retire if self._before is not None else lambda: None
+        return ClockLink(self._exited, self.look_soon, retire)
 
     @property
     def _config(self) -> Config:
@@ -169,7 +180,7 @@ class ClockGuard:
         if (damage := self._resources.damage()) is not None:
             raise DamagedMemory(damage)
         self._resources.mend()
-        self._link = ClockLink(self._exited, self.look_soon)
+        self._link = self._new_link()
         try:
             ready = await self._first_word()
             if "failed" in ready:
@@ -184,6 +195,11 @@ class ClockGuard:
             raise
         log.info("clock (pid %s) drives %s timers", self.pid, ready["linked"])
         self.trouble, self.locked_out = None, False
+        if self._before is not None:
+            before, self._before = self._before, None
+            self.handed_over = before.gap()
+            log.info("no clock drove the wheel for %.1f ms", self.handed_over["gap_ms"])
+            await before.gone()
         self._running.set()
         self.on_start()
 
@@ -280,18 +296,32 @@ class ClockGuard:
         """
         self._stopping = True
         self._running.set()  # whoever waits to ask learns it
-        for task in (self._watcher, self._restarting):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+        await self._watch_no_more()
+        if self._before is not None:
+            await self._before.gone()
         if for_good:
             await self._link.stop()
             # a clock that was killed just now could not say so
             if not self.locked_out and self._resources.damage() is None:
                 _native.set_daemon_state(self._resources.memories["wheel"], STOPPING)
         else:
-            await self._link.end()
+            await self._link.stop(keep=True)
         os.close(self._bell)
+
+    async def leave_running(self) -> tuple[int, int] | None:
+        """Let go of the clock: it drives the wheel until its channel closes (`ClockLink`)."""
+        self._stopping = True
+        self._running.set()
+        await self._watch_no_more()
+        clock = self._link.leave_running()
+        os.close(self._bell)
+        return clock
+
+    async def _watch_no_more(self) -> None:
+        for task in (self._watcher, self._restarting):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
 
     # -- progress -------------------------------------------------------------------------------
 

@@ -27,11 +27,18 @@ class ClockLink:
         Called once when the clock's end of the channel closes.
     on_awake : callable
         Called when the clock says that a long sleep is over.
+    on_waiting : callable
+        Called when a new clock has all that it needs but the lock.
     """
 
-    def __init__(self, on_exit: Callable[[ClockLink], None], on_awake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        on_exit: Callable[[ClockLink], None],
+        on_awake: Callable[[], None],
+        on_waiting: Callable[[], None] = lambda: None,
+    ) -> None:
         self._on_exit = on_exit
-        self._on_awake = on_awake
+        self._said = {"awake": on_awake, "waits": on_waiting}
         self._waiting: dict[tuple[str, int], asyncio.Future[Message]] = {}
         self._process: Offspring | None = None
         self._writer: asyncio.StreamWriter | None = None
@@ -90,11 +97,21 @@ class ClockLink:
         """Send an order that has no answer."""
         self._send({"op": op, **fields})
 
-    async def stop(self) -> None:
-        """Stop the process; a clock that does not answer is killed."""
+    async def stop(self, keep: bool = False) -> None:
+        """Stop the process at the end of its pass; a clock that does not answer is killed. With
+        `keep` it says nothing of that to the workers."""
         if self._writer is not None and not self._writer.is_closing():
-            self._send({"op": "stop"})
+            self._send({"op": "stop", "keep": keep})
         await self.end(5)
+
+    def leave_running(self) -> tuple[int, int] | None:
+        """Let go of the process, which ends when its channel does: its id, and a descriptor of
+        the channel; None if there is none that runs."""
+        if self._process is None or self._writer is None or self.ended:
+            return None
+        if self._reader_task is not None:
+            self._reader_task.cancel()
+        return self._process.pid, os.dup(self._writer.get_extra_info("socket").fileno())
 
     async def end(self, patience: float = 0) -> None:
         """Have the process gone, killed if need be; call it for one that exited, too."""
@@ -128,8 +145,8 @@ class ClockLink:
         with contextlib.suppress(ConnectionError, ValueError):
             while line := await reader.readline():
                 message = control.decode(line)
-                if message["op"] == "awake":
-                    self._on_awake()
+                if (heed := self._said.get(message["op"])) is not None:
+                    heed()
                     continue
                 key = int(message.get("row") or message.get("to") or 0)
                 future = self._waiting.pop((message["op"], key), None)

@@ -194,7 +194,12 @@ def _value(key: str, value: int) -> str:
 
 
 def take_over(
-    directory: Path, name: str, wanted: Mapping[str, int], pools: list[Pool], fresh: bool
+    directory: Path,
+    name: str,
+    wanted: Mapping[str, int],
+    pools: list[Pool],
+    fresh: bool,
+    restores: bool = False,
 ) -> tuple[str, dict[str, mmap.mmap]] | None:
     """The living segments of this directory's last daemon, mapped; None if there are none.
 
@@ -210,11 +215,14 @@ def take_over(
         The memory pools that there should be.
     fresh : bool
         Discard them.
+    restores : bool
+        What is pending can come from the last snapshot, if that one has all of it.
 
     Raises
     ------
     WheelError
-        They hold another wheel than `wanted`; the message says which and what to do.
+        They hold another wheel than `wanted`, or were left on purpose and are of another layout;
+        the message says which and what to do.
     """
     facts = _facts(directory)
     prefix = _prefix_of(facts, name)
@@ -228,6 +236,13 @@ def take_over(
     try:
         memories = _attach(prefix)
     except LayoutMismatch as error:
+        kept = facts.get("kept")
+        if isinstance(kept, dict) and not (kept.get("snapshot") and restores):
+            raise WheelError(
+                f"the last daemon {name!r} left its memory on purpose (stop --keep), and {error}: "
+                "start the version that made it to go on with it, or this one with --fresh to "
+                "discard it; with --state-dir for both, it goes over in a snapshot"
+            ) from None
         _discard(prefix, f"another version: {error}")
         return None
     except (WheelError, OSError) as error:

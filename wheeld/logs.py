@@ -17,6 +17,7 @@ import select
 import signal
 import stat
 import threading
+import time
 from typing import Any
 
 STDERR = 2
@@ -25,11 +26,14 @@ WHOLE_BYTES = select.PIPE_BUF
 LAST_WORDS_SECONDS = 1.0
 """How long the end of the daemon waits for its last messages to be read."""
 
+_carriers: list[_Carrier] = []
+
 
 def set_up(level: int) -> None:
     """Have log messages of this process, from `level` on, written as they should be."""
     if _can_wait(STDERR):
-        _Carrier().begin()
+        _carriers.append(_Carrier())
+        _carriers[-1].begin()
     handler = _Handler()
     handler.setFormatter(Formatter())
     logging.basicConfig(level=level, handlers=[handler])
@@ -55,6 +59,13 @@ def _escaped(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(each if each.isprintable() else ascii(each)[1:-1] for each in text)
+
+
+def give_back() -> None:
+    """Make stderr what it was before `set_up`: this process is about to execute another program."""
+    for carrier in _carriers:
+        carrier.end()
+    _carriers.clear()
 
 
 def _can_wait(fd: int) -> bool:
@@ -89,6 +100,7 @@ class _Carrier(threading.Thread):
     def __init__(self) -> None:
         super().__init__(name="log", daemon=True)
         self._out = os.dup(STDERR)
+        self._carrying = threading.Lock()
         self._pipe, write = os.pipe()
         os.set_blocking(write, False)
         os.dup2(write, STDERR)
@@ -108,11 +120,29 @@ class _Carrier(threading.Thread):
         os.dup2(nowhere, STDERR)  # nobody has the pipe's other end any more: it ends
         self.join(LAST_WORDS_SECONDS)
 
+    def end(self) -> None:
+        """Messages go past the pipe from now on; a short while is left for those that are in it.
+        Children have its other end still, so that it does not end by itself."""
+        os.dup2(self._out, STDERR)
+        give_up = time.monotonic() + LAST_WORDS_SECONDS
+        while self._is_behind() and time.monotonic() < give_up:
+            time.sleep(0.001)
+
+    def _is_behind(self) -> bool:
+        waiting = select.poll()
+        waiting.register(self._pipe, select.POLLIN)
+        return self._carrying.locked() or bool(waiting.poll(0))
+
     def run(self) -> None:
         """Until nobody can write into the pipe any more."""
-        while some := os.read(self._pipe, 65_536):
-            with contextlib.suppress(OSError):  # such as a reader that has gone: nobody minds
-                self._write(some)
+        ready = select.poll()
+        ready.register(self._pipe, select.POLLIN)
+        while ready.poll():
+            with self._carrying:
+                if not (some := os.read(self._pipe, 65_536)):
+                    return
+                with contextlib.suppress(OSError):  # such as a reader that has gone: nobody minds
+                    self._write(some)
 
     def _write(self, some: bytes) -> None:
         while some:

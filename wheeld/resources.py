@@ -20,6 +20,7 @@ from typing import Any
 
 from wheeld import backing, leftovers, room, sharing, vital_signs
 from wheeld.config import Config
+from wheeld.handover import Handover
 from wheeld.heads import WorkerHead
 from wheeld.trace import directory as trace_directory
 from wheeld.trace import segment as trace_segment
@@ -46,6 +47,8 @@ class Resources:
         What the daemon is started with.
     fresh : bool
         Discard what a killed daemon of that name left, instead of going on with it.
+    handover : Handover, optional
+        What this process itself has left, before it executed the program anew.
 
     Attributes
     ----------
@@ -57,8 +60,11 @@ class Resources:
         The directory of the trace, with --trace.
     """
 
-    def __init__(self, config: Config, fresh: bool = False) -> None:
+    def __init__(
+        self, config: Config, fresh: bool = False, handover: Handover | None = None
+    ) -> None:
         self.config = config
+        self._handover = handover
         self.names: dict[str, str] = {}
         self._left: dict[str, str] = {}
         """Segments that are there, and that no clock is to attach: not yet, or not any more."""
@@ -78,7 +84,12 @@ class Resources:
         self._lock = self._lock_directory()
         try:
             living = leftovers.take_over(
-                self.directory, config.name, config.native(), config.memory_pools, fresh
+                self.directory,
+                config.name,
+                config.native(),
+                config.memory_pools,
+                fresh,
+                config.state_dir is not None,
             )
             self.taken_over = living is not None
             room.check(config, over_living=self.taken_over)
@@ -112,6 +123,8 @@ class Resources:
         self._worker_head = WorkerHead(self.memories["wheel"], self.worker_bytes)
 
     def _lock_directory(self) -> int:
+        if self._handover is not None and self._handover.lock >= 0:
+            return self._handover.lock
         fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -337,7 +350,8 @@ class Resources:
     def prepare_socket(self) -> Path:
         """Where the control socket goes; what an earlier daemon left there is removed."""
         path = self.directory / runtime.CONTROL_SOCKET
-        path.unlink(missing_ok=True)
+        if self._handover is None or self._handover.listener < 0:
+            path.unlink(missing_ok=True)
         self._files.append(path)
         return path
 
@@ -369,6 +383,16 @@ class Resources:
         except OSError:
             _remove(fresh)
             raise
+
+    def leave_locked(self, discard: bool = False) -> int:
+        """Let go of all but the locked directory, for who goes on in this process; returns the
+        descriptor that has the lock. `discard`: without the segments."""
+        if discard:
+            segments.unlink_all(self.segment_prefix)
+            self.drop_file(runtime.DAEMON_FILE)
+        if self._held is not None:
+            os.close(self._held)
+        return self._lock
 
     def close(self, discard: bool = True) -> None:
         """Remove everything, where we may; or, with `discard` false, only let go: all that the next

@@ -15,6 +15,9 @@ log = logging.getLogger("wheeld")
 
 STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 """An orderly stop."""
+KEEP = signal.SIGPWR
+"""An orderly end that leaves the memory to the next daemon, as `wheeld stop --keep`; for a service
+manager's restart (RestartKillSignal=). Nothing sends it by mistake."""
 RELOAD = signal.SIGHUP
 IGNORED = (
     signal.SIGUSR1,
@@ -23,11 +26,10 @@ IGNORED = (
     signal.SIGVTALRM,
     signal.SIGPROF,
     signal.SIGIO,
-    signal.SIGPWR,
     *([signal.SIGSTKFLT] if hasattr(signal, "SIGSTKFLT") else []),
     *range(signal.SIGRTMIN, signal.SIGRTMAX + 1),
 )
-HANDLED = (*STOP, RELOAD, *IGNORED)
+HANDLED = (*STOP, KEEP, RELOAD, *IGNORED)
 """All that would end a process, but for SIGKILL and those that say that it is broken."""
 
 
@@ -36,11 +38,12 @@ def hold() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
 
 
-def handle(stop: Callable[[], None], reload: Callable[[], None]) -> None:
+def handle(stop: Callable[[], None], keep: Callable[[], None], reload: Callable[[], None]) -> None:
     """Handle signals, those that have waited, too, in the running event loop."""
     loop = asyncio.get_running_loop()
     for number in STOP:
         loop.add_signal_handler(number, stop)
+    loop.add_signal_handler(KEEP, keep)
     loop.add_signal_handler(RELOAD, reload)
     for number in IGNORED:
         loop.add_signal_handler(number, _say, number)

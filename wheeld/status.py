@@ -67,6 +67,8 @@ def collect(supervisor: Supervisor) -> dict[str, Any]:
         "counters": wheel.counters(),
         "clock_restarts": supervisor.clock.restarts,
         "taken_over": resources.taken_over,
+        "restarts": supervisor.restarts,
+        **supervisor.clock.handed_over,
         "workers": _workers(supervisor, holders, armed),
         "pools": _pools(resources.sharing),
         "pool_bytes_returned": resources.sharing.returned,

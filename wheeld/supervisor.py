@@ -13,22 +13,23 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from typing import Any
 
-from wheeld import callers, descriptors, notify, signals, status
+from wheeld import callers, descriptors, handover, notify, signals, status
 from wheeld.access import Caller, caller_of
 from wheeld.callers import Callers, OneForAll
 from wheeld.clock_guard import ClockGuard
 from wheeld.config import Config
-from wheeld.leftovers import RUNNING
+from wheeld.ending import Ending, Wish
+from wheeld.handover import Handover, Predecessor
 from wheeld.registry import Tenant
 from wheeld.reload import reloaded
 from wheeld.resources import Resources
 from wheeld.snapshots import Snapshots
 from wheeld.trace.guard import RecorderGuard
 from wheeld.workers import Workers
-from wheeld_core import _native, control, runtime
+from wheeld_core import control, runtime
 from wheeld_core.control import Message
 from wheeld_core.errors import WheelError
 
@@ -62,6 +63,13 @@ class Supervisor:
         Discard what a killed daemon of that name left, instead of going on with it.
     read_config : callable, optional
         Reads the configuration again, for SIGHUP; default: it stays as it is.
+    before : Handover, optional
+        What this process left before it executed the program anew.
+
+    Attributes
+    ----------
+    successor : Handover or None
+        After `run`: what is to be executed, with signals held.
     """
 
     def __init__(
@@ -71,28 +79,38 @@ class Supervisor:
         remove_base: bool = False,
         fresh: bool = False,
         read_config: Callable[[], Config] | None = None,
+        before: Handover | None = None,
     ) -> None:
         descriptors.claim(config.max_workers)
         # A signal that comes while the segments are made waits until run() can clean up after them.
         signals.hold()
         self.started = time.time()
         self._read_config = read_config or (lambda: self.config)
-        self.resources = Resources(config, fresh)
+        self.restarts = before.number if before is not None else 0
+        self._before = before
+        fresh = fresh and before is None
+        self.resources = Resources(config, fresh, before)
         self.workers = Workers(self.resources)
         self.clock = ClockGuard(
-            self.resources, self.workers.attachments, self.workers.damaged, self._fail
+            self.resources,
+            self.workers.attachments,
+            self.workers.damaged,
+            self.fail,
+            Predecessor(before) if before is not None else None,
         )
         self.clock.on_look = self._look
         self.workers.clock = self.clock
         self.recorder = RecorderGuard(self.resources)
         self.workers.on_arrival = self.recorder.arrived
-        self._snapshots = Snapshots(self.resources, self.workers, fresh)
+        self.snapshots = Snapshots(self.resources, self.workers, fresh)
         self._parent_pid = parent_pid
         self._parent_pidfd: int | None = None
         self._remove_base = remove_base
         self._stopping = asyncio.Event()
-        self._failed: str | None = None
-        self._served = False
+        self._wish = Wish.NOTHING
+        self.successor: Handover | None = None
+        self.failed: str | None = None
+        self.served = False
         self._facts_are_old = False
         self._advancing = asyncio.Lock()
         self._connections: set[asyncio.Task[None]] = set()
@@ -108,7 +126,7 @@ class Supervisor:
             Why it ended, if not because it was told to. Memory with which another daemon can go on
             is left then.
         """
-        signals.handle(self._stopping.set, self._reload)
+        signals.handle(self._stopping.set, functools.partial(self.stop, Wish.MEMORY), self._reload)
         server = None
         tasks: list[asyncio.Task[None]] = []
         try:
@@ -116,19 +134,22 @@ class Supervisor:
             if self.resources.taken_over:
                 self.workers.adopt()
             else:
-                self._snapshots.restore()
+                self.snapshots.restore()
             self.recorder.launch(self.workers.registry.tenants.values())
             await self.clock.start()
             self.workers.watch_adopted()
             path = self.resources.prepare_socket()
             server = await asyncio.start_unix_server(
-                self._serve, path, limit=control.MAX_MESSAGE, backlog=BACKLOG
+                self._serve,
+                **handover.listening(self._before, path),
+                limit=control.MAX_MESSAGE,
+                backlog=BACKLOG,
             )
             await self.recorder.started()
             self.resources.open_socket()
             self.workers.look_for_goodbyes()
             self._write_facts()
-            self._served = True
+            self.served = True
             self.clock.on_start = self._renew_facts
             notify.notify(f"READY=1\nMAINPID={os.getpid()}\nSTATUS=serving {self.config.name}")
             log.info(
@@ -139,58 +160,35 @@ class Supervisor:
             )
             tasks += [
                 asyncio.create_task(self._feed_watchdog()),
-                asyncio.create_task(self._snapshots.keep_writing()),
+                asyncio.create_task(self.snapshots.keep_writing()),
             ]
             await self._stopping.wait()
         except (OSError, WheelError) as error:  # such as a file in our way
-            self._fail(str(error))
+            self.fail(str(error))
         except Exception as error:
             log.exception("the daemon ends by an error that is its own")
-            self._fail(repr(error))
+            self.fail(repr(error))
         finally:
-            notify.notify("STOPPING=1")
+            restarts = self._wish in (Wish.CLOCK, Wish.SNAPSHOT)
+            now = f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}"
+            notify.notify(now if restarts else "STOPPING=1")
             await self._end(server, tasks)
-        if self._failed:
-            raise WheelError(self._failed)
+            if self.successor is not None:
+                signals.hold()
+        if self.failed:
+            raise WheelError(self.failed)
 
     async def _end(self, server: asyncio.Server | None, tasks: list[asyncio.Task[None]]) -> None:
-        """Clean up; what goes wrong in one step keeps none of the others from being done."""
+        """Clean up, and have ready what `successor` is for."""
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        if server is not None:
-            server.close()
-        await self._step(self._drop_connections())
-        await self._step(self.workers.close())
-        sound = self.resources.damage() is None
-        keep = sound and self._failed is not None and (self._served or self.resources.taken_over)
-        await self._step(self.clock.stop(for_good=not keep))
-        await self._step(self.recorder.stop())
-        if sound and not await self._step(self._snapshots.write_last()) and not keep:
-            keep = True
-            _native.set_daemon_state(self.resources.memories["wheel"], RUNNING)
+        self.successor = await Ending(self, self._wish).run(server)
         if self._parent_pidfd is not None:
             os.close(self._parent_pidfd)
-        if keep and not self.clock.locked_out:
-            log.error(
-                "the memory stays, with %d timers: `wheeld start` goes on with it",
-                len(self.resources.slots.armed()),
-            )
-        self.resources.close(discard=not (keep or self.clock.locked_out))
-        if self._remove_base:
+        if self._remove_base and self.successor is None:
             with contextlib.suppress(OSError):
                 self.resources.directory.parent.rmdir()
-
-    async def _step(self, step: Coroutine[Any, Any, None]) -> bool:
-        """One step of the end; false if it failed, which the daemon's exit code tells."""
-        try:
-            await step
-        except Exception as error:
-            if not isinstance(error, OSError | WheelError):
-                log.exception("an error of the daemon's own at its end")
-            self._fail(str(error) or repr(error))
-            return False
-        return True
 
     def _write_facts(self) -> None:
         self.resources.write_daemon_file(pid=os.getpid(), clock_pid=self.clock.pid)
@@ -220,15 +218,17 @@ class Supervisor:
         self.resources.config = reloaded(self.config, self._read_config)
         self.clock.look_soon()  # the next look may be due earlier now
 
-    def stop(self) -> None:
-        """Have `run` return."""
-        self._stopping.set()
+    def stop(self, wish: Wish = Wish.NOTHING) -> None:
+        """Have `run` return; the first who says what is to be left is heard."""
+        if not self._stopping.is_set():
+            self._wish = wish
+            self._stopping.set()
 
     # -- watching -------------------------------------------------------------------------------
 
-    def _fail(self, why: str) -> None:
+    def fail(self, why: str) -> None:
         """End, with this message, or with that of what went wrong before."""
-        self._failed = self._failed or why
+        self.failed = self.failed or why
         self._stopping.set()
 
     def _watch_parent(self) -> None:
@@ -255,7 +255,7 @@ class Supervisor:
 
     # -- the control socket ---------------------------------------------------------------------
 
-    async def _drop_connections(self) -> None:
+    async def drop_connections(self) -> None:
         for task in self._connections:
             task.cancel()
         await asyncio.gather(*self._connections)
@@ -343,13 +343,27 @@ class Supervisor:
         if op == "advance":
             return {"ok": True, "now_ns": await self._advance(message)}
         if op == "stop":
-            asyncio.get_running_loop().call_soon(self._stopping.set)
-            patience = STOP_SECONDS if self.config.trace is None else TRACE_STOP_SECONDS
-            wheel = self.resources.names["wheel"]
-            return {"ok": True, "pid": os.getpid(), "patience_s": patience, "wheel": wheel}
+            return self._leave(Wish.MEMORY if message.get("keep") is True else Wish.NOTHING)
+        if op == "restart":
+            same = await handover.keeps_memory(self.config)
+            return self._leave(Wish.CLOCK if same else Wish.SNAPSHOT)
         raise ValueError(
-            f"unknown request {op!r}; allowed: hello, resume, bye, alarm, status, advance, stop"
+            f"unknown request {op!r}; allowed: hello, resume, bye, alarm, status, advance, stop, "
+            "restart"
         )
+
+    def _leave(self, wish: Wish) -> Message:
+        """Begin to end; returns what who asked for it is to know."""
+        asyncio.get_running_loop().call_soon(self.stop, wish)
+        return {
+            "ok": True,
+            "pid": os.getpid(),
+            "patience_s": STOP_SECONDS if self.config.trace is None else TRACE_STOP_SECONDS,
+            "wheel": self.resources.names["wheel"],
+            "pending": len(self.resources.slots.armed()),
+            "restarts": self.restarts,
+            "keeps": wish in (Wish.MEMORY, Wish.CLOCK),
+        }
 
     async def _advance(self, message: Message) -> int:
         if not self.config.virtual_clock:
@@ -376,6 +390,6 @@ class Supervisor:
     def status(self) -> dict[str, Any]:
         """What `wheeld status` shows."""
         if (damage := self.resources.damage()) is not None:
-            self._fail(damage)  # a look into it would be our end (SIGBUS)
+            self.fail(damage)  # a look into it would be our end (SIGBUS)
             raise WheelError(damage)
         return status.collect(self)

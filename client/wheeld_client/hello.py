@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
 from typing import Final
 
 from wheeld_core import _native, control, time_namespace
+from wheeld_core.errors import DaemonNotRunning
 from wheeld_core.runtime import GROUP_NAME_BYTES, WORKER_NAME_BYTES
 
 ON_DEATH: Final = ("drop", "keep", "reroute")
 AFTER_FORK: Final = ("raise", "reconnect")
+AGAIN_SECONDS: Final = 0.02
+"""Before who was hung up on asks again."""
 MOST_SECONDS: Final = float(_native.MOST_SECONDS)
 """9.2e9, and 2**63 ns are a little more: what is later stands at the end of time, and no socket can
 wait for so long."""
@@ -67,7 +71,24 @@ class Options:
         return replace(self, worker=stem + suffix)
 
     def say_hello(self, directory: Path) -> tuple[control.Connection, control.Message]:
-        """Connect to the daemon in `directory`; returns the connection and its answer."""
+        """Connect to the daemon in `directory`; returns the connection and its answer.
+
+        One that hangs up without an answer is being restarted: its successor is asked.
+        """
+        give_up = time.monotonic() + self.timeout
+        while True:
+            try:
+                return self._say_hello(directory)
+            except DaemonNotRunning as error:
+                cause = error.__cause__
+                hung_up = isinstance(cause, ConnectionError)
+                if not hung_up or isinstance(cause, ConnectionRefusedError):
+                    raise
+                if time.monotonic() > give_up:
+                    raise
+            time.sleep(AGAIN_SECONDS)
+
+    def _say_hello(self, directory: Path) -> tuple[control.Connection, control.Message]:
         connection = control.Connection(directory, self.timeout)
         try:
             answer = connection.request(

@@ -241,6 +241,14 @@ class RecorderGuard:
         await self._end_process()
         self._say_what_is_left()
 
+    async def leave(self) -> None:
+        """End it as it stands: the next daemon's goes on with its spool, and with the ring."""
+        self._stopping = True
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+            await self._end_process()
+
     async def _restart(self) -> None:
         """Another recorder, for the end alone."""
         assert self._keeper is not None
