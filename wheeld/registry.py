@@ -8,6 +8,7 @@ supervisor: the next one reads from it who was there.
 from __future__ import annotations
 
 import mmap
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import IntEnum
@@ -85,7 +86,8 @@ class Registry:
         self._memory = memory
         self._view = RegistryView(memory)
         self._rows = self._view.rows
-        self._incarnations = int(self._rows["incarnation"].max())
+        # In a new table at random: what a client remembers of another wheel is nobody's here.
+        self._incarnations = int(self._rows["incarnation"].max()) or secrets.randbits(24) << 16
         self.tenants: dict[int, Tenant] = {
             row: self._read(row) for row in range(len(self._rows)) if self._rows["state"][row]
         }
@@ -125,7 +127,7 @@ class Registry:
         WheelError
             Every row is taken.
         """
-        chosen = name if name is not None else f"pid-{pid}-{self._incarnations + 1}"
+        chosen = name if name is not None else f"pid-{pid}-{self._incarnations + 1 & 0xFFFF}"
         encoded = self.encode_name(chosen)
         if (tenant := self.find(chosen)) is not None:
             raise ValueError(f"a worker {chosen!r} is connected already (pid {tenant.pid})")

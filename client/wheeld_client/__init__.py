@@ -16,6 +16,7 @@ from wheeld_client.intake_request import Request
 from wheeld_client.memory_pool import MemoryPool, PoolBuffer
 from wheeld_client.observer import Observer, PendingTimers, pending_timers
 from wheeld_client.purgatory import DelayedOperation, Purgatory
+from wheeld_client.renewal import Reconnection
 from wheeld_client.timers import Timers, connect, payload_of
 from wheeld_core.errors import (
     ClientClosed,
@@ -46,6 +47,7 @@ __all__ = [
     "PendingTimers",
     "PoolBuffer",
     "Purgatory",
+    "Reconnection",
     "Request",
     "RingFull",
     "TimerHandle",

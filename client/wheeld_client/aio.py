@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 from collections import deque
 from collections.abc import Callable
@@ -17,6 +18,7 @@ from wheeld_client.arrival import arrive
 from wheeld_client.callbacks import TimerHandle
 from wheeld_client.hello import MOST_SECONDS, Options
 from wheeld_client.reconnect import LATE_PAUSE
+from wheeld_client.renewal import REASON, Announce, Reconnection
 from wheeld_client.timers import Timers
 from wheeld_core.errors import ClientClosed, DaemonNotRunning, RingFull, WheelError, WheelFull
 
@@ -40,11 +42,15 @@ class AsyncTimers:
     under `timeout` gets `ClientClosed`, as from every call from then on.
 
     When the supervisor is restarted, everything waits on; what is still waiting after
-    `reconnect_for` seconds raises `DaemonNotRunning`, and so do new calls until it is back.
+    `reconnect_for` seconds raises `DaemonNotRunning`, and so do new calls until it is back. When
+    the daemon is stopped for good, that is so at once. With `on_reconnect` the next daemon at the
+    same place is looked for then, as `connect` says: iterations wait for `reconnect_for` seconds
+    and go on, new calls succeed once it is there, and `on_reconnect` is called on the loop; if it
+    returns an awaitable (a coroutine function does), that runs as a task.
 
     Parameters
     ----------
-    name, worker, on_death, group, after_fork, reconnect_for, runtime_dir, timeout
+    name, worker, on_death, group, after_fork, reconnect_for, on_reconnect, runtime_dir, timeout
         As in `connect`. Like its loop, an AsyncTimers serves one process: `after_fork` is about
         its `timers`.
     """
@@ -58,10 +64,17 @@ class AsyncTimers:
         group: str | None = None,
         after_fork: str = "raise",
         reconnect_for: float = 10.0,
+        on_reconnect: Announce | None = None,
         runtime_dir: str | os.PathLike[str] | None = None,
         timeout: float = 10.0,
     ) -> None:
-        options = Options(worker, on_death, group, after_fork, reconnect_for, timeout)
+        back = on_reconnect and self._came_back
+        options = Options(
+            worker, on_death, group, after_fork, reconnect_for, timeout, on_reconnect=back
+        )
+        self._on_reconnect = on_reconnect
+        self._tasks: set[asyncio.Future[Any]] = set()
+        self._patient = False  # is the next daemon waited for, by who iterates?
         self._connect = lambda: arrive(
             lambda directory: Timers(directory, options), name, runtime_dir, timeout
         )
@@ -129,8 +142,7 @@ class AsyncTimers:
         try:
             self.timers._check()
         except WheelError as error:  # it stopped, or will not have us back
-            self._lose(error)
-            self._stop_reading()
+            self._end(error)
             return
         pause = LATE_PAUSE
         try:
@@ -143,6 +155,50 @@ class AsyncTimers:
         except DaemonNotRunning as error:
             self._lose(error)
         self._retry_later = self._loop.call_later(pause, self._retry)
+
+    def _end(self, error: WheelError) -> None:
+        """The wheel is over; is there to be another one?"""
+        self._stop_reading()
+        self._patient = self.timers._renewing
+        self._lose(error)
+        if self._patient:
+            self._look_for_next()
+
+    def _look_for_next(self) -> None:
+        """Go on to become a worker of the next daemon, or come back to it."""
+        timers, pause = self.timers, LATE_PAUSE
+        if not timers._renewing:  # it was closed; or it is there, and `_came_back` comes
+            return
+        try:
+            wait = timers._renew()
+            pause = wait.seconds if wait is not None else 0.0
+        except WheelError as error:
+            self._patient = False
+            self._lose(error)
+        self._retry_later = self._loop.call_later(pause, self._look_for_next)
+
+    def _came_back(self, event: Reconnection) -> None:
+        """Called by the thread in which it came to be a worker of the next daemon."""
+        self._loop.call_soon_threadsafe(self._begin_anew, event)
+
+    def _begin_anew(self, event: Reconnection) -> None:
+        if self.timers._state != "open":
+            return
+        self._stop_reading()  # of a wheel that was over before anybody looked, too
+        self._lose(DaemonNotRunning(REASON))
+        self._late.clear()
+        self._unwanted.clear()
+        self._bell = self.timers.fileno()
+        self._loop.add_reader(self._bell, self._receive)
+        self._watch_control()
+        self._lost, self._patient = None, False
+        self._arrived.set()
+        assert self._on_reconnect is not None
+        told = self._on_reconnect(event)
+        if inspect.isawaitable(told):
+            task = asyncio.ensure_future(told)
+            self._tasks.add(task)  # the loop alone would let go of it
+            task.add_done_callback(self._tasks.discard)
 
     def _lose(self, error: WheelError) -> None:
         """The daemon is gone: tell everyone who waits."""
@@ -162,6 +218,9 @@ class AsyncTimers:
 
     def _receive(self) -> None:
         timers = self.timers
+        if timers._renewing:
+            self._end(DaemonNotRunning(REASON))
+            return
         callbacks = timers._callbacks
         ticks: set[int] = set()
         try:
@@ -169,8 +228,7 @@ class AsyncTimers:
             self._room.stir()
         except WheelError as error:
             if timers._state != "closed":
-                self._lose(error)
-                self._stop_reading()
+                self._end(error)
             return
         try:
             timers._settle()
@@ -330,9 +388,9 @@ class AsyncTimers:
                 event, is_tick = self._events.popleft()
                 if not is_tick or self.timers._stands(int(event["timer_id"])):
                     return event
-            if self._lost is not None:
+            if self._lost is not None and not self._patient:
                 raise self._lost
-            if self.timers._state != "open":
+            if self.timers._state not in ("open", "ended"):
                 raise StopAsyncIteration
             self._arrived.clear()
             await self._arrived.wait()

@@ -9,6 +9,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Final
 
+from wheeld_client.renewal import Announce
 from wheeld_core import _native, control, time_namespace
 from wheeld_core.errors import DaemonNotRunning
 from wheeld_core.runtime import GROUP_NAME_BYTES, WORKER_NAME_BYTES
@@ -42,6 +43,7 @@ class Options:
     timeout: float = 10.0
     numbered: bool = False
     """A forked child's: the daemon puts a number behind the name."""
+    on_reconnect: Announce | None = None
 
     def __post_init__(self) -> None:
         if self.worker is not None and not isinstance(self.worker, str):
@@ -56,6 +58,8 @@ class Options:
             _check_group(self.group)
         _check_seconds("reconnect_for", self.reconnect_for)
         _check_seconds("timeout", self.timeout)
+        if self.on_reconnect is not None and not callable(self.on_reconnect):
+            raise TypeError(f"on_reconnect={self.on_reconnect!r}: expected a callable, or None")
         if not 0 < self.timeout < MOST_SECONDS:
             raise ValueError(f"timeout={self.timeout!r}: expected seconds, above 0 and below 9.2e9")
 
@@ -88,19 +92,23 @@ class Options:
                     raise
             time.sleep(AGAIN_SECONDS)
 
+    def hello(self) -> control.Message:
+        """What is said."""
+        return {
+            "op": "hello",
+            "worker": self.worker,
+            "layout": _native.LAYOUT_VERSION,
+            "fingerprint": _native.FINGERPRINT,
+            "time": time_namespace.of_this_process(),
+            "on_death": self.on_death,
+            "group": self.group,
+            **({"numbered": True} if self.numbered else {}),
+        }
+
     def _say_hello(self, directory: Path) -> tuple[control.Connection, control.Message]:
         connection = control.Connection(directory, self.timeout)
         try:
-            answer = connection.request(
-                "hello",
-                worker=self.worker,
-                layout=_native.LAYOUT_VERSION,
-                fingerprint=_native.FINGERPRINT,
-                time=time_namespace.of_this_process(),
-                on_death=self.on_death,
-                group=self.group,
-                **({"numbered": True} if self.numbered else {}),
-            )
+            answer = connection.request(**self.hello())
         except BaseException:
             connection.close()
             raise

@@ -25,6 +25,10 @@ ANSWER_SECONDS: Final = 2.0
 """How long a supervisor that took the call may think about it before the caller is told."""
 
 
+FINAL: Final = ("LayoutMismatch", "PermissionError")
+"""Kinds of refusals of which the caller is told at once: to wait does not help."""
+
+
 class Wait(NamedTuple):
     """Not connected yet: come again when `fd` is readable (-1: there is none), or in `seconds`."""
 
@@ -33,23 +37,29 @@ class Wait(NamedTuple):
 
 
 class Refused(Exception):
-    """The daemon will not have this worker back; its reason."""
+    """The daemon will not have this worker (back): its reason, and the kind of error."""
+
+    def __init__(self, answer: control.Message) -> None:
+        super().__init__(str(answer.get("error", "the daemon refused")))
+        self.kind = str(answer.get("kind"))
 
 
 class Attempt(control.Connection):
-    """A connection on which `resume` was said and not answered yet. It never blocks."""
+    """A connection on which a request was made that is not answered yet. It never blocks."""
 
-    def __init__(self, directory: Path, resume: control.Message) -> None:
+    def __init__(self, directory: Path, request: control.Message) -> None:
         super().__init__(directory, 0.0)
         self.since = time.monotonic()
+        self.request_made = request
+        self.answer: control.Message = {}
         try:
-            self._socket.sendall(control.encode(resume))
+            self._socket.sendall(control.encode(request))
         except BaseException:
             self.close()
             raise
 
     def answered(self, timeout: float) -> bool:
-        """Has the daemon taken the worker back? From then on an ordinary connection.
+        """Has the daemon taken the worker? From then on an ordinary connection.
 
         Raises
         ------
@@ -59,11 +69,11 @@ class Attempt(control.Connection):
             This attempt has failed.
         """
         try:
-            answer = control.decode(self._read_line())
+            self.answer = control.decode(self._read_line())
         except BlockingIOError:
             return False
-        if not answer.get("ok"):
-            raise Refused(str(answer.get("error", "the daemon refused")))
+        if not self.answer.get("ok"):
+            raise Refused(self.answer)
         self._socket.settimeout(timeout)
         return True
 
@@ -106,38 +116,54 @@ class Reconnector:
         self._lost_at = math.inf
         self._next_try = -math.inf
         self._pause = FIRST_PAUSE
+        self._refused: Refused | None = None
+        self.welcome: control.Message = {}
+        """What the daemon has answered to the last request that was granted."""
 
-    def step(self) -> control.Connection | Wait:
+    def step(self, hello: control.Message | None = None) -> control.Connection | Wait:
         """Go on; one thread at a time does, the others are told to come again.
+
+        Parameters
+        ----------
+        hello : dict, optional
+            The wheel is over: say this to the next daemon, in place of `resume` to this one.
 
         Raises
         ------
         DaemonNotRunning
             The time is over. A later step tries again, now and then.
         Refused
-            The daemon will not have this worker back.
+            The daemon will not have this worker (back). Another may: a later step with `hello`
+            tries again, now and then.
         """
         if self._lock.locked():
             return Wait(-1, FIRST_PAUSE)
         try:
             with self._lock:  # who took it just now has it back at once: no step waits
-                return self._step(time.monotonic())
+                return self._step(time.monotonic(), hello or self._resume)
         finally:
             if self._closed:
                 self.close()
 
-    def _step(self, now: float) -> control.Connection | Wait:
+    def _step(self, now: float, request: control.Message) -> control.Connection | Wait:
         self._lost_at = min(self._lost_at, now)
+        if self._attempt is not None and self._attempt.request_made["op"] != request["op"]:
+            self._drop_attempt()
         try:
             if self._attempt is None and now >= self._next_try:
-                self._attempt = Attempt(self._directory, self._resume)
+                self._refused = None
+                self._attempt = Attempt(self._directory, request)
             if self._attempt is not None and self._attempt.answered(self._timeout):
                 return self._succeed()
         except (OSError, ValueError):  # DaemonNotRunning is an OSError, too
             self._fail(now)
-        except Refused:
+        except Refused as refusal:
             self._drop_attempt()
-            raise
+            if request is self._resume:
+                raise
+            self._refuse(now, refusal)
+        if self._refused is not None and self._refused.kind in FINAL:
+            raise self._refused
         if self._attempt is not None and now < self._attempt.since + ANSWER_SECONDS:
             return Wait(self._attempt.fileno(), LONGEST_PAUSE)
         if now - self._lost_at >= self._seconds:
@@ -145,6 +171,8 @@ class Reconnector:
                 f"the wheeld daemon in {self._directory} has not come back for "
                 f"{now - self._lost_at:.1f} s; `wheeld start` continues it with all that is armed, "
                 "and a later call connects to it"
+                if request is self._resume
+                else self._why_no_other(now)
             )
         # An attempt is never given up for its slowness: a supervisor that hears `resume` later, and
         # the connection closed, would take it for this worker's good-bye.
@@ -152,9 +180,25 @@ class Reconnector:
             return Wait(self._attempt.fileno(), LONGEST_PAUSE)
         return Wait(-1, max(self._next_try - now, 0.001))
 
+    def _why_no_other(self, now: float) -> str:
+        return (
+            f"the wheeld daemon in {self._directory} was stopped, and no other takes this client "
+            f"for {now - self._lost_at:.1f} s"
+            + (f" ({self._refused})" if self._refused is not None else "")
+            + "; a later call tries again"
+        )
+
+    def _refuse(self, now: float, refusal: Refused) -> None:
+        """It may be over soon: rows are taken, or a worker of that name is about to leave."""
+        self._fail(now)
+        self._refused = refusal
+        if refusal.kind in FINAL:
+            self._next_try = now + LATE_PAUSE
+
     def _succeed(self) -> control.Connection:
         attempt, self._attempt = self._attempt, None
         assert attempt is not None
+        self.welcome, self._refused = attempt.answer, None
         self._lost_at, self._next_try, self._pause = math.inf, -math.inf, FIRST_PAUSE
         return attempt
 

@@ -20,6 +20,7 @@ from wheeld_client.arrival import arrive
 from wheeld_client.callbacks import Callbacks, TimerHandle
 from wheeld_client.dispatcher import Dispatcher
 from wheeld_client.hello import MOST_SECONDS, Options
+from wheeld_client.renewal import Announce
 from wheeld_client.reserved import ReservingWorker, clock_number
 from wheeld_core.errors import InvalidDelay
 
@@ -35,6 +36,7 @@ def connect(
     group: str | None = None,
     after_fork: str = "raise",
     reconnect_for: float = 10.0,
+    on_reconnect: Announce | None = None,
     runtime_dir: str | os.PathLike[str] | None = None,
     timeout: float = 10.0,
 ) -> Timers:
@@ -63,6 +65,15 @@ def connect(
     reconnect_for : float
         Seconds for which `poll` waits for a supervisor that is being restarted before it raises
         `DaemonNotRunning`. Timers go on meanwhile.
+    on_reconnect : callable, optional
+        With it a daemon that is stopped for good, or has a new wheel, is not the end of this
+        client: calls that may wait do so for up to `reconnect_for` seconds, and then it is a worker
+        of the next daemon that serves at the same place, under the same name. `on_reconnect` is
+        called with a `Reconnection`, which says what was lost, by the thread whose call got it
+        there, before that call goes on; calls in it are allowed. Calls with `block=False`, and
+        those that never wait, raise `DaemonNotRunning` meanwhile, and so does one that waits for
+        room when the daemon is stopped. `fileno()` is another one then.
+        Without it, all calls raise `DaemonNotRunning` from the stop on.
     runtime_dir : path, optional
         Directory that holds the daemon's runtime directory; default: $WHEELD_RUNTIME_DIR, else the
         usual places.
@@ -88,7 +99,9 @@ def connect(
         It cannot serve this process: all rows are taken, or the process lives in another pid or
         time namespace.
     """
-    options = Options(worker, on_death, group, after_fork, reconnect_for, timeout)
+    options = Options(
+        worker, on_death, group, after_fork, reconnect_for, timeout, on_reconnect=on_reconnect
+    )
     return arrive(lambda directory: Timers(directory, options), name, runtime_dir, timeout)
 
 
@@ -127,11 +140,23 @@ class Timers(ReservingWorker):
     exception_handler: Callable[[TimerHandle, BaseException], object] | None = None
     _callbacks: Callbacks
     _purgatories: weakref.WeakSet[Purgatory]
+    _moving: list[Purgatory]
 
     def _enter(self, options: Options) -> None:
         self._callbacks = Callbacks(self)  # a forked child forgets its parent's
-        self._purgatories = weakref.WeakSet()
+        self._purgatories, self._moving = weakref.WeakSet(), []
         super()._enter(options)
+
+    def _leave_wheel(self) -> list[Any]:
+        going = [one for one in list(self._purgatories) if not one._closed]
+        self._moving += going
+        return [operation for one in going for operation in one._shutdown(False)]
+
+    def _return_to_wheel(self) -> None:
+        self._callbacks = Callbacks(self)  # their timers are lost
+        while self._moving:  # what is left when this daemon is stopped as well comes to the next
+            self._moving[-1]._renew()
+            self._moving.pop()
 
     # -- scheduling -----------------------------------------------------------------------------
 
@@ -277,7 +302,7 @@ class Timers(ReservingWorker):
         """
         if not callable(callback):
             raise TypeError(f"callback: got {callback!r}, expected a callable object")
-        self._check()
+        self._check(block)
         return self._callbacks.call_later(delay, callback, args, block)
 
     def dispatch(
@@ -291,7 +316,8 @@ class Timers(ReservingWorker):
         A callback that raises is reported (`exception_handler`, else the log) and harms no other.
         What a callback schedules with delay 0 runs at the next dispatch.
         """
-        self._check()
+        if not self._renewing:
+            self._check()
         if self._callbacks.waiting or self._unsettled:
             timeout = 0.0
         ticks: set[int] = set()

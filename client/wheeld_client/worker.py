@@ -17,10 +17,12 @@ import numpy as np
 from wheeld_client import hub
 from wheeld_client.hello import Options
 from wheeld_client.reconnect import Reconnector, Refused, Wait
+from wheeld_client.renewal import Reconnection, Renewal
 from wheeld_core import _native, control, runtime, segments, trust
 from wheeld_core.errors import DaemonNotRunning, ForkedClient, WheelError
 from wheeld_core.views import RegistryView, WheelView, expiration_dtype
 
+ID_BYTES = 8
 _workers: weakref.WeakSet[ConnectedWorker] = weakref.WeakSet()
 
 
@@ -41,6 +43,7 @@ class ConnectedWorker(_native.Worker):
 
     def __init__(self, directory: Path, options: Options) -> None:
         self.directory = directory
+        self._renewal = Renewal(self)
         self.on_death = options.on_death
         self.group = options.group
         self._options = options
@@ -51,7 +54,13 @@ class ConnectedWorker(_native.Worker):
 
     def _enter(self, options: Options) -> None:
         """Become a worker of the daemon."""
-        connection, hello = options.say_hello(self.directory)
+        self._current = options
+        self._settle_in(*options.say_hello(self.directory))
+        if options.on_reconnect is not None:
+            self._renews()
+
+    def _settle_in(self, connection: control.Connection, hello: control.Message) -> None:
+        options = self._current
         self._connection = connection
         self._reconnector = Reconnector(
             self.directory, hello, options.reconnect_for, options.timeout
@@ -157,6 +166,8 @@ class ConnectedWorker(_native.Worker):
         except Refused as refusal:
             reason = f"the wheeld daemon in {self.directory} has no place for this one: {refusal}"
             self._end(reason)
+            if self._renewing:  # by the next call
+                return None
             raise DaemonNotRunning(reason) from None
         if isinstance(found, Wait):
             return found
@@ -166,6 +177,37 @@ class ConnectedWorker(_native.Worker):
         if self._state != "open":  # closed meanwhile
             found.close()
         return None
+
+    def _renew(self) -> Wait | None:
+        """Go on to become a worker of the next daemon; never waits. None: look again."""
+        assert self._reconnector is not None
+        return self._renewal.step(self._reconnector, self._current.hello())
+
+    def _move(self, connection: control.Connection, hello: control.Message) -> Reconnection:
+        """Become a worker of the daemon that said so; nobody is inside any more."""
+        before, lost = self._armed(), self._connection
+        operations = self._leave_wheel()
+        try:
+            self._settle_in(connection, hello)
+        finally:
+            lost.close()
+        restored = self._count_known(before)
+        self._return_to_wheel()
+        return Reconnection(
+            self.worker,
+            len(before) // ID_BYTES - restored,
+            restored,
+            operations,
+            self.adopted,
+            self.wheel_token,
+        )
+
+    def _leave_wheel(self) -> list[Any]:
+        """Let go of what stands on a wheel that is over; returns operations that waited."""
+        return []
+
+    def _return_to_wheel(self) -> None:
+        """What stood on the old wheel stands on the new one."""
 
     def _refork(self) -> None:
         """Connect a forked child as a worker of its own, before its first call goes on."""
@@ -184,6 +226,7 @@ class ConnectedWorker(_native.Worker):
 
     def _forget_parent(self) -> None:
         """Drop what would keep the parent's connection open after its death."""
+        self._renewal = Renewal(self)
         self._connection.close()
         if self._reconnector is not None:
             self._reconnector.close()
@@ -217,6 +260,7 @@ class ConnectedWorker(_native.Worker):
                 if self._reconnector and not isinstance(error.__cause__, TimeoutError):
                     self._reconnector.say_goodbye()
         self._connection.close()
+        self._renewal.close()
         if self._reconnector:
             self._reconnector.close()
         self._wheel = self._registry = None  # what is mapped is unmapped now, not some day

@@ -53,6 +53,7 @@ typedef struct wh_client {
     uint64_t asked; /* our last ask for slots */
     wh_watch_row *watched; /* where other workers look, once this one watches keys; or NULL */
     uint32_t capacity, payload_bytes, worker;
+    uint32_t first_gen; /* of a slot that was never used: its wheel's own (wh_first_gen) */
     wh_fd clock_bell, control; /* control: the supervisor's socket for alarms, or none */
     bool virtual_clock;
     bool receives; /* seg->receives is set */
@@ -96,6 +97,7 @@ static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *w
                      .comp_size = 1ull << g.comp_bits,
                      .ret_size = 1ull << g.ret_bits,
                      .rung_seq = UINT64_MAX,
+                     .first_gen = wh_first_gen(config->token),
                      .capacity = config->capacity,
                      .payload_bytes = config->payload_bytes,
                      .worker = worker,
@@ -260,11 +262,18 @@ typedef struct wh_request {
     uint32_t target, flags;
 } wh_request;
 
+/* The generation of the next timer in a slot of ours. */
+static inline uint32_t wh_client_next_gen(const wh_client *c, uint32_t slot)
+{
+    uint32_t gen = wh_next_gen(wh_state_gen(wh_load_relaxed(&c->states[slot])));
+    return wh_likely(gen != 1) ? gen : c->first_gen;
+}
+
 /* Arm a slot that we hold. Returns the timer's id. */
 static inline uint64_t wh_client_arm(wh_client *c, uint32_t index, const wh_request *r)
 {
     wh_slot *s = &c->slots[index];
-    uint32_t gen = wh_next_gen(wh_state_gen(wh_load_relaxed(&c->states[index])));
+    uint32_t gen = wh_client_next_gen(c, index);
     wh_store_relaxed(&s->deadline, r->deadline);
     wh_store_relaxed(&s->interval, r->interval);
     wh_store_relaxed(&s->cookie, r->cookie);

@@ -64,6 +64,10 @@ static inline uint64_t wh_id_with(uint64_t id, uint32_t kind)
     return id | (uint64_t)kind << WH_KIND_SHIFT;
 }
 
+/* Generations of a wheel begin at random, far from where those of another one are: an id of an earlier
+ * wheel is nobody's in the next. */
+static inline uint32_t wh_first_gen(uint64_t token) { return ((uint32_t)(token >> 32) & 0x7fffffff) + 1; }
+
 static inline uint32_t wh_state_gen(uint64_t s) { return (uint32_t)(s >> 32); }
 static inline uint32_t wh_state_phase(uint64_t s) { return (uint32_t)(s & 0xff); }
 static inline uint64_t wh_state(uint32_t gen, uint32_t phase) { return (uint64_t)gen << 32 | phase; }

@@ -19,6 +19,7 @@ typedef struct {
     wh_fd bell, clock_bell; /* our FIFO and the clock's: descriptors of our own */
     wh_fd daemon;           /* the control socket, for its hang-up and alarms; our own too */
     int sleepers;           /* threads that wait in poll(): the last one out of a closed client */
+    int inside;             /* those that let others in meanwhile, and come back to what is bound now */
     uint64_t connections; /* control sockets so far */
     bool notify_always;   /* fileno() was asked for: stay ready to be rung between polls */
     bool bound, closed;
@@ -26,6 +27,8 @@ typedef struct {
     bool refork;          /* in a forked child, have _refork() bind it anew */
     bool woken;           /* _wake() was called: whoever dispatches returns */
     bool detached;        /* a forked child's: its parent's binding is dropped, it has none yet */
+    bool renews;          /* when the daemon was stopped, have _renew() bind it to the next one */
+    uint32_t forks;       /* so many times bound anew in a child */
     uint64_t *reserved;   /* a bit per slot that reserve() gave; NULL: it never did */
     struct Watching *watching; /* once it has a purgatory; else NULL */
     PyObject *ended;      /* why the daemon will not have us back, a str; or NULL */

@@ -230,7 +230,7 @@ static PyObject *worker_schedule_batch(WorkerObject *w, PyObject *args)
              PyObject_GetBuffer(payloads, &bytes, PyBUF_SIMPLE) == 0;
         batch.payloads = (Payloads){bytes.buf, bytes.len, arrays[3].view.buf};
     }
-    ok = ok && worker_usable(w) && place_extras(w, &extras, &r) && batch_check_delays(batch.delays, n) &&
+    ok = ok && worker_may_begin(w, wait) && place_extras(w, &extras, &r) && batch_check_delays(batch.delays, n) &&
          batch_check_payloads(w, &batch) && batch_fits(w, n, wait) && batch_schedule(w, &batch, r);
     for (int i = 0; i < 4; i++)
         PyBuffer_Release(&arrays[i].view);
@@ -251,7 +251,7 @@ static PyObject *worker_cancel_batch(WorkerObject *w, PyObject *args)
         return NULL;
     Py_ssize_t n = PyObject_Length(ids_object);
     bool ok = n >= 0 && array_get(&ids, ids_object, 8, n, false) &&
-              array_get(&won, won_object, 1, n, true) && worker_usable(w) && batch_fits(w, n, wait);
+              array_get(&won, won_object, 1, n, true) && worker_may_begin(w, wait) && batch_fits(w, n, wait);
     uint64_t me = c->me;
     const uint64_t *id = ids.view.buf;
     uint8_t *out = won.view.buf;
@@ -310,7 +310,7 @@ static PyObject *worker_reschedule_batch(WorkerObject *w, PyObject *args)
     Py_ssize_t n = PyObject_Length(objects[0]);
     bool ok = n >= 0 && array_get(&ids, objects[0], 8, n, false) &&
               array_get(&delays, objects[1], 8, n, false) &&
-              array_get(&moved, objects[2], 1, n, true) && worker_usable(w) &&
+              array_get(&moved, objects[2], 1, n, true) && worker_may_begin(w, wait) &&
               batch_check_delays(delays.view.buf, n) &&
               batch_move(w, ids.view.buf, delays.view.buf, moved.view.buf, n, wait);
     PyBuffer_Release(&ids.view);

@@ -23,6 +23,7 @@
 #include "operation_part.c"
 #include "operation_type.c"
 #include "purgatory_part.c"
+#include "renew_part.c"
 #include "purgatory_type.c"
 #include "worker_type.c"
 #include "pool_part.c"

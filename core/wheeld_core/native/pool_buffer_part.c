@@ -20,6 +20,7 @@ static PyObject *pool_buffer_new(PoolObject *p, uint64_t n)
     buffer->data = data;
     buffer->size = (Py_ssize_t)n;
     buffer->incarnation = incarnation;
+    buffer->forks = p->worker->forks;
     buffer->exports = 0;
     buffer->released = false;
     PyObject_GC_Track(buffer);
@@ -43,7 +44,7 @@ static inline void pool_buffer_end(PoolBufferObject *buffer)
 static bool pool_buffer_is_foreign(const PoolBufferObject *buffer)
 {
     const WorkerObject *w = buffer->pool->worker;
-    return worker_is_forked(w) || (w->bound && w->client.me >> 16 != buffer->incarnation);
+    return worker_is_forked(w) || w->forks != buffer->forks;
 }
 
 static bool pool_buffer_release(PoolBufferObject *buffer)

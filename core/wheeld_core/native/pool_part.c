@@ -39,6 +39,7 @@ typedef struct {
     char *data;
     Py_ssize_t size;
     uint64_t incarnation; /* who has to give it back */
+    uint32_t forks;       /* of that worker when it was lent */
     Py_ssize_t exports;
     bool released;
 } PoolBufferObject;

@@ -206,11 +206,9 @@ static int purgatory_init(PurgatoryObject *p, PyObject *args, PyObject *kwargs)
     p->worker = (WorkerObject *)Py_NewRef(w);
     p->name = Py_NewRef(name);
     p->submit = submit == Py_None ? NULL : Py_NewRef(submit);
-    p->seed = wh_hash_piece(g->watch.seg->head.token, 'p', text, (size_t)length);
     p->purge_interval = interval;
     p->block = 1;
-    p->sibling = g->purgatories;
-    g->purgatories = p;
+    purgatory_settle_in(p, g);
     return 0;
 }
 
@@ -362,6 +360,7 @@ static PyMethodDef purgatory_methods[] = {
      "Take this worker's operations under a key out of everything.\n\n"
      "Returns\n-------\nlist of DelayedOperation\n    They are cancelled: no callback of theirs runs."},
     {"_shutdown", (PyCFunction)purgatory_shutdown, METH_O, NULL},
+    {"_renew", (PyCFunction)purgatory_renew, METH_NOARGS, NULL},
     {"_numbers", (PyCFunction)purgatory_numbers, METH_NOARGS, NULL},
     {NULL}};
 

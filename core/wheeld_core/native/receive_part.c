@@ -82,7 +82,11 @@ static PyObject *worker_collect(WorkerObject *w, const Wanted *wanted)
     n = n < most ? n : most;
     if (n) {
         Py_buffer view;
-        if ((events = events_new(w, n, &view)) == NULL)
+        uint32_t forks = w->forks;
+        w->inside++;
+        events = events_new(w, n, &view);
+        w->inside -= forks == w->forks;
+        if (events == NULL)
             return NULL;
         if (!worker_still_usable(w)) { /* what the collector ran may have closed it */
             PyBuffer_Release(&view);
@@ -144,6 +148,8 @@ static int worker_await_rest(WorkerObject *w)
         wh_client_ring(c);
         if (!worker_sleep(w, wh_time_add(wh_clock_read(CLOCK_MONOTONIC), REST_LOOK_NS), false))
             return -1;
+        if (!worker_is_open(w))
+            return 0;
     }
     return 1;
 }
@@ -180,6 +186,14 @@ static bool parse_wanted(PyObject *const *values, bool heed, Wanted *wanted, int
     return true;
 }
 
+/* NULL, with an error set. */
+static PyObject *worker_none(WorkerObject *w, int ready)
+{
+    if (ready == 0)
+        worker_explain(w);
+    return NULL;
+}
+
 /* poll(timeout=0.0, max_events=None, *, hold=False); `heed`: return, too, when there is work for
  * purgatories, and take the set `ticks` in place of `hold`. */
 static PyObject *worker_receive(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
@@ -191,16 +205,24 @@ static PyObject *worker_receive(WorkerObject *w, PyObject *const *args, Py_ssize
     int64_t timeout = 0, until = 0;
     Wanted wanted;
     if (!parse_keywords("poll", heed ? await_names : poll_names, heed ? 3 : 2, args, n, kwnames, values) ||
-        !parse_wanted(values, heed, &wanted, &timeout, &until) || !worker_usable(w) ||
-        !worker_may_hold(w, wanted.hold))
+        !parse_wanted(values, heed, &wanted, &timeout, &until))
         return NULL;
-    for (;;) {
+    for (bool asked = false;; asked = true) {
+        if (wh_unlikely(!worker_is_open(w))) {
+            if (until == 0 && timeout != 0)
+                until = wh_time_add(wh_clock_read(CLOCK_MONOTONIC), timeout);
+            int ready = worker_ready(w, until);
+            if (ready <= 0)
+                return ready == 0 && w->bound ? empty_events(w) : worker_none(w, ready);
+        }
+        if (!asked && !worker_may_hold(w, wanted.hold))
+            return NULL;
         PyObject *events = worker_collect_others(w, &wanted);
         if (wh_unlikely(events == w->empty_events && wanted.most && worker_lacks_rest(w))) {
             int rest = worker_await_rest(w);
             if (rest < 0)
                 Py_CLEAR(events);
-            if (rest > 0) {
+            if (rest > 0 || (rest == 0 && !worker_is_open(w))) {
                 Py_DECREF(events);
                 continue;
             }

@@ -19,7 +19,7 @@ static bool is_reserved(const WorkerObject *w, uint64_t id)
     if (w->reserved == NULL || slot >= c->capacity ||
         !(w->reserved[slot >> WH_SLAB_BITS] & slot_bit((uint32_t)slot)))
         return false;
-    return wh_next_gen(wh_state_gen(wh_load_relaxed(&c->states[slot]))) == wh_id_gen(id);
+    return wh_client_next_gen(c, slot) == wh_id_gen(id);
 }
 
 static bool refuse_unreserved(uint64_t id)
@@ -55,7 +55,7 @@ static PyObject *worker_reserve_batch(WorkerObject *w, PyObject *args)
     for (Py_ssize_t i = 0; ok && i < n; i++) {
         uint32_t slot = (uint32_t)batch.ids[i];
         w->reserved[slot >> WH_SLAB_BITS] |= slot_bit(slot);
-        batch.ids[i] = wh_id(wh_next_gen(wh_state_gen(wh_load_relaxed(&c->states[slot]))), slot);
+        batch.ids[i] = wh_id(wh_client_next_gen(c, slot), slot);
     }
     PyBuffer_Release(&ids.view);
     if (!ok)

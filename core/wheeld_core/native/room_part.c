@@ -35,12 +35,15 @@ static void pause_ns(long ns)
 static bool worker_nap(WorkerObject *w)
 {
     uint64_t me = w->client.me;
+    uint32_t forks = w->forks;
+    w->inside++;
     int napped = worker_nap_in_hub(w, HUB_NAP_NS);
     if (napped == 0) {
         Py_BEGIN_ALLOW_THREADS
         pause_ns(NAP_NS);
         Py_END_ALLOW_THREADS
     }
+    w->inside -= forks == w->forks;
     if (napped < 0)
         return false;
     if (worker_is_open(w) && !worker_is(w, me)) { /* a greenlet's copy in a forked child, bound anew */

@@ -35,7 +35,7 @@ static bool worker_reconnect(WorkerObject *w, struct pollfd *watch, int64_t *unt
         watch->events = POLLIN;
     }
     Py_XDECREF(found);
-    return ok && worker_usable(w);
+    return ok && (worker_is_renewable(w) || worker_usable(w));
 }
 
 /* Nothing is patched by gevent while that is not loaded. -1: an error is set. */
@@ -86,6 +86,7 @@ static int worker_await_bell(WorkerObject *w, struct pollfd fds[2], int64_t unti
     int64_t rest = wh_time_sub(until, wh_clock_read(CLOCK_MONOTONIC));
     rest = until == INT64_MAX ? until : rest > 0 ? rest : 0;
     int error = 0;
+    uint32_t forks = w->forks;
     w->sleepers++;
     int polled = worker_wait_in_hub(w, fds[0].fd, fds[1].fd, rest);
     if (polled >= 0) {
@@ -98,14 +99,14 @@ static int worker_await_bell(WorkerObject *w, struct pollfd fds[2], int64_t unti
     } else {
         polled = -2;
     }
-    if (--w->sleepers == 0 && w->closed)
+    if (forks == w->forks && --w->sleepers == 0 && w->closed)
         worker_unbind(w);
     errno = error;
     return polled;
 }
 
 /* Sleep on our FIFO until rung, or `until`, or until there is a reason to look around; `heed`: marks of
- * other workers are one. False: an error is set. */
+ * other workers are one. False: an error is set. The wheel may be over then, and renewable. */
 static bool worker_sleep(WorkerObject *w, int64_t until, bool heed)
 {
     wh_client *c = &w->client;
@@ -114,6 +115,8 @@ static bool worker_sleep(WorkerObject *w, int64_t until, bool heed)
     int polled = 0;
     if (w->lost && !worker_reconnect(w, &fds[1], &until))
         return false;
+    if (!worker_is_open(w))
+        return worker_is_renewable(w) || worker_usable(w);
     if (!worker_hears(w))
         return false;
     fds[0].fd = w->bell.number;
@@ -134,5 +137,5 @@ static bool worker_sleep(WorkerObject *w, int64_t until, bool heed)
     }
     if (polled > 0 && !w->lost && fds[1].revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL))
         w->lost = connections == w->connections; /* another thread may have a new one already */
-    return PyErr_CheckSignals() >= 0 && worker_usable(w);
+    return PyErr_CheckSignals() >= 0 && (worker_is_renewable(w) || worker_usable(w));
 }

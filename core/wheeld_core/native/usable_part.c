@@ -28,7 +28,7 @@ static void worker_explain(WorkerObject *w)
         PyErr_SetString(errors.forked_client,
                         "this client belongs to the parent process; connect() in the child, or "
                         "have it done with connect(..., after_fork=\"reconnect\")");
-    else if (!w->bound)
+    else if (!w->bound && !w->renews)
         PyErr_SetString(errors.client_closed, "this client was never connected");
     else if (*w->alive == ENDED && w->ended)
         PyErr_SetObject(errors.daemon_not_running, w->ended);
@@ -44,29 +44,57 @@ static void worker_explain(WorkerObject *w)
                               "daemon of this process?), or it was taken for dead; close() it, and "
                               "connect() again after that");
     else
-        PyErr_SetString(errors.daemon_not_running, "the wheeld daemon has stopped");
+        PyErr_SetString(errors.daemon_not_running,
+                        w->renews ? "the wheeld daemon was stopped; this client waits for the next one"
+                                  : "the wheeld daemon has stopped");
 }
 
-/* The rare cases. True: a forked child's client that is connected now as a worker of its own. */
-static bool worker_refuse(WorkerObject *w)
+/* Is this wheel over, and is there to be another one? */
+static bool worker_is_renewable(const WorkerObject *w)
+{
+    if (!w->renews || w->closed || worker_is_forked(w))
+        return false;
+    return !w->bound || *w->alive == ENDED ||
+           wh_load_acquire(&w->client.wheel->daemon_state) == 2; /* pairs: daemon-state */
+}
+
+static int worker_renew(WorkerObject *w, int64_t until); /* in renew_part.c */
+
+/* The rare cases. 1: it may go on, a forked child's client that is connected now as a worker of its own, or
+ * one that is connected to the next daemon; 0: `until` is over, and there is no next daemon yet; -1: an error
+ * is set. */
+static wh_seldom int worker_ready(WorkerObject *w, int64_t until)
 {
     if (!w->closed && w->refork && worker_is_forked(w)) {
         PyObject *done = PyObject_CallMethod((PyObject *)w, "_refork", NULL);
         if (done == NULL)
-            return false;
+            return -1;
         Py_DECREF(done);
-        if (worker_is_open(w))
-            return true;
     }
+    if (worker_is_open(w))
+        return 1;
+    if (worker_is_renewable(w))
+        return worker_renew(w, until);
     worker_explain(w);
-    return false;
+    return -1;
 }
 
-/* May this call begin? Asked once its arguments are read: to read them may run code of the user. */
-static inline bool worker_usable(WorkerObject *w)
+static wh_seldom bool worker_refuse(WorkerObject *w, bool wait)
 {
-    return worker_is_open(w) || worker_refuse(w);
+    int ready = worker_ready(w, wait ? INT64_MAX : 0);
+    if (ready == 0)
+        worker_explain(w);
+    return ready > 0;
 }
+
+/* May this call begin? Asked once its arguments are read: to read them may run code of the user. `wait`: it
+ * may wait for the next daemon. */
+static inline bool worker_may_begin(WorkerObject *w, bool wait)
+{
+    return worker_is_open(w) || worker_refuse(w, wait);
+}
+
+static inline bool worker_usable(WorkerObject *w) { return worker_may_begin(w, false); }
 
 /* May a call that has waited, and holds slots, go on? */
 static bool worker_still_usable(WorkerObject *w)

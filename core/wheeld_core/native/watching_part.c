@@ -143,7 +143,10 @@ static bool watching_fill(WorkerObject *w, Watching *g, PyObject *memory)
 /* The worker's watching, made at its first purgatory. NULL: an error is set. */
 static Watching *watching_of(WorkerObject *w)
 {
+    uint32_t forks = w->forks;
+    w->inside++;
     PyObject *memory = w->watching ? NULL : PyObject_CallMethod((PyObject *)w, "_segment", "s", "watch");
+    w->inside -= forks == w->forks;
     if (w->watching) { /* perhaps made by another thread meanwhile */
         Py_XDECREF(memory);
         return w->watching;

@@ -45,7 +45,7 @@ static PyObject *worker_schedule_kw(WorkerObject *w, PyObject *const *args, Py_s
     extras.to = values[4];
     PyObject *id = NULL;
     if (parse_delay(values[0], &delay, "delay") && parse_extras(&extras, &r) &&
-        parse_block(values[5], &wait) && worker_usable(w) && place_extras(w, &extras, &r)) {
+        parse_block(values[5], &wait) && worker_may_begin(w, wait) && place_extras(w, &extras, &r)) {
         r.now = wh_client_now(&w->client);
         r.deadline = wh_time_add(r.now, delay);
         id = worker_arm(w, &r, r.deadline, wait);
@@ -65,7 +65,7 @@ static PyObject *worker_schedule(WorkerObject *w, PyObject *const *args, Py_ssiz
         return NULL;
     if (n == 2 && !parse_u64(args[1], &r.cookie, "cookie"))
         return NULL;
-    if (!worker_usable(w))
+    if (!worker_may_begin(w, true))
         return NULL;
     r.now = wh_client_now(&w->client);
     r.deadline = wh_time_add(r.now, delay);
@@ -108,7 +108,7 @@ static PyObject *worker_schedule_ns(WorkerObject *w, PyObject *args)
     PyObject *id = NULL;
     if (kind >= WH_CLOCK_KINDS) {
         PyErr_SetString(PyExc_ValueError, "no such clock");
-    } else if (parse_extras(&extras, &r) && worker_usable(w) && place_extras(w, &extras, &r)) {
+    } else if (parse_extras(&extras, &r) && worker_may_begin(w, wait) && place_extras(w, &extras, &r)) {
         r.now = wh_client_now(&w->client);
         r.deadline = deadline;
         r.flags = kind;
@@ -147,7 +147,7 @@ static inline int worker_cancel_timer(WorkerObject *w, uint64_t id, bool wait)
 static inline PyObject *worker_cancel_one(WorkerObject *w, PyObject *const *args, bool wait)
 {
     uint64_t id;
-    if (!parse_id(args[0], &id) || !worker_usable(w))
+    if (!parse_id(args[0], &id) || !worker_may_begin(w, wait))
         return NULL;
     int won = worker_cancel_timer(w, id, wait);
     return won < 0 ? NULL : PyBool_FromLong(won);
@@ -220,7 +220,8 @@ static inline PyObject *worker_reschedule_one(WorkerObject *w, PyObject *const *
 {
     uint64_t id;
     int64_t delay, earliest = INT64_MAX;
-    if (!parse_id(args[0], &id) || !parse_delay(args[1], &delay, "delay") || !worker_usable(w))
+    if (!parse_id(args[0], &id) || !parse_delay(args[1], &delay, "delay") ||
+        !worker_may_begin(w, wait))
         return NULL;
     int moved = worker_move(w, id, delay, &earliest, wait);
     if (earliest != INT64_MAX)

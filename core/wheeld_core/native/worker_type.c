@@ -81,7 +81,7 @@ static PyObject *worker_unbind(WorkerObject *w)
     w->alive = w->closed ? &bound_no_more : &never_bound; /* nobody comes in from here on */
     watching_drop(w);
     w->bound = w->notify_always = w->lost = false;
-    w->sleepers = 0;
+    w->sleepers = w->inside = 0;
     wh_slabs_free(&w->client.slabs);
     free(w->reserved);
     w->reserved = NULL;
@@ -148,16 +148,18 @@ static PyObject *worker_bind(WorkerObject *w, PyObject *args)
     unsigned long long incarnation;
     int fds[3], refork = 0;
     wh_config config;
-    if (w->closed || (w->bound && *w->alive != FORKED))
+    bool ours = w->bound && *w->alive != FORKED; /* a parent's threads are not here */
+    if (w->closed || (ours && (*w->alive != ENDED || w->sleepers || w->inside)))
         return PyErr_Format(PyExc_TypeError, "this client is connected already");
     if (!PyArg_ParseTuple(args, "OOOOIKiiiOO|p", &segments[0], &segments[1], &segments[2],
                           &segments[3], &row, &incarnation, &fds[0], &fds[1], &fds[2], &dtype,
                           &numpy_empty, &refork))
         return NULL;
-    if (w->bound) { /* what is the parent's; if the bind fails, the next call tries again */
-        w->detached = true;
+    if (w->bound) { /* what is the parent's, or over; if the bind fails, the next call tries again */
+        w->detached = *w->alive == FORKED;
         worker_unbind(w);
     }
+    w->forks += w->detached;
     w->dtype = Py_NewRef(dtype);
     w->numpy_empty = Py_NewRef(numpy_empty);
     if (!worker_map(w, segments, row, &config) || !worker_own_fds(w, fds))
@@ -213,11 +215,11 @@ static PyObject *worker_end(WorkerObject *w, PyObject *reason)
     Py_RETURN_NONE;
 }
 
-/* _check(): as every call begins: raises, or connects a forked child anew. */
-static PyObject *worker_check(WorkerObject *w, PyObject *unused)
+/* _check(wait=False): as every call begins: raises, or connects a forked child anew, or to the next daemon. */
+static PyObject *worker_check(WorkerObject *w, PyObject *const *args, Py_ssize_t n)
 {
-    (void)unused;
-    if (!worker_usable(w))
+    int wait = n > 0 ? PyObject_IsTrue(args[0]) : 0;
+    if (wait < 0 || !worker_may_begin(w, wait))
         return NULL;
     Py_RETURN_NONE;
 }
@@ -237,7 +239,7 @@ static void worker_dealloc(WorkerObject *w)
 static PyObject *worker_close(WorkerObject *w, PyObject *unused)
 {
     (void)unused;
-    if ((!w->bound && !w->detached) || w->closed)
+    if ((!w->bound && !w->detached && !w->renews) || w->closed)
         Py_RETURN_NONE;
     worker_say_goodbye(w);
     bool awaited = w->sleepers && *w->alive != FORKED; /* a parent's threads are not here */
@@ -258,10 +260,19 @@ static PyObject *worker_state(WorkerObject *w, void *unused)
                                 : !w->bound ? "unbound" : *w->alive == ENDED ? "ended" : "open");
 }
 
+/* Is the wheel over, and the next one awaited? */
+static PyObject *worker_get_renewing(WorkerObject *w, void *unused)
+{
+    (void)unused;
+    return PyBool_FromLong(worker_is_renewable(w));
+}
+
 /* Will no call ever succeed again? While the supervisor is away it may. */
 static PyObject *worker_get_over(WorkerObject *w, void *unused)
 {
     (void)unused;
+    if (worker_is_renewable(w))
+        Py_RETURN_FALSE;
     bool may_last = *w->alive == OPEN && wh_client_has_row(&w->client);
     /* pairs: daemon-state */
     return PyBool_FromLong(!may_last || wh_load_acquire(&w->client.wheel->daemon_state) == 2);
@@ -362,7 +373,11 @@ static PyMethodDef worker_methods[] = {
     {"_bind", (PyCFunction)worker_bind, METH_VARARGS, NULL},
     {"_connected", (PyCFunction)worker_connected, METH_O, NULL},
     {"_end", (PyCFunction)worker_end, METH_O, NULL},
-    {"_check", (PyCFunction)worker_check, METH_NOARGS, NULL},
+    {"_check", FAST(worker_check), METH_FASTCALL, NULL},
+    {"_renews", (PyCFunction)worker_renews, METH_NOARGS, NULL},
+    {"_end_wheel", (PyCFunction)worker_end_wheel, METH_O, NULL},
+    {"_armed", (PyCFunction)worker_armed, METH_NOARGS, NULL},
+    {"_count_known", (PyCFunction)worker_count_known, METH_O, NULL},
     {"_close", (PyCFunction)worker_close, METH_NOARGS, NULL},
     {NULL}};
 
@@ -373,6 +388,7 @@ static PyGetSetDef worker_getset[] = {
      "Does something wait for room in this worker's rings? Receive, and there will be more.", NULL},
     {"_state", (getter)worker_state, NULL, NULL, NULL},
     {"_over", (getter)worker_get_over, NULL, NULL, NULL},
+    {"_renewing", (getter)worker_get_renewing, NULL, NULL, NULL},
     {"_unsettled", (getter)worker_get_unsettled, NULL, NULL, NULL},
     {NULL}};
 
