@@ -115,7 +115,7 @@ def listening(before: Handover | None, path: Path) -> dict[str, Any]:
 
 
 def _command() -> list[str]:
-    return [sys.executable, *sys.orig_argv[1:]]
+    return [sys.executable, "-P", *sys.orig_argv[1:]]
 
 
 def introduce(config: Config) -> str:

@@ -68,6 +68,17 @@ static PyObject *worker_end_wheel(WorkerObject *w, PyObject *reason)
     return PyBool_FromLong(w->sleepers == 0 && w->inside == 0);
 }
 
+/* _end(reason): the daemon will not have this worker back; every call says so from now on. */
+static PyObject *worker_end(WorkerObject *w, PyObject *reason)
+{
+    if (w->bound && *w->alive == OPEN) {
+        Py_XSETREF(w->ended, Py_NewRef(reason));
+        *w->alive = ENDED;
+        worker_ring(w); /* whoever waits in poll() hears it */
+    }
+    Py_RETURN_NONE;
+}
+
 /* _armed() -> the ids of our armed timers, as bytes; also of a wheel that is over. */
 static PyObject *worker_armed(WorkerObject *w, PyObject *unused)
 {

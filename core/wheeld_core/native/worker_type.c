@@ -204,17 +204,6 @@ static PyObject *worker_connected(WorkerObject *w, PyObject *fd_object)
     Py_RETURN_NONE;
 }
 
-/* _end(reason): the daemon will not have this worker back; every call says so from now on. */
-static PyObject *worker_end(WorkerObject *w, PyObject *reason)
-{
-    if (w->bound && *w->alive == OPEN) {
-        Py_XSETREF(w->ended, Py_NewRef(reason));
-        *w->alive = ENDED;
-        worker_ring(w); /* whoever waits in poll() hears it */
-    }
-    Py_RETURN_NONE;
-}
-
 /* _check(wait=False): as every call begins: raises, or connects a forked child anew, or to the next daemon. */
 static PyObject *worker_check(WorkerObject *w, PyObject *const *args, Py_ssize_t n)
 {
