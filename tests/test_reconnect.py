@@ -339,3 +339,29 @@ def test_an_interrupt_keeps_no_lock(tmp_path: Path) -> None:
             break
         line += 1
     assert line > 10
+
+
+@pytest.mark.parametrize("knows", [True, False])
+def test_restarted_while_a_client_connects(
+    daemon: StandIn, monkeypatch: pytest.MonkeyPatch, knows: bool
+) -> None:
+    """After its welcome and before the client is there: it comes back, or if it was taken for one
+    that has left, comes anew."""
+    attach = Timers._map_segments
+    restarts: list[str] = []
+
+    def restarted(timers: Timers, *bells: Any) -> None:
+        if not restarts:
+            restarts.append("once")
+            daemon.kill()
+            daemon.refuse_resume = None if knows else "it has left"
+            daemon.start()
+        attach(timers, *bells)
+
+    monkeypatch.setattr(Timers, "_map_segments", restarted)
+    with connect(daemon.name, reconnect_for=LONG) as timers:
+        timers.schedule(0.001, 7)
+        daemon.advance(1)
+        assert timers.poll(LONG)["cookie"].tolist() == [7]
+    assert len(daemon.heard("resume")) == 1
+    assert len(daemon.heard("hello")) == (1 if knows else 2)

@@ -6,7 +6,9 @@ What can happen in between is here, too: the supervisor is restarted, this proce
 from __future__ import annotations
 
 import os
+import select
 import threading
+import time
 import weakref
 from contextlib import ExitStack
 from pathlib import Path
@@ -16,7 +18,7 @@ import numpy as np
 
 from wheeld_client import hub
 from wheeld_client.hello import Options
-from wheeld_client.reconnect import Reconnector, Refused, Wait
+from wheeld_client.reconnect import FIRST_PAUSE, Reconnector, Refused, Wait
 from wheeld_client.renewal import Reconnection, Renewal
 from wheeld_core import _native, control, runtime, segments, trust
 from wheeld_core.errors import DaemonNotRunning, ForkedClient, WheelError
@@ -56,8 +58,31 @@ class ConnectedWorker(_native.Worker):
         """Become a worker of the daemon."""
         self._current = options
         self._settle_in(*options.say_hello(self.directory))
+        self._make_sure()
         if options.on_reconnect is not None:
             self._renews()
+
+    def _make_sure(self) -> None:
+        """A daemon that was restarted before this client was there may take it for one that has
+        left: ask, and if that is so, come anew. It cannot as long as the connection stands."""
+        while _has_hung_up(self._connection):
+            assert self._reconnector is not None
+            try:
+                found = self._reconnector.step()
+            except DaemonNotRunning:
+                return  # not yet restarted: the calls see to it
+            except Refused:
+                self._end_wheel("the wheeld daemon was restarted; connecting anew")
+                lost = self._connection
+                self._settle_in(*self._current.say_hello(self.directory))
+                lost.close()
+            else:
+                if isinstance(found, Wait):
+                    time.sleep(min(found.seconds, FIRST_PAUSE))
+                    continue
+                lost, self._connection = self._connection, found
+                self._connected(found.fileno())
+                lost.close()
 
     def _settle_in(self, connection: control.Connection, hello: control.Message) -> None:
         options = self._current
@@ -265,6 +290,12 @@ class ConnectedWorker(_native.Worker):
             self._reconnector.close()
         self._wheel = self._registry = None  # what is mapped is unmapped now, not some day
         self._shared = {}
+
+
+def _has_hung_up(connection: control.Connection) -> bool:
+    poller = select.poll()
+    poller.register(connection.fileno(), select.POLLRDHUP)
+    return bool(poller.poll(0))
 
 
 def _forget_parents() -> None:
