@@ -350,13 +350,15 @@ def test_restarted_while_a_client_connects(
     attach = Timers._map_segments
     restarts: list[str] = []
 
-    def restarted(timers: Timers, *bells: Any) -> None:
+    def restarted(timers: Timers, hello: dict[str, Any], *bells: Any) -> None:
         if not restarts:
             restarts.append("once")
             daemon.kill()
-            daemon.refuse_resume = None if knows else "it has left"
+            if not knows:
+                daemon.refuse_resume = "it has left"
+                daemon.set_row_state(hello["row"], 3)
             daemon.start()
-        attach(timers, *bells)
+        attach(timers, hello, *bells)
 
     monkeypatch.setattr(Timers, "_map_segments", restarted)
     with connect(daemon.name, reconnect_for=LONG) as timers:

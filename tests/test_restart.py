@@ -196,11 +196,11 @@ def test_who_connects_meanwhile_waits(daemon: Daemon) -> None:
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=come_and_go) for _ in range(3)]
+    threads = [threading.Thread(target=come_and_go) for _ in range(2)]
     for thread in threads:
         thread.start()
     try:
-        for _ in range(3):
+        for _ in range(2):
             restart(daemon)
     finally:
         over.set()

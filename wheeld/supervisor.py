@@ -311,7 +311,8 @@ class Supervisor:
                 patience = IDLE_SECONDS if tenant is None else None
                 if answer is not None:
                     await self._say(writer, answer)
-        if tenant is not None:
+        # At an end it is we who hang up; whoever comes next asks who is there.
+        if tenant is not None and not self._stopping.is_set():
             self.workers.hang_up(tenant)
 
     async def _say(self, writer: asyncio.StreamWriter, answer: Message) -> None:

@@ -58,7 +58,12 @@ class ConnectedWorker(_native.Worker):
         """Become a worker of the daemon."""
         self._current = options
         self._settle_in(*options.say_hello(self.directory))
-        self._make_sure()
+        try:
+            self._make_sure()
+            self._set_quota(self._most_slots)
+        except BaseException:
+            self._connection.leave()
+            raise
         if options.on_reconnect is not None:
             self._renews()
 
@@ -136,7 +141,7 @@ class ConnectedWorker(_native.Worker):
             np.empty,
             self._options.after_fork == "reconnect",
         )
-        self._set_quota(int(hello.get("max_per_worker") or 0))
+        self._most_slots = int(hello.get("max_per_worker") or 0)
         self._wheel: WheelView | None = view
         self._registry: RegistryView | None = RegistryView(registry)
         self._payload_room, self.expiration_dtype = room, dtype
@@ -216,6 +221,7 @@ class ConnectedWorker(_native.Worker):
             self._settle_in(connection, hello)
         finally:
             lost.close()
+        self._set_quota(self._most_slots)
         restored = self._count_known(before)
         self._return_to_wheel()
         return Reconnection(
