@@ -42,6 +42,7 @@ class ConnectedWorker(_native.Worker):
     worker: str
     _connection: Any
     _reconnector: Reconnector | None = None
+    _renewal: Renewal | None = None
 
     def __init__(self, directory: Path, options: Options) -> None:
         self.directory = directory
@@ -211,6 +212,7 @@ class ConnectedWorker(_native.Worker):
     def _renew(self) -> Wait | None:
         """Go on to become a worker of the next daemon; never waits. None: look again."""
         assert self._reconnector is not None
+        assert self._renewal is not None
         return self._renewal.step(self._reconnector, self._current.hello())
 
     def _move(self, connection: control.Connection, hello: control.Message) -> Reconnection:
@@ -291,7 +293,8 @@ class ConnectedWorker(_native.Worker):
                 if self._reconnector and not isinstance(error.__cause__, TimeoutError):
                     self._reconnector.say_goodbye()
         self._connection.close()
-        self._renewal.close()
+        if self._renewal:
+            self._renewal.close()
         if self._reconnector:
             self._reconnector.close()
         self._wheel = self._registry = None  # what is mapped is unmapped now, not some day
