@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from wheeld.config import Config
 
-OWNERS_ONLY: Final = ("stop", "advance")
+OWNERS_ONLY: Final = ("stop", "restart", "advance")
 """What ends the daemon for all others, or moves their time."""
 _CREDENTIALS: Final = struct.Struct("3i")
 _SO_PEERGROUPS: Final = 59

@@ -57,6 +57,8 @@ class ClockProcess:
             self._clock.trace(self._memories["trace"])
         skipped = [row["row"] for row in hello["workers"] if not self._begin(row)]
         self._linked = self._clock.recover()
+        if not self._clock.back(hello["slabs"]):
+            child.say("/dev/shm has no room for all that is to be reserved; enlarge it")
         channel.send({"op": "ready", "linked": self._linked, "skipped": skipped})
 
     def _begin(self, worker: Message) -> bool:

@@ -164,13 +164,13 @@ class ClockGuard:
 
     def _hello(self) -> Message:
         """What a new clock is told first."""
-        directory = self._resources.directory
         kinds = [kind for kind in CLOCK_SEGMENTS if kind in self._resources.memories]
         return {
             "segments": {kind: self._resources.names[kind] for kind in kinds},
-            "bell": str(directory / runtime.CLOCK_FIFO),
-            "lock": str(directory / runtime.CLOCK_LOCK),
+            "bell": str(self._resources.directory / runtime.CLOCK_FIFO),
+            "lock": str(self._resources.directory / runtime.CLOCK_LOCK),
             "lock_seconds": LOCK_SECONDS,
+            "slabs": self._config.first_slabs,
             "pin_cpu": self._config.pin_cpu,
             "workers": self._workers(),
         }

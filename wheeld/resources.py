@@ -7,24 +7,21 @@ happened in between. A killed daemon leaves all of it; the next one takes it ove
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import json
 import logging
 import mmap
 import os
 import secrets
-import stat
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from wheeld import backing, leftovers, room, sharing, vital_signs
+from wheeld import backing, leftovers, room, sharing
 from wheeld.config import Config
 from wheeld.handover import Handover
 from wheeld.heads import WorkerHead
+from wheeld.runtime_files import RuntimeFiles, remove
 from wheeld.trace import directory as trace_directory
 from wheeld.trace import segment as trace_segment
-from wheeld_core import _native, runtime, segments, time_namespace, trust
+from wheeld_core import _native, runtime, segments, time_namespace
 from wheeld_core.errors import WheelError
 from wheeld_core.views import RegistryView, SlotsView, WheelView
 
@@ -35,7 +32,7 @@ RECORDER_LOCK = "recorder.lock"
 _TRIES = 16
 
 
-class Resources:
+class Resources(RuntimeFiles):
     """The runtime directory, the shared segments and the FIFOs of one daemon.
 
     Only the supervisor makes one. The directory is locked (flock) for as long as it lives, so a
@@ -63,15 +60,10 @@ class Resources:
     def __init__(
         self, config: Config, fresh: bool = False, handover: Handover | None = None
     ) -> None:
-        self.config = config
-        self._handover = handover
-        self.names: dict[str, str] = {}
         self._left: dict[str, str] = {}
         """Segments that are there, and that no clock is to attach: not yet, or not any more."""
         self.memories: dict[str, mmap.mmap] = {}
-        self._files: list[Path] = []
         self._held: int | None = None
-        self._gid = config.gid
         if time_namespace.children_differ():  # the clock is a child
             raise WheelError(
                 "this process lives in one time namespace and its children in another, so its "
@@ -80,8 +72,7 @@ class Resources:
         self.trace = trace_directory.prepare(config.trace) if config.trace is not None else None
         if self.trace is not None:
             trace_directory.check_pyarrow()
-        self.directory = runtime.create(config.name, config.runtime_dir, self._gid)
-        self._lock = self._lock_directory()
+        super().__init__(config, handover)
         try:
             living = leftovers.take_over(
                 self.directory,
@@ -98,7 +89,6 @@ class Resources:
             else:
                 self._make()
             self.wheel = WheelView(self.memories["wheel"])
-            self.back(config.first_slabs)
             self._held = leftovers.hold(self.segment_prefix)
             self._settle_trace()
             self.make_fifo(runtime.CLOCK_FIFO, keep=self.taken_over)
@@ -121,23 +111,6 @@ class Resources:
         )
         self.worker_bytes = _native.geometry(**config.native())["worker_bytes"]
         self._worker_head = WorkerHead(self.memories["wheel"], self.worker_bytes)
-
-    def _lock_directory(self) -> int:
-        if self._handover is not None and self._handover.lock >= 0:
-            return self._handover.lock
-        fd = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            same = os.path.samestat(os.fstat(fd), os.stat(self.directory))
-        except (BlockingIOError, FileNotFoundError):
-            same = False
-        if not same:
-            os.close(fd)
-            raise WheelError(
-                f"a wheeld daemon {self.config.name!r} runs already in {self.directory}; "
-                f"stop it with `wheeld stop --name {self.config.name}`"
-            )
-        return fd
 
     def _take(self, prefix: str, memories: dict[str, mmap.mmap]) -> None:
         self.segment_prefix = prefix
@@ -214,10 +187,6 @@ class Resources:
             self.memories[trace_segment.KIND] = left
         else:
             self.drop_segment(trace_segment.KIND)
-
-    def _mode(self, shared: int) -> int:
-        """The mode of a file: `shared` with --group, else for the owner alone."""
-        return shared if self._gid is not None else shared & 0o700
 
     # -- segments -------------------------------------------------------------------------------
 
@@ -311,79 +280,6 @@ class Resources:
         """Bytes of shared memory: reserved now, and when all slots are needed."""
         return backing.shared_bytes(self.names.values())
 
-    # -- files ----------------------------------------------------------------------------------
-
-    def make_fifo(self, file_name: str, keep: bool = False) -> Path:
-        """Make a FIFO in the runtime directory, in place of what an earlier daemon left.
-
-        With `keep` one that is ours stays: living workers have it open.
-        """
-        path = self.directory / file_name
-        self._files.append(path)
-        with contextlib.suppress(FileNotFoundError):
-            status = path.lstat()
-            if keep and stat.S_ISFIFO(status.st_mode) and status.st_uid == os.getuid():
-                self._share(path, 0o620)
-                return path
-            path.unlink()
-        os.mkfifo(path, 0o600)
-        self._share(path, 0o620)  # who could read it could take others' wake-ups
-        return path
-
-    def open_worker_fifo(self, row: int) -> int:
-        """A descriptor of the doorbell of the worker in `row`, to be passed to it: it sleeps there,
-        and others may only ring."""
-        return os.open(self.directory / runtime.worker_fifo(row), trust.FIFO_FLAGS)
-
-    def _share(self, path: Path, mode: int = 0o660) -> None:
-        if self._gid is not None:
-            os.chown(path, -1, self._gid)
-        path.chmod(self._mode(mode))
-
-    def drop_file(self, file_name: str) -> None:
-        """Remove a file of the runtime directory, if it is there."""
-        path = self.directory / file_name
-        _remove(path)
-        if path in self._files:
-            self._files.remove(path)
-
-    def prepare_socket(self) -> Path:
-        """Where the control socket goes; what an earlier daemon left there is removed."""
-        path = self.directory / runtime.CONTROL_SOCKET
-        if self._handover is None or self._handover.listener < 0:
-            path.unlink(missing_ok=True)
-        self._files.append(path)
-        return path
-
-    def open_socket(self) -> None:
-        """Let those connect who may."""
-        self._share(self.directory / runtime.CONTROL_SOCKET)
-
-    def write_daemon_file(self, **facts: Any) -> None:
-        """Write daemon.json whole, by rename."""
-        path = self.directory / runtime.DAEMON_FILE
-        fresh = path.with_suffix(".new")
-        fresh.unlink(missing_ok=True)
-        content = {
-            "name": self.config.name,
-            "segment_prefix": self.segment_prefix,
-            "segments": self.names,
-            "time": time_namespace.of_this_process(),
-            "shm": segments.place(),
-            "pid_namespace": vital_signs.own_pid_namespace(),
-            **facts,
-        }
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
-        descriptor = os.open(fresh, flags, 0o600)
-        try:
-            with open(descriptor, "w") as file:
-                json.dump(content, file, indent=1)
-            self._share(fresh, 0o640)
-            fresh.rename(path)
-        except OSError:
-            _remove(fresh)
-            raise
-
     def leave_locked(self, discard: bool = False) -> int:
         """Let go of all but the locked directory, for who goes on in this process; returns the
         descriptor that has the lock. `discard`: without the segments."""
@@ -398,10 +294,10 @@ class Resources:
         """Remove everything, where we may; or, with `discard` false, only let go: all that the next
         daemon of that name goes on with stays."""
         if discard:
-            with contextlib.suppress(AttributeError):  # nothing was begun
+            if self.segment_prefix:  # else nothing was begun
                 segments.unlink_all(self.segment_prefix)
             for path in [*self._files, self.directory / runtime.DAEMON_FILE]:
-                _remove(path)
+                remove(path)
             self._files.clear()
             with contextlib.suppress(OSError):
                 self.directory.rmdir()
@@ -410,11 +306,3 @@ class Resources:
         for held in (self._held, self._lock):
             if held is not None:
                 os.close(held)
-
-
-def _remove(path: Path) -> None:
-    """Remove a file if it is there; what else may be there is not ours, and stays."""
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        log.warning("%s stays: %s", path, error.strerror)

@@ -320,6 +320,8 @@ def unlink(name: str) -> None:
 
 def unlink_all(prefix: str) -> None:
     """Remove every segment whose name begins with `prefix`: what a killed daemon left."""
+    if not prefix.startswith("wheeld-"):
+        raise ValueError(f"{prefix!r} is no prefix of segments of ours")
     for name in os.listdir(SHM_DIRECTORY):
         if name.startswith(prefix):
             with contextlib.suppress(SegmentError):  # somebody else's, whatever it is

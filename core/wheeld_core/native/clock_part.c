@@ -81,6 +81,18 @@ static PyObject *clock_recover(ClockObject *self, PyObject *unused)
     return PyLong_FromUnsignedLongLong(wh_wheel_linked(&self->clock.wheel));
 }
 
+/* back(slabs): have memory for so many of the first slabs; False: there is no room for all */
+static PyObject *clock_back(ClockObject *self, PyObject *args)
+{
+    unsigned int slabs;
+    if (!PyArg_ParseTuple(args, "I", &slabs) || !clock_made(self))
+        return NULL;
+    while (self->clock.backed < slabs && self->clock.backed < self->clock.shared_slabs)
+        if (!wh_back_some(&self->clock))
+            Py_RETURN_FALSE;
+    Py_RETURN_TRUE;
+}
+
 static PyObject *clock_forget(ClockObject *self, PyObject *args)
 {
     unsigned int row;
@@ -276,6 +288,7 @@ static PyMethodDef clock_methods[] = {
      "presence(row, present, groups): a kept row has a successor, or has none."},
     {"attached", (PyCFunction)clock_attached, METH_VARARGS,
      "attached(row): False once its worker was reaped."},
+    {"back", (PyCFunction)clock_back, METH_VARARGS, "Have memory for so many of the first slabs."},
     {"recover", (PyCFunction)clock_recover, METH_NOARGS,
      "recover(): make the wheel anew from the slots, after all workers were attached and before the "
      "first pass. Returns the timers linked."},
