@@ -77,7 +77,8 @@ def test_one_by_one() -> None:
             before = backed(wheel)
             if number == before * SLAB:  # all that has memory is taken
                 ids += schedule(wheel, timers, 1)
-                assert backed(wheel) == min(before + STEP, CAPACITY // SLAB)
+                least, most = before + STEP, before + before // 4 + 2 * STEP
+                assert min(least, CAPACITY // SLAB) <= backed(wheel) <= most
             else:
                 ids.append(timers.schedule(3600.0, number))
                 assert backed(wheel) == before
@@ -95,7 +96,7 @@ def test_a_batch() -> None:
         timers = wheel.worker(0)
         with clock_beside(wheel, timers):
             timers.schedule_many(np.full(10 * SLAB, 3600.0))
-        assert 10 <= backed(wheel) < 10 + STEP
+        assert 10 <= backed(wheel) < 10 + 2 * STEP
         assert untouched(wheel)
         with clock_beside(wheel, timers), pytest.raises(WheelFull, match="larger --capacity"):
             timers.schedule_many(np.full(CAPACITY, 3600.0))

@@ -93,11 +93,14 @@ static inline void wh_populate(void *memory, wh_span part)
 #endif
 }
 
-static inline void wh_populate_slots(void *memory, const wh_geometry *g, uint32_t payload, uint32_t backed)
+/* Of the slabs from `first` to before `end`; if that is the first one, the segment's head and states, too. */
+static inline void wh_populate_slots(void *memory, const wh_geometry *g, uint32_t payload, uint32_t first,
+                                     uint32_t end)
 {
     wh_span spans[WH_SPANS];
-    wh_slots_spans(g, payload, 0, backed, spans);
-    wh_populate(memory, (wh_span){0, g->slots_off});
+    wh_slots_spans(g, payload, first, end, spans);
+    if (first == 0)
+        wh_populate(memory, (wh_span){0, g->slots_off});
     for (int i = 0; i < WH_SPANS; i++)
         wh_populate(memory, spans[i]);
 }

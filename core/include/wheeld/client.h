@@ -21,6 +21,7 @@
 #include <sys/socket.h>
 #include <time.h>
 
+#include "wheeld/backing.h"
 #include "wheeld/doorbell.h"
 #include "wheeld/geometry.h"
 #include "wheeld/ring.h"
@@ -53,6 +54,7 @@ typedef struct wh_client {
     uint64_t asked; /* our last ask for slots */
     wh_watch_row *watched; /* where other workers look, once this one watches keys; or NULL */
     uint32_t capacity, payload_bytes, worker;
+    uint32_t populated; /* slabs whose slots this process has at hand */
     uint32_t first_gen; /* of a slot that was never used: its wheel's own (wh_first_gen) */
     wh_fd clock_bell, control; /* control: the supervisor's socket for alarms, or none */
     bool virtual_clock;
@@ -129,6 +131,17 @@ static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *w
                        .cursor = (uint32_t)((uint64_t)worker * wh_load_relaxed(&c->wheel->backed) /
                                             config->max_workers)};
     return wh_slabs_init(&c->slabs, &shared, share);
+}
+
+/* Have slots that got memory since the last time at hand. */
+static inline void wh_client_populate(wh_client *c, const wh_config *config)
+{
+    wh_geometry g = wh_geometry_of(config);
+    uint32_t backed = wh_load_acquire(&c->wheel->backed); /* pairs: backed */
+    if (backed <= c->populated || backed > c->slabs.shared_count)
+        return;
+    wh_populate_slots((char *)c->states - g.states_off, &g, config->payload_bytes, c->populated, backed);
+    c->populated = backed;
 }
 
 /* Is our row in the worker table ours still? A line that is written at arrivals and departures only. */

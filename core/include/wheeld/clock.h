@@ -119,6 +119,7 @@ typedef struct wh_clock {
     wh_stock stock;
     uint32_t shared_slabs; /* those behind them are kept for one worker each */
     uint32_t backed;       /* of the shared ones, the first: they have memory (backing.h) */
+    uint32_t back_until;   /* so many are to have it soon */
     int wheel_fd, slots_fd; /* the segments, to reserve more of them; -1: it is there */
     uint32_t relink_slot; /* sweep after a step of the wall clock; == capacity: none */
 } wh_clock;

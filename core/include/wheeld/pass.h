@@ -149,6 +149,8 @@ static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
     wh_serve_all(c, &work);
     if (wh_unlikely(work.asking))
         work.more |= wh_supply_all(c);
+    if (wh_unlikely(c->backed < c->back_until))
+        work.more |= wh_back_some(c) && c->backed < c->back_until;
     uint64_t target = (uint64_t)(c->now[WH_CLOCK_BASE] / c->wheel.tick_ns);
     wh_visitor visitor = {wh_linked_due, wh_expire, wh_prefetch_slot, c, 0};
     uint32_t budget = WH_ADVANCE_BUDGET + 2 * work.drained;

@@ -165,14 +165,24 @@ static inline bool wh_back_some(wh_clock *c)
         wh_fetch_add_seq(c->freed, 1); /* pairs: freed */
         return true;
     }
+    c->back_until = 0;
     return false;
+}
+
+/* Somebody needs more: reserve some at once, and a quarter of all that there are in the passes to come, so that
+ * others need not ask for the next ones. */
+static inline bool wh_back_more(wh_clock *c)
+{
+    uint64_t until = (uint64_t)c->backed + c->backed / 4;
+    c->back_until = until < c->shared_slabs ? (uint32_t)until : c->shared_slabs;
+    return wh_back_some(c);
 }
 
 /* Take slabs over until there is. False: there is more to look at in the next pass. */
 static inline bool wh_stock_up(wh_clock *c, wh_peer *peer)
 {
     uint32_t slab;
-    if (!wh_in_stock(c, peer) && c->backed < c->shared_slabs && wh_back_some(c) && !wh_in_stock(c, peer))
+    if (!wh_in_stock(c, peer) && c->backed < c->shared_slabs && wh_back_more(c) && !wh_in_stock(c, peer))
         return false;
     for (uint32_t looks = 0; !wh_in_stock(c, peer); looks++) {
         if ((slab = wh_next_ended(c, peer->look_slab)) == WH_NIL)

@@ -67,7 +67,7 @@ static int clock_init(ClockObject *self, PyObject *args, PyObject *kwargs)
     }
     wh_geometry g = wh_geometry_of(&config);
     wh_populate_wheel(self->wheel.view.buf, &g, self->clock.backed);
-    wh_populate_slots(self->slots.view.buf, &g, config.payload_bytes, self->clock.backed);
+    wh_populate_slots(self->slots.view.buf, &g, config.payload_bytes, 0, self->clock.backed);
     self->clock.wheel_fd = wheel_fd;
     self->clock.slots_fd = slots_fd;
     if (!config.virtual_clock)
