@@ -6,16 +6,18 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from daemons import Daemon
 from fsck_wheels import check, damaged
 from local_wheel import DROP, KEEP, LocalTimers, LocalWheel
 from punctual import sub_tail
 from test_stock import clock_beside
-from wheeld_client import WheelFull
+from wheeld_client import WheelFull, connect
 from wheeld_core import _native
 from wheeld_core.views import record
 
@@ -182,6 +184,13 @@ def test_killed_before_it_is_said() -> None:
 # -- with a daemon -------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
+    """One that was not started."""
+    with Daemon(runtime_dir, daemon_name) as daemon:
+        yield daemon
+
+
 SMALL = """
 mount --make-rprivate / 2>/dev/null || exit 77
 mount -t tmpfs -o size=32m tmpfs /dev/shm || exit 77
@@ -221,3 +230,42 @@ def test_dev_shm_that_fills(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "enlarge /dev/shm" in done.stdout
     assert "went on with" in done.stdout
+
+
+def test_a_start_is_not_a_full_one(daemon: Daemon) -> None:
+    """A daemon for a million timers takes a third of what it may come to; with --reserve all."""
+    for options, least, most in ((), 0.0, 0.5), (("--reserve",), 1.0, 1.0):
+        daemon.start(*options, capacity=1_000_000)
+        status = daemon.status()
+        share = status["shared_bytes"] / status["shared_bytes_at_most"]
+        assert least <= share <= most
+        assert (status["slots_with_memory"] == 1_000_000) == bool(options)
+        daemon.stop()
+
+
+def test_reserved_when_it_is_taken_over(daemon: Daemon) -> None:
+    """A start with --reserve over living memory has its clock reserve the rest."""
+    daemon.start(capacity=1_000_000)
+    with connect(str(daemon.directory), reconnect_for=20.0) as timers:
+        timers.schedule(3600.0)
+        daemon.kill()
+        daemon.start("--reserve", capacity=1_000_000)
+        assert daemon.status()["slots_with_memory"] == 1_000_000
+        assert daemon.status()["pending"] == 1
+        assert len(timers.schedule_many(np.full(500_000, 3600.0))) == 500_000
+
+
+def test_restored_where_it_stood(tmp_path: Path, daemon: Daemon) -> None:
+    """A snapshot's timers keep their slots, also those beyond what has memory at a start."""
+    states = ("--state-dir", str(tmp_path / "states"))
+    daemon.start(*states, capacity=1_000_000)
+    with connect(str(daemon.directory), worker="kept", on_death="keep") as timers:
+        timers.schedule_many(np.full(400_000, 3600.0))
+        last = timers.schedule(3600.0)
+        assert (last & 0x3FFFFFFF) >= 400_000
+    daemon.stop()
+    daemon.start(*states, capacity=1_000_000)
+    with connect(str(daemon.directory), worker="kept") as timers:
+        assert timers.pending == 400_001
+        assert daemon.status()["slots_with_memory"] > 400_000
+        assert timers.cancel(last)

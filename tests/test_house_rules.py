@@ -203,6 +203,14 @@ def test_this_checkout_keeps_the_rules() -> None:
     assert [str(bad) for bad in house_rules.check(CHECKOUT)] == []
 
 
+def test_a_start_loads_neither_the_client_nor_what_prints() -> None:
+    """`wheeld start` is to serve soon; what only other commands need is loaded by them."""
+    others = {"wheeld_client", "rich.console", "psutil", "pyarrow", "pyspark"}
+    code = f"import sys, wheeld.cli; print(sorted({others!r} & set(sys.modules)))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (result.stdout, result.stderr) == ("[]\n", "")
+
+
 def test_importing_the_client_loads_nothing_large() -> None:
     large = {"typer", "pyarrow", "pyspark", "matplotlib", "wheeld"}
     code = f"import sys, wheeld_client; print(sorted({large!r} & set(sys.modules)))"

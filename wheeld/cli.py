@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from wheeld import config as configuration
-from wheeld import handover, listing, logs, virtual
+from wheeld import handover, logs, virtual
 from wheeld.config import Config
 from wheeld.options import Json, Name, RuntimeDir, errors_to_exit
 from wheeld.supervisor import Supervisor
@@ -238,7 +238,12 @@ def status(name: Name = "default", runtime_dir: RuntimeDir = None, as_json: Json
     """
     with errors_to_exit():
         found = _request(name, runtime_dir, "status")["status"]
-    typer.echo(json.dumps(found, indent=1) if as_json else listing.status_text(found))
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+    else:
+        from wheeld import listing  # loads the client and rich, which a start does not need
+
+        typer.echo(listing.status_text(found))
     if not found["clock_ok"]:
         raise typer.Exit(NO_CLOCK)
 
@@ -273,6 +278,8 @@ def inspect(
     format: Annotated[str, typer.Option(help="table, json or csv.")] = "table",
 ) -> None:
     """List pending timers, soonest first, without disturbing anyone."""
+    from wheeld import listing  # as above
+
     with errors_to_exit():
         if format not in listing.FORMATS:
             raise ValueError(f"--format {format}: expected one of {', '.join(listing.FORMATS)}")
