@@ -310,6 +310,8 @@ def test_no_pools(daemon: Daemon) -> None:
 def test_other_pools_than_what_was_left(daemon: Daemon) -> None:
     """Refused in words; --fresh begins anew."""
     daemon.start(*POOLS)
+    with connect(str(daemon.directory), worker="kept", on_death="keep") as timers:
+        timers.schedule(3600.0)
     daemon.kill()
     message = daemon.refused("--pool", "requests=1M", *POOLS[2:])
     assert "--pool requests=64K (this start: requests=1M): start with the same options" in message

@@ -235,7 +235,7 @@ def test_room(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     """A trace that does not fit is refused, and the living wheel stays."""
     leave(replace(config, trace=None))
     big = replace(config, trace_ring=MAX_RING)
-    monkeypatch.setattr(segments, "_reserve", _full)
+    monkeypatch.setattr(segments, "reserve", _full)
     with pytest.raises(WheelError, match=r"no room for .*trace"):
         Resources(big)
     monkeypatch.undo()
@@ -244,7 +244,7 @@ def test_room(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     resources.close()
 
 
-def _full(fd: int, name: str, size: int) -> None:
+def _full(fd: int, name: str, offset: int, size: int) -> None:
     raise segments.SegmentError(f"no room for {name}")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import hashlib
 import json
 import random
@@ -69,7 +70,7 @@ def strange_header(rng: random.Random, header: bytes, body: bytes) -> tuple[byte
         if rng.random() < 0.2:
             del container[key]
         else:
-            container[key] = rng.choice(STRANGE)
+            container[key] = copy.deepcopy(rng.choice(STRANGE))  # one may be changed next
     return json.dumps(found).encode(), body
 
 

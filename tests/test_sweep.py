@@ -76,7 +76,7 @@ BROKEN = {
         "corrupt",
         "own",
         "drain.h",
-        "slot >= c->wheel.capacity || gen == 0",
+        "!wh_slab_there(c, slot >> WH_SLAB_BITS) || gen == 0",
         "gen == 0",
     ),
     "a change of a pool is overwritten and not noted": (

@@ -241,7 +241,7 @@ def status(name: Name = "default", runtime_dir: RuntimeDir = None, as_json: Json
     if as_json:
         typer.echo(json.dumps(found, indent=1))
     else:
-        from wheeld import listing  # loads the client and rich, which a start does not need
+        from wheeld import listing  # loads rich, which a start does not need
 
         typer.echo(listing.status_text(found))
     if not found["clock_ok"]:

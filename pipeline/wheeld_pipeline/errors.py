@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from wheeld_core.errors import WheelError
+from wheeld_client import WheelError
 
 
 class PipelineError(WheelError):

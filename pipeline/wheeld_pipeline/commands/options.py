@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from wheeld_core.errors import WheelError
+from wheeld_client import WheelError
 
 Master = Annotated[
     str | None,
