@@ -43,12 +43,12 @@ def assert_bad(finding: Finding, status: str, *words: str) -> None:
 
 
 def test_shm_room() -> None:
-    """Too small for the wheel; too small for all workers; a running daemon has its part already."""
+    """Too small for a start; for all slots and workers; a running daemon has its part already."""
     assert checks.shm_room(100 * MIB, 90 * MIB, 50 * MIB, 30 * MIB, False).status == "ok"
     finding = checks.shm_room(64 * MIB, 40 * MIB, 50 * MIB, 30 * MIB, False)
     assert_bad(finding, "failure", "40.0 MiB free of 64.0 MiB", "50.0 MiB", "capacity")
     finding = checks.shm_room(64 * MIB, 60 * MIB, 50 * MIB, 30 * MIB, False)
-    assert_bad(finding, "warning", "30.0 MiB for all workers")
+    assert_bad(finding, "warning", "30.0 MiB for all slots and workers")
     assert checks.shm_room(100 * MIB, 40 * MIB, 50 * MIB, 30 * MIB, True).status == "ok"
     assert_bad(checks.shm_room(100 * MIB, 20 * MIB, 50 * MIB, 30 * MIB, True), "warning")
 

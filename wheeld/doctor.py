@@ -187,7 +187,8 @@ def preflight(config: Config, host: Host, subject: Path) -> Iterator[Finding]:
     workers = worker * config.max_workers
     room, cgroups = os.statvfs(host.shm), host.root / "sys/fs/cgroup"
     total, free = room.f_blocks * room.f_frsize, room.f_bavail * room.f_frsize
-    yield checks.shm_room(total, free, sum(base), workers, running, lower)
+    later = space.bytes_of_later(config)
+    yield checks.shm_room(total, free, sum(base) - later, workers + later, running, lower)
     yield checks.shm_mount(read(host.proc / "mounts"))
     yield checks.memory_limit(subject, cgroups, sum(base) + workers, lower)
     largest = max(*base, worker)

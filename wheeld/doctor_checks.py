@@ -48,16 +48,16 @@ def _mib(size: float) -> str:
 
 
 def shm_room(
-    total: int, free: int, base: int, workers: int, running: bool, lower: str = "capacity"
+    total: int, free: int, base: int, later: int, running: bool, lower: str = "capacity"
 ) -> Finding:
-    """Is there room for the wheel, and for the segments of all workers?
+    """Is there room for what a start reserves, and for all slots and all workers?
 
     Parameters
     ----------
     total, free : int
         Of /dev/shm, bytes.
-    base, workers : int
-        What the daemon reserves at its start; what all workers together can need.
+    base, later : int
+        What the daemon reserves at its start; what it comes to need with all slots and workers.
     running : bool
         The daemon runs: its part is reserved already.
     lower : str
@@ -69,11 +69,14 @@ def shm_room(
         "`docker run --shm-size=...`"
     )
     if not running and free < base:
-        return Finding(name, "failure", found, f"{_mib(base)} for the wheel", advice)
-    if free < workers + (0 if running else base):
-        expected = f"{_mib(workers)} for all workers" + ("" if running else f", {_mib(base)} more")
+        return Finding(name, "failure", found, f"{_mib(base)} for a start", advice)
+    if free < later + (0 if running else base):
+        expected = f"{_mib(later)} for all slots and workers"
+        expected += "" if running else f", {_mib(base)} more for a start"
         return Finding(name, "warning", found, expected, advice)
-    return ok(name, f"{found}; the wheel takes {_mib(base)}, all workers {_mib(workers)}")
+    return ok(
+        name, f"{found}; a start takes {_mib(base)}, all slots and workers {_mib(later)} more"
+    )
 
 
 def shm_mount(mounts: str) -> Finding:
