@@ -68,14 +68,7 @@ class ClockLink:
             "wheeld.clock",
             start_new_session=True,  # Ctrl-C is the supervisor's to handle
         )
-        ours = self._process.channel
-        try:
-            reader, self._writer = await asyncio.open_connection(
-                sock=ours, limit=control.MAX_MESSAGE
-            )
-        except BaseException:
-            ours.close()
-            raise
+        reader, self._writer = await self._process.connect()
         ready = self._expect("ready", 0)
         self._reader_task = asyncio.create_task(self._read(reader))
         self._send({"op": "hello", "supervisor": os.getpid(), **hello()})

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from wheeld import processes
 from wheeld.options import Name, RuntimeDir, errors_to_exit
 from wheeld_core import runtime, segments
 from wheeld_core.control import Connection
@@ -116,11 +116,7 @@ class _Process:
 
     def has_ended(self) -> bool:
         """Has it? One that cannot be seen has not."""
-        if self._pidfd < 0:
-            return False
-        poller = select.poll()
-        poller.register(self._pidfd, select.POLLIN)
-        return bool(poller.poll(0))
+        return self._pidfd >= 0 and processes.has_ended(self._pidfd)
 
     def __enter__(self) -> _Process:
         return self

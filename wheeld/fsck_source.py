@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import mmap
 import os
@@ -20,7 +19,7 @@ from wheeld.fsck_snapshot import Array, Damage, Memories, geometry_of, of_texts
 from wheeld.identity import lives
 from wheeld.leftovers import KINDS
 from wheeld.trace import segment
-from wheeld.vital_signs import own_pid_namespace
+from wheeld.vital_signs import is_locked, own_pid_namespace
 from wheeld_core import _native, runtime, segments, trust
 from wheeld_core.control import Connection
 from wheeld_core.errors import DaemonNotRunning, LayoutMismatch, WheelError
@@ -71,13 +70,7 @@ def locked(path: Path) -> bool:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
         return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(fd)
-    return False
+    return is_locked(fd)
 
 
 class Daemon:

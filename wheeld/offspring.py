@@ -17,6 +17,8 @@ import subprocess
 import sys
 from typing import Any
 
+from wheeld_core import control
+
 
 class Offspring:
     """One child process, from its start; call it from the running event loop.
@@ -60,6 +62,14 @@ class Offspring:
             self.channel.close()
             raise
         asyncio.get_running_loop().add_reader(self._pidfd, self._collect)
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """The channel as streams; closed if that fails."""
+        try:
+            return await asyncio.open_connection(sock=self.channel, limit=control.MAX_MESSAGE)
+        except BaseException:
+            self.channel.close()
+            raise
 
     @property
     def pid(self) -> int:

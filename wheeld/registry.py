@@ -67,6 +67,13 @@ class Tenant:
     """Whose process it is or was. What it left under its name is for that user alone."""
 
 
+def _encoded(what: str, name: object, most: int) -> bytes:
+    encoded = name.encode() if isinstance(name, str) else b""
+    if not 1 <= len(encoded) <= most or b"\0" in encoded:
+        raise ValueError(f"{what}: expected 1 to {most} bytes of UTF-8")
+    return encoded
+
+
 def _check_printable(what: str, name: object) -> None:
     """Names go into logs and terminals: one with a line break could be read as lines of others."""
     if not str(name).isprintable():
@@ -203,11 +210,7 @@ class Registry:
     @staticmethod
     def encode_name(name: object) -> bytes:
         """The name as it stands in the table; ValueError if it does not fit."""
-        encoded = name.encode() if isinstance(name, str) else b""
-        if not 1 <= len(encoded) <= WORKER_NAME_BYTES or b"\0" in encoded:
-            raise ValueError(
-                f"worker name {name!r}: expected 1 to {WORKER_NAME_BYTES} bytes of UTF-8"
-            )
+        encoded = _encoded(f"worker name {name!r}", name, WORKER_NAME_BYTES)
         if encoded.startswith(b"group:"):
             raise ValueError(f"worker name {name!r}: 'group:' is for the names of groups")
         return encoded
@@ -221,10 +224,7 @@ class Registry:
     @staticmethod
     def encode_group(name: object) -> bytes:
         """The same as `encode_name` for the name of a group."""
-        encoded = name.encode() if isinstance(name, str) else b""
-        if not 1 <= len(encoded) <= GROUP_NAME_BYTES or b"\0" in encoded:
-            raise ValueError(f"group {name!r}: expected 1 to {GROUP_NAME_BYTES} bytes of UTF-8")
-        return encoded
+        return _encoded(f"group {name!r}", name, GROUP_NAME_BYTES)
 
     @classmethod
     def check_group(cls, name: object) -> None:

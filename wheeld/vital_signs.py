@@ -47,6 +47,11 @@ def is_held(wheel: Path) -> bool:
         fd = os.open(wheel, flags)
     except OSError:
         return False
+    return is_locked(fd)
+
+
+def is_locked(fd: int) -> bool:
+    """Does somebody hold the lock of the file that was opened as `fd`, which is closed here?"""
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

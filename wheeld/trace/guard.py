@@ -115,13 +115,9 @@ class RecorderGuard:
             stdin=subprocess.DEVNULL,
             process_group=0,  # Ctrl-C is the supervisor's to handle; a session would undo nice
         )
-        ours = self._process.channel
         try:
-            reader, self._writer = await asyncio.open_connection(
-                sock=ours, limit=control.MAX_MESSAGE
-            )
+            reader, self._writer = await self._process.connect()
         except BaseException:
-            ours.close()
             await self._end_process()
             raise
         try:

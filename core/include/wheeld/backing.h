@@ -80,38 +80,17 @@ static inline bool wh_reserve(int fd, const wh_span spans[WH_SPANS])
     return true;
 }
 
-/* Have the pages of a part that has memory at hand, so that no hot call pays for a page fault; where the
- * kernel is older than 5.14, each is paid for once. */
-static inline void wh_populate(void *memory, wh_span part)
+/* Have the pages of what has memory at hand, so that no hot call pays for a page fault; where the kernel is
+ * older than 5.14, each is paid for once. */
+static inline void wh_populate(const void *from, uint64_t bytes)
 {
-    uint64_t begin = part.offset & ~4095ull;
 #ifdef MADV_POPULATE_WRITE
-    if (part.bytes)
-        (void)madvise((char *)memory + begin, part.offset + part.bytes - begin, MADV_POPULATE_WRITE);
+    uint64_t begin = (uintptr_t)from & ~4095ull;
+    if (bytes)
+        (void)madvise((void *)begin, (uintptr_t)from + bytes - begin, MADV_POPULATE_WRITE);
 #else
-    (void)memory, (void)begin;
+    (void)from, (void)bytes;
 #endif
-}
-
-/* Of the slabs from `first` to before `end`; if that is the first one, the segment's head and states, too. */
-static inline void wh_populate_slots(void *memory, const wh_geometry *g, uint32_t payload, uint32_t first,
-                                     uint32_t end)
-{
-    wh_span spans[WH_SPANS];
-    wh_slots_spans(g, payload, first, end, spans);
-    if (first == 0)
-        wh_populate(memory, (wh_span){0, g->slots_off});
-    for (int i = 0; i < WH_SPANS; i++)
-        wh_populate(memory, spans[i]);
-}
-
-static inline void wh_populate_wheel(void *memory, const wh_geometry *g, uint32_t backed)
-{
-    wh_span spans[WH_SPANS];
-    wh_wheel_spans(g, 0, backed, spans);
-    wh_populate(memory, (wh_span){0, g->links_off});
-    for (int i = 0; i < WH_SPANS; i++)
-        wh_populate(memory, spans[i]);
 }
 
 /* Their memory is there: let workers claim the slabs from `first` to before `end`. */

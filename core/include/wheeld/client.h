@@ -133,14 +133,17 @@ static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *w
     return wh_slabs_init(&c->slabs, &shared, share);
 }
 
-/* Have slots that got memory since the last time at hand. */
-static inline void wh_client_populate(wh_client *c, const wh_config *config)
+/* Have slots that got memory since the last time at hand; at first, the owners and the states, too. */
+static inline void wh_client_populate(wh_client *c)
 {
-    wh_geometry g = wh_geometry_of(config);
     uint32_t backed = wh_load_acquire(&c->wheel->backed); /* pairs: backed */
+    uint64_t first = (uint64_t)c->populated << WH_SLAB_BITS, end = (uint64_t)backed << WH_SLAB_BITS;
     if (backed <= c->populated || backed > c->slabs.shared_count)
         return;
-    wh_populate_slots((char *)c->states - g.states_off, &g, config->payload_bytes, c->populated, backed);
+    if (first == 0)
+        wh_populate(c->slabs.owners, (uint64_t)((char *)c->slots - (char *)c->slabs.owners));
+    wh_populate(&c->slots[first], (end - first) * sizeof(wh_slot));
+    wh_populate(c->payloads + first * c->payload_bytes, (end - first) * c->payload_bytes);
     c->populated = backed;
 }
 

@@ -295,6 +295,15 @@ static inline bool wh_clock_bind(wh_clock *c, void *wheel_memory, void *slots_me
     return wh_stock_bind(&c->stock, (wh_au32 *)(base + g.holders_off), g.slab_count);
 }
 
+/* Have what has memory by now at hand. */
+static inline void wh_clock_populate(const wh_clock *c)
+{
+    uint64_t slots = (uint64_t)c->backed << WH_SLAB_BITS;
+    wh_populate(c->seg, (uint64_t)((char *)&c->wheel.links[slots] - (char *)c->seg));
+    wh_populate(c->stock.holders, slots * sizeof(wh_holder));
+    wh_populate(c->owners, (uint64_t)((char *)&c->slots[slots] - (char *)c->owners));
+}
+
 static inline void wh_line_begin(wh_line *line, uint64_t incarnation)
 {
     if (wh_load_relaxed(&line->incarnation) == incarnation)

@@ -65,9 +65,7 @@ static int clock_init(ClockObject *self, PyObject *args, PyObject *kwargs)
         PyErr_NoMemory();
         return -1;
     }
-    wh_geometry g = wh_geometry_of(&config);
-    wh_populate_wheel(self->wheel.view.buf, &g, self->clock.backed);
-    wh_populate_slots(self->slots.view.buf, &g, config.payload_bytes, 0, self->clock.backed);
+    wh_clock_populate(&self->clock);
     self->clock.wheel_fd = wheel_fd;
     self->clock.slots_fd = slots_fd;
     if (!config.virtual_clock)

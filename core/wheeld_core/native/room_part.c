@@ -129,14 +129,6 @@ static int worker_await_answer(WorkerObject *w)
     }
 }
 
-/* After an answer: slots may have got memory. */
-static void worker_populate(WorkerObject *w)
-{
-    wh_config config = wh_config_of(w->client.wheel);
-    if (wh_config_fits(&config))
-        wh_client_populate(&w->client, &config);
-}
-
 /* A slot from what came back. WH_NIL: nothing did, or whole slabs that went back to all. */
 static uint32_t worker_returned_slot(WorkerObject *w)
 {
@@ -235,7 +227,7 @@ static uint32_t worker_find_slot(WorkerObject *w, uint64_t batch, bool wait)
         worker_ask(w, batch);
         if ((none = worker_await_answer(w)) < 0)
             return WH_NIL;
-        worker_populate(w);
+        wh_client_populate(c);
         if ((slot = worker_returned_slot(w)) == WH_NIL) /* what came may have been taken over since */
             slot = worker_claimed_slot(w);
     }

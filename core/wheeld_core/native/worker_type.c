@@ -175,7 +175,7 @@ static PyObject *worker_bind(WorkerObject *w, PyObject *args)
         PyErr_NoMemory();
         return worker_unbind(w);
     }
-    wh_client_populate(&w->client, &config);
+    wh_client_populate(&w->client);
     if ((w->empty_events = events_none(w)) == NULL)
         return worker_unbind(w);
     w->client.row = &w->rows[row];
