@@ -32,6 +32,7 @@ _SCENE: Final = """[Unit]
 After=basic.target
 [Service]
 Type=exec
+Environment=WHEELD_RESTARTS={rounds}
 ExecStart=/opt/wheeld/bin/python {program}
 StandardOutput=append:{out}/said
 StandardError=append:{out}/said
@@ -147,7 +148,8 @@ def main(out: Path, program: str, *modules: str) -> None:
     for module in (program, *modules):
         shutil.copy(CHECKOUT / "tests" / f"{module}.py", root / str(PROGRAMS)[1:])
     _run("chmod", "-R", "a+rX", root / "opt/wheeld", root / str(PROGRAMS)[1:])
-    unit = _SCENE.format(program=PROGRAMS / f"{program}.py", out=OUT)
+    rounds = os.environ.get("WHEELD_RESTARTS", "3")
+    unit = _SCENE.format(program=PROGRAMS / f"{program}.py", out=OUT, rounds=rounds)
     (root / "etc/systemd/system/scene.service").write_text(unit)
     options = ["--quiet", "--private-network", "--register=no", "--keep-unit"]
     options += [f"--bind={out}:{OUT}", f"--directory={root}", "--boot"]

@@ -16,9 +16,11 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+import service_load
 from systemd_container import OUT, PROGRAMS
 from wheeld_client import connect
 from wheeld_core.control import Connection
@@ -29,7 +31,7 @@ TOML: Final = Path("/etc/wheeld/default.toml")
 OPTIONS: Final = {
     "hang_after": "1s",
     "keep_for": "60s",
-    "capacity": 20_000,
+    "capacity": 1 << 17,
     "state_dir": "/var/lib/wheeld/default",
 }
 WATCHDOG_SECONDS: Final = 3
@@ -229,15 +231,30 @@ def watchdog(found: dict[str, Any]) -> None:
     found["same"] = wheel() == before
 
 
-def restart(found: dict[str, Any]) -> None:
-    """`systemctl restart`, three times."""
-    with worker("restart", found):
-        found["rc"] = []
-        for _ in range(3):
-            pid = main_pid()
-            found["rc"].append(systemctl("restart", UNIT))
-            serving(other_main(pid))
+def restarts(found: dict[str, Any]) -> None:
+    """`systemctl restart`, under the load of four web workers."""
+    found["rc"] = []
+
+    def restart() -> None:
+        pid = main_pid()
+        found["rc"].append(systemctl("restart", UNIT))
+        serving(other_main(pid))
+
+    found["load"] = asdict(service_load.suffer(restart, DIRECTORY, OUT, user="wheeld"))
     found["active"] = shown("ActiveState")
+
+
+def kills_under_load(found: dict[str, Any]) -> None:
+    """SIGKILL, and what systemd makes of it, under the same load."""
+    before, earlier = wheel(), int(shown("NRestarts"))
+
+    def kill() -> None:
+        os.kill(pid := main_pid(), signal.SIGKILL)
+        serving(other_main(pid))
+
+    found["load"] = asdict(service_load.suffer(kill, DIRECTORY, OUT, user="wheeld"))
+    found["restarts"] = int(shown("NRestarts")) - earlier
+    found["same"] = wheel() == before
 
 
 def stop(found: dict[str, Any]) -> None:
@@ -250,7 +267,10 @@ def stop(found: dict[str, Any]) -> None:
     found["odd"] = re.findall(r"(?i).*(?:traceback|EPERM|Operation not permitted).*", said)
 
 
-SCENES: Final = (*(start, hang_up, reload, stray_signals, kills, clock, watchdog, restart, stop),)
+SCENES: Final = (
+    *(start, hang_up, reload, stray_signals, kills, clock, watchdog),
+    *(restarts, kills_under_load, stop),
+)
 
 
 def main() -> None:

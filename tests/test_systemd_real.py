@@ -1,7 +1,11 @@
 """The unit under the real systemd, as PID 1 of a container: what befalls it, and an exact account.
 
-One boot plays all scenes (systemd_scenes.py), with a worker that goes on in each; each test judges
-one of them.
+One boot plays all scenes (systemd_scenes.py), with a worker that goes on in each, or with four of
+gunicorn; each test judges one of them.
+
+    WHEELD_RESTARTS=20 python -m pytest tests/test_systemd_real.py -s
+
+restarts and kills the unit twenty times each under load, and prints for how long no timer fired.
 """
 
 from __future__ import annotations
@@ -13,12 +17,17 @@ from typing import Any
 
 import pytest
 
+import service_load
 import systemd_container
 import systemd_scenes
 
-pytestmark = [pytest.mark.xdist_group("systemd"), pytest.mark.timeout(600)]
-PATIENCE = 300.0
+pytestmark = [
+    pytest.mark.xdist_group("systemd"),
+    pytest.mark.timeout(300 + 20 * service_load.ROUNDS),
+]
+PATIENCE = 200.0 + 20.0 * service_load.ROUNDS
 MAX_EXPOSURE = 0.8
+MODULES = (*("systemd_container", "systemd_worker", "service_load", "web_services", "daemons"),)
 
 
 def tail(path: Path) -> str:
@@ -31,11 +40,11 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, dict[s
     """What each scene found, by its name."""
     if (why := systemd_container.obstacle()) is not None:
         pytest.skip(why)
+    for needed in service_load.NEEDED:
+        pytest.importorskip(needed)
     out = tmp_path_factory.mktemp("systemd")
     out.chmod(0o755)
-    with systemd_container.booted(
-        out, "systemd_scenes", "systemd_container", "systemd_worker"
-    ) as container:
+    with systemd_container.booted(out, "systemd_scenes", *MODULES) as container:
         container.wait(PATIENCE)
     if not (out / "said").exists():
         pytest.skip(f"the container does not boot here: {tail(out / 'boot.log')}")
@@ -102,10 +111,17 @@ def test_the_watchdog_replaces_a_supervisor_that_stops(found: dict[str, dict[str
     check_account(scene)
 
 
-def test_nothing_is_lost_in_a_restart(found: dict[str, dict[str, Any]]) -> None:
-    scene = played(found, "restart")
-    assert (scene["rc"], scene["active"]) == ([0, 0, 0], "active")
-    check_account(scene)
+@pytest.mark.parametrize("name", ["restarts", "kills_under_load"])
+def test_no_service_notices(found: dict[str, dict[str, Any]], name: str) -> None:
+    """Four gunicorn workers under load: none ends, no request fails, the account is exact."""
+    scene = played(found, name)
+    account = service_load.Account(**scene["load"])
+    print(f"\n{name} x {account.rounds}: {account.told()}")
+    account.check()
+    if name == "restarts":
+        assert (scene["rc"], scene["active"]) == ([0] * account.rounds, "active")
+    else:
+        assert (scene["restarts"], scene["same"]) == (account.rounds, True)
 
 
 def test_a_stop_leaves_nothing(found: dict[str, dict[str, Any]]) -> None:
