@@ -14,7 +14,7 @@ import numpy as np
 import leak_pools
 import leak_purgatory
 import leak_trace
-from local_wheel import MS, LocalWheel
+from local_wheel import MS, LocalWheel, doorbell
 from wheeld_client import MemoryPool
 from wheeld_core import _native, segments
 from wheeld_core.errors import DaemonNotRunning
@@ -153,6 +153,17 @@ def end(b: Bench) -> None:
         worker.schedule(1.0)
 
 
+def hear(b: Bench) -> None:
+    """A worker that has other FIFOs, and again its own."""
+    worker, others, own = b.fresh_worker(), (doorbell(), doorbell()), b.wheel.clock_bell
+    b.bind(worker)
+    worker._hear(others[0][1], others[1][0])
+    worker._hear(own[1], own[0])
+    for end in (*others[0], *others[1]):
+        os.close(end)
+    b.wheel.clock.run(own[0], b.control[0].fileno(), -1)  # takes what it rang
+
+
 def reinitialise_clock(b: Bench) -> None:
     """A clock that is initialised wrongly, then twice."""
     clock = _native.Clock.__new__(_native.Clock)
@@ -221,6 +232,7 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
         b.timers._connected(b.control[0].fileno()),
         b.timers._connected(-1),
     ),
+    "_hear": hear,
     "_counters": lambda b: b.timers._counters(),
     "_holders": lambda b: b.timers._holders(np.zeros(b.wheel.view.max_workers + 1, np.uint64)),
     "_set_quota": lambda b: b.timers._set_quota(0),

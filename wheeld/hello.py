@@ -57,6 +57,10 @@ def welcome_of(tenant: Tenant, adopted: bool, resources: Resources) -> Message:
             **{kind: names[kind] for kind in KINDS},
         },
         "shm": segments.place(),
-        "clock_fifo": runtime.CLOCK_FIFO,
-        "worker_fifo": runtime.worker_fifo(tenant.row),
+        **bells_of(tenant),
     }
+
+
+def bells_of(tenant: Tenant) -> Message:
+    """Its FIFO and the clock's; also for one that comes back: they may have been removed."""
+    return {"clock_fifo": runtime.CLOCK_FIFO, "worker_fifo": runtime.worker_fifo(tenant.row)}

@@ -35,6 +35,8 @@ class RuntimeFiles:
     ----------
     directory : Path
         The runtime directory.
+    bells_removed : bool
+        FIFOs that workers have open were not there any more.
     """
 
     def __init__(self, config: Config, handover: Handover | None) -> None:
@@ -42,6 +44,7 @@ class RuntimeFiles:
         self.segment_prefix = ""
         """What the names of its segments begin with; empty: there are none."""
         self.names: dict[str, str] = {}
+        self.bells_removed = False
         self._handover = handover
         self._files: list[Path] = []
         self._gid = config.gid
@@ -82,6 +85,7 @@ class RuntimeFiles:
                 self._share(path, 0o620)
                 return path
             path.unlink()
+        self.bells_removed |= keep
         os.mkfifo(path, 0o600)
         self._share(path, 0o620)  # who could read it could take others' wake-ups
         return path

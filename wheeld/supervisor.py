@@ -162,6 +162,9 @@ class Supervisor:
                 asyncio.create_task(self._feed_watchdog()),
                 asyncio.create_task(self.snapshots.keep_writing()),
             ]
+            if self.resources.bells_removed:
+                look = functools.partial(self.clock.tell, "look")
+                tasks.append(asyncio.create_task(self.workers.unheard.heed(look)))
             await self._stopping.wait()
         except (OSError, WheelError) as error:  # such as a file in our way
             self.fail(str(error))
@@ -302,7 +305,7 @@ class Supervisor:
                     if message.get("op") == "hello" and tenant is None:
                         tenant, answer = await self.workers.arrive(message, caller)
                     elif message.get("op") == "resume" and tenant is None:
-                        tenant, answer = self.workers.resume(message, caller.pid), {"ok": True}
+                        tenant, answer = self.workers.resume(message, caller.pid)
                     else:
                         caller.check_request(message.get("op"), self.config)
                         answer = await self._answer(message, tenant)

@@ -19,11 +19,12 @@ from wheeld.clock_guard import ClockGuard
 from wheeld.clock_link import ClockGone
 from wheeld.config import Config
 from wheeld.fences import Fences
-from wheeld.hello import policy_of, welcome_of, with_number
+from wheeld.hello import bells_of, policy_of, welcome_of, with_number
 from wheeld.kept import Kept
 from wheeld.processes import ended, has_ended, kill, wait_for_end
 from wheeld.registry import OnDeath, Registry, RowState, Tenant
 from wheeld.resources import Resources
+from wheeld.unheard import Unheard
 from wheeld_core import runtime, segments
 from wheeld_core.control import Message
 from wheeld_core.errors import DaemonNotRunning, WheelError
@@ -52,6 +53,7 @@ class Workers:
         self._departures: dict[int, asyncio.Task[None]] = {}
         self.fences = Fences(resources)
         self._kept = Kept(resources, self.registry, self.fences, self._depart)
+        self.unheard = Unheard()
         self._killed: dict[int, int] = {}
         """Row -> pidfd of a worker that departs and may not be dead yet."""
 
@@ -135,6 +137,7 @@ class Workers:
             else:
                 self._watch(tenant, pidfd)
                 log.info("worker %s (pid %d) is still there", tenant.name, tenant.pid)
+                self.unheard.add(tenant.row)
                 if state != RowState.ACTIVE:
                     self._fence(tenant)
                 continue
@@ -264,8 +267,8 @@ class Workers:
             raise
         self.registry.set_state(tenant, RowState.ACTIVE)
 
-    def resume(self, message: Message, pid: int) -> Tenant:
-        """The tenancy of a living worker that lost its connection.
+    def resume(self, message: Message, pid: int) -> tuple[Tenant, Message]:
+        """The tenancy of a living worker that lost its connection, and the answer to it.
 
         Raises
         ------
@@ -285,7 +288,8 @@ class Workers:
         ):
             raise DaemonNotRunning("the daemon knows this worker no more; connect() again")
         log.info("worker %s (pid %d) reconnected", tenant.name, pid)
-        return tenant
+        self.unheard.discard(tenant.row)
+        return tenant, {"ok": True, "row": tenant.row, **bells_of(tenant)}
 
     def _may_resume(self, tenant: Tenant) -> bool:
         """One that is fenced may come back only to leave."""
@@ -315,6 +319,7 @@ class Workers:
 
     def _unwatch(self, tenant: Tenant) -> None:
         pidfd = self._pidfds.pop(tenant.row, None)
+        self.unheard.discard(tenant.row)
         self.fences.lift(tenant.row)
         if pidfd is not None:
             asyncio.get_running_loop().remove_reader(pidfd)

@@ -149,6 +149,8 @@ class AsyncTimers:
             wait = self.timers._reconnect()
             if wait is None:
                 self._lost = None
+                self._loop.remove_reader(self._bell)  # another FIFO may be under this number now
+                self._loop.add_reader(self._bell, self._receive)
                 self._watch_control()
                 return
             pause = wait.seconds

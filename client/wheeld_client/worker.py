@@ -5,12 +5,13 @@ What can happen in between is here, too: the supervisor is restarted, this proce
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import threading
 import time
 import weakref
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from wheeld_client.renewal import Reconnection, Renewal
 from wheeld_core import _native, control, runtime, segments, trust
 from wheeld_core.errors import DaemonNotRunning, ForkedClient, WheelError
 from wheeld_core.views import RegistryView, WheelView, expiration_dtype
+
+log = logging.getLogger("wheeld")
 
 ID_BYTES = 8
 _workers: weakref.WeakSet[ConnectedWorker] = weakref.WeakSet()
@@ -43,6 +46,8 @@ class ConnectedWorker(_native.Worker):
     _connection: Any
     _reconnector: Reconnector | None = None
     _renewal: Renewal | None = None
+    _watched = False
+    """Somebody else watches the connection, and has it taken up again."""
 
     def __init__(self, directory: Path, options: Options) -> None:
         self.directory = directory
@@ -86,9 +91,7 @@ class ConnectedWorker(_native.Worker):
                 if isinstance(found, Wait):
                     time.sleep(min(found.seconds, FIRST_PAUSE))
                     continue
-                lost, self._connection = self._connection, found
-                self._connected(found.fileno())
-                lost.close()
+                self._go_on(found)
 
     def _settle_in(self, connection: control.Connection, hello: control.Message) -> None:
         options = self._current
@@ -113,14 +116,21 @@ class ConnectedWorker(_native.Worker):
         with ExitStack() as opened:
             place = opened.enter_context(trust.entered(self.directory))
             self._owner = place.owner
-            passed = self._connection.take_descriptors()
-            for fd in passed:
-                opened.callback(os.close, fd)
-            bell = place.open_own_bell(hello["worker_fifo"], passed)
-            opened.callback(os.close, bell)
-            clock_bell = place.open_bell(hello["clock_fifo"])
-            opened.callback(os.close, clock_bell)
+            bell, clock_bell = self._open_bells(place, hello, opened)
             self._map_segments(hello, clock_bell, bell)
+
+    def _open_bells(
+        self, place: trust.Place, names: control.Message, opened: ExitStack
+    ) -> tuple[int, int]:
+        """This worker's FIFO and the clock's, until `opened` is closed."""
+        passed = self._connection.take_descriptors()
+        for fd in passed:
+            opened.callback(os.close, fd)
+        bell = place.open_own_bell(names["worker_fifo"], passed)
+        opened.callback(os.close, bell)
+        clock_bell = place.open_bell(names["clock_fifo"])
+        opened.callback(os.close, clock_bell)
+        return bell, clock_bell
 
     def _map_segments(self, hello: control.Message, clock_bell: int, bell: int) -> None:
         wheel = self._attach("wheel", writable=False)
@@ -202,12 +212,42 @@ class ConnectedWorker(_native.Worker):
             raise DaemonNotRunning(reason) from None
         if isinstance(found, Wait):
             return found
-        lost, self._connection = self._connection, found
-        self._connected(found.fileno())
-        lost.close()
+        self._go_on(found)
         if self._state != "open":  # closed meanwhile
             found.close()
         return None
+
+    def _go_on(self, connection: control.Connection) -> None:
+        """The supervisor is back at the other end of this connection."""
+        lost, self._connection = self._connection, connection
+        self._connected(connection.fileno())
+        lost.close()
+        try:
+            self._hear_anew()
+        except OSError as error:
+            log.warning(
+                "worker %s cannot open its FIFOs in %s: if they were removed, it hears of nothing "
+                "until its timeouts (%s)",
+                *(self.worker, self.directory, error),
+            )
+
+    def _hear_anew(self) -> None:
+        """Have the FIFOs that stand in the runtime directory now: it may have been removed."""
+        assert self._reconnector is not None
+        names = self._reconnector.welcome
+        if "worker_fifo" not in names:
+            return
+        with ExitStack() as opened:
+            place = opened.enter_context(trust.entered(self.directory))
+            bell, clock_bell = self._open_bells(place, names, opened)
+            self._hear(clock_bell, bell)
+
+    def _come_back(self) -> None:
+        """This worker's FIFO was removed, and it does not wait in a call that would see the next
+        supervisor: look for that; never waits."""
+        if not self._watched and _has_hung_up(self._connection):
+            with suppress(DaemonNotRunning):  # the next call says so, if that is so
+                self._reconnect()
 
     def _renew(self) -> Wait | None:
         """Go on to become a worker of the next daemon; never waits. None: look again."""
@@ -274,6 +314,7 @@ class ConnectedWorker(_native.Worker):
         """
         if self._state == "forked":
             self._check()
+        self._watched = True
         number: int = self._connection.fileno()
         return number
 

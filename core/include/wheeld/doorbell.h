@@ -36,12 +36,16 @@ static inline wh_fd wh_fd_of(int number)
                    .rings_only = open && wh_fd_rings_only(number)};
 }
 
-static inline bool wh_fd_is_ours(const wh_fd *fd)
+/* How many names that file has, 0 when it was removed; -1: the number is not ours any more. */
+static inline int wh_fd_names(const wh_fd *fd)
 {
     struct stat file;
-    return fd->number >= 0 && fstat(fd->number, &file) == 0 && file.st_ino == fd->inode &&
-           file.st_dev == fd->device;
+    bool ours = fd->number >= 0 && fstat(fd->number, &file) == 0 && file.st_ino == fd->inode &&
+                file.st_dev == fd->device;
+    return ours ? (int)file.st_nlink : -1;
 }
+
+static inline bool wh_fd_is_ours(const wh_fd *fd) { return wh_fd_names(fd) >= 0; }
 
 /* Close it, but not what somebody else has under its number. */
 static inline void wh_fd_close(wh_fd *fd)

@@ -24,6 +24,7 @@ typedef struct {
     bool notify_always;   /* fileno() was asked for: stay ready to be rung between polls */
     bool bound, closed;
     bool lost;            /* the control socket has hung up: poll() has _reconnect() called */
+    bool removed;         /* our FIFO was, seen by who looked: _come_back() is called */
     bool refork;          /* in a forked child, have _refork() bind it anew */
     bool woken;           /* _wake() was called: whoever dispatches returns */
     bool detached;        /* a forked child's: its parent's binding is dropped, it has none yet */

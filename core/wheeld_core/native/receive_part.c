@@ -229,7 +229,8 @@ static PyObject *worker_receive(WorkerObject *w, PyObject *const *args, Py_ssize
         }
         if (events == NULL || events != w->empty_events || wanted.most == 0 ||
             (timeout == 0 && until == 0) || (heed && worker_has_work(w)))
-            return events;
+            return wh_unlikely(w->removed) && events == w->empty_events ? worker_come_back(w, events)
+                                                                        : events;
         if (heed && w->woken) {
             w->woken = false;
             return events;

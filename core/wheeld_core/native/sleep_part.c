@@ -15,11 +15,61 @@ static void worker_ring(WorkerObject *w)
 /* Is our FIFO still ours to read? False: an error is set. */
 static bool worker_hears(WorkerObject *w)
 {
-    if (wh_likely(wh_fd_is_ours(&w->bell)))
+    int names = wh_fd_names(&w->bell);
+    w->removed = names == 0;
+    if (wh_likely(names >= 0))
         return true;
     wh_client_deafen(&w->client);
     worker_explain(w);
     return false;
+}
+
+/* Have another FIFO under the number of `fd`, which event loops know. -1: an error is set; 0: it is the same
+ * FIFO, or that number is not ours. */
+static int worker_exchange(wh_fd *fd, int other)
+{
+    wh_fd next = wh_fd_of(other);
+    if (!wh_fd_is_ours(fd) || (next.inode == fd->inode && next.device == fd->device))
+        return 0;
+    if (!fd->rings_only)
+        wh_bell_clear(fd->number); /* a forked child may keep it: no event loop is to see it readable */
+    if (dup3(other, fd->number, O_CLOEXEC) < 0) {
+        PyErr_SetFromErrno(PyExc_OSError);
+        return -1;
+    }
+    next.number = fd->number;
+    *fd = next;
+    return 1;
+}
+
+/* _hear(clock_bell, bell): the FIFOs as they stand in the runtime directory. Where ours were removed, these
+ * take their place and are rung: of what was rung meanwhile nobody has heard. */
+static PyObject *worker_hear(WorkerObject *w, PyObject *args)
+{
+    int clock_bell, bell;
+    if (!PyArg_ParseTuple(args, "ii", &clock_bell, &bell))
+        return NULL;
+    if (!w->bound || w->closed || worker_is_forked(w))
+        Py_RETURN_NONE;
+    int clocks = worker_exchange(&w->clock_bell, clock_bell), ours = worker_exchange(&w->bell, bell);
+    w->client.clock_bell = w->clock_bell;
+    if (clocks > 0)
+        wh_fd_ring(&w->clock_bell);
+    if (ours > 0)
+        worker_ring(w);
+    return clocks < 0 || ours < 0 ? NULL : Py_NewRef(Py_None);
+}
+
+/* What a look has found, from a worker whose FIFO was removed: have _come_back() see whether the next daemon
+ * is there, with another. Who looks only now and then would hear of it from nobody. */
+static PyObject *worker_come_back(WorkerObject *w, PyObject *events)
+{
+    w->removed = false;
+    PyObject *done = PyObject_CallMethod((PyObject *)w, "_come_back", NULL);
+    if (done == NULL)
+        Py_CLEAR(events);
+    Py_XDECREF(done);
+    return events;
 }
 
 /* The control socket has hung up: have _reconnect() go on to open another, which takes it no time.

@@ -11,8 +11,7 @@ static OperationObject *operation_expired(OperationObject *op);
 typedef struct { /* another worker's FIFO */
     uint64_t tenant; /* whose it is; 0: not open */
     uint64_t rung;   /* its wait_seq when we rang last */
-    int fd;
-    bool rings_only;
+    wh_fd fifo;
 } Bell;
 
 typedef struct { /* a timer of an operation; the timer's cookie is its place */
@@ -110,7 +109,7 @@ static void watching_drop(WorkerObject *w)
     watching_release_operations(g);
     for (uint32_t row = 0; g->bells && row < g->watch.row_count; row++)
         if (g->bells[row].tenant)
-            close(g->bells[row].fd);
+            wh_fd_close(&g->bells[row].fifo);
     free(g->bells);
     free(g->table.heads);
     free(g->watch.keys);
@@ -300,19 +299,22 @@ static PyObject *worker_take_due(WorkerObject *w, PyObject *events)
 
 /* -- other workers -------------------------------------------------------------------------------- */
 
-/* The FIFO of the tenant of a row; -1: it has gone. False: an error is set. */
+/* The FIFO of the tenant of a row; -1: it has gone. One that was removed is where it sleeps as long as there
+ * is no other. False: an error is set. */
 static bool watching_bell(WorkerObject *w, uint32_t row, uint64_t tenant, int *fd)
 {
     Bell *bell = &w->watching->bells[row];
-    *fd = bell->fd;
-    if (bell->tenant == tenant)
+    int names = bell->tenant == tenant ? wh_fd_names(&bell->fifo) : -1;
+    *fd = names < 0 ? -1 : bell->fifo.number;
+    if (names > 0)
         return true;
-    *fd = -1;
     PyObject *opened = PyObject_CallMethod((PyObject *)w, "_open_bell", "I", row);
     if (opened == NULL) {
         if (!PyErr_ExceptionMatches(PyExc_FileNotFoundError))
             return false;
         PyErr_Clear();
+        if (w->watching == NULL || w->watching->bells[row].tenant != tenant) /* closed meanwhile */
+            *fd = -1;
         return true;
     }
     *fd = (int)PyLong_AsLong(opened);
@@ -324,8 +326,8 @@ static bool watching_bell(WorkerObject *w, uint32_t row, uint64_t tenant, int *f
     }
     bell = &w->watching->bells[row];
     if (bell->tenant)
-        close(bell->fd);
-    *bell = (Bell){.tenant = tenant, .fd = *fd, .rings_only = wh_fd_rings_only(*fd)};
+        wh_fd_close(&bell->fifo);
+    *bell = (Bell){.tenant = tenant, .fifo = wh_fd_of(*fd)};
     return true;
 }
 
@@ -340,15 +342,15 @@ static bool watching_signal(WorkerObject *w, uint32_t row, uint32_t bucket)
     uint64_t wait = wh_watch_mark(watch, row, bucket);
     if (!(wait & 1) || tenant == 0)
         return true;
+    Bell *bell = &w->watching->bells[row];
+    if (bell->tenant == tenant && bell->rung == wait)
+        return true;
     if (!watching_bell(w, row, tenant, &fd))
         return false;
-    if (fd < 0 || w->watching->bells[row].rung == wait)
+    if (fd < 0)
         return true;
     w->watching->bells[row].rung = wait;
-    if (w->watching->bells[row].rings_only)
-        wh_bell_ring_only(fd);
-    else
-        wh_bell_ring(fd);
+    wh_fd_ring(&w->watching->bells[row].fifo);
     if (watching_has_row(w))
         wh_count(&w->watching->watch.mine->rings, 1);
     return true;

@@ -80,7 +80,7 @@ static PyObject *worker_unbind(WorkerObject *w)
     char *page = w->alive;
     w->alive = w->closed ? &bound_no_more : &never_bound; /* nobody comes in from here on */
     watching_drop(w);
-    w->bound = w->notify_always = w->lost = false;
+    w->bound = w->notify_always = w->lost = w->removed = false;
     w->sleepers = w->inside = 0;
     wh_slabs_free(&w->client.slabs);
     free(w->reserved);
@@ -209,17 +209,15 @@ static PyObject *worker_connected(WorkerObject *w, PyObject *fd_object)
 static PyObject *worker_check(WorkerObject *w, PyObject *const *args, Py_ssize_t n)
 {
     int wait = n > 0 ? PyObject_IsTrue(args[0]) : 0;
-    if (wait < 0 || !worker_may_begin(w, wait))
-        return NULL;
-    Py_RETURN_NONE;
+    return wait < 0 || !worker_may_begin(w, wait) ? NULL : Py_NewRef(Py_None);
 }
 
 static void worker_dealloc(WorkerObject *w)
 {
+    PyTypeObject *type = Py_TYPE(w);
     PyObject_GC_UnTrack(w);
     worker_say_goodbye(w);
     worker_unbind(w);
-    PyTypeObject *type = Py_TYPE(w);
     type->tp_free(w);
     Py_DECREF(type);
 }
@@ -362,6 +360,7 @@ static PyMethodDef worker_methods[] = {
     {"_set_quota", (PyCFunction)worker_set_quota, METH_O, NULL},
     {"_bind", (PyCFunction)worker_bind, METH_VARARGS, NULL},
     {"_connected", (PyCFunction)worker_connected, METH_O, NULL},
+    {"_hear", (PyCFunction)worker_hear, METH_VARARGS, NULL},
     {"_end", (PyCFunction)worker_end, METH_O, NULL},
     {"_check", FAST(worker_check), METH_FASTCALL, NULL},
     {"_renews", (PyCFunction)worker_renews, METH_NOARGS, NULL},
