@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from wheeld import sharing
+from wheeld import sharing, unseen
 from wheeld.idle import is_idle
 from wheeld.pools import Pool, difference
 from wheeld_core import _native, control, runtime, segments, time_namespace
@@ -221,8 +221,9 @@ def take_over(
     Raises
     ------
     WheelError
-        They hold another wheel than `wanted`, or were left on purpose and are of another layout;
-        the message says which and what to do.
+        They hold another wheel than `wanted`, were left on purpose and are of another layout, or
+        have workers that live where this start cannot see them; the message says which and what to
+        do.
     """
     facts = _facts(directory)
     prefix = _prefix_of(facts, name)
@@ -248,6 +249,7 @@ def take_over(
     except (WheelError, OSError) as error:
         _discard(prefix, str(error))
         return None
+    unseen.check(name, prefix, memories["registry"])
     header = WheelView(memories["wheel"]).header
     differ = [
         f"{_option(key, int(header[key]))} (this start: {_value(key, value)})"

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Sequence
 from pathlib import Path
 
-from wheeld import backing, leftovers, room, sharing
+from wheeld import backing, leftovers, room, sharing, unseen
 from wheeld.config import Config
 from wheeld.handover import Handover
 from wheeld.heads import WorkerHead
@@ -88,6 +88,7 @@ class Resources(RuntimeFiles):
                 self._take(*living)
             else:
                 self._make()
+            unseen.note_namespace(self.memories["registry"])
             self.wheel = WheelView(self.memories["wheel"])
             self._held = leftovers.hold(self.segment_prefix)
             self._settle_trace()

@@ -214,10 +214,10 @@ static PyObject *worker_check(WorkerObject *w, PyObject *const *args, Py_ssize_t
 
 static void worker_dealloc(WorkerObject *w)
 {
-    PyTypeObject *type = Py_TYPE(w);
     PyObject_GC_UnTrack(w);
     worker_say_goodbye(w);
     worker_unbind(w);
+    PyTypeObject *type = Py_TYPE(w);
     type->tp_free(w);
     Py_DECREF(type);
 }
