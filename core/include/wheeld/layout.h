@@ -214,7 +214,7 @@ enum wh_kind {
     F(uint64_t, groups_off, "offset of the group table, 64 entries", "creator", "all",             \
       "before magic")                                                                              \
     A(char, boot_id, 40, "kernel's boot id", "creator", "all", "before magic")                      \
-    F(uint64_t, pid_ns, "inode of the daemon's pid namespace: what the rows' pids mean", "supervisor",  \
+    N(uint64_t, pid_ns, "inode of the daemon's pid namespace: what the rows' pids mean", "supervisor",  \
       "supervisor", "before any row")
 
 #define WH_ROW_FIELDS(N, F, A)                                                                     \
