@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from wheeld.config import ConfigError, load
-from wheeld.embedded import _options
+from wheeld.embedding import _options
 from wheeld.pools import Pool
 from wheeld_core import _native
 

@@ -6,18 +6,18 @@ import asyncio
 import logging
 import os
 import signal
-import subprocess
 import threading
 
 import pytest
 
 from daemons import is_running
 from wheeld.offspring import Offspring
+from wheeld.spawn import RECORDER
 
 
 def start() -> Offspring:
     """A recorder that waits for its hello, which never comes."""
-    return Offspring("wheeld.trace.recorder", stdin=subprocess.DEVNULL)
+    return Offspring(RECORDER)
 
 
 def end_unseen(pid: int) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from wheeld import doctor_leftovers, doctor_trace
 from wheeld.config import Config, ConfigError, load
-from wheeld.embedded import _options
+from wheeld.embedding import _options
 from wheeld.fsck_source import Daemon
 from wheeld.resources import Resources
 from wheeld.trace import segment

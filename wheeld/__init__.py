@@ -4,8 +4,21 @@ Start a daemon with the command `wheeld start`, or a private one for this progra
 `wheeld.embedded()`; use it through `wheeld_client`. `wheeld.advance()` moves a virtual clock.
 """
 
-from wheeld.embedded import EmbeddedDaemon, embedded
-from wheeld.virtual import advance
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from wheeld.embedding import EmbeddedDaemon, embedded
+    from wheeld.virtual import advance
 
 __all__ = ["EmbeddedDaemon", "advance", "embedded"]
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Load what programs use when they use it: each process of a daemon is a module of this
+    package, has it loaded first, and needs none of that."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from wheeld import embedding, virtual
+
+    return getattr(virtual if name == "advance" else embedding, name)

@@ -2,6 +2,9 @@
 
 import gc
 import os
+import sys
+
+_STARTS = sys.argv[1:2] == ["start"]
 
 
 def main() -> None:
@@ -14,11 +17,23 @@ def main() -> None:
     _open_standard_descriptors()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()
-    from wheeld.cli import app  # loads numpy
+    if _STARTS and not {"--help", "--check"}.intersection(sys.argv):
+        _start_clock()
+    from wheeld import cli  # loads numpy
 
+    if not _STARTS:  # a start, which others wait for, loads no other command
+        cli.add_others()
     gc.freeze()
     gc.enable()
-    app(prog_name="wheeld")
+    cli.app(prog_name="wheeld")
+
+
+def _start_clock() -> None:
+    """The clock loads what it needs while the supervisor does."""
+    from wheeld import descriptors, spawn
+
+    descriptors.take_all()
+    spawn.ahead(spawn.CLOCK)
 
 
 def _open_standard_descriptors() -> None:

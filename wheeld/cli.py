@@ -314,7 +314,9 @@ def _register_pipeline() -> None:
     app.add_typer(wheeld_pipeline.command_line(), name="pipeline")
 
 
-_register_ends()
-_register_demo()
-_register_checks()
-_register_pipeline()
+def add_others() -> None:
+    """Add the commands whose code a start does not need."""
+    _register_ends()
+    _register_demo()
+    _register_checks()
+    _register_pipeline()

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from wheeld.offspring import Offspring
+from wheeld.spawn import CLOCK
 from wheeld_core import control
 from wheeld_core.control import Message
 from wheeld_core.errors import WheelError
@@ -64,10 +65,7 @@ class ClockLink:
         OSError
             There is no room for another process.
         """
-        self._process = Offspring(
-            "wheeld.clock",
-            start_new_session=True,  # Ctrl-C is the supervisor's to handle
-        )
+        self._process = Offspring(CLOCK)
         reader, self._writer = await self._process.connect()
         ready = self._expect("ready", 0)
         self._reader_task = asyncio.create_task(self._read(reader))

@@ -22,15 +22,22 @@ def needed(max_workers: int) -> int:
     return 2 * max_workers + OWN + COMMANDS
 
 
+def take_all() -> None:
+    """Take as many as are allowed, for this process and its children."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def claim(max_workers: int) -> None:
-    """Take as many as are allowed, for this process and its children.
+    """The same, if they are enough.
 
     Raises
     ------
     WheelError
         They are too few for so many workers.
     """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = needed(max_workers)
     if hard != resource.RLIM_INFINITY and hard < wanted:
         fewer = (hard - needed(0)) // 2
@@ -40,8 +47,7 @@ def claim(max_workers: int) -> None:
             f"{max_workers} workers: raise the limit (`ulimit -n {wanted}`, or LimitNOFILE= in the "
             f"unit){instead}"
         )
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    take_all()
 
 
 def most_connections(workers: int) -> int:

@@ -12,11 +12,8 @@ import asyncio
 import contextlib
 import os
 import signal
-import socket
-import subprocess
-import sys
-from typing import Any
 
+from wheeld import spawn
 from wheeld_core import control
 
 
@@ -27,8 +24,6 @@ class Offspring:
     ----------
     module : str
         What runs: `python -m MODULE <fd>`, as `wheeld.child` expects it.
-    **options
-        For `subprocess.Popen`.
 
     Raises
     ------
@@ -41,25 +36,15 @@ class Offspring:
         Our end; the caller closes it.
     """
 
-    def __init__(self, module: str, **options: Any) -> None:
+    def __init__(self, module: str) -> None:
         self._over = asyncio.Event()
-        self.channel, theirs = socket.socketpair()
+        self._process, self.channel = spawn.take(module)
         try:
-            with theirs:
-                self._process = subprocess.Popen(
-                    # -P: nothing is imported from the directory that we happen to be in
-                    [sys.executable, "-P", "-m", module, str(theirs.fileno())],
-                    pass_fds=[theirs.fileno()],
-                    **options,
-                )
-            try:
-                self._pidfd = os.pidfd_open(self._process.pid)
-            except OSError:
-                self._process.kill()
-                self._process.wait()
-                raise
-        except BaseException:
+            self._pidfd = os.pidfd_open(self._process.pid)
+        except OSError:
             self.channel.close()
+            self._process.kill()
+            self._process.wait()
             raise
         asyncio.get_running_loop().add_reader(self._pidfd, self._collect)
 

@@ -6,10 +6,13 @@ somebody sends by mistake, or to a group of processes.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import signal
 from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # the clock, which has no loop, starts without it
+    import asyncio
 
 log = logging.getLogger("wheeld")
 
@@ -38,9 +41,13 @@ def hold() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
 
 
-def handle(stop: Callable[[], None], keep: Callable[[], None], reload: Callable[[], None]) -> None:
-    """Handle signals, those that have waited, too, in the running event loop."""
-    loop = asyncio.get_running_loop()
+def handle(
+    loop: asyncio.AbstractEventLoop,
+    stop: Callable[[], None],
+    keep: Callable[[], None],
+    reload: Callable[[], None],
+) -> None:
+    """Handle signals, those that have waited, too, in the event loop."""
     for number in STOP:
         loop.add_signal_handler(number, stop)
     loop.add_signal_handler(KEEP, keep)

@@ -126,7 +126,8 @@ class Supervisor:
             Why it ended, if not because it was told to. Memory with which another daemon can go on
             is left then.
         """
-        signals.handle(self._stopping.set, functools.partial(self.stop, Wish.MEMORY), self._reload)
+        keep = functools.partial(self.stop, Wish.MEMORY)
+        signals.handle(asyncio.get_running_loop(), self._stopping.set, keep, self._reload)
         server = None
         tasks: list[asyncio.Task[None]] = []
         try:
@@ -163,8 +164,8 @@ class Supervisor:
                 asyncio.create_task(self.snapshots.keep_writing()),
             ]
             if self.resources.bells_removed:
-                look = functools.partial(self.clock.tell, "look")
-                tasks.append(asyncio.create_task(self.workers.unheard.heed(look)))
+                heed = self.workers.unheard.heed(functools.partial(self.clock.tell, "look"))
+                tasks.append(asyncio.create_task(heed))
             await self._stopping.wait()
         except (OSError, WheelError) as error:  # such as a file in our way
             self.fail(str(error))

@@ -10,7 +10,6 @@ import contextlib
 import logging
 import os
 import socket
-import subprocess
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
@@ -19,6 +18,7 @@ from wheeld import notify
 from wheeld.offspring import Offspring
 from wheeld.registry import Tenant
 from wheeld.resources import RECORDER_LOCK, Resources
+from wheeld.spawn import RECORDER
 from wheeld_core import control
 from wheeld_core.control import Message
 from wheeld_core.trace_view import TraceView
@@ -110,11 +110,7 @@ class RecorderGuard:
     async def _run(self) -> None:
         """One recorder, from its start to its end."""
         self._process = None
-        self._process = Offspring(
-            "wheeld.trace.recorder",
-            stdin=subprocess.DEVNULL,
-            process_group=0,  # Ctrl-C is the supervisor's to handle; a session would undo nice
-        )
+        self._process = Offspring(RECORDER)
         try:
             reader, self._writer = await self._process.connect()
         except BaseException:
