@@ -25,8 +25,9 @@ if not os.access(sys.executable, os.X_OK):
     os.environ["PYTHONPATH"] = ":".join(path for path in sys.path if path)
 if sys.argv[1:] == ["try"]:
     sys.exit(subprocess.run([sys.executable, "-c", "import wheeld.clock"]).returncode)
-from wheeld.cli import app
-app()
+from wheeld import cli
+cli.add_others()
+cli.app()
 """
 """A program that runs `wheeld` as whoever starts it, and its clock as well."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,10 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import wheeld
 from wheeld.config import ConfigError, load
 from wheeld.embedding import _options
 from wheeld.pools import Pool
 from wheeld_core import _native
+from wheeld_core.errors import WheelError
 
 LONG = 60.0
 
@@ -157,7 +161,19 @@ def test_sources_of_pools(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_embedded_options() -> None:
-    """Of an embedded daemon each pool is an option of its own."""
-    options = _options("x", "/y", {"pools": ["a=1", "b=2,strict"], "capacity": 64})
-    assert options[6:-1] == ["--pool", "a=1", "--pool", "b=2,strict", "--capacity", "64"]
-    assert "--pool" not in _options("x", "/y", {"pools": None})
+    """Of an embedded daemon: texts, as in the environment, but for pools and switches."""
+    given = {"pools": ["a=1", "b=2,strict"], "capacity": 64, "virtual_clock": True, "group": None}
+    options = json.loads(_options("x", "/y", given))
+    assert options.pop("parent_pid") == os.getpid()
+    found = load(options)
+    assert (found.name, found.runtime_dir, found.capacity) == ("x", "/y", 64)
+    assert (found.pools, found.virtual_clock) == (("a=1", "b=2,strict"), True)
+    assert found.group is None
+
+
+def test_an_embedded_daemon_with_a_wrong_option() -> None:
+    """Says so as the command does."""
+    with pytest.raises(WheelError, match="unknown key 'capacities'"), wheeld.embedded(capacities=1):
+        pass
+    with pytest.raises(WheelError, match="capacity = 0"), wheeld.embedded(capacity=0):
+        pass

@@ -16,7 +16,7 @@ from wheeld_client import DaemonNotRunning, connect
 
 SHORT_OF = """
 import errno, os, sys
-from wheeld import clock_guard, clock_link, cli, resources, snapshot_file
+from wheeld import clock_guard, clock_link, cli, resources, snapshot_file, supervisor
 
 def short_while_the_file_is_there(module, name, error):
     whole = getattr(module, name)
@@ -172,7 +172,7 @@ def test_snapshots_go_on_after_any_error(daemon: Short, runtime_dir: Path) -> No
 
 DESCRIPTORS = """__import__("asyncio").trsock.TransportSocket, "dup", OSError(
     errno.EMFILE, "Too many open files")"""
-ANSWERS = """cli.Supervisor, "_say", OSError(errno.EMFILE, "Too many open files")"""
+ANSWERS = """supervisor.Supervisor, "_say", OSError(errno.EMFILE, "Too many open files")"""
 
 
 def test_a_welcome_without_a_free_descriptor(daemon: Short) -> None:

@@ -6,11 +6,14 @@ import asyncio
 import logging
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
 
 from daemons import is_running
+from wheeld import spawn
 from wheeld.offspring import Offspring
 from wheeld.spawn import RECORDER
 
@@ -77,3 +80,42 @@ def test_without_a_descriptor_for_it_nothing_is_left(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(os, "pidfd_open", refuse)
     asyncio.run(main())
     assert not is_running(pids[0])
+
+
+def test_one_that_was_started_ahead() -> None:
+    """Who asks first gets it, who comes next another; one that nobody asks for ends."""
+    spawn.ahead(RECORDER)
+    early = spawn._ahead[RECORDER].process.pid
+
+    async def main() -> tuple[int, int]:
+        first, second = start(), start()
+        for one in (first, second):
+            await one.end(0.0)
+            one.channel.close()
+        return first.pid, second.pid
+
+    first, second = asyncio.run(main())
+    assert first == early
+    assert second != early
+    spawn.ahead(RECORDER)
+    unused = spawn._ahead[RECORDER].process.pid
+    spawn.end_unused()
+    assert not is_running(unused)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "needless"),
+    [
+        (["-m", "wheeld", "--private", '{"parent_pid": null}', "--check"], ("typer", "tempfile")),
+        (["-m", "wheeld", "start", "--check"], ("wheeld.checks_cli", "wheeld.demo")),
+        (["-c", "import wheeld.clock"], ("asyncio", "numpy", "tempfile", "wheeld.supervisor")),
+    ],
+)
+def test_what_a_start_does_not_load(arguments: list[str], needless: tuple[str, ...]) -> None:
+    """Others wait for it: each of these would be a part of it that can be noticed."""
+    command = [sys.executable, "-P", "-X", "importtime", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    loaded = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "wheeld" in loaded
+    assert not loaded & {*needless, "wheeld_client", "wheeld_pipeline"}

@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import wheeld
 from children import receive
 from daemons import LONG, Daemon, end_of, stopped, until
 from wheeld_client import DaemonNotRunning, connect
@@ -268,6 +269,17 @@ def refused(daemon: Daemon) -> str:
     assert (daemon.facts(), daemon.segments()) == (facts, segments)
     assert daemon.status()["restarts"] == 0
     return done.stderr
+
+
+def test_an_embedded_daemon() -> None:
+    """It is started by other words, and is restarted by these."""
+    with wheeld.embedded(capacity=2000, max_workers=3) as daemon, connect(daemon) as timers:
+        timers.schedule(3600.0)
+        program = [sys.executable, "-m", "wheeld", "restart", "--name", daemon]
+        done = subprocess.run(program, capture_output=True, text=True, timeout=LONG)
+        assert done.returncode == 0, done.stderr
+        timers.poll(0.01)
+        assert timers.pending == 1
 
 
 def test_wrong_options_are_refused(daemon: Daemon, tmp_path: Path) -> None:

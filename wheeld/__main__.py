@@ -1,10 +1,17 @@
 """The command `wheeld`, as a script and as `python -m wheeld`."""
 
+import functools
 import gc
 import os
 import sys
+from collections.abc import Callable
+from typing import Final
 
-_STARTS = sys.argv[1:2] == ["start"]
+from wheeld import descriptors, spawn
+
+PRIVATE: Final = "--private"
+"""What comes first in the command line of an embedded daemon; then its options, as JSON."""
+_WITHOUT_CLOCK: Final = {"--help", "--check"}
 
 
 def main() -> None:
@@ -17,23 +24,39 @@ def main() -> None:
     _open_standard_descriptors()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()
-    if _STARTS and not {"--help", "--check"}.intersection(sys.argv):
+    run = _private_daemon() if sys.argv[1:2] == [PRIVATE] else _command()
+    gc.freeze()
+    gc.enable()
+    try:
+        run()
+    finally:
+        spawn.end_unused()
+
+
+def _private_daemon() -> Callable[[], None]:
+    """An embedded daemon, which does without the command line."""
+    _start_clock()
+    from wheeld import launch  # loads numpy
+
+    return launch.main
+
+
+def _command() -> Callable[[], None]:
+    starts = sys.argv[1:2] == ["start"]
+    if starts:
         _start_clock()
     from wheeld import cli  # loads numpy
 
-    if not _STARTS:  # a start, which others wait for, loads no other command
+    if not starts:  # a start, which others wait for, loads no other command
         cli.add_others()
-    gc.freeze()
-    gc.enable()
-    cli.app(prog_name="wheeld")
+    return functools.partial(cli.app, prog_name="wheeld")
 
 
 def _start_clock() -> None:
     """The clock loads what it needs while the supervisor does."""
-    from wheeld import descriptors, spawn
-
-    descriptors.take_all()
-    spawn.ahead(spawn.CLOCK)
+    if not _WITHOUT_CLOCK.intersection(sys.argv):
+        descriptors.take_all()
+        spawn.ahead(spawn.CLOCK)
 
 
 def _open_standard_descriptors() -> None:

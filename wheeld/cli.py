@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
-import functools
 import json
-import logging
 import re
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from wheeld import config as configuration
-from wheeld import handover, logs, virtual
+from wheeld import virtual
 from wheeld.config import Config
+from wheeld.launch import launch
 from wheeld.options import Json, Name, RuntimeDir, errors_to_exit
-from wheeld.supervisor import Supervisor
 from wheeld_core import runtime
 from wheeld_core.control import Connection
 
@@ -213,20 +209,16 @@ def start(
         "trace_keep": trace_keep,
         "trace_bytes": trace_bytes,
     }
-    logs.set_up(logging.WARNING if quiet else logging.INFO)
     with errors_to_exit():
-        loaded = configuration.load(given, config)
-        for note in loaded.notes():
-            logging.getLogger("wheeld").info(note)
-        if check:
-            typer.echo(handover.introduce(loaded))
-            return
-        again = functools.partial(configuration.load, given, config)
-        supervisor = Supervisor(loaded, parent_pid, remove_base, fresh, again, handover.received())
-        asyncio.run(supervisor.run())
-        if supervisor.successor is not None:
-            logs.give_back()
-            supervisor.successor.execute()
+        launch(
+            given,
+            config,
+            parent_pid=parent_pid,
+            remove_base=remove_base,
+            fresh=fresh,
+            quiet=quiet,
+            check=check,
+        )
 
 
 @app.command()

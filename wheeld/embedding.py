@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from wheeld import virtual
+from wheeld.__main__ import PRIVATE
 from wheeld_core import runtime, segments
 from wheeld_core.errors import WheelError
 
@@ -69,7 +70,7 @@ def embedded(**config: Any) -> Iterator[EmbeddedDaemon]:
             config["remove_base"] = True  # the daemon does it when this process cannot
         directory = Path(base) / name
         process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "wheeld", "start", *_options(name, base, config)],
+            [sys.executable, "-P", "-m", "wheeld", PRIVATE, _options(name, base, config)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -80,17 +81,15 @@ def embedded(**config: Any) -> Iterator[EmbeddedDaemon]:
         yield EmbeddedDaemon(directory)
 
 
-def _options(name: str, base: str | os.PathLike[str], config: dict[str, Any]) -> list[str]:
-    options = ["--name", name, "--runtime-dir", os.fspath(base), "--parent-pid", str(os.getpid())]
-    given = dict(config)
-    options += [text for pool in given.pop("pools", None) or () for text in ("--pool", pool)]
-    for key, value in given.items():
-        option = "--" + key.replace("_", "-")
-        if value is True:
-            options.append(option)
+def _options(name: str, base: str | os.PathLike[str], config: dict[str, Any]) -> str:
+    """What `wheeld.launch` takes: texts, as they would stand in the environment."""
+    options: dict[str, Any] = {"parent_pid": os.getpid(), "name": name, "runtime_dir": str(base)}
+    for key, value in config.items():
+        if value is True or key == "pools":
+            options[key] = value
         elif value is not None and value is not False:
-            options += [option, str(value)]
-    return [*options, "--quiet"]
+            options[key] = str(value)
+    return json.dumps(options)
 
 
 def _facts(directory: Path) -> dict[str, Any]:

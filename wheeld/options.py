@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from wheeld_core.errors import WheelError
+from wheeld.launch import EXPECTED
 
 Name = Annotated[
     str, typer.Option(envvar="WHEELD_NAME", help="Name of the daemon, or its runtime directory.")
@@ -26,6 +26,6 @@ def errors_to_exit() -> Iterator[None]:
     """Print an expected error as one line and exit with 1."""
     try:
         yield
-    except (WheelError, PermissionError, ValueError) as error:
+    except EXPECTED as error:
         typer.echo(f"wheeld: {error}", err=True)
         raise typer.Exit(1) from None

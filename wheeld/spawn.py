@@ -67,3 +67,12 @@ def ahead(module: str) -> None:
 def take(module: str) -> Spawned:
     """The one that was started ahead, or else another; raises as `spawn`."""
     return _ahead.pop(module, None) or spawn(module)
+
+
+def end_unused() -> None:
+    """End those that nobody has asked for."""
+    while _ahead:
+        _, (process, channel) = _ahead.popitem()
+        channel.close()
+        process.kill()
+        process.wait()
