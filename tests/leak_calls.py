@@ -198,8 +198,18 @@ def memory(b: Bench) -> None:
     assert memoryview(_native.Memory(b.file, 4096, True))[0] == 0
 
 
+def whole(b: Bench) -> None:
+    """Keep a file as long as it is mapped."""
+    with mmap.mmap(b.file, 4096) as mapped:
+        kept = _native.Whole(mapped, os.dup(b.file))
+        os.ftruncate(b.file, 0)
+        assert (mapped[0], kept.cut(), kept.cut()) == (0, 0, -1)
+        del kept
+
+
 GOOD: dict[str, Callable[[Bench], Any]] = {
     "Memory": memory,
+    "Whole": whole,
     "schedule": fire,
     "_schedule_batch": batch,
     "_schedule_into": lambda b: (b.timers.call_later(1.0, print).cancel(), b.wheel.settle()),

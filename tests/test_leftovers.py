@@ -12,11 +12,19 @@ from pathlib import Path
 
 import pytest
 
+from left_memory import (
+    leave_with_a_timer,
+    names_of,
+    path_of,
+    place_of,
+    set_head,
+    write_facts,
+)
 from wheeld.config import Config
 from wheeld.resources import Resources
 from wheeld_client import WheelError
 from wheeld_core import _native, segments
-from wheeld_core.views import PoolsView, RegistryView, record
+from wheeld_core.views import PoolsView, RegistryView
 
 KINDS = ["wheel", "slots", "registry", "watch", "pools"]
 
@@ -26,31 +34,6 @@ def config(runtime_dir: Path, daemon_name: str) -> Iterator[Config]:
     """A small daemon's; what is left of it goes at the end."""
     yield Config(daemon_name, capacity=1024, runtime_dir=str(runtime_dir)).check()
     segments.unlink_all(f"wheeld-{daemon_name}-")
-
-
-def names_of(config: Config) -> list[str]:
-    """Its segments that exist."""
-    return [name for name in os.listdir("/dev/shm") if name.startswith(f"wheeld-{config.name}-")]
-
-
-def place_of(config: Config) -> Path:
-    """Its runtime directory."""
-    return Path(str(config.runtime_dir), config.name)
-
-
-def write_facts(config: Config, content: bytes | None = None, **facts: object) -> Path:
-    """daemon.json, as a daemon would have written it, or not."""
-    place_of(config).mkdir(mode=0o700)
-    path = place_of(config) / "daemon.json"
-    path.write_bytes(json.dumps(facts).encode() if content is None else content)
-    return path
-
-
-def leave_with_a_timer(config: Config) -> None:
-    """What a killed daemon leaves, with a timer that is pending."""
-    resources = Resources(config)
-    resources.slots.states[0] = 1
-    resources.close(discard=False)
 
 
 def begins_anew(config: Config, caplog: pytest.LogCaptureFixture, why: str) -> None:
@@ -91,62 +74,29 @@ def test_died_while_it_made_segments(
     begins_anew(config, caplog, f"removing what an earlier daemon left ({len(made)} segments")
 
 
-def set_head(kind: str, field: str, value: object) -> Callable[[Resources], None]:
-    """Damage to a head."""
-
-    def damage(resources: Resources) -> None:
-        record(resources.memories[kind], "head")[field] = value
-
-    return damage
-
-
-def set_word(kind: str, field: str, value: int) -> Callable[[Resources], None]:
-    """Damage to what follows the head."""
-
-    def damage(resources: Resources) -> None:
-        record(resources.memories[kind], kind)[field] = value
-
-    return damage
-
-
-def path_of(resources: Resources, kind: str) -> Path:
-    """A segment's file."""
-    return Path("/dev/shm", resources.names[kind])
-
-
 def set_boot(resources: Resources) -> None:
     """Another boot."""
     RegistryView(resources.memories["registry"]).header["boot_id"] = b"0" * 36
 
 
 REMAINS: dict[str, tuple[Callable[[Resources], object], str]] = {
-    "not ready": (set_head("slots", "magic", 0), "not ready"),
+    "not ready": (set_head("wheel", "magic", 0), "not ready"),
     "another version": (set_head("wheel", "layout_version", 1), "another version: .* version 1 "),
     "the version before": (
         set_head("wheel", "layout_version", 2),
         "another version: .* version 2 ",
     ),
-    "no watch": (lambda left: path_of(left, "watch").unlink(), "No such file"),
-    "pools of another daemon": (set_head("pools", "token", 1), "of different daemons"),
-    "watch of another size": (set_word("watch", "row_count", 63), "watch: row_count 63, expected"),
-    "watch that lies": (set_word("watch", "rows_off", 2**40), "watch: rows_off"),
-    "pools that lie": (set_word("pools", "ledgers_off", 8), "pools: ledgers_off 8, expected"),
-    "pools of other workers": (set_word("pools", "ledger_count", 7), "pools: ledger_count 7"),
-    "too many pools": (set_word("pools", "pool_count", 17), "expected at most 16"),
-    "another number of pools": (
-        set_word("pools", "pool_count", 16),
-        "pools: 4096 bytes, expected",
-    ),
     "another build": (set_head("registry", "fingerprint", 1), "another version: "),
-    "another daemon's": (set_head("slots", "token", 1), "of different daemons"),
+    "another daemon's": (set_head("registry", "token", 1), "of different daemons"),
     "earlier boot": (set_boot, "of an earlier boot"),
     "not finished": (
         lambda left: _native.set_daemon_state(left.memories["wheel"], 2),
         "was stopped, and did not finish",
     ),
     "missing": (lambda left: path_of(left, "registry").unlink(), "No such file"),
+    "no slots": (lambda left: path_of(left, "slots").unlink(), "slots has gone"),
     "truncated": (lambda left: os.truncate(path_of(left, "wheel"), 8192), "shorter than it says"),
-    "empty": (lambda left: os.truncate(path_of(left, "slots"), 0), "is empty"),
+    "empty": (lambda left: os.truncate(path_of(left, "wheel"), 0), "is empty"),
 }
 
 

@@ -180,6 +180,7 @@ class ClockGuard:
         if (damage := self._resources.damage()) is not None:
             raise DamagedMemory(damage)
         self._resources.mend()
+        self._resources.lost_slots = False
         self._link = self._new_link()
         try:
             ready = await self._first_word()
@@ -301,8 +302,7 @@ class ClockGuard:
             await self._before.gone()
         if for_good:
             await self._link.stop()
-            # a clock that was killed just now could not say so
-            if not self.locked_out and self._resources.damage() is None:
+            if not self.locked_out and self._resources.damage() is None:  # a killed one could not
                 _native.set_daemon_state(self._resources.memories["wheel"], STOPPING)
         else:
             await self._link.stop(keep=True)
@@ -326,21 +326,19 @@ class ClockGuard:
     # -- progress -------------------------------------------------------------------------------
 
     def look_soon(self) -> None:
-        """The clock's sleep is over, or a worker says that it does not wake: look, and often."""
+        """The clock's sleep is over, or a worker says that it does not wake: look."""
         self._look.set()
 
     def heed_alarm(self) -> None:
         """A worker rang, and the clock sleeps on: somebody may have taken that byte. What the clock
         is told over its own socket nobody can take; one that hangs is not told without end."""
-        now = time.monotonic()
-        if now >= self._next_nudge:
+        if (now := time.monotonic()) >= self._next_nudge:
             self._next_nudge = now + NUDGE_SECONDS
             self.tell("look")
         self.look_soon()
 
     def _rings_unheard(self) -> bool:
-        unread = struct.unpack("i", fcntl.ioctl(self._bell, termios.FIONREAD, b"\0" * 4))[0]
-        return bool(unread)
+        return bool(struct.unpack("i", fcntl.ioctl(self._bell, termios.FIONREAD, b"\0" * 4))[0])
 
     def _should_move(self) -> bool:
         """Is the clock awake, overdue, or rung for, so that it has to make progress?"""
@@ -387,6 +385,8 @@ class ClockGuard:
                 self._on_failure(damage)  # a look into it would be our end (SIGBUS)
                 return
             self._resources.mend()
+            if self._resources.lost_slots:
+                self._link.kill()  # what it knows of them is not so any more; the next one looks
             self.on_look()
             header = self._resources.wheel.header
             now = (int(header["passes"]), int(header["sleep_seq"]), self.pid)

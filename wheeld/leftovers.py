@@ -15,12 +15,13 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from wheeld import sharing, unseen
+from wheeld.heads import SHARED, SharedHeads
 from wheeld.idle import is_idle
-from wheeld.pools import Pool, difference
+from wheeld.pools import Pool, difference, parse
 from wheeld_core import _native, control, runtime, segments, time_namespace
 from wheeld_core.errors import LayoutMismatch, WheelError
 from wheeld_core.presence import RUNNING as RUNNING
@@ -108,7 +109,7 @@ def _stray(directory: Path, name: str) -> str | None:
     for match in filter(None, map(ours.fullmatch, os.listdir(segments.SHM_DIRECTORY))):
         with contextlib.suppress(WheelError, OSError):
             if _is_free(match[1]):
-                found[match[1]] = int(WheelView(_attach(match[1])["wheel"]).header["heartbeat"])
+                found[match[1]] = int(WheelView(_attach_own(match[1])["wheel"]).header["heartbeat"])
     if not found:
         return None
     prefix = max(found, key=found.__getitem__)
@@ -139,24 +140,60 @@ def _names(prefix: str) -> list[str]:
     return [name for name in os.listdir(segments.SHM_DIRECTORY) if name.startswith(prefix)]
 
 
-def _attach(prefix: str) -> dict[str, mmap.mmap]:
-    """The segments of a daemon, if they are whole, of one daemon, and of this boot."""
-    memories = {
-        kind: segments.attach(prefix + kind, number, writable=True, owner_uid=os.getuid())
-        for kind, number in KINDS.items()
+def _attach(prefix: str, kinds: Iterable[str]) -> dict[str, mmap.mmap]:
+    return {
+        kind: segments.attach(prefix + kind, KINDS[kind], writable=True, owner_uid=os.getuid())
+        for kind in kinds
     }
+
+
+def _attach_own(prefix: str) -> dict[str, mmap.mmap]:
+    """What only a daemon writes of its segments, if it is of one daemon, and of this boot."""
+    memories = _attach(prefix, [kind for kind in KINDS if kind not in SHARED])
     tokens = {int(record(memory, "head")["token"]) for memory in memories.values()}
     if len(tokens) != 1:
         raise segments.SegmentError("they are of different daemons")
     boot = RegistryView(memories["registry"]).header["boot_id"].item().decode()
     if boot != BOOT_ID.read_text().strip():
         raise segments.SegmentError("they are of an earlier boot")
-    header = WheelView(memories["wheel"]).header
-    if int(header["daemon_state"]) == STOPPING:
+    if int(WheelView(memories["wheel"]).header["daemon_state"]) == STOPPING:
         raise segments.SegmentError("their daemon was stopped, and did not finish")
-    if faults := sharing.faults(int(header["max_workers"]), memories["watch"], memories["pools"]):
-        raise segments.SegmentError("; ".join(faults))
+    if not Path(segments.SHM_DIRECTORY, prefix + "slots").exists():
+        raise segments.SegmentError(f"{prefix}slots has gone, and with it all timers")
     return memories
+
+
+def _attach_shared(
+    prefix: str, wheel: mmap.mmap, told: object, wanted: list[Pool]
+) -> tuple[dict[str, mmap.mmap], SharedHeads]:
+    """What workers write of them, mended where they wrote what they must not."""
+    heads = SharedHeads(wheel, _pools_of(prefix, wheel, told, wanted))
+    heads.mend({kind: prefix + kind for kind in SHARED})
+    memories = _attach(prefix, SHARED)
+    workers = int(WheelView(wheel).header["max_workers"])
+    if faults := sharing.faults(workers, memories["watch"], memories["pools"]):
+        raise segments.SegmentError("; ".join(faults))
+    return memories, heads
+
+
+def _pools_of(prefix: str, wheel: mmap.mmap, told: object, wanted: list[Pool]) -> list[Pool]:
+    """The pools of a daemon: as it has `told` in a file that is its own. One of a version that did
+    not: as they are written where workers write, if that can be, and else as this start wants them,
+    if the segment has just the size for these."""
+    if isinstance(told, list) and all(isinstance(text, str) for text in told):
+        return parse(told)
+    workers = int(WheelView(wheel).header["max_workers"])
+    with contextlib.suppress(WheelError, OSError, ValueError):
+        memories = _attach(prefix, sharing.KINDS)
+        if not sharing.faults(workers, memories["watch"], memories["pools"]):
+            return parse(pool.text() for pool in sharing.left_pools(memories["pools"]))
+    size = sharing.sizes(workers, len(wanted))["pools"]
+    if os.stat(f"{segments.SHM_DIRECTORY}/{prefix}pools").st_size == size:
+        return wanted
+    raise segments.SegmentError(
+        f"a worker has overwritten the head of {prefix}pools, and nothing says what pools there "
+        "were: start with the same --pool options as before"
+    )
 
 
 def _discard(prefix: str, why: str) -> None:
@@ -200,8 +237,9 @@ def take_over(
     pools: list[Pool],
     fresh: bool,
     restores: bool = False,
-) -> tuple[str, dict[str, mmap.mmap]] | None:
-    """The living segments of this directory's last daemon, mapped; None if there are none.
+) -> tuple[str, dict[str, mmap.mmap], SharedHeads] | None:
+    """The living segments of this directory's last daemon, mapped, and what is fixed in them; None
+    if there are none.
 
     Parameters
     ----------
@@ -222,8 +260,8 @@ def take_over(
     ------
     WheelError
         They hold another wheel than `wanted`, were left on purpose and are of another layout, or
-        have workers that live where this start cannot see them; the message says which and what to
-        do.
+        have workers that live where this start cannot see them, or what workers did to them cannot
+        be mended; the message says which and what to do.
     """
     facts = _facts(directory)
     prefix = _prefix_of(facts, name)
@@ -235,7 +273,7 @@ def take_over(
         _discard(prefix, "--fresh")
         return None
     try:
-        memories = _attach(prefix)
+        memories = _attach_own(prefix)
     except LayoutMismatch as error:
         kept = facts.get("kept")
         if isinstance(kept, dict) and not (kept.get("snapshot") and restores):
@@ -250,6 +288,15 @@ def take_over(
         _discard(prefix, str(error))
         return None
     unseen.check(name, prefix, memories["registry"])
+    try:
+        shared, heads = _attach_shared(prefix, memories["wheel"], facts.get("pools"), pools)
+    except (WheelError, OSError, ValueError) as error:
+        raise WheelError(
+            f"the last daemon {name!r} left a living wheel, whose memory cannot be used as it is: "
+            f"{error}. It stays, with all timers: put that right and start again, or start with "
+            "--fresh to discard it"
+        ) from error
+    memories |= shared
     header = WheelView(memories["wheel"]).header
     differ = [
         f"{_option(key, int(header[key]))} (this start: {_value(key, value)})"
@@ -274,4 +321,4 @@ def take_over(
             f"namespace ({apart}): start with the same time offsets to go on with it, or with "
             "--fresh to discard it"
         )
-    return prefix, memories
+    return prefix, memories, heads

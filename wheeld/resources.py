@@ -17,7 +17,7 @@ from pathlib import Path
 from wheeld import backing, leftovers, room, sharing, unseen
 from wheeld.config import Config
 from wheeld.handover import Handover
-from wheeld.heads import WorkerHead
+from wheeld.heads import SHARED, SharedHeads, WorkerHead
 from wheeld.runtime_files import RuntimeFiles, remove
 from wheeld.trace import directory as trace_directory
 from wheeld.trace import segment as trace_segment
@@ -55,6 +55,8 @@ class Resources(RuntimeFiles):
         The segments that all workers write.
     trace : Path or None
         The directory of the trace, with --trace.
+    lost_slots : bool
+        Somebody has truncated the slots under the clock that runs.
     """
 
     def __init__(
@@ -64,6 +66,8 @@ class Resources(RuntimeFiles):
         """Segments that are there, and that no clock is to attach: not yet, or not any more."""
         self.memories: dict[str, mmap.mmap] = {}
         self._held: int | None = None
+        self.lost_slots = False
+        self._wholes: dict[str, _native.Whole] = {}
         if time_namespace.children_differ():  # the clock is a child
             raise WheelError(
                 "this process lives in one time namespace and its children in another, so its "
@@ -103,19 +107,22 @@ class Resources(RuntimeFiles):
             if isinstance(error, OSError):
                 raise WheelError(f"{error.filename or self.directory}: {error.strerror}") from error
             raise
-        self._fixed = [
-            (kind, offset, self.memories[kind][offset : offset + size])
-            for kind, offset, size in sharing.fixed_parts(self.memories["pools"])
-        ]
+        for kind in SHARED:
+            memory = self.memories[kind]
+            self._wholes[kind] = _native.Whole(
+                memory, segments.open_to_grow(self.names[kind], memory)
+            )
+        self._fixed = list(self._heads.parts(self.memories["pools"]))
         self.sharing = sharing.Sharing(
             self.memories["watch"], self.memories["pools"], self._check_and_mend
         )
         self.worker_bytes = _native.geometry(**config.native())["worker_bytes"]
         self._worker_head = WorkerHead(self.memories["wheel"], self.worker_bytes)
 
-    def _take(self, prefix: str, memories: dict[str, mmap.mmap]) -> None:
+    def _take(self, prefix: str, memories: dict[str, mmap.mmap], heads: SharedHeads) -> None:
         self.segment_prefix = prefix
         self.memories = memories
+        self._heads, self.pools = heads, heads.pools  # in the order that they have there
         self.names = {kind: prefix + kind for kind in memories}
         inodes = RegistryView(memories["registry"]).segment_inodes()
         there = segments.of_daemon(prefix, os.getuid(), inodes).items()
@@ -170,6 +177,7 @@ class Resources(RuntimeFiles):
         for kind, size in sharing.sizes(workers, len(pools)).items():
             self.memories[kind] = self.make_segment(kind, size)
         sharing.create(self.memories["watch"], self.memories["pools"], workers, token, pools)
+        self._heads = SharedHeads(self.memories["wheel"], pools)
 
     def _settle_trace(self) -> None:
         """Have a trace segment if one is wanted, the last daemon's if it left one; else none."""
@@ -251,14 +259,21 @@ class Resources(RuntimeFiles):
             self._left[kind] = name
 
     def damage(self) -> str | None:
-        """What is wrong with the segments that the daemon needs, or None: somebody who may write
-        them can also truncate them."""
+        """What is wrong with the segments that the daemon needs, or None. Somebody who may write
+        them can also truncate them: those that all workers write get their lengths again."""
         for kind, memory in self.memories.items():
             path = Path(segments.SHM_DIRECTORY, self.names[kind])
             try:
+                if kind in SHARED and (left := self._wholes[kind].cut()) >= 0:
+                    self.lost_slots |= self._heads.refill(kind, path.name, left)
                 size = path.stat().st_size
+                if size != len(memory) and kind in SHARED:
+                    self.lost_slots |= self._heads.mend(self.names)
+                    continue
             except FileNotFoundError:
                 return f"{path} was removed while the daemon ran"
+            except (OSError, WheelError) as error:
+                return f"{path} was truncated, and cannot be mended: {error}"
             if size != len(memory):
                 return f"{path} has {size} bytes, expected {len(memory)}: it was truncated"
         return None

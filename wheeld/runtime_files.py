@@ -45,6 +45,7 @@ class RuntimeFiles:
         """What the names of its segments begin with; empty: there are none."""
         self.names: dict[str, str] = {}
         self.bells_removed = False
+        self.pools = config.memory_pools
         self._handover = handover
         self._files: list[Path] = []
         self._gid = config.gid
@@ -128,6 +129,7 @@ class RuntimeFiles:
             "name": self.config.name,
             "segment_prefix": self.segment_prefix,
             "segments": self.names,
+            "pools": [pool.text() for pool in self.pools],
             "time": time_namespace.of_this_process(),
             "shm": segments.place(),
             "pid_namespace": vital_signs.own_pid_namespace(),

@@ -91,10 +91,7 @@ def create(
             os.fchown(memory.fd, -1, gid)
         os.fchmod(memory.fd, mode)
         os.ftruncate(memory.fd, size)
-        begin = 0
-        for offset, length in (*holes, (size, 0)):
-            reserve(memory.fd, name, begin, offset - begin)
-            begin = offset + length
+        reserve_but(memory.fd, name, size, holes)
         return mmap.mmap(memory.fd, size, mmap.MAP_SHARED | (0 if holes else mmap.MAP_POPULATE))
     except BaseException:
         unlink(name)
@@ -166,6 +163,14 @@ def _option_of(name: str) -> str:
     numbered = _UNGUESSABLE.fullmatch(name)
     kind = (numbered[1] if numbered else name).rpartition("-")[2]
     return _OPTIONS.get(kind, "--capacity")
+
+
+def reserve_but(fd: int, name: str, size: int, holes: Sequence[tuple[int, int]]) -> None:
+    """`reserve` all of a segment of `size` bytes but those parts, which are in order."""
+    begin = 0
+    for offset, length in (*holes, (size, 0)):
+        reserve(fd, name, begin, offset - begin)
+        begin = offset + length
 
 
 def reserve(fd: int, name: str, offset: int, size: int) -> None:

@@ -232,8 +232,10 @@ static inline void wh_recover_slot(wh_recovery *r, uint32_t slot, wh_peer *owner
     uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire */
     uint32_t phase = wh_state_phase(state);
     if (link->gen != wh_state_gen(state)) {
-        if (phase != WH_ARMED && phase != WH_CANCELLED)
-            return; /* nothing that an honest worker does */
+        if (phase != WH_ARMED && phase != WH_CANCELLED) {
+            link->gen = 0; /* nothing that an honest worker does: others have overwritten the state */
+            return;
+        }
         wh_first_sight(c, slot, state);
     } else if (wh_traces(c) && phase == WH_ARMED) {
         wh_event_found(c, slot, state);
@@ -265,6 +267,15 @@ static inline void wh_recover_split(wh_recovery *r, uint32_t slab)
             wh_stock_put(c, slot);
         }
     }
+}
+
+/* In nobody's hands: where others have truncated the states, whoever gets them counts generations anew, and
+ * the clock would take what it knows of the last timer for that of the next. */
+static inline void wh_recover_free(wh_clock *c, uint32_t slab)
+{
+    for (uint32_t slot = slab << WH_SLAB_BITS, i = 0; i < WH_SLAB_SLOTS; i++, slot++)
+        if (wh_load_relaxed(&c->states[slot]) == 0)
+            c->wheel.links[slot].gen = 0;
 }
 
 /* -- all of them --------------------------------------------------------------------------------- */
@@ -350,8 +361,12 @@ static inline bool wh_clock_recover(wh_clock *c)
             wh_recover_split(&r, slab);
             continue;
         }
+        if (word == 0) {
+            wh_recover_free(c, slab);
+            continue;
+        }
         wh_peer *owner = wh_peer_of(c, word & 0xffff, wh_owner_name(word) >> 16);
-        if (word != 0 && owner == NULL)
+        if (owner == NULL)
             wh_free_orphan(c, slab);
         for (uint32_t i = 0; owner && i < WH_SLAB_SLOTS; i++, wh_recover_step(&r))
             wh_recover_slot(&r, slab << WH_SLAB_BITS | i, owner);

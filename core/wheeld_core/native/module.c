@@ -9,6 +9,7 @@
 #include "clock_part.c"
 #include "arguments_part.c"
 #include "memory_part.c"
+#include "whole_part.c"
 #include "usable_part.c"
 #include "sleep_part.c"
 #include "room_part.c"
@@ -139,6 +140,7 @@ static int add_types(PyObject *module)
         PyTypeObject **where;
     } types[] = {{&clock_spec, NULL},
                  {&memory_spec, NULL},
+                 {&whole_spec, NULL},
                  {&worker_spec, &worker_type},
                  {&operation_spec, &operation_type},
                  {&purgatory_spec, NULL},

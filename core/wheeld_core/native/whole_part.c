@@ -1,0 +1,117 @@
+/* Whole: a mapped segment that others may truncate, kept as long as it is mapped.
+ *
+ * To touch what a file has no more is SIGBUS, and no look at its size before the touch helps: it can be cut
+ * short in between. So the signal's handler gives the file its length again, and the touch is made once
+ * more, and finds zeros. Whoever has the object learns of it afterwards (`cut`). What is no such segment,
+ * or cannot be made whole, ends the process as it would have. */
+
+#include <signal.h>
+
+#define WH_WHOLES 16
+#define WH_AGAIN (1 << 20) /* how often the same address may be missing before that is no truncation */
+
+typedef struct {
+    Mapping map;
+    int fd;
+    off_t cut; /* the least size that was found; -1: it was whole */
+} Kept;
+static Kept kept[WH_WHOLES];
+
+typedef struct {
+    PyObject_HEAD
+    Kept *kept;
+} WholeObject;
+
+static Kept *kept_at(const char *at)
+{
+    for (int i = 0; i < WH_WHOLES; i++) {
+        const char *begin = kept[i].map.held ? kept[i].map.view.buf : NULL;
+        if (begin && at >= begin && at < begin + kept[i].map.view.len)
+            return &kept[i];
+    }
+    return NULL;
+}
+
+static void on_bus(int signal_number, siginfo_t *info, void *context)
+{
+    (void)context;
+    static const void *last;
+    static int again;
+    int before = errno;
+    Kept *k = info->si_code == BUS_ADRERR ? kept_at(info->si_addr) : NULL;
+    struct stat found;
+    again = info->si_addr == last ? again + 1 : 0;
+    last = info->si_addr;
+    if (k && again < WH_AGAIN && fstat(k->fd, &found) == 0) {
+        bool is_short = found.st_size < k->map.view.len;
+        if (is_short && (k->cut < 0 || found.st_size < k->cut))
+            k->cut = found.st_size;
+        if (!is_short || ftruncate(k->fd, k->map.view.len) == 0) {
+            errno = before;
+            return;
+        }
+    }
+    signal(signal_number, SIG_DFL); /* the same instruction raises it again */
+}
+
+/* Whole(memory, fd): keep the file of `memory` as long as that is. The descriptor becomes the object's. */
+static PyObject *whole_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
+{
+    PyObject *memory;
+    int fd;
+    (void)kwargs;
+    if (!PyArg_ParseTuple(args, "Oi:Whole", &memory, &fd))
+        return NULL;
+    Kept *free_one = NULL;
+    for (int i = 0; i < WH_WHOLES && !free_one; i++)
+        free_one = kept[i].map.held ? NULL : &kept[i];
+    if (free_one == NULL)
+        return PyErr_Format(PyExc_ValueError, "%d segments are kept whole already", WH_WHOLES);
+    struct sigaction action = {.sa_sigaction = on_bus, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    WholeObject *whole = (WholeObject *)type->tp_alloc(type, 0);
+    if (whole == NULL)
+        return NULL;
+    if (!mapping_get(&free_one->map, memory, true, 1)) {
+        Py_DECREF(whole);
+        return NULL;
+    }
+    free_one->fd = fd;
+    free_one->cut = -1;
+    whole->kept = free_one;
+    sigaction(SIGBUS, &action, NULL);
+    return (PyObject *)whole;
+}
+
+static void whole_dealloc(WholeObject *whole)
+{
+    PyTypeObject *type = Py_TYPE(whole);
+    if (whole->kept) {
+        mapping_drop(&whole->kept->map);
+        close(whole->kept->fd);
+    }
+    type->tp_free(whole);
+    Py_DECREF(type);
+}
+
+/* cut() -> int: the least size that the file had when something in it was missing, since the last call; or
+ * -1. */
+static PyObject *whole_cut(WholeObject *whole, PyObject *nothing)
+{
+    (void)nothing;
+    off_t cut = whole->kept->cut;
+    whole->kept->cut = -1;
+    return PyLong_FromLongLong(cut);
+}
+
+static PyMethodDef whole_methods[] = {
+    {"cut", (PyCFunction)whole_cut, METH_NOARGS,
+     "The least size that the file had when something in it was missing, since the last call; or -1."},
+    {NULL}};
+static PyType_Slot whole_slots[] = {{Py_tp_new, whole_new},
+                                    {Py_tp_dealloc, whole_dealloc},
+                                    {Py_tp_methods, whole_methods},
+                                    {Py_tp_doc, "A mapped segment that has its length again when others "
+                                                "cut it short."},
+                                    {0, NULL}};
+static PyType_Spec whole_spec = {"wheeld_core._native.Whole", sizeof(WholeObject), 0, Py_TPFLAGS_DEFAULT,
+                                 whole_slots};
