@@ -96,15 +96,21 @@ class ConnectedWorker(_native.Worker):
     def _settle_in(self, connection: control.Connection, hello: control.Message) -> None:
         options = self._current
         self._connection = connection
-        self._reconnector = Reconnector(
-            self.directory, hello, options.reconnect_for, options.timeout
-        )
-        self.worker = hello["worker"]
-        self.adopted = bool(hello.get("adopted"))
-        self.wheel_token = int(hello["token"])
-        self.keep_for = float(hello.get("keep_for_s", 0.0))
         try:
+            self._reconnector = Reconnector(
+                self.directory, hello, options.reconnect_for, options.timeout
+            )
+            self.worker = str(hello["worker"])
+            self.adopted = bool(hello.get("adopted"))
+            self.wheel_token = int(hello["token"])
+            self.keep_for = float(hello.get("keep_for_s", 0.0))
             self._map(hello)
+        except (LookupError, TypeError, AttributeError, OverflowError) as error:
+            connection.leave()
+            raise WheelError(
+                f"what answers in {self.directory} is no wheeld daemon that this client knows: its "
+                f"answer to a hello has no usable values ({error!r})"
+            ) from error
         except BaseException:
             connection.leave()
             raise

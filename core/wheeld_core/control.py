@@ -24,7 +24,7 @@ MAX_ANSWER = 1 << 26
 """Longest answer: the status of a daemon with as many workers as there can be, and more."""
 
 MOST_DESCRIPTORS = 4
-"""What a part of an answer may bring; the kernel closes what is more."""
+"""What all answers of a connection may bring, until somebody takes it; what is more is closed."""
 
 Message = dict[str, Any]
 _BUILTIN_ERRORS = {"ValueError": ValueError, "PermissionError": PermissionError}
@@ -67,7 +67,8 @@ class Connection:
         self.directory = directory
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.settimeout(timeout)
-        self._rest = b""
+        self._rest = bytearray()
+        self._looked = 0
         self._descriptors: list[int] = []
         try:
             with trust.entered(directory) as place:
@@ -126,7 +127,7 @@ class Connection:
         try:
             with contextlib.suppress(BrokenPipeError):  # it may have said why before it hung up
                 self._socket.sendall(encode({"op": op, **fields}))
-            answer = decode(self._read_line())
+            answer = decode(self._read_in_time())
         except (OSError, ValueError) as error:
             raise DaemonNotRunning(f"no answer from wheeld at {self.directory}: {error}") from error
         if answer.get("ok"):
@@ -134,19 +135,49 @@ class Connection:
         kind = str(answer.get("kind"))
         raise _error_class(kind)(answer.get("error", "the daemon refused"))
 
-    def _read_line(self) -> bytes:
-        while b"\n" not in self._rest:
-            part, descriptors, _, _ = socket.recv_fds(
-                self._socket, 65536, MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
-            )
-            self._descriptors += descriptors
-            if not part:
-                raise ConnectionError("connection closed")
-            self._rest += part
-            if len(self._rest) > MAX_ANSWER:
-                raise ValueError("answer too long")
-        line, _, self._rest = self._rest.partition(b"\n")
+    def _read_in_time(self) -> bytes:
+        """A line, within the timeout of a call: however slowly it comes, byte by byte."""
+        seconds = self._socket.gettimeout()
+        if not seconds:
+            return self._read_line()
+        give_up = time.monotonic() + seconds
+        try:
+            while (line := self._take_line()) is None:
+                self._socket.settimeout(max(give_up - time.monotonic(), 0.0) or 1e-6)
+                self._receive()
+        finally:
+            self._socket.settimeout(seconds)
         return line
+
+    def _read_line(self) -> bytes:
+        """A line, as the socket's timeout is for each part of it."""
+        while (line := self._take_line()) is None:
+            self._receive()
+        return line
+
+    def _take_line(self) -> bytes | None:
+        end = self._rest.find(b"\n", self._looked)
+        if end < 0:
+            self._looked = len(self._rest)
+            return None
+        line, self._looked = bytes(self._rest[:end]), 0
+        del self._rest[: end + 1]
+        return line
+
+    def _receive(self) -> None:
+        """One more part of an answer."""
+        part, descriptors, _, _ = socket.recv_fds(
+            self._socket, 65536, MOST_DESCRIPTORS, socket.MSG_CMSG_CLOEXEC
+        )
+        room = MOST_DESCRIPTORS - len(self._descriptors)
+        self._descriptors += descriptors[:room]
+        for descriptor in descriptors[room:]:
+            os.close(descriptor)
+        if not part:
+            raise ConnectionError("connection closed")
+        self._rest += part
+        if len(self._rest) > MAX_ANSWER:
+            raise ValueError("answer too long")
 
     def take_descriptors(self) -> list[int]:
         """What came with the answers, for the caller to close."""
@@ -159,7 +190,7 @@ class Connection:
         give_up = time.monotonic() + timeout
         try:
             while self._socket.recv(4096):
-                pass
+                self._socket.settimeout(max(give_up - time.monotonic(), 0.0) or 1e-6)
         except ConnectionError:
             pass
         except OSError as error:

@@ -27,6 +27,7 @@ from typing import Final, NamedTuple
 SYSTEM_BASE: Final = Path("/run/wheeld")
 """Where the service manager makes runtime directories for daemons of a user of their own."""
 FIFO_FLAGS: Final = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+_ACCESS: Final = os.O_ACCMODE | os.O_PATH
 _LOOK: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
@@ -75,6 +76,11 @@ class Place(NamedTuple):
         if not passed:
             return self._checked(os.open(plain(name), FIFO_FLAGS, dir_fd=self.fd), name)
         fd = self._checked(os.dup(passed[0]), name)
+        if (
+            fcntl.fcntl(fd, fcntl.F_GETFL) & _ACCESS != os.O_RDWR
+        ):  # else to sleep there wakes at once
+            os.close(fd)
+            raise PermissionError(f"{name!r} came without the right to read and to ring it")
         fcntl.fcntl(fd, fcntl.F_SETFL, os.O_NONBLOCK)
         return fd
 
