@@ -144,7 +144,7 @@ def test_a_bell_of_the_clients_own(false: False_) -> None:
 def test_more_descriptors_than_anybody_needs(false: False_) -> None:
     """They are closed as they come: a client that may have few gets on."""
     false.order(how="descriptors")
-    with Remote(false.directory, [*as_user(), "prlimit", "--nofile=64:64"]) as worker:
+    with Remote(false.directory, ["prlimit", "--nofile=64:64", *as_user()]) as worker:
         assert worker.ask("len(os.listdir('/proc/self/fd'))") < 20
 
 
