@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import grp
+import json
 import logging
 import os
 import shutil
@@ -249,6 +250,35 @@ def test_names_that_forge_lines_of_the_log(daemon: Daemon, name: str) -> None:
     with connect(str(daemon.directory), worker="häuser 漢字 ✓", group="a b") as timers:
         assert timers.worker == "häuser 漢字 ✓"
     assert name not in daemon.said()
+
+
+HELLO = """
+import json, sys
+from pathlib import Path
+from wheeld_core import _native, control
+layout = {"layout": _native.LAYOUT_VERSION, "fingerprint": _native.FINGERPRINT}
+for name in json.loads(sys.argv[2]):
+    for fields in ({"worker": name, "group": None}, {"worker": None, "group": name}):
+        try:
+            connection = control.Connection(Path(sys.argv[1]))
+            connection.request("hello", on_death="drop", **layout, **fields)
+            print("let in", ascii(name))
+        except ValueError as error:
+            assert "printable" in str(error)
+print("done")
+"""
+
+
+@as_root
+def test_members_forge_no_lines_of_the_log(daemon: Daemon) -> None:
+    """Nor does one whose client lets it say what it likes."""
+    daemon.start(group=GROUP)
+    command = [*member(OTHER), sys.executable, "-c", HELLO, str(daemon.directory)]
+    done = subprocess.run(
+        [*command, json.dumps(FORGED)], capture_output=True, text=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("done\n", "")
+    assert all(name not in daemon.said() for name in FORGED)
 
 
 def test_logs_escape_what_comes_from_others() -> None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from strangers import NOBODY, as_root
+from strangers import NOBODY, as_root, as_user
 from wheeld.snapshot_file import make_directory
 from wheeld.trace import directory as trace_directory
 from wheeld_core.errors import WheelError
@@ -85,9 +86,12 @@ def test_planted_links(make: Make, tmp_path: Path, ours: Path, where: str) -> No
     place = tmp_path / "tmp"
     place.mkdir()
     place.chmod(0o1777)
+    for above in (tmp_path, *tmp_path.parents):
+        if above.stat().st_uid == os.getuid() and not above.stat().st_mode & stat.S_IXOTH:
+            above.chmod(0o711)
     link = place / "state"
-    link.symlink_to(ours / "new" if where == "dangling" else ours)
-    os.lchown(link, NOBODY, NOBODY)
+    to = ours / "new" if where == "dangling" else ours
+    subprocess.run([*as_user(), "ln", "-s", str(to), str(link)], check=True)
     with pytest.raises(WheelError, match=f"link made by uid {NOBODY}"):
         make(link / "below" if where == "above" else link)
     assert list(ours.iterdir()) == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import subprocess
 import sys
@@ -42,8 +43,32 @@ def test_each_cell_has_its_test() -> None:
         named = re.findall(r"`(test_\w+\.py)::(test_\w+)`", cell)
         assert named, place
         for file, test in named:
-            text = (ROOT / "tests" / file).read_text()
-            assert re.search(rf"^def {test}\(", text, re.MULTILINE), f"{file}::{test}"
+            source = source_of(file, test)
+            assert source, f"{file}::{test} is not there"
+            if place[0] != "the same user":
+                assert re.search(AS_ANOTHER, source), f"{file}::{test} becomes nobody else"
+
+
+def test_a_cell_without_its_test_is_noticed() -> None:
+    """One that is not there, or that does as if: by chown, with the rights of root."""
+    assert source_of("test_threats.py", "test_of_nothing") == ""
+    assert not re.search(AS_ANOTHER, source_of("test_false_daemon.py", "test_plain_names"))
+    assert re.search(AS_ANOTHER, source_of("test_access.py", "test_another_user"))
+
+
+AS_ANOTHER = r"\b(as_user|member|stranger|run_as_stranger|false: False_)\b"
+"""What of tests/strangers.py, or made with it, runs a process as another user."""
+
+
+def source_of(file: str, test: str) -> str:
+    """The text of a test, and of the functions of its file that it calls; "" if there is none."""
+    tree = ast.parse(text := (ROOT / "tests" / file).read_text())
+    functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
+    if test not in functions:
+        return ""
+    called = {node.id for node in ast.walk(functions[test]) if isinstance(node, ast.Name)}
+    wanted = [functions[name] for name in (test, *sorted(called & set(functions)))]
+    return "\n".join(ast.get_source_segment(text, node) or "" for node in wanted)
 
 
 @pytest.fixture
@@ -178,3 +203,25 @@ def test_a_member_that_overwrites_the_head_of_a_segment(daemon: Daemon) -> None:
             ]  # fmt: skip
         assert "mended" in daemon.said()
         assert "damaged" not in daemon.said()
+
+
+@as_root
+def test_a_member_that_overwrites_heads_while_no_supervisor_runs(daemon: Daemon) -> None:
+    """Of all that it may write: the next one mends them, goes on with the wheel, and nobody is
+    out."""
+    daemon.start(group=GROUP, pool="p=1M")
+    with Remote(daemon, worker="a") as worker, Remote(daemon, member(OTHER)) as other:
+        for each in (worker, other):
+            each.ask("timers.schedule_many([1000.0] * 10).tolist()")
+        kinds = ("slots", "watch", "pools", "worker-0", "worker-1")
+        paths = [str(daemon.segment_path(kind)) for kind in kinds]
+        daemon.kill()
+        write = "import sys; [open(path, 'r+b').write(b'x' * 64) for path in sys.argv[1:]]"
+        subprocess.run([*member(OTHER), sys.executable, "-c", write, *paths], check=True)
+        daemon.start(group=GROUP, pool="p=1M")
+        for each in (worker, other):
+            assert each.ask("[timers.schedule(0.0, 1) > 0, receive(1), timers.pending]") == [
+                True, [1], 10,
+            ]  # fmt: skip
+        assert daemon.status()["pending"] == 20
+        assert daemon.said().count("mended") == 5

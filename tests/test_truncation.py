@@ -95,6 +95,23 @@ def test_slots(daemon: Daemon, death: str, size: int) -> None:
 
 
 @as_root
+def test_a_workers_segment(daemon: Daemon) -> None:
+    """That worker is out, the clock is replaced, others lose nothing."""
+    daemon.start(group=GROUP)
+    with Remote(daemon, worker="victim") as victim, Remote(daemon, worker="a") as worker:
+        victim.ask("timers.schedule_many([1000.0] * 100).tolist()")
+        worker.ask("timers.schedule_many([0.3] * 100, list(range(100))).tolist()")
+        truncate(daemon, "worker-0", 0)
+        worker.ask("timers.schedule(1000.0)")
+        daemon.kill_clock()
+        assert worker.ask("sorted(receive(100))") == list(range(100))
+        assert victim.process.wait(60) < 0
+        until(lambda: list(daemon.workers()) == ["a"], "out")
+        assert daemon.status()["pending"] == 1
+        serves_all(daemon)
+
+
+@as_root
 def test_again_and_again(daemon: Daemon) -> None:
     """All that it may, as fast as it can: the supervisor stays, and serves who comes afterwards."""
     daemon.start(group=GROUP)
