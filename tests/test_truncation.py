@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from children import receive
-from daemons import Daemon, until
+from daemons import Daemon, stopped, until
 from remotes import Remote
 from strangers import GROUP, OTHER, as_root, member
 from wheeld_client import connect
@@ -109,6 +112,27 @@ def test_a_workers_segment(daemon: Daemon) -> None:
         until(lambda: list(daemon.workers()) == ["a"], "out")
         assert daemon.status()["pending"] == 1
         serves_all(daemon)
+
+
+@as_root
+def test_a_segment_of_a_worker_that_comes(daemon: Daemon) -> None:
+    """Its row is given back once: who has it next keeps it."""
+    daemon.start(group=GROUP, max_workers=1)
+    with stopped(clock := daemon.clock_pid):  # nobody has it attached yet
+        thread = threading.Thread(target=comes_for_nothing, args=(daemon,))
+        thread.start()
+        until((daemon.directory / "worker-0.fifo").is_fifo, "all but a clock")
+        truncate(daemon, "worker-0", 0)
+        os.kill(clock, signal.SIGKILL)
+        thread.join(60)
+    until(lambda: daemon.workers() == {}, "gone")
+    serves_all(daemon)
+
+
+def comes_for_nothing(daemon: Daemon) -> None:
+    """A worker that is out before it is there."""
+    with pytest.raises(AssertionError), Remote(daemon):
+        pass
 
 
 @as_root

@@ -262,10 +262,17 @@ class Workers:
             self._resources.make_fifo(runtime.worker_fifo(tenant.row))
             await self.clock.attach(self._attachment(tenant))
             self._resources.sharing.seat(tenant.row, tenant.incarnation)
+            if not self._arrives(tenant):
+                raise WheelError("somebody has damaged the segment of this worker as it came")
         except BaseException:
-            self._forget(tenant)
+            if self._arrives(tenant):
+                self._forget(tenant)
             raise
         self.registry.set_state(tenant, RowState.ACTIVE)
+
+    def _arrives(self, tenant: Tenant) -> bool:
+        """Has it not departed? Then its row is another's already, or about to be."""
+        return self.registry.state(tenant) not in (RowState.FREE, RowState.DYING)
 
     def resume(self, message: Message, pid: int) -> tuple[Tenant, Message]:
         """The tenancy of a living worker that lost its connection, and the answer to it.
