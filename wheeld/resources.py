@@ -264,7 +264,7 @@ class Resources(RuntimeFiles):
         for kind, memory in self.memories.items():
             path = Path(segments.SHM_DIRECTORY, self.names[kind])
             try:
-                if kind in SHARED and (left := self._wholes[kind].cut()) >= 0:
+                if kind in self._wholes and (left := self._wholes[kind].cut()) >= 0:
                     self.lost_slots |= self._heads.refill(kind, path.name, left)
                 size = path.stat().st_size
                 if size != len(memory) and kind in SHARED:
@@ -319,6 +319,7 @@ class Resources(RuntimeFiles):
                 self.directory.rmdir()
         elif self.directory / runtime.CONTROL_SOCKET in self._files:
             self.drop_file(runtime.CONTROL_SOCKET)  # who waits for a stop sees that it is over
+        self._wholes.clear()
         for held in (self._held, self._lock):
             if held is not None:
                 os.close(held)

@@ -7,7 +7,7 @@
 
 #include <signal.h>
 
-#define WH_WHOLES 16
+#define WH_WHOLES 64
 #define WH_AGAIN (1 << 20) /* how often the same address may be missing before that is no truncation */
 
 typedef struct {
