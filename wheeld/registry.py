@@ -299,6 +299,10 @@ class Registry:
             return RowState.FREE
         return RowState(int(self._rows["state"][tenant.row]))
 
+    def arrives(self, tenant: Tenant) -> bool:
+        """Has it not departed before it had arrived? Its row is another's then, or about to be."""
+        return self.state(tenant) == RowState.ATTACHING
+
     def open_process(self, tenant: Tenant) -> int | None:
         """A pidfd of the tenant's process, for the caller to close; None if that is dead."""
         pid_ns = int(self._rows["pid_ns"][tenant.row])

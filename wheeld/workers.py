@@ -221,8 +221,7 @@ class Workers:
             return name, kept
         number = 0
         while True:
-            number += 1
-            one = with_number(name, number)
+            one = with_number(name, number := number + 1)
             kept = await self._settled(one)
             if kept is not None:
                 with contextlib.suppress(PermissionError):  # another user's: the next one then
@@ -262,17 +261,13 @@ class Workers:
             self._resources.make_fifo(runtime.worker_fifo(tenant.row))
             await self.clock.attach(self._attachment(tenant))
             self._resources.sharing.seat(tenant.row, tenant.incarnation)
-            if not self._arrives(tenant):
+            if not self.registry.arrives(tenant):
                 raise WheelError("somebody has damaged the segment of this worker as it came")
         except BaseException:
-            if self._arrives(tenant):
+            if self.registry.arrives(tenant):
                 self._forget(tenant)
             raise
         self.registry.set_state(tenant, RowState.ACTIVE)
-
-    def _arrives(self, tenant: Tenant) -> bool:
-        """Has it not departed? Then its row is another's already, or about to be."""
-        return self.registry.state(tenant) not in (RowState.FREE, RowState.DYING)
 
     def resume(self, message: Message, pid: int) -> tuple[Tenant, Message]:
         """The tenancy of a living worker that lost its connection, and the answer to it.
