@@ -13,10 +13,27 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
+import uvloop
+
 from model_pool import ModelPool
 from wheeld_client.intake import Intake
 from wheeld_client.intake_connection import State
 from wheeld_client.intake_request import Request
+
+BOTH_LOOPS = pytest.mark.parametrize("new_loop", ["asyncio", "uvloop"], indirect=True)
+"""For a whole file; `new_loop` is the fixture below."""
+
+make_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
+
+
+@pytest.fixture(autouse=True)
+def new_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which loop `run` makes."""
+    if getattr(request, "param", "") == "uvloop":
+        uvloop.new_event_loop().close()  # the first one opens descriptors for all
+        monkeypatch.setitem(globals(), "make_loop", uvloop.new_event_loop)
+
 
 LONG = 60.0
 """Seconds that a test waits for a state before it fails."""
@@ -285,7 +302,8 @@ def check(intake: Intake) -> None:
     reading = [one for one in connections if one._buffer is not None]
     handled = sum(one._task is not None for one in connections)
     assert len(reading) + handled <= gate.in_flight, "a request without a slot"
-    assert gate.in_flight <= gate._max_requests
+    assert gate.in_flight - min(gate.released, gate._max_waiting) <= gate._max_requests
+    assert 0 <= gate.released <= gate.in_flight
     assert gate.bytes >= sum(one._size for one in reading)
 
 
@@ -302,7 +320,8 @@ def run(body: Callable[[], Awaitable[None]], *pools: ModelPool) -> None:
         left = asyncio.all_tasks() - {asyncio.current_task()}
         assert not left, f"tasks left: {left}"
 
-    asyncio.run(main())
+    with asyncio.Runner(loop_factory=make_loop) as runner:
+        runner.run(main())
     gc.collect()
     assert not errors, errors
     assert len(os.listdir("/proc/self/fd")) <= before, "descriptors left open"

@@ -9,10 +9,22 @@ from typing import Any
 
 import pytest
 
-from intake_peers import Desk, Peer, Place, framed, ripple, run, until
+from intake_peers import (  # noqa: F401
+    BOTH_LOOPS,
+    Desk,
+    Peer,
+    Place,
+    framed,
+    new_loop,
+    ripple,
+    run,
+    until,
+)
 from model_pool import ModelPool
 from wheeld_client.intake import Intake
 from wheeld_client.intake_request import Request
+
+pytestmark = BOTH_LOOPS
 
 
 def test_requests_are_read_and_answered() -> None:

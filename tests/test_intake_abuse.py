@@ -12,13 +12,15 @@ import threading
 
 import pytest
 
-from intake_peers import (
+from intake_peers import (  # noqa: F401
+    BOTH_LOOPS,
     LONG,
     Desk,
     Peer,
     Place,
     check,
     framed,
+    new_loop,
     ripple,
     run,
     until,
@@ -26,6 +28,8 @@ from intake_peers import (
 from model_pool import ModelPool
 from wheeld_client.intake import Intake
 from wheeld_client.intake_request import Request
+
+pytestmark = BOTH_LOOPS
 
 # -- the helper thread ----------------------------------------------------------------------------
 
@@ -161,7 +165,7 @@ def test_many_connections_come_and_go(caplog: pytest.LogCaptureFixture, rng_seed
             check(place.intake)
 
     async def body() -> None:
-        async with Place(pool, Desk()) as place:
+        async with Place(pool, Desk(), half_close=True) as place:
             await asyncio.gather(*(many(place, 100) for _ in range(20)))
             await place.until(connections=0, in_flight=0, bytes=0, muted=0)
             assert place.stats("accepted") == 2000

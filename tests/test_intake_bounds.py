@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from intake_peers import (
+from intake_peers import (  # noqa: F401
+    BOTH_LOOPS,
     STATES,
     Desk,
     Place,
     Stage,
     framed,
+    new_loop,
     ripple,
     run,
     until,
@@ -21,6 +23,8 @@ from intake_peers import (
 from model_pool import ModelPool
 from wheeld_client import ClientClosed, DaemonNotRunning
 from wheeld_client.intake_request import Request
+
+pytestmark = BOTH_LOOPS
 
 # -- 6: errors give back --------------------------------------------------------------------------
 
@@ -238,7 +242,7 @@ def test_6_two_bounds(size: int, max_requests: int, at_work: int) -> None:
 
 
 def test_6_slot_without_memory_counts() -> None:
-    """A request that released its memory early still has its slot."""
+    """A request that released its memory early keeps its slot when there is no place to wait."""
     pool = ModelPool(1000)
 
     async def body() -> None:
@@ -249,7 +253,7 @@ def test_6_slot_without_memory_counts() -> None:
             await go.wait()
             return b"done"
 
-        async with Place(pool, handler, max_requests=1) as place:
+        async with Place(pool, handler, max_requests=1, max_waiting=0) as place:
             one, two = await place.peer(), await place.peer()
             await one.send(framed(b"one"))
             await place.until(requests=1, bytes=0)

@@ -7,18 +7,22 @@ import socket
 
 import pytest
 
-from intake_peers import (
+from intake_peers import (  # noqa: F401
+    BOTH_LOOPS,
     STATES,
     Desk,
     Place,
     Stage,
     framed,
+    new_loop,
     ripple,
     run,
     until,
 )
 from model_pool import ModelPool
 from wheeld_client.intake_request import Request
+
+pytestmark = BOTH_LOOPS
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -88,7 +92,7 @@ def test_6_end_before_an_answer_that_takes_long(how: str) -> None:
             await go.wait()
             return bytes(16 << 20)
 
-        async with Place(pool, handler) as place:
+        async with Place(pool, handler, half_close=True) as place:
             peer = await place.peer()
             await peer.send(framed(b"text"))
             await place.until(requests=1)

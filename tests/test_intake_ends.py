@@ -6,18 +6,22 @@ import socket
 
 import pytest
 
-from intake_peers import (
+from intake_peers import (  # noqa: F401
+    BOTH_LOOPS,
     STATES,
     Desk,
     Peer,
     Place,
     Stage,
     framed,
+    new_loop,
     ripple,
     run,
     until,
 )
 from model_pool import ModelPool
+
+pytestmark = BOTH_LOOPS
 
 # -- 6: a connection that closes gives back -------------------------------------------------------
 
@@ -58,7 +62,7 @@ def test_6_half_closed_while_muted(state: str, complete: bool) -> None:
 
     async def body() -> None:
         desk = Desk()
-        async with Place(pool, desk) as place:
+        async with Place(pool, desk, half_close=True) as place:
             peer = await place.peer()
             (connection,) = place.connections()
             hold = pool.try_allocate(1000) if state == "refused" else None
@@ -93,7 +97,7 @@ def test_6_half_closed_while_muted_and_then(then: str) -> None:
     pool = ModelPool(1000)
 
     async def body() -> None:
-        async with Stage("refused", pool) as stage:
+        async with Stage("refused", pool, half_close=True) as stage:
             stage.peer.finish()
             await until(lambda: stage.connection._peer_finished, "noticed")
             looks: list[object] = []
@@ -114,7 +118,7 @@ def test_6_half_closed_with_requests_in_the_socket() -> None:
 
     async def body() -> None:
         desk = Desk(closed=True)
-        async with Place(pool, desk) as place:
+        async with Place(pool, desk, half_close=True) as place:
             peer = await place.peer()
             await peer.send(framed(b"one") + framed(b"two") + framed(b"torso")[:6])
             peer.finish()
@@ -139,7 +143,7 @@ def test_6_half_closed_while_handled(family: int) -> None:
 
     async def body() -> None:
         desk = Desk(closed=True)
-        async with Place(pool, desk) as place:
+        async with Place(pool, desk, half_close=True) as place:
             if family == socket.AF_UNIX:
                 ours, theirs = socket.socketpair()
                 await place.intake.accept(theirs)
@@ -167,7 +171,7 @@ def test_6_half_closed_in_the_next_request() -> None:
 
     async def body() -> None:
         desk = Desk(closed=True)
-        async with Place(pool, desk) as place:
+        async with Place(pool, desk, half_close=True) as place:
             peer = await place.peer()
             await peer.send(framed(b"one") + framed(b"torso")[:6])
             peer.finish()
@@ -189,7 +193,7 @@ def test_6_half_closed_while_handled_and_then_lost() -> None:
     pool = ModelPool(1000)
 
     async def body() -> None:
-        async with Stage("handler", pool) as stage:
+        async with Stage("handler", pool, half_close=True) as stage:
             stage.peer.finish()
             await until(lambda: stage.connection._at_eof, "the end was read")
             assert stage.desk.now == 1
@@ -206,7 +210,7 @@ def test_6_unix_peer_that_left_its_request() -> None:
     async def body() -> None:
         desk = Desk()
         hold = pool.try_allocate(1000)
-        async with Place(pool, desk) as place:
+        async with Place(pool, desk, half_close=True) as place:
             ours, theirs = socket.socketpair()
             connection = await place.intake.accept(theirs)
             await Peer(ours).send(framed(b"text"))

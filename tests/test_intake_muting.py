@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from intake_peers import (
+from intake_peers import (  # noqa: F401
+    BOTH_LOOPS,
     Desk,
     Place,
     framed,
+    new_loop,
     refused_peers,
     ripple,
     run,
@@ -17,6 +19,8 @@ from intake_peers import (
 )
 from model_pool import ModelPool
 from wheeld_client.intake_request import Request
+
+pytestmark = BOTH_LOOPS
 
 BOTH = pytest.mark.parametrize("strict", [False, True], ids=["lenient", "strict"])
 

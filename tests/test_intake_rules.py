@@ -7,18 +7,22 @@ import random
 
 import pytest
 
-from intake_peers import (
+from intake_peers import (  # noqa: F401
+    BOTH_LOOPS,
     Backwards,
     Desk,
     Peer,
     Place,
     framed,
+    new_loop,
     refused_peers,
     ripple,
     run,
     until,
 )
 from model_pool import ModelPool
+
+pytestmark = BOTH_LOOPS
 
 BOTH = pytest.mark.parametrize("strict", [False, True], ids=["lenient", "strict"])
 

@@ -45,13 +45,19 @@ class Intake:
         answer; None: there is none. What it raises is logged, and its connection closed. It is
         cancelled when its connection is lost.
     max_requests : int
-        How many requests may be in memory or in a handler.
+        How many requests may be in memory: being read, or in a handler.
+    max_waiting : int
+        How many more may wait in their handlers for something, as a long poll does, after
+        `request.release()`. Beyond, a request that is released keeps its place in `max_requests`.
     largest : int, optional
         Bytes of the largest request; a connection that announces more is closed. Default: the
         largest that the pool lends.
     idle_timeout : float, optional
         Seconds that a connection may stay where it is: between two requests, waiting for memory,
         reading one request, having its answer taken. Default: no limit.
+    half_close : bool
+        Whether a peer that has finished sending may still wait for its answers. Else it is gone:
+        its handler is cancelled, its connection closed.
     prefix_bytes : int
         Bytes of the length, 1 to 8.
     rng : random.Random, optional
@@ -69,8 +75,10 @@ class Intake:
         handler: Handler,
         *,
         max_requests: int = 500,
+        max_waiting: int = 100_000,
         largest: int | None = None,
         idle_timeout: float | None = None,
+        half_close: bool = False,
         prefix_bytes: int = 4,
         rng: random.Random | None = None,
     ) -> None:
@@ -80,13 +88,16 @@ class Intake:
             raise ValueError(f"largest={largest}: expected {expected}")
         if max_requests < 1:
             raise ValueError(f"max_requests={max_requests}: expected 1 or more")
+        if max_waiting < 0:
+            raise ValueError(f"max_waiting={max_waiting}: expected 0 or more")
         if idle_timeout is not None and not idle_timeout > 0:
             raise ValueError(f"idle_timeout={idle_timeout}: expected more than 0 s, or None")
         if not 1 <= prefix_bytes <= 8:
             raise ValueError(f"prefix_bytes={prefix_bytes}: expected 1 to 8")
         self._handler = handler
         self._prefix_bytes = prefix_bytes
-        self._gate = Gate(pool, max_requests, rng or random.Random())
+        self._half_close = half_close
+        self._gate = Gate(pool, max_requests, max_waiting, rng or random.Random())
         self._idle = IdleClock(idle_timeout, self._expire)
         self._peers = PeerWatch()
         self._servers: list[asyncio.Server] = []
@@ -193,9 +204,9 @@ class Intake:
     async def _run(self, request: Request) -> Any:
         return await self._handler(request)
 
-    def _end(self) -> None:
+    def _end(self, *, waited: bool) -> None:
         """A request has left its handler, or never came to one."""
-        self._gate.return_slot()
+        self._gate.return_slot(waited=waited)
         self._look_if_all_gone()
 
     def _handler_failed(self, connection: Connection, error: BaseException) -> None:
@@ -211,17 +222,18 @@ class Intake:
         -------
         dict
             Now: `connections`; `muted`, of these waiting for memory or a slot; `muted_explicitly`,
-            by `Connection.mute`; `in_flight`, requests in memory or in a handler; `bytes` of memory
-            held. So far: `accepted` connections; `requests` handed to the handler; `answers` sent;
-            `refusals` by the pool; `bad_lengths`; `idle_closed`; `peers_lost`, that vanished while
-            muted, working or in the middle of a request; `errors`, that is `handler_errors` and
-            `pool_errors`.
+            by `Connection.mute`; `in_flight`, requests that are read or handled; `waiting`, of
+            these released and in a handler; `bytes` of memory held. So far: `accepted`
+            connections; `requests` handed to the handler; `answers` sent; `refusals` by the pool;
+            `bad_lengths`; `idle_closed`; `peers_lost`, that vanished while muted, working or in the
+            middle of a request; `errors`, that is `handler_errors` and `pool_errors`.
         """
         return {
             "connections": len(self._connections),
             "muted": len(self._gate.waiting),
             "muted_explicitly": sum(connection.muted for connection in self._connections),
             "in_flight": self._gate.in_flight,
+            "waiting": self._gate.released,
             "bytes": self._gate.bytes,
             "accepted": self._accepted,
             "requests": self._requests,

@@ -14,7 +14,9 @@ Invariants
     stands: no request of this connection in its handler, no answer that the peer has yet to take,
     no `mute()`. Only who has asked is tried when memory comes back: it never undoes a mute.
  3. The next prefix is read in any case, for it needs no memory, but not its body.
- 4. A buffer has one holder: the connection in BODY, then the `Request`. Whoever ends, returns it.
+ 4. Whose peer finished takes no answer, unless the intake knows half-closed peers: its handler is
+    cancelled. What it had sent completely is handled all the same, as far as that needs no waiting.
+ 5. A buffer has one holder: the connection in BODY, then the `Request`. Whoever ends, returns it.
 """
 
 from __future__ import annotations
@@ -138,13 +140,15 @@ class Connection(asyncio.BufferedProtocol):
                 self._handle()
 
     def eof_received(self) -> bool:
-        """The peer sends no more: it may still wait for an answer."""
+        """The peer sends no more. Does it still wait for an answer?"""
         self._at_eof = self._peer_finished = True
-        if self._state is State.BODY or self._have > 0:
+        at_work = self._task is not None
+        keep = self._draining or (at_work and self._intake._half_close)
+        if self._state is State.BODY or self._have > 0 or (at_work and not keep):
             self._intake._peers_lost += 1  # in the middle of a request
-        if self._busy:
+        if keep:
             self._intake._peers.add(self._fd, self, finished=True)
-        return self._busy
+        return keep
 
     def pause_writing(self) -> None:
         """The peer is slow to take the answer."""
@@ -161,9 +165,9 @@ class Connection(asyncio.BufferedProtocol):
         self._muted = False
         if self._buffer is not None:
             buffer, self._buffer = self._buffer, None
-            self._window.release()
+            self._window = self._prefix_view
             self._intake._gate.return_memory(buffer, self._size, self._view)
-            self._intake._end()
+            self._intake._end(waited=False)
         if self._task is not None:
             self._task.cancel()
         self._intake._leave(self, error)
@@ -213,7 +217,7 @@ class Connection(asyncio.BufferedProtocol):
     def _handle(self) -> None:
         """The request is complete."""
         assert self._buffer is not None
-        self._window.release()
+        self._window = self._prefix_view  # not released: uvloop looks at it until we return
         self._request = Request(self, self._buffer, self._view)
         self._buffer = None
         self._have = 0
@@ -221,6 +225,8 @@ class Connection(asyncio.BufferedProtocol):
         self._intake._idle.stop(self)
         self._task = self._intake._start(self._request)
         self._task.add_done_callback(self._handled)
+        if self._peer_gone:  # after its first step: what needs no waiting is done
+            asyncio.get_running_loop().call_soon(self._task.cancel)
 
     def _handled(self, task: asyncio.Task[Any]) -> None:
         """The handler has ended, in one way or another."""
@@ -228,8 +234,9 @@ class Connection(asyncio.BufferedProtocol):
         assert request is not None
         self._task = self._request = None
         frame = self._outcome(task)
+        waited = request.released
         request._give_back()
-        self._intake._end()
+        self._intake._end(waited=waited)
         if self.closed:
             return
         if frame is None:
@@ -248,9 +255,11 @@ class Connection(asyncio.BufferedProtocol):
         try:
             return self._frame(task.result())
         except asyncio.CancelledError as error:
+            _forget_frames(error)
+            if self._peer_gone:
+                return b""
             if not self.closed:
                 self._intake._handler_failed(self, error)
-            _forget_frames(error)
         except BaseException as error:
             self._intake._handler_failed(self, error)
             _forget_frames(error)
@@ -300,9 +309,18 @@ class Connection(asyncio.BufferedProtocol):
             self._intake._peers.remove(self._fd)  # there is nothing more to learn
         else:
             self._intake._peers.add(self._fd, self, finished=True)
-        if not self._busy and not self._complete_in_socket():
+        if self._draining or (self._task is not None and self._intake._half_close):
+            return
+        if not self._complete_in_socket():
             self._intake._peers_lost += 1
             self.close()
+        elif self._task is not None:
+            self._task.cancel()
+
+    @property
+    def _peer_gone(self) -> bool:
+        """Has the peer finished, and takes no answer any more?"""
+        return self._peer_finished and not self._intake._half_close
 
     def _complete_in_socket(self) -> bool:
         """Has the peer sent all of the request that waits?"""

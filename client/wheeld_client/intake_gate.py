@@ -1,7 +1,9 @@
 """Gate: which connections of an `Intake` get memory for their requests, and when.
 
 Rules (after KIP-72)
- 1. Two bounds hold together: requests in memory or in a handler, and the pool's bytes.
+ 1. Two bounds hold together: requests in memory (read, or in a handler), and the pool's bytes.
+    A request that was released, whose handler goes on, waits: it has a place of its own there, and
+    keeps the one it had only if there is none.
  2. A connection that gets nothing waits, with nothing allocated. When memory or a slot returns, in
     this process or another, all that wait are tried again, in one turn.
  3. A turn is in random order when less than a tenth of the memory is available or something was
@@ -68,17 +70,20 @@ class Gate:
     waiting : dict of Connection
         Those that want memory and have none; in the order in which they came.
     in_flight, bytes : int
-        Requests that have a slot, and the memory that they have.
+        Requests that are read or handled, and the memory that they have.
+    released : int
+        Of these, those that gave their memory back and are still in their handler.
     refusals, errors : int
         How often the pool refused, and failed.
     """
 
-    def __init__(self, pool: Pool, max_requests: int, rng: random.Random) -> None:
+    def __init__(self, pool: Pool, max_requests: int, max_waiting: int, rng: random.Random) -> None:
         self._pool = pool
         self._size = pool.size
         self._largest = pool.largest
         self._strict = pool.strict
         self._max_requests = max_requests
+        self._max_waiting = max_waiting
         self._rng = rng
         self._memory = MemoryWatch(pool, self._memory_back)
         self._dry = False  # the pool refused somebody, and somebody still waits
@@ -86,6 +91,7 @@ class Gate:
         self._pool_lost = False
         self.waiting: dict[Connection, None] = {}
         self.in_flight = 0
+        self.released = 0
         self.bytes = 0
         self.refusals = 0
         self.errors = 0
@@ -107,7 +113,7 @@ class Gate:
 
     def _try(self, connection: Connection) -> bool:
         """Memory and a slot for one who waits. False: there was none; it still waits."""
-        if self.in_flight >= self._max_requests:
+        if self._full():
             return False
         try:
             buffer = self._pool.try_allocate(connection._size)
@@ -150,7 +156,7 @@ class Gate:
         self._turn_due = False
         least = self._largest + 1  # bytes: so many were refused in this turn
         for connection in self._in_order():
-            if self.in_flight >= self._max_requests or least == 0:
+            if self._full() or least == 0:
                 break
             if connection._size >= least or connection not in self.waiting:
                 continue
@@ -167,6 +173,9 @@ class Gate:
             chosen = self._rng.randrange(left)
             yield line[chosen]
             line[chosen] = line[left - 1]
+
+    def _full(self) -> bool:
+        return self.in_flight - min(self.released, self._max_waiting) >= self._max_requests
 
     def _tight(self) -> bool:
         return self._available() * TIGHT_SHARE < self._size
@@ -190,9 +199,15 @@ class Gate:
             self._fail(error)
         self._schedule_turn()
 
-    def return_slot(self) -> None:
+    def wait(self) -> None:
+        """A request has given its memory back, and its handler goes on."""
+        self.released += 1
+        self._schedule_turn()
+
+    def return_slot(self, *, waited: bool) -> None:
         """The request has left its handler, or never came to one."""
         self.in_flight -= 1
+        self.released -= waited
         self._schedule_turn()
 
     def _memory_back(self, error: Exception | None) -> None:

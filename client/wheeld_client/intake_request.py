@@ -50,6 +50,8 @@ class Request:
     def release(self) -> None:
         """Give the memory back before the handler ends, which may go on; `data` is gone then.
 
+        From now on the request waits: it counts against `max_waiting`, and holds up no other.
+
         Raises
         ------
         ValueError
@@ -58,6 +60,7 @@ class Request:
         if self._buffer is None:
             raise ValueError("the request was released before")
         self._give_back()
+        self.connection._intake._gate.wait()
 
     def _give_back(self) -> None:
         buffer, self._buffer = self._buffer, None
