@@ -29,6 +29,7 @@ async def main(daemon: str, name: str) -> None:
 
     with connect(daemon) as timers:
         async with Intake(MemoryPool(timers, name), handler) as intake:
+            intake._first_bytes = 1  # a half-read request may be small
             server = await intake.serve("127.0.0.1", 0)
             print(server.sockets[0].getsockname()[1], flush=True)
             while await lines.get() == "open\n":

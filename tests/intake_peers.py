@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import random
+import select
 import socket
 import struct
 import threading
@@ -164,7 +165,9 @@ class Place:
 
     def __init__(self, pool: ModelPool, handler: Any, **options: Any) -> None:
         self.pool = pool
+        first = options.pop("first_bytes", 1)
         self.intake = Intake(pool, handler, **options)
+        self.intake._first_bytes = first
         self._prefix_bytes = options.get("prefix_bytes", 4)
         self.peers: list[Peer] = []
 
@@ -207,13 +210,13 @@ class Place:
             raise AssertionError(f"{error}; but {self.intake.stats()}") from None
 
     def let_pass(self, seconds: float) -> None:
-        """As if so much time had passed for who is idle."""
-        idle = self.intake._idle
-        for connection in idle._since:
-            idle._since[connection] -= seconds
-        if idle._timer is not None:
-            idle._timer.cancel()
-            idle._tick()
+        """As if so much time had passed on all clocks."""
+        for clock in self.intake._clocks.all():
+            for connection in clock._since:
+                clock._since[connection] -= seconds
+            if clock._timer is not None:
+                clock._timer.cancel()
+                clock._tick()
 
     def connections(self) -> list[Any]:
         """The intake's side, in order of arrival."""
@@ -231,6 +234,8 @@ async def refused_peers(place: Place, count: int) -> list[Peer]:
     return peers
 
 
+SLOW = {"idle_timeout": 1000.0, "read_timeout": 1000.0, "write_timeout": 1000.0}
+
 STATES = ["silent", "prefix", "refused", "muted", "body", "handler", "answer"]
 
 
@@ -241,7 +246,7 @@ class Stage:
         self.state = state
         self.pool = pool
         self.desk = Desk(closed=True)
-        self.place = Place(pool, self.handle, **{"idle_timeout": 1000.0, **options})
+        self.place = Place(pool, self.handle, **{**SLOW, **options})
         self.hold: Any = None
 
     async def handle(self, request: Request) -> bytes:
@@ -271,7 +276,7 @@ class Stage:
             "muted": stats["muted_explicitly"] == 1,
             "body": stats["bytes"] == 100 and self.connection._have == 46,
             "handler": self.desk.now == 1,
-            "answer": self.connection._draining,
+            "answer": self.connection._owes > 0,
         }[self.state]
 
     async def __aexit__(self, *exception: object) -> None:
@@ -284,7 +289,8 @@ class Stage:
         await self.place.until(connections=0, bytes=0, in_flight=0, muted=0, muted_explicitly=0)
         assert self.pool.used == (self.pool.size if self.hold else 0)
         assert self.desk.cancelled == (self.state == "handler")
-        assert not self.place.intake._idle._since
+        assert not any(clock._since for clock in self.place.intake._clocks.all())
+        assert not self.place.intake._pace._marks
 
 
 def check(intake: Intake) -> None:
@@ -295,7 +301,9 @@ def check(intake: Intake) -> None:
         free = not one._busy and not one.muted
         if not one._transport.is_closing():
             assert one._at_eof or one._transport.is_reading() != ready, f"{one} reads wrongly"
-            assert (one in gate.waiting) == (ready and free), f"{one} waits wrongly"
+            assert (one in gate.waiting) <= (ready and free), f"{one} waits wrongly"
+            if ready and free and one not in gate.waiting:
+                assert intake._peers._watched[one._fd][1] & select.EPOLLIN, f"{one} hears nothing"
             assert (one._fd in intake._peers._watched) <= (ready or one._at_eof)
         assert (one._buffer is not None) == (one._state is State.BODY)
     assert set(gate.waiting) <= connections

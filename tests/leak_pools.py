@@ -105,6 +105,7 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     "stats": lambda b: b.pool.stats(),
     "used": lambda b: (b.pool.used, b.pool.available, b.pool.outstanding),
     "depleted_percent": lambda b: (b.pool.depleted_percent, b.pool.is_out_of_memory),
+    "has_waiters": lambda b: b.pool.has_waiters,
     "name": lambda b: (b.pool.name, b.pool.size, b.pool.largest, b.pool.strict, repr(b.pool)),
 }
 ALONGSIDE = {

@@ -51,6 +51,8 @@ class ModelPool:
         """The sizes of the calls of `wait_available`."""
         self._out: dict[int, ModelBuffer] = {}
         self._changed = threading.Condition()
+        self.wanted_elsewhere = False
+        """Somebody in another process waits for memory."""
 
     @property
     def outstanding(self) -> int:
@@ -77,6 +79,11 @@ class ModelPool:
     def is_out_of_memory(self) -> bool:
         """Is nothing left?"""
         return self.available <= 0
+
+    @property
+    def has_waiters(self) -> bool:
+        """Does anybody wait?"""
+        return self.wanted_elsewhere
 
     def _check(self) -> None:
         if self.failure is not None:

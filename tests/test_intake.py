@@ -70,7 +70,7 @@ def test_a_byte_at_a_time() -> None:
             for index in range(len(text)):
                 await peer.send(text[index : index + 1])
                 await ripple(3)
-                expected = 6 if 4 <= index + 1 < len(text) else 0
+                expected = 6 if 5 <= index + 1 < len(text) else 0
                 await until(lambda expected=expected: pool.used == expected, f"{expected} lent")
             assert await peer.answer() == b"slowly"
 

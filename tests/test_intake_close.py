@@ -191,7 +191,7 @@ def test_6_handler_cancelled_before_it_began() -> None:
 
     async def body() -> None:
         desk = Desk()
-        async with Place(pool, desk) as place:
+        async with Place(pool, desk, first_bytes=0) as place:
             await place.peer()
             (connection,) = place.connections()
             connection.get_buffer(-1)[:] = (4).to_bytes(4, "big")

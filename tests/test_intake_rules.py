@@ -242,7 +242,7 @@ def test_5_random_order_when_memory_is_tight(held: int, shuffled: bool) -> None:
     pool.try_allocate(held)  # never returned: takes no part
 
     async def body() -> None:
-        async with Place(pool, Desk(), rng=Backwards()) as place:
+        async with Place(pool, Desk(), rng=Backwards(), first_bytes=0) as place:
             connections = []
             for _ in range(5):
                 await place.peer()

@@ -3,16 +3,17 @@
 How far the reading is:
 
     PREFIX   the length comes, into a few bytes of our own
-    READY    the length is known, nothing is allocated: the transport is paused
+    READY    the length is known, nothing is allocated: nothing is read
     BODY     the request comes, straight into the pool's buffer
-    CLOSED
+    CLOSED   or about to be
 
 Invariants
- 1. The transport is paused in READY, and only there. A request that has memory is read to its end,
-    whatever happens: else it would hold what others wait for.
+ 1. Nothing is read in READY, and only there. A request that has memory is read to its end: else it
+    would hold what others wait for. Who is too slow for that is closed (intake_clock.py).
  2. Out of READY leads `_advance` only, and it asks the gate for memory only when no other reason
     stands: no request of this connection in its handler, no answer that the peer has yet to take,
-    no `mute()`. Only who has asked is tried when memory comes back: it never undoes a mute.
+    no `mute()`, no want of the request's first bytes: what was announced and is not sent costs
+    nothing. Only who has asked is tried when memory comes back: it never undoes a mute.
  3. The next prefix is read in any case, for it needs no memory, but not its body.
  4. Whose peer finished takes no answer, unless the intake knows half-closed peers: its handler is
     cancelled. What it had sent completely is handled all the same, as far as that needs no waiting.
@@ -22,21 +23,25 @@ Invariants
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import select
-import struct
-import termios
-import traceback
-from contextlib import suppress
+import socket
+import ssl
 from enum import Enum
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final
 
+from wheeld_client.intake_answer import forget_frames, frame
+from wheeld_client.intake_channel import Channel
 from wheeld_client.intake_request import Request
 
 if TYPE_CHECKING:
     from collections.abc import Buffer
 
     from wheeld_client.intake import Intake
+    from wheeld_client.intake_clock import Clock
+
+FIRST_BYTES: Final = 1024
+"""So many bytes of a request, or all of it, have come before it gets memory. A receive buffer of
+any size holds them."""
 
 
 class State(Enum):
@@ -48,33 +53,35 @@ class State(Enum):
     CLOSED = "closed"
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(Channel):
     """A peer of an `Intake`; a handler finds it in `request.connection`."""
 
-    def __init__(self, intake: Intake) -> None:
-        self._intake = intake
+    def __init__(self, intake: Intake, context: ssl.SSLContext | None = None) -> None:
+        super().__init__(intake, context)
         self._state = State.PREFIX
         self._prefix = bytearray(intake._prefix_bytes)
         self._prefix_view = memoryview(self._prefix)
         self._have = 0  # bytes of the prefix, or of the body
         self._size = 0
+        self._first = intake._first_bytes
         self._buffer: Buffer | None = None
-        self._view = self._window = self._prefix_view
+        self._view = self._prefix_view
         self._task: asyncio.Task[Any] | None = None
         self._request: Request | None = None
         self._muted = False
-        self._draining = False
         self._last = False  # closes after the answer that is under way
-        self._reading = True
-        self._peer_finished = False
-        self._at_eof = False
+        self._peer_finished = self._hung_up = False
+        self._owes = 0  # bytes of an answer that is not taken
+        self._admitted = self._counted = False
+        self._address: str | None = None
+        self._clock: Clock | None = None
 
     # -- for handlers ---------------------------------------------------------------------------
 
     @property
-    def peer(self) -> Any:
-        """The peer's address."""
-        return self._transport.get_extra_info("peername")
+    def tls(self) -> ssl.SSLObject | None:
+        """The TLS session, with the peer's certificate; None: there is none."""
+        return None if self._tls is None else self._tls.session
 
     @property
     def muted(self) -> bool:
@@ -91,6 +98,7 @@ class Connection(asyncio.BufferedProtocol):
         if not self._muted and not self.closed:
             self._muted = True
             self._intake._gate.withdraw(self)
+            self._advance()
 
     def unmute(self) -> None:
         """Go on after `mute`; other reasons to wait, as want of memory, still stand."""
@@ -98,97 +106,104 @@ class Connection(asyncio.BufferedProtocol):
             self._muted = False
             self._advance()
 
-    def close(self) -> None:
-        """Close it at once. A handler at work on its request is cancelled."""
-        self._transport.abort()
-
     def __repr__(self) -> str:
         return f"<Connection of {self.peer} ({self._state.value})>"
 
-    # -- the transport's calls ------------------------------------------------------------------
+    # -- beginning and end ----------------------------------------------------------------------
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A peer is there."""
-        self._transport = cast(asyncio.Transport, transport)
-        self._fd: int = transport.get_extra_info("socket").fileno()
-        # An answer counts as taken when the kernel has all of it, not when 64 KiB are left.
-        self._transport.set_write_buffer_limits(high=0)
-        self._intake._join(self)
-
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Where the next bytes go."""
-        if self._state is State.BODY:
-            self._window = self._view[self._have :]
+    def _made(self) -> None:
+        if self._transport.get_extra_info("socket").family == socket.AF_UNIX:
+            self._first = 1  # its sender's buffer may be smaller
+        self._admitted = self._intake._join(self)
+        if not self._admitted:
+            self._state = State.CLOSED
+            self.close()
+        elif self._tls is not None:
+            self._intake._clocks.handshake.start(self)
         else:
-            self._window = self._prefix_view[self._have :]
-        return self._window
+            self._secured()
 
-    def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came."""
-        if self._state is State.PREFIX:
-            if self._have == 0 and not self._busy:
-                self._intake._idle.start(self)
-            self._have += nbytes
-            if self._have == len(self._prefix):
-                self._size = int.from_bytes(self._prefix, "big")
-                self._state = State.READY
-                self._advance()
-                self._set_reading()
-        else:
-            self._have += nbytes
-            if self._have == self._size:
-                self._handle()
+    def _secured(self) -> None:
+        self._intake._clocks.idle.start(self)
 
-    def eof_received(self) -> bool:
-        """The peer sends no more. Does it still wait for an answer?"""
-        self._at_eof = self._peer_finished = True
-        at_work = self._task is not None
-        keep = self._draining or (at_work and self._intake._half_close)
-        if self._state is State.BODY or self._have > 0 or (at_work and not keep):
-            self._intake._peers_lost += 1  # in the middle of a request
-        if keep:
-            self._intake._peers.add(self._fd, self, finished=True)
-        return keep
-
-    def pause_writing(self) -> None:
-        """The peer is slow to take the answer."""
-        self._draining = True
-
-    def resume_writing(self) -> None:
-        """The peer has taken it."""
-        # Not at once: a transport that is closed in here loses its connection twice (asyncio).
-        asyncio.get_running_loop().call_soon(self._drained)
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """The connection ended, for whatever reason."""
+    def _lost(self, error: Exception | None) -> None:
         self._state = State.CLOSED
         self._muted = False
         if self._buffer is not None:
             buffer, self._buffer = self._buffer, None
-            self._window = self._prefix_view
+            self._intake._pace.end(self)
             self._intake._gate.return_memory(buffer, self._size, self._view)
-            self._intake._end(waited=False)
+            self._intake._end(self, waited=False)
+        if self._owes:
+            self._paid()
         if self._task is not None:
             self._task.cancel()
-        self._intake._leave(self, error)
+        if self._admitted:
+            self._intake._leave(self, error)
+
+    def _tls_failed(self, error: ssl.SSLError) -> None:
+        self._intake._tls_failed(self, error)
+
+    def _retire(self) -> None:
+        if self._buffer is not None or self._busy:
+            self.close()
+            return
+        if self._state is not State.CLOSED:
+            self._state = State.CLOSED
+            self._muted = False
+            self._intake._gate.withdraw(self)
+            self._intake._clocks.stop(self)
+        super()._retire()
+
+    def _finish(self) -> None:
+        """Close as soon as no request is in its handler, and no answer on its way."""
+        self._last = True
+        if not self._busy:
+            self._retire()
 
     # -- reading --------------------------------------------------------------------------------
+
+    def _target(self) -> memoryview:
+        return (self._view if self._state is State.BODY else self._prefix_view)[self._have :]
+
+    def _came(self, count: int) -> None:
+        if self._state is State.PREFIX:
+            if self._have == 0 and not self._busy:
+                self._intake._clocks.read.start(self)
+            self._have += count
+            if self._have == len(self._prefix):
+                self._size = int.from_bytes(self._prefix, "big")
+                self._state = State.READY
+                self._advance()
+                self._follow_state()
+        elif self._state is State.BODY:
+            self._have += count
+            if self._have == self._size:
+                self._handle()
 
     @property
     def _busy(self) -> bool:
         """Is a request in its handler, or its answer not yet with the peer?"""
-        return self._task is not None or self._draining
+        return self._task is not None or self._owes > 0
 
     def _advance(self) -> None:
         """If the length is known: ask for memory, unless a reason stands."""
-        if self._state is not State.READY or self._busy or self._muted:
+        if self._state is not State.READY or self._busy:
             return
+        clocks = self._intake._clocks
+        unread = self._unread()
         if not 1 <= self._size <= self._intake.largest:
             self._intake._bad_length(self)
-        elif self._peer_finished and not self._complete_in_socket():
+        elif self._peer_finished and unread < self._size:
             self.close()
+        elif self._muted:
+            clocks.idle.go_on(self)
+        elif unread < min(self._first, self._size):
+            clocks.read.go_on(self)
         else:
+            clocks.idle.go_on(self)
             self._intake._gate.want(self)
+        self._watch()
 
     def _begin(self, buffer: Buffer) -> None:
         """Memory was granted."""
@@ -196,34 +211,55 @@ class Connection(asyncio.BufferedProtocol):
         self._view = memoryview(buffer)
         self._have = 0
         self._state = State.BODY
-        self._intake._idle.start(self)
-        self._set_reading()
+        self._intake._clocks.read.start(self)
+        self._intake._pace.begin(self, self._size)
+        self._follow_state()
 
-    def _set_reading(self) -> None:
-        """Pause or resume the transport as invariant 1 says; a paused one is watched."""
+    def _follow_state(self) -> None:
+        """Read or not, as invariant 1 says; who is not read is watched."""
         reading = self._state is not State.READY
-        if reading == self._reading or self._at_eof or self.closed:
+        if self._set_reading(reading):
+            if reading:
+                self._intake._peers.remove(self._fd)
+            else:
+                self._watch()
+
+    def _watch(self) -> None:
+        """Have the peer's end told, and, if that is what is waited for, bytes that come."""
+        if self._hung_up or self.closed or (self._reading and not self._at_eof):
             return
-        self._reading = reading
-        if reading:
-            self._intake._peers.remove(self._fd)
-            self._transport.resume_reading()
-        else:
-            self._transport.pause_reading()
-            self._intake._peers.add(self._fd, self, finished=self._peer_finished)
+        waits = self._busy or self._muted or self in self._intake._gate.waiting
+        short = self._state is State.READY and not waits and not self._peer_finished
+        self._intake._peers.add(self._fd, self, finished=self._peer_finished, bytes_too=short)
+
+    def _stands_at(self) -> str:
+        """What it was about, for the log."""
+        if self._tls is not None and not self._tls.secure:
+            return "in the TLS handshake"
+        if self._owes:
+            return f"{self._to_go()} of {self._owes} bytes of its answer are not taken"
+        if self._state is State.PREFIX:
+            return f"{self._have} bytes of a length"
+        have = self._have if self._state is State.BODY else self._unread()
+        return f"{have} of {self._size} bytes of a request"
+
+    def _left(self) -> int:
+        """Bytes of the request that are to come, or of the answer that are to go."""
+        return self._to_go() if self._buffer is None else self._size - self._have
 
     # -- handling -------------------------------------------------------------------------------
 
     def _handle(self) -> None:
         """The request is complete."""
         assert self._buffer is not None
-        self._window = self._prefix_view  # not released: uvloop looks at it until we return
         self._request = Request(self, self._buffer, self._view)
         self._buffer = None
+        self._view = self._prefix_view
         self._have = 0
         self._state = State.PREFIX
-        self._intake._idle.stop(self)
-        self._task = self._intake._start(self._request)
+        self._intake._pace.end(self)
+        self._intake._clocks.stop(self)
+        self._task = self._intake._start(self, self._request)
         self._task.add_done_callback(self._handled)
         if self._peer_gone:  # after its first step: what needs no waiting is done
             asyncio.get_running_loop().call_soon(self._task.cancel)
@@ -231,110 +267,121 @@ class Connection(asyncio.BufferedProtocol):
     def _handled(self, task: asyncio.Task[Any]) -> None:
         """The handler has ended, in one way or another."""
         request = self._request
-        assert request is not None
+        if request is None or task is not self._task:  # it was left behind
+            if not task.cancelled():
+                task.exception()
+            return
         self._task = self._request = None
-        frame = self._outcome(task)
+        answer = self._outcome(task)
         waited = request.released
         request._give_back()
-        self._intake._end(waited=waited)
+        self._intake._end(self, waited=waited)
         if self.closed:
             return
-        if frame is None:
-            self.close()
+        if answer is None:
+            self._retire()
             return
-        if frame:
-            self._intake._answers += 1
-            self._transport.write(frame)
-        if self._draining:
-            self._intake._idle.start(self)
-        else:
+        if answer:
+            self._intake._tally.answers += 1
+        if answer and not self._send(answer):
+            self._owes = len(answer)
+            self._intake._gate.owe(self._owes)
+            self._intake._pace.begin(self, self._owes)
+            self._intake._clocks.write.start(self)
+        elif not self.closed:
             self._answered()
 
     def _outcome(self, task: asyncio.Task[Any]) -> bytes | None:
         """The framed answer (empty: there is none), or None after a failure, which is logged."""
         try:
-            return self._frame(task.result())
+            return frame(task.result(), len(self._prefix))
         except asyncio.CancelledError as error:
-            _forget_frames(error)
+            forget_frames(error)
             if self._peer_gone:
                 return b""
             if not self.closed:
                 self._intake._handler_failed(self, error)
         except BaseException as error:
             self._intake._handler_failed(self, error)
-            _forget_frames(error)
+            forget_frames(error)
         return None
 
-    def _frame(self, answer: Any) -> bytes:
-        if answer is None:
-            return b""
-        if not isinstance(answer, bytes | bytearray | memoryview):
-            kind = type(answer).__name__
-            raise TypeError(f"the handler returned {kind}: expected bytes or None")
-        body = bytes(answer)
-        if isinstance(answer, memoryview):
-            with suppress(BufferError):
-                answer.release()  # it may be a part of the request, whose memory goes back now
-        return len(body).to_bytes(len(self._prefix), "big") + body
+    def _paid(self) -> None:
+        """The answer is taken, or lost."""
+        owed, self._owes = self._owes, 0
+        self._intake._pace.end(self)
+        self._intake._gate.owe(-owed)
 
-    def _drained(self) -> None:
-        self._draining = False
-        if not self.closed:
-            self._answered()
+    def _taken(self) -> None:
+        if self._owes:
+            self._paid()
+        self._answered()
 
     def _answered(self) -> None:
         """The answer is with the peer: on to the next request."""
+        if self._transport.is_closing():
+            return
         if self._last or self._at_eof:
-            self.close()
+            self._retire()
+            return
+        clocks = self._intake._clocks
+        if self._state is State.PREFIX:
+            (clocks.read if self._have else clocks.idle).start(self)
         else:
-            self._intake._idle.start(self)
             self._advance()
 
-    def _finish(self) -> None:
-        """Close as soon as no request is in its handler, and no answer on its way."""
-        self._last = True
-        if not self._busy:
-            self.close()
+    def _leave_behind(self) -> None:
+        """The handler did not end: take what it holds. It may go on, and nobody listens to it."""
+        request, task = self._request, self._task
+        assert request is not None
+        assert task is not None
+        self._task = self._request = None
+        task.cancel()
+        waited = request.released
+        request._give_back()
+        self._intake._end(self, waited=waited)
 
-    # -- the peer's end, while nothing is read ----------------------------------------------------
+    # -- the peer's end ---------------------------------------------------------------------------
+
+    def _ended(self) -> bool:
+        self._peer_finished = True
+        at_work = self._task is not None
+        keep = self._owes > 0 or (at_work and self._intake._half_close)
+        if self._state is State.BODY or self._have > 0 or (at_work and not keep):
+            self._intake._tally.peers_lost += 1  # in the middle of a request
+        if keep:
+            self._watch()
+        return keep
 
     def _peer_event(self, events: int) -> None:
-        """From the watch: the peer finished, or vanished."""
+        """From the watch, while nothing is read: the peer finished, vanished, or sent something."""
         if events & select.EPOLLERR:
-            self._intake._peers_lost += 1
+            self._intake._tally.peers_lost += 1
             self.close()
             return
-        self._peer_finished = True
-        if events & select.EPOLLHUP:
-            self._intake._peers.remove(self._fd)  # there is nothing more to learn
-        else:
-            self._intake._peers.add(self._fd, self, finished=True)
-        if self._draining or (self._task is not None and self._intake._half_close):
+        if events & (select.EPOLLRDHUP | select.EPOLLHUP):
+            self._peer_finished = True
+            if events & select.EPOLLHUP:
+                self._hung_up = True  # there is nothing more to learn
+                self._intake._peers.remove(self._fd)
+            else:
+                self._watch()
+            self._peer_ends()
+        elif events & select.EPOLLIN:
+            self._advance()
+
+    def _peer_ends(self) -> None:
+        if self._owes or (self._task is not None and self._intake._half_close):
             return
-        if not self._complete_in_socket():
-            self._intake._peers_lost += 1
+        if self._state is not State.READY or self._unread() < self._size:
+            self._intake._tally.peers_lost += 1
             self.close()
         elif self._task is not None:
             self._task.cancel()
+        else:
+            self._advance()
 
     @property
     def _peer_gone(self) -> bool:
         """Has the peer finished, and takes no answer any more?"""
         return self._peer_finished and not self._intake._half_close
-
-    def _complete_in_socket(self) -> bool:
-        """Has the peer sent all of the request that waits?"""
-        waiting = struct.unpack("i", fcntl.ioctl(self._fd, termios.FIONREAD, bytes(4)))[0]
-        return bool(waiting >= self._size)
-
-
-def _forget_frames(error: BaseException) -> None:
-    """Drop the locals of a failed handler: parts of the request's memory may be among them."""
-    seen: set[int] = set()
-    queue: list[BaseException | None] = [error]
-    while queue:
-        one = queue.pop()
-        if one is not None and id(one) not in seen:
-            seen.add(id(one))
-            traceback.clear_frames(one.__traceback__)
-            queue += [one.__cause__, one.__context__]

@@ -3,7 +3,8 @@
 Rules (after KIP-72)
  1. Two bounds hold together: requests in memory (read, or in a handler), and the pool's bytes.
     A request that was released, whose handler goes on, waits: it has a place of its own there, and
-    keeps the one it had only if there is none.
+    keeps the one it had only if there is none. No request begins while more than so many bytes of
+    answers wait for their readers.
  2. A connection that gets nothing waits, with nothing allocated. When memory or a slot returns, in
     this process or another, all that wait are tried again, in one turn.
  3. A turn is in random order when less than a tenth of the memory is available or something was
@@ -49,6 +50,10 @@ class Pool(Protocol):
         """Whether it never lends more than `size`."""
 
     @property
+    def has_waiters(self) -> bool:
+        """Whether anybody waits for memory of it, in any process."""
+
+    @property
     def available(self) -> int:
         """Bytes left."""
 
@@ -73,17 +78,28 @@ class Gate:
         Requests that are read or handled, and the memory that they have.
     released : int
         Of these, those that gave their memory back and are still in their handler.
+    unsent : int
+        Bytes of answers that are not taken.
     refusals, errors : int
         How often the pool refused, and failed.
     """
 
-    def __init__(self, pool: Pool, max_requests: int, max_waiting: int, rng: random.Random) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        *,
+        max_requests: int,
+        max_waiting: int,
+        max_unsent: int,
+        rng: random.Random,
+    ) -> None:
         self._pool = pool
         self._size = pool.size
         self._largest = pool.largest
         self._strict = pool.strict
         self._max_requests = max_requests
         self._max_waiting = max_waiting
+        self._max_unsent = max_unsent
         self._rng = rng
         self._memory = MemoryWatch(pool, self._memory_back)
         self._dry = False  # the pool refused somebody, and somebody still waits
@@ -93,6 +109,7 @@ class Gate:
         self.in_flight = 0
         self.released = 0
         self.bytes = 0
+        self.unsent = 0
         self.refusals = 0
         self.errors = 0
 
@@ -175,7 +192,23 @@ class Gate:
             line[chosen] = line[left - 1]
 
     def _full(self) -> bool:
-        return self.in_flight - min(self.released, self._max_waiting) >= self._max_requests
+        at_work = self.in_flight - min(self.released, self._max_waiting)
+        return at_work >= self._max_requests or self.is_clogged
+
+    @property
+    def is_clogged(self) -> bool:
+        """Do answers that nobody takes keep others from being read?"""
+        return self.unsent >= self._max_unsent
+
+    @property
+    def is_pressed(self) -> bool:
+        """Does anybody want what is held here, in whatever process?"""
+        if self.waiting:
+            return True
+        try:
+            return self._pool.has_waiters
+        except Exception:  # the pool failed: the next attempt says so
+            return False
 
     def _tight(self) -> bool:
         return self._available() * TIGHT_SHARE < self._size
@@ -209,6 +242,12 @@ class Gate:
         self.in_flight -= 1
         self.released -= waited
         self._schedule_turn()
+
+    def owe(self, count: int) -> None:
+        """So many bytes of answers are to be taken; negative: are not any more."""
+        self.unsent += count
+        if count < 0:
+            self._schedule_turn()
 
     def _memory_back(self, error: Exception | None) -> None:
         """The helper: there may be memory; or the pool failed."""

@@ -1,4 +1,4 @@
-"""What an `Intake` waits for beside its sockets: idle or lost peers, memory that returns."""
+"""What an `Intake` waits for beside its sockets: lost peers, memory that returns."""
 
 from __future__ import annotations
 
@@ -18,77 +18,33 @@ WAIT_SLICE: Final = 0.1
 """Seconds that the helper thread waits in the pool before it looks whether it is to end."""
 
 
-class IdleClock:
-    """Which connections have been where they are for too long.
-
-    One timer for all: as they all have the same time, the longest waiting is the first to expire.
-    """
-
-    def __init__(self, timeout: float | None, expire: Callable[[Connection], None]) -> None:
-        self._timeout = timeout
-        self._expire = expire
-        self._since: dict[Connection, float] = {}
-        self._timer: asyncio.TimerHandle | None = None
-
-    def start(self, connection: Connection) -> None:
-        """From now on."""
-        if self._timeout is None:
-            return
-        loop = asyncio.get_running_loop()
-        self._since.pop(connection, None)  # the dictionary is in the order of expiry
-        self._since[connection] = loop.time()
-        if self._timer is None:
-            self._timer = loop.call_later(self._timeout, self._tick)
-
-    def stop(self, connection: Connection) -> None:
-        """It is not idle, or gone."""
-        self._since.pop(connection, None)
-
-    def _tick(self) -> None:
-        assert self._timeout is not None
-        self._timer = None
-        loop = asyncio.get_running_loop()
-        now = loop.time()
-        late = []
-        for connection, since in self._since.items():
-            if since + self._timeout > now:
-                self._timer = loop.call_at(since + self._timeout, self._tick)
-                break
-            late.append(connection)
-        for connection in late:
-            self.stop(connection)
-            self._expire(connection)
-
-    def close(self) -> None:
-        """Expire nobody any more."""
-        self._since.clear()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-
-
 class PeerWatch:
     """Notices that the peer of a paused connection ends, which its loop does not look at.
 
-    An epoll descriptor inside the loop's own. It asks for no data, only for the end of it, so it is
-    silent however much a muted peer has sent.
+    An epoll descriptor inside the loop's own. It asks for the end of the data, so it is silent
+    however much a muted peer has sent; and, for who waits for a request's first bytes, once for
+    each time that some come.
     """
 
     def __init__(self) -> None:
         self._epoll: select.epoll | None = None
-        self._watched: dict[int, Connection] = {}
+        self._watched: dict[int, tuple[Connection, int]] = {}
 
-    def add(self, fd: int, connection: Connection, *, finished: bool) -> None:
+    def add(
+        self, fd: int, connection: Connection, *, finished: bool, bytes_too: bool = False
+    ) -> None:
         """Tell `connection` of its end. `finished`: that the peer sends no more is known."""
         if self._epoll is None:
             self._epoll = select.epoll()
             asyncio.get_running_loop().add_reader(self._epoll.fileno(), self._look)
         events = 0 if finished else select.EPOLLRDHUP  # ERR and HUP come always
-        if fd in self._watched:
-            self._epoll.modify(fd, events)
-        else:
+        if bytes_too:
+            events |= select.EPOLLIN | select.EPOLLET
+        if fd not in self._watched:
             self._epoll.register(fd, events)
-        self._watched[fd] = connection
+        elif self._watched[fd][1] != events:  # to say the same again would report the same again
+            self._epoll.modify(fd, events)
+        self._watched[fd] = connection, events
 
     def remove(self, fd: int) -> None:
         """The loop looks at it again, or it is closed. Before its descriptor is."""
@@ -98,9 +54,8 @@ class PeerWatch:
     def _look(self) -> None:
         assert self._epoll is not None
         for fd, events in self._epoll.poll(0):
-            connection = self._watched.get(fd)
-            if connection is not None:
-                connection._peer_event(events)
+            if fd in self._watched:
+                self._watched[fd][0]._peer_event(events)
 
     def close(self) -> None:
         """Stop watching."""

@@ -66,7 +66,7 @@ static uint64_t pool_sum(const PoolObject *p, size_t counter)
     return sum;
 }
 
-enum sensor { USED, AVAILABLE, OUT_OF_MEMORY, OUTSTANDING, DEPLETED };
+enum sensor { USED, AVAILABLE, OUT_OF_MEMORY, OUTSTANDING, HAS_WAITERS, DEPLETED };
 
 static PyObject *pool_sensor(PoolObject *p, void *which)
 {
@@ -81,6 +81,8 @@ static PyObject *pool_sensor(PoolObject *p, void *which)
         return PyBool_FromLong(pool_available(p) <= 0);
     case OUTSTANDING:
         return PyLong_FromLongLong(wh_budget_out(&p->b, p->b.me));
+    case HAS_WAITERS:
+        return PyBool_FromLong(!wh_line_empty(&p->b));
     default:
         return PyFloat_FromDouble(pool_depleted_share(p));
     }
@@ -214,6 +216,8 @@ static PyGetSetDef pool_getset[] = {
     {"size", (getter)pool_constant, NULL, "Bytes of the whole pool.", MEMBER(size)},
     {"largest", (getter)pool_constant, NULL, "Bytes of the largest single request.", MEMBER(largest)},
     {"strict", (getter)pool_is_strict, NULL, "Whether never more than `size` is out.", NULL},
+    {"has_waiters", (getter)pool_sensor, NULL,
+     "Whether anybody, of whatever worker, waits for memory in the line.", SENSOR(HAS_WAITERS)},
     {"used", (getter)pool_sensor, NULL, "Bytes that all workers have out.", SENSOR(USED)},
     {"available", (getter)pool_sensor, NULL, "`size - used`; may be negative in a lenient pool.",
      SENSOR(AVAILABLE)},
