@@ -204,3 +204,59 @@ def test_6_handler_cancelled_before_it_began() -> None:
             connection._transport.abort()
 
     run(body, pool)
+
+
+@pytest.mark.parametrize("how", ["close", "close at once", "bad length", "handler fails"])
+def test_nothing_that_was_answered_is_cut_off(how: str) -> None:
+    """With requests behind it that are not read, a peer gets all of its answer, then the end."""
+    pool = ModelPool(1000)
+    size = 1 << 20
+
+    async def handler(request: Request) -> bytes:
+        if bytes(request.data) == b"fails":
+            raise ValueError
+        if how in ("close", "close at once"):
+            request.connection.mute()
+        return bytes(size)
+
+    async def body() -> None:
+        behind = {"bad length": bytes(4), "handler fails": framed(b"fails")}.get(how, b"")
+        async with Place(pool, handler) as place:
+            peer = await place.peer()
+            await peer.send(framed(b"text") + behind + framed(b"more") * 1000)
+            closing = None
+            if behind:
+                await place.until(**{"bad_lengths" if behind == bytes(4) else "errors": 1})
+            else:
+                await place.until(requests=1, in_flight=0, unsent=0)
+                grace = 0 if how == "close at once" else None
+                closing = asyncio.create_task(place.intake.close(grace))
+                await ripple()
+            assert len(await peer.answer()) == size
+            assert await peer.read(1) == b"", "the end, no reset"
+            if closing is not None:
+                await closing
+            await place.until(connections=0)
+
+    run(body, pool)
+
+
+def test_a_peer_that_sends_on_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who takes nothing and goes on sending is waited for so long, and no longer."""
+    pool = ModelPool(1000)
+    monkeypatch.setattr("wheeld_client.intake_channel.LINGER", 0.05)
+
+    async def handler(request: Request) -> bytes:
+        return bytes(1 << 20)
+
+    async def body() -> None:
+        async with Place(pool, handler) as place:
+            peer = await place.peer()
+            await peer.send(framed(b"text") + bytes(4))
+            await place.until(bad_lengths=1)
+            sending = asyncio.create_task(peer.send(bytes(100 << 20)))
+            await place.until(connections=0)
+            await asyncio.wait([sending])
+            assert isinstance(sending.exception(), ConnectionError)
+
+    run(body, pool)

@@ -180,6 +180,25 @@ def test_memory_of_a_killed_process(daemon: str, pool: MemoryPool, name: str) ->
     asyncio.run(body())
 
 
+@pytest.mark.parametrize("name", ["strict"])
+def test_what_another_process_holds_for_nothing(daemon: str, pool: MemoryPool, name: str) -> None:
+    """Requests that stand still over there give way to who waits here."""
+
+    async def body() -> None:
+        with Child(daemon, name) as child:
+            theirs = [await child.peer() for _ in range(2)]
+            for other in theirs:
+                await other.send(framed(bytes(500))[:100])
+            await until(lambda: pool.used == 1000, "all memory is with the other process")
+            async with Place(pool, Desk()) as place:
+                peer = await place.peer()
+                assert await peer.ask(b"o" * 600) == b"o" * 600
+            for other in theirs:
+                other.close()
+
+    asyncio.run(body())
+
+
 @BOTH
 def test_two_processes_under_pressure(
     daemon: str, pool: MemoryPool, name: str, rng_seed: int

@@ -252,7 +252,11 @@ class Channel(asyncio.BufferedProtocol):
             return
         self._lingering = True
         self._intake._peers.remove(self._fd)
-        self._transport.write_eof()
+        try:
+            self._transport.write_eof()
+        except OSError:  # the peer was faster
+            self.close()
+            return
         self._transport.resume_reading()
         self._linger(asyncio.get_running_loop().time() + LINGER)
 

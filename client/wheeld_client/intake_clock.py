@@ -144,7 +144,10 @@ class Pace:
         """It has so many bytes before it."""
         self._marks[connection] = _Mark(size, size)
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(TICK, self._tick)
+            self._arm()
+
+    def _arm(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(TICK, self._tick)
 
     def end(self, connection: Connection) -> None:
         """It has done them, or is gone."""
@@ -164,7 +167,7 @@ class Pace:
             self.end(connection)
             self._expire(connection)
         if self._marks:
-            self._timer = asyncio.get_running_loop().call_later(TICK, self._tick)
+            self._arm()
 
     def _is_late(self, mark: _Mark) -> bool:
         if mark.still >= PATIENCE:
