@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
@@ -13,6 +14,7 @@ from typing import Any
 
 from local_wheel import LocalWheel
 from wheeld_client import MemoryPool
+from wheeld_core import _native
 from wheeld_core.views import PoolsView
 
 LONG = 60.0
@@ -36,6 +38,11 @@ def patient(pool: MemoryPool) -> MemoryPool:
     because the machine is slow."""
     pool._patience_ns = pool._slice_ns = 3600 * 10**9
     return pool
+
+
+def timers_of(pool: MemoryPool) -> Any:
+    """The Timers that a pool was made with."""
+    return next(one for one in gc.get_referents(pool) if isinstance(one, _native.Worker))
 
 
 def usual(pool: MemoryPool) -> MemoryPool:

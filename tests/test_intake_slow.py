@@ -43,7 +43,7 @@ def _ticks_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Pace, "_arm", lambda pace: None)
 
 
-# -- memory is taken late ---------------------------------------------------------------------------
+# -- memory is taken late -----------------------------------------------------------------------
 
 
 @BOTH
@@ -116,7 +116,7 @@ def test_small_requests_come_as_a_whole() -> None:
     run(body, pool)
 
 
-# -- who does not get on ----------------------------------------------------------------------------
+# -- who does not get on ------------------------------------------------------------------------
 
 
 @BOTH
@@ -203,7 +203,7 @@ def test_who_gets_on_too_slowly_is_ended() -> None:
     run(body, pool)
 
 
-# -- answers ---------------------------------------------------------------------------------------
+# -- answers ------------------------------------------------------------------------------------
 
 
 def test_answers_that_nobody_takes() -> None:
@@ -253,7 +253,7 @@ def test_a_slow_reader_is_ended_after_a_time() -> None:
     run(body, pool)
 
 
-# -- too many --------------------------------------------------------------------------------------
+# -- too many -----------------------------------------------------------------------------------
 
 
 async def knock(place: Place, count: int) -> list[Peer]:
@@ -317,7 +317,7 @@ def test_descriptors_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
     assert intake_limits.most_connections() == 896
 
 
-# -- handlers that do not end -----------------------------------------------------------------------
+# -- handlers that do not end -------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("lost", [False, True])

@@ -97,7 +97,7 @@ def test_the_standard_librarys_client() -> None:
     run(body, pool)
 
 
-# -- KIP-72: muted, and what has come already --------------------------------------------------------
+# -- KIP-72: muted, and what has come already ---------------------------------------------------
 
 
 def test_muted_reads_nothing_more() -> None:
@@ -200,11 +200,12 @@ def test_an_answer_is_taken_before_the_next_request() -> None:
             assert len(await peer.answer()) == 16 << 20
             assert len(await peer.answer()) == 16 << 20
             await place.until(unsent=0)
+            assert connection._unsent.obj == b"", "the answer is kept"
 
     run(body, pool)
 
 
-# -- the end ----------------------------------------------------------------------------------------
+# -- the end ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("how", ["say_end", "finish", "close", "vanish"])
@@ -289,7 +290,7 @@ def test_closing_cuts_off_no_answer() -> None:
     run(body, pool)
 
 
-# -- handshakes -------------------------------------------------------------------------------------
+# -- handshakes ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01"], ids=["nothing", "a part"])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import signal
 import threading
 from types import FrameType
@@ -10,15 +9,20 @@ from typing import Any
 
 import pytest
 
-from pool_ops import STRICT, Call, die, ledger, one_pool, patient, until, usual, words_of
+from pool_ops import (
+    STRICT,
+    Call,
+    die,
+    ledger,
+    one_pool,
+    patient,
+    timers_of,
+    until,
+    usual,
+    words_of,
+)
 from wheeld_client import ClientClosed, DaemonNotRunning, MemoryPool, PoolBuffer
-from wheeld_core import _native
 from wheeld_core.views import PoolsView
-
-
-def timers_of(pool: MemoryPool) -> Any:
-    """The Timers that a pool was made with."""
-    return next(one for one in gc.get_referents(pool) if isinstance(one, _native.Worker))
 
 
 def waiting(wheel: Any) -> bool:

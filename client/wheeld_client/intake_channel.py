@@ -35,6 +35,9 @@ DISCARDS: Final = 256
 """Times `SCRATCH`: more than a receive buffer has, so that a peer that sends on ends, too."""
 
 
+NOTHING: Final = memoryview(b"")
+
+
 class Channel(asyncio.BufferedProtocol):
     """Reads when told to, writes to the last byte, ends without loss."""
 
@@ -50,7 +53,7 @@ class Channel(asyncio.BufferedProtocol):
         self._wire_ended = False
         self._draining = False  # something that was written is not with the kernel
         self._answering = False
-        self._unsent = memoryview(b"")  # of an answer, not encrypted yet
+        self._unsent = NOTHING  # of an answer, not encrypted yet
         self._lingering = False
         self._gone = False
 
@@ -130,7 +133,7 @@ class Channel(asyncio.BufferedProtocol):
         """The connection ended, for whatever reason."""
         if not self._gone:
             self._gone = True
-            self._unsent = memoryview(b"")
+            self._unsent = NOTHING
             self._lost(error)
 
     # -- reading -----------------------------------------------------------------------------------
@@ -210,6 +213,8 @@ class Channel(asyncio.BufferedProtocol):
                 self._flush()
         except ssl.SSLError as error:
             self._tls_failed(error)
+        if not self._unsent:
+            self._unsent = NOTHING  # an empty part of the answer keeps all of it
 
     def _flush(self) -> None:
         """Send what TLS has to say."""

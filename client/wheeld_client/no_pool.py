@@ -1,0 +1,92 @@
+"""NoPool: what `MemoryPool.NONE` is, a pool that is off."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+
+class LooseBuffer(bytearray):
+    """Memory that nobody counts; otherwise as a `PoolBuffer`."""
+
+    released = False
+
+    def release(self) -> None:
+        """Give it back.
+
+        Raises
+        ------
+        ValueError
+            It was released before.
+        """
+        if self.released:
+            raise ValueError("this buffer was released already")
+        self.released = True
+
+    def __enter__(self) -> LooseBuffer:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if not self.released:
+            self.release()
+
+
+class NoPool:
+    """Lends whatever is asked for: no bound, no daemon, nobody ever waits."""
+
+    name = "none"
+    size = largest = sys.maxsize
+    strict = False
+    has_waiters = is_out_of_memory = False
+    used = outstanding = 0
+    available = sys.maxsize
+    depleted_percent = 0.0
+
+    def try_allocate(self, size: int, /) -> LooseBuffer:
+        """Memory."""
+        if size < 1:
+            raise ValueError(f"size must be 1 or more: got {size}")
+        return LooseBuffer(size)
+
+    def allocate(self, size: int, timeout: float | None = None) -> LooseBuffer:
+        """Memory, at once."""
+        return self.try_allocate(size)
+
+    async def allocate_async(self, size: int) -> LooseBuffer:
+        """Memory, at once."""
+        return self.try_allocate(size)
+
+    def wait_available(self, timeout: float | None = None, size: int = 1) -> bool:
+        """There is always some."""
+        return True
+
+    def release(self, buffer: LooseBuffer, /) -> None:
+        """Take it back.
+
+        Raises
+        ------
+        TypeError, ValueError
+            It is no buffer of this pool; it was released before.
+        """
+        if not isinstance(buffer, LooseBuffer):
+            raise TypeError(f"expected a buffer of this pool: got {type(buffer).__name__}")
+        buffer.release()
+
+    def depleted_over(self, seconds: float = 30.0) -> float:
+        """Never."""
+        return 0.0
+
+    def stats(self) -> dict[str, Any]:
+        """As those of a `MemoryPool` that nobody uses."""
+        counts = dict.fromkeys(("outstanding", "allocations", "refusals", "waits", "timeouts"), 0)
+        return {
+            "size": self.size,
+            "used": 0,
+            "available": self.available,
+            **counts,
+            "depleted_percent": 0.0,
+            "depleted_seconds": 0.0,
+        }
+
+    def __repr__(self) -> str:
+        return "MemoryPool.NONE"
