@@ -17,8 +17,8 @@ import asyncio
 import fcntl
 import os
 import ssl
-import struct
 import termios
+from array import array
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from wheeld_client.intake_tls import Tls
@@ -36,6 +36,7 @@ DISCARDS: Final = 256
 
 
 NOTHING: Final = memoryview(b"")
+_number = array("i", [0])  # where the kernel puts what it is asked for
 
 
 class Channel(asyncio.BufferedProtocol):
@@ -189,8 +190,8 @@ class Channel(asyncio.BufferedProtocol):
 
     def _unread(self) -> int:
         """Bytes that came and were not read; under TLS with those that encrypt them."""
-        waiting: int = struct.unpack("i", fcntl.ioctl(self._fd, termios.FIONREAD, bytes(4)))[0]
-        return waiting + (0 if self._tls is None else self._tls.pending)
+        fcntl.ioctl(self._fd, termios.FIONREAD, _number)
+        return _number[0] if self._tls is None else _number[0] + self._tls.pending
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -278,8 +279,8 @@ class Channel(asyncio.BufferedProtocol):
         """Has the peer's kernel all that was written?"""
         if self._draining:
             return False
-        left: int = struct.unpack("i", fcntl.ioctl(self._fd, termios.TIOCOUTQ, bytes(4)))[0]
-        return left == 0
+        fcntl.ioctl(self._fd, termios.TIOCOUTQ, _number)
+        return _number[0] == 0
 
     def _discard(self) -> None:
         """Read what came, so that closing is no reset."""

@@ -35,8 +35,8 @@ class Clock:
 
     def start(self, connection: Connection) -> None:
         """From now on; it leaves the clock that it was in."""
-        if connection._clock is not None:
-            connection._clock.stop(connection)
+        if (before := connection._clock) is not None:
+            before.stop(connection)
         if self._timeout is None:
             return
         loop = asyncio.get_running_loop()
@@ -141,7 +141,9 @@ class Pace:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, connection: Connection, size: int) -> None:
-        """It has so many bytes before it."""
+        """It has so many bytes before it; once is enough."""
+        if connection in self._marks:
+            return
         self._marks[connection] = _Mark(size, size)
         if self._timer is None:
             self._arm()

@@ -180,6 +180,8 @@ class Connection(Channel):
             self._have += count
             if self._have == self._size:
                 self._handle()
+            else:
+                self._intake._pace.begin(self, self._size)
 
     @property
     def _busy(self) -> bool:
@@ -201,8 +203,9 @@ class Connection(Channel):
         elif unread < min(self._first, self._size):
             clocks.read.go_on(self)
         else:
-            clocks.idle.go_on(self)
             self._intake._gate.want(self)
+            if self._state is State.READY:
+                clocks.idle.go_on(self)
         self._watch()
 
     def _begin(self, buffer: Buffer) -> None:
@@ -211,8 +214,7 @@ class Connection(Channel):
         self._view = memoryview(buffer)
         self._have = 0
         self._state = State.BODY
-        self._intake._clocks.read.start(self)
-        self._intake._pace.begin(self, self._size)
+        self._intake._clocks.read.go_on(self)
         self._follow_state()
 
     def _follow_state(self) -> None:
