@@ -75,7 +75,7 @@ class TlsPeer(Peer):
 
     async def read(self, size: int) -> bytes:
         """Exactly so many bytes, or what came before the end."""
-        found = b""
+        found = bytearray()
         while len(found) < size:
             try:
                 part = self.session.read(size - len(found))
@@ -88,7 +88,7 @@ class TlsPeer(Peer):
             if not part:
                 break
             found += part
-        return found
+        return bytes(found)
 
     async def say_end(self) -> None:
         """Tell the server that nothing follows; the socket stays open."""

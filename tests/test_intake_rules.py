@@ -7,22 +7,18 @@ import random
 
 import pytest
 
-from intake_peers import (  # noqa: F401
-    BOTH_LOOPS,
+from intake_peers import (
     Backwards,
     Desk,
     Peer,
     Place,
     framed,
-    new_loop,
     refused_peers,
     ripple,
     run,
     until,
 )
 from model_pool import ModelPool
-
-pytestmark = BOTH_LOOPS
 
 BOTH = pytest.mark.parametrize("strict", [False, True], ids=["lenient", "strict"])
 

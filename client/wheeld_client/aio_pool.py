@@ -32,7 +32,7 @@ class AllocationLine:
     def __init__(self, pool: MemoryPool, loop: asyncio.AbstractEventLoop) -> None:
         self._pool = pool
         self._loop = loop
-        self._lock = threading.Lock()  # of these two:
+        self._lock = threading.RLock()  # of these two:
         self._waiting: deque[_Waiter] = deque()
         self._running = False
 
