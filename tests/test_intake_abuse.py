@@ -25,6 +25,7 @@ from intake_peers import (  # noqa: F401
     run,
     until,
 )
+from intake_tls_peers import TlsPlace
 from model_pool import ModelPool
 from wheeld_client.intake import Intake
 from wheeld_client.intake_request import Request
@@ -189,8 +190,9 @@ async def throttle(place: Place, rng: random.Random) -> None:
         await asyncio.sleep(0.001)
 
 
+@pytest.mark.parametrize("kind", [Place, TlsPlace])
 @pytest.mark.parametrize("strict", [False, True])
-def test_pressure(strict: bool, rng_seed: int) -> None:
+def test_pressure(strict: bool, kind: type[Place], rng_seed: int) -> None:
     """Many peers, little memory, mutes, early releases, others: all is answered, in bounds."""
     rng = random.Random(rng_seed)
     pool = ModelPool(300, largest=200, strict=strict)
@@ -227,7 +229,7 @@ def test_pressure(strict: bool, rng_seed: int) -> None:
             await asyncio.sleep(0.001)
 
     async def body() -> None:
-        async with Place(pool, handler, max_requests=5, rng=random.Random(rng_seed)) as place:
+        async with kind(pool, handler, max_requests=5, rng=random.Random(rng_seed)) as place:
             places.append(place)
             noise = [asyncio.create_task(another()), asyncio.create_task(throttle(place, rng))]
             await asyncio.gather(*[use(await place.peer()) for _ in range(30)])
