@@ -139,6 +139,7 @@ def never_complete(b: Bench) -> None:
 GOOD: dict[str, Callable[[Bench], Any]] = {
     "try_complete_else_watch": complete,
     "check_and_complete": trigger,
+    "check_and_complete_many": lambda b: b.places.here.check_and_complete_many([*KEYS, *KEYS]),
     "_settle": expire,
     "cancel_for_key": cancel,
     "Purgatory": drop,
@@ -191,6 +192,7 @@ BAD: dict[str, Callable[[Bench], Any]] = {
     "watch raises second": lambda b: watch_raising(b, 2),
     "watch without completion": never_complete,
     "check key": lambda b: b.places.here.check_and_complete(("x" * 300, (1,))),
+    "check many": lambda b: b.places.here.check_and_complete_many([*KEYS, *KEYS, ("x" * 300, 1.5)]),
     "check empty": lambda b: b.places.here.check_and_complete(()),
     "cancel key": lambda b: b.places.here.cancel_for_key(["x" * 300]),
     "purgatory name": lambda b: Purgatory(b.timers, "p"),

@@ -48,6 +48,12 @@ static PyObject *key_plain(PyObject *object)
         return PyBytes_FromStringAndSize(PyBytes_AS_STRING(object), PyBytes_GET_SIZE(object));
     if (PyLong_Check(object))
         return PyObject_CallOneArg((PyObject *)&PyLong_Type, object);
+    if (PyIndex_Check(object)) { /* an integer of another make, such as numpy's */
+        PyObject *number = PyNumber_Index(object);
+        if (number || !PyErr_ExceptionMatches(PyExc_TypeError))
+            return number;
+        PyErr_Clear(); /* an array of several, which only looks like one */
+    }
     key_refuse(object);
     return NULL;
 }
@@ -84,17 +90,29 @@ static bool key_hash_plain(PyObject *plain, uint64_t *hash)
     return text != NULL;
 }
 
-static PyObject *key_plain_tuple(PyObject *tuple, uint64_t *hash)
+/* Is it a tuple whose pieces are plain? Then it is the key itself. */
+static bool key_is_plain_tuple(PyObject *tuple)
+{
+    bool plain = PyTuple_CheckExact(tuple);
+    for (Py_ssize_t i = 0; plain && i < PyTuple_GET_SIZE(tuple); i++) {
+        PyTypeObject *type = Py_TYPE(PyTuple_GET_ITEM(tuple, i));
+        plain = type == &PyUnicode_Type || type == &PyLong_Type || type == &PyBytes_Type;
+    }
+    return plain;
+}
+
+/* A new reference to a tuple of plain pieces. NULL: an error is set. */
+static PyObject *key_plain_tuple(PyObject *tuple)
 {
     Py_ssize_t n = PyTuple_GET_SIZE(tuple);
+    if (n && key_is_plain_tuple(tuple))
+        return Py_NewRef(tuple);
     PyObject *plain = n ? PyTuple_New(n) : NULL;
     if (n == 0)
         key_refuse(tuple);
-    *hash = wh_hash_add(*hash, (uint64_t)n << 8 | '(');
     for (Py_ssize_t i = 0; plain && i < n; i++) {
         PyObject *piece = key_plain(PyTuple_GET_ITEM(tuple, i));
-        if (piece == NULL || !key_hash_plain(piece, hash)) {
-            Py_XDECREF(piece);
+        if (piece == NULL) {
             Py_CLEAR(plain);
             break;
         }
@@ -103,16 +121,24 @@ static PyObject *key_plain_tuple(PyObject *tuple, uint64_t *hash)
     return plain;
 }
 
+static bool key_hash(PyObject *plain, uint64_t *hash)
+{
+    if (!PyTuple_CheckExact(plain))
+        return key_hash_plain(plain, hash);
+    Py_ssize_t n = PyTuple_GET_SIZE(plain);
+    bool ok = true;
+    *hash = wh_hash_add(*hash, (uint64_t)n << 8 | '(');
+    for (Py_ssize_t i = 0; ok && i < n; i++)
+        ok = key_hash_plain(PyTuple_GET_ITEM(plain, i), hash);
+    return ok;
+}
+
 /* Check and hash a key of the purgatory with that seed. False: an error is set. */
 static bool key_parse(PyObject *object, uint64_t seed, ParsedKey *parsed)
 {
     parsed->hash = seed;
-    if (PyTuple_Check(object)) {
-        parsed->key = key_plain_tuple(object, &parsed->hash);
-        return parsed->key != NULL;
-    }
-    parsed->key = key_plain(object);
-    if (parsed->key == NULL || key_hash_plain(parsed->key, &parsed->hash))
+    parsed->key = PyTuple_Check(object) ? key_plain_tuple(object) : key_plain(object);
+    if (parsed->key == NULL || key_hash(parsed->key, &parsed->hash))
         return parsed->key != NULL;
     Py_CLEAR(parsed->key);
     return false;

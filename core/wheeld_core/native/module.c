@@ -24,6 +24,8 @@
 #include "operation_part.c"
 #include "operation_type.c"
 #include "purgatory_part.c"
+#include "check_part.c"
+#include "settle_part.c"
 #include "renew_part.c"
 #include "purgatory_type.c"
 #include "worker_type.c"

@@ -25,6 +25,7 @@ struct OperationObject {
     uint8_t state;
     uint8_t again; /* whoever is in try_complete() is to look once more: bits of enum again */
     bool expired, watched; /* watched: a purgatory has, or had it */
+    bool gathered;         /* in a walk that is just being put together */
     Watch few[FEW_WATCHES];
 };
 

@@ -77,7 +77,8 @@ static void keys_drop(ParsedKey *keys, const ParsedKey *few, Py_ssize_t n)
 }
 
 /* Check all keys before anything is done. NULL: an error is set. `few` has room for FEW_KEYS. */
-static ParsedKey *keys_parse(PurgatoryObject *p, PyObject *given, ParsedKey *few, Py_ssize_t *count)
+static ParsedKey *keys_parse(PurgatoryObject *p, PyObject *given, ParsedKey *few, Py_ssize_t least,
+                             Py_ssize_t *count)
 {
     if (PyUnicode_Check(given) || PyBytes_Check(given))
         return PyErr_Format(PyExc_TypeError, "keys: got the single key %R, expected a list of keys",
@@ -86,10 +87,10 @@ static ParsedKey *keys_parse(PurgatoryObject *p, PyObject *given, ParsedKey *few
     if (fast == NULL)
         return NULL;
     Py_ssize_t n = PyTuple_GET_SIZE(fast), done = 0;
-    ParsedKey *keys = n == 0         ? NULL
+    ParsedKey *keys = n < least       ? NULL
                       : n <= FEW_KEYS ? few
                                       : PyMem_Malloc((size_t)n * sizeof *keys);
-    if (n == 0)
+    if (n < least)
         PyErr_SetString(PyExc_ValueError, "keys: got none, expected at least one key to watch");
     else if (keys == NULL)
         PyErr_NoMemory();
@@ -220,7 +221,7 @@ static int purgatory_take(PurgatoryObject *p, PyObject *object, PyObject *given)
                      Py_TYPE(object)->tp_name);
         return -1;
     }
-    ParsedKey *keys = keys_parse(p, given, few, &count);
+    ParsedKey *keys = keys_parse(p, given, few, 1, &count);
     if (keys == NULL)
         return -1;
     int fresh = purgatory_usable(p) ? operation_is_new(object) : -1; /* after the keys' own code */
@@ -273,113 +274,4 @@ static PyObject *purgatory_take_or_none(PurgatoryObject *p, PyObject *const *arg
     if (answer == OVER_BEFORE)
         Py_RETURN_NONE;
     return answer < 0 ? NULL : PyBool_FromLong(answer);
-}
-
-/* -- check ------------------------------------------------------------------------------------------ */
-
-/* The operations under a key that still wait. In purge mode what is over leaves this key here. */
-static bool walk_entry(Walk *walk, PurgatoryObject *p, KeyEntry *entry)
-{
-    Walk over;
-    bool ok = true;
-    walk_begin(&over);
-    for (Watch *watch = entry->first, *next; ok && watch; watch = next) {
-        next = watch->next;
-        if (!operation_over(watch->op)) {
-            ok = walk_add(walk, watch->op);
-        } else if ((ok = walk_add(&over, watch->op))) {
-            bool last = entry->count == 1;
-            Py_DECREF(watch_unlink(p->worker, watch));
-            if (last)
-                break;
-        }
-    }
-    walk_end(&over);
-    return ok;
-}
-
-/* Look at all of a walk. Returns how many this call completed; errors go to `failed`, or if that is
- * NULL to the purgatories' handlers. */
-static uint64_t walk_try(Walk *walk, PyObject **failed, PyObject **fatal)
-{
-    uint64_t completed = 0;
-    for (size_t i = 0; i < walk->count; i++) {
-        OperationObject *op = walk->ops[i];
-        PurgatoryObject *p = (PurgatoryObject *)Py_XNewRef(op->purgatory);
-        int answer = operation_try(op);
-        if (answer > 0)
-            completed++;
-        else if (answer < 0 && failed)
-            errors_keep(failed);
-        else if (answer < 0 && !operation_report(p, op))
-            errors_keep(fatal);
-        Py_XDECREF(p);
-    }
-    return completed;
-}
-
-/* A key for a call that may begin. What a key's own code does comes before that look. */
-static bool purgatory_parse_key(PurgatoryObject *p, PyObject *object, ParsedKey *key)
-{
-    if (!key_parse(object, p->seed, key))
-        return false;
-    if (wh_likely(purgatory_usable(p)))
-        return true;
-    Py_DECREF(key->key);
-    return false;
-}
-
-static PyObject *purgatory_check(PurgatoryObject *p, PyObject *key_object)
-{
-    ParsedKey key;
-    PyObject *failed = NULL;
-    uint64_t completed = 0;
-    if (!purgatory_parse_key(p, key_object, &key))
-        return NULL;
-    if (!watching_tell(p->worker, wh_hash_bucket(key.hash)))
-        errors_keep(&failed);
-    KeyEntry *entry = p->worker->watching ? table_find(&p->worker->watching->table, p, &key) : NULL;
-    Py_DECREF(key.key);
-    if (wh_unlikely(entry != NULL)) {
-        Walk walk;
-        walk_begin(&walk);
-        if (!walk_entry(&walk, p, entry))
-            errors_keep(&failed);
-        completed = walk_try(&walk, &failed, &failed);
-        walk_end(&walk);
-    }
-    return errors_none(failed) ? PyLong_FromUnsignedLongLong(completed) : NULL;
-}
-
-/* Take the operations of a walk out of everything, and return those that did wait as a list. */
-static PyObject *walk_cancel(Walk *walk)
-{
-    PyObject *left = PyList_New(0);
-    for (size_t i = 0; left && i < walk->count; i++) {
-        OperationObject *op = walk->ops[i];
-        if (op->state != OP_WAITING)
-            continue;
-        if (PyList_Append(left, (PyObject *)op) < 0) {
-            Py_CLEAR(left);
-            break;
-        }
-        operation_withdraw(op);
-    }
-    return left;
-}
-
-static PyObject *purgatory_cancel_for_key(PurgatoryObject *p, PyObject *key_object)
-{
-    ParsedKey key;
-    if (!purgatory_parse_key(p, key_object, &key))
-        return NULL;
-    KeyEntry *entry = table_find(&p->worker->watching->table, p, &key);
-    Py_DECREF(key.key);
-    if (entry == NULL)
-        return PyList_New(0);
-    Walk walk;
-    walk_begin(&walk);
-    PyObject *left = walk_entry(&walk, p, entry) ? walk_cancel(&walk) : NULL;
-    walk_end(&walk);
-    return left;
 }
