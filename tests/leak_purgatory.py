@@ -166,6 +166,7 @@ ALONGSIDE = {
     "watch_bytes",
     "_unsettled",
     "_block",
+    "_tells",
     "_closed",
     "_over",
 }

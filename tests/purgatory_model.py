@@ -130,6 +130,7 @@ class Model:
         self.places = [ModelPurgatory(purge_interval) for _ in range(workers)]
         self.operations: dict[int, ModelOperation] = {}
         self.log: list[tuple[Any, ...]] = []
+        self.line: list[tuple[ModelOperation, bool]] = []
 
     # -- one operation --------------------------------------------------------------------------
 
@@ -149,6 +150,15 @@ class Model:
         self.leave(operation, "completed")
         if operation.held:
             self.places[operation.spec.worker].counts["expired" if expired else "completed"] += 1
+        self.line.append((operation, expired))
+        if len(self.line) == 1:  # else a callback completes it: its own run after that one's
+            while self.line:
+                self.settle(*self.line[0])
+                self.line.pop(0)
+        return True
+
+    def settle(self, operation: ModelOperation, expired: bool) -> None:
+        """Its callbacks."""
         self.log.append(("complete", operation.spec.id))
         try:
             act(self, operation.spec)
@@ -156,7 +166,6 @@ class Model:
             self.report(operation, error)
         if expired:
             self.log.append(("expire", operation.spec.id))
-        return True
 
     def report(self, operation: ModelOperation, error: Exception) -> None:
         """To the exception handler."""
@@ -187,7 +196,7 @@ class Model:
         """try_complete_else_watch."""
         place = self.places[spec.worker]
         operation = self.operations.setdefault(spec.id, ModelOperation(spec))
-        if operation.state == "completed" and not operation.held:
+        if operation.state == "completed":
             return False
         if operation.state != "new":
             raise ValueError
@@ -248,23 +257,21 @@ class Model:
         return left
 
     def dispatch(self, worker: int) -> None:
-        """Expire what is due, then look at what others checked."""
+        """Look at what others checked, then expire what was due by then."""
         place = self.places[worker]
         due = [op for op in place.waiting if op.due is not None and op.due <= self.now]
+        marked, place.marked = place.marked, set()
+        found = [
+            operation
+            for key in sorted(marked, key=self.buckets.__getitem__)
+            for operation in place.links.get(key, ())
+            if operation.state == "waiting"
+        ]
+        for operation, error in self.try_all(list(dict.fromkeys(found)))[1]:
+            self.report(operation, error)
         for operation in sorted(due, key=lambda op: op.due or 0):
             if operation.state == "waiting":
                 self.complete(operation, expired=True)
-        marked, place.marked = place.marked, set()
-        for word in sorted({self.buckets[key] // 64 for key in marked}):
-            keys = [key for key in marked if self.buckets[key] // 64 == word]
-            walk = [
-                operation
-                for key in sorted(keys, key=self.buckets.__getitem__)
-                for operation in place.links.get(key, ())
-                if operation.state == "waiting"
-            ]
-            for operation, error in self.try_all(walk)[1]:
-                self.report(operation, error)
         place.purge()
 
     # -- what must be so ------------------------------------------------------------------------

@@ -107,6 +107,15 @@ class Hooked(Op):
         self.expire()
 
 
+def raising(kind: type[BaseException], **options: Any) -> Hooked:
+    """An operation both of whose hooks raise."""
+
+    def fail(*anything: Any) -> None:
+        raise kind
+
+    return Hooked(0.001, complete=fail, expire=fail, **options)
+
+
 def watch_all(purgatory: Purgatory, ops: Iterable[Op], keys: list[Any]) -> None:
     """Have them all wait for the same keys."""
     for op in ops:
@@ -229,3 +238,32 @@ def bucket_of(purgatory: Purgatory, view: WatchView, row: int, key: Any) -> int:
     purgatory.cancel_for_key(key)
     assert view.buckets(row) == set()
     return int(bucket)
+
+
+def chain(
+    purgatory: Purgatory, length: int, how: str, order: list[Any], timeout: float | None = None
+) -> list[Hooked]:
+    """Operations each of whose completion completes the next one."""
+    ops: list[Hooked] = []
+
+    def next_of(number: int) -> Callable[[], object]:
+        def hook() -> None:
+            order.append(("begins", number))
+            if number + 1 < length:
+                after = ops[number + 1]
+                after.ready = True
+                if how == "check":
+                    assert purgatory.check_and_complete(number + 1) == 1
+                elif how == "force":
+                    assert after.force_complete() is True
+                    assert after.is_completed
+                else:
+                    assert purgatory.try_complete_else_watch(after, [0]) is True
+            order.append(("ends", number))
+
+        return hook
+
+    ops += [Hooked(timeout, number, complete=next_of(number)) for number in range(length)]
+    for op in ops if how != "watch" else ops[:1]:
+        purgatory.try_complete_else_watch(op, [op.name])
+    return ops

@@ -61,6 +61,27 @@ try:
 except ClientClosed:
     print("closed")
 """,
+    "callbacks that wait for each other's": """
+from gevent.event import Event
+class Told(DelayedOperation):
+    def __init__(self, hook):
+        super().__init__(None)
+        self.hook = hook
+    def try_complete(self): return False
+    def on_complete(self): self.hook()
+seen = Event()
+def first():
+    nested.force_complete()
+    seen.wait()
+    print("first")
+nested, second = Told(lambda: print("nested")), Told(seen.set)
+with Purgatory(timers, "p") as purgatory:
+    one = Told(first)
+    for op in (one, nested, second):
+        purgatory.try_complete_else_watch(op, ["k"])
+    gevent.spawn_later(0, second.force_complete)
+    one.force_complete()
+""",
     "dispatching": """
 ran, over = threading.Event(), threading.Event()
 class Told(DelayedOperation):
@@ -94,6 +115,7 @@ SAYS = {
     "poll for a time": "0 True",
     "poll that is given up": "[3]",
     "poll that is closed": "closed",
+    "callbacks that wait for each other's": "first nested",
     "dispatching": "True False",
     "memory": "0 1 2 3 4 0",
 }

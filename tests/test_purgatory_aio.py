@@ -15,7 +15,15 @@ import pytest
 import wheeld
 from aio_time import Body, Time, ripple, runner_on
 from purgatory_ops import Hooked, Op, Scripted, living
-from wheeld_client import AsyncPurgatory, AsyncTimers, ClientClosed, Purgatory, Timers, connect
+from wheeld_client import (
+    AsyncPurgatory,
+    AsyncTimers,
+    ClientClosed,
+    OperationCancelled,
+    Purgatory,
+    Timers,
+    connect,
+)
 
 
 @pytest.fixture(scope="module")
@@ -157,26 +165,6 @@ def test_cancelled_in_the_turn_of_its_completion(run: Callable[[Body], None]) ->
         with pytest.raises(asyncio.CancelledError):
             await task
         assert op.ran == ["complete"]
-        assert empty(purgatory)
-
-    run(body)
-
-
-def test_wait_twice(run: Callable[[Body], None]) -> None:
-    """The second wait for one operation is refused; the first goes on."""
-
-    async def body(timers: AsyncTimers, time: Time) -> None:
-        purgatory = AsyncPurgatory(timers, "p")
-        op = Op(1.0)
-        task = waiting(purgatory, op, ["k"])
-        await ripple()
-        with pytest.raises(ValueError):
-            await purgatory.wait(op, ["k"])
-        assert op.state == "waiting"
-        op.force_complete()
-        assert await task is True
-        with pytest.raises(ValueError):
-            await purgatory.wait(op, ["k"])
         assert empty(purgatory)
 
     run(body)
@@ -365,12 +353,12 @@ def test_end_while_tasks_wait(daemon: str, how: str, threaded: bool) -> None:
             if how != "leave":
                 await asyncio.wait(tasks)
         await asyncio.wait(tasks)
-        wanted = {"cancel": "CancelledError", "complete": True}.get(how, ClientClosed.__name__)
+        wanted: Any = {"cancel": OperationCancelled, "complete": True}.get(how, ClientClosed)
         for op, task in zip(ops, tasks, strict=True):
             try:
                 got: Any = await task
             except BaseException as error:
-                got = type(error).__name__
+                got = type(error)
             assert got == wanted
             assert op.ran == (["complete"] if how == "complete" else [])
 

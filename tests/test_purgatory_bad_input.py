@@ -175,18 +175,26 @@ def test_operation_watched_twice(purgatory: Purgatory, timers: LocalTimers) -> N
     assert op.ran == ["complete"]
 
 
-@pytest.mark.parametrize("end", ["completed", "cancelled"])
-def test_operation_that_is_over(purgatory: Purgatory, end: str) -> None:
-    """One that was completed or cancelled is not watched again: ValueError."""
+def test_operation_that_is_completed(purgatory: Purgatory, timers: LocalTimers) -> None:
+    """One that another completed is not watched again, by whomever: False, as in Kafka."""
+    elsewhere = Purgatory(timers, "elsewhere")
     op = Op(1.0)
     purgatory.try_complete_else_watch(op, ["a"])
-    if end == "completed":
-        op.force_complete()
-    else:
-        purgatory.cancel_for_key("a")
+    op.force_complete()
+    for place in (purgatory, elsewhere):
+        assert place.try_complete_else_watch(op, ["a"]) is False
+    assert (op.tries, op.state, op.ran) == (2, "completed", ["complete"])
+    assert (purgatory.watched, elsewhere.watched, timers.pending) == (0, 0, 0)
+
+
+def test_operation_that_is_cancelled(purgatory: Purgatory) -> None:
+    """One that was cancelled is not watched again: ValueError."""
+    op = Op(1.0)
+    purgatory.try_complete_else_watch(op, ["a"])
+    purgatory.cancel_for_key("a")
     with pytest.raises(ValueError):
         purgatory.try_complete_else_watch(op, ["a"])
-    assert (op.tries, op.state, purgatory.watched) == (2, end, 0)
+    assert (op.tries, op.state, purgatory.watched) == (2, "cancelled", 0)
 
 
 def test_operation_that_was_not_initialised(purgatory: Purgatory, timers: LocalTimers) -> None:

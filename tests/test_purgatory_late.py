@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from local_wheel import LocalTimers, LocalWheel
+from local_wheel import SECOND, LocalTimers, LocalWheel
 from purgatory_ops import Op, Scripted
 from wheeld_client import Purgatory
 
@@ -47,6 +47,26 @@ def test_completed_before_it_is_watched(purgatory: Purgatory, timers: LocalTimer
     assert (op.ran, op.tries, op.state) == (["complete"], 0, "completed")
     assert empty(purgatory, timers)
     assert purgatory.metrics()["completed"] == 0
+
+
+def test_checked_before_the_timeout_was_over(
+    wheel: LocalWheel, purgatory: Purgatory, timers: LocalTimers
+) -> None:
+    """The worker lags behind both: what was true and checked in time is no timeout; the rest is."""
+    theirs = Purgatory(wheel.worker(1), "produce")
+    ops = [Op(0.010, number) for number in range(100)]
+    for op in ops:
+        purgatory.try_complete_else_watch(op, [("k", op.name)])
+    for op in ops[::2]:
+        op.ready = True
+        theirs.check_and_complete(("k", op.name))
+    wheel.advance(SECOND)
+    timers.dispatch()
+    assert [op.is_expired for op in ops] == [False, True] * 50
+    assert [op.ran for op in ops[:2]] == [["complete"], ["complete", "expire"]]
+    counts = purgatory.metrics()
+    assert (counts["completed"], counts["expired"]) == (50, 50)
+    assert empty(purgatory, timers)
 
 
 def test_try_complete_that_cancels(purgatory: Purgatory, timers: LocalTimers) -> None:

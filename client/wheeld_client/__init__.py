@@ -8,7 +8,7 @@ with connect("default", worker="web-1") as timers:
 """
 
 from wheeld_client.aio import AsyncTimers
-from wheeld_client.aio_purgatory import AsyncPurgatory
+from wheeld_client.aio_purgatory import AsyncPurgatory, OperationCancelled
 from wheeld_client.callbacks import TimerHandle
 from wheeld_client.intake import Intake
 from wheeld_client.intake_connection import Connection
@@ -43,6 +43,7 @@ __all__ = [
     "LayoutMismatch",
     "MemoryPool",
     "Observer",
+    "OperationCancelled",
     "PayloadTooLarge",
     "PendingTimers",
     "PoolBuffer",

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from wheeld_client.aio import AsyncTimers
 from wheeld_client.purgatory import DelayedOperation, Purgatory
 from wheeld_core.errors import ClientClosed, RingFull, WheelError, WheelFull
+
+Waiter = asyncio.Future[bool]
+
+
+class OperationCancelled(asyncio.CancelledError):
+    """The operation that was waited for was cancelled; the task that waited was not.
+
+    An `asyncio.CancelledError`, so that a task that does not ask which of the two it was ends.
+    """
 
 
 class AsyncPurgatory(Purgatory):
@@ -24,9 +36,10 @@ class AsyncPurgatory(Purgatory):
 
     Notes
     -----
-    `wait` is for the loop; the other methods may be called from any thread. None of them waits for
-    the clock: without room for a timeout `try_complete_else_watch` raises `RingFull` or `WheelFull`
-    at once.
+    `wait` and `begin` are for the loop; the other methods may be called from any thread. None of
+    them waits for the clock: without room for a timeout `begin` and `try_complete_else_watch` raise
+    `RingFull` or `WheelFull` at once. What other threads complete wakes the loop once, however many
+    there are.
     """
 
     def __init__(
@@ -37,10 +50,14 @@ class AsyncPurgatory(Purgatory):
         worker = timers.timers  # says so when it was not entered
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._waiters: dict[int, tuple[DelayedOperation, asyncio.Future[bool]]] = {}
+        self._waiters: dict[int, tuple[DelayedOperation, Waiter]] = {}
+        self._line: deque[Any] = deque()
+        """Completed by other threads; their callbacks are to be run."""
+        self._roused = False  # will the loop look at the line?
         self._room = timers._room
         super().__init__(worker, name, purge_interval=purge_interval)
         self._block = False
+        self._tells = True
 
     async def wait(self, op: DelayedOperation, keys: Sequence[Any]) -> bool:
         """Wait until the operation is completed.
@@ -59,18 +76,17 @@ class AsyncPurgatory(Purgatory):
 
         Raises
         ------
+        OperationCancelled
+            The operation was cancelled, by whatever thread: `op.cancel()`, `cancel_for_key`.
         ClientClosed
             The purgatory was shut down meanwhile.
         DaemonNotRunning
             The daemon has gone, and not come back in time.
         asyncio.CancelledError
-            The waiting task was cancelled, which cancels the operation; or the operation was.
+            The waiting task was cancelled, which cancels the operation.
         """
-        waiter: asyncio.Future[bool] = self._loop.create_future()
-        if id(op) in self._waiters:
-            raise ValueError(f"{op!r} is waited for already: an operation is watched once")
+        waiter = self._enter(op)
         fresh = getattr(op, "state", None) == "new"
-        self._waiters[id(op)] = op, waiter
         try:
             try:
                 taken = self._take(op, keys)
@@ -80,68 +96,166 @@ class AsyncPurgatory(Purgatory):
                     lambda: waiter.done() or self._take(op, keys), refused
                 )
             if taken is None:  # completed elsewhere, and so are its callbacks
-                return True
+                return not op.is_expired
             return await waiter
         except BaseException:
+            self._waiters.pop(id(op), None)  # it is this call that cancels
             if fresh:  # else it is somebody else's
                 op.cancel()
             raise
         finally:
+            self._waiters.pop(id(op), None)
+
+    def begin(self, op: DelayedOperation, keys: Sequence[Any]) -> asyncio.Future[bool]:
+        """Have an operation wait, and return at once: a future in place of a task of its own.
+
+        Parameters
+        ----------
+        op, keys
+            As in `try_complete_else_watch`.
+
+        Returns
+        -------
+        asyncio.Future
+            Its result is that of `wait`, and so are its exceptions. To cancel it cancels the
+            operation.
+
+        Raises
+        ------
+        RingFull, WheelFull
+            There is no room for its timeout just now; nothing was done.
+        Whatever else `try_complete_else_watch` raises.
+        """
+        waiter = self._enter(op)
+        try:
+            taken = self._take(op, keys)
+        except BaseException:
+            self._waiters.pop(id(op), None)
+            raise
+        if taken is None:  # completed elsewhere
             del self._waiters[id(op)]
+            waiter.set_result(not op.is_expired)
+        elif not waiter.done():
+            waiter.add_done_callback(partial(self._forsake, op))
+        return waiter
+
+    def _enter(self, op: DelayedOperation) -> Waiter:
+        if id(op) in self._waiters:
+            raise ValueError(f"{op!r} is waited for already: an operation is watched once")
+        waiter: Waiter = self._loop.create_future()
+        self._waiters[id(op)] = op, waiter
+        return waiter
+
+    def _forsake(self, op: DelayedOperation, waiter: Waiter) -> None:
+        if waiter.cancelled():  # by whoever had the future
+            self._waiters.pop(id(op), None)
+            op.cancel()
 
     def cancel_for_key(self, key: Any) -> list[DelayedOperation]:
-        """As `Purgatory.cancel_for_key`; who waits for one of them is cancelled."""
+        """As `Purgatory.cancel_for_key`; who waits for one of them gets `OperationCancelled`."""
         left: list[DelayedOperation] = super().cancel_for_key(key)
-        self._tell(left, asyncio.Future.cancel)
+        self._tell(left, _why_cancelled)
         return left
 
     def shutdown(self, complete: bool = False) -> list[DelayedOperation]:
         """As `Purgatory.shutdown`; who waits for what is cancelled gets `ClientClosed`."""
         left = super().shutdown(complete)
         if not complete:
-            reason = ClientClosed(f"purgatory {self.name!r} was shut down")
-            self._tell(left, lambda waiter: waiter.set_exception(reason))
+            reason = f"purgatory {self.name!r} was shut down"
+            self._tell(left, lambda operation: ClientClosed(reason))
+        if threading.get_ident() == self._thread:
+            self._settle_line()  # what other threads have completed: the loop may end now
         return left
 
     def _lose(self, error: WheelError) -> None:
-        left = [op for op, _ in self._waiters.values() if op.cancel()]
-        self._tell(left, lambda waiter: waiter.set_exception(error))
+        for op, waiter in list(self._waiters.values()):
+            del self._waiters[id(op)]  # it is told why, not only that it was cancelled
+            if op.cancel():
+                _end(waiter, type(error)(*error.args))  # each its own traceback
+            else:
+                self._waiters[id(op)] = op, waiter
+
+    def _cancelled(self, operation: DelayedOperation) -> None:
+        """Called by the native half: `operation.cancel()`, by any thread."""
+        self._tell([operation], _why_cancelled)
 
     def _tell(
-        self, operations: list[DelayedOperation], tell: Callable[[asyncio.Future[bool]], object]
+        self,
+        operations: list[DelayedOperation],
+        why: Callable[[DelayedOperation], BaseException],
     ) -> None:
         """Have those who wait for the operations be told, on the loop."""
 
         def tell_all() -> None:
             for operation in operations:
-                if (waiter := self._waiter(operation)) is not None:
-                    tell(waiter)
+                _, waiter = self._waiters.pop(id(operation), (None, None))
+                if waiter is not None:
+                    _end(waiter, why(operation))
 
-        self._on_loop(tell_all)
+        if threading.get_ident() == self._thread:
+            tell_all()
+        elif operations:
+            with suppress(RuntimeError):  # a loop that is closed: nobody waits there any more
+                self._loop.call_soon_threadsafe(tell_all)
 
-    def _waiter(self, operation: DelayedOperation) -> asyncio.Future[bool] | None:
-        """Who waits for the operation, and was not told yet."""
-        _, waiter = self._waiters.get(id(operation), (None, None))
-        return waiter if waiter is not None and not waiter.done() else None
+    # -- callbacks ------------------------------------------------------------------------------
 
-    def _runner(self, submit: Callable[..., object] | None) -> Callable[..., object]:
+    def _runner(self, submit: Callable[..., Any] | None) -> Callable[[Callable[[], None]], object]:
         return self._run
 
     def _run(self, settle: Callable[[], None]) -> None:
-        """Run an operation's callbacks on the loop, then wake who waits for it."""
+        """Have an operation's callbacks run on the loop; what this raises, they have not run."""
         operation: Any = settle.__self__  # type: ignore[attr-defined]
-
-        def run() -> None:
-            try:
-                settle()
-            finally:
-                if (waiter := self._waiter(operation)) is not None:
-                    waiter.set_result(not operation.is_expired)
-
-        self._on_loop(run)
-
-    def _on_loop(self, call: Callable[[], None]) -> None:
         if threading.get_ident() == self._thread:
-            call()
-        else:
-            self._loop.call_soon_threadsafe(call)
+            self._finish(operation)
+            return
+        self._line.append(operation)
+        if not self._roused:
+            self._roused = True
+            try:
+                self._loop.call_soon_threadsafe(self._settle_line)
+            except BaseException:  # closed: who completed it runs them
+                self._roused = False
+                with suppress(ValueError):
+                    self._line.remove(operation)
+                raise
+
+    def _settle_line(self) -> None:
+        self._roused = False  # what comes from here on has the loop roused anew
+        errors = []
+        for _ in range(len(self._line)):
+            try:
+                self._finish(self._line.popleft())
+            except BaseException as error:  # the loop's, when all have run
+                errors.append(error)
+        _raise(errors)
+
+    def _finish(self, operation: Any) -> None:
+        """Run an operation's callbacks, then wake who waits for it."""
+        try:
+            operation._settle()
+        finally:
+            _, waiter = self._waiters.pop(id(operation), (None, None))
+            if waiter is not None and not waiter.done():
+                waiter.set_result(not operation.is_expired)
+
+
+def _raise(errors: list[BaseException]) -> None:
+    """None, itself, or several as a group; but what ends a program by itself, once."""
+    exits = [error for error in errors if not isinstance(error, Exception)]
+    others = [error for error in errors if error not in exits[:1]]
+    group = BaseExceptionGroup("several operations raised", others) if len(errors) > 1 else None
+    if exits:
+        raise exits[0] from group
+    if errors:
+        raise group or errors[0]
+
+
+def _why_cancelled(operation: DelayedOperation) -> BaseException:
+    return OperationCancelled(f"{operation!r} was cancelled")
+
+
+def _end(waiter: Waiter, error: BaseException) -> None:
+    if not waiter.done():
+        waiter.set_exception(error)
+        waiter.exception()  # asyncio does not complain of one that nobody awaits

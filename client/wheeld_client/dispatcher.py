@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import signal
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -28,8 +29,9 @@ RETRY_SECONDS: Final = 1.0
 class Dispatcher:
     """Calls `timers.dispatch` in a thread, from `Timers.dispatching`; a context manager.
 
-    It goes on when a callback raises, and when the daemon is away for a while; it ends when the
-    client is closed. In a forked child there is no such thread: make one there.
+    It goes on when a callback raises (KeyboardInterrupt is handed on to the main thread), and when
+    the daemon is away for a while; it ends when the client is closed. In a forked child there is no
+    such thread: make one there.
 
     Where gevent has patched threading it is a greenlet: callbacks share the thread of all others,
     and an exit that comes to it, by a callback or a signal handler, is the program's.
@@ -87,9 +89,9 @@ class Dispatcher:
             except SystemExit as error:  # threading would swallow it, and this thread
                 if not hub.hand_on(error):
                     log.exception("a callback or its exception handler raised")
-            except KeyboardInterrupt as error:
-                if not hub.hand_on(error):
-                    raise
+            except KeyboardInterrupt as error:  # it is the program's, and so the main thread's
+                if not (hub.hand_on(error) or _interrupt_program()):
+                    log.exception("a callback or its exception handler raised")
 
     def _take(self, events: npt.NDArray[np.void]) -> None:
         if not len(events):
@@ -109,3 +111,12 @@ class Dispatcher:
         traceback: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def _interrupt_program() -> bool:
+    """As Ctrl-C does, also if the main thread waits. False: the program does not hear it."""
+    main = threading.main_thread().ident
+    if not callable(signal.getsignal(signal.SIGINT)) or main is None:
+        return False
+    signal.pthread_kill(main, signal.SIGINT)
+    return True

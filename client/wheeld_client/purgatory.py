@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, Future
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -72,7 +73,10 @@ class Purgatory(_native.Purgatory):
     name : str
         The kind of request. A worker has one purgatory of a name.
     executor : concurrent.futures.Executor, optional
-        Runs the callbacks. Default: whoever completes an operation runs them, before it goes on.
+        Runs the callbacks. Default: whoever completes an operation runs them, before it goes on; in
+        a callback, after the callbacks that are running. If it refuses (`exception_handler` is told
+        why) or drops them, they run in the thread that completed the operation or that shut the
+        executor down.
     purge_interval : int, optional
         Leave completed operations in the lists until more than so many are there, as the system did
         that this comes from; to compare with. Default: an operation leaves at once.
@@ -114,9 +118,19 @@ class Purgatory(_native.Purgatory):
         self._left: list[DelayedOperation] = []
         timers._purgatories.add(self)
 
-    def _runner(self, submit: Callable[..., object] | None) -> Callable[..., object] | None:
-        """What runs callbacks: `run(callback)`, or None for whoever completes."""
-        return submit
+    def _runner(
+        self, submit: Callable[..., Any] | None
+    ) -> Callable[[Callable[[], None]], object] | None:
+        """What runs callbacks: `run(callbacks)`, or None for whoever completes."""
+        if submit is None:
+            return None
+
+        def run(settle: Callable[[], None]) -> None:
+            future = submit(settle)
+            if isinstance(future, Future):
+                future.add_done_callback(partial(_look_after, settle))
+
+        return run
 
     def metrics(self) -> dict[str, Any]:
         """Counts of this purgatory in this worker, much as Kafka's gauges.
@@ -190,6 +204,15 @@ class Purgatory(_native.Purgatory):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name!r}: {self.num_delayed} waiting>"
+
+
+def _look_after(settle: Callable[[], None], future: Future[object]) -> None:
+    """An executor's future is over: nothing vanishes in it."""
+    if future.cancelled():  # dropped by a shutdown(cancel_futures=True), say
+        settle()
+    elif (error := future.exception()) is not None:
+        operation = settle.__self__  # type: ignore[attr-defined]
+        log.error("%r raised in its executor", operation, exc_info=error)
 
 
 def _timers_of(timers: object) -> Timers:

@@ -24,8 +24,10 @@ struct OperationObject {
     uint32_t place; /* of its timer in `timed`; WH_NIL: it has none */
     uint8_t state;
     uint8_t again; /* whoever is in try_complete() is to look once more: bits of enum again */
-    bool expired, watched; /* watched: a purgatory has, or had it */
-    bool gathered;         /* in a walk that is just being put together */
+    bool expired;
+    bool gathered; /* in a walk that is just being put together */
+    bool settled;  /* its callbacks were begun */
+    bool spilled;  /* what they raised nobody took */
     Watch few[FEW_WATCHES];
 };
 
@@ -42,11 +44,14 @@ struct PurgatoryObject {
     uint64_t purge_interval, purges; /* purge_interval 0: what is over is unlinked at once */
     uint32_t expired_in[64];         /* by second, for the rate */
     int64_t expired_second[64];
+    uint32_t forks;    /* of its worker, when it was made */
     char block;        /* may its calls wait for the clock? */
+    char tells;        /* have _cancelled() called when an operation is */
     bool closed, lost; /* lost: its worker's binding is gone, or it is a forked parent's */
 };
 
-static PyObject *name_try_complete, *name_on_complete, *name_on_expiration, *name_report, *name_settle;
+static PyObject *name_try_complete, *name_on_complete, *name_on_expiration, *name_report, *name_settle,
+    *name_cancelled;
 
 /* The methods that are called from here, looked up by interned names. */
 static int intern_names(void)
@@ -58,7 +63,8 @@ static int intern_names(void)
                  {"on_complete", &name_on_complete},
                  {"on_expiration", &name_on_expiration},
                  {"_report", &name_report},
-                 {"_settle", &name_settle}};
+                 {"_settle", &name_settle},
+                 {"_cancelled", &name_cancelled}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if ((*names[i].where = PyUnicode_InternFromString(names[i].text)) == NULL)
             return -1;
@@ -170,66 +176,7 @@ static OperationObject *operation_expired(OperationObject *op)
 
 /* -- the end of an operation ------------------------------------------------------------------------ */
 
-/* Hand the error that is set to the purgatory's handler (`p` NULL: to the operation's own). What that
- * raises, and what is no Exception (KeyboardInterrupt), stays set. */
-static bool operation_report(PurgatoryObject *p, OperationObject *op)
-{
-    if (!PyErr_ExceptionMatches(PyExc_Exception))
-        return false;
-    PyObject *error = error_take(), *handler = p ? (PyObject *)p : (PyObject *)op;
-    PyObject *done = PyObject_CallMethodObjArgs(handler, name_report, op, error, NULL);
-    Py_DECREF(error);
-    Py_XDECREF(done);
-    return done != NULL;
-}
-
-static bool operation_call(OperationObject *op, PyObject *name, PyObject **failed)
-{
-    PurgatoryObject *p = op->purgatory;
-    PyObject *done = PyObject_CallMethodNoArgs((PyObject *)op, name);
-    Py_XDECREF(done);
-    if (done == NULL && !operation_report(p, op))
-        errors_keep(failed);
-    return done != NULL;
-}
-
-/* The callbacks of an operation that is over. False: an error is set that nobody took. */
-static bool operation_settle(OperationObject *op)
-{
-    PyObject *failed = NULL;
-    operation_call(op, name_on_complete, &failed);
-    if (op->expired)
-        operation_call(op, name_on_expiration, &failed);
-    if (op->purgatory && op->purgatory->purge_interval == 0) /* else its links need it */
-        Py_CLEAR(op->purgatory);
-    return errors_none(failed);
-}
-
-/* Have the callbacks run where the user says. */
-static bool operation_hand_on(OperationObject *op)
-{
-    PurgatoryObject *p = op->purgatory;
-    if (p == NULL || p->submit == NULL)
-        return operation_settle(op);
-    PyObject *settle = PyObject_GetAttr((PyObject *)op, name_settle);
-    Py_INCREF(p); /* it may be settled, and let go of, before the call returns */
-    PyObject *done = settle ? PyObject_CallOneArg(p->submit, settle) : NULL;
-    Py_XDECREF(settle);
-    Py_XDECREF(done);
-    if (done) {
-        Py_DECREF(p);
-        return true;
-    }
-    /* such as an executor that was shut down: run them here rather than never */
-    bool taken = operation_report(p, op);
-    PyObject *failed = NULL;
-    Py_DECREF(p);
-    if (!taken)
-        errors_keep(&failed);
-    if (!operation_settle(op))
-        errors_keep(&failed);
-    return errors_none(failed);
-}
+static bool operation_run_hooks(OperationObject *op); /* in hooks_part.c */
 
 static void purgatory_count_expiry(PurgatoryObject *p)
 {
@@ -301,7 +248,7 @@ static int operation_complete(OperationObject *op, bool expired)
         purgatory_count_expiry(op->purgatory);
     else if (op->purgatory)
         op->purgatory->completed++;
-    bool ok = operation_hand_on(op);
+    bool ok = operation_run_hooks(op);
     Py_DECREF(op);
     return ok ? 1 : -1;
 }

@@ -88,16 +88,13 @@ static PyObject *operation_cancel(OperationObject *op, PyObject *unused)
         return NULL;
     if (op->state != OP_WAITING)
         Py_RETURN_FALSE;
+    PurgatoryObject *p = (PurgatoryObject *)Py_NewRef(op->purgatory);
     operation_withdraw(op);
-    Py_RETURN_TRUE;
-}
-
-static PyObject *operation_settle_method(OperationObject *op, PyObject *unused)
-{
-    (void)unused;
-    if (!operation_settle(op))
-        return NULL;
-    Py_RETURN_NONE;
+    PyObject *told = p->tells ? PyObject_CallMethodOneArg((PyObject *)p, name_cancelled, (PyObject *)op)
+                              : Py_NewRef(Py_None);
+    Py_DECREF(p);
+    Py_XDECREF(told);
+    return told ? Py_NewRef(Py_True) : NULL;
 }
 
 static PyObject *operation_get_state(OperationObject *op, void *unused)

@@ -105,16 +105,15 @@ static ParsedKey *keys_parse(PurgatoryObject *p, PyObject *given, ParsedKey *few
     return NULL;
 }
 
-/* 1: it may be watched; 0: another has completed it before that, as happens to who makes it known first
- * and has it watched then; -1: an error is set. */
+/* 1: it may be watched; 0: it is completed, by another, before or after it was watched by whomever; -1: an
+ * error is set. */
 static int operation_is_new(PyObject *object)
 {
     OperationObject *op = (OperationObject *)object;
-    static const char *const where[] = {"", "", "waits in a purgatory already", "is completed",
-                                        "was cancelled"};
+    static const char *const where[] = {"", "", "waits in a purgatory already", "", "was cancelled"};
     if (op->state == OP_UNMADE)
         operation_explain_unmade(op);
-    else if (op->state == OP_COMPLETED && !op->watched)
+    else if (op->state == OP_COMPLETED)
         return 0;
     else if (op->state != OP_NEW)
         PyErr_Format(PyExc_ValueError, "%R %s: an operation is watched once", op, where[op->state]);
@@ -135,7 +134,6 @@ static void operation_take_back(PurgatoryObject *p, OperationObject *op)
         op->state = OP_NEW;
     }
     if (op->state == OP_NEW) {
-        op->watched = false;
         operation_unlink(p, op); /* some may be linked, of a watch that failed */
         Py_CLEAR(op->purgatory);
         if (op->watches != op->few)
@@ -230,7 +228,6 @@ static int purgatory_take(PurgatoryObject *p, PyObject *object, PyObject *given)
         return fresh < 0 ? -1 : OVER_BEFORE;
     }
     OperationObject *op = (OperationObject *)Py_NewRef(object);
-    op->watched = true;
     op->purgatory = (PurgatoryObject *)Py_NewRef(p);
     op->busy = PyThread_get_thread_ident();
     int answer = operation_wait(p, op, keys, count);

@@ -29,7 +29,7 @@ static int purgatory_init(PurgatoryObject *p, PyObject *args, PyObject *kwargs)
     if (text == NULL || !worker_usable(w))
         return -1;
     Watching *g = watching_of(w);
-    if (g == NULL || !purgatory_name_is_free(g, name))
+    if (g == NULL || !purgatory_name_is_free(g, name) || gevent_is_loaded() < 0)
         return -1;
     p->worker = (WorkerObject *)Py_NewRef(w);
     p->name = Py_NewRef(name);
@@ -210,7 +210,9 @@ static PyGetSetDef purgatory_getset[] = {
     {NULL}};
 
 static PyMemberDef purgatory_members[] = {
-    {"_block", T_BOOL, offsetof(PurgatoryObject, block), 0, NULL}, {NULL}};
+    {"_block", T_BOOL, offsetof(PurgatoryObject, block), 0, NULL},
+    {"_tells", T_BOOL, offsetof(PurgatoryObject, tells), 0, NULL},
+    {NULL}};
 
 static PyType_Slot purgatory_slots[] = {{Py_tp_new, PyType_GenericNew},
                                         {Py_tp_init, purgatory_init},

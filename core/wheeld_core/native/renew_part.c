@@ -126,6 +126,7 @@ static void purgatory_settle_in(PurgatoryObject *p, Watching *g)
     const char *text = PyUnicode_AsUTF8AndSize(p->name, &length); /* it was asked for once: never NULL */
     p->seed = wh_hash_piece(g->watch.seg->head.token, 'p', text, (size_t)length);
     p->closed = p->lost = false;
+    p->forks = p->worker->forks;
     p->sibling = g->purgatories;
     g->purgatories = p;
 }

@@ -72,15 +72,15 @@ static void watching_answer(WorkerObject *w, PyObject **fatal)
     walk_end(&walk);
 }
 
-/* _settle(): expire, and complete what other workers triggered; purge where that is a mode. */
+/* _settle(): complete what other workers triggered, and expire; purge where that is a mode. */
 static PyObject *worker_settle(WorkerObject *w, PyObject *unused)
 {
     PyObject *fatal = NULL;
     (void)unused;
     if (!w->watching || worker_is_forked(w))
         Py_RETURN_NONE;
+    watching_answer(w, &fatal); /* first: what was true before the timeout was over is not reported as expired */
     watching_expire(w, &fatal);
-    watching_answer(w, &fatal);
     if (w->watching) {
         watching_shed(w);
         purgatories_purge(w->watching);

@@ -88,6 +88,8 @@ static bool worker_reconnect(WorkerObject *w, struct pollfd *watch, int64_t *unt
     return ok && (worker_is_renewable(w) || worker_usable(w));
 }
 
+static bool gevent_was_seen; /* for those who look often */
+
 /* Nothing is patched by gevent while that is not loaded. -1: an error is set. */
 static int gevent_is_loaded(void)
 {
@@ -98,6 +100,7 @@ static int gevent_is_loaded(void)
     if (wh_likely(monkey == NULL))
         return PyErr_Occurred() ? -1 : 0;
     Py_DECREF(monkey);
+    gevent_was_seen = true;
     return 1;
 }
 

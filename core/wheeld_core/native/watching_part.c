@@ -42,59 +42,6 @@ typedef struct Watching {
 
 static void watching_release_operations(Watching *g);
 
-/* -- errors that wait until all others were looked at ------------------------------------------- */
-
-/* The error that is set, as an object; it is set no more. */
-static PyObject *error_take(void)
-{
-#if PY_VERSION_HEX >= 0x030c0000
-    return PyErr_GetRaisedException();
-#else
-    PyObject *type, *value, *traceback;
-    PyErr_Fetch(&type, &value, &traceback);
-    PyErr_NormalizeException(&type, &value, &traceback);
-    if (traceback)
-        PyException_SetTraceback(value, traceback);
-    Py_XDECREF(type);
-    Py_XDECREF(traceback);
-    return value;
-#endif
-}
-
-static void error_raise(PyObject *error)
-{
-    PyErr_SetObject((PyObject *)Py_TYPE(error), error);
-    Py_DECREF(error);
-}
-
-/* Put the error that is set into a list, made here at need. */
-static void errors_keep(PyObject **list)
-{
-    PyObject *error = error_take();
-    if (*list == NULL)
-        *list = PyList_New(0);
-    if (*list == NULL || PyList_Append(*list, error) < 0)
-        PyErr_Clear(); /* no memory for it: one of them is lost, not the work */
-    Py_DECREF(error);
-}
-
-/* Raise what was kept: itself, or several as a group. False: an error is set. */
-static bool errors_none(PyObject *list)
-{
-    if (list == NULL)
-        return true;
-    if (PyList_GET_SIZE(list) == 1) {
-        error_raise(Py_NewRef(PyList_GET_ITEM(list, 0)));
-    } else {
-        PyObject *group = PyObject_CallFunction(PyExc_BaseExceptionGroup, "sO",
-                                                "several operations raised", list);
-        if (group)
-            error_raise(group);
-    }
-    Py_DECREF(list);
-    return false;
-}
-
 /* -- from a worker's first purgatory to its end --------------------------------------------------- */
 
 /* Give back memory, descriptors and references. Touches nothing that is shared: a forked child drops
