@@ -167,6 +167,8 @@ ALONGSIDE = {
     "_unsettled",
     "_block",
     "_tells",
+    "_away",
+    "_given_up",
     "_closed",
     "_over",
 }

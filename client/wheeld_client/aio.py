@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from wheeld_client.aio_alone import Alone
 from wheeld_client.aio_room import LONGEST_PAUSE, Room
 from wheeld_client.aio_timeout import Timeout
 from wheeld_client.arrival import arrive
@@ -82,7 +83,7 @@ class AsyncTimers:
         self._waiters: dict[int, asyncio.Future[None]] = {}
         self._late: set[int] = set()
         self._unwanted: list[int] = []  # in `_late`, to be cancelled once there is room
-        self._room = Room()
+        self._room, self._alone = Room(), Alone(self)
         self._events: deque[tuple[np.void, bool]] = deque()  # bool: it is a tick
         self._arrived = asyncio.Event()
         self._lost: DaemonNotRunning | None = None
@@ -111,6 +112,7 @@ class AsyncTimers:
     async def __aexit__(self, *exception: object) -> None:
         timers = self.timers
         self._stop_reading()
+        self._alone.stop()
         for purgatory in list(timers._purgatories):
             purgatory._close()
         try:
@@ -157,12 +159,14 @@ class AsyncTimers:
         except DaemonNotRunning as error:
             self._lose(error)
         self._retry_later = self._loop.call_later(pause, self._retry)
+        self._alone.look()
 
     def _end(self, error: WheelError) -> None:
         """The wheel is over; is there to be another one?"""
         self._stop_reading()
         self._patient = self.timers._renewing
         self._lose(error)
+        self._alone.look()
         if self._patient:
             self._look_for_next()
 

@@ -30,8 +30,8 @@ class Dispatcher:
     """Calls `timers.dispatch` in a thread, from `Timers.dispatching`; a context manager.
 
     It goes on when a callback raises (KeyboardInterrupt is handed on to the main thread), and when
-    the daemon is away for a while; it ends when the client is closed. In a forked child there is no
-    such thread: make one there.
+    the daemon is away for a while; it ends when the client is closed, or the daemon was stopped and
+    no operation waits for its timeout. In a forked child there is no such thread: make one there.
 
     Where gevent has patched threading it is a greenlet: callbacks share the thread of all others,
     and an exit that comes to it, by a callback or a signal handler, is the program's.
@@ -67,20 +67,17 @@ class Dispatcher:
         return self._thread.is_alive()
 
     def _run(self) -> None:
-        told = False
+        away: DaemonNotRunning | None = None
         while not self._stopping:
             try:
-                self._take(self._timers.dispatch(None))
-                told = False
-            except DaemonNotRunning as error:
-                if self._timers._over:
-                    log.error("dispatching ends: %s", error)
+                if away is not None and not self._outlast(away):
                     return
-                if not told:
+                self._take(self._timers.dispatch(None))
+                away = None
+            except DaemonNotRunning as error:
+                if away is None and not self._timers._over:
                     log.error("dispatching waits for the daemon: %s", error)
-                told = True
-                with suppress(queue.Empty):
-                    self._stopped.get(timeout=RETRY_SECONDS)
+                away = error
             except WheelError as error:  # closed, by whoever wants it so
                 log.debug("dispatching ends: %s", error)
                 return
@@ -92,6 +89,17 @@ class Dispatcher:
             except KeyboardInterrupt as error:  # it is the program's, and so the main thread's
                 if not (hub.hand_on(error) or _interrupt_program()):
                     log.exception("a callback or its exception handler raised")
+
+    def _outlast(self, away: DaemonNotRunning) -> bool:
+        """Wait for the daemon, for a while, but not past the timeout of an operation. False: it is
+        over, and no operation waits for its timeout."""
+        rest = self._timers._settle()
+        if rest is None and self._timers._over:
+            log.error("dispatching ends: %s", away)
+            return False
+        with suppress(queue.Empty):
+            self._stopped.get(timeout=RETRY_SECONDS if rest is None else min(rest, RETRY_SECONDS))
+        return True
 
     def _take(self, events: npt.NDArray[np.void]) -> None:
         if not len(events):

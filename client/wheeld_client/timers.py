@@ -22,7 +22,7 @@ from wheeld_client.dispatcher import Dispatcher
 from wheeld_client.hello import MOST_SECONDS, Options
 from wheeld_client.renewal import Announce
 from wheeld_client.reserved import ReservingWorker, clock_number
-from wheeld_core.errors import InvalidDelay
+from wheeld_core.errors import DaemonNotRunning, InvalidDelay
 
 if TYPE_CHECKING:
     from wheeld_client.purgatory import Purgatory
@@ -312,16 +312,21 @@ class Timers(ReservingWorker):
 
         Operations of this worker's purgatories expire here, and are completed here when another
         worker checked their keys; it returns, perhaps without events, when there was such work.
+        While the daemon is away they expire by this process's clock, before `DaemonNotRunning`.
 
         A callback that raises is reported (`exception_handler`, else the log) and harms no other.
         What a callback schedules with delay 0 runs at the next dispatch.
         """
-        if not self._renewing:
-            self._check()
-        if self._callbacks.waiting or self._unsettled:
-            timeout = 0.0
         ticks: set[int] = set()
-        self._callbacks.sort(self._await_work(timeout, max_events, ticks), ticks)
+        try:
+            if not self._renewing:
+                self._check()
+            if self._callbacks.waiting or self._unsettled:
+                timeout = 0.0
+            self._callbacks.sort(self._await_work(timeout, max_events, ticks), ticks)
+        except DaemonNotRunning:
+            self._settle()
+            raise
         self._settle()
         return self._callbacks.run()
 

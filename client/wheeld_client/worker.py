@@ -208,6 +208,7 @@ class ConnectedWorker(_native.Worker):
     def _reconnect(self) -> Wait | None:
         """Go on to take up a lost control connection; never waits. None: done."""
         assert self._reconnector is not None
+        self._away = True
         try:
             found = self._reconnector.step()
         except Refused as refusal:
@@ -216,6 +217,10 @@ class ConnectedWorker(_native.Worker):
             if self._renewing:  # by the next call
                 return None
             raise DaemonNotRunning(reason) from None
+        except DaemonNotRunning:
+            if self._wheel is not None:
+                self._given_up = int(self._wheel.header["epoch"]) + 1
+            raise
         if isinstance(found, Wait):
             return found
         self._go_on(found)

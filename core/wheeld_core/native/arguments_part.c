@@ -25,6 +25,7 @@ typedef struct {
     bool bound, closed;
     bool lost;            /* the control socket has hung up: poll() has _reconnect() called */
     bool removed;         /* our FIFO was, seen by who looked: _come_back() is called */
+    unsigned long long given_up; /* ... for longer than it is patient: the clock's epoch by then, plus 1; or 0 */
     bool refork;          /* in a forked child, have _refork() bind it anew */
     bool woken;           /* _wake() was called: whoever dispatches returns */
     bool detached;        /* a forked child's: its parent's binding is dropped, it has none yet */

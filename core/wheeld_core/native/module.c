@@ -28,6 +28,7 @@
 #include "purgatory_part.c"
 #include "check_part.c"
 #include "settle_part.c"
+#include "collect_part.c"
 #include "renew_part.c"
 #include "purgatory_type.c"
 #include "worker_type.c"

@@ -20,7 +20,7 @@ struct OperationObject {
     OperationObject *prev, *next; /* in its purgatory's list while it waits */
     double timeout;               /* seconds; negative: none */
     unsigned long busy;           /* the thread in try_complete(), 0: none */
-    uint32_t watch_count;
+    uint32_t watch_count, links; /* links: so many of them are linked, and hold a reference each */
     uint32_t place; /* of its timer in `timed`; WH_NIL: it has none */
     uint8_t state;
     uint8_t again; /* whoever is in try_complete() is to look once more: bits of enum again */
@@ -82,6 +82,7 @@ static OperationObject *watch_unlink(WorkerObject *w, Watch *watch)
     Watching *g = w->watching;
     OperationObject *op = watch->op;
     entry_unlink(watch);
+    op->links--;
     entry->purgatory->watched--;
     if (entry->count == 0) {
         if (watching_has_row(w))
@@ -105,6 +106,7 @@ static bool watch_link(PurgatoryObject *p, OperationObject *op, Watch *watch, co
         return false;
     watch->op = (OperationObject *)Py_NewRef(op);
     entry_append(entry, watch);
+    op->links++;
     p->watched++;
     if (fresh && !watching_has_row(p->worker))
         g->watch.keys[wh_hash_bucket(key->hash)]++; /* given up: the row may be another's */

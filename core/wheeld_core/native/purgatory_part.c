@@ -60,10 +60,26 @@ static inline bool purgatory_usable(PurgatoryObject *p)
                      "purgatory %R is the parent process's; make one in the child", p->name);
         return false;
     }
-    if (wh_likely(!p->closed))
+    if (wh_likely(!p->closed)) {
+        if (p->worker->watching)
+            p->worker->watching->touched = true;
         return true;
+    }
     PyErr_Format(errors.client_closed, "purgatory %R was shut down", p->name);
     return false;
+}
+
+/* Has the daemon not come back for so long that nothing new may wait for it? An error is set then. A clock of
+ * another epoch is back, though we may not be connected yet. */
+static bool purgatory_is_forsaken(const PurgatoryObject *p)
+{
+    const WorkerObject *w = p->worker;
+    if (wh_likely(!w->given_up) || w->given_up != wh_load_relaxed(&w->client.wheel->epoch) + 1)
+        return false;
+    PyErr_Format(errors.daemon_not_running,
+                 "purgatory %R takes no operation: the wheeld daemon has gone and not come back; "
+                 "`wheeld start` continues it", p->name);
+    return true;
 }
 
 /* -- watch ------------------------------------------------------------------------------------------ */
@@ -188,7 +204,8 @@ static bool operation_arm(PurgatoryObject *p, OperationObject *op)
         PyErr_Clear(); /* it needs no timer any more */
         return true;
     }
-    g->timed[place] = (Timed){.id = id, .op = op};
+    g->timed[place] = (Timed){.id = id, .op = op, .deadline = r.deadline};
+    g->first_deadline = r.deadline < g->first_deadline ? r.deadline : g->first_deadline;
     op->place = place;
     if (operation_over(op))
         operation_drop_timer(p, op);
@@ -222,7 +239,8 @@ static int purgatory_take(PurgatoryObject *p, PyObject *object, PyObject *given)
     ParsedKey *keys = keys_parse(p, given, few, 1, &count);
     if (keys == NULL)
         return -1;
-    int fresh = purgatory_usable(p) ? operation_is_new(object) : -1; /* after the keys' own code */
+    bool usable = purgatory_usable(p) && !purgatory_is_forsaken(p); /* after the keys' own code */
+    int fresh = usable ? operation_is_new(object) : -1;
     if (fresh <= 0) {
         keys_drop(keys, few, count);
         return fresh < 0 ? -1 : OVER_BEFORE;

@@ -29,7 +29,7 @@ static int purgatory_init(PurgatoryObject *p, PyObject *args, PyObject *kwargs)
     if (text == NULL || !worker_usable(w))
         return -1;
     Watching *g = watching_of(w);
-    if (g == NULL || !purgatory_name_is_free(g, name) || gevent_is_loaded() < 0)
+    if (g == NULL || !purgatory_name_is_free(g, name) || gevent_is_loaded() < 0 || !collections_heeded())
         return -1;
     p->worker = (WorkerObject *)Py_NewRef(w);
     p->name = Py_NewRef(name);

@@ -1,7 +1,7 @@
 /* Receiving: poll() and its relatives. */
 
 static PyObject *worker_take_due(WorkerObject *w, PyObject *events); /* in watching_part.c */
-static bool worker_has_work(const WorkerObject *w);
+static bool worker_has_work(WorkerObject *w);
 
 static PyObject *empty_events(WorkerObject *w)
 {
@@ -327,4 +327,10 @@ static PyObject *worker_counters(WorkerObject *w, PyObject *unused)
                          COUNTER(rescheduled), COUNTER(received), COUNTER(bells), COUNTER(fulls),
                          COUNTER(disbelieved));
 #undef COUNTER
+}
+
+static PyObject *worker_now_ns(WorkerObject *w, PyObject *unused)
+{
+    (void)unused;
+    return worker_usable(w) ? PyLong_FromLongLong(wh_client_now(&w->client)) : NULL;
 }

@@ -1,5 +1,4 @@
-/* What a worker does for its purgatories between polls, for the cycle collector, and at its end; and purge
- * mode. */
+/* What a worker does for its purgatories between polls, and at its end; and purge mode. */
 
 /* Unlink what is over from all keys of the purgatory: the seeds' purge. */
 static void purgatory_purge(PurgatoryObject *p)
@@ -44,6 +43,32 @@ static void watching_expire(WorkerObject *w, PyObject **fatal)
     }
 }
 
+/* Without a daemon no timer fires, though the wheel may be there: expire by our own clock. What the clock, come
+ * back, still fires is nobody's then. Returns the next deadline; INT64_MAX: there is none. */
+static int64_t watching_expire_alone(WorkerObject *w, PyObject **fatal)
+{
+    Watching *g = w->watching;
+    int64_t now = wh_client_now(&w->client), next = INT64_MAX;
+    Walk walk;
+    if (now < g->first_deadline)
+        return g->first_deadline;
+    walk_begin(&walk);
+    for (uint32_t i = 0; i < g->timed_size; i++) {
+        const Timed *timed = &g->timed[i];
+        if (timed->op == NULL)
+            continue;
+        if (timed->deadline > now || !walk_add(&walk, timed->op))
+            next = timed->deadline < next ? timed->deadline : next;
+    }
+    PyErr_Clear(); /* no memory: with the next look */
+    g->first_deadline = next;
+    for (size_t i = 0; i < walk.count; i++)
+        if (operation_complete(walk.ops[i], true) < 0)
+            errors_keep(fatal);
+    walk_end(&walk);
+    return w->watching ? w->watching->first_deadline : INT64_MAX;
+}
+
 /* All that waits under keys of a bucket. */
 static bool walk_bucket(Walk *walk, Watching *g, uint32_t bucket)
 {
@@ -72,15 +97,27 @@ static void watching_answer(WorkerObject *w, PyObject **fatal)
     walk_end(&walk);
 }
 
-/* _settle(): complete what other workers triggered, and expire; purge where that is a mode. */
+/* Seconds until a deadline of ours, for whoever waits without a daemon; None: there is none. */
+static PyObject *worker_seconds_until(WorkerObject *w, int64_t deadline)
+{
+    if (deadline == INT64_MAX)
+        Py_RETURN_NONE;
+    int64_t rest = wh_time_sub(deadline, wh_client_now(&w->client));
+    return PyFloat_FromDouble(rest > 0 ? (double)rest / 1e9 : 0);
+}
+
+/* _settle(): complete what other workers triggered, and expire; purge where that is a mode. Returns None; but
+ * while the daemon is away, and there is a timeout to be kept, the seconds until it. */
 static PyObject *worker_settle(WorkerObject *w, PyObject *unused)
 {
     PyObject *fatal = NULL;
     (void)unused;
     if (!w->watching || worker_is_forked(w))
         Py_RETURN_NONE;
+    w->watching->touched = true;
     watching_answer(w, &fatal); /* first: what was true before the timeout was over is not reported as expired */
     watching_expire(w, &fatal);
+    int64_t next = watching_is_alone(w) ? watching_expire_alone(w, &fatal) : INT64_MAX;
     if (w->watching) {
         watching_shed(w);
         purgatories_purge(w->watching);
@@ -88,9 +125,7 @@ static PyObject *worker_settle(WorkerObject *w, PyObject *unused)
     if (w->notify_always && watching_has_row(w) &&
         wh_watch_ready(&w->watching->watch))
         worker_ring(w);
-    if (!errors_none(fatal))
-        return NULL;
-    Py_RETURN_NONE;
+    return errors_none(fatal) ? worker_seconds_until(w, next) : NULL;
 }
 
 /* Is there more for _settle() than a poll will tell? */
@@ -112,6 +147,7 @@ static void watching_release_operations(Watching *g)
             OperationObject *op = entry->first->op;
             PurgatoryObject *p = entry->purgatory;
             entry_unlink(entry->first);
+            op->links--;
             p->watched--;
             if (op->state == OP_WAITING) {
                 operation_delist(p, op);
@@ -128,45 +164,4 @@ static void watching_release_operations(Watching *g)
     walk_end(&all);
     while (g->due_first < g->due_count)
         Py_DECREF(g->due[g->due_first++]);
-}
-
-/* How many references its keys hold. */
-static Py_ssize_t operation_links(const OperationObject *op)
-{
-    Py_ssize_t links = 0;
-    for (uint32_t i = 0; i < op->watch_count; i++)
-        links += op->watches[i].entry != NULL;
-    return links;
-}
-
-/* Those that wait are not tracked (operation_enlist): what one holds is visited from here, if nobody but
- * its keys holds it. If somebody does, it is as alive as that somebody, as far as one can see. */
-static int watching_traverse_waiting(Watching *g, visitproc visit, void *arg)
-{
-    for (PurgatoryObject *p = g ? g->purgatories : NULL; p; p = p->sibling) {
-        if (p->delayed)
-            Py_VISIT(p); /* theirs, as one */
-        for (OperationObject *op = p->first; op; op = op->next)
-            if (Py_REFCNT(op) == operation_links(op)) {
-                int stop = Py_TYPE(op)->tp_traverse((PyObject *)op, visit, arg);
-                if (stop)
-                    return stop;
-            }
-    }
-    return 0;
-}
-
-static int watching_traverse(Watching *g, visitproc visit, void *arg)
-{
-    int stop = watching_traverse_waiting(g, visit, arg);
-    if (stop)
-        return stop;
-    for (uint64_t i = 0; g && i < g->table.size && g->table.entries; i++)
-        for (KeyEntry *entry = g->table.heads[i]; entry; entry = entry->chain)
-            for (Watch *watch = entry->first; watch; watch = watch->next)
-                if (watch->op->state != OP_WAITING)
-                    Py_VISIT(watch->op);
-    for (size_t i = g ? g->due_first : 0; g && i < g->due_count; i++)
-        Py_VISIT(g->due[i]);
-    return 0;
 }

@@ -17,6 +17,7 @@ typedef struct { /* another worker's FIFO */
 typedef struct { /* a timer of an operation; the timer's cookie is its place */
     uint64_t id;         /* 0: free */
     OperationObject *op; /* borrowed; NULL: over before it fired, its expiration is on the way */
+    int64_t deadline;    /* should the clock be gone for good */
     uint32_t next_free;
 } Timed;
 
@@ -33,14 +34,19 @@ typedef struct Watching {
     Bell *bells;
     Timed *timed;
     uint32_t timed_size, free_timed; /* WH_NIL: none is free */
+    int64_t first_deadline; /* none of `timed` is earlier; INT64_MAX: there is none */
     Unwanted *unwanted;
     size_t unwanted_count, unwanted_size;
     OperationObject **due;           /* strong; expired, and not looked at yet */
     size_t due_first, due_count, due_size;
     PurgatoryObject *purgatories; /* borrowed, linked */
+    struct Watching *sibling;     /* another worker's of this process */
+    bool touched, spoken_for;     /* collect_part.c */
 } Watching;
 
 static void watching_release_operations(Watching *g);
+static void watching_enter(Watching *g); /* in collect_part.c */
+static void watching_leave(Watching *g);
 
 /* -- from a worker's first purgatory to its end --------------------------------------------------- */
 
@@ -53,6 +59,7 @@ static void watching_drop(WorkerObject *w)
         return;
     w->watching = NULL;
     w->client.watched = NULL;
+    watching_leave(g);
     watching_release_operations(g);
     for (uint32_t row = 0; g->bells && row < g->watch.row_count; row++)
         if (g->bells[row].tenant)
@@ -79,6 +86,7 @@ static bool watching_fill(WorkerObject *w, Watching *g, PyObject *memory)
     }
     g->tenant = w->client.me >> 16;
     g->free_timed = WH_NIL;
+    g->first_deadline = INT64_MAX;
     if (wh_watch_bind(&g->watch, g->map.view.buf, rows, row) && table_init(&g->table) &&
         (g->bells = calloc(rows, sizeof *g->bells)))
         return true;
@@ -107,6 +115,7 @@ static Watching *watching_of(WorkerObject *w)
         watching_drop(w);
     Py_DECREF(memory);
     if (w->watching) {
+        watching_enter(w->watching);
         w->client.watched = w->watching->watch.mine;
         wh_client_say_wait(&w->client, w->client.wait_seq);
     }
@@ -206,10 +215,20 @@ static bool worker_is_marked(const WorkerObject *w)
     return w->watching && wh_watch_ready(&w->watching->watch);
 }
 
-/* Has _settle() something to do? */
-static bool worker_has_work(const WorkerObject *w)
+/* Has the daemon gone, perhaps for good? Then operations time out here: watching_expire_alone(). */
+static bool watching_is_alone(WorkerObject *w)
 {
-    return w->watching && (w->watching->due_first < w->watching->due_count || worker_is_marked(w));
+    return w->watching && (w->lost || !worker_is_open(w));
+}
+
+/* Has _settle() something to do? */
+static bool worker_has_work(WorkerObject *w)
+{
+    Watching *g = w->watching;
+    if (g == NULL)
+        return false;
+    return g->due_first < g->due_count || worker_is_marked(w) ||
+           (w->lost && wh_client_now(&w->client) >= g->first_deadline);
 }
 
 /* Those events that are not timers of operations; the others wait for _settle(). */

@@ -202,6 +202,7 @@ static PyObject *worker_connected(WorkerObject *w, PyObject *fd_object)
     w->daemon = w->client.control = wh_fd_of(own);
     w->connections++;
     w->lost = false;
+    w->given_up = 0;
     Py_RETURN_NONE;
 }
 
@@ -261,15 +262,9 @@ static PyObject *worker_get_over(WorkerObject *w, void *unused)
     (void)unused;
     if (worker_is_renewable(w))
         Py_RETURN_FALSE;
-    bool may_last = *w->alive == OPEN && wh_client_has_row(&w->client);
-    /* pairs: daemon-state */
-    return PyBool_FromLong(!may_last || wh_load_acquire(&w->client.wheel->daemon_state) == 2);
-}
-
-static PyObject *worker_now_ns(WorkerObject *w, PyObject *unused)
-{
-    (void)unused;
-    return worker_usable(w) ? PyLong_FromLongLong(wh_client_now(&w->client)) : NULL;
+    bool over = *w->alive != OPEN || !wh_client_has_row(&w->client) ||
+                wh_load_acquire(&w->client.wheel->daemon_state) == 2; /* pairs: daemon-state */
+    return PyBool_FromLong(over);
 }
 
 static PyMethodDef worker_methods[] = {
@@ -382,7 +377,10 @@ static PyGetSetDef worker_getset[] = {
     {NULL}};
 
 static PyMemberDef worker_members[] = {
-    {"_patience_ns", T_LONGLONG, offsetof(WorkerObject, patience_ns), 0, NULL}, {NULL}};
+    {"_patience_ns", T_LONGLONG, offsetof(WorkerObject, patience_ns), 0, NULL},
+    {"_away", T_BOOL, offsetof(WorkerObject, lost), 0, NULL},
+    {"_given_up", T_ULONGLONG, offsetof(WorkerObject, given_up), 0, NULL},
+    {NULL}};
 
 static PyType_Slot worker_slots[] = {{Py_tp_new, worker_new},
                                      {Py_tp_dealloc, worker_dealloc},

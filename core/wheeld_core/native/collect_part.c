@@ -1,0 +1,114 @@
+/* What the cycle collector sees of operations that wait.
+ *
+ * They are not tracked, and whoever looks for what they hold comes here. With very many of them that is a pause,
+ * and for nothing: a worker that has been called since the last full collection is somebody's. So it is taken
+ * for alive then, as are all that wait in it, without a look; one that is forgotten with so many is found
+ * by the second full collection.
+ *
+ * Invariant: whether they are looked at changes between collections only. Within one, what was not subtracted
+ * must not be found reachable either, and the other way round. */
+
+enum { MANY_WAIT = 10000 }; /* fewer are looked at each time */
+
+static Watching *watchings; /* of this process; the GIL guards them */
+
+static void watching_enter(Watching *g)
+{
+    g->sibling = watchings;
+    watchings = g;
+}
+
+/* Also one that was never entered. */
+static void watching_leave(Watching *g)
+{
+    for (Watching **at = &watchings; *at; at = &(*at)->sibling)
+        if (*at == g) {
+            *at = g->sibling;
+            return;
+        }
+}
+
+/* gc.callbacks: called before and after each collection. */
+static PyObject *collection_noted(PyObject *self, PyObject *args)
+{
+    const char *phase;
+    PyObject *info, *generation;
+    (void)self;
+    if (!PyArg_ParseTuple(args, "sO!", &phase, &PyDict_Type, &info))
+        return NULL;
+    generation = PyDict_GetItemString(info, "generation");
+    if (strcmp(phase, "start") == 0 && generation && PyLong_Check(generation) &&
+        PyLong_AsLong(generation) == 2)
+        for (Watching *g = watchings; g; g = g->sibling) {
+            uint64_t waiting = 0;
+            for (PurgatoryObject *p = g->purgatories; p; p = p->sibling)
+                waiting += p->delayed;
+            g->spoken_for = g->touched && waiting >= MANY_WAIT;
+            g->touched = false;
+        }
+    Py_RETURN_NONE;
+}
+
+/* Have it called, from the first purgatory on. False: an error is set. */
+static bool collections_heeded(void)
+{
+    static bool heeded;
+    static PyMethodDef method = {"wheeld_collection_noted", collection_noted, METH_VARARGS, NULL};
+    if (heeded)
+        return true;
+    PyObject *gc = PyImport_ImportModule("gc");
+    PyObject *callbacks = gc ? PyObject_GetAttrString(gc, "callbacks") : NULL;
+    PyObject *call = callbacks ? PyCFunction_New(&method, NULL) : NULL;
+    heeded = call && PyList_Check(callbacks) && PyList_Append(callbacks, call) == 0;
+    Py_XDECREF(call);
+    Py_XDECREF(callbacks);
+    Py_XDECREF(gc);
+    return heeded || PyErr_Occurred() == NULL;
+}
+
+/* Those that wait are not tracked (operation_enlist): what one holds is visited from here, if nobody but
+ * its keys holds it. If somebody does, it is as alive as that somebody, as far as one can see. */
+static int watching_traverse_waiting(Watching *g, visitproc visit, void *arg)
+{
+    for (PurgatoryObject *p = g ? g->purgatories : NULL; p; p = p->sibling) {
+        if (p->delayed)
+            Py_VISIT(p); /* theirs, as one */
+        for (OperationObject *op = p->first, *next; op; op = next) {
+            next = op->next;
+            wh_prefetch_write(next);
+            if (Py_REFCNT(op) == op->links) {
+                int stop = Py_TYPE(op)->tp_traverse((PyObject *)op, visit, arg);
+                if (stop)
+                    return stop;
+            }
+        }
+    }
+    return 0;
+}
+
+/* What is over stays under its keys in purge mode only: else nobody walks the table. */
+static int watching_traverse_over(Watching *g, visitproc visit, void *arg)
+{
+    bool lazy = false;
+    for (PurgatoryObject *p = g ? g->purgatories : NULL; p; p = p->sibling)
+        lazy |= p->purge_interval != 0;
+    for (uint64_t i = 0; lazy && i < g->table.size && g->table.entries; i++)
+        for (KeyEntry *entry = g->table.heads[i]; entry; entry = entry->chain)
+            for (Watch *watch = entry->first; watch; watch = watch->next)
+                if (watch->op->state != OP_WAITING)
+                    Py_VISIT(watch->op);
+    return 0;
+}
+
+static int watching_traverse(Watching *g, visitproc visit, void *arg)
+{
+    if (g && g->spoken_for)
+        return 0;
+    int stop = watching_traverse_waiting(g, visit, arg);
+    stop = stop ? stop : watching_traverse_over(g, visit, arg);
+    if (stop)
+        return stop;
+    for (size_t i = g ? g->due_first : 0; g && i < g->due_count; i++)
+        Py_VISIT(g->due[i]);
+    return 0;
+}

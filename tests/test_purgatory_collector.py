@@ -1,0 +1,118 @@
+"""What the cycle collector looks at: operations that wait are many, and hardly ever garbage."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Iterator
+
+import pytest
+
+from local_wheel import LocalTimers, LocalWheel
+from purgatory_ops import Op
+from wheeld_client import DelayedOperation, Purgatory
+
+MANY = 10_000
+"""From so many on a worker that is in use is taken for alive."""
+
+
+class Bare(DelayedOperation):
+    """Holds something that the collector tracks."""
+
+    def __init__(self, thing: list[object]) -> None:
+        super().__init__(None)
+        self.thing = thing
+
+    def try_complete(self) -> bool:
+        """Never."""
+        return False
+
+
+@pytest.fixture
+def wheel() -> Iterator[LocalWheel]:
+    """A wheel under virtual time."""
+    with LocalWheel() as wheel:
+        yield wheel
+
+
+def fill(purgatory: Purgatory, count: int) -> list[list[object]]:
+    """So many that only their keys hold; returns what they hold."""
+    things: list[list[object]] = [[number] for number in range(count)]
+    for thing in things:
+        purgatory.try_complete_else_watch(Bare(thing), ["k"])
+    return things
+
+
+def looked_at(timers: LocalTimers) -> int:
+    """How much the collector finds through a worker."""
+    return len(gc.get_referents(timers))
+
+
+@pytest.mark.parametrize("call", ["check", "watch", "dispatch", "poll"])
+def test_many_of_a_worker_in_use(wheel: LocalWheel, call: str) -> None:
+    """Called since the last full collection: not one is looked at. Not called: all are."""
+    timers = wheel.worker(0)
+    purgatory = Purgatory(timers, "p")
+    things = fill(purgatory, MANY)
+    calls = {
+        "check": lambda: purgatory.check_and_complete("other"),
+        "watch": lambda: purgatory.try_complete_else_watch(Op(None), ["other"]),
+        "dispatch": timers.dispatch,
+    }
+    for _ in range(2):
+        gc.collect()
+        gc.collect()
+        assert looked_at(timers) >= MANY
+        calls.get(call, timers.poll)()
+        for _ in range(3):
+            gc.collect(0)
+            gc.collect(1)
+        gc.collect()
+        assert (looked_at(timers) >= MANY) is (call == "poll")
+    assert [thing[0] for thing in things] == list(range(MANY))
+    assert len(purgatory.shutdown()) >= MANY
+
+
+def test_few_are_always_looked_at(wheel: LocalWheel) -> None:
+    """It costs nothing, and what is garbage is found at once."""
+    timers = wheel.worker(0)
+    purgatory = Purgatory(timers, "p")
+    fill(purgatory, MANY - 1)
+    gc.collect()
+    assert looked_at(timers) >= MANY - 1
+    timers.cycle = [timers, purgatory]  # type: ignore[attr-defined]
+    watcher = weakref.ref(timers)
+    del timers, purgatory
+    gc.collect()
+    assert watcher() is None
+
+
+def test_many_that_are_forgotten(wheel: LocalWheel) -> None:
+    """With their worker, which they hold: found by the second full collection."""
+    timers = wheel.worker(0)
+    purgatory = Purgatory(timers, "p")
+    for thing in fill(purgatory, MANY):
+        thing.append(timers)
+    thing = [Purgatory]
+    watcher, held = weakref.ref(timers), weakref.ref(purgatory)
+    del timers, purgatory, thing
+    gc.collect()
+    gc.collect()
+    assert watcher() is None
+    assert held() is None
+
+
+def test_lists_are_walked_in_purge_mode_only(wheel: LocalWheel) -> None:
+    """What is over and still linked is found there; its cycle is collected with the worker."""
+    timers = wheel.worker(0)
+    lazy = Purgatory(timers, "lazy", purge_interval=1000)
+    op = Op(1.0)
+    op.holds = [lazy, timers]  # type: ignore[attr-defined]
+    lazy.try_complete_else_watch(op, ["k"])
+    op.force_complete()
+    assert any(thing is op for thing in gc.get_referents(timers))
+    watcher = weakref.ref(op)
+    del op, lazy, timers
+    gc.collect()
+    gc.collect()
+    assert watcher() is None
