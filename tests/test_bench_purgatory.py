@@ -195,9 +195,53 @@ def test_no_request_comes_before_its_time(rng_seed: int) -> None:
         return False
 
     request = workload.make_request(Null.operation, [0])
-    workload.drive(plan, [[] for _ in range(workload.RING)], begin, request, watch)
+    completer = workload.Completer(begin)
+    completer.reached = 1 << 40  # it never lags
+    workload.drive(plan, completer, begin, request, watch)
     assert len(seen) == len(plan)
     assert (np.array(seen) >= plan.arrivals).all()
+
+
+def test_no_request_comes_while_the_completer_lags(
+    rng_seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Completions that are late would be taken for expirations."""
+    plan = workload.make_plan(workload.CASES["low"], math.inf, 5_000, rng_seed)
+    completer = workload.Completer(time.monotonic() - 100.0)
+    naps: list[float] = []
+    seen: list[int] = []
+
+    def sleep(seconds: float) -> None:
+        naps.append(seconds)
+        assert seen == []
+        if len(naps) == 50:
+            completer.reached = 1 << 40
+
+    def watch(operation: Any, keys: Any) -> bool:
+        seen.append(len(naps))
+        return False
+
+    monkeypatch.setattr(workload.time, "sleep", sleep)
+    request = workload.make_request(Null.operation, [0])
+    workload.drive(plan, completer, completer._begin, request, watch)
+    assert seen == [50] * len(plan)
+
+
+def test_a_rate_with_late_completions_is_no_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Achieved, but more than were drawn expired: missed; saturation is below."""
+    limit = 60_000.0
+
+    def fake(point: Point, seed: int) -> dict[str, Any]:
+        late = 0.011 if limit < point.rate < math.inf else 0.009
+        achieved = 100_000.0 if point.rate == math.inf else point.rate
+        return {"achieved": achieved, "expired": 0.08 + late, "drawn": 0.08, "failed": None,
+                "cpu_per_million": 1.0}  # fmt: skip
+
+    monkeypatch.setattr(sweep, "measure", fake)
+    tried = Sweep(Effort(0.1, 1, ("old",)), lambda text: None)
+    tried.round(("old", "low", 1), 0, 1)
+    (found,) = tried.saturations["old", "low", 1]
+    assert limit / 1.1 < found <= limit
 
 
 def test_several_processes_are_summed(rng_seed: int) -> None:
@@ -233,7 +277,7 @@ def pretend(limits: dict[str, float], runs: list[Any]) -> Any:
         achieved = min(point.rate, limits[point.contender])
         numbers = dict.fromkeys(
             ("cpu_per_million", "helper_per_million", "cores_used", "gc_per_million", "peak_mb",
-             "expired"), 1.0)  # fmt: skip
+             "expired", "drawn"), 1.0)  # fmt: skip
         return {"achieved": achieved, "failed": None, **numbers}
 
     return pretended

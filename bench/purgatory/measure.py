@@ -27,6 +27,10 @@ CAP = 200 * MEBIBYTE
 """What a process may take besides what it has when it begins; the seeds' heap was as large."""
 
 
+EXCESS = 0.01
+"""By so much the share of expired requests may differ from what was drawn for a run to count."""
+
+
 @dataclass(frozen=True)
 class Point:
     """What is measured: a contender, a case, a target rate over all processes, so many requests."""
@@ -81,6 +85,7 @@ def one_process(
         "finished": times.finished,
         "completed": times.completed,
         "expired": times.expired,
+        "drawn": len(plan) - plan.to_complete if tested.expires else 0,
         "cpu": cpu,
         "helper_cpu": helper,
         "gc": collector.seconds,
@@ -135,11 +140,17 @@ def _row(found: list[dict[str, Any]], count: int) -> Row:
         "gc_per_million": sum(one["gc"] for one in found) / millions,
         "peak_mb": sum(one["peak"] for one in found) / MEBIBYTE,
         "expired": sum(one["expired"] for one in found) / count,
+        "drawn": sum(one["drawn"] for one in found) / count,
         "purges": sum(one["purges"] for one in found),
         "switches": sum(one["switches"] for one in found),
         "load": os.getloadavg()[0],
         "failed": None,
     }
+
+
+def on_time(row: Row) -> bool:
+    """Did no more expire than was drawn to? Else the rate was reached by completing late."""
+    return row["failed"] is None and abs(row["expired"] - row["drawn"]) <= EXCESS
 
 
 def middle(rows: list[Row]) -> Row:

@@ -2,7 +2,9 @@
 
 A round measures a contender first with all requests at once (an infinite target rate), then at
 targets around what it reached then, up to the first that it misses; then twice between the last
-two. Saturation is the highest target that was achieved to 95 %. Rounds of all contenders alternate;
+two. Saturation is the highest target that was achieved to 95 %, with no more requests expired than
+were drawn to expire (within one percentage point): a target that is reached by completing late is
+missed. Rounds of all contenders alternate;
 a number is the median over rounds, a ratio the median of the ratios of the same round.
 """
 
@@ -16,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from bench.purgatory.contenders import CONTENDERS
-from bench.purgatory.measure import Point, measure, middle
+from bench.purgatory.measure import EXCESS, Point, measure, middle, on_time
 from bench.purgatory.workload import CASES
 from bench.report import Options, Result, Row, Target
 
@@ -91,8 +93,8 @@ class Sweep:
     def _requests(self, rate: float) -> int:
         return self.effort.requests or max(2_000, int(rate * self.effort.seconds))
 
-    def _one(self, key: Key, rate: float, expected: float, seed: int) -> float:
-        """One run; returns the rate achieved."""
+    def _one(self, key: Key, rate: float, expected: float, seed: int) -> Row:
+        """One run."""
         contender, case, processes = key
         point = Point(contender, case, rate, self._requests(min(rate, expected)), processes)
         row = {"requests": point.requests, **measure(point, seed)}
@@ -101,15 +103,16 @@ class Sweep:
         self.say(
             f"{contender}, {case}, {processes} processes, {target}: "
             + (row["failed"] or f"{row['achieved']:,.0f}/s, {row['cpu_per_million']:.2f} s CPU/M")
+            + ("" if row["failed"] or on_time(row) else f", {row['expired']:.1%} expired: no point")
         )
-        achieved: float = row["achieved"]
-        return achieved
+        return row
 
     def _saturation(self, key: Key, capacity: float, seed: int) -> float:
         """Look for it around `capacity`."""
 
         def achieves(rate: float) -> bool:
-            return self._one(key, rate, rate, seed) >= ACHIEVED * rate
+            row = self._one(key, rate, rate, seed)
+            return on_time(row) and bool(row["achieved"] >= ACHIEVED * rate)
 
         at = max((n for n, rate in enumerate(GRID) if rate <= FIRST * capacity), default=0)
         if achieves(GRID[at]):
@@ -137,7 +140,7 @@ class Sweep:
         if not expected and self.effort.requests is None:
             probe = Point(key[0], key[1], FLAT_OUT, PROBE, key[2])
             expected = measure(probe, seed)["achieved"] or GRID[0]
-        capacity = self._one(key, FLAT_OUT, expected, seed) or expected or GRID[0]
+        capacity = self._one(key, FLAT_OUT, expected, seed)["achieved"] or expected or GRID[0]
         if self.effort.targets is not None:
             for rate in GRID[: self.effort.targets]:
                 self._one(key, rate, rate, seed)
@@ -197,6 +200,7 @@ class Sweep:
                     "GC s/M": row["gc_per_million"],
                     "peak MB": row["peak_mb"],
                     "expired %": 100 * row["expired"],
+                    "drawn %": 100 * row["drawn"],
                     "runs": row["runs"],
                 }
             )
@@ -220,7 +224,8 @@ class Sweep:
     def result(self) -> Result:
         """The summary, with the targets if both sides of the ratio were measured."""
         notes = [
-            f"saturation: the highest target achieved to {ACHIEVED:.0%} (steps of about 6 %);",
+            f"saturation: the highest target achieved to {ACHIEVED:.0%} (steps of about 6 %), with",
+            f"as many expired as drawn, within {EXCESS:.0%};",
             "all other columns: all requests at once; nothing: the harness's own share",
         ]
         result = Result("purgatory: the seeds' experiment", self.summary(), notes=notes)
