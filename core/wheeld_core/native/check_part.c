@@ -68,14 +68,11 @@ static bool purgatory_parse_key(PurgatoryObject *p, PyObject *object, ParsedKey 
     return false;
 }
 
-/* Have all that waits under the keys looked at: other workers are told first, then those here are asked. */
-static PyObject *purgatory_check_keys(PurgatoryObject *p, const ParsedKey *keys, Py_ssize_t count)
+/* Ask what waits here under keys of which the other workers were told; `failed`: what that has raised. */
+static PyObject *purgatory_ask_keys(PurgatoryObject *p, const ParsedKey *keys, Py_ssize_t count,
+                                    PyObject *failed)
 {
-    PyObject *failed = NULL;
     Walk walk;
-    for (Py_ssize_t i = 0; p->worker->watching && i < count; i++)
-        if (!watching_tell(p->worker, wh_hash_bucket(keys[i].hash)))
-            errors_keep(&failed);
     walk_begin(&walk);
     for (Py_ssize_t i = 0; p->worker->watching && i < count; i++) {
         KeyEntry *entry = table_find(&p->worker->watching->table, p, &keys[i]);
@@ -92,9 +89,16 @@ static PyObject *purgatory_check_keys(PurgatoryObject *p, const ParsedKey *keys,
 static PyObject *purgatory_check(PurgatoryObject *p, PyObject *key_object)
 {
     ParsedKey key;
+    PyObject *failed = NULL, *completed;
     if (!purgatory_parse_key(p, key_object, &key))
         return NULL;
-    PyObject *completed = purgatory_check_keys(p, &key, 1);
+    if (!watching_tell(p->worker, wh_hash_bucket(key.hash)))
+        errors_keep(&failed);
+    Watching *g = p->worker->watching;
+    if (wh_likely(failed == NULL && g && table_find(&g->table, p, &key) == NULL))
+        completed = PyLong_FromLong(0);
+    else
+        completed = purgatory_ask_keys(p, &key, 1, failed);
     Py_DECREF(key.key);
     return completed;
 }
@@ -104,9 +108,15 @@ static PyObject *purgatory_check_many(PurgatoryObject *p, PyObject *given)
 {
     Py_ssize_t count;
     ParsedKey few[FEW_KEYS], *keys = keys_parse(p, given, few, 0, &count);
+    PyObject *failed = NULL, *completed = NULL;
     if (keys == NULL)
         return NULL;
-    PyObject *completed = purgatory_usable(p) ? purgatory_check_keys(p, keys, count) : NULL;
+    if (purgatory_usable(p)) {
+        for (Py_ssize_t i = 0; p->worker->watching && i < count; i++)
+            if (!watching_tell(p->worker, wh_hash_bucket(keys[i].hash)))
+                errors_keep(&failed);
+        completed = purgatory_ask_keys(p, keys, count, failed);
+    }
     keys_drop(keys, few, count);
     return completed;
 }

@@ -16,7 +16,10 @@ typedef struct HookLine {
     size_t first, count, size;
 } HookLine;
 
-static _Thread_local HookLine *hook_lines, first_hook_line; /* the first takes no allocation */
+/* Reached without a call: each completion looks here. */
+#define HOOKS_OF_THREAD static _Thread_local __attribute__((tls_model("initial-exec")))
+HOOKS_OF_THREAD HookLine *hook_lines;
+HOOKS_OF_THREAD HookLine first_hook_line; /* the first takes no allocation */
 
 static PyObject *name_getcurrent;
 
@@ -68,7 +71,8 @@ static void hook_line_end(HookLine *line)
         at = &(*at)->other;
     *at = line->other;
     PyObject *greenlet = line->greenlet;
-    free(line->ops);
+    if (wh_unlikely(line->ops != NULL))
+        free(line->ops);
     if (line != &first_hook_line)
         free(line);
     Py_XDECREF(greenlet);
@@ -166,7 +170,7 @@ static bool operation_was_forked(const OperationObject *op)
 
 /* Run an operation's hooks, and then those of all that they complete; or, in a hook, have it wait for its turn.
  * False: an error is set. */
-static bool operation_take_turn(OperationObject *op, bool (*run)(OperationObject *))
+static inline bool operation_take_turn(OperationObject *op, bool (*run)(OperationObject *))
 {
     PyObject *failed = NULL, *greenlet = greenlet_current();
     HookLine *line = hook_line_of(greenlet);

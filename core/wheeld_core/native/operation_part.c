@@ -24,10 +24,10 @@ struct OperationObject {
     uint32_t place; /* of its timer in `timed`; WH_NIL: it has none */
     uint8_t state;
     uint8_t again; /* whoever is in try_complete() is to look once more: bits of enum again */
-    bool expired;
-    bool gathered; /* in a walk that is just being put together */
-    bool settled;  /* its callbacks were begun */
-    bool spilled;  /* what they raised nobody took */
+    bool expired : 1;
+    bool gathered : 1; /* in a walk that is just being put together */
+    bool settled : 1;  /* its callbacks were begun */
+    bool spilled : 1;  /* what they raised nobody took */
     Watch few[FEW_WATCHES];
 };
 

@@ -14,7 +14,13 @@ typedef struct {
     OperationObject *few[FEW];
 } Walk;
 
-static void walk_begin(Walk *walk) { *walk = (Walk){.ops = walk->few, .size = FEW}; }
+/* `few` is left as it is: it is large for a call that finds nothing. */
+static void walk_begin(Walk *walk)
+{
+    walk->ops = walk->few;
+    walk->count = 0;
+    walk->size = FEW;
+}
 
 static bool walk_add(Walk *walk, OperationObject *op)
 {
@@ -204,7 +210,7 @@ static bool operation_arm(PurgatoryObject *p, OperationObject *op)
         PyErr_Clear(); /* it needs no timer any more */
         return true;
     }
-    g->timed[place] = (Timed){.id = id, .op = op, .deadline = r.deadline};
+    g->timed[place] = (Timed){.id = id, .op = op};
     g->first_deadline = r.deadline < g->first_deadline ? r.deadline : g->first_deadline;
     op->place = place;
     if (operation_over(op))

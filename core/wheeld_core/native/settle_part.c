@@ -57,8 +57,9 @@ static int64_t watching_expire_alone(WorkerObject *w, PyObject **fatal)
         const Timed *timed = &g->timed[i];
         if (timed->op == NULL)
             continue;
-        if (timed->deadline > now || !walk_add(&walk, timed->op))
-            next = timed->deadline < next ? timed->deadline : next;
+        int64_t deadline = wh_load_relaxed(&w->client.slots[wh_id_slot(timed->id)].deadline);
+        if (deadline > now || !walk_add(&walk, timed->op))
+            next = deadline < next ? deadline : next;
     }
     PyErr_Clear(); /* no memory: with the next look */
     g->first_deadline = next;

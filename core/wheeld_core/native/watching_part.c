@@ -17,7 +17,6 @@ typedef struct { /* another worker's FIFO */
 typedef struct { /* a timer of an operation; the timer's cookie is its place */
     uint64_t id;         /* 0: free */
     OperationObject *op; /* borrowed; NULL: over before it fired, its expiration is on the way */
-    int64_t deadline;    /* should the clock be gone for good */
     uint32_t next_free;
 } Timed;
 
@@ -34,7 +33,7 @@ typedef struct Watching {
     Bell *bells;
     Timed *timed;
     uint32_t timed_size, free_timed; /* WH_NIL: none is free */
-    int64_t first_deadline; /* none of `timed` is earlier; INT64_MAX: there is none */
+    int64_t first_deadline; /* none of `timed` is due earlier; INT64_MAX: there is none */
     Unwanted *unwanted;
     size_t unwanted_count, unwanted_size;
     OperationObject **due;           /* strong; expired, and not looked at yet */
