@@ -223,11 +223,10 @@ class AsyncTimers:
         self._arrived.set()  # whoever iterates sees it
 
     def _receive(self) -> None:
-        timers = self.timers
+        timers, callbacks = self.timers, self.timers._callbacks
         if timers._renewing:
             self._end(DaemonNotRunning(REASON))
             return
-        callbacks = timers._callbacks
         ticks: set[int] = set()
         try:
             callbacks.sort(timers._await_work(0.0, None, ticks), ticks)
@@ -357,8 +356,7 @@ class AsyncTimers:
         return id
 
     def _drop(self, id: int) -> None:
-        waiting = self._waiters.pop(id, None) is not None
-        if not waiting or self._lost or self.timers._state != "open":
+        if self._waiters.pop(id, None) is None or self._lost or self.timers._state != "open":
             return
         with suppress(DaemonNotRunning):
             try:
