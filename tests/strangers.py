@@ -26,7 +26,6 @@ if not os.access(sys.executable, os.X_OK):
 if sys.argv[1:] == ["try"]:
     sys.exit(subprocess.run([sys.executable, "-c", "import wheeld.clock"]).returncode)
 from wheeld import cli
-cli.add_others()
 cli.app()
 """
 """A program that runs `wheeld` as whoever starts it, and its clock as well."""

@@ -266,7 +266,7 @@ def test_a_wrong_file_is_one_line_and_exit_code_2(private: dict[str, str], tmp_p
 @pytest.mark.parametrize(
     ("word", "number", "group"),
     [
-        ("wheeld start", signal.SIGINT, True),  # while the daemon starts
+        ("wheeld --private", signal.SIGINT, True),  # while the daemon starts
         ("wheeld.demo.worker", signal.SIGINT, True),  # Ctrl-C reaches the whole group
         ("wheeld.demo.worker", signal.SIGINT, False),
         ("wheeld.demo.worker", signal.SIGTERM, False),

@@ -206,7 +206,7 @@ def test_this_checkout_keeps_the_rules() -> None:
 def test_a_start_does_not_load_what_prints() -> None:
     """`wheeld start` is to serve soon; what only other commands need is loaded by them."""
     others = {"rich.console", "psutil", "pyarrow", "pyspark"}
-    code = f"import sys, wheeld.cli; print(sorted({others!r} & set(sys.modules)))"
+    code = f"import sys, wheeld.start_cli; print(sorted({others!r} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (result.stdout, result.stderr) == ("[]\n", "")
 

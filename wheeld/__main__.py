@@ -42,14 +42,12 @@ def _private_daemon() -> Callable[[], None]:
 
 
 def _command() -> Callable[[], None]:
-    starts = sys.argv[1:2] == ["start"]
-    if starts:
+    if sys.argv[1:2] == ["start"]:
         _start_clock()
-    from wheeld import cli  # loads numpy
-
-    if not starts:  # a start, which others wait for, loads no other command
-        cli.add_others()
-    return functools.partial(cli.app, prog_name="wheeld")
+        from wheeld.start_cli import app  # loads numpy
+    else:
+        from wheeld.cli import app  # as well, and all commands
+    return functools.partial(app, prog_name="wheeld")
 
 
 def _start_clock() -> None:

@@ -37,7 +37,6 @@ class Shell:
 
     def __init__(self) -> None:
         self._daemons: list[subprocess.Popen[bytes]] = []
-        cli.add_others()
 
     def run(self, line: str) -> None:
         """One command, which must succeed; `&` at its end: a daemon, which must come up."""
