@@ -131,6 +131,15 @@ def watch_raising(b: Bench, look: int) -> None:
     b.places.here.try_complete_else_watch(Scripted(script, 1.0), KEYS)
 
 
+def grow(b: Bench) -> None:
+    """Words and changes of all keys."""
+    for number, key in enumerate(KEYS):
+        assert b.places.here._grow(key, number + 1)
+        assert b.places.there._word(key) == number + 1
+        b.places.here._done(*b.places.here._change(key))
+        assert b.places.there._forget(key)
+
+
 def never_complete(b: Bench) -> None:
     """True without force_complete."""
     b.places.here.try_complete_else_watch(Scripted(lambda op: True, 1.0), KEYS)
@@ -156,10 +165,16 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     "_await_work": lambda b: (b.timers._await_work(), b.timers._await_work(1e-6, 5)),
     "_wake": lambda b: (b.timers._wake(), b.timers.poll()),
     "_shutdown": purge,
+    "_grow": grow,
+    "owed_watchers": lambda b: _native.owed_watchers(b.wheel.shared("watch")),
     "create_watch": seat,
     "seat_watcher": lambda b: _native.seat_watcher(b.wheel.shared("watch"), 2, 0),
 }
 ALONGSIDE = {
+    "_word",
+    "_forget",
+    "_change",
+    "_done",
     "is_completed",
     "timeout",
     "num_delayed",
@@ -206,6 +221,14 @@ BAD: dict[str, Callable[[Bench], Any]] = {
     "purgatory uninitialised": lambda b: _native.Purgatory.__new__(
         _native.Purgatory
     ).check_and_complete("a"),
+    "word key": lambda b: b.places.here._word(("x" * 300, 1.5)),
+    "grow key": lambda b: b.places.here._grow(("x" * 300, 1.5), 1),
+    "grow value": lambda b: b.places.here._grow("a", -(2**90)),
+    "grow arguments": lambda b: b.places.here._grow("a"),  # type: ignore[call-arg]
+    "forget key": lambda b: b.places.here._forget(("x" * 300, 1.5)),
+    "change key": lambda b: b.places.here._change(("x" * 300, 1.5)),
+    "done type": lambda b: b.places.here._done("x" * 300, 1),  # type: ignore[arg-type]
+    "owed kind": lambda b: _native.owed_watchers(b.wheel.wheel_memory),
     "watcher": lambda b: _native.seat_watcher(b.wheel.shared("watch"), 99, 0),
     "watcher kind": lambda b: _native.seat_watcher(b.wheel.wheel_memory, 0, 0),
     "watch segment": lambda b: _native.create_watch(bytearray(5), 1, 0),

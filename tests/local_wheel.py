@@ -68,6 +68,7 @@ class LocalTimers(Timers):
         self._connection: Any = _Farewell(wheel, row)
         self._callbacks = Callbacks(self)
         self._purgatories = weakref.WeakSet()
+        self._dispatchers = set()
         self._registry = RegistryView(wheel.registry_memory)
         self._wheel = wheel.view
         self._payload_room = int(wheel.view.header["payload_bytes"])
@@ -208,7 +209,8 @@ class LocalWheel:
     def _seat(self, row: int, incarnation: int) -> None:
         """What the supervisor does there when a worker comes (0: when one has gone)."""
         if "watch" in self._shared:
-            _native.seat_watcher(self._shared["watch"], row, incarnation)
+            for owed in _native.seat_watcher(self._shared["watch"], row, incarnation):
+                os.write(self.bells[owed][1], b"\1")
         if "pools" in self._shared:
             _native.seat_borrower(self._shared["pools"], row, incarnation)
 

@@ -244,7 +244,7 @@ def test_heads_that_are_overwritten_again_and_again() -> None:
             memory[:256] = bytes(256) if spoil[0] > 0 else head
         spoil[0] -= 1
 
-    host = sharing.Sharing(*segments, mend)
+    host = sharing.Sharing(*segments, mend, lambda row: None)
     host.seat(2, 5)
     assert calls == [2, 1, 0, -1]
     shared = Shared(*segments)

@@ -50,6 +50,10 @@ OWN = {
     "WH_BACK_BYTES": "how much memory the clock reserves at a time",
     "WH_SPANS": "parts of a segment, within one process",
     "WH_SETTLE_PUBLISH": "how often the clock publishes",
+    "WH_GREW": "an answer within one process",
+    "WH_GREW_NOT": "an answer within one process",
+    "WH_GREW_NO_ROOM": "an answer within one process",
+    "WH_WORD_CHOICES": "follows from WH_WORD_PLACES",
 }
 """Constants that no other process needs to know, and why."""
 

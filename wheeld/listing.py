@@ -45,6 +45,9 @@ def status_text(status: dict[str, Any]) -> str:
     if status["pools"]:
         lines.append(f"  pools       {len(status['pools'])}")
         lines += [f"    {_pool_text(pool)}" for pool in status["pools"]]
+    if status["words"]["used"]:
+        words = status["words"]
+        lines.append(f"  words       {words['used']:,} of {words['possible']:,}")
     if status["trace"] is not None:
         lines += _trace_lines(status["trace"])
     lines.append(f"  workers     {len(status['workers'])}")

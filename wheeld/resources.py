@@ -114,7 +114,7 @@ class Resources(RuntimeFiles):
             )
         self._fixed = list(self._heads.parts(self.memories["pools"]))
         self.sharing = sharing.Sharing(
-            self.memories["watch"], self.memories["pools"], self._check_and_mend
+            self.memories["watch"], self.memories["pools"], self._check_and_mend, self.ring_worker
         )
         self.worker_bytes = _native.geometry(**config.native())["worker_bytes"]
         self._worker_head = WorkerHead(self.memories["wheel"], self.worker_bytes)

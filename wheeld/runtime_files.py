@@ -96,6 +96,15 @@ class RuntimeFiles:
         and others may only ring."""
         return os.open(self.directory / runtime.worker_fifo(row), trust.FIFO_FLAGS)
 
+    def ring_worker(self, row: int) -> None:
+        """Wake the worker in `row`, if there is one."""
+        with contextlib.suppress(OSError):  # a FIFO that is full rings already
+            bell = self.open_worker_fifo(row)
+            try:
+                os.write(bell, b"\1")
+            finally:
+                os.close(bell)
+
     def _share(self, path: Path, mode: int = 0o660) -> None:
         if self._gid is not None:
             os.chown(path, -1, self._gid)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import mmap
 from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +21,8 @@ from wheeld_core.errors import WheelError
 from wheeld_core.views import PoolsView, WatchView, dtype_of, record
 
 log = logging.getLogger("wheeld")
+
+T = TypeVar("T")
 
 TRIES = 10
 """How often heads that a worker overwrites again and again are mended before that is given up."""
@@ -35,10 +38,18 @@ class Sharing:
         The two segments.
     ready : callable
         Called before each use: raises WheelError if the segments must not be touched any more.
+    ring : callable
+        Wakes the worker in a row, if there is one.
     """
 
-    def __init__(self, watch: mmap.mmap, pools: mmap.mmap, ready: Callable[[], None]) -> None:
-        self._watch, self._pools, self._ready = watch, pools, ready
+    def __init__(
+        self,
+        watch: mmap.mmap,
+        pools: mmap.mmap,
+        ready: Callable[[], None],
+        ring: Callable[[int], None],
+    ) -> None:
+        self._watch, self._pools, self._ready, self._ring = watch, pools, ready, ring
         self._seated: set[int] = set()
         self.watch = WatchView(watch)
         self.pools = PoolsView(pools)
@@ -47,8 +58,10 @@ class Sharing:
 
     def resume(self, there: Collection[int]) -> None:
         """Go on after a killed supervisor: end what it was at; of the rows not in `there` nothing
-        stays. Those that are there are cleared when they depart."""
+        stays. Those that are there are cleared when they depart. Who sleeps although something is
+        marked for it is rung for."""
         self._do(lambda: _native.resume_pools(self._pools))
+        self._ring_for(self._do(lambda: _native.owed_watchers(self._watch)))
         self._seated = set(there)
         for row in np.flatnonzero(occupied(self.watch, self.pools)).tolist():
             if row not in self._seated and (returned := self._put(row, 0)) > 0:
@@ -69,12 +82,17 @@ class Sharing:
 
     def _put(self, row: int, incarnation: int) -> int:
         """Take back what is in a row, and let in who comes; 0: nobody."""
-        self._do(lambda: _native.seat_watcher(self._watch, row, incarnation))
-        returned = self._do(lambda: _native.seat_borrower(self._pools, row, incarnation)) or 0
+        self._ring_for(self._do(lambda: _native.seat_watcher(self._watch, row, incarnation)))
+        returned = self._do(lambda: _native.seat_borrower(self._pools, row, incarnation))
         self.returned += max(returned, 0)
         return returned
 
-    def _do(self, work: Callable[[], int | None]) -> int | None:
+    def _ring_for(self, rows: list[int]) -> None:
+        """They sleep, and something is marked for them."""
+        for row in rows:
+            self._ring(row)
+
+    def _do(self, work: Callable[[], T]) -> T:
         """Do it on segments that are whole and whose heads are what they should be."""
         for _ in range(TRIES):
             self._ready()
@@ -90,7 +108,10 @@ def occupied(watch: WatchView, pools: PoolsView) -> npt.NDArray[np.bool_]:
     rows = len(watch.rows)
     found: npt.NDArray[np.bool_]
     found = (watch.rows["tenant"] != 0) | (watch.rows["any"] != 0) | watch.watching()[:rows]
-    found |= watch.rows["dirty"].any(axis=1)
+    for field in ("touching", "everything"):
+        found |= watch.rows[field] != 0
+    for field in ("dirty", "notes"):
+        found |= watch.rows[field].any(axis=1)
     ledgers = pools.ledgers[:, :rows]
     for field in ("tenant", "even", "odd", "ticket"):
         found |= (ledgers[field] != 0).any(axis=0)

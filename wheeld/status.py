@@ -13,7 +13,7 @@ from wheeld.registry import Tenant
 from wheeld.sharing import Sharing
 from wheeld.vital_signs import own_pid_namespace
 from wheeld_core import _native
-from wheeld_core.views import WheelView
+from wheeld_core.views import WORD_LIVE, WheelView
 
 if TYPE_CHECKING:
     from wheeld.supervisor import Supervisor
@@ -71,6 +71,10 @@ def collect(supervisor: Supervisor) -> dict[str, Any]:
         **supervisor.clock.handed_over,
         "workers": _workers(supervisor, holders, armed),
         "pools": _pools(resources.sharing),
+        "words": {
+            "used": int(resources.sharing.watch.words()[WORD_LIVE]),
+            "possible": _native.WORD_PLACES,
+        },
         "pool_bytes_returned": resources.sharing.returned,
         "trace": supervisor.recorder.status(),
     }

@@ -18,6 +18,7 @@ from wheeld_client.observer import Observer, PendingTimers, pending_timers
 from wheeld_client.purgatory import DelayedOperation, Purgatory
 from wheeld_client.renewal import Reconnection
 from wheeld_client.timers import Timers, connect, payload_of
+from wheeld_client.watermarks import AsyncWatermarks, Watermarks
 from wheeld_core.errors import (
     ClientClosed,
     DaemonNotRunning,
@@ -28,11 +29,13 @@ from wheeld_core.errors import (
     RingFull,
     WheelError,
     WheelFull,
+    WordsFull,
 )
 
 __all__ = [
     "AsyncPurgatory",
     "AsyncTimers",
+    "AsyncWatermarks",
     "ClientClosed",
     "Connection",
     "DaemonNotRunning",
@@ -53,8 +56,10 @@ __all__ = [
     "RingFull",
     "TimerHandle",
     "Timers",
+    "Watermarks",
     "WheelError",
     "WheelFull",
+    "WordsFull",
     "connect",
     "payload_of",
     "pending_timers",

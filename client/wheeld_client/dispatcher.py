@@ -67,6 +67,14 @@ class Dispatcher:
         return self._thread.is_alive()
 
     def _run(self) -> None:
+        me = threading.get_ident()
+        self._timers._dispatchers.add(me)
+        try:
+            self._go_on()
+        finally:
+            self._timers._dispatchers.discard(me)
+
+    def _go_on(self) -> None:
         away: DaemonNotRunning | None = None
         while not self._stopping:
             try:
@@ -128,3 +136,19 @@ def _interrupt_program() -> bool:
         return False
     signal.pthread_kill(main, signal.SIGINT)
     return True
+
+
+def turn(timers: Timers, timeout: float) -> None:
+    """As `dispatch`; the events that are nobody's wait for the next one."""
+    if not timers._renewing:
+        timers._check()
+    ticks: set[int] = set()
+    callbacks = timers._callbacks
+    callbacks.sort(timers._await_work(0.0 if timers._unsettled else timeout, None, ticks), ticks)
+    timers._settle()
+    callbacks.call()
+
+
+def others_dispatch(timers: Timers) -> bool:
+    """Does another thread dispatch, by `dispatching()`?"""
+    return any(thread != threading.get_ident() for thread in list(timers._dispatchers))

@@ -14,6 +14,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
+from wheeld_client.changing import Changing
 from wheeld_client.timers import Timers
 from wheeld_core import _native
 from wheeld_core.errors import WheelError
@@ -131,6 +132,35 @@ class Purgatory(_native.Purgatory):
                 future.add_done_callback(partial(_look_after, settle))
 
         return run
+
+    def changing(self, *keys: Any) -> Changing:
+        """`with purgatory.changing(key):` the condition of the key changes in this block.
+
+        At its end the keys are checked, also when the block raises. A worker that is killed in the
+        block or at its end leaves nobody asleep: the supervisor checks the keys in its place. (One
+        that makes the condition true first, and calls `check_and_complete` then, may be killed
+        in between.)
+
+        Parameters
+        ----------
+        *keys : str, bytes, int, or flat tuples of those
+
+        Returns
+        -------
+        Changing
+            A context manager; its `completed` says afterwards how many operations of this worker
+            that completed.
+
+        Raises
+        ------
+        As `check_and_complete`, at both ends.
+
+        Notes
+        -----
+        Any thread, and several at once, nested or not. Beyond 14 keys of a worker at a time a death
+        has all of its keys' neighbours looked at, which costs looks. It costs two stores.
+        """
+        return Changing(self, keys)
 
     def metrics(self) -> dict[str, Any]:
         """Counts of this purgatory in this worker, much as Kafka's gauges.

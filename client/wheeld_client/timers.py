@@ -145,6 +145,7 @@ class Timers(ReservingWorker):
     def _enter(self, options: Options) -> None:
         self._callbacks = Callbacks(self)  # a forked child forgets its parent's
         self._purgatories, self._moving = weakref.WeakSet(), []
+        self._dispatchers: set[int] = set()
         super()._enter(options)
 
     def _leave_wheel(self) -> list[Any]:

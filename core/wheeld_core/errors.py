@@ -11,6 +11,10 @@ class WheelFull(WheelError):
     """Every slot is taken: cancel or poll, or start the daemon with a larger capacity."""
 
 
+class WordsFull(WheelError):
+    """There is no room for another shared word: forget keys that are over."""
+
+
 class RingFull(WheelError):
     """With `block=False`: the clock has not taken up yet what was submitted; try in a moment."""
 

@@ -34,6 +34,7 @@ _NUMPY_TYPES = {
     "char": "S1",
 }
 
+WORD_LIVE = 1  # the state of a key's word, in the low three bits of its tag
 NIL = 0xFFFFFFFF
 """`list` of a link that is in no list."""
 
@@ -306,7 +307,7 @@ def _bits(words: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint8]:
 
 
 class WatchView:
-    """A watch segment: for each bucket of keys who watches it, and one row per worker."""
+    """A watch segment: who watches which buckets, one row per worker, and the shared words."""
 
     def __init__(self, memory: Buffer) -> None:
         self.header = record(memory, "watch")
@@ -317,6 +318,8 @@ class WatchView:
         self.rows = records(
             memory, "watch_row", int(self.header["rows_off"]), int(self.header["row_count"])
         )
+        sets, count = int(self.header["sets_off"]), _native.WORD_PLACES // 16
+        self.sets = records(memory, "word_set", sets, count)
 
     def watched(self) -> npt.NDArray[np.int64]:
         """Buckets that each row watches, shape (64 * words,): also of rows beyond the table."""
@@ -333,6 +336,10 @@ class WatchView:
         for i, plane in enumerate(planes):
             counts += _bits(plane[0]).astype(np.int64) << i
         return counts
+
+    def words(self) -> npt.NDArray[np.int64]:
+        """How many places of shared words there are in each state, shape (8,)."""
+        return np.bincount((self.sets["tags"] & np.uint64(7)).astype(np.int64).ravel(), minlength=8)
 
     def watching(self) -> npt.NDArray[np.bool_]:
         """Which rows watch any bucket, shape (64 * words,)."""

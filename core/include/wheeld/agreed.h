@@ -37,6 +37,16 @@ enum wh_leave {
 
 enum wh_row_state { WH_ROW_FREE = 0, WH_ROW_ATTACHING, WH_ROW_ACTIVE, WH_ROW_DYING, WH_ROW_KEPT };
 
+/* What the place of a shared word is: the low bits of its tag. */
+enum wh_word_state {
+    WH_WORD_EMPTY = 0, /* check and value are 0 */
+    WH_WORD_LIVE,      /* a key's; of each key there is at most one */
+    WH_WORD_COMING,    /* who makes it has not seen yet that there is no other */
+    WH_WORD_OVER,      /* forgotten: it is emptied when nobody looks at it any more */
+    WH_WORD_EMPTYING   /* tag: row + 1 of who does that */
+};
+#define WH_WORD_STATE 7ull
+
 enum wh_trace_kind {
     WH_TRACE_SCHEDULED = 1,
     WH_TRACE_RESCHEDULED,
@@ -104,6 +114,16 @@ static inline uint64_t wh_reaping_word(uint32_t row, uint64_t change)
     return change << 16 | (row + 1);
 }
 
+/* tag of a shared word, and its part. */
+static inline uint64_t wh_word_tag(uint64_t hash, enum wh_word_state state)
+{
+    return (hash & ~WH_WORD_STATE) | (uint64_t)state;
+}
+static inline uint64_t wh_word_state(uint64_t tag) { return tag & WH_WORD_STATE; }
+
+/* The two sets in one of which the word of a key is. */
+static inline uint32_t wh_word_set_of(uint64_t hash) { return (uint32_t)(hash >> (64 - WH_WORD_SET_BITS)); }
+
 /* -- the lists ----------------------------------------------------------------------------------- */
 
 #define WH_AGREED(K)                                                                               \
@@ -115,7 +135,9 @@ static inline uint64_t wh_reaping_word(uint32_t row, uint64_t change)
     K(WH_POOL_NOBODY) K(WH_REAPING_CHANGES) K(WH_MIN_TRACE_BITS) K(WH_MAX_TRACE_BITS)              \
     K(WH_NO_ROW) K(WH_TRACE_KINDS) K(WH_TRACE_PERIODIC) K(WH_TRACE_FOUND) K(WH_TRACED_TICK)        \
     K(WH_VERSION_MASK) K(WH_POS_BITS) K(WH_POS_MASK) K(WH_CLOCK_KINDS) K(WH_KIND_SHIFT)            \
-    K(WH_SLOT_MASK)                                                                                \
+    K(WH_SLOT_MASK) K(WH_NOTES) K(WH_WORD_SET_BITS) K(WH_WORD_SETS) K(WH_WORD_PLACES)              \
+    K(WH_WORD_EMPTY) K(WH_WORD_LIVE) K(WH_WORD_COMING) K(WH_WORD_OVER) K(WH_WORD_EMPTYING)         \
+    K(WH_WORD_STATE)                                                                                \
     K(WH_KIND_WHEEL) K(WH_KIND_SLOTS) K(WH_KIND_REGISTRY) K(WH_KIND_WORKER) K(WH_KIND_WATCH)       \
     K(WH_KIND_POOLS) K(WH_KIND_TRACE)                                                              \
     K(WH_NEVER) K(WH_ARMED) K(WH_CANCELLED) K(WH_FIRED) K(WH_TAKEN) K(WH_DONE) K(WH_CLOSED)        \
@@ -163,6 +185,9 @@ static inline uint64_t wh_reaping_word(uint32_t row, uint64_t change)
     W(wh_used_word(0x123456789ull, 0x9bcu, 0xfedcba9876543210ull))                                 \
     W(wh_reaping_word(0x9bcu, 0x123456789abull))                                                   \
     W(wh_hash_piece(0x123456789abcdef1ull, 's', "eleven byte", 11))                                \
-    W(wh_hash_bucket(0x123456789abcdef1ull))
+    W(wh_hash_bucket(0x123456789abcdef1ull))                                                       \
+    W(wh_word_tag(0x123456789abcdef7ull, WH_WORD_OVER))                                            \
+    W(wh_word_state(0x123456789abcdef5ull))                                                        \
+    W(wh_word_set_of(0xf23456789abcdef1ull))
 
 #endif

@@ -309,6 +309,7 @@ typedef struct wh_completion { WH_DECLARE(WH_COMPLETION_FIELDS) } wh_completion;
 typedef struct wh_watch_seg { wh_head head; WH_DECLARE(WH_WATCH_FIELDS) } wh_watch_seg;
 typedef struct wh_watchers { WH_DECLARE(WH_WATCHERS_FIELDS) } wh_watchers;
 typedef struct wh_watch_row { WH_DECLARE(WH_WATCH_ROW_FIELDS) } wh_watch_row;
+typedef struct wh_word_set { WH_DECLARE(WH_WORD_SET_FIELDS) } wh_word_set;
 typedef struct wh_pools_seg { wh_head head; WH_DECLARE(WH_POOLS_FIELDS) } wh_pools_seg;
 typedef struct wh_pool { WH_DECLARE(WH_POOL_FIELDS) } wh_pool;
 typedef struct wh_waiters { WH_DECLARE(WH_WAITERS_FIELDS) } wh_waiters;
@@ -338,6 +339,7 @@ typedef struct wh_trace_record { WH_DECLARE(WH_TRACE_RECORD_FIELDS) } wh_trace_r
     S(watch, wh_watch_seg, WH_WATCH_FIELDS)                                                        \
     S(watchers, wh_watchers, WH_WATCHERS_FIELDS)                                                   \
     S(watch_row, wh_watch_row, WH_WATCH_ROW_FIELDS)                                                \
+    S(word_set, wh_word_set, WH_WORD_SET_FIELDS)                                                   \
     S(pools, wh_pools_seg, WH_POOLS_FIELDS)                                                        \
     S(pool, wh_pool, WH_POOL_FIELDS)                                                               \
     S(waiters, wh_waiters, WH_WAITERS_FIELDS)                                                      \
@@ -356,7 +358,8 @@ _Static_assert(sizeof(wh_completion) == 40, "completions are packed");
 _Static_assert(sizeof(wh_row) == WH_LINE, "rows of the worker table keep lines apart");
 _Static_assert(sizeof(wh_group) == 64 && sizeof(wh_undo) == 16, "arrays without gaps");
 _Static_assert(sizeof(wh_watchers) == 8 && sizeof(wh_waiters) == 8, "arrays of plain words");
-_Static_assert(sizeof(wh_watch_row) == 3 * WH_LINE + 8192, "any, wait_seq and tenant; the marks");
+_Static_assert(sizeof(wh_watch_row) == 4 * WH_LINE + 8192, "four lines; the marks");
+_Static_assert(sizeof(wh_word_set) == 384, "tags, checks and values apart");
 _Static_assert(sizeof(wh_pool) == 5 * WH_LINE && sizeof(wh_ledger) == 4 * WH_LINE, "lines apart");
 _Static_assert(sizeof(wh_trace_record) == 64, "a record fills a cache line");
 _Static_assert(sizeof(wh_traced) == 16, "four share a cache line");
@@ -379,6 +382,10 @@ _Static_assert(sizeof(wh_traced) == 16, "four share a cache line");
 #define WH_ASK_ALL (1u << 31)  /* so many slots or none */
 #define WH_BUCKET_BITS 16u
 #define WH_BUCKETS (1u << WH_BUCKET_BITS) /* of the watch directory; bits of a watch row's `dirty` */
+#define WH_NOTES 14u        /* of a watch row */
+#define WH_WORD_SET_BITS 11u
+#define WH_WORD_SETS (1u << WH_WORD_SET_BITS) /* of shared words */
+#define WH_WORD_PLACES 16u                    /* in a set */
 #define WH_POOLS 16u
 #define WH_POOL_CHANGE_BITS 14u
 #define WH_POOL_BYTES_SHIFT 26u                /* 38 bits of bytes: `size` and one request more */

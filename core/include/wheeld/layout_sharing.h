@@ -11,7 +11,9 @@
     F(uint64_t, rows_off, "offset of the watch rows, one per worker", "creator", "all",            \
       "before magic")                                                                              \
     F(uint32_t, row_count, "watch rows", "creator", "all", "before magic")                         \
-    F(uint32_t, words, "words per bucket: a bit for each row", "creator", "all", "before magic")
+    F(uint32_t, words, "words per bucket: a bit for each row", "creator", "all", "before magic")   \
+    F(uint64_t, sets_off, "offset of the sets of shared words, WH_WORD_SETS", "creator", "all",    \
+      "before magic")
 
 #define WH_WATCHERS_FIELDS(N, F, A)                                                                \
     F(wh_au64, workers, "bit per worker that watches a key of the bucket",                         \
@@ -31,8 +33,23 @@
     N(wh_au64, tenant, "incarnation of the worker in this row, 0: none", "supervisor", "workers",  \
       "release; pairs: watch-tenant")                                                              \
     A(uint64_t, tenant_pad, 15, "zero", "nobody", "nobody", "-")                                   \
+    N(wh_au64, touching, "place + 1 of the shared word that it looks at; 0: none",                 \
+      "worker", "workers", "seq_cst; pairs: word-touch")                                           \
+    F(wh_au64, everything, "changes under way that have no note of their own",                     \
+      "worker", "supervisor", "release; pairs: watch-note")                                        \
+    A(wh_au64, notes, 14, "bucket + 1 of a condition that is being changed; 0: none",              \
+      "worker", "supervisor", "release; pairs: watch-note")                                        \
     A(wh_au64, dirty, 1024, "bit per bucket: a key of it was checked elsewhere",                   \
       "all workers (or); its worker (exchange)", "its worker", "seq_cst RMW; pairs: watch-dirty")
+
+/* Shared 64-bit words, found by key: words.h. */
+#define WH_WORD_SET_FIELDS(N, F, A)                                                                \
+    A(wh_au64, tags, 16, "61 bits of the key's hash | state", "workers by compare-and-swap", "all",  \
+      "seq_cst CAS; pairs: word-tag")                                                              \
+    A(wh_au64, checks, 16, "64 other bits of the key's hash; 0: empty, or on its way",             \
+      "worker", "workers", "relaxed; whose it is says the tag")                               \
+    A(wh_au64, values, 16, "the word; it only grows", "workers by compare-and-swap", "workers",    \
+      "seq_cst CAS; pairs: word-value")
 
 /* Byte budgets that all workers share: pool.h. */
 #define WH_POOLS_FIELDS(N, F, A)                                                                   \

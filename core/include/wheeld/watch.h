@@ -22,6 +22,9 @@
  *  3. Wait-free: no loop depends on another process.
  *  4. Of each worker one thread at a time is in here (the GIL sees to it), but for wh_watch_ready.
  *  5. Clients can write all of it, the head too: the supervisor believes only what the size confirms.
+ *  6. A note of the bucket stands in its worker's row from before the condition changes until all are marked
+ *     and rung for. So of a worker that dies in between the supervisor finds what it has to mark, and it
+ *     empties the row only when it has rung, too: the next supervisor does it again.
  */
 #ifndef WHEELD_WATCH_H
 #define WHEELD_WATCH_H
@@ -36,6 +39,8 @@ typedef struct wh_watch {
     wh_watch_row *rows, *mine;
     uint32_t *keys; /* private: keys that we watch, per bucket */
     uint32_t row_count, words, me;
+    uint32_t noted;   /* private: bit per note that is taken */
+    uint64_t unnoted; /* private: changes under way beyond those */
 } wh_watch;
 
 static inline uint32_t wh_words_of_rows(uint32_t rows) { return (rows + 63) / 64; }
@@ -46,9 +51,15 @@ static inline uint64_t wh_watch_rows_off(uint32_t rows)
     return wh_align(sizeof(wh_watch_seg), WH_LINE) + wh_align(directory, WH_LINE);
 }
 
+/* The shared words of words.h stand behind the rows. */
+static inline uint64_t wh_watch_sets_off(uint32_t rows)
+{
+    return wh_watch_rows_off(rows) + (uint64_t)rows * sizeof(wh_watch_row);
+}
+
 static inline uint64_t wh_watch_bytes(uint32_t rows)
 {
-    return wh_align(wh_watch_rows_off(rows) + (uint64_t)rows * sizeof(wh_watch_row), 4096);
+    return wh_align(wh_watch_sets_off(rows) + WH_WORD_SETS * sizeof(wh_word_set), 4096);
 }
 
 /* Fill a zeroed segment of wh_watch_bytes. */
@@ -59,6 +70,7 @@ static inline void wh_watch_create(void *memory, uint32_t rows, uint64_t token)
     seg->rows_off = wh_watch_rows_off(rows);
     seg->row_count = rows;
     seg->words = wh_words_of_rows(rows);
+    seg->sets_off = wh_watch_sets_off(rows);
     wh_head_publish(&seg->head, WH_KIND_WATCH, wh_watch_bytes(rows), token);
 }
 
@@ -190,7 +202,73 @@ static inline uint64_t wh_watch_mark(wh_watch *w, uint32_t row, uint32_t bucket)
     return wh_load_seq(&theirs->wait_seq); /* pairs: watch-wait */
 }
 
+/* -- changes under way ------------------------------------------------------------------------- */
+
+/* Before a condition changes: its bucket is to be checked, by us or, if we die, by the supervisor. Returns
+ * what wh_watch_done takes. */
+static inline uint32_t wh_watch_change(wh_watch *w, uint32_t bucket)
+{
+    uint32_t note = (uint32_t)__builtin_ctz(~w->noted);
+    if (wh_unlikely(note >= WH_NOTES)) {
+        /* pairs: watch-note - the condition changes after it, in the order that a kill leaves */
+        wh_store_release(&w->mine->everything, ++w->unnoted);
+        note = WH_NOTES;
+    } else {
+        w->noted |= 1u << note;
+        wh_store_release(&w->mine->notes[note], bucket + 1ull); /* pairs: watch-note */
+    }
+    wh_step();
+    return note;
+}
+
+/* Whoever watches the bucket has been marked, and rung for if it sleeps. */
+static inline void wh_watch_done(wh_watch *w, uint32_t note)
+{
+    wh_step();
+    if (wh_unlikely(note >= WH_NOTES)) {
+        wh_store_release(&w->mine->everything, --w->unnoted); /* pairs: watch-note */
+    } else {
+        wh_store_release(&w->mine->notes[note], 0); /* pairs: watch-note */
+        w->noted &= ~(1u << note);
+    }
+}
+
 /* -- the supervisor ---------------------------------------------------------------------------- */
+
+static inline void wh_watch_mark_all(wh_watch *w, uint32_t bucket)
+{
+    for (uint32_t i = 0; i < w->words; i++)
+        for (uint64_t rows = wh_watch_others(w, bucket, i); rows; rows &= rows - 1)
+            wh_watch_mark(w, 64 * i + (uint32_t)__builtin_ctzll(rows), bucket);
+}
+
+/* The worker of the row is gone: mark what it was changing for all who watch it. True: there was something;
+ * whoever sleeps with a mark (wh_watch_owed) is to be rung for before the row is cleared. */
+static inline bool wh_watch_finish(void *memory, uint32_t rows, uint32_t row)
+{
+    wh_watch w;
+    wh_watch_map(&w, memory, rows, row);
+    bool everything = wh_load_acquire(&w.mine->everything) != 0, some = everything; /* pairs: watch-note */
+    wh_watch_barrier(&w);
+    for (uint32_t bucket = 0; everything && bucket < WH_BUCKETS; bucket++)
+        wh_watch_mark_all(&w, bucket);
+    for (uint32_t i = 0; i < WH_NOTES; i++) {
+        uint64_t note = wh_load_acquire(&w.mine->notes[i]); /* pairs: watch-note */
+        some |= note != 0;
+        if (note - 1 < WH_BUCKETS) /* it may be garbage */
+            wh_watch_mark_all(&w, (uint32_t)(note - 1));
+    }
+    return some;
+}
+
+/* Does the worker of that row sleep although something is marked for it? */
+static inline bool wh_watch_owed(void *memory, uint32_t rows, uint32_t row)
+{
+    wh_watch w;
+    wh_watch_map(&w, memory, rows, row);
+    /* pairs: watch-wait - after the marks: who says later that it waits sees them */
+    return wh_load_seq(&w.mine->wait_seq) & 1 && wh_watch_ready(&w);
+}
 
 /* Nobody is in this row any more, or not yet: no bit of it stays in the directory, no mark in it. A
  * checker that was stopped may mark it later: a look too many of the next tenant. `rows`: wh_watch_rows. */
@@ -207,6 +285,9 @@ static inline void wh_watch_clear(void *memory, uint32_t rows, uint32_t row, uin
     wh_exchange_seq(&w.mine->any, 0); /* pairs: watch-any */
     for (uint32_t i = 0; i < WH_BUCKETS / 64; i++)
         wh_exchange_seq(&w.mine->dirty[i], 0); /* pairs: watch-dirty */
+    for (uint32_t i = 0; i < WH_NOTES; i++)
+        wh_store_release(&w.mine->notes[i], 0); /* pairs: watch-note */
+    wh_store_release(&w.mine->everything, 0);   /* pairs: watch-note */
     wh_store_release(&w.mine->tenant, tenant); /* pairs: watch-tenant */
 }
 

@@ -21,6 +21,7 @@
 #include "errors_part.c"
 #include "keys_part.c"
 #include "watching_part.c"
+#include "telling_part.c"
 #include "callback_part.c"
 #include "operation_part.c"
 #include "hooks_part.c"
@@ -29,6 +30,7 @@
 #include "check_part.c"
 #include "settle_part.c"
 #include "collect_part.c"
+#include "words_part.c"
 #include "renew_part.c"
 #include "purgatory_type.c"
 #include "worker_type.c"
@@ -68,7 +70,10 @@ static PyMethodDef functions[] = {
     {"create_watch", native_create_watch, METH_VARARGS,
      "create_watch(segment, max_workers, token): fill a zeroed watch segment"},
     {"seat_watcher", native_seat_watcher, METH_VARARGS,
-     "seat_watcher(watch, row, incarnation): clear the row for a worker that comes; 0: for nobody"},
+     "seat_watcher(watch, row, incarnation) -> rows to ring for: mark what the row's last worker was "
+     "changing, clear it for a worker that comes; 0: for nobody"},
+    {"owed_watchers", native_owed_watchers, METH_O,
+     "owed_watchers(watch) -> rows of workers that sleep although something is marked for them"},
     {"pools_bytes", native_pools_bytes, METH_VARARGS,
      "pools_bytes(max_workers, pools) -> size of the pools segment"},
     {"create_pools", native_create_pools, METH_VARARGS,
@@ -117,6 +122,7 @@ static int find_errors(void)
                   {"ForkedClient", &errors.forked_client},
                   {"ClientClosed", &errors.client_closed},
                   {"PayloadTooLarge", &errors.payload_too_large},
+                  {"WordsFull", &errors.words_full},
                   {"InvalidDelay", &errors.invalid_delay}};
     for (size_t i = 0; i < sizeof wanted / sizeof *wanted; i++)
         if ((*wanted[i].where = PyObject_GetAttrString(module, wanted[i].name)) == NULL)
@@ -174,6 +180,8 @@ static int add_constants(PyObject *module)
                      {"SPLIT", WH_SPLIT},
                      {"BUCKETS", WH_BUCKETS},
                      {"POOLS", WH_POOLS},
+                     {"NOTES", WH_NOTES},
+                     {"WORD_PLACES", WH_WORD_SETS * WH_WORD_PLACES},
                      {"MAX_POOL_BYTES", WH_MAX_POOL_BYTES},
                      {"GROUPS", WH_GROUPS},
                      {"MAX_CAPACITY", WH_MAX_CAPACITY},

@@ -24,7 +24,7 @@
 #include "wheeld/recover.h"
 #include "wheeld/rows.h"
 #include "wheeld/trace.h"
-#include "wheeld/watch.h"
+#include "wheeld/words.h"
 #include "wheeld/clock_check.h"
 
 #define FAST(function) (PyCFunction)(void (*)(void))function
@@ -34,7 +34,7 @@ static PyTypeObject *worker_type, *operation_type;
 
 /* Exceptions of wheeld_core.errors, looked up once at import. */
 static struct {
-    PyObject *wheel_error, *wheel_full, *ring_full, *daemon_not_running, *forked_client, *client_closed,
+    PyObject *wheel_error, *wheel_full, *words_full, *ring_full, *daemon_not_running, *forked_client, *client_closed,
         *payload_too_large, *invalid_delay;
 } errors;
 

@@ -196,6 +196,11 @@ static PyMethodDef purgatory_methods[] = {
      "cancel_for_key(key)\n--\n\n"
      "Take this worker's operations under a key out of everything.\n\n"
      "Returns\n-------\nlist of DelayedOperation\n    They are cancelled: no callback of theirs runs."},
+    {"_word", (PyCFunction)purgatory_word, METH_O, NULL},
+    {"_grow", (PyCFunction)(void (*)(void))purgatory_grow, METH_FASTCALL, NULL},
+    {"_forget", (PyCFunction)purgatory_forget, METH_O, NULL},
+    {"_change", (PyCFunction)purgatory_change, METH_O, NULL},
+    {"_done", (PyCFunction)purgatory_done, METH_VARARGS, NULL},
     {"_shutdown", (PyCFunction)purgatory_shutdown, METH_O, NULL},
     {"_renew", (PyCFunction)purgatory_renew, METH_NOARGS, NULL},
     {"_numbers", (PyCFunction)purgatory_numbers, METH_NOARGS, NULL},

@@ -38,10 +38,38 @@ static PyObject *native_create_watch(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* seat_watcher(segment, row, incarnation): nothing of the row's last worker stays; 0: nobody comes. */
+/* The rows of workers that sleep although something is marked for them, as a list. */
+static PyObject *owed_rows(void *memory, uint32_t rows)
+{
+    PyObject *owed = PyList_New(0);
+    for (uint32_t row = 0; owed && row < rows; row++) {
+        if (!wh_watch_owed(memory, rows, row))
+            continue;
+        PyObject *number = PyLong_FromUnsignedLong(row);
+        if (number == NULL || PyList_Append(owed, number) < 0)
+            Py_CLEAR(owed);
+        Py_XDECREF(number);
+    }
+    return owed;
+}
+
+/* owed_watchers(segment) -> whom a killed process may have left asleep */
+static PyObject *native_owed_watchers(PyObject *module, PyObject *segment)
+{
+    Mapping map = {0};
+    (void)module;
+    if (!mapping_get_kind(&map, segment, WH_KIND_WATCH, "watch"))
+        return NULL;
+    PyObject *owed = owed_rows(map.view.buf, wh_watch_rows(map.view.buf, (uint64_t)map.view.len));
+    mapping_drop(&map);
+    return owed;
+}
+
+/* seat_watcher(segment, row, incarnation) -> rows to ring for: what the row's last worker was changing is
+ * marked, and nothing of it stays; 0: nobody comes. */
 static PyObject *native_seat_watcher(PyObject *module, PyObject *args)
 {
-    PyObject *segment;
+    PyObject *segment, *owed = NULL;
     unsigned int row;
     unsigned long long incarnation;
     Mapping map = {0};
@@ -50,13 +78,16 @@ static PyObject *native_seat_watcher(PyObject *module, PyObject *args)
         !mapping_get_kind(&map, segment, WH_KIND_WATCH, "watch"))
         return NULL;
     uint32_t rows = wh_watch_rows(map.view.buf, (uint64_t)map.view.len);
-    bool known = row < rows;
-    if (known)
+    if (row < rows) {
+        bool some = wh_watch_finish(map.view.buf, rows, row);
+        wh_words_leave(map.view.buf, rows, row);
         wh_watch_clear(map.view.buf, rows, row, incarnation);
+        owed = some ? owed_rows(map.view.buf, rows) : PyList_New(0);
+    } else {
+        PyErr_Format(PyExc_ValueError, "no row %u in this table", row);
+    }
     mapping_drop(&map);
-    if (!known)
-        return PyErr_Format(PyExc_ValueError, "no row %u in this table", row);
-    Py_RETURN_NONE;
+    return owed;
 }
 
 /* pools_bytes(max_workers, pools) -> size of the pools segment, bytes */

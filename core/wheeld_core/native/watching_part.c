@@ -11,6 +11,7 @@ static OperationObject *operation_expired(OperationObject *op);
 typedef struct { /* another worker's FIFO */
     uint64_t tenant; /* whose it is; 0: not open */
     uint64_t rung;   /* its wait_seq when we rang last */
+    uint64_t wanted, wait; /* whom we marked last, and its wait_seq then */
     wh_fd fifo;
 } Bell;
 
@@ -260,77 +261,4 @@ static PyObject *worker_take_due(WorkerObject *w, PyObject *events)
     }
     free(kept);
     return result;
-}
-
-/* -- other workers -------------------------------------------------------------------------------- */
-
-/* The FIFO of the tenant of a row; -1: it has gone. One that was removed is where it sleeps as long as there
- * is no other. False: an error is set. */
-static bool watching_bell(WorkerObject *w, uint32_t row, uint64_t tenant, int *fd)
-{
-    Bell *bell = &w->watching->bells[row];
-    int names = bell->tenant == tenant ? wh_fd_names(&bell->fifo) : -1;
-    *fd = names < 0 ? -1 : bell->fifo.number;
-    if (names > 0)
-        return true;
-    PyObject *opened = PyObject_CallMethod((PyObject *)w, "_open_bell", "I", row);
-    if (opened == NULL) {
-        if (!PyErr_ExceptionMatches(PyExc_FileNotFoundError))
-            return false;
-        PyErr_Clear();
-        if (w->watching == NULL || w->watching->bells[row].tenant != tenant) /* closed meanwhile */
-            *fd = -1;
-        return true;
-    }
-    *fd = (int)PyLong_AsLong(opened);
-    Py_DECREF(opened);
-    if (w->watching == NULL) { /* closed meanwhile */
-        close(*fd);
-        *fd = -1;
-        return true;
-    }
-    bell = &w->watching->bells[row];
-    if (bell->tenant)
-        wh_fd_close(&bell->fifo);
-    *bell = (Bell){.tenant = tenant, .fifo = wh_fd_of(*fd)};
-    return true;
-}
-
-/* Mark the bucket for the worker in `row`, and ring if it sleeps and we have not in this sleep. */
-static bool watching_signal(WorkerObject *w, uint32_t row, uint32_t bucket)
-{
-    wh_watch *watch = &w->watching->watch;
-    int fd;
-    /* pairs: watch-tenant - before the mark: else the next tenant's bell could be noted as rung for the
-     * wait_seq of this one */
-    uint64_t tenant = wh_load_acquire(&watch->rows[row].tenant);
-    uint64_t wait = wh_watch_mark(watch, row, bucket);
-    if (!(wait & 1) || tenant == 0)
-        return true;
-    Bell *bell = &w->watching->bells[row];
-    if (bell->tenant == tenant && bell->rung == wait)
-        return true;
-    if (!watching_bell(w, row, tenant, &fd))
-        return false;
-    if (fd < 0)
-        return true;
-    w->watching->bells[row].rung = wait;
-    wh_fd_ring(&w->watching->bells[row].fifo);
-    if (watching_has_row(w))
-        wh_count(&w->watching->watch.mine->rings, 1);
-    return true;
-}
-
-/* Reach the watchers of the bucket in other workers. False: an error is set, after all were tried. */
-static bool watching_tell(WorkerObject *w, uint32_t bucket)
-{
-    PyObject *failed = NULL;
-    wh_watch_barrier(&w->watching->watch);
-    for (uint32_t i = 0; watching_has_row(w) && i < w->watching->watch.words; i++) {
-        uint64_t rows = wh_watch_others(&w->watching->watch, bucket, i);
-        for (; wh_unlikely(rows) && watching_has_row(w); rows &= rows - 1)
-            if (!watching_signal(w, 64 * i + (uint32_t)__builtin_ctzll(rows), bucket))
-                errors_keep(&failed);
-    }
-    return errors_none(failed);
 }

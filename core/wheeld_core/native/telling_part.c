@@ -1,0 +1,106 @@
+/* Telling: how a check reaches the watchers of its bucket in other workers, whatever becomes of who checks.
+ *
+ * All of them are marked before the first is rung for, which may be slow; and a note stands in our row until
+ * all were rung for, so that the supervisor goes on where we were killed. */
+
+/* The FIFO of the tenant of a row; -1: it has gone. One that was removed is where it sleeps as long as there
+ * is no other. False: an error is set. */
+static bool watching_bell(WorkerObject *w, uint32_t row, uint64_t tenant, int *fd)
+{
+    Bell *bell = &w->watching->bells[row];
+    int names = bell->tenant == tenant ? wh_fd_names(&bell->fifo) : -1;
+    *fd = names < 0 ? -1 : bell->fifo.number;
+    if (names > 0)
+        return true;
+    PyObject *opened = PyObject_CallMethod((PyObject *)w, "_open_bell", "I", row);
+    if (opened == NULL) {
+        if (!PyErr_ExceptionMatches(PyExc_FileNotFoundError))
+            return false;
+        PyErr_Clear();
+        if (w->watching == NULL || w->watching->bells[row].tenant != tenant) /* closed meanwhile */
+            *fd = -1;
+        return true;
+    }
+    *fd = (int)PyLong_AsLong(opened);
+    Py_DECREF(opened);
+    if (w->watching == NULL) { /* closed meanwhile */
+        close(*fd);
+        *fd = -1;
+        return true;
+    }
+    bell = &w->watching->bells[row];
+    if (bell->tenant)
+        wh_fd_close(&bell->fifo);
+    *bell = (Bell){.tenant = tenant, .fifo = wh_fd_of(*fd),
+                   .wanted = bell->wanted, .wait = bell->wait};
+    return true;
+}
+
+/* Mark the bucket for the worker in `row`. True: it sleeps, and we have not rung in this sleep. */
+static bool watching_mark(Watching *g, uint32_t row, uint32_t bucket)
+{
+    Bell *bell = &g->bells[row];
+    /* pairs: watch-tenant - before the mark: else the next tenant's bell could be noted as rung for the
+     * wait_seq of this one */
+    bell->wanted = wh_load_acquire(&g->watch.rows[row].tenant);
+    bell->wait = wh_watch_mark(&g->watch, row, bucket);
+    return bell->wait & 1 && bell->wanted != 0 &&
+           (bell->tenant != bell->wanted || bell->rung != bell->wait);
+}
+
+/* Ring for the worker in `row`, as it was marked last. False: an error is set. */
+static bool watching_ring(WorkerObject *w, uint32_t row)
+{
+    int fd;
+    if (!watching_bell(w, row, w->watching->bells[row].wanted, &fd))
+        return false;
+    if (fd < 0 || w->watching == NULL)
+        return true;
+    Bell *bell = &w->watching->bells[row]; /* another thread may have marked it since: rung for that, too */
+    bell->rung = bell->wait;
+    wh_fd_ring(&bell->fifo);
+    if (watching_has_row(w))
+        wh_count(&w->watching->watch.mine->rings, 1);
+    return true;
+}
+
+typedef struct { /* of a change that is under way */
+    uint64_t tenant; /* ours when it began */
+    uint32_t place;
+} Note;
+
+static inline Note watching_change(Watching *g, uint32_t bucket)
+{
+    return (Note){.tenant = g->tenant, .place = wh_watch_change(&g->watch, bucket)};
+}
+
+/* It is over: not if the row is another's by now, or a forked parent's. */
+static inline void watching_done(WorkerObject *w, Note note)
+{
+    if (watching_has_row(w) && w->watching->tenant == note.tenant && !worker_is_forked(w))
+        wh_watch_done(&w->watching->watch, note.place);
+}
+
+/* Reach the watchers of the bucket in other workers: mark all, then ring for those that sleep. False: an error
+ * is set, after all were tried. */
+static bool watching_tell(WorkerObject *w, uint32_t bucket)
+{
+    PyObject *failed = NULL;
+    Watching *g = w->watching;
+    uint64_t asleep[WH_MAX_WORKERS / 64 + 1], any = 0;
+    uint32_t words = g->watch.words;
+    Note note = watching_change(g, bucket);
+    wh_watch_barrier(&g->watch);
+    for (uint32_t i = 0; i < words; i++) {
+        asleep[i] = 0;
+        for (uint64_t rows = wh_watch_others(&g->watch, bucket, i); wh_unlikely(rows); rows &= rows - 1)
+            if (watching_mark(g, 64 * i + (uint32_t)__builtin_ctzll(rows), bucket))
+                any |= asleep[i] |= rows & -rows;
+    }
+    for (uint32_t i = 0; wh_unlikely(any) && i < words; i++)
+        for (uint64_t rows = asleep[i]; rows && watching_has_row(w); rows &= rows - 1)
+            if (!watching_ring(w, 64 * i + (uint32_t)__builtin_ctzll(rows)))
+                errors_keep(&failed);
+    watching_done(w, note);
+    return errors_none(failed);
+}
