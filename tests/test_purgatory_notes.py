@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +81,9 @@ def test_a_block_that_raises_checks_all_the_same(
     purgatories: list[Purgatory], view: WatchView
 ) -> None:
     op = watch(purgatories[0], "k")
-    with pytest.raises(ZeroDivisionError), purgatories[0].changing("k"):
+    with suppress(ZeroDivisionError), purgatories[0].changing("k"):
         op.ready = True
-        1 / 0  # noqa: B018
+        raise ZeroDivisionError
     assert op.is_completed
     assert notes(view) == (0, 0)
 

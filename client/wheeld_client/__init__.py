@@ -10,6 +10,7 @@ with connect("default", worker="web-1") as timers:
 from wheeld_client.aio import AsyncTimers
 from wheeld_client.aio_purgatory import AsyncPurgatory, OperationCancelled
 from wheeld_client.callbacks import TimerHandle
+from wheeld_client.deadlines import Deadlines
 from wheeld_client.intake import Intake
 from wheeld_client.intake_connection import Connection
 from wheeld_client.intake_request import Request
@@ -39,6 +40,7 @@ __all__ = [
     "ClientClosed",
     "Connection",
     "DaemonNotRunning",
+    "Deadlines",
     "DelayedOperation",
     "ForkedClient",
     "Intake",

@@ -88,6 +88,8 @@ class Callbacks:
         self._handles: dict[int, TimerHandle] = {}
         self._due: deque[TimerHandle] = deque()
         self._others: deque[Batch] = deque()
+        self.claims: dict[int, Callable[[np.void], object]] = {}
+        """Cookie -> who takes events of that cookie."""
 
     def call_later(
         self,
@@ -142,6 +144,8 @@ class Callbacks:
 
     def sort(self, events: npt.NDArray[np.void], ticks: set[int]) -> None:
         """Into callbacks that are due and events that are the caller's; for `run`."""
+        if len(events) and self.claims:
+            events = self._claim(events)
         if not len(events):
             return
         if not self._handles:
@@ -152,6 +156,14 @@ class Callbacks:
         others = events[[handle is None for handle in handles]]
         if len(others):
             self._others.append((others, ticks))
+
+    def _claim(self, events: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+        """Events that somebody takes become callbacks; the others."""
+        takers = [self.claims.get(cookie) for cookie in events["cookie"].tolist()]
+        for event, taker in zip(events, takers, strict=True):
+            if taker is not None:
+                self._due.append(TimerHandle(self, taker, (event,), False))
+        return events[[taker is None for taker in takers]]
 
     def forget(self, handle: TimerHandle) -> None:
         """Drop a handle whose timer was cancelled."""

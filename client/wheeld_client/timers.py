@@ -154,7 +154,9 @@ class Timers(ReservingWorker):
         return [operation for one in going for operation in one._shutdown(False)]
 
     def _return_to_wheel(self) -> None:
+        claims = self._callbacks.claims
         self._callbacks = Callbacks(self)  # their timers are lost
+        self._callbacks.claims = claims
         while self._moving:  # what is left when this daemon is stopped as well comes to the next
             self._moving[-1]._renew()
             self._moving.pop()

@@ -233,22 +233,25 @@ static inline uint64_t wh_words_read(wh_watch *w, const wh_word_key *key)
     return value;
 }
 
-/* Let the word of a key be `value` if that is more. Who grows it has noted the key's bucket before. */
-static inline enum wh_grown wh_words_grow(wh_watch *w, const wh_word_key *key, uint64_t value)
+/* Let the word of a key be `value` if that is more, and it was from `least` to `most`. Who grows it has noted
+ * the key's bucket before. */
+static inline enum wh_grown wh_words_grow(wh_watch *w, const wh_word_key *key, uint64_t value,
+                                          uint64_t least, uint64_t most)
 {
     uint32_t place = wh_words_find(w, key);
-    if (place == WH_NIL && value == 0)
+    if (place == WH_NIL && (value == 0 || least != 0))
         return WH_GREW_NOT;
     if (wh_unlikely(place == WH_NIL) && (place = wh_words_make(w, key)) == WH_NIL)
         return WH_GREW_NO_ROOM;
     wh_au64 *word = wh_words_value(w, place);
     uint64_t found = wh_load_seq(word); /* pairs: word-value */
     /* pairs: word-value - seq_cst: the watchers are looked for after it */
-    while (found < value && !wh_cas_seq(word, &found, value))
-        ;
+    bool grew = false;
+    while (!grew && found < value && found >= least && found <= most)
+        grew = wh_cas_seq(word, &found, value);
     wh_step();
     wh_words_let_go(w);
-    return found < value ? WH_GREW : WH_GREW_NOT;
+    return grew ? WH_GREW : WH_GREW_NOT;
 }
 
 /* The key has no word any more. False: it had none. */

@@ -53,24 +53,33 @@ static int64_t purgatory_check_key(PurgatoryObject *p, const ParsedKey *key)
     return completed;
 }
 
-/* _grow(key, value) -> did the key's word grow? If so the key was checked. */
+static bool parse_word_value(PyObject *object, uint64_t *value)
+{
+    PyObject *number = PyNumber_Index(object);
+    *value = number ? PyLong_AsUnsignedLongLong(number) : 0;
+    Py_XDECREF(number);
+    return !PyErr_Occurred();
+}
+
+/* _grow(key, value, least=0, most=2**64-1) -> did the key's word, which was from `least` to `most`, grow? If so the
+ * key was checked. */
 static PyObject *purgatory_grow(PurgatoryObject *p, PyObject *const *args, Py_ssize_t n)
 {
     ParsedKey key;
     wh_word_key word;
-    if (n != 2)
-        return PyErr_Format(PyExc_TypeError, "_grow() takes a key and a value");
-    PyObject *number = PyNumber_Index(args[1]);
-    unsigned long long value = number ? PyLong_AsUnsignedLongLong(number) : 0;
-    Py_XDECREF(number);
-    if (PyErr_Occurred() || !purgatory_parse_word(p, args[0], &key, &word))
+    uint64_t value, least = 0, most = UINT64_MAX;
+    if (n < 2 || n > 4)
+        return PyErr_Format(PyExc_TypeError, "_grow() takes a key and two to four numbers");
+    if (!parse_word_value(args[1], &value) || (n > 2 && !parse_word_value(args[2], &least)) ||
+        (n > 3 && !parse_word_value(args[3], &most)) ||
+        !purgatory_parse_word(p, args[0], &key, &word))
         return NULL;
     int64_t checked = 0;
     enum wh_grown grown = WH_GREW_NOT;
     if (purgatory_has_row(p)) {
         Watching *g = p->worker->watching;
         Note note = watching_change(g, wh_hash_bucket(key.hash));
-        grown = wh_words_grow(&g->watch, &word, value);
+        grown = wh_words_grow(&g->watch, &word, value, least, most);
         if (grown == WH_GREW)
             checked = purgatory_check_key(p, &key);
         watching_done(p->worker, note);

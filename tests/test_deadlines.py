@@ -1,0 +1,367 @@
+"""Deadlines: extended and cancelled from any worker, told once, and not lost with their worker."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import wheeld
+from local_wheel import DROP, KEEP, REROUTE, SECOND, LocalTimers, LocalWheel
+from wheeld_client import (
+    AsyncTimers,
+    Deadlines,
+    InvalidDelay,
+    PayloadTooLarge,
+    WheelFull,
+    connect,
+)
+from wheeld_core.views import WORD_LIVE, WatchView
+
+KEY = ("group", "member-1")
+
+
+class Told(Deadlines):
+    """Deadlines that write down whom they tell of."""
+
+    def __init__(self, timers: Any, name: str = "sessions") -> None:
+        self.keys: list[Any] = []
+        super().__init__(timers, name, self.keys.append)
+
+
+class Stopping:
+    """Words of one that dies before it grows the word of a key."""
+
+    def __init__(self, words: Any) -> None:
+        self._real = words
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def _grow(self, key: Any, *numbers: int) -> bool:
+        return key != KEY and bool(self._real._grow(key, *numbers))
+
+
+@pytest.fixture
+def wheel() -> Iterator[LocalWheel]:
+    with LocalWheel(payload_bytes=64) as wheel:
+        yield wheel
+
+
+@pytest.fixture
+def workers(wheel: LocalWheel) -> list[LocalTimers]:
+    return [wheel.worker(row, group="coordinators") for row in range(3)]
+
+
+@pytest.fixture
+def told(workers: list[LocalTimers]) -> list[Told]:
+    return [Told(timers) for timers in workers]
+
+
+def words(wheel: LocalWheel) -> int:
+    """How many there are."""
+    return int(WatchView(wheel.shared("watch")).words()[WORD_LIVE])
+
+
+def pass_by(wheel: LocalWheel, workers: list[LocalTimers], seconds: float) -> None:
+    """Time, and every worker looks at what has come."""
+    for _ in range(round(seconds * 10)):
+        wheel.advance(SECOND // 10)
+        for timers in workers:
+            if timers._state == "open":
+                assert len(timers.dispatch()) == 0
+    wheel.settle()
+
+
+def test_told_once_and_in_time(
+    wheel: LocalWheel, workers: list[LocalTimers], told: list[Told]
+) -> None:
+    told[0].start(KEY, 5.0)
+    pass_by(wheel, workers, 4.9)
+    assert told[0].keys == []
+    assert told[1].remaining(KEY) == pytest.approx(0.1)
+    pass_by(wheel, workers, 0.2)
+    assert [one.keys for one in told] == [[KEY], [], []]
+    assert told[1].remaining(KEY) is None
+    pass_by(wheel, workers, 20)
+    assert told[0].keys == [KEY]
+    assert words(wheel) == 0
+    assert workers[0].pending == 0
+
+
+def test_extended_from_other_workers(
+    wheel: LocalWheel, workers: list[LocalTimers], told: list[Told]
+) -> None:
+    told[0].start(KEY, 5.0)
+    for beat in range(10):
+        pass_by(wheel, workers, 3)
+        assert told[1 + beat % 2].extend(KEY, 5.0)
+        assert told[1].extend(KEY, 1.0)  # never earlier
+    assert told[0].keys == []
+    pass_by(wheel, workers, 4.9)
+    assert told[0].keys == []
+    pass_by(wheel, workers, 0.2)
+    assert told[0].keys == [KEY]
+    assert not told[1].extend(KEY, 5.0)
+    assert words(wheel) == 0
+
+
+def test_extended_by_a_worker_without_a_clock_that_runs(told: list[Told]) -> None:
+    """It is a store: nothing goes through rings."""
+    told[0].start(KEY, 5.0)
+    for _ in range(100_000):
+        assert told[1].extend(KEY, 5.0)
+
+
+def test_cancelled_from_another_worker(
+    wheel: LocalWheel, workers: list[LocalTimers], told: list[Told]
+) -> None:
+    told[0].start(KEY, 5.0)
+    assert told[1].cancel(KEY)
+    assert not told[0].cancel(KEY)
+    assert not told[0].extend(KEY, 5.0)
+    assert words(wheel) == 0
+    pass_by(wheel, workers, 20)
+    assert told[0].keys == []
+    assert workers[0].pending == 0
+
+
+def test_begun_again_elsewhere(
+    wheel: LocalWheel, workers: list[LocalTimers], told: list[Told]
+) -> None:
+    """The newest one counts, also when it is shorter, or the first was over or cancelled."""
+    told[0].start(KEY, 5.0)
+    told[1].start(KEY, 2.0)
+    pass_by(wheel, workers, 3)
+    assert [one.keys for one in told] == [[], [KEY], []]
+    told[2].start(KEY, 1.0)
+    told[2].cancel(KEY)
+    told[0].start(KEY, 9.0)
+    pass_by(wheel, workers, 20)
+    assert [one.keys for one in told] == [[KEY], [KEY], []]
+    assert [timers.pending for timers in workers] == [0, 0, 0]
+
+
+def test_begun_again_when_it_is_told(wheel: LocalWheel, workers: list[LocalTimers]) -> None:
+    times: list[int] = []
+
+    def again(key: Any) -> None:
+        times.append(wheel.now // SECOND)
+        if len(times) < 4:
+            deadlines.start(key, 2.0)
+
+    deadlines = Deadlines(workers[0], "ticks", again)
+    deadlines.start(KEY, 2.0)
+    pass_by(wheel, workers, 20)
+    assert times == [2, 4, 6, 8]
+    assert words(wheel) == 0
+
+
+@pytest.mark.parametrize("beats", [0, 4])
+def test_the_death_of_its_worker(
+    wheel: LocalWheel, workers: list[LocalTimers], told: list[Told], beats: int
+) -> None:
+    told[0].start(KEY, 5.0)
+    wheel.settle()
+    wheel.depart(0, REROUTE)
+    wheel.settle()
+    for _ in range(beats):
+        pass_by(wheel, workers[1:], 3)
+        assert told[2].extend(KEY, 5.0)
+    pass_by(wheel, workers[1:], 4.9)
+    assert told[1].keys + told[2].keys == []
+    pass_by(wheel, workers[1:], 5.2)
+    assert told[1].keys + told[2].keys == [KEY]
+    assert words(wheel) == 0
+
+
+def test_kept_for_a_successor(
+    wheel: LocalWheel, workers: list[LocalTimers], told: list[Told]
+) -> None:
+    told[0].start(KEY, 5.0)
+    wheel.settle()
+    wheel.depart(0, KEEP)
+    wheel.settle()
+    wheel.advance(9 * SECOND)
+    again = wheel.successor(0)
+    wheel._seat(0, int(wheel.row(0)["incarnation"]))
+    heir = Told(again)
+    pass_by(wheel, [again], 10)
+    assert heir.keys == [KEY]
+
+
+def test_a_death_while_it_begins(
+    wheel: LocalWheel, workers: list[LocalTimers], told: list[Told], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its timer is armed, and its word was not there yet: nothing is told, nothing stays."""
+    monkeypatch.setattr(told[0], "_words", Stopping(told[0]._words))
+    told[0].start(KEY, 1.0)
+    wheel.settle()
+    assert workers[0].pending == 1
+    wheel.depart(0, REROUTE)
+    wheel.settle()
+    pass_by(wheel, workers[1:], 5)
+    assert told[1].keys + told[2].keys == []
+    assert words(wheel) == 0
+    assert [timers.pending for timers in workers[1:]] == [0, 0]
+
+
+def test_a_tick_before_it_has_begun(
+    wheel: LocalWheel, workers: list[LocalTimers], told: list[Told], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread of the worker dispatches while `start` has not set the deadline yet."""
+
+    def arm(*given: Any) -> int:
+        timer = Deadlines._arm(told[0], *given)
+        pass_by(wheel, workers, 1.5)
+        return timer
+
+    monkeypatch.setattr(told[0], "_arm", arm)
+    told[0].start(KEY, 1.0)
+    pass_by(wheel, workers, 5)
+    assert told[0].keys == [KEY]
+    assert words(wheel) == 0
+
+
+def test_a_death_while_it_is_told(
+    wheel: LocalWheel, workers: list[LocalTimers], told: list[Told], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next one is told again: its end was not seen by anybody."""
+    told[0].start(KEY, 5.0)
+    monkeypatch.setattr(told[0], "_expire", lambda key: None)  # as if it died there
+    monkeypatch.setattr(workers[0], "cancel", lambda id, block: False)
+    pass_by(wheel, workers, 6)
+    assert told[1].remaining(KEY) == 0.0
+    assert not told[1].extend(KEY, 5.0)
+    assert not told[1].cancel(KEY)
+    wheel.depart(0, REROUTE)
+    wheel.settle()
+    pass_by(wheel, workers[1:], 6)
+    assert told[1].keys + told[2].keys == [KEY]
+    assert words(wheel) == 0
+
+
+def test_lost_where_it_is_to_be(wheel: LocalWheel, workers: list[LocalTimers]) -> None:
+    """A worker whose timers are dropped takes its deadlines' with it, as it was asked to."""
+    one, other = Told(workers[0]), Told(workers[1])
+    one.start(KEY, 5.0)
+    wheel.settle()
+    wheel.depart(0, DROP)
+    pass_by(wheel, workers[1:], 20)
+    assert other.keys == []
+
+
+@pytest.mark.parametrize("key", ["a", b"\xff\0", 0, -(2**80), (1, "ü'\"", b"x")])
+def test_keys(wheel: LocalWheel, workers: list[LocalTimers], told: list[Told], key: Any) -> None:
+    told[0].start(key, 1.0)
+    pass_by(wheel, workers, 2)
+    assert told[0].keys == [key]
+    assert type(told[0].keys[0]) is type(key)
+
+
+def test_keys_of_other_makes(
+    wheel: LocalWheel, workers: list[LocalTimers], told: list[Told]
+) -> None:
+    told[0].start(np.str_("a"), 1.0)
+    told[0].start(True, 1.0)
+    pass_by(wheel, workers, 2)
+    assert told[0].keys == ["a", 1]
+
+
+def test_what_is_refused(wheel: LocalWheel, told: list[Told]) -> None:
+    with pytest.raises(TypeError):
+        told[0].start(1.5, 1.0)
+    with pytest.raises(TypeError):
+        told[0].start((), 1.0)
+    for timeout in (0.0, -1.0, float("nan"), float("inf")):
+        with pytest.raises(InvalidDelay):
+            told[0].start(KEY, timeout)
+        with pytest.raises(InvalidDelay):
+            told[0].extend(KEY, timeout)
+    with pytest.raises(PayloadTooLarge, match="needs 13"):
+        told[0].start("x" * 121, 1.0)
+    with pytest.raises(ValueError, match="has a purgatory"):
+        Told(told[0]._timers)
+    assert words(wheel) == 0
+
+
+def test_no_slot_for_it(wheel: LocalWheel, told: list[Told]) -> None:
+    told[0]._block = False
+    with pytest.raises(WheelFull):  # noqa: PT012
+        for number in range(5000):
+            told[0].start(number, 100.0)
+            wheel.settle()
+    assert told[0].remaining(number) is None
+    assert words(wheel) == 2 * number
+
+
+def test_others_events_and_closed_ones(
+    wheel: LocalWheel, workers: list[LocalTimers], told: list[Told]
+) -> None:
+    workers[0].schedule(1.0, cookie=5)
+    told[0].start(KEY, 1.0)
+    wheel.advance(2 * SECOND)
+    assert workers[0].dispatch()["cookie"].tolist() == [5]
+    assert told[0].keys == [KEY]
+    told[0].close()
+    with pytest.raises(Exception, match="was shut down"):
+        told[0].start(KEY, 1.0)
+
+
+def test_asyncio() -> None:
+    async def main(name: str) -> None:
+        expired: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        async with AsyncTimers(name) as timers:
+            deadlines = Deadlines(timers, "sessions", expired.set_result)
+            deadlines.start(KEY, 0.01)
+            assert await asyncio.wait_for(expired, 60) == KEY
+
+    with wheeld.embedded(payload_bytes=64) as name:
+        asyncio.run(main(name))
+
+
+WORKER = """
+import sys
+from wheeld_client import Deadlines, connect
+timers = connect(sys.argv[1], worker=sys.argv[2], group="coordinators", on_death="reroute")
+sessions = Deadlines(timers, "sessions", lambda key: print("expired", key, flush=True))
+if sys.argv[3:]:
+    sessions.start(("group", "member"), 1.0)
+timers.poll()
+print("ready", flush=True)
+while True:
+    timers.dispatch(60)
+"""
+
+
+def test_a_session_whose_coordinator_is_killed() -> None:
+    """The surviving worker of the group is told of its end."""
+    with wheeld.embedded(payload_bytes=64) as daemon:
+        one, other = (
+            subprocess.Popen(
+                [sys.executable, "-c", WORKER, str(daemon), *more],
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for more in (("one", "start"), ("other",))
+        )
+        try:
+            for process in (other, one):
+                assert process.stdout is not None
+                assert process.stdout.readline() == "ready\n"
+            os.kill(one.pid, signal.SIGKILL)
+            assert other.stdout is not None
+            assert other.stdout.readline() == "expired ('group', 'member')\n"
+            with connect(daemon) as timers:
+                assert Told(timers).remaining(("group", "member")) is None
+        finally:
+            for process in (one, other):
+                process.kill()
+                process.communicate()
