@@ -31,6 +31,8 @@ STRIDES = {
     "pause_pool": 6,
     "kill_watch": 12,
     "pause_watch": 12,
+    "kill_words": 12,
+    "pause_words": 12,
     "pause_row": 1,
     "corrupt_sharing": 1,
 }
@@ -99,6 +101,20 @@ BROKEN = {
         "watch.h",
         "    if (wh_load_seq(&theirs->any) == 0)",
         "    if (0)",
+    ),
+    "what a dead checker has noted is not marked": (
+        "kill_watch",
+        "check-asleep",
+        "watch.h",
+        "            wh_watch_mark_all(&w, (uint32_t)(note - 1));",
+        "            (void)0;",
+    ),
+    "a place of a word is emptied while somebody touches it": (
+        "pause_words",
+        "empty",
+        "words.h",
+        "bool alone = ours && !wh_words_touched(w, place);",
+        "bool alone = ours;",
     ),
     "a name is believed to be of an incarnation that is read after it": (
         "pause_row",

@@ -43,6 +43,8 @@ PROGRAMS = {
     "pause_pool": "pauses",
     "kill_watch": "kills",
     "pause_watch": "pauses",
+    "kill_words": "kills",
+    "pause_words": "pauses",
     "pause_row": "pauses",
     "corrupt_sharing": "corruptions",
 }

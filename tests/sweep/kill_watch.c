@@ -1,5 +1,6 @@
-/* Kill a checker, a watcher, or the supervisor that clears a row, at every instruction. A check that
- * returns afterwards reaches everybody; of the dead nothing stays. */
+/* Kill a checker, a watcher, or the supervisor that clears a row, at every instruction. When the supervisor, or
+ * the next one, has seen to the row of who died, everybody has learned of what it changed; of the dead nothing
+ * stays. */
 #include "paths_watch.h"
 #include "rounds.h"
 
@@ -25,7 +26,10 @@ static void survive(void *unused, uint64_t k, bool whole)
     A->alive = false;
     if (whole && checker)
         verdict();
-    if (dice(2)) { /* what the dead checker marked and did not ring for, the next one does */
+    if (dice(2)) {
+        leave(A); /* nobody checks any more */
+        verdict();
+    } else if (dice(2)) { /* what the dead checker marked and did not ring for, the next one does */
         check(C, 0);
         verdict();
     } else {

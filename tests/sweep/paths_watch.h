@@ -86,8 +86,19 @@ static void before_clear(void)
 }
 static void clear_row(void) { clear(A); }
 
+/* The same; it was changing a condition. */
+static void before_leave(void)
+{
+    before_asleep();
+    wh_watch_change(&A->watch, buckets[0]);
+    wh_store_relaxed(&S->condition[0], wh_load_relaxed(&S->condition[0]) + 1);
+    A->alive = false;
+}
+static void leave_row(void) { leave(A); }
+
 static const path supervisor_paths[] = {
     {"clear", before_clear, clear_row, 400},
+    {"leave", before_leave, leave_row, 400},
 };
 #define SUPERVISOR_PATHS (sizeof supervisor_paths / sizeof *supervisor_paths)
 

@@ -113,6 +113,7 @@ static void react(watcher *w)
 static void check(watcher *w, int key)
 {
     step_begin();
+    uint32_t note = wh_watch_change(&w->watch, buckets[key]);
     wh_store_relaxed(&S->condition[key], wh_load_relaxed(&S->condition[key]) + 1);
     wh_watch_barrier(&w->watch);
     for (uint32_t i = 0; i < w->watch.words; i++)
@@ -121,6 +122,7 @@ static void check(watcher *w, int key)
             if (wh_watch_mark(&w->watch, row, buckets[key]) & 1)
                 wh_store_relaxed(&S->rung[row], 1);
         }
+    wh_watch_done(&w->watch, note);
     step_end();
     see(w, key); /* its own operations it looks at itself */
 }
@@ -144,6 +146,18 @@ static void clear(watcher *w)
 {
     step_begin();
     wh_watch_clear(S->segment, WATCHERS, w->row, ++S->incarnations);
+    step_end();
+}
+
+/* It is gone: what it was changing is marked, its row cleared, and who sleeps with a mark rung for. */
+static void leave(watcher *w)
+{
+    step_begin();
+    wh_watch_finish(S->segment, WATCHERS, w->row);
+    wh_watch_clear(S->segment, WATCHERS, w->row, ++S->incarnations);
+    for (uint32_t row = 0; row < WATCHERS; row++)
+        if (wh_watch_owed(S->segment, WATCHERS, row))
+            wh_store_relaxed(&S->rung[row], 1);
     step_end();
 }
 
@@ -171,6 +185,8 @@ static void let_in(watcher *w)
     memset(keys, 0, WH_BUCKETS * sizeof *keys);
     *w = (watcher){.watch = w->watch, .row = w->row, .alive = true};
     w->watch.keys = keys;
+    w->watch.noted = 0;
+    w->watch.unnoted = 0;
     wh_store_relaxed(&S->rung[w->row], 0);
     wh_watch_say_wait(w->watch.mine, 0);
 }
