@@ -69,7 +69,7 @@ byte watched, seen[KEYS]; /* by the tenant */
 
 /* -- the checker ----------------------------------------------------------------------------------- */
 
-/* watch.h:wh_watch_mark; watching_part.c:watching_signal */
+/* watch.h:wh_watch_mark; telling_part.c:watching_mark, telling_part.c:watching_ring */
 inline mark(k)
 {
 #if MUTANT == 5

@@ -63,6 +63,58 @@ def watcher_in_a_free_row(w: FullWheel) -> None:
     w.words.watch.rows["tenant"][3] = 4
 
 
+@case("watch", "row 3: 2 changes are noted, but nobody is there")
+def notes_of_nobody(w: FullWheel) -> None:
+    w.words.watch.rows["notes"][3, 5] = 7
+    w.words.watch.rows["everything"][3] = 1
+
+
+@case("watch", "a (row 0): a note or a place that it touches is none")
+def impossible_note(w: FullWheel) -> None:
+    w.words.watch.rows["notes"][0, 0] = 65537
+
+
+@case("watch", "b (row 1): a note or a place that it touches is none")
+def impossible_place(w: FullWheel) -> None:
+    w.words.watch.rows["touching"][1] = 32769
+
+
+# -- words -----------------------------------------------------------------------------------------
+
+
+@case("words", "word places 5 (1): each is empty and has a check or a value")
+def value_of_nobody(w: FullWheel) -> None:
+    w.words.watch.sets["values"][0, 5] = 1
+
+
+@case("words", "word places 16, 17 (2): each is in no state that there is")
+def places_in_no_state(w: FullWheel) -> None:
+    w.words.watch.sets["tags"][1, :2] = 5 | 1 << 53
+
+
+@case("words", "word places 0 (1): each has no state, and a name")
+def a_name_alone(w: FullWheel) -> None:
+    w.words.watch.sets["tags"][0, 0] = 8
+
+
+@case("words", "word places 0 (1): each is a key's, and its name is half")
+def half_a_name(w: FullWheel) -> None:
+    w.words.watch.sets["tags"][0, 0] = 8 | 1
+
+
+@case("words", "word places 0 (1): each is of a key that has its word in other sets")
+def word_in_a_wrong_set(w: FullWheel) -> None:
+    w.words.watch.sets["tags"][0, 0] = 1 << 53 | 1
+    w.words.watch.sets["checks"][0, 0] = 2 << 53 | 1
+
+
+@case("words", "1 keys have two words")
+def key_with_two_words(w: FullWheel) -> None:
+    w.words.watch.sets["tags"][0, :2] = 8 | 1
+    w.words.watch.sets["checks"][0, :2] = 1
+    w.words.watch.sets["values"][0, :2] = [4, 5]
+
+
 # -- pools -----------------------------------------------------------------------------------------
 
 

@@ -35,10 +35,10 @@ def body(model: str) -> str:
     return (verify.MODELS / f"{model}.pml").read_text()
 
 
-def test_there_are_nine() -> None:
+def test_there_are_ten() -> None:
     names = (
         "close_wait completion_word offer pool_change sleep_wake split_slab timer_word watch_dying"
-        " watch_marks"
+        " watch_marks watch_notes"
     )
     assert list(verify.NAMES) == names.split()
 

@@ -38,6 +38,7 @@ CHECKS: dict[str, Check] = {
     "completions": fsck_tables.completions,
     "returns": fsck_tables.returns,
     "watch": fsck_shared.watch,
+    "words": fsck_shared.words,
     "pools": fsck_shared.pools,
 }
 """In the order of the report: a slot that one of them names is not named again by a later one."""
@@ -272,6 +273,7 @@ def _looked_at(name: str, s: Snapshot | None) -> int:
         "completions": sum(len(ring.entries) for ring in s.comps.values()),
         "returns": sum(len(ring.entries) for ring in s.rets.values()),
         "watch": int(s.watch.watched().sum()),
+        "words": s.watch.sets["tags"].size,
         "pools": int((s.pools.ledgers["change"] != 0).sum()),
     }[name]
 

@@ -17,7 +17,7 @@ from wheeld import sharing
 from wheeld.fsck_snapshot import Array, Damage, Snapshot, of_texts
 from wheeld.registry import RowState
 from wheeld_core import _native
-from wheeld_core.views import CHANGE_BITS, USED_SHIFT, PoolsView, WatchView
+from wheeld_core.views import CHANGE_BITS, USED_SHIFT, WORD_LIVE, PoolsView, WatchView
 
 EXAMPLES = 3
 NOBODY = (1 << 12) - 1
@@ -39,9 +39,46 @@ def watch(s: Snapshot) -> list[Damage]:
         first = ", ".join(str(bucket) for bucket in np.flatnonzero(column)[:EXAMPLES])
         who = "but nobody is there" if row < s.max_workers else "which does not exist"
         texts.append(f"{s.worker(row)}: watches {watched[row]:,} buckets ({first}), {who}")
+    for row in np.flatnonzero(s.rows["state"] == RowState.FREE).tolist():
+        if count := int((view.rows["notes"][row] != 0).sum() + view.rows["everything"][row]):
+            texts.append(f"{s.worker(row)}: {count:,} changes are noted, but nobody is there")
+    bad = (view.rows["notes"] > _native.BUCKETS).any(axis=1)
+    bad |= view.rows["touching"] > _native.WORD_PLACES
+    texts += [
+        f"{s.worker(row)}: a note or a place that it touches is none"
+        for row in np.flatnonzero(bad).tolist()
+    ]
     odd = np.flatnonzero(view.rows["any"] > 1)
     texts += [f"{s.worker(r)}: any is {view.rows['any'][r]}, expected 0 or 1" for r in odd.tolist()]
     return [of_texts(texts)]
+
+
+def words(s: Snapshot) -> list[Damage]:
+    """Empty places of shared words are empty, each key's has a whole name, and no key has two."""
+    sets = s.watch.sets
+    tags, checks, values = (sets[field] for field in ("tags", "checks", "values"))
+    states, here = tags & np.uint64(7), np.arange(len(sets), dtype=np.uint64)[:, np.newaxis]
+    dirty = (tags == 0) & ((checks != 0) | (values != 0))
+    texts = _places(dirty, "is empty and has a check or a value")
+    texts += _places(states > 4, "is in no state that there is")
+    texts += _places((states == 0) & (tags != 0), "has no state, and a name")
+    live, shift = states == WORD_LIVE, np.uint64(64 - 11)
+    texts += _places(live & (checks == 0), "is a key's, and its name is half")
+    elsewhere = live & (tags >> shift != here) & (checks >> shift != here)
+    texts += _places(elsewhere, "is of a key that has its word in other sets")
+    names = np.stack([tags[live], checks[live]], axis=-1)
+    _, counts = np.unique(names, axis=0, return_counts=True)
+    if (twice := int((counts > 1).sum())) > 0:
+        texts.append(f"{twice:,} keys have two words")
+    return [of_texts(texts)]
+
+
+def _places(which: Array, what: str) -> list[str]:
+    found = np.flatnonzero(which)
+    if not len(found):
+        return []
+    first = ", ".join(str(place) for place in found[:EXAMPLES].tolist())
+    return [f"word places {first} ({len(found):,}): each {what}"]
 
 
 def pools(s: Snapshot) -> list[Damage]:
@@ -181,9 +218,26 @@ def _mend_watch(view: WatchView, rows: Array) -> None:
     if len(rows) % 64:
         view.directory[:, -1] &= np.uint64((1 << len(rows) % 64) - 1)
     view.rows["any"][view.rows["any"] > 1] = 1
+    view.rows["touching"] = 0
+    view.rows["notes"][view.rows["notes"] > _native.BUCKETS] = 0
+    _mend_words(view.sets)
     tenants = view.rows["tenant"].copy()
     _let(tenants, rows)
     view.rows["tenant"] = tenants
+
+
+def _mend_words(sets: Array) -> None:
+    """What is no key's whole word is nobody's, and of two words of a key the smaller one."""
+    tags, checks, values = (sets[field].ravel() for field in ("tags", "checks", "values"))
+    here = (np.arange(len(tags)) // 16).astype(np.uint64)
+    shift = np.uint64(64 - 11)
+    good = (tags & np.uint64(7) == WORD_LIVE) & (checks != 0)
+    good &= (tags >> shift == here) | (checks >> shift == here)
+    order = np.lexsort((~values, checks, tags))
+    same = (tags[order][1:] == tags[order][:-1]) & (checks[order][1:] == checks[order][:-1])
+    good[order[1:][same]] = False
+    for field in ("tags", "checks", "values"):
+        sets[field][~good.reshape(sets[field].shape)] = 0
 
 
 def _mend_pool(view: PoolsView, pool: int, rows: Array) -> None:
