@@ -40,7 +40,7 @@ byte seen[WATCHERS];
 /* watch.h:wh_watch_mark: `dirty` and `any` as one; how they are two is watch_marks.pml's */
 inline mark(w) { marked[w] = true }
 
-/* telling_part.c:watching_tell. The changer dies once, the supervisor up to KILLS times. */
+/* telling_part.c:watching_tell; the changer dies once, the supervisor up to KILLS times. */
 #define CHANGER_MAY_DIE \
     if \
     :: goto gone \
