@@ -242,14 +242,13 @@ class AsyncWatermarks(_Words):
         WheelFull
             There was no slot for the timeout for 5 s.
         """
-        purgatory = self.purgatory
-        assert isinstance(purgatory, AsyncPurgatory)
-        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[None] = loop.create_future()
         ended: list[Outcome] = []
 
         def tell(outcome: Outcome) -> None:
             ended.append(outcome)
-            purgatory._on_loop(lambda: None if told.done() else told.set_result(None))
+            loop.call_soon_threadsafe(lambda: None if told.done() else told.set_result(None))
 
         waiting = Waiting(key, value, tell)
         self._thresholds.wait(waiting)
