@@ -126,20 +126,6 @@ def test_killed_between_the_two_segments(daemon: Daemon) -> None:
 # -- damage ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["watch", "pools"])
-def test_truncated_segment(daemon: Daemon, kind: str) -> None:
-    """The daemon does not die of a look into it: it says which file it was and ends."""
-    daemon.start(*POOLS)
-    with Remote(daemon) as worker:
-        path = daemon.segment_path(kind)
-        os.truncate(path, 0)
-        worker.kill()
-        assert daemon.wait() == 1
-    assert f"{path} has 0 bytes" in daemon.said()
-    assert "Traceback" not in daemon.said()
-    assert daemon.nothing_left()
-
-
 def scribble_heads(daemon: Daemon) -> None:
     """All that nobody may change in the two segments."""
     for kind, number in (("watch", _native.KIND_WATCH), ("pools", _native.KIND_POOLS)):
