@@ -1,101 +1,136 @@
-"""A broker of the example, in processes of its own, for tests."""
+"""A broker of the example with its daemon, for tests, and the programs of its clients."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from examples.broker.client import Client
+import wheeld
+from examples.broker import clients
 from examples.broker.parent import Broker, Child
 from examples.broker.settings import Settings
 
-LONG = 100.0
+LONG = 60.0
 """Seconds that a test waits for an event before it fails."""
-
-Body = Callable[["Run"], Awaitable[None]]
+ROOT = Path(__file__).parent.parent
 
 
 class Run:
-    """A running broker, and clients of it."""
+    """A broker that runs in a thread's event loop, its workers and followers in processes."""
 
-    def __init__(self, broker: Broker) -> None:
-        self.broker = broker
-        self.clients: list[Client] = []
+    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
+        self.broker, self._loop = broker, loop
 
-    def client(self) -> Client:
-        """A client of whichever worker the kernel picks."""
-        client = Client(self.broker.settings.host, self.broker.settings.port)
-        self.clients.append(client)
-        return client
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self.broker.settings.port
 
-    async def at(self, index: int) -> Client:
-        """A client that is connected to that worker."""
-        for _ in range(1000):
-            client = self.client()
-            if (await client.status())["worker"].startswith(f"worker-{index}."):
-                return client
-            await client.close()
-        raise AssertionError(f"the kernel never picked worker {index}")
+    @property
+    def address(self) -> str:
+        """As clients want it."""
+        return f"127.0.0.1:{self.port}"
 
-    async def follow(self, client: Client, offset: int) -> None:
-        """Say what the only follower of the only partition has, as its fetch does."""
-        await client.fetch({("t", 0): offset}, min_bytes=0, max_wait=0, replica=0)
-
-    async def waiting(self, index: int, kind: str, count: int = 1) -> None:
-        """Wait until that many requests of a kind wait in that worker."""
-        client = await self.at(index)
-
-        async def enough() -> bool:
-            found: dict[str, int] = (await client.status())["waiting"]
-            return found[kind] == count
-
-        await until(enough, f"{count} {kind} in worker {index}")
-
-    def child(self, role: str, index: int = 0) -> Child:
-        """One of the broker's processes."""
+    def child(self, role: str, index: int) -> Child:
+        """One of its processes."""
         return next(one for one in self.broker.children if (one.role, one.index) == (role, index))
 
-    async def kill(self, role: str, index: int = 0) -> None:
+    def kill(self, role: str, index: int) -> None:
         """SIGKILL; returns when the next life serves."""
-        child = self.child(role, index)
-        await child.ready.wait()
-        self.broker.kill(child)
-        await child.ready.wait()
+
+        async def kill() -> None:
+            child = self.child(role, index)
+            await child.ready.wait()
+            child.kill()
+            await child.ready.wait()
+
+        asyncio.run_coroutine_threadsafe(kill(), self._loop).result(LONG)
 
 
-async def until(holds: Callable[[], Awaitable[Any]], what: str) -> None:
-    """Look again and again until it holds."""
-    give_up = asyncio.get_running_loop().time() + LONG
-    while not await holds():
-        assert asyncio.get_running_loop().time() < give_up, f"still not: {what}"
-        await asyncio.sleep(0.005)
+@contextmanager
+def running(directory: Path, **options: Any) -> Iterator[Run]:
+    """A broker of two workers with a daemon of its own."""
+    with wheeld.embedded(capacity=1 << 16, pools=["requests=16M"]) as daemon:
+        settings = Settings(str(directory), str(daemon), 0, **options)
+        loop, up, found = asyncio.new_event_loop(), threading.Event(), []
+        over = asyncio.Event()
 
-
-def run(daemon: str, directory: Path, body: Body, *, by_hand: bool = False, **options: Any) -> None:
-    """Run `body` with a broker of two workers and one follower.
-
-    Parameters
-    ----------
-    by_hand : bool
-        The follower's process is not started: the test says how far it has come.
-    """
-    fields = {"workers": 2, "followers": 1, "topics": {"t": 1}, **options}
-
-    async def main() -> None:
-        broker = Broker(Settings(str(directory), daemon, 0, **fields))
-        if by_hand:
-            broker.children = [one for one in broker.children if one.role == "worker"]
-        async with broker:
-            own = Run(broker)
+        async def serve() -> None:
             try:
-                await asyncio.wait_for(body(own), LONG)
+                async with Broker(settings) as broker:
+                    found.append(Run(broker, loop))
+                    up.set()
+                    await over.wait()
             finally:
-                for client in own.clients:
-                    await client.close()
-        assert all(
-            one.process is None or one.process.returncode is not None for one in broker.children
-        )
+                up.set()
 
-    asyncio.run(main())
+        thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+        thread.start()
+        try:
+            assert up.wait(LONG)
+            yield found[0]
+        finally:
+            loop.call_soon_threadsafe(over.set)
+            thread.join(LONG)
+            loop.close()
+
+
+def until(holds: Callable[[], Any], what: str) -> Any:
+    """Look again and again until it holds."""
+    give_up = time.monotonic() + LONG
+    while not (found := holds()):
+        assert time.monotonic() < give_up, f"still not: {what}"
+        time.sleep(0.01)
+    return found
+
+
+def produce(run: Run, library: str, topic: str, count: int, name: str = "v") -> list[clients.Line]:
+    """Have a client send so many records; what it was told."""
+    command = clients.command(library, "produce", run.address, topic, name, str(count), "1e9")
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=LONG)
+    assert done.returncode == 0, done.stderr.decode()
+    return [parsed(line) for line in done.stdout.splitlines()]
+
+
+def parsed(line: bytes) -> clients.Line:
+    """Partition, offset, value."""
+    partition, offset, value = line.split(b" ", 2)
+    return int(partition), int(offset), value
+
+
+class Consumer:
+    """A consumer's process, and what it has read."""
+
+    def __init__(self, run: Run, library: str, topic: str, group: str) -> None:
+        command = clients.command(library, "consume", run.address, topic, group)
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe)
+        self.lines: list[clients.Line] = []
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(parsed(line.rstrip(b"\n")))
+
+    def close(self) -> None:
+        """Have it leave its group and end."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait(LONG)
+        self._thread.join()
+        self.process.stdout.close()
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()

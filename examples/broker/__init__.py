@@ -1,6 +1,6 @@
-"""A small log broker of several processes on wheeld's purgatory, memory pool and Intake.
+"""A Kafka broker of several Python processes, on wheeld's purgatory, memory pool and Intake.
 
     python -m examples.broker --help
 
-README.md beside this file is the tour.
+docs/broker.md is the tour.
 """

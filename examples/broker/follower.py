@@ -1,8 +1,8 @@
-"""A follower process: `python -m examples.broker.follower DIRECTORY REPLICA`.
+"""A follower process: `python -m examples.broker.follower DIRECTORY NODE`.
 
-It fetches all partitions from the leader's port, as any client does but with its replica id, and
-writes them to logs of its own. Its next fetch says how far it has come, and that is what produce
-requests wait for. It needs no wheeld.
+It fetches all partitions from the broker's port, as any consumer does but with its node's id, and
+keeps them in logs of its own. Its next fetch says how far it has come, and that is what producers
+with acks=all wait for. It needs no wheeld.
 """
 
 from __future__ import annotations
@@ -11,40 +11,84 @@ import asyncio
 import logging
 import sys
 from pathlib import Path
+from typing import Final
+
+from kio.schema.errors import ErrorCode
 
 from examples.broker import child, settings
-from examples.broker.client import BrokerError, Client, NoAnswer
-from examples.broker.settings import Key
-from examples.broker.storage import Partition
+from examples.broker.log import Partition
+from examples.broker.wire import Peer, milliseconds
 
-MAX_WAIT: float = 1.0
+METADATA, FETCH = 3, 1
+MAX_WAIT: Final = milliseconds(200)
+"""After so long it looks for new topics."""
+PAUSE: Final = 0.05
+FETCH_BYTES: Final = 1 << 20
+
 log = logging.getLogger("broker.follower")
 
-
-async def follow(client: Client, replica: int, copies: dict[Key, Partition]) -> None:
-    """Copy the leader's partitions until cancelled."""
-    while True:
-        positions = {key: copy.log_end for key, copy in copies.items()}
-        try:
-            parts = await client.fetch(positions, max_wait=MAX_WAIT, replica=replica)
-        except NoAnswer as error:
-            log.warning("replica %d: %s", replica, error)
-            continue
-        except BrokerError as error:
-            raise SystemExit(f"replica {replica} does not fit the leader's log: {error}") from None
-        for part in parts:
-            copies[part.topic, part.partition].copy(part.first, part.raw)
+Copies = dict[str, list[Partition]]
 
 
-async def run(directory: Path, replica: int) -> None:
-    """Be a follower until the parent says otherwise."""
-    own = settings.load(directory)
-    copies = own.open_replica(replica)
-    async with Client(own.host, own.port) as client:
-        await child.work(follow(client, replica, copies))
-    for copy in copies.values():
-        copy.close()
+class Follower:
+    """A replica of everything."""
+
+    def __init__(self, own: settings.Settings, node: int) -> None:
+        self._own, self._node = own, node
+        self._base = Path(own.directory) / f"replica-{node}"
+        self._copies: dict[str, tuple[str, list[Partition]]] = {}  # topic -> id, partitions
+
+    async def run(self) -> None:
+        """Copy until cancelled; what breaks the connection is tried again."""
+        while True:
+            try:
+                async with Peer(self._own.host, self._own.port, f"follower-{self._node}") as peer:
+                    while True:
+                        await self._look_for_topics(peer)
+                        await self._fetch(peer)
+            except OSError as error:
+                log.info("%s", error)
+                await asyncio.sleep(PAUSE)
+
+    async def _look_for_topics(self, peer: Peer) -> None:
+        answer = await peer.call(METADATA, 12, topics=None)
+        found = {}
+        for topic in answer.topics:
+            if topic.error_code is ErrorCode.none:
+                id, parts = self._copies.get(topic.name, ("", []))
+                if id != topic.topic_id.hex:
+                    id, place = (
+                        topic.topic_id.hex,
+                        self._base / f"{topic.name}-{topic.topic_id.hex}",
+                    )
+                    parts = [Partition(place / str(n)) for n in range(len(topic.partitions))]
+                found[topic.name] = id, parts
+        self._copies = found
+
+    async def _fetch(self, peer: Peer) -> None:
+        if not self._copies:
+            await asyncio.sleep(MAX_WAIT.total_seconds())
+            return
+        topics = [
+            {
+                "topic": name,
+                "partitions": [
+                    {"partition": n, "fetch_offset": copy.end, "partition_max_bytes": FETCH_BYTES}
+                    for n, copy in enumerate(copies)
+                ],
+            }
+            for name, (_, copies) in self._copies.items()
+        ]
+        answer = await peer.call(
+            FETCH, 11, replica_id=self._node, max_wait=MAX_WAIT, min_bytes=1, topics=topics
+        )
+        for topic in answer.responses:
+            _, copies = self._copies[topic.topic]
+            for part in topic.partitions:
+                if part.error_code is ErrorCode.none and part.records:
+                    copies[part.partition_index].copy(bytes(part.records))
 
 
 if __name__ == "__main__":
-    asyncio.run(run(Path(sys.argv[1]), int(sys.argv[2])))
+    logging.basicConfig(level=logging.WARNING, format=f"follower {sys.argv[2]}: %(message)s")
+    asyncio.run(child.work(Follower(settings.load(Path(sys.argv[1])), int(sys.argv[2])).run()))

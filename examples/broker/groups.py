@@ -1,164 +1,232 @@
-"""Groups: members wait in a group's file until as many are there as it is to have.
+"""Consumer groups: the rules, and the files in which groups outlive the worker that changes them.
 
-One small JSON file per group, replaced as a whole under a lock. A member joins by an *attempt*, a
-number that only grows. When the last one comes, all who wait become a *generation*; the file keeps
-who was in it, so that a member whose connection broke asks again by the same attempt and gets the
-same answer.
+One small JSON file per group, replaced as a whole under a flock, which dies with its holder.
 
-A waiting member is forgotten when its time is up, when its connection broke (`withdraw`) and when
-its worker is dead: none of these can be in a new generation.
+    Empty -> Preparing -> Completing -> Stable
+               ^______________|___________|      a member comes, goes, or wants another round
+
+Preparing: members join, until all have or the time is up; then there is a new generation.
+Completing: the generation waits for its leader's assignment. The rules look at no clock.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-KEPT_GENERATIONS: Final = 32
+from kio.schema.errors import ErrorCode
 
-
-@dataclass(frozen=True)
-class Generation:
-    """A complete group."""
-
-    number: int
-    members: list[str]
+from examples.broker.settings import write_whole
 
 
-@dataclass(frozen=True)
-class Ticket:
-    """One request to join, as it waits.
+class GroupError(Exception):
+    """What a member asks for does not fit its group; `code` is what it is told."""
 
-    Attributes
-    ----------
-    worker : str
-        Where it waits.
-    serial : int
-        Which of that worker's requests it is: a request sent again to the same worker replaces the
-        first, and the end of the first must not take away the second.
-    deadline_ns : int
-        On the monotonic clock, which all processes of a host share.
-    """
-
-    attempt: int
-    worker: str
-    serial: int
-    deadline_ns: int
+    def __init__(self, code: ErrorCode) -> None:
+        super().__init__(code.name)
+        self.code = code
 
 
 @dataclass
-class _State:
-    generation: int = 0
-    size: int = 0
-    waiting: dict[str, dict[str, Any]] = field(default_factory=dict)
-    formed: list[tuple[int, dict[str, int]]] = field(default_factory=list)
+class Member:
+    """A member of a group.
 
-    def find(self, member: str, attempt: int) -> Generation | None:
-        """The generation that this attempt got into."""
-        for number, attempts in reversed(self.formed):
-            if attempts.get(member) == attempt:
-                return Generation(number, sorted(attempts))
-        return None
-
-
-class GroupSizeError(ValueError):
-    """Others wait in the group for another number of members."""
-
-
-class Groups:
-    """The groups of a broker, as one worker sees them.
-
-    Parameters
+    Attributes
     ----------
-    directory : Path
-        The same for all workers; made if it is not there.
-    lives : callable
-        Tells of a worker's name whether that worker lives.
+    protocols : dict
+        Name -> metadata, in hexadecimal digits; in the order of its preference.
+    session, rebalance : float
+        Timeouts, seconds.
+    timer : int
+        Which timer is its session: one of another number is not, whoever set it.
+    joined : bool
+        In this round.
     """
 
-    def __init__(self, directory: Path, lives: Callable[[str], bool]) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        self._directory = directory
-        self._lives = lives
+    protocols: dict[str, str]
+    session: float
+    rebalance: float
+    client: str
+    host: str
+    timer: int = 0
+    joined: bool = True
+    assignment: str = ""
 
-    def join(self, group: str, member: str, size: int, ticket: Ticket, now_ns: int) -> None:
-        """Let a member wait; forms a generation when it is the last one.
 
-        Raises
-        ------
-        GroupSizeError
-            `size` differs from what those who wait asked for.
-        """
-        with self._locked(group):
-            state = self._load(group)
-            if state.find(member, ticket.attempt) is not None:
-                return
-            state.waiting = {
-                name: other
-                for name, other in state.waiting.items()
-                if other["deadline_ns"] > now_ns and self._lives(other["worker"])
-            }
-            if state.waiting.keys() - {member} and state.size != size:
-                raise GroupSizeError(f"group {group}: got size {size}, others want {state.size}")
-            state.size = size
-            state.waiting[member] = asdict(ticket)
-            if len(state.waiting) >= size:
-                attempts = {name: one["attempt"] for name, one in state.waiting.items()}
-                state.generation += 1
-                state.formed = [*state.formed, (state.generation, attempts)][-KEPT_GENERATIONS:]
-                state.waiting = {}
-            self._store(group, state)
+@dataclass
+class Group:
+    """A group.
 
-    def find(self, group: str, member: str, attempt: int) -> Generation | None:
-        """The generation that the attempt got into, if there is one yet. Takes no lock."""
-        return self._load(group).find(member, attempt)
+    Attributes
+    ----------
+    earliest_ns, deadline_ns : int
+        When the rebalance may end, and when it ends in any case. On the monotonic clock.
+    announced : dict
+        Member ids that were given out, and are to join yet -> until when.
+    offsets : dict
+        "partition/topic" -> offset and metadata that were committed.
+    """
 
-    def withdraw(self, group: str, member: str, ticket: Ticket) -> Generation | None:
-        """End an attempt that may still wait.
+    name: str
+    state: str = "Empty"
+    generation: int = 0
+    kind: str = ""
+    protocol: str = ""
+    leader: str = ""
+    earliest_ns: int = 0
+    deadline_ns: int = 0
+    members: dict[str, Member] = field(default_factory=dict)
+    announced: dict[str, int] = field(default_factory=dict)
+    offsets: dict[str, list[Any]] = field(default_factory=dict)
+
+    def check(self, member: str, generation: int) -> Member:
+        """The member, if it is one of this generation."""
+        if member not in self.members:
+            raise GroupError(ErrorCode.unknown_member_id)
+        if generation != self.generation:
+            raise GroupError(ErrorCode.illegal_generation)
+        return self.members[member]
+
+    def awaits_assignment(self, generation: int) -> bool:
+        """Is that generation there, and its leader still to say who gets what?"""
+        return self.state == "Completing" and self.generation == generation
+
+    def announce(self, member: str, now_ns: int, until_ns: int) -> None:
+        """Expect a join by that id."""
+        self.announced = {one: end for one, end in self.announced.items() if end > now_ns}
+        self.announced[member] = until_ns
+
+    def join(self, id: str, member: Member, kind: str, now_ns: int, delay: float) -> bool:
+        """A member joins, or joins again.
+
+        Parameters
+        ----------
+        delay : float
+            Seconds that an empty group waits for others.
 
         Returns
         -------
-        Generation or None
-            None: it waits no more, and no generation will have it. Else it was too late: others
-            count on the member.
+        bool
+            There is a rebalance to wait for; else the member knows it all, or missed the answer.
         """
-        with self._locked(group):
-            state = self._load(group)
-            formed = state.find(member, ticket.attempt)
-            if formed is None and state.waiting.get(member) == asdict(ticket):
-                del state.waiting[member]
-                self._store(group, state)
-            return formed
+        before = self.members.get(id)
+        others = [set(one.protocols) for key, one in self.members.items() if key != id]
+        if (
+            not kind
+            or not set(member.protocols).intersection(*others)
+            or (others and kind != self.kind)
+        ):
+            raise GroupError(ErrorCode.inconsistent_group_protocol)
+        stands = self.state == "Completing" or (self.state == "Stable" and id != self.leader)
+        if before is not None and before.protocols == member.protocols and stands:
+            return False
+        self.announced.pop(id, None)
+        if before is not None:
+            member.timer, member.assignment = before.timer, before.assignment
+        was_empty = not self.members
+        self.members[id], self.kind = member, kind
+        self.prepare(now_ns, delay if was_empty else 0.0)
+        return True
 
-    def waiting(self, group: str) -> list[str]:
-        """Who is noted as waiting."""
-        return sorted(self._load(group).waiting)
+    def prepare(self, now_ns: int, delay: float = 0.0) -> None:
+        """Begin a rebalance, if none is under way."""
+        if self.state != "Preparing":
+            self.state = "Preparing"
+            self.earliest_ns = now_ns + int(delay * 1e9)
+            self.deadline_ns = 0
+        longest = max((one.rebalance for one in self.members.values()), default=0.0)
+        self.deadline_ns = self.deadline_ns or now_ns + int(longest * 1e9)
+        self.finish(now_ns)
 
-    # -- the file -------------------------------------------------------------------------------
+    def finish(self, now_ns: int) -> None:
+        """End the rebalance, if all have joined or its time is up."""
+        all_joined = all(one.joined for one in self.members.values())
+        if self.state != "Preparing" or now_ns < self.earliest_ns:
+            return
+        if not all_joined and now_ns < self.deadline_ns:
+            return
+        self.members = {id: one for id, one in self.members.items() if one.joined}
+        self.generation += 1
+        self.protocol, self.state = "", "Empty"
+        if self.members:
+            self.state = "Completing"
+            common = set.intersection(*(set(one.protocols) for one in self.members.values()))
+            first = next(iter(self.members.values()))
+            self.protocol = next(name for name in first.protocols if name in common)
+            if self.leader not in self.members:
+                self.leader = next(iter(self.members))
+        for one in self.members.values():
+            one.joined, one.assignment = False, ""
+
+    def assign(self, member: str, assignments: dict[str, str]) -> None:
+        """What the leader says; of anybody else it is ignored."""
+        if member == self.leader and self.state == "Completing":
+            for id, one in self.members.items():
+                one.assignment = assignments.get(id, "")
+            self.state = "Stable"
+
+    def remove(self, member: str, now_ns: int) -> None:
+        """A member goes, by itself or because nothing was heard of it."""
+        self.announced.pop(member, None)
+        if self.members.pop(member, None) is not None:
+            self.prepare(now_ns)
+
+    def check_commit(self, member: str, generation: int) -> None:
+        """May it commit? Without a generation: who is in no group, if there are no members."""
+        if generation < 0 and not self.members:
+            return
+        self.check(member, generation)
+        if self.state == "Completing":
+            raise GroupError(ErrorCode.rebalance_in_progress)
+
+
+class Groups:
+    """The groups of a broker, as one of its processes sees them."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+
+    def load(self, name: str) -> Group:
+        """A group as it is now, to look at only; one that nobody made yet is empty."""
+        try:
+            return _group(self._path(name).read_text())
+        except FileNotFoundError:
+            return Group(name)
 
     @contextmanager
-    def _locked(self, group: str) -> Iterator[None]:
-        descriptor = os.open(self._directory / f"{group}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    def changing(self, name: str) -> Iterator[Group]:
+        """A group to change, under its lock; what raises changes nothing."""
+        path = self._path(name)
+        lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-            yield
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            text = path.read_text() if path.exists() else json.dumps({"name": name})
+            group = _group(text)
+            yield group
+            fresh = json.dumps(asdict(group))
+            if fresh != text:
+                write_whole(path, fresh)
         finally:
-            os.close(descriptor)
+            os.close(lock)
 
-    def _load(self, group: str) -> _State:
-        try:
-            text = (self._directory / f"{group}.json").read_text()
-        except FileNotFoundError:
-            return _State()
-        return _State(**json.loads(text))
+    def all(self) -> list[Group]:
+        """All groups, to look at only."""
+        return [_group(path.read_text()) for path in sorted(self._directory.glob("*.json"))]
 
-    def _store(self, group: str, state: _State) -> None:
-        fresh = self._directory / f"{group}.new"
-        fresh.write_text(json.dumps(asdict(state)))
-        fresh.rename(self._directory / f"{group}.json")
+    def _path(self, name: str) -> Path:
+        digest = hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
+        return self._directory / f"{digest}.json"
+
+
+def _group(text: str) -> Group:
+    fields = json.loads(text)
+    members = {id: Member(**one) for id, one in fields.pop("members", {}).items()}
+    return Group(**fields, members=members)

@@ -9,17 +9,17 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
-import shutil
 import socket
 import sys
+import time
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 from examples.broker.child import READY
-from examples.broker.settings import FILE, Settings, load
-from examples.broker.worker import GROUPS, PRESENCE
+from examples.broker.settings import Settings
+from examples.broker.topics import Topics
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 STOP_SECONDS: Final = 10.0
@@ -33,15 +33,7 @@ class BrokerFailed(RuntimeError):
 
 @dataclass
 class Child:
-    """A worker or follower, over all its lives.
-
-    Attributes
-    ----------
-    lives : int
-        How often it was started.
-    ready : asyncio.Event
-        Set while it serves.
-    """
+    """A worker or follower, over all its lives."""
 
     role: str
     index: int
@@ -49,16 +41,17 @@ class Child:
     ready: asyncio.Event = field(default_factory=asyncio.Event)
     process: asyncio.subprocess.Process | None = None
 
-    @property
-    def name(self) -> str:
-        """The name of its present life."""
-        return f"{self.role}-{self.index}.{self.lives}"
+    def command(self, directory: str) -> list[str]:
+        """Of its present life."""
+        last = f"worker-{self.index}.{self.lives}" if self.role == "worker" else str(self.index)
+        return [sys.executable, "-m", f"examples.broker.{self.role}", directory, last]
 
-    def arguments(self, directory: str) -> list[str]:
-        """The command of its next life."""
-        module = f"examples.broker.{self.role}"
-        last = self.name if self.role == "worker" else str(self.index)
-        return [sys.executable, "-m", module, directory, last]
+    def kill(self) -> None:
+        """Kill it, as a crash would; it is started again."""
+        self.ready.clear()
+        if self.process is not None:
+            with suppress(ProcessLookupError):
+                self.process.kill()
 
 
 class Broker:
@@ -72,31 +65,35 @@ class Broker:
     Raises
     ------
     BrokerFailed
-        The directory is in use or of another broker, the port is taken, or the children end before
-        they are ready (what they said is on the standard error).
+        The directory is in use, the port is taken, or the children end before they are ready (what
+        they said is on the standard error).
     """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.deaths = 0
-        self._directory = Path(settings.directory)
         self._tasks: list[asyncio.Task[None]] = []
-        self.children = [Child("worker", index) for index in range(settings.workers)]
-        self.children += [Child("follower", index) for index in range(settings.followers)]
+        self.children = [Child("worker", number) for number in range(settings.workers)]
+        self.children += [Child("follower", 1 + number) for number in range(settings.followers)]
 
     async def __aenter__(self) -> Broker:
-        self._open_directory()
+        directory = self.settings.directory
+        os.makedirs(directory, exist_ok=True)
+        self._lock = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
         try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             self._reserve_port()
+        except BlockingIOError:
+            os.close(self._lock)
+            raise BrokerFailed(f"another broker runs in {directory}") from None
         except BaseException:
             os.close(self._lock)
             raise
         self.settings.save()
-        for log in self.settings.open_logs().values():  # made here, so that no two make it
-            log.close()
+        self._recover()
         self._tasks = [asyncio.create_task(self._keep(one)) for one in self.children]
         try:
-            await self.all_ready()
+            await self._all_ready_or_failed()
         except BaseException:
             await self.__aexit__()
             raise
@@ -109,30 +106,12 @@ class Broker:
         self._port.close()
         os.close(self._lock)
 
-    # -- its place ------------------------------------------------------------------------------
-
-    def _open_directory(self) -> None:
-        self._directory.mkdir(parents=True, exist_ok=True)
-        self._lock = os.open(self._directory / "lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if (self._directory / FILE).exists():
-                self._compare(load(self._directory))
-        except BlockingIOError:
-            os.close(self._lock)
-            raise BrokerFailed(f"another broker runs in {self._directory}") from None
-        except BaseException:
-            os.close(self._lock)
-            raise
-        for name in (PRESENCE, GROUPS):  # of processes that are all gone
-            shutil.rmtree(self._directory / name, ignore_errors=True)
-
-    def _compare(self, before: Settings) -> None:
-        for name in ("followers", "topics"):
-            old, new = getattr(before, name), getattr(self.settings, name)
-            if old != new:
-                message = f"{self._directory} was made with {name} {old}, got {new}"
-                raise BrokerFailed(f"{message}; give the same or another directory")
+    def _recover(self) -> None:
+        """Nobody else is here: what the last broker left is looked through."""
+        topics = Topics(self.settings)
+        for _, partition in topics.partitions():
+            partition.recover(time.monotonic_ns())
+        topics.close()
 
     def _reserve_port(self) -> None:
         """Bind the port, and do not listen: the workers do, and the port is theirs even while all
@@ -155,31 +134,22 @@ class Broker:
 
     async def all_ready(self) -> None:
         """Wait until all children serve."""
-        failing = asyncio.create_task(self.failed())
-        ready = asyncio.create_task(self._all_ready())
-        await asyncio.wait({failing, ready}, return_when=asyncio.FIRST_COMPLETED)
-        for task in (failing, ready):
-            task.cancel()
-        await asyncio.gather(failing, ready, return_exceptions=True)
-        if not failing.cancelled():
-            failing.result()
-
-    async def _all_ready(self) -> None:
         for child in self.children:
             await child.ready.wait()
+
+    async def _all_ready_or_failed(self) -> None:
+        ready = asyncio.create_task(self.all_ready())
+        await asyncio.wait({ready, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
+        ready.cancel()
+        for task in self._tasks:
+            if task.done():
+                task.result()
 
     async def failed(self) -> None:
         """Wait until a child fails for good, which raises; else for ever."""
         done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()
-
-    def kill(self, child: Child) -> None:
-        """Kill a child that serves, as a crash would; it is started again."""
-        child.ready.clear()
-        if child.process is not None:
-            with suppress(ProcessLookupError):
-                child.process.kill()
 
     async def _keep(self, child: Child) -> None:
         """Run one child, again and again."""
@@ -197,7 +167,7 @@ class Broker:
     async def _live(self, child: Child) -> bool:
         """One life; whether it got ready."""
         process = child.process = await asyncio.create_subprocess_exec(
-            *child.arguments(self.settings.directory),
+            *child.command(self.settings.directory),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             cwd=ROOT,

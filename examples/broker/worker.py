@@ -1,7 +1,8 @@
 """A worker process: `python -m examples.broker.worker DIRECTORY NAME`.
 
-Several of them accept on one port (SO_REUSEPORT: the kernel picks one per connection). They share
-the broker's directory and nothing else; what one changes completes requests that wait in another,
+Several of them accept on one port (SO_REUSEPORT: the kernel picks one per connection); together
+they are one Kafka broker, which leads all partitions and coordinates all groups. They share the
+broker's directory and nothing else; what one changes completes requests that wait in another,
 through the purgatories of one name.
 """
 
@@ -10,65 +11,151 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
+import time
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
+from typing import Any, Final
 
-from examples.broker import child, settings
+from kio.schema.errors import ErrorCode
+
+from examples.broker import child, settings, wire
+from examples.broker.group_api import GroupApi
 from examples.broker.groups import Groups
-from examples.broker.handler import Handler
-from examples.broker.presence import Presence
-from examples.broker.protocol import MAX_FRAME
-from wheeld_client import AsyncPurgatory, AsyncTimers, Intake, MemoryPool, WheelError
+from examples.broker.log_api import LogApi
+from examples.broker.quotas import Quotas
+from examples.broker.settings import Settings
+from examples.broker.topics import Topics
+from examples.broker.wire import API_VERSIONS, Call
+from wheeld_client import AsyncPurgatory, AsyncTimers, Intake, MemoryPool, Request, WheelError
 
-PRESENCE = "alive"
-GROUPS = "groups"
+log = logging.getLogger("broker.worker")
+
+PRODUCE, FETCH = 0, 1
+SETTLES_PER_LAG: Final = 4
+
+Serve = Callable[[Call], Awaitable[dict[str, Any] | None]]
+
+
+class Handler:
+    """Answers the requests of one worker."""
+
+    def __init__(
+        self, log_api: LogApi, groups: GroupApi, quotas: Quotas, timers: AsyncTimers
+    ) -> None:
+        self._quotas, self._timers = quotas, timers
+        self._apis: dict[int, tuple[Serve, int, int]] = {
+            PRODUCE: (log_api.produce, 3, 9),
+            FETCH: (log_api.fetch, 4, 11),
+            2: (log_api.list_offsets, 1, 6),
+            3: (log_api.metadata, 0, 12),
+            8: (groups.offset_commit, 2, 8),
+            9: (groups.offset_fetch, 1, 7),
+            10: (groups.find_coordinator, 0, 4),
+            11: (groups.join_group, 0, 4),
+            12: (groups.heartbeat, 0, 4),
+            13: (groups.leave_group, 0, 5),
+            14: (groups.sync_group, 0, 5),
+            15: (groups.describe_groups, 0, 5),
+            16: (groups.list_groups, 0, 4),
+            API_VERSIONS: (self._api_versions, 0, 3),
+            19: (log_api.create_topics, 2, 7),
+            20: (log_api.delete_topics, 1, 5),
+            22: (groups.init_producer_id, 0, 4),
+            32: (log_api.describe_configs, 1, 4),
+        }
+        self._versions = {api: versions for api, (_, *versions) in self._apis.items()}
+
+    async def __call__(self, request: Request) -> bytes | None:
+        """Intake's handler. Bytes that are no request close their connection."""
+        connection, size = request.connection, request.size
+        host = str((connection.peer or ("",))[0])
+        try:
+            call = wire.decode(request.data.toreadonly(), self._versions, host)
+        except wire.Unsupported as refused:
+            api_keys = self._api_keys() if refused.call.api == API_VERSIONS else []
+            fields = {"error_code": ErrorCode.unsupported_version, "api_keys": api_keys}
+            return wire.encode(refused.call, fields)
+        except wire.BadRequest as bad:
+            log.warning("%s: %s; closed", connection.peer, bad)
+            connection.close()
+            return None
+        request.release()  # what waits in a purgatory holds none of the pool's memory
+        try:
+            fields = await self._apis[call.api][0](call)
+        except WheelError as error:  # the daemon is gone: its client may ask another broker
+            log.info("%s gets no answer: %s", connection.peer, error)
+            connection.close()
+            return None
+        if fields is None:
+            return None
+        answer = wire.encode(call, fields)
+        if call.api in (PRODUCE, FETCH):
+            moved = size if call.api == PRODUCE else len(answer)
+            kind = "produce" if call.api == PRODUCE else "fetch"
+            hold = self._quotas.take(call.client, kind, moved, time.monotonic_ns())
+            if hold > 0:  # a throttled channel: its answer waits in the wheel, and nothing is read
+                await self._timers.sleep(hold)
+                fields["throttle_time"] = wire.milliseconds(int(hold * 1000))
+                answer = wire.encode(call, fields)
+        return answer
+
+    async def _api_versions(self, call: Call) -> dict[str, Any]:
+        return {"error_code": ErrorCode.none, "api_keys": self._api_keys()}
+
+    def _api_keys(self) -> list[dict[str, int]]:
+        """What is served."""
+        return [
+            {"api_key": api, "min_version": low, "max_version": high}
+            for api, (_, low, high) in self._apis.items()
+        ]
 
 
 async def run(directory: Path, name: str) -> None:
     """Be a worker until the parent says otherwise."""
     own = settings.load(directory)
-    logs = own.open_logs()
     async with AsyncExitStack() as stack:
-        presence = stack.enter_context(closing(Presence(directory / PRESENCE, name)))
+        group = f"broker-{own.port}"  # two brokers on one daemon keep apart by the port
         timers = await stack.enter_async_context(
-            AsyncTimers(own.daemon, worker=f"broker-{own.port}-{name}")
+            AsyncTimers(own.daemon, worker=f"{group}-{name}", group=group, on_death="reroute")
         )
-        purgatories = {
-            # Two brokers on one daemon keep their requests apart by the port.
-            kind: stack.enter_context(AsyncPurgatory(timers, f"broker-{own.port}-{kind}"))
-            for kind in ("produce", "fetch", "join")
-        }
-        groups = Groups(directory / GROUPS, presence.lives)
-        try:
-            pool = MemoryPool(timers, own.pool)
-        except ValueError as missing:
-            raise SystemExit(f"{name}: {missing}") from None
-        handler = Handler(
-            own,
-            logs,
-            groups,
-            purgatories,
-            name,
-            lambda: {"pool": pool.stats(), "intake": intake.stats()},
+        produces, fetches, rounds = (
+            stack.enter_context(AsyncPurgatory(timers, f"{group}-{kind}"))
+            for kind in ("produce", "fetch", "group")
         )
-        intake = await stack.enter_async_context(
-            Intake(
-                pool,
-                handler,
-                max_requests=own.max_requests,
-                largest=min(pool.largest, MAX_FRAME),
-            )
-        )
+        topics = stack.enter_context(closing(Topics(own)))
+        quotas = stack.enter_context(closing(Quotas(directory / "quotas", own.quotas)))
+        log_api = LogApi(own, topics, produces, fetches)
+        group_api = GroupApi(own, Groups(directory / "groups"), rounds, timers)
+        intake = await stack.enter_async_context(_intake(own, timers, log_api, group_api, quotas))
         await intake.serve(own.host, own.port, reuse_port=True)
-        await child.work()
+        await child.work(group_api.sessions.run(), _settle(own, timers, log_api))
         await intake.close(grace=0)  # who waits asks again, here or elsewhere
-    for log in logs.values():
-        log.close()
+
+
+def _intake(
+    own: Settings, timers: AsyncTimers, log_api: LogApi, group_api: GroupApi, quotas: Quotas
+) -> Intake:
+    pool = MemoryPool(timers, own.pool)
+    return Intake(
+        pool,
+        Handler(log_api, group_api, quotas, timers),
+        max_requests=own.max_requests,
+        largest=min(pool.largest, own.largest),
+        idle_timeout=own.idle_timeout,
+    )
+
+
+async def _settle(own: Settings, timers: AsyncTimers, log_api: LogApi) -> None:
+    """Followers that have died stop counting, though nobody asks for anything."""
+    while True:
+        await timers.sleep(own.replica_lag / SETTLES_PER_LAG)
+        log_api.settle()
 
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING, format=f"{sys.argv[2]}: %(message)s")
     try:
         asyncio.run(run(Path(sys.argv[1]), sys.argv[2]))
-    except WheelError as unusable:
+    except (WheelError, ValueError) as unusable:
         sys.exit(f"{sys.argv[2]}: {unusable}")
