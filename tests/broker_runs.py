@@ -24,8 +24,10 @@ ROOT = Path(__file__).parent.parent
 class Run:
     """A broker that runs in a thread's event loop, its workers and followers in processes."""
 
-    def __init__(self, broker: Broker, loop: asyncio.AbstractEventLoop) -> None:
-        self.broker, self._loop = broker, loop
+    def __init__(
+        self, broker: Broker, loop: asyncio.AbstractEventLoop, daemon: wheeld.EmbeddedDaemon
+    ) -> None:
+        self.broker, self._loop, self.daemon = broker, loop, daemon
 
     @property
     def port(self) -> int:
@@ -54,9 +56,11 @@ class Run:
 
 
 @contextmanager
-def running(directory: Path, **options: Any) -> Iterator[Run]:
+def running(directory: Path, *, virtual_clock: bool = False, **options: Any) -> Iterator[Run]:
     """A broker of two workers with a daemon of its own."""
-    with wheeld.embedded(capacity=1 << 16, pools=["requests=16M"]) as daemon:
+    with wheeld.embedded(
+        capacity=1 << 16, pools=["requests=16M"], virtual_clock=virtual_clock
+    ) as daemon:
         settings = Settings(str(directory), str(daemon), 0, **options)
         loop, up, found = asyncio.new_event_loop(), threading.Event(), []
         over = asyncio.Event()
@@ -64,7 +68,7 @@ def running(directory: Path, **options: Any) -> Iterator[Run]:
         async def serve() -> None:
             try:
                 async with Broker(settings) as broker:
-                    found.append(Run(broker, loop))
+                    found.append(Run(broker, loop, daemon))
                     up.set()
                     await over.wait()
             finally:

@@ -8,7 +8,7 @@ from operator import itemgetter
 
 import pytest
 
-from tests.broker_runs import Consumer, Run, produce, running, until
+from broker_runs import Consumer, Run, produce, running, until
 
 pytest.importorskip("kio")
 

@@ -12,6 +12,7 @@ records whose commit was refused are read again, here or elsewhere.
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from typing import Any, Final
 
 PATIENCE: Final = 60.0
 """Seconds that a record may take, with all that its client tries again."""
-SESSION_MS: Final = 6000
+SESSION_MS: Final = int(os.environ.get("BROKER_SESSION_MS", "6000"))
 POLL_SECONDS: Final = 0.2
 
 Line = tuple[int, int, bytes]

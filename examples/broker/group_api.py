@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 import uuid
 from typing import Any, Final
 
@@ -32,6 +31,7 @@ class GroupApi:
     ) -> None:
         self._settings, self._groups, self._waiting = settings, groups, waiting
         self._timers = timers
+        self._now_ns = timers.timers.now_ns  # the wheel's clock, the same in all processes
         self.sessions = Sessions(timers, groups, self._tell)
 
     def _tell(self, name: str) -> None:
@@ -53,7 +53,7 @@ class GroupApi:
             return {"error_code": ErrorCode.invalid_session_timeout, "member_id": id}
         protocols = {one.name: one.metadata.hex() for one in body.protocols}
         member = Member(protocols, session, min(rebalance, longest), call.client, call.host)
-        now_ns = time.monotonic_ns()
+        now_ns = self._now_ns()
         try:
             with self._groups.changing(name) as group:
                 if not id:
@@ -81,11 +81,11 @@ class GroupApi:
 
     async def _joined(self, group: Group, generation: int) -> None:
         """Wait for the end of the rebalance, and end it when it is time."""
-        now_ns = time.monotonic_ns()
+        now_ns = self._now_ns()
         if group.earliest_ns > now_ns:  # the first of a group waits for others
             await self._timers.sleep((group.earliest_ns - now_ns) / 1e9)
             self._finish(group.name)
-            now_ns = time.monotonic_ns()
+            now_ns = self._now_ns()
         timeout = max(0.0, (group.deadline_ns - now_ns) / 1e9)
         waiting = DelayedJoin(self._groups, group.name, generation, timeout)
         if not await self._waiting.wait(waiting, [group.name]):
@@ -93,7 +93,7 @@ class GroupApi:
 
     def _finish(self, name: str) -> None:
         with self._groups.changing(name) as group:
-            group.finish(time.monotonic_ns())
+            group.finish(self._now_ns())
         self._tell(name)
 
     def _round(self, group: Group, id: str) -> Answer:
@@ -164,7 +164,7 @@ class GroupApi:
                 code = ErrorCode.none if known else ErrorCode.unknown_member_id
                 answers.append({"member_id": one.member_id, "error_code": code})
                 self.sessions.end(group, one.member_id)
-                group.remove(one.member_id, time.monotonic_ns())
+                group.remove(one.member_id, self._now_ns())
         self._tell(body.group_id)
         if hasattr(body, "member_id"):
             return {"error_code": answers[0]["error_code"]}

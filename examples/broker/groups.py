@@ -205,15 +205,15 @@ class Groups:
     def changing(self, name: str) -> Iterator[Group]:
         """A group to change, under its lock; what raises changes nothing."""
         path = self._path(name)
-        lock = os.open(path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        lock = os.open(path.with_name(path.name[:2]), os.O_RDWR | os.O_CREAT, 0o600)  # of a few
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            text = path.read_text() if path.exists() else json.dumps({"name": name})
-            group = _group(text)
+            group = self.load(name)
+            before = asdict(group)
             yield group
-            fresh = json.dumps(asdict(group))
-            if fresh != text:
-                write_whole(path, fresh)
+            after = asdict(group)
+            if after != before:
+                write_whole(path, json.dumps(after))
         finally:
             os.close(lock)
 

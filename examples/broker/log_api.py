@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 import uuid
 from typing import Any, Final
 
@@ -41,6 +40,7 @@ class LogApi:
     def __init__(
         self, settings: Settings, topics: Topics, produces: AsyncPurgatory, fetches: AsyncPurgatory
     ) -> None:
+        self._now_ns = produces.timers.now_ns  # the wheel's clock, the same in all processes
         self._settings, self._topics = settings, topics
         self._produces, self._fetches = produces, fetches
 
@@ -89,7 +89,7 @@ class LogApi:
     def _enough(self, key: Key, partition: Partition) -> bool:
         topic = self._topics.all().get(key[0])
         least = topic.min_in_sync if topic else 1
-        return least <= 1 or 1 + len(partition.in_sync(time.monotonic_ns())) >= least
+        return least <= 1 or 1 + len(partition.in_sync(self._now_ns())) >= least
 
     def _append(self, partition: Partition, key: Key, records: bytes | None) -> int:
         """One batch, as clients have to send since magic 2; its first offset."""
@@ -99,7 +99,7 @@ class LogApi:
         batch, raw = found[0]
         if batch.size > self._settings.largest_batch:
             raise BadBatch(ErrorCode.message_too_large, f"a batch of {batch.size} bytes")
-        base = partition.append(batch, raw, time.monotonic_ns())
+        base = partition.append(batch, raw, self._now_ns())
         self._fetches.check_and_complete(key)
         return base
 
@@ -114,7 +114,7 @@ class LogApi:
 
     def settle(self) -> None:
         """Move the watermarks that only wait for a follower which does not count any more."""
-        now_ns = time.monotonic_ns()
+        now_ns = self._now_ns()
         for key, partition in self._topics.partitions():
             if partition.watermark < partition.end and partition.settle(now_ns):
                 self._moved(key)
@@ -141,7 +141,7 @@ class LogApi:
                     wrong = True
                     continue
                 if replica:
-                    partition.follow(body.replica_id, part.fetch_offset, time.monotonic_ns())
+                    partition.follow(body.replica_id, part.fetch_offset, self._now_ns())
                     self._moved(key)
                 wanted[key] = Wanted(partition, part.fetch_offset, replica)
         if wanted and not wrong:
@@ -236,7 +236,7 @@ class LogApi:
         parts = []
         for number in range(topic.partitions):
             partition = self._topics.partition(name, number)
-            in_sync = partition.in_sync(time.monotonic_ns()) if partition else []
+            in_sync = partition.in_sync(self._now_ns()) if partition else []
             parts.append(
                 {
                     "partition_index": number,

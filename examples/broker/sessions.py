@@ -8,7 +8,6 @@ another worker meanwhile. Which timer counts stands in the group's file.
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -65,5 +64,5 @@ class Sessions:
             for id in ids:
                 with self._groups.changing(name) as group:
                     if id in group.members and group.members[id].timer == number:
-                        group.remove(id, time.monotonic_ns())
+                        group.remove(id, self._timers.timers.now_ns())
                 self._tell(name)

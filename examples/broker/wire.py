@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple
 from kio.index import KioIndexError, load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
-from kio.serial.errors import SerialError
 from kio.serial.readers import read_int16, read_int32
 
 API_VERSIONS: Final = 18
@@ -79,7 +78,9 @@ def decode(data: memoryview, served: dict[int, tuple[int, int]], host: str = "")
         schema = load_request_schema(api, version)
         header, size = entity_reader(schema.__header_schema__)(data, 0)
         body, _ = entity_reader(schema)(data, size)
-    except (SerialError, ValueError, OverflowError) as error:
+    except (BadRequest, Unsupported):
+        raise
+    except Exception as error:  # of kio, also KeyError, OverflowError and others
         raise BadRequest(f"{type(error).__name__}: {error}") from None
     client = getattr(header, "client_id", None) or ""
     return Call(api, version, correlation, client, host, body)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
@@ -32,6 +31,27 @@ from wheeld_client import AsyncPurgatory, AsyncTimers, Intake, MemoryPool, Reque
 log = logging.getLogger("broker.worker")
 
 PRODUCE, FETCH = 0, 1
+SERVED: Final = {
+    PRODUCE: (3, 9),
+    FETCH: (4, 11),
+    2: (1, 6),
+    3: (0, 12),
+    8: (2, 8),
+    9: (1, 7),
+    10: (0, 4),
+    11: (0, 4),
+    12: (0, 4),
+    13: (0, 5),
+    14: (0, 5),
+    15: (0, 5),
+    16: (0, 4),
+    API_VERSIONS: (0, 3),
+    19: (2, 7),
+    20: (1, 5),
+    22: (0, 4),
+    32: (1, 4),
+}
+"""Lowest and highest version of each API; kio knows what stands in them."""
 SETTLES_PER_LAG: Final = 4
 
 Serve = Callable[[Call], Awaitable[dict[str, Any] | None]]
@@ -44,36 +64,35 @@ class Handler:
         self, log_api: LogApi, groups: GroupApi, quotas: Quotas, timers: AsyncTimers
     ) -> None:
         self._quotas, self._timers = quotas, timers
-        self._apis: dict[int, tuple[Serve, int, int]] = {
-            PRODUCE: (log_api.produce, 3, 9),
-            FETCH: (log_api.fetch, 4, 11),
-            2: (log_api.list_offsets, 1, 6),
-            3: (log_api.metadata, 0, 12),
-            8: (groups.offset_commit, 2, 8),
-            9: (groups.offset_fetch, 1, 7),
-            10: (groups.find_coordinator, 0, 4),
-            11: (groups.join_group, 0, 4),
-            12: (groups.heartbeat, 0, 4),
-            13: (groups.leave_group, 0, 5),
-            14: (groups.sync_group, 0, 5),
-            15: (groups.describe_groups, 0, 5),
-            16: (groups.list_groups, 0, 4),
-            API_VERSIONS: (self._api_versions, 0, 3),
-            19: (log_api.create_topics, 2, 7),
-            20: (log_api.delete_topics, 1, 5),
-            22: (groups.init_producer_id, 0, 4),
-            32: (log_api.describe_configs, 1, 4),
+        self._apis: dict[int, Serve] = {
+            PRODUCE: log_api.produce,
+            FETCH: log_api.fetch,
+            2: log_api.list_offsets,
+            3: log_api.metadata,
+            8: groups.offset_commit,
+            9: groups.offset_fetch,
+            10: groups.find_coordinator,
+            11: groups.join_group,
+            12: groups.heartbeat,
+            13: groups.leave_group,
+            14: groups.sync_group,
+            15: groups.describe_groups,
+            16: groups.list_groups,
+            API_VERSIONS: self._api_versions,
+            19: log_api.create_topics,
+            20: log_api.delete_topics,
+            22: groups.init_producer_id,
+            32: log_api.describe_configs,
         }
-        self._versions = {api: versions for api, (_, *versions) in self._apis.items()}
 
     async def __call__(self, request: Request) -> bytes | None:
         """Intake's handler. Bytes that are no request close their connection."""
         connection, size = request.connection, request.size
         host = str((connection.peer or ("",))[0])
         try:
-            call = wire.decode(request.data.toreadonly(), self._versions, host)
+            call = wire.decode(request.data.toreadonly(), SERVED, host)
         except wire.Unsupported as refused:
-            api_keys = self._api_keys() if refused.call.api == API_VERSIONS else []
+            api_keys = _api_keys() if refused.call.api == API_VERSIONS else []
             fields = {"error_code": ErrorCode.unsupported_version, "api_keys": api_keys}
             return wire.encode(refused.call, fields)
         except wire.BadRequest as bad:
@@ -82,7 +101,7 @@ class Handler:
             return None
         request.release()  # what waits in a purgatory holds none of the pool's memory
         try:
-            fields = await self._apis[call.api][0](call)
+            fields = await self._apis[call.api](call)
         except WheelError as error:  # the daemon is gone: its client may ask another broker
             log.info("%s gets no answer: %s", connection.peer, error)
             connection.close()
@@ -93,7 +112,7 @@ class Handler:
         if call.api in (PRODUCE, FETCH):
             moved = size if call.api == PRODUCE else len(answer)
             kind = "produce" if call.api == PRODUCE else "fetch"
-            hold = self._quotas.take(call.client, kind, moved, time.monotonic_ns())
+            hold = self._quotas.take(call.client, kind, moved, self._timers.timers.now_ns())
             if hold > 0:  # a throttled channel: its answer waits in the wheel, and nothing is read
                 await self._timers.sleep(hold)
                 fields["throttle_time"] = wire.milliseconds(int(hold * 1000))
@@ -101,14 +120,14 @@ class Handler:
         return answer
 
     async def _api_versions(self, call: Call) -> dict[str, Any]:
-        return {"error_code": ErrorCode.none, "api_keys": self._api_keys()}
+        return {"error_code": ErrorCode.none, "api_keys": _api_keys()}
 
-    def _api_keys(self) -> list[dict[str, int]]:
-        """What is served."""
-        return [
-            {"api_key": api, "min_version": low, "max_version": high}
-            for api, (_, low, high) in self._apis.items()
-        ]
+
+def _api_keys() -> list[dict[str, int]]:
+    return [
+        {"api_key": api, "min_version": low, "max_version": high}
+        for api, (low, high) in SERVED.items()
+    ]
 
 
 async def run(directory: Path, name: str) -> None:

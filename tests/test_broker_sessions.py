@@ -1,0 +1,246 @@
+"""Rounds and sessions of groups whose members are led by hand, under a virtual clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("kio")
+
+from kio.schema.errors import ErrorCode
+
+from broker_runs import LONG, Run, running
+from examples.broker.wire import Peer, milliseconds
+
+JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE = 11, 12, 13, 14, 15
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    place = tmp_path_factory.mktemp("broker")
+    with running(place, virtual_clock=True, initial_delay=0.0) as run:
+        yield run
+
+
+class Member:
+    """A member that is led by hand."""
+
+    def __init__(self, run: Run, group: str, session: float = 1000.0) -> None:
+        self._run, self.group, self.session = run, group, session
+        self.id, self.generation = "", -1
+
+    async def join(self, peer: Peer) -> Any:
+        fields = {
+            "group_id": self.group,
+            "session_timeout": milliseconds(int(self.session * 1000)),
+            "rebalance_timeout": milliseconds(60_000),
+            "protocol_type": "consumer",
+            "protocols": [{"name": "range", "metadata": b"m"}],
+        }
+        answer = await peer.call(JOIN, 4, member_id=self.id, **fields)
+        if answer.error_code is ErrorCode.member_id_required:
+            self.id = answer.member_id
+            answer = await peer.call(JOIN, 4, member_id=self.id, **fields)
+        self.generation = answer.generation_id
+        return answer
+
+    async def beat(self, peer: Peer) -> ErrorCode:
+        answer = await peer.call(
+            HEARTBEAT, 3, group_id=self.group, member_id=self.id, generation_id=self.generation
+        )
+        return answer.error_code
+
+    async def sync(self, peer: Peer, **assignments: bytes) -> Any:
+        given = [{"member_id": id, "assignment": one} for id, one in assignments.items()]
+        return await peer.call(
+            SYNC,
+            3,
+            group_id=self.group,
+            member_id=self.id,
+            generation_id=self.generation,
+            assignments=given,
+        )
+
+
+def play(body: Any) -> None:
+    asyncio.run(asyncio.wait_for(body, LONG))
+
+
+async def until(holds: Callable[[], Awaitable[Any]]) -> None:
+    """Look again and again until it holds; `play` ends it."""
+    while not await holds():  # noqa: ASYNC110 (it is another process's state)
+        await asyncio.sleep(0.005)
+
+
+def peer(run: Run) -> Peer:
+    return Peer("127.0.0.1", run.port, "by-hand")
+
+
+async def described(peer: Peer, group: str) -> tuple[str, int]:
+    """State, and how many members."""
+    (one,) = (await peer.call(DESCRIBE, 3, groups=[group])).groups
+    return one.group_state, len(one.members)
+
+
+async def two(one: Member, first: Peer, other: Member, second: Peer) -> None:
+    """Both come into one generation, and `one` leads it."""
+    await one.join(first)
+    joins = asyncio.create_task(other.join(second))
+
+    async def asked() -> bool:
+        return await one.beat(first) is ErrorCode.rebalance_in_progress
+
+    await until(asked)
+    again = await one.join(first)
+    await joins
+    assert again.leader == one.id
+    assert one.generation == other.generation
+
+
+def test_a_member_that_falls_silent_is_out(broker: Run) -> None:
+    """Another one is told to join again, and gets on without it."""
+
+    async def body() -> None:
+        one, other = Member(broker, "silent", 10), Member(broker, "silent", 30)
+        async with peer(broker) as first, peer(broker) as second:
+            await two(one, first, other, second)
+            broker.daemon.advance(11)
+
+            async def asked() -> bool:
+                return await other.beat(second) is ErrorCode.rebalance_in_progress
+
+            await until(asked)
+            again = await other.join(second)
+            assert (again.leader, len(again.members)) == (other.id, 1)
+            assert await one.beat(first) is ErrorCode.unknown_member_id
+
+    play(body())
+
+
+def test_heartbeats_keep_a_session(broker: Run) -> None:
+    """Also those that come to another worker than the ones before."""
+
+    async def body() -> None:
+        one = Member(broker, "beating", 10)
+        async with peer(broker) as first, peer(broker) as second:
+            await one.join(first)
+            for turn in range(8):
+                broker.daemon.advance(6)
+                assert await one.beat((first, second)[turn // 2 % 2]) is ErrorCode.none
+            broker.daemon.advance(11)
+
+            async def empty() -> bool:
+                return await described(first, "beating") == ("Empty", 0)
+
+            await until(empty)
+
+    play(body())
+
+
+def test_an_empty_session_is_no_other_members(broker: Run) -> None:
+    """A timer that does not count any more ends nobody's session."""
+
+    async def body() -> None:
+        one = Member(broker, "returns", 10)
+        async with peer(broker) as first:
+            await one.join(first)
+            gone = await first.call(LEAVE, 2, group_id="returns", member_id=one.id)
+            assert gone.error_code is ErrorCode.none
+            one.id = ""
+            broker.daemon.advance(6)
+            await one.join(first)
+            broker.daemon.advance(6)
+            assert await one.beat(first) is ErrorCode.none
+
+    play(body())
+
+
+def test_syncs_wait_for_the_leader(broker: Run) -> None:
+    async def body() -> None:
+        one, other = Member(broker, "syncs"), Member(broker, "syncs")
+        async with peer(broker) as first, peer(broker) as second:
+            await two(one, first, other, second)
+            waiting = asyncio.create_task(other.sync(second))
+            assert await described(first, "syncs") == ("CompletingRebalance", 2)
+            own = await one.sync(first, **{one.id: b"for the leader", other.id: b"other"})
+            assert own.assignment == b"for the leader"
+            assert (await waiting).assignment == b"other"
+            assert await described(first, "syncs") == ("Stable", 2)
+
+    play(body())
+
+
+def test_a_sync_ends_when_the_leader_leaves(broker: Run) -> None:
+    async def body() -> None:
+        one, other = Member(broker, "leaves"), Member(broker, "leaves")
+        async with peer(broker) as first, peer(broker) as second:
+            await two(one, first, other, second)
+            waiting = asyncio.create_task(other.sync(second))
+            gone = await first.call(LEAVE, 2, group_id="leaves", member_id=one.id)
+            assert gone.error_code is ErrorCode.none
+            assert (await waiting).error_code is ErrorCode.rebalance_in_progress
+
+    play(body())
+
+
+def test_who_does_not_come_to_the_rebalance_is_out(broker: Run) -> None:
+    async def body() -> None:
+        one, other = Member(broker, "late", 100), Member(broker, "late", 100)
+        async with peer(broker) as first, peer(broker) as second:
+            await one.join(first)
+            waiting = asyncio.create_task(other.join(second))  # for one, in vain
+
+            async def asked() -> bool:
+                return await one.beat(first) is ErrorCode.rebalance_in_progress
+
+            await until(asked)
+            broker.daemon.advance(61)
+            answer = await waiting
+            assert (answer.leader, len(answer.members)) == (other.id, 1)
+            assert await one.beat(first) is ErrorCode.unknown_member_id
+
+    play(body())
+
+
+def test_an_id_that_nobody_gave_out_is_unknown(broker: Run) -> None:
+    async def body() -> None:
+        stranger = Member(broker, "strangers")
+        stranger.id = "somebody"
+        async with peer(broker) as first:
+            assert (await stranger.join(first)).error_code is ErrorCode.unknown_member_id
+            stranger.session = 0.001
+            assert (await stranger.join(first)).error_code is ErrorCode.invalid_session_timeout
+
+    play(body())
+
+
+def test_sessions_of_dead_workers_end(tmp_path: Path) -> None:
+    """Their timers go to workers that live."""
+    with running(tmp_path, virtual_clock=True, initial_delay=0.0) as run:
+
+        async def join() -> None:
+            for number in range(6):  # of both workers
+                async with peer(run) as one:
+                    await Member(run, f"group-{number}", 10).join(one)
+
+        async def gone() -> None:
+            async with peer(run) as last:
+                for group in (f"group-{n}" for n in range(6)):
+                    assert (await described(last, group))[1] == 1
+
+                async def empty() -> bool:
+                    return all(
+                        [await described(last, f"group-{n}") == ("Empty", 0) for n in range(6)]
+                    )
+
+                run.daemon.advance(11)
+                await until(empty)
+
+        play(join())
+        for index in range(2):
+            run.kill("worker", index)
+        play(gone())
