@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import signal
 import tempfile
 from collections.abc import Iterator
@@ -11,8 +12,11 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.console import Console
 
 import wheeld
+from examples.broker import account
+from examples.broker.demo import Demo
 from examples.broker.parent import Broker, BrokerFailed
 from examples.broker.settings import Settings
 from wheeld_client import WheelError
@@ -40,11 +44,6 @@ Quota = Annotated[
 ]
 
 
-@app.callback()
-def main() -> None:
-    """Several commands."""
-
-
 @app.command()
 def start(
     port: Port = 9092,
@@ -70,6 +69,35 @@ def start(
             quotas=dict(_quota(text) for text in quota),
         )
         asyncio.run(_serve(settings))
+
+
+@app.command()
+def demo(
+    records: Annotated[int, typer.Option(min=1, help="That each producer sends.")] = 3000,
+    rate: Annotated[float, typer.Option(min=1, help="Of each producer, per second.")] = 300.0,
+    kills: Annotated[int, typer.Option(min=0, help="Processes to kill meanwhile.")] = 12,
+    workers: Workers = 3,
+    followers: Followers = 2,
+    seed: Annotated[int, typer.Option(min=0, help="Chooses whom to kill.")] = 1,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the account as JSON.")] = False,
+) -> None:
+    """Run a broker and all installed clients, kill processes, and account for every record.
+
+    Exit code 1 when an acknowledged record is not in the log once, or a group has not read it once.
+    """
+    with reporting(), place(None, None, "requests=64M") as (where, daemon):
+        least = 2 if followers else 1
+        settings = Settings(
+            where, daemon, 0, workers=workers, followers=followers, min_in_sync=least
+        )
+        found = asyncio.run(Demo(settings, records, rate, kills, seed).run())
+    if as_json:
+        print(json.dumps(found, indent=1))
+    else:
+        Console().print(account.table(found))
+        for example in found["examples"]:
+            print(example)
+    raise typer.Exit(0 if found["exact"] else 1)
 
 
 async def _serve(settings: Settings) -> None:

@@ -127,10 +127,15 @@ class KafkaPython:
             linger_ms=5,
             delivery_timeout_ms=int(PATIENCE * 1000),
         )
-        sent = [(text, producer.send(topic, text, key=text)) for text in texts]
-        for text, future in sent:
-            done = future.get(PATIENCE)
-            say([(done.partition, done.offset, text)])
+        sent = []
+        for text in texts:
+            future = producer.send(topic, text, key=text)
+            future.add_callback(
+                lambda done, text: say([(done.partition, done.offset, text)]), text=text
+            )
+            sent.append(future)
+        for future in sent:
+            future.get(PATIENCE)
         producer.close()
 
     def consume(self, topic: str, group: str) -> None:
@@ -175,19 +180,22 @@ class AioKafka:
     async def _produce(self, topic: str, texts: Iterable[bytes]) -> None:
         from aiokafka import AIOKafkaProducer
 
-        async with AIOKafkaProducer(
-            bootstrap_servers=self._address,
-            enable_idempotence=True,
-            linger_ms=5,
-            request_timeout_ms=int(PATIENCE * 1000),
-        ) as producer:
-            sent = []
+        async with (
+            AIOKafkaProducer(
+                bootstrap_servers=self._address,
+                enable_idempotence=True,
+                linger_ms=5,
+                request_timeout_ms=int(PATIENCE * 1000),
+            ) as producer,
+            asyncio.TaskGroup() as sent,
+        ):
             for text in texts:
-                sent.append((text, await producer.send(topic, text, key=text)))
+                sent.create_task(self._send(producer, topic, text))
                 await asyncio.sleep(0)
-            for text, future in sent:
-                done = await future
-                say([(done.partition, done.offset, text)])
+
+    async def _send(self, producer: Any, topic: str, text: bytes) -> None:
+        done = await producer.send_and_wait(topic, text, key=text)
+        say([(done.partition, done.offset, text)])
 
     def consume(self, topic: str, group: str) -> None:
         asyncio.run(self._consume(topic, group))
@@ -227,7 +235,7 @@ class Kcat:
     module = ""
 
     def __init__(self, address: str) -> None:
-        self._command = ["kcat", "-q", "-b", address, "-X", "log_level=0"]
+        self._command = ["kcat", "-E", "-q", "-b", address, "-X", "log_level=0"]
 
     def produce(self, topic: str, texts: Iterable[bytes]) -> None:
         options = ["-P", "-t", topic, "-X", "enable.idempotence=true", "-X", "linger.ms=5"]
