@@ -56,18 +56,28 @@ class Run:
 
 
 @contextmanager
-def running(directory: Path, *, virtual_clock: bool = False, **options: Any) -> Iterator[Run]:
-    """A broker of two workers with a daemon of its own."""
+def running(
+    directory: Path, *, virtual_clock: bool = False, by_hand: bool = False, **options: Any
+) -> Iterator[Run]:
+    """A broker of two workers with a daemon of its own.
+
+    Parameters
+    ----------
+    by_hand : bool
+        The followers' processes are not started: the test says how far they have come.
+    """
     with wheeld.embedded(
         capacity=1 << 16, pools=["requests=16M"], virtual_clock=virtual_clock
     ) as daemon:
-        settings = Settings(str(directory), str(daemon), 0, **options)
+        broker = Broker(Settings(str(directory), str(daemon), 0, **options))
+        if by_hand:
+            broker.children = [one for one in broker.children if one.role == "worker"]
         loop, up, found = asyncio.new_event_loop(), threading.Event(), []
         over = asyncio.Event()
 
         async def serve() -> None:
             try:
-                async with Broker(settings) as broker:
+                async with broker:
                     found.append(Run(broker, loop, daemon))
                     up.set()
                     await over.wait()

@@ -27,6 +27,8 @@ from examples.broker import wire
 from examples.broker.worker import SERVED
 from test_broker_log import batch
 
+FUZZ = int(os.environ.get("BROKER_FUZZ", "150"))
+"""Frames; with 100,000 it goes on for minutes."""
 API_VERSIONS, PRODUCE, FETCH, METADATA, CREATE = 18, 0, 1, 3, 19
 
 
@@ -216,7 +218,7 @@ def test_bent_requests_harm_nobody(tmp_path: Path, capfd: pytest.CaptureFixture[
     """Each is answered in its schema, or its connection is closed; no handler fails."""
     with running(tmp_path, auto_create=False, largest=1 << 20, workers=1) as run:
 
-        @settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=int(os.environ.get("BROKER_FUZZ", "150")))
+        @settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=FUZZ)
         @given(frames())
         def fuzz(drawn: tuple[int, int, bytes, bool]) -> None:
             api, version, body, whole = drawn

@@ -9,7 +9,7 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -45,10 +45,10 @@ class Topic:
 
 
 class Topics:
-    """The topics of a broker, as one of its processes sees them."""
+    """The topics of a broker, as one of its processes sees them; `now_ns` is the wheel's clock."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
+    def __init__(self, settings: Settings, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self._settings, self._now_ns = settings, now_ns
         self._directory = Path(settings.directory) / "logs"
         self._directory.mkdir(parents=True, exist_ok=True)
         self._file = self._directory / "topics.json"
@@ -88,7 +88,7 @@ class Topics:
         if found is None:
             own, place = self._settings, self._directory / f"{name}-{topic.id}" / str(number)
             lag_ns = int(own.replica_lag * 1e9)
-            found = Partition(place, own.followers, lag_ns, time.monotonic_ns())
+            found = Partition(place, own.followers, lag_ns, self._now_ns())
             self._open[topic.id, number] = found
         return found
 

@@ -142,7 +142,7 @@ async def run(directory: Path, name: str) -> None:
             stack.enter_context(AsyncPurgatory(timers, f"{group}-{kind}"))
             for kind in ("produce", "fetch", "group")
         )
-        topics = stack.enter_context(closing(Topics(own)))
+        topics = stack.enter_context(closing(Topics(own, timers.timers.now_ns)))
         quotas = stack.enter_context(closing(Quotas(directory / "quotas", own.quotas)))
         log_api = LogApi(own, topics, produces, fetches)
         group_api = GroupApi(own, Groups(directory / "groups"), rounds, timers)

@@ -1,0 +1,214 @@
+"""Requests that wait in the broker's purgatories, and for what, under a virtual clock."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("kio")
+
+from kio.schema.errors import ErrorCode
+
+from broker_runs import LONG, Run, running
+from examples.broker.wire import Peer, milliseconds
+from test_broker_log import batch
+
+PRODUCE, FETCH, CREATE, DELETE = 0, 1, 19, 20
+EACH = 8
+"""Connections to a broker of two workers: some of each."""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    """Its only follower is led by hand."""
+    options: dict[str, Any] = {"followers": 1, "replica_lag": 20.0, "shortest_session": 0.1}
+    options["quotas"] = {"slow": {"produce": 1000, "fetch": 1000}}
+    place = tmp_path_factory.mktemp("broker")
+    with running(place, virtual_clock=True, by_hand=True, **options) as run:
+        yield run
+
+
+class Client:
+    """A client of one topic with one partition, and its follower."""
+
+    def __init__(self, run: Run, topic: str, name: str = "by-hand") -> None:
+        self._run, self._topic, self._name = run, topic, name
+
+    async def __aenter__(self) -> Client:
+        self._peer = await Peer("127.0.0.1", self._run.port, self._name).__aenter__()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        await self._peer.__aexit__()
+
+    async def create(self, least: int = 1) -> None:
+        configs = [{"name": "min.insync.replicas", "value": str(least)}]
+        topic = {"name": self._topic, "num_partitions": 1, "replication_factor": -1}
+        await self._peer.call(CREATE, 4, topics=[{**topic, "configs": configs}])
+
+    async def delete(self) -> None:
+        await self._peer.call(DELETE, 4, topic_names=[self._topic])
+
+    async def produce(self, value: bytes, acks: int = 1, seconds: float = 10.0) -> Any:
+        part = {"index": 0, "records": batch([value])}
+        answer = await self._peer.call(
+            PRODUCE,
+            7,
+            acks=acks,
+            timeout=milliseconds(int(seconds * 1000)),
+            topic_data=[{"name": self._topic, "partition_data": [part]}],
+        )
+        found = answer.responses[0].partition_responses[0]
+        return found.error_code, found.base_offset, answer.throttle_time.total_seconds()
+
+    async def fetch(
+        self, offset: int, least: int = 1, seconds: float = 30.0, replica: int = -1
+    ) -> Any:
+        part = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
+        answer = await self._peer.call(
+            FETCH,
+            11,
+            replica_id=replica,
+            max_wait=milliseconds(int(seconds * 1000)),
+            min_bytes=least,
+            topics=[{"topic": self._topic, "partitions": [part]}],
+        )
+        found = answer.responses[0].partitions[0]
+        return found.error_code, found.high_watermark, len(found.records or b"")
+
+    async def follow(self, offset: int) -> Any:
+        """What its follower does that has all below `offset`."""
+        return await self.fetch(offset, 0, 0.0, replica=1)
+
+
+def play(body: Any) -> None:
+    asyncio.run(asyncio.wait_for(body, LONG))
+
+
+async def still_waits(*tasks: asyncio.Task[Any]) -> None:
+    """A look, not a proof: a task that ends wrongly ends soon."""
+    await asyncio.sleep(0.1)
+    assert not any(task.done() for task in tasks)
+
+
+def test_long_polls_end_with_an_append_and_its_replication(broker: Run) -> None:
+    """Whichever worker they wait in, and whichever appends: no time passes here."""
+
+    async def body() -> None:
+        clients = [Client(broker, "polls") for _ in range(EACH)]
+        async with Client(broker, "polls") as writer:
+            await writer.create()
+            polls = []
+            for one in clients:
+                await one.__aenter__()
+                polls.append(asyncio.create_task(one.fetch(0)))
+            await still_waits(*polls)
+            assert (await writer.produce(b"x"))[:2] == (ErrorCode.none, 0)
+            await still_waits(*polls)  # it is not replicated
+            await writer.follow(1)
+            size = len(batch([b"x"]))
+            assert await asyncio.gather(*polls) == [(ErrorCode.none, 1, size)] * EACH
+            for one in clients:
+                await one.__aexit__()
+
+    play(body())
+
+
+def test_a_long_poll_ends_with_its_time(broker: Run) -> None:
+    async def body() -> None:
+        async with Client(broker, "times") as one, Client(broker, "times") as writer:
+            await writer.create()
+            poll = asyncio.create_task(one.fetch(0, least=1000))
+            await still_waits(poll)
+            await writer.produce(b"x")
+            await writer.follow(1)  # something, and less than was asked for
+            await still_waits(poll)
+            broker.daemon.advance(31)
+            assert await poll == (ErrorCode.none, 1, len(batch([b"x"])))
+
+    play(body())
+
+
+def test_who_waits_for_a_topic_learns_that_it_is_deleted(broker: Run) -> None:
+    async def body() -> None:
+        clients = [Client(broker, "deleted") for _ in range(EACH)]
+        async with Client(broker, "deleted") as other:
+            await other.create()
+            waiting = []
+            for number, one in enumerate(clients):
+                await one.__aenter__()
+                task = one.fetch(0) if number % 2 else one.produce(b"x", acks=-1)
+                waiting.append(asyncio.create_task(task))
+            await asyncio.sleep(0.1)
+            await other.delete()
+            codes = {answer[0] for answer in await asyncio.gather(*waiting)}
+            assert codes == {ErrorCode.unknown_topic_or_partition}
+            for one in clients:
+                await one.__aexit__()
+
+    play(body())
+
+
+def test_acks_all_waits_for_the_follower(broker: Run) -> None:
+    async def body() -> None:
+        async with Client(broker, "acks") as one, Client(broker, "acks") as follower:
+            await one.create(least=2)
+            waiting = asyncio.create_task(one.produce(b"x", acks=-1))
+            await still_waits(waiting)
+            await follower.follow(0)
+            await still_waits(waiting)
+            await follower.follow(1)
+            assert (await waiting)[:2] == (ErrorCode.none, 0)
+
+    play(body())
+
+
+def test_acks_all_and_a_follower_that_does_not_come(broker: Run) -> None:
+    """First the time is up; then it does not count any more, and that may be too few."""
+
+    async def body() -> None:
+        async with Client(broker, "alone") as one, Client(broker, "alone") as other:
+            await one.create(least=2)
+            waiting = asyncio.create_task(one.produce(b"x", acks=-1, seconds=10))
+            await still_waits(waiting)
+            broker.daemon.advance(11)
+            assert (await waiting)[0] is ErrorCode.request_timed_out
+            waiting = asyncio.create_task(one.produce(b"x", acks=-1, seconds=1000))
+            await still_waits(waiting)
+            broker.daemon.advance(20)
+            assert (await waiting)[0] is ErrorCode.not_enough_replicas_after_append
+            assert (await one.produce(b"x", acks=-1))[0] is ErrorCode.not_enough_replicas
+            assert (await one.produce(b"x"))[0] is ErrorCode.none
+            await other.follow(3)
+            assert (await one.fetch(0))[1] == 3
+
+    play(body())
+
+
+def test_a_client_over_its_quota_waits(broker: Run) -> None:
+    """For the answer, and no longer than its rate asks; others do not."""
+
+    async def body() -> None:
+        async with (
+            Client(broker, "quota", "slow") as slow,
+            Client(broker, "quota", "slow") as same,
+            Client(broker, "quota") as other,
+        ):
+            await other.create()
+            waiting = asyncio.create_task(slow.produce(b"x" * 5000))
+            await still_waits(waiting)
+            assert (await other.produce(b"x" * 5000))[2] == 0.0
+            broker.daemon.advance(5)
+            code, offset, throttled = await waiting
+            assert (code, offset) == (ErrorCode.none, 0)
+            assert 3.5 < throttled < 5.0  # one of five seconds is its burst
+            await other.follow(2)
+            waiting = asyncio.create_task(same.fetch(0))
+            await still_waits(waiting)
+            broker.daemon.advance(11)
+            assert (await waiting)[2] > 10_000
+
+    play(body())
