@@ -6,45 +6,20 @@ import os
 import struct
 from collections.abc import Callable
 from datetime import UTC, datetime
-from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 pytest.importorskip("kio")
 
-from kio.records.schema import NewRecordBatch, Record
-from kio.records.writers import write_batch
 from kio.schema.errors import ErrorCode
 
 from examples.broker import batches
 from examples.broker.batches import BadBatch
+from examples.broker.batches import made as batch
 from examples.broker.log import Partition
 
 SECOND = 1_000_000_000
-
-
-def batch(values: list[bytes], producer: int = -1, sequence: int = -1, epoch: int = 0) -> bytes:
-    """A batch as a producer sends it, by kio."""
-    stamp: Any = datetime(2026, 1, 1, tzinfo=UTC)
-    records: Any = tuple(
-        Record(attributes=0, timestamp=stamp, offset=n, key=None, value=value, headers=())
-        for n, value in enumerate(values)
-    )
-    out = BytesIO()
-    new: Any = NewRecordBatch
-    write_batch(
-        out,
-        new(
-            producer_id=producer,
-            producer_epoch=epoch,
-            base_sequence=sequence,
-            records=records,
-            attributes=0,
-        ),
-    )
-    return out.getvalue()
 
 
 def append(partition: Partition, raw: bytes, now_ns: int = 0) -> int:

@@ -13,8 +13,8 @@ pytest.importorskip("kio")
 from kio.schema.errors import ErrorCode
 
 from broker_runs import LONG, Run, running
+from examples.broker.batches import made as batch
 from examples.broker.wire import Peer, milliseconds
-from test_broker_log import batch
 
 PRODUCE, FETCH, CREATE, DELETE = 0, 1, 19, 20
 EACH = 8

@@ -24,8 +24,8 @@ from kio.static.primitive import Records
 
 from broker_runs import LONG, Run, running
 from examples.broker import wire
+from examples.broker.batches import made as batch
 from examples.broker.worker import SERVED
-from test_broker_log import batch
 
 FUZZ = int(os.environ.get("BROKER_FUZZ", "150"))
 """Frames; with 100,000 it goes on for minutes."""
