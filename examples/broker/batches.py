@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from io import BytesIO
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 from crc32c import crc32c
 from kio.records.schema import NewRecordBatch, Record
