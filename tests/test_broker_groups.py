@@ -143,3 +143,15 @@ def test_groups_are_files_that_all_processes_see(tmp_path: Path) -> None:
     assert one.load("g/../√") == group
     assert one.load("another") == Group("another")
     assert [found.name for found in other.all()] == ["g/../√"]
+
+
+def test_a_broker_that_starts_has_no_members(tmp_path: Path) -> None:
+    """Their sessions are gone; what they have committed is not."""
+    groups = Groups(tmp_path)
+    with groups.changing("g") as group:
+        joined(group, "a")
+        group.offsets["0/t"] = [5, "x"]
+    groups.begin_anew()
+    found = groups.load("g")
+    assert (found.state, found.members, found.generation) == ("Empty", {}, 1)
+    assert found.offsets == {"0/t": [5, "x"]}

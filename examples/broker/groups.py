@@ -217,6 +217,12 @@ class Groups:
         finally:
             os.close(lock)
 
+    def begin_anew(self) -> None:
+        """The broker starts: nobody's session has outlived it. What was committed stays."""
+        for name in [group.name for group in self.all()]:
+            with self.changing(name) as group:
+                group.members, group.state = {}, "Empty"
+
     def all(self) -> list[Group]:
         """All groups, to look at only."""
         return [_group(path.read_text()) for path in sorted(self._directory.glob("*.json"))]

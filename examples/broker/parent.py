@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from examples.broker.child import READY
+from examples.broker.groups import Groups
 from examples.broker.settings import Settings
 from examples.broker.topics import Topics
 
@@ -112,6 +113,7 @@ class Broker:
         for _, partition in topics.partitions():
             partition.recover(time.monotonic_ns())
         topics.close()
+        Groups(Path(self.settings.directory) / "groups").begin_anew()
 
     def _reserve_port(self) -> None:
         """Bind the port, and do not listen: the workers do, and the port is theirs even while all
