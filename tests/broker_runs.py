@@ -132,7 +132,7 @@ class Consumer:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self.lines.append(parsed(line.rstrip(b"\n")))
+            self.lines.append(parsed(line.strip(b"?\n")))
 
     def close(self) -> None:
         """Have it leave its group and end."""

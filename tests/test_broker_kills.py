@@ -39,10 +39,10 @@ def test_the_demo_is_exact() -> None:
     assert found["replica_bytes"] > 0
 
 
-def program(*lines: tuple[int, int, bytes], code: int = 0) -> Any:
-    """A client that has ended, and said so."""
+def program(*lines: clients.Line, unsure: tuple[clients.Line, ...] = (), code: int = 0) -> Any:
+    """A client that has ended, and what it has said."""
     process = SimpleNamespace(returncode=code)
-    return SimpleNamespace(library="x", lines=list(lines), process=process)
+    return SimpleNamespace(library="x", lines=list(lines), unsure=list(unsure), process=process)
 
 
 @pytest.fixture
@@ -75,6 +75,8 @@ A, B = (0, 0, b"a"), (0, 1, b"b")
         (program(A, B), [program(A)], {"not read": 1}),
         (program(A, B), [program(A, B), program(B)], {"read again": 1}),
         (program(A, B), [program(B, A)], {"read out of order": 1}),
+        (program(A, B), [program(A, unsure=(B,)), program(B)], {}),
+        (program(A, B), [program(A, unsure=(B,))], {}),
         (program(A, B), [program(A, B, (0, 1, b"x"))], None),
         (program(A, code=1), [program(A)], {"producer failed": 1}),
     ],

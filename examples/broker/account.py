@@ -80,25 +80,30 @@ def check_group(
     wanted: set[bytes],
     faults: Faults,
 ) -> dict[str, int]:
-    """All that was acknowledged was read, once, as it is in the log, and in its order."""
+    """All that was acknowledged was read, once, as it is in the log, and in its order.
+
+    Records whose commit failed may have been read once more. A group of kcat commits after it has
+    read, so what it had not committed when a member's session ended is read again.
+    """
     seen: Counter[tuple[int, int]] = Counter()
     for number, one in enumerate(group):
         last: dict[int, int] = {}
         for partition, offset, value in one.lines:
             where = f"group {name}, consumer {number}: {partition}, {offset}"
-            seen[partition, offset] += 1
             if log.get((partition, offset)) != value:
                 faults.add("read wrongly", where)
-            if offset <= last.get(partition, -1):
+            if offset < last.get(partition, -1) and not seen[partition, offset]:
                 faults.add("read out of order", f"{where} after {last[partition]}")
-            last[partition] = max(offset, last.get(partition, -1))
+            seen[partition, offset] += 1
+            last[partition] = offset
     again = sum(count - 1 for count in seen.values())
-    if again:
+    if again and name != "kcat":
         faults.add("read again", f"group {name}: {again} records")
-    missing = wanted - {log[place] for place in seen if place in log}
+    unsure = {line[:2] for one in group for line in one.unsure}
+    missing = wanted - {log[place] for place in unsure | seen.keys() if place in log}
     for value in sorted(missing):
         faults.add("not read", f"group {name}: {value!r}")
-    return {"read": sum(seen.values()), "again": again, "missing": len(missing)}
+    return {"read": len(unsure | seen.keys()), "again": again, "missing": len(missing)}
 
 
 def read_log(own: Settings) -> dict[tuple[int, int], bytes]:

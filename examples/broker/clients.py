@@ -5,8 +5,9 @@
 
 A producer sends values `NAME/0`, `NAME/1`, ... with acks=all and prints `partition offset value`
 for each that was acknowledged; a consumer prints that for each record that its group has committed,
-until the end of its standard input. So what is printed was read once, if the broker keeps its word:
-records whose commit was refused are read again, here or elsewhere.
+until the end of its standard input. So what is printed was read once, if the broker keeps its word.
+When a commit failed, and may have been made or not, its records are printed with a `?` before them:
+they are read again, here or elsewhere, or not.
 """
 
 from __future__ import annotations
@@ -28,11 +29,12 @@ SESSION_MS: Final = int(os.environ.get("BROKER_SESSION_MS", "6000"))
 POLL_SECONDS: Final = 0.2
 
 Line = tuple[int, int, bytes]
+"""Partition, offset, value."""
 
 
-def say(lines: Iterable[Line]) -> None:
-    """Print what is certain."""
-    text = b"".join(b"%d %d %b\n" % line for line in lines)
+def say(lines: Iterable[Line], before: bytes = b"") -> None:
+    """Print what was acknowledged, or read."""
+    text = b"".join(before + b"%d %d %b\n" % line for line in lines)
     sys.stdout.buffer.write(text)
     sys.stdout.buffer.flush()
 
@@ -43,6 +45,11 @@ def values(name: str, count: int, rate: float) -> Iterator[bytes]:
     for number in range(count):
         time.sleep(max(0.0, began + number / rate - time.monotonic()))
         yield f"{name}/{number}".encode()
+
+
+def _lines(found: dict[Any, list[Any]]) -> list[Line]:
+    """What a poll of kafka-python or aiokafka has brought."""
+    return [(one.partition, one.offset, one.value) for part in found.values() for one in part]
 
 
 class Ended:
@@ -97,13 +104,16 @@ class Confluent:
         while not ended:
             consumer = Consumer({**self._common, **options})
             consumer.subscribe([topic])
+            lines: list[Line] = []
             try:
                 while not ended:
                     got = [one for one in consumer.consume(500, POLL_SECONDS) if not one.error()]
-                    if got:
+                    lines = [(one.partition(), one.offset(), one.value()) for one in got]
+                    if lines:
                         consumer.commit(asynchronous=False)
-                        say((one.partition(), one.offset(), one.value()) for one in got)
+                        say(lines)
             except KafkaException as refused:
+                say(lines, b"?")
                 print(f"confluent-kafka: {refused}; begins anew", file=sys.stderr, flush=True)
             finally:
                 consumer.close()
@@ -153,14 +163,15 @@ class KafkaPython:
                 session_timeout_ms=SESSION_MS,
                 heartbeat_interval_ms=SESSION_MS // 3,
             )
+            lines: list[Line] = []
             try:
                 while not ended:
-                    found = consumer.poll(int(POLL_SECONDS * 1000))
-                    got = [one for part in found.values() for one in part]
-                    if got:
+                    lines = _lines(consumer.poll(int(POLL_SECONDS * 1000)))
+                    if lines:
                         consumer.commit()
-                        say((one.partition, one.offset, one.value) for one in got)
+                        say(lines)
             except KafkaError as refused:
+                say(lines, b"?")
                 print(f"kafka-python: {refused}; begins anew", file=sys.stderr, flush=True)
             finally:
                 consumer.close(autocommit=False)
@@ -215,22 +226,25 @@ class AioKafka:
                 session_timeout_ms=SESSION_MS,
                 heartbeat_interval_ms=SESSION_MS // 3,
             )
+            lines: list[Line] = []
             try:
                 await consumer.start()
                 while not ended:
-                    found = await consumer.getmany(timeout_ms=int(POLL_SECONDS * 1000))
-                    got = [one for part in found.values() for one in part]
-                    if got:
+                    lines = _lines(await consumer.getmany(timeout_ms=int(POLL_SECONDS * 1000)))
+                    if lines:
                         await consumer.commit()
-                        say((one.partition, one.offset, one.value) for one in got)
+                        say(lines)
             except KafkaError as refused:
+                say(lines, b"?")
                 print(f"aiokafka: {refused}; begins anew", file=sys.stderr, flush=True)
             finally:
                 await consumer.stop()
 
 
 class Kcat:
-    """kcat, the command. It does not say where a record is, nor commits before it prints."""
+    """kcat, the command. It does not say where a record is, and commits after it has printed: what
+    was not committed yet when its session ends is read again.
+    """
 
     module = ""
 

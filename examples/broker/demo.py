@@ -38,6 +38,7 @@ class Program:
     library: str
     process: asyncio.subprocess.Process
     lines: list[Line] = field(default_factory=list)
+    unsure: list[Line] = field(default_factory=list)
 
     @classmethod
     async def start(cls, library: str, *arguments: str) -> Program:
@@ -56,8 +57,9 @@ class Program:
     async def _read(self) -> None:
         assert self.process.stdout is not None
         async for line in self.process.stdout:
-            partition, offset, value = line.rstrip(b"\n").split(b" ", 2)
-            self.lines.append((int(partition), int(offset), value))
+            lines = self.unsure if line.startswith(b"?") else self.lines
+            partition, offset, value = line.strip(b"?\n").split(b" ", 2)
+            lines.append((int(partition), int(offset), value))
 
     async def end(self, patience: float) -> bool:
         """Tell it that no more comes, and wait; False: it hung, and was killed."""
@@ -136,7 +138,7 @@ class Demo:
         sent = {line[2] for one in self.producers for line in one.lines}
         give_up = time.monotonic() + clients.PATIENCE
         for group in self.consumers.values():
-            while sent - {line[2] for one in group for line in one.lines}:
+            while sent - {line[2] for one in group for line in (*one.lines, *one.unsure)}:
                 if time.monotonic() > give_up:
                     break
                 await asyncio.sleep(0.1)
