@@ -8,7 +8,7 @@ from operator import itemgetter
 
 import pytest
 
-from broker_runs import Consumer, Run, produce, running, until
+from broker_runs import LONG, Consumer, Run, produce, running, until
 
 pytest.importorskip("kio")
 
@@ -32,29 +32,89 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
 
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_a_client_reads_what_a_client_wrote(broker: Run, library: str) -> None:
-    """acks=all by an idempotent producer, with a follower that has to have it; then a group."""
-    told = produce(broker, library, library, COUNT)
-    assert [value for _, _, value in told] == [b"v/%d" % number for number in range(COUNT)] or (
-        sorted(value for _, _, value in told) == sorted(b"v/%d" % n for n in range(COUNT))
-    )
-    with Consumer(broker, library, library, f"of {library}") as consumer:
-        until(lambda: len(consumer.lines) >= COUNT, f"{library} has read all")
+    """acks=all by an idempotent producer, with a follower that has to have it; then a group, of
+    which the next consumer goes on where the first one was.
+    """
+    told, lines = [], []
+    for turn in ("first", "second"):
+        told += produce(broker, library, library, COUNT, turn)
+        assert {value for _, _, value in told} >= {
+            b"%s/%d" % (turn.encode(), n) for n in range(COUNT)
+        }
+        with Consumer(broker, library, library, f"of {library}") as consumer:
+            until(lambda: len(consumer.lines) >= COUNT, f"{library} has read all")
+        assert len(consumer.lines) == COUNT
+        lines += consumer.lines
     if library != "kcat":  # which does not say where a record is
-        assert sorted(consumer.lines) == sorted(told)
-    assert len(consumer.lines) == len(set(consumer.lines)) == COUNT
-    for _, part in groupby(sorted(consumer.lines), itemgetter(0)):
+        assert sorted(lines) == sorted(told)
+    assert len(set(lines)) == len(told) == 2 * COUNT
+    for _, part in groupby(sorted(lines), itemgetter(0)):
         offsets = [offset for _, offset, _ in part]
         assert offsets == list(range(len(offsets)))
 
 
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_a_group_goes_on_where_it_was(broker: Run, library: str) -> None:
-    """What a group has committed the next consumer of it does not read again."""
-    topic = f"resume-{library}"
-    seen = []
-    for turn in ("first", "second"):
-        produce(broker, library, topic, 50, turn)
-        with Consumer(broker, library, topic, "resume") as consumer:
-            until(lambda: len(consumer.lines) >= 50, f"the {turn} 50")
-        seen += consumer.lines
-    assert len(seen) == len(set(seen)) == 100
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+def test_compressed_batches_go_through(broker: Run, codec: str) -> None:
+    """The broker does not look into them."""
+    confluent = pytest.importorskip("confluent_kafka")
+    common = {"bootstrap.servers": broker.address, "log_level": 0}
+    producer = confluent.Producer({**common, "compression.type": codec, "acks": "all"})
+    sent = {b"%d" % number * 1000 for number in range(50)}
+    for value in sent:
+        producer.produce(codec, value)
+    assert producer.flush(LONG) == 0
+    options = {"group.id": codec, "auto.offset.reset": "earliest"}
+    consumer = confluent.Consumer({**common, **options})
+    consumer.subscribe([codec])
+    read: set[bytes] = set()
+
+    def all_read() -> bool:
+        read.update(one.value() for one in consumer.consume(100, 0.1))
+        return read == sent
+
+    until(all_read, "all is read")
+    consumer.close()
+
+
+def test_the_admin_client_of_librdkafka(broker: Run) -> None:
+    pytest.importorskip("confluent_kafka")
+    from confluent_kafka import KafkaException, TopicPartition
+    from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec
+
+    admin = AdminClient({"bootstrap.servers": broker.address, "log_level": 0})
+    topic = NewTopic("made", 3, config={"min.insync.replicas": "1"})
+    admin.create_topics([topic])["made"].result(LONG)
+    with pytest.raises(KafkaException, match="TOPIC_ALREADY_EXISTS"):
+        admin.create_topics([topic])["made"].result(LONG)
+    found = admin.list_topics(timeout=LONG).topics["made"].partitions
+    assert {number: (one.leader, one.replicas) for number, one in found.items()} == {
+        number: (0, [0, 1]) for number in range(3)
+    }
+    resource = ConfigResource(ConfigResource.Type.TOPIC, "made")
+    configs = admin.describe_configs([resource])[resource].result(LONG)
+    assert configs["min.insync.replicas"].value == "1"
+    produce(broker, "confluent-kafka", "made", 30)
+    parts = {TopicPartition("made", number): OffsetSpec.latest() for number in range(3)}
+    ends = [one.result(LONG).offset for one in admin.list_offsets(parts).values()]
+    assert sum(ends) == 30
+    with Consumer(broker, "confluent-kafka", "made", "looked at") as consumer:
+        until(lambda: len(consumer.lines) == 30, "all is read")
+        groups = admin.list_consumer_groups().result(LONG).valid
+        assert "looked at" in {group.group_id for group in groups}
+        group = admin.describe_consumer_groups(["looked at"])["looked at"].result(LONG)
+        (member,) = group.members
+        assert len(member.assignment.topic_partitions) == 3
+    admin.delete_topics(["made"])["made"].result(LONG)
+    assert "made" not in admin.list_topics(timeout=LONG).topics
+
+
+def test_the_admin_client_of_kafka_python(broker: Run) -> None:
+    kafka = pytest.importorskip("kafka")
+    from kafka.admin import NewTopic
+
+    admin = kafka.KafkaAdminClient(bootstrap_servers=broker.address)
+    admin.create_topics([NewTopic("python", 2, 1)])
+    assert "python" in admin.list_topics()
+    admin.delete_topics(["python"])
+    assert "python" not in admin.list_topics()
+    admin.close()

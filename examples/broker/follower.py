@@ -87,6 +87,10 @@ class Follower:
             for part in topic.partitions:
                 if part.error_code is ErrorCode.none and part.records:
                     copies[part.partition_index].copy(bytes(part.records))
+                elif part.error_code is ErrorCode.offset_out_of_range:
+                    log.error(
+                        "%s-%d does not fit the leader's log", topic.topic, part.partition_index
+                    )
 
 
 if __name__ == "__main__":

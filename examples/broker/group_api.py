@@ -100,7 +100,7 @@ class GroupApi:
         members = []
         if id == group.leader:
             for other, one in group.members.items():
-                metadata = bytes.fromhex(one.protocols[group.protocol])
+                metadata = bytes.fromhex(one.protocols.get(group.protocol, ""))
                 members.append({"member_id": other, "metadata": metadata})
         return {
             "generation_id": group.generation,

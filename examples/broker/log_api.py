@@ -57,13 +57,13 @@ class LogApi:
                 parts.append(answer)
                 try:
                     partition = self._writable(key, body.acks)
-                    answer["base_offset"] = self._append(partition, key, part.records)
+                    base, end = self._append(partition, key, part.records)
                 except BadBatch as bad:
                     log.info("%s: %s-%d: %s", call.client, *key, bad)
                     answer["error_code"] = bad.code
                     continue
-                answer["log_start_offset"] = 0
-                appended.append((partition, partition.end, answer))
+                answer |= {"base_offset": base, "log_start_offset": 0}
+                appended.append((partition, end, answer))
                 keys.append(key)
             responses.append({"name": topic.name, "partition_responses": parts})
         if body.acks == _ALL and appended:
@@ -91,8 +91,8 @@ class LogApi:
         least = topic.min_in_sync if topic else 1
         return least <= 1 or 1 + len(partition.in_sync(self._now_ns())) >= least
 
-    def _append(self, partition: Partition, key: Key, records: bytes | None) -> int:
-        """One batch, as clients have to send since magic 2; its first offset."""
+    def _append(self, partition: Partition, key: Key, records: bytes | None) -> tuple[int, int]:
+        """One batch, as clients have to send since magic 2; its first offset, and the next one."""
         found = list(batches.split(records or b""))
         if len(found) != 1:
             raise BadBatch(ErrorCode.invalid_record, f"{len(found)} batches, expected 1")
@@ -101,7 +101,7 @@ class LogApi:
             raise BadBatch(ErrorCode.message_too_large, f"a batch of {batch.size} bytes")
         base = partition.append(batch, raw, self._now_ns())
         self._fetches.check_and_complete(key)
-        return base
+        return base, base + batch.count
 
     def _replicated(self, key: Key, partition: Partition, end: int) -> ErrorCode:
         if partition.deleted:
