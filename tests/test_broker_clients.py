@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
@@ -108,13 +110,22 @@ def test_the_admin_client_of_librdkafka(broker: Run) -> None:
     assert "made" not in admin.list_topics(timeout=LONG).topics
 
 
-def test_the_admin_client_of_kafka_python(broker: Run) -> None:
-    kafka = pytest.importorskip("kafka")
-    from kafka.admin import NewTopic
+KAFKA_PYTHON = """
+import sys
+from kafka import KafkaAdminClient
+from kafka.admin import NewTopic
 
-    admin = kafka.KafkaAdminClient(bootstrap_servers=broker.address)
-    admin.create_topics([NewTopic("python", 2, 1)])
-    assert "python" in admin.list_topics()
-    admin.delete_topics(["python"])
-    assert "python" not in admin.list_topics()
-    admin.close()
+admin = KafkaAdminClient(bootstrap_servers=sys.argv[1])
+admin.create_topics([NewTopic("python", 2, 1)])
+assert "python" in admin.list_topics()
+admin.delete_topics(["python"])
+assert "python" not in admin.list_topics()
+admin.close()
+"""
+
+
+def test_the_admin_client_of_kafka_python(broker: Run) -> None:
+    pytest.importorskip("kafka")
+    command = [sys.executable, "-c", KAFKA_PYTHON, broker.address]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG)
+    assert done.returncode == 0, done.stderr
