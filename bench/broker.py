@@ -172,7 +172,7 @@ def serve(workers: int, pipe: Connection) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (resource.getrlimit(resource.RLIMIT_NOFILE)[1],) * 2)
 
     async def run(daemon: str, directory: str) -> None:
-        options = {"workers": workers, "max_requests": 200_000, "partitions": 1}
+        options = {"workers": workers, "partitions": 1}
         async with Broker(Settings(directory, daemon, 0, **options)) as broker:
             pipe.send(broker.settings.port)
             await asyncio.to_thread(pipe.recv)

@@ -28,6 +28,8 @@ class Settings:
         message.max.bytes
     largest_fetch : int
         fetch.max.bytes
+    max_requests : int
+        queued.max.requests, of each worker; requests that wait do not count.
     idle_timeout : float
         connections.max.idle.ms
     partitions : int
@@ -53,7 +55,7 @@ class Settings:
     pool: str = "requests"
     workers: int = 2
     followers: int = 0
-    max_requests: int = 5000
+    max_requests: int = 500
     largest: int = 4 << 20
     largest_batch: int = 1 << 20
     largest_fetch: int = 8 << 20
