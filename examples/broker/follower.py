@@ -27,8 +27,6 @@ FETCH_BYTES: Final = 1 << 20
 
 log = logging.getLogger("broker.follower")
 
-Copies = dict[str, list[Partition]]
-
 
 class Follower:
     """A replica of everything."""
