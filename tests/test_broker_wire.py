@@ -134,15 +134,20 @@ def test_what_is_not_served_is_answered_where_it_can_be(broker: Run) -> None:
         framed(struct.pack(">hhi", METADATA, 1, 1)),
         framed(wire.request(METADATA, 1, 1, "x", topics=[{"name": "t"}])[:-1]),
         framed(struct.pack(">hhihi", METADATA, 1, 1, -1, 0x7FFFFFFF)),
+        framed(wire.request(METADATA, 9, 1, "x")[:-4] + b"\xff\xff\xff\xff\x7f"),
+        framed(wire.request(CREATE, 4, 1, "x")[:-9] + b"\xff" * 4 + b"\0" * 5),
+        framed(wire.request(METADATA, 1, 1, "x" * 100, topics=[{"name": "y" * 30_000}] * 34)),
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
     ],
 )
 def test_bytes_that_are_no_request_end_their_connection(broker: Run, frame: bytes) -> None:
+    """An array of 34 billion, one that is null, a request that is too large for its kind, ..."""
     with connected(broker) as peer, connected(broker) as other:
         peer.sendall(frame)
         assert answer_of(peer) is None
         other.sendall(framed(wire.request(METADATA, 1, 1, "x")))
         assert answer_of(other) is not None
+    assert broker.broker.deaths == 0
 
 
 def test_records_that_are_no_batch(broker: Run) -> None:
@@ -196,6 +201,20 @@ def _bent(draw: st.DrawFn, frame: bytes) -> bytes:
         else:
             raw[at:at] = draw(st.binary(max_size=20))
     return bytes(raw)
+
+
+@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=FUZZ)
+@given(st.data())
+def test_requests_are_read_as_kio_reads_them(data: st.DataObject) -> None:
+    """Which makes room for as many elements as an array says that it has."""
+    api = data.draw(st.sampled_from(sorted(SERVED)))
+    version = data.draw(st.integers(*SERVED[api]))
+    schema, out = load_request_schema(api, version), io.BytesIO()
+    names = {"request_api_key": api, "request_api_version": version, "client_id": "x"}
+    header = wire.build(schema.__header_schema__, names)
+    entity_writer(schema.__header_schema__)(out, header)
+    entity_writer(schema)(out, drawn := data.draw(st.from_type(schema)))
+    assert wire.decode(memoryview(out.getvalue()), SERVED).body == drawn
 
 
 @st.composite

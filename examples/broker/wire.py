@@ -18,9 +18,13 @@ from typing import Any, Final, NamedTuple
 from kio.index import KioIndexError, load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
-from kio.serial.readers import read_int16, read_int32
+from kio.serial._parse import get_reader
+from kio.serial.readers import read_int16, read_int32, read_unsigned_varint
 
+PRODUCE: Final = 0
 API_VERSIONS: Final = 18
+MOST_BUT_PRODUCE: Final = 1 << 19
+"""Bytes of a request: small fields become large objects."""
 _ZEROS: Final[dict[str, Any]] = {
     "bool": False,
     "string": "",
@@ -77,13 +81,95 @@ def decode(data: memoryview, served: dict[int, tuple[int, int]], host: str = "")
             raise _unsupported(api, version, correlation)
         schema = load_request_schema(api, version)
         header, size = entity_reader(schema.__header_schema__)(data, 0)
-        body, _ = entity_reader(schema)(data, size)
+        if api != PRODUCE and len(data) > MOST_BUT_PRODUCE:
+            raise BadRequest(f"API {api}: a request of {len(data)} bytes")
+        body, _ = _read(schema, data, size)
     except (BadRequest, Unsupported):
         raise
     except Exception as error:  # of kio, also KeyError, OverflowError and others
         raise BadRequest(f"{type(error).__name__}: {error}") from None
     client = getattr(header, "client_id", None) or ""
     return Call(api, version, correlation, client, host, body)
+
+
+class _Field(NamedTuple):
+    name: str
+    read: Any
+    nested: Any
+    is_array: bool
+    nullable: bool
+
+
+@functools.cache
+def _readers(schema: Any) -> tuple[list[_Field], dict[int, _Field]]:
+    """The fields of a schema, and those that have a tag."""
+    plain, tagged = [], {}
+    nested = {name: found for name, found, _ in _plan(schema)}
+    for field in dataclasses.fields(schema):
+        options = typing.get_args(field.type)
+        nullable = type(None) in options and "tag" not in field.metadata
+        arrays = [field.type, *options]
+        is_array = any(typing.get_origin(one) is tuple for one in arrays)
+        kind, reads_null = field.metadata.get("kafka_type"), nullable and not is_array
+        read = get_reader(kind, schema.__flexible__, reads_null) if kind else None
+        found = _Field(field.name, read, nested[field.name], is_array, nullable)
+        if "tag" in field.metadata:
+            tagged[field.metadata["tag"]] = found
+        else:
+            plain.append(found)
+    return plain, tagged
+
+
+def _read(schema: Any, data: memoryview, at: int) -> tuple[Any, int]:
+    """An entity that a stranger sent, and where it ends.
+
+    kio's own reader makes room for as many elements as an array says that it has, before it looks
+    whether they are there, and the process ends if there is no such memory.
+    """
+    plain, tagged = _readers(schema)
+    values = {name: zero for name, _, zero in _plan(schema) if zero is not MISSING}
+    for field in plain:
+        values[field.name], at = _read_field(schema, field, data, at)
+    if schema.__flexible__:
+        count, size = read_unsigned_varint(data, at)
+        at += size
+        for _ in range(count):
+            tag, size = read_unsigned_varint(data, at)
+            at += size
+            length, size = read_unsigned_varint(data, at)
+            at += size
+            if tag in tagged:  # others are of newer clients
+                name = tagged[tag].name
+                values[name], _ = _read_field(schema, tagged[tag], data, at)
+            at += length
+    return schema(**values), at
+
+
+def _read_field(schema: Any, field: _Field, data: memoryview, at: int) -> tuple[Any, int]:
+    if not field.is_array:
+        return _read_one(field, data, at)
+    if schema.__flexible__:
+        count, size = read_unsigned_varint(data, at)
+        count -= 1
+    else:
+        count, size = read_int32(data, at)
+    at += size
+    if count == -1 and field.nullable:
+        return None, at
+    if not 0 <= count <= len(data) - at:
+        raise BadRequest(f"{field.name}: an array of {count} in {len(data) - at} bytes")
+    found = []
+    for _ in range(count):
+        one, at = _read_one(field, data, at)
+        found.append(one)
+    return tuple(found), at
+
+
+def _read_one(field: _Field, data: memoryview, at: int) -> tuple[Any, int]:
+    if field.nested is not None:
+        return _read(field.nested, data, at)
+    value, size = field.read(data, at)
+    return value, at + size
 
 
 def _unsupported(api: int, version: int, correlation: int) -> Exception:
