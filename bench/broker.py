@@ -179,7 +179,7 @@ def serve(workers: int, pipe: Connection) -> None:
 
     with (
         tempfile.TemporaryDirectory(prefix="bench-broker-") as directory,
-        wheeld.embedded(capacity=1 << 18, pools=["requests=64M"]) as daemon,
+        wheeld.embedded(capacity=1 << 18, payload_bytes=256, pools=["requests=64M"]) as daemon,
     ):
         asyncio.run(run(str(daemon), directory))
 

@@ -67,7 +67,7 @@ def running(
         The followers' processes are not started: the test says how far they have come.
     """
     with wheeld.embedded(
-        capacity=1 << 16, pools=["requests=16M"], virtual_clock=virtual_clock
+        capacity=1 << 16, payload_bytes=256, pools=["requests=16M"], virtual_clock=virtual_clock
     ) as daemon:
         broker = Broker(Settings(str(directory), str(daemon), 0, **options))
         if by_hand:

@@ -128,7 +128,8 @@ def place(directory: Path | None, daemon: str | None, pool: str) -> Iterator[tup
         if directory is None:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="broker-")))
         if daemon is None:
-            daemon = stack.enter_context(wheeld.embedded(capacity=1 << 18, pools=[pool]))
+            options = {"capacity": 1 << 18, "payload_bytes": 256, "pools": [pool]}
+            daemon = stack.enter_context(wheeld.embedded(**options))
         yield str(directory.resolve()), daemon
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -11,14 +14,17 @@ from kio.schema.errors import ErrorCode
 from examples.broker.delayed import DelayedJoin, DelayedSync
 from examples.broker.groups import Group, GroupError, Groups, Member
 from examples.broker.log_api import LEADER
-from examples.broker.sessions import Sessions
 from examples.broker.settings import Settings
 from examples.broker.wire import Call, seconds
-from wheeld_client import AsyncPurgatory, AsyncTimers
+from wheeld_client import AsyncPurgatory, AsyncTimers, Deadlines
 
 ID_REQUIRED_FROM: Final = 4
 """Versions of JoinGroup in which a newcomer is given an id, and joins by it (KIP-394)."""
+LONGEST_NAME: Final = 32
+"""Of a client, in its member id: that is in the payload of its session's timer."""
 _GROUP: Final = 0
+
+log = logging.getLogger("broker.worker")
 
 Answer = dict[str, Any]
 
@@ -32,11 +38,29 @@ class GroupApi:
         self._settings, self._groups, self._waiting = settings, groups, waiting
         self._timers = timers
         self._now_ns = timers.timers.now_ns  # the wheel's clock, the same in all processes
-        self.sessions = Sessions(timers, groups, self._tell)
+        self._sessions = Deadlines(timers, f"{waiting.name}-sessions", self._session_over)
 
-    def _tell(self, name: str) -> None:
-        """The group has changed: who waits in it looks again, in all workers."""
-        self._waiting.check_and_complete(name)
+    @contextmanager
+    def _changing(self, name: str) -> Iterator[Group]:
+        """A group to change, under its lock. At the end who waits in it looks again,
+        in all workers, also if this one is killed before.
+        """
+        with self._waiting.changing(name), self._groups.changing(name) as group:
+            yield group
+
+    # -- sessions -------------------------------------------------------------------------------
+
+    def _session(self, name: str, id: str, seconds: float) -> None:
+        """The delayed heartbeat: from now on a member has so many seconds."""
+        self._sessions.start(self._groups.session(name, id), seconds)
+
+    def _session_over(self, key: tuple[str, str]) -> None:
+        """Nothing was heard of a member, in whichever worker: the others join again without it."""
+        digest, id = key
+        with self._changing(self._groups.name_of(digest)) as group:
+            if self._sessions.remaining(key) == 0.0:  # else somebody has heard of it just now
+                log.warning("group %s: nothing was heard of %s", group.name, id)
+                group.remove(id, self._now_ns())
 
     # -- a round: join, then sync ---------------------------------------------------------------
 
@@ -55,9 +79,9 @@ class GroupApi:
         member = Member(protocols, session, min(rebalance, longest), call.client, call.host)
         now_ns = self._now_ns()
         try:
-            with self._groups.changing(name) as group:
+            with self._changing(name) as group:
                 if not id:
-                    id = f"{call.client}-{uuid.uuid4()}"
+                    id = f"{call.client[:LONGEST_NAME]}-{uuid.uuid4()}"
                     if call.version >= ID_REQUIRED_FROM:
                         group.announce(id, now_ns, now_ns + int(session * 1e9))
                         return {"error_code": ErrorCode.member_id_required, "member_id": id}
@@ -67,16 +91,15 @@ class GroupApi:
                 waits = group.join(
                     id, member, body.protocol_type, now_ns, self._settings.initial_delay
                 )
-                self.sessions.extend(group, id, session + (member.rebalance if waits else 0.0))
+                self._session(name, id, session + (member.rebalance if waits else 0.0))
         except GroupError as error:
             return {"error_code": error.code, "member_id": id}
-        self._tell(name)
         if waits:
             await self._joined(group, generation)
         with self._groups.changing(name) as group:
             if id not in group.members or (waits and group.generation <= generation):
                 return {"error_code": ErrorCode.unknown_member_id, "member_id": id}
-            self.sessions.extend(group, id, session)
+            self._session(name, id, session)
         return self._round(group, id)
 
     async def _joined(self, group: Group, generation: int) -> None:
@@ -92,9 +115,8 @@ class GroupApi:
             self._finish(group.name)
 
     def _finish(self, name: str) -> None:
-        with self._groups.changing(name) as group:
+        with self._changing(name) as group:
             group.finish(self._now_ns())
-        self._tell(name)
 
     def _round(self, group: Group, id: str) -> Answer:
         members = []
@@ -117,18 +139,17 @@ class GroupApi:
         name, id, generation = body.group_id, body.member_id, body.generation_id
         assignments = {one.member_id: one.assignment.hex() for one in body.assignments}
         try:
-            with self._groups.changing(name) as group:
+            with self._changing(name) as group:
                 member = group.check(id, generation)
                 if group.state == "Preparing":
                     raise GroupError(ErrorCode.rebalance_in_progress)
                 group.assign(id, assignments)
-                self.sessions.extend(group, id, member.session + member.rebalance)
-            self._tell(name)
+                self._session(name, id, member.session + member.rebalance)
             waiting = DelayedSync(self._groups, name, generation, member.rebalance)
             await self._waiting.wait(waiting, [name])
             with self._groups.changing(name) as group:
                 member = group.check(id, generation)
-                self.sessions.extend(group, id, member.session)
+                self._session(name, id, member.session)
                 if group.state != "Stable":
                     raise GroupError(ErrorCode.rebalance_in_progress)
         except GroupError as error:
@@ -143,12 +164,11 @@ class GroupApi:
         """A sign of life; the answer says whether there is a rebalance to join."""
         body = call.body
         group = self._groups.load(body.group_id)
+        key = self._groups.session(body.group_id, body.member_id)
         try:
             member = group.check(body.member_id, body.generation_id)
-            if not self.sessions.prolong(member):
-                with self._groups.changing(body.group_id) as group:  # another worker's until now
-                    member = group.check(body.member_id, body.generation_id)
-                    self.sessions.extend(group, body.member_id, member.session)
+            if not self._sessions.extend(key, member.session):
+                raise GroupError(ErrorCode.unknown_member_id)  # just now
         except GroupError as error:
             return {"error_code": error.code}
         preparing = group.state == "Preparing"
@@ -158,14 +178,13 @@ class GroupApi:
         """One member goes; since version 3 several may."""
         body, answers = call.body, []
         gone = [body] if hasattr(body, "member_id") else list(body.members)
-        with self._groups.changing(body.group_id) as group:
+        with self._changing(body.group_id) as group:
             for one in gone:
                 known = one.member_id in group.members or one.member_id in group.announced
                 code = ErrorCode.none if known else ErrorCode.unknown_member_id
                 answers.append({"member_id": one.member_id, "error_code": code})
-                self.sessions.end(group, one.member_id)
+                self._sessions.cancel(self._groups.session(body.group_id, one.member_id))
                 group.remove(one.member_id, self._now_ns())
-        self._tell(body.group_id)
         if hasattr(body, "member_id"):
             return {"error_code": answers[0]["error_code"]}
         return {"members": answers}

@@ -44,8 +44,6 @@ class Member:
         Name -> metadata, in hexadecimal digits; in the order of its preference.
     session, rebalance : float
         Timeouts, seconds.
-    timer : int
-        Which timer is its session: one of another number is not, whoever set it.
     joined : bool
         In this round.
     """
@@ -55,7 +53,6 @@ class Member:
     rebalance: float
     client: str
     host: str
-    timer: int = 0
     joined: bool = True
     assignment: str = ""
 
@@ -129,7 +126,7 @@ class Group:
             return False
         self.announced.pop(id, None)
         if before is not None:
-            member.timer, member.assignment = before.timer, before.assignment
+            member.assignment = before.assignment
         was_empty = not self.members
         self.members[id], self.kind = member, kind
         self.prepare(now_ns, delay if was_empty else 0.0)
@@ -226,6 +223,14 @@ class Groups:
     def all(self) -> list[Group]:
         """All groups, to look at only."""
         return [_group(path.read_text()) for path in sorted(self._directory.glob("*.json"))]
+
+    def session(self, name: str, member: str) -> tuple[str, str]:
+        """What a member's session is called. Names may be long: a digest stands for the group's."""
+        return self._path(name).stem, member
+
+    def name_of(self, digest: str) -> str:
+        """The name of the group of a session."""
+        return _group((self._directory / f"{digest}.json").read_text()).name
 
     def _path(self, name: str) -> Path:
         digest = hashlib.blake2b(name.encode(), digest_size=16).hexdigest()

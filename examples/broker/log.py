@@ -167,16 +167,22 @@ class Partition:
             words[at + _ASKED_END], words[at + _ASKED_NS] = end, now_ns
             self._settle(now_ns)
 
-    def settle(self, now_ns: int) -> bool:
-        """Move the high watermark past followers that do not count any more. Has it moved?"""
-        with self._locked():
-            return self._settle(now_ns)
+    def is_behind(self, now_ns: int) -> bool:
+        """Is the high watermark lower than it has to be?"""
+        return self.watermark < self._lowest(now_ns)
 
-    def _settle(self, now_ns: int) -> bool:
-        before, in_sync = self.watermark, self.in_sync(now_ns)
+    def settle(self, now_ns: int) -> None:
+        """Move the high watermark past followers that do not count any more."""
+        with self._locked():
+            self._settle(now_ns)
+
+    def _settle(self, now_ns: int) -> None:
+        self._words[_WATERMARK] = max(self.watermark, self._lowest(now_ns))
+
+    def _lowest(self, now_ns: int) -> int:
+        in_sync = self.in_sync(now_ns)
         ends = [self._words[at + _END] for node, at in self._places() if node in in_sync]
-        self._words[_WATERMARK] = max(before, min([self.end, *ends]))
-        return self.watermark > before
+        return min([self.end, *ends])
 
     def _places(self) -> Iterator[tuple[int, int]]:
         return enumerate(range(_FOLLOWERS, len(self._words), _EACH), 1)

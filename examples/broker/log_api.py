@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -32,9 +34,7 @@ Answer = dict[str, Any]
 class LogApi:
     """Answers one worker's requests about topics.
 
-    What a request changes, it changes in the shared state first, and then it checks the key. It
-    does so even if it found the change made: the worker that made it may have been killed before it
-    came to its check, and this is the request that was sent again.
+    What a request changes in the shared state, it changes in a block of `_changing`.
     """
 
     def __init__(
@@ -99,8 +99,8 @@ class LogApi:
         batch, raw = found[0]
         if batch.size > self._settings.largest_batch:
             raise BadBatch(ErrorCode.message_too_large, f"a batch of {batch.size} bytes")
-        base = partition.append(batch, raw, self._now_ns())
-        self._fetches.check_and_complete(key)
+        with self._changing(key):
+            base = partition.append(batch, raw, self._now_ns())
         return base, base + batch.count
 
     def _replicated(self, key: Key, partition: Partition, end: int) -> ErrorCode:
@@ -116,12 +116,17 @@ class LogApi:
         """Move the watermarks that only wait for a follower which does not count any more."""
         now_ns = self._now_ns()
         for key, partition in self._topics.partitions():
-            if partition.watermark < partition.end and partition.settle(now_ns):
-                self._moved(key)
+            if partition.is_behind(now_ns):
+                with self._changing(key):
+                    partition.settle(now_ns)
 
-    def _moved(self, key: Key) -> None:
-        self._produces.check_and_complete(key)
-        self._fetches.check_and_complete(key)  # consumers read up to the high watermark
+    @contextmanager
+    def _changing(self, *keys: Key) -> Iterator[None]:
+        """A log or its watermark changes. At the end who waits for it looks again, in all workers;
+        also if this one is killed before.
+        """
+        with self._produces.changing(*keys), self._fetches.changing(*keys):
+            yield
 
     # -- fetch ----------------------------------------------------------------------------------
 
@@ -141,8 +146,8 @@ class LogApi:
                     wrong = True
                     continue
                 if replica:
-                    partition.follow(body.replica_id, part.fetch_offset, self._now_ns())
-                    self._moved(key)
+                    with self._changing(key):
+                        partition.follow(body.replica_id, part.fetch_offset, self._now_ns())
                 wanted[key] = Wanted(partition, part.fetch_offset, replica)
         if wanted and not wrong:
             timeout = min(seconds(body.max_wait), LONGEST_WAIT)
@@ -277,11 +282,9 @@ class LogApi:
         for name in call.body.topic_names:
             topic = self._topics.all().get(name)
             answer: Answer = {"name": name}
-            if topic is None or not self._topics.delete(name):
-                answer["error_code"] = ErrorCode.unknown_topic_or_partition
-            else:
-                for number in range(topic.partitions):
-                    self._moved((name, number))
+            with self._changing(*((name, n) for n in range(topic.partitions if topic else 0))):
+                if not self._topics.delete(name):
+                    answer["error_code"] = ErrorCode.unknown_topic_or_partition
             answers.append(answer)
         return {"responses": answers}
 

@@ -148,7 +148,7 @@ async def run(directory: Path, name: str) -> None:
         group_api = GroupApi(own, Groups(directory / "groups"), rounds, timers)
         intake = await stack.enter_async_context(_intake(own, timers, log_api, group_api, quotas))
         await intake.serve(own.host, own.port, reuse_port=True)
-        await child.work(group_api.sessions.run(), _settle(own, timers, log_api))
+        await child.work(_settle(own, timers, log_api))
         await intake.close(grace=0)  # who waits asks again, here or elsewhere
 
 
