@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from local_wheel import LocalTimers, LocalWheel
-from purgatory_ops import Op, Scripted, readable, watch_all
+from purgatory_ops import Op, Scripted, WatchView, readable, watch_all
 from wheeld_client import ClientClosed, Purgatory
 
 
@@ -147,6 +147,33 @@ def test_other_workers(wheel: LocalWheel, purgatory: Purgatory) -> None:
     assert {op.state for op in alone} == {"completed"}
     assert (under_all.tries, under_all.state) == (3, "waiting")
     assert not readable(other)
+
+
+def test_all_are_marked_before_the_first_is_rung_for(wheel: LocalWheel) -> None:
+    """Killed while it rings, it has told everybody: nobody sleeps on for a later key."""
+    checker, *others = (wheel.worker(row) for row in range(3))
+    ops, theirs = [Op(None), Op(None)], [Purgatory(timers, "fetch") for timers in others]
+    for op, purgatory, key in zip(ops, theirs, "ab", strict=True):
+        purgatory.try_complete_else_watch(op, [key])
+        purgatory.timers.fileno()  # it sleeps
+        op.ready = True
+    view = WatchView(wheel.shared("watch"))
+
+    class Killed(BaseException):
+        """Instead of a death: what comes after it does not happen."""
+
+    def open_bell(row: int) -> int:
+        assert (row, int(view.rows["everything"][0])) == (1, 1)
+        assert view.rows["any"][1:3].all()
+        raise Killed
+
+    checker._open_bell = open_bell  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        Purgatory(checker, "fetch").check_and_complete_many(["a", "b"])
+    assert view.rows["everything"][0] == 0
+    for op, timers in zip(ops, others, strict=True):
+        timers.dispatch()
+        assert op.is_completed
 
 
 # -- keys --------------------------------------------------------------------------------------

@@ -204,19 +204,24 @@ static inline uint64_t wh_watch_mark(wh_watch *w, uint32_t row, uint32_t bucket)
 
 /* -- changes under way ------------------------------------------------------------------------- */
 
-/* Before a condition changes: its bucket is to be checked, by us or, if we die, by the supervisor. Returns
- * what wh_watch_done takes. */
+/* Before conditions change whose buckets have no note each: all are to be checked, by us or, if we die, by the
+ * supervisor. Returns what wh_watch_done takes. */
+static inline uint32_t wh_watch_change_everything(wh_watch *w)
+{
+    /* pairs: watch-note - the conditions change after it, in the order that a kill leaves */
+    wh_store_release(&w->mine->everything, ++w->unnoted);
+    wh_step();
+    return WH_NOTES;
+}
+
+/* The same for one bucket. */
 static inline uint32_t wh_watch_change(wh_watch *w, uint32_t bucket)
 {
     uint32_t note = (uint32_t)__builtin_ctz(~w->noted);
-    if (wh_unlikely(note >= WH_NOTES)) {
-        /* pairs: watch-note - the condition changes after it, in the order that a kill leaves */
-        wh_store_release(&w->mine->everything, ++w->unnoted);
-        note = WH_NOTES;
-    } else {
-        w->noted |= 1u << note;
-        wh_store_release(&w->mine->notes[note], bucket + 1ull); /* pairs: watch-note */
-    }
+    if (wh_unlikely(note >= WH_NOTES))
+        return wh_watch_change_everything(w);
+    w->noted |= 1u << note;
+    wh_store_release(&w->mine->notes[note], bucket + 1ull); /* pairs: watch-note */
     wh_step();
     return note;
 }

@@ -112,9 +112,8 @@ static PyObject *purgatory_check_many(PurgatoryObject *p, PyObject *given)
     if (keys == NULL)
         return NULL;
     if (purgatory_usable(p)) {
-        for (Py_ssize_t i = 0; p->worker->watching && i < count; i++)
-            if (!watching_tell(p->worker, wh_hash_bucket(keys[i].hash)))
-                errors_keep(&failed);
+        if (!watching_tell_many(p->worker, keys, count))
+            errors_keep(&failed);
         completed = purgatory_ask_keys(p, keys, count, failed);
     }
     keys_drop(keys, few, count);

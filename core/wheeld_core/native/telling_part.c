@@ -81,26 +81,67 @@ static inline void watching_done(WorkerObject *w, Note note)
         wh_watch_done(&w->watching->watch, note.place);
 }
 
+typedef struct { /* of a check: a bit per row that sleeps and is to be rung for */
+    uint64_t rows[WH_MAX_WORKERS / 64 + 1], any;
+    uint32_t words;
+} Asleep;
+
+static inline void asleep_begin(Asleep *asleep, uint32_t words)
+{
+    asleep->any = 0;
+    asleep->words = words;
+    for (uint32_t i = 0; i < words; i++)
+        asleep->rows[i] = 0;
+}
+
+/* Mark the bucket for its watchers in other workers. */
+static inline void watching_mark_others(Watching *g, uint32_t bucket, Asleep *asleep)
+{
+    for (uint32_t i = 0; i < asleep->words; i++)
+        for (uint64_t rows = wh_watch_others(&g->watch, bucket, i); wh_unlikely(rows); rows &= rows - 1)
+            if (watching_mark(g, 64 * i + (uint32_t)__builtin_ctzll(rows), bucket))
+                asleep->any |= asleep->rows[i] |= rows & -rows;
+}
+
+/* Ring for those that sleep. False: an error is set, after all were tried. */
+static bool watching_ring_all(WorkerObject *w, const Asleep *asleep)
+{
+    PyObject *failed = NULL;
+    for (uint32_t i = 0; i < asleep->words; i++)
+        for (uint64_t rows = asleep->rows[i]; rows && watching_has_row(w); rows &= rows - 1)
+            if (!watching_ring(w, 64 * i + (uint32_t)__builtin_ctzll(rows)))
+                errors_keep(&failed);
+    return errors_none(failed);
+}
+
 /* Reach the watchers of the bucket in other workers: mark all, then ring for those that sleep. False: an error
  * is set, after all were tried. */
 static bool watching_tell(WorkerObject *w, uint32_t bucket)
 {
-    PyObject *failed = NULL;
     Watching *g = w->watching;
-    uint64_t asleep[WH_MAX_WORKERS / 64 + 1], any = 0;
-    uint32_t words = g->watch.words;
+    Asleep asleep;
+    asleep_begin(&asleep, g->watch.words);
     Note note = watching_change(g, bucket);
     wh_watch_barrier(&g->watch);
-    for (uint32_t i = 0; i < words; i++) {
-        asleep[i] = 0;
-        for (uint64_t rows = wh_watch_others(&g->watch, bucket, i); wh_unlikely(rows); rows &= rows - 1)
-            if (watching_mark(g, 64 * i + (uint32_t)__builtin_ctzll(rows), bucket))
-                any |= asleep[i] |= rows & -rows;
-    }
-    for (uint32_t i = 0; wh_unlikely(any) && i < words; i++)
-        for (uint64_t rows = asleep[i]; rows && watching_has_row(w); rows &= rows - 1)
-            if (!watching_ring(w, 64 * i + (uint32_t)__builtin_ctzll(rows)))
-                errors_keep(&failed);
+    watching_mark_others(g, bucket, &asleep);
+    bool ok = wh_likely(!asleep.any) || watching_ring_all(w, &asleep);
     watching_done(w, note);
-    return errors_none(failed);
+    return ok;
+}
+
+/* The same for many keys: each sleeper is rung for once, after all its buckets were marked. */
+static bool watching_tell_many(WorkerObject *w, const ParsedKey *keys, Py_ssize_t count)
+{
+    Watching *g = w->watching;
+    if (count == 0)
+        return true;
+    Asleep asleep;
+    asleep_begin(&asleep, g->watch.words);
+    Note note = {.tenant = g->tenant, .place = wh_watch_change_everything(&g->watch)};
+    wh_watch_barrier(&g->watch);
+    for (Py_ssize_t i = 0; i < count; i++)
+        watching_mark_others(g, wh_hash_bucket(keys[i].hash), &asleep);
+    bool ok = !asleep.any || watching_ring_all(w, &asleep);
+    watching_done(w, note);
+    return ok;
 }
