@@ -144,7 +144,8 @@ def test_embedded_daemon_that_says_much_and_does_not_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The end of what it said is in the error: there it says why."""
-    (tmp_path / "sitecustomize.py").write_text("import os; os.write(2, 200_000 * b'-')")
+    says = "import os, sys\nif 'wheeld.clock' not in sys.orig_argv: os.write(2, 200_000 * b'-')"
+    (tmp_path / "sitecustomize.py").write_text(says)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{of_checkout()['PYTHONPATH']}")
     why = pytest.raises(WheelError, match=r"did not start: -+wheeld: capacity = -1")
     with why, wheeld.embedded(capacity=-1):

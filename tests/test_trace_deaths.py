@@ -276,7 +276,12 @@ def submit(wheel: LocalWheel, submission: int) -> None:
 
 def test_scribbled_states_cost_records_only(rng_seed: int) -> None:
     """Whatever stands in states and slots: the clock goes on, and the accounts add up."""
-    rng = np.random.default_rng(rng_seed)
+    for rng in np.random.default_rng(rng_seed).spawn(100):
+        scribble_states(rng)
+
+
+def scribble_states(rng: np.random.Generator) -> None:
+    """One daemon's life with it."""
     with traced(256) as wheel:
         victim, honest = wheel.worker(0), wheel.worker(1)
         wheel.scribbled = True

@@ -317,7 +317,7 @@ def _convert(key: str, value: Any, source: str) -> Any:
         return _texts(key, value.split(";") if from_text else value, source)
     if wanted == "bool" and from_text and value.lower() in ("1", "true", "yes", "0", "false", "no"):
         return value.lower() in ("1", "true", "yes")
-    if wanted == "int" and from_text and re.fullmatch(r"[0-9][0-9_]*", value):
+    if wanted == "int" and from_text and re.fullmatch(r"-?[0-9][0-9_]*", value):
         return int(value)
     kinds: dict[str, type] = {"int": int, "bool": bool, "str": str}
     if type(value) is kinds[wanted]:

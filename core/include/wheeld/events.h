@@ -95,6 +95,17 @@ static inline void wh_event_vanished(wh_clock *c, uint32_t slot)
     wh_trace_publish(&c->trace);
 }
 
+/* The same, if one was met there that has no end yet. */
+static inline void wh_event_gone(wh_clock *c, uint32_t slot)
+{
+    if (!wh_traces(c) || c->trace.traced[slot].gen == 0)
+        return;
+    wh_event_vanished(c, slot);
+    wh_step();
+    c->trace.traced[slot].gen = 0;
+    wh_step();
+}
+
 /* -- the beginning --------------------------------------------------------------------------------- */
 
 /* From here on traced.gen names `gen`. A clock that dies before it has set link.gen is followed by one that
@@ -160,11 +171,20 @@ static inline void wh_first_sight(wh_clock *c, uint32_t slot, uint64_t state)
     bool traces = wh_traces(c) && gen != 0;
     if (traces)
         wh_event_open(c, slot, gen, 0);
+    else
+        wh_event_gone(c, slot); /* no worker arms generation 0: the state was overwritten */
     wh_link_begin(&c->wheel.links[slot], gen);
     if (!traces)
         return;
     wh_event_scheduled(c, slot, 0);
     wh_event_moved(c, slot, state);
+}
+
+/* What the clock knows of the slot is not so any more: a timer that it met there has gone. */
+static inline void wh_forget(wh_clock *c, uint32_t slot)
+{
+    wh_event_gone(c, slot);
+    c->wheel.links[slot].gen = 0;
 }
 
 /* A new clock found the timer armed: if the trace is new to it, it begins here. */

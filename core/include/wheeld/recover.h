@@ -233,7 +233,7 @@ static inline void wh_recover_slot(wh_recovery *r, uint32_t slot, wh_peer *owner
     uint32_t phase = wh_state_phase(state);
     if (link->gen != wh_state_gen(state)) {
         if (phase != WH_ARMED && phase != WH_CANCELLED) {
-            link->gen = 0; /* nothing that an honest worker does: others have overwritten the state */
+            wh_forget(c, slot); /* nothing that an honest worker does: others have overwritten the state */
             return;
         }
         wh_first_sight(c, slot, state);
@@ -275,7 +275,7 @@ static inline void wh_recover_free(wh_clock *c, uint32_t slab)
 {
     for (uint32_t slot = slab << WH_SLAB_BITS, i = 0; i < WH_SLAB_SLOTS; i++, slot++)
         if (wh_load_relaxed(&c->states[slot]) == 0)
-            c->wheel.links[slot].gen = 0;
+            wh_forget(c, slot);
 }
 
 /* -- all of them --------------------------------------------------------------------------------- */
