@@ -36,14 +36,7 @@ class Changing:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            failed = []
-            for key in self._keys:
-                try:
-                    self.completed += self._purgatory.check_and_complete(key)
-                except Exception as one:
-                    failed.append(one)
-            if failed:
-                raise failed[0] if len(failed) == 1 else ExceptionGroup("several checks", failed)
+            self.completed = self._purgatory.check_and_complete_many(self._keys)
         finally:
             self._forget()
 

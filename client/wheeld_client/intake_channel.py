@@ -18,6 +18,7 @@ import fcntl
 import os
 import ssl
 import termios
+from abc import ABC, abstractmethod
 from array import array
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -39,7 +40,7 @@ NOTHING: Final = memoryview(b"")
 _number = array("i", [0])  # where the kernel puts what it is asked for
 
 
-class Channel(asyncio.BufferedProtocol):
+class Channel(asyncio.BufferedProtocol, ABC):
     """Reads when told to, writes to the last byte, ends without loss."""
 
     _transport: asyncio.Transport
@@ -60,30 +61,37 @@ class Channel(asyncio.BufferedProtocol):
 
     # -- what happens, for the connection to answer --------------------------------------------
 
+    @abstractmethod
     def _made(self) -> None:
-        raise NotImplementedError
+        """A peer is there."""
 
+    @abstractmethod
     def _secured(self) -> None:
-        raise NotImplementedError
+        """The handshake of TLS is done."""
 
+    @abstractmethod
     def _target(self) -> memoryview:
-        raise NotImplementedError
+        """Where the next bytes go."""
 
+    @abstractmethod
     def _came(self, count: int) -> None:
-        raise NotImplementedError
+        """So many bytes stand there."""
 
+    @abstractmethod
     def _ended(self) -> bool:
         """The peer sends no more. Is the connection kept?"""
-        raise NotImplementedError
 
+    @abstractmethod
     def _taken(self) -> None:
-        raise NotImplementedError
+        """The kernel has all that was written."""
 
+    @abstractmethod
     def _lost(self, error: Exception | None) -> None:
-        raise NotImplementedError
+        """It is over; `error`: not by either end's choice."""
 
+    @abstractmethod
     def _tls_failed(self, error: ssl.SSLError) -> None:
-        raise NotImplementedError
+        """What the peer sent is no TLS, or not of a kind that is taken here."""
 
     # -- the transport's calls -------------------------------------------------------------------
 

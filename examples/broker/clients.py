@@ -154,15 +154,7 @@ class KafkaPython:
 
         ended = Ended()
         while not ended:
-            consumer = KafkaConsumer(
-                topic,
-                bootstrap_servers=self._address,
-                group_id=group,
-                auto_offset_reset="earliest",
-                enable_auto_commit=False,
-                session_timeout_ms=SESSION_MS,
-                heartbeat_interval_ms=SESSION_MS // 3,
-            )
+            consumer = KafkaConsumer(topic, **_membership(self._address, group))
             lines: list[Line] = []
             try:
                 while not ended:
@@ -175,6 +167,18 @@ class KafkaPython:
                 print(f"kafka-python: {refused}; begins anew", file=sys.stderr, flush=True)
             finally:
                 consumer.close(autocommit=False)
+
+
+def _membership(address: str, group: str) -> dict[str, Any]:
+    """The options of a consumer, which kafka-python and aiokafka call the same."""
+    return {
+        "bootstrap_servers": address,
+        "group_id": group,
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+        "session_timeout_ms": SESSION_MS,
+        "heartbeat_interval_ms": SESSION_MS // 3,
+    }
 
 
 class AioKafka:
@@ -217,15 +221,7 @@ class AioKafka:
 
         ended = Ended()
         while not ended:
-            consumer = AIOKafkaConsumer(
-                topic,
-                bootstrap_servers=self._address,
-                group_id=group,
-                auto_offset_reset="earliest",
-                enable_auto_commit=False,
-                session_timeout_ms=SESSION_MS,
-                heartbeat_interval_ms=SESSION_MS // 3,
-            )
+            consumer = AIOKafkaConsumer(topic, **_membership(self._address, group))
             lines: list[Line] = []
             try:
                 await consumer.start()

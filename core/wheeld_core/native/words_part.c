@@ -11,23 +11,23 @@ static bool word_key(PurgatoryObject *p, const ParsedKey *key, wh_word_key *word
     return true;
 }
 
-/* A key for a call that may begin, and its word. */
-static bool purgatory_parse_word(PurgatoryObject *p, PyObject *object, ParsedKey *key, wh_word_key *word)
-{
-    if (!purgatory_parse_key(p, object, key))
-        return false;
-    if (word_key(p, key, word))
-        return true;
-    Py_DECREF(key->key);
-    return false;
-}
-
 /* May this worker still touch what is shared? Else an error is set. */
 static bool purgatory_has_row(PurgatoryObject *p)
 {
     if (watching_has_row(p->worker))
         return true;
     PyErr_Format(errors.daemon_not_running, "the daemon has taken this worker's row back: connect() again");
+    return false;
+}
+
+/* A key for a call that may begin and touch what is shared, and its word. */
+static bool purgatory_parse_word(PurgatoryObject *p, PyObject *object, ParsedKey *key, wh_word_key *word)
+{
+    if (!purgatory_parse_key(p, object, key))
+        return false;
+    if (word_key(p, key, word) && purgatory_has_row(p))
+        return true;
+    Py_DECREF(key->key);
     return false;
 }
 
@@ -39,8 +39,6 @@ static PyObject *purgatory_word(PurgatoryObject *p, PyObject *object)
     if (!purgatory_parse_word(p, object, &key, &word))
         return NULL;
     Py_DECREF(key.key);
-    if (!purgatory_has_row(p))
-        return NULL;
     return PyLong_FromUnsignedLongLong(wh_words_read(&p->worker->watching->watch, &word));
 }
 
@@ -75,17 +73,12 @@ static PyObject *purgatory_grow(PurgatoryObject *p, PyObject *const *args, Py_ss
         !purgatory_parse_word(p, args[0], &key, &word))
         return NULL;
     int64_t checked = 0;
-    enum wh_grown grown = WH_GREW_NOT;
-    if (purgatory_has_row(p)) {
-        Watching *g = p->worker->watching;
-        Note note = watching_change(g, wh_hash_bucket(key.hash));
-        grown = wh_words_grow(&g->watch, &word, value, least, most);
-        if (grown == WH_GREW)
-            checked = purgatory_check_key(p, &key);
-        watching_done(p->worker, note);
-    } else {
-        checked = -1;
-    }
+    Watching *g = p->worker->watching;
+    Note note = watching_change(g, wh_hash_bucket(key.hash));
+    enum wh_grown grown = wh_words_grow(&g->watch, &word, value, least, most);
+    if (grown == WH_GREW)
+        checked = purgatory_check_key(p, &key);
+    watching_done(p->worker, note);
     Py_DECREF(key.key);
     if (checked < 0)
         return NULL;
@@ -104,8 +97,6 @@ static PyObject *purgatory_forget(PurgatoryObject *p, PyObject *object)
     if (!purgatory_parse_word(p, object, &key, &word))
         return NULL;
     Py_DECREF(key.key);
-    if (!purgatory_has_row(p))
-        return NULL;
     return PyBool_FromLong(wh_words_forget(&p->worker->watching->watch, &word));
 }
 
