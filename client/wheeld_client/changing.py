@@ -16,7 +16,7 @@ class Changing:
         self._purgatory, self._keys = purgatory, keys
         self._notes: list[tuple[int, int]] = []
         self.completed = 0
-        """How many operations of this worker the block's end completed."""
+        """How many operations of this worker the block's end completed; 0 if a check has raised."""
 
     def __enter__(self) -> Changing:
         if self._notes:
