@@ -7,6 +7,7 @@ import re
 import secrets
 import shutil
 import signal
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -26,6 +27,10 @@ os.environ.update([OWNER.split("=")])
 # tests that end one by Ctrl-C would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Thousands of processes load our packages here: not each is to compile them again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Thousands of processes load numpy here, and none needs its threads for linear algebra.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
