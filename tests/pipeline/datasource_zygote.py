@@ -116,6 +116,7 @@ def run(task: dict[str, Any]) -> None:
 
 def main() -> None:
     """Fork for each line."""
+    pa.array([b""])  # pyarrow loads pandas, here and not in each child
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
