@@ -61,16 +61,21 @@ OURS = (
 def _leftovers() -> set[str]:
     """Our segments, and the running wheeld processes that descend from this one."""
     found = {f"/dev/shm/{name}" for name in os.listdir("/dev/shm") if SEGMENT.match(name)}
-    for process in Path("/proc").glob("[0-9]*"):
+    for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
-            if OWNER.encode() not in (process / "environ").read_bytes().split(b"\0"):
+            if OWNER.encode() not in _read(f"/proc/{pid}/environ").split(b"\0"):
                 continue
-            arguments = (process / "cmdline").read_text().split("\0")
+            arguments = _read(f"/proc/{pid}/cmdline").decode().split("\0")
         except (OSError, UnicodeDecodeError):  # gone, or of another user
             continue
         if any(os.path.basename(a) == "wheeld" or a.startswith(OURS) for a in arguments):
-            found.add(f"process {process.name}: {' '.join(arguments).strip()}")
+            found.add(f"process {pid}: {' '.join(arguments).strip()}")
     return found
+
+
+def _read(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:  # all processes, twice a test
+        return file.read()
 
 
 @contextmanager
