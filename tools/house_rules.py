@@ -63,9 +63,9 @@ class Source:
     text: str
 
     @cached_property
-    def tree(self) -> ast.Module:
-        """The syntax tree of a Python file."""
-        return ast.parse(self.text, self.path)
+    def nodes(self) -> list[ast.AST]:
+        """The syntax tree of a Python file, each node before those below it."""
+        return list(ast.walk(ast.parse(self.text, self.path)))
 
     @cached_property
     def lines(self) -> list[str]:
@@ -132,7 +132,7 @@ def function_length(source: Source) -> Iterator[Violation]:
 
 
 def _python_functions(source: Source) -> Iterator[tuple[int, str, int]]:
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             body = node.body[1:] if ast.get_docstring(node, clean=False) else node.body
             if body:
@@ -161,7 +161,7 @@ def layers(source: Source) -> Iterator[Violation]:
     if folder is None or not source.is_python():
         return
     own = folder.split("/")[-1]
-    for line, module in _imports(source.tree):
+    for line, module in _imports(source):
         package = module.split(".")[0]
         if package not in OUR_PACKAGES:
             continue
@@ -174,9 +174,9 @@ def layers(source: Source) -> Iterator[Violation]:
             yield source.violation(line, "layers", message)
 
 
-def _imports(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def _imports(source: Source) -> Iterator[tuple[int, str]]:
     """Line and dotted name of everything that is imported."""
-    for node in ast.walk(tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -197,7 +197,7 @@ def shared_memory(source: Source) -> Iterator[Violation]:
     """The resource tracker of multiprocessing unlinks segments that others still need."""
     if not source.is_python():
         return
-    for line, module in _imports(source.tree):
+    for line, module in _imports(source):
         if module.startswith("multiprocessing.shared_memory"):
             message = f"imports {module}; use wheeld_core.segments"
             yield source.violation(line, "shared-memory", message)
@@ -207,8 +207,8 @@ def descriptors(source: Source) -> Iterator[Violation]:
     """`select` fails from descriptor 1024 on, and a daemon has two for each worker."""
     if not source.is_python() or source.path.startswith("tests/"):
         return
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.Attribute) and ast.unparse(node) == "select.select":
+    for node in source.nodes:
+        if _is(node, "select.select"):
             message = "select.select takes no descriptor beyond 1,023; use select.poll"
             yield source.violation(node.lineno, "descriptors", message)
 
@@ -217,12 +217,16 @@ def safe_path(source: Source) -> Iterator[Violation]:
     """What we start imports nothing from the directory in which its user happens to be."""
     if not source.is_python() or not source.path.startswith(tuple(MAY_IMPORT)):
         return
-    for node in ast.walk(source.tree):
-        words = [ast.unparse(word) for word in ast.iter_child_nodes(node)]
-        for word, following in itertools.pairwise(words):
-            if word == "sys.executable" and following != "'-P'":
-                message = f"sys.executable is followed by {following}; put '-P' between them"
+    for node in source.nodes:
+        for word, following in itertools.pairwise(ast.iter_child_nodes(node)):
+            if _is(word, "sys.executable") and (found := ast.unparse(following)) != "'-P'":
+                message = f"sys.executable is followed by {found}; put '-P' between them"
                 yield source.violation(node.lineno, "safe-path", message)
+
+
+def _is(node: ast.AST, dotted: str) -> bool:
+    attribute = isinstance(node, ast.Attribute) and dotted.endswith(node.attr)
+    return attribute and ast.unparse(node) == dotted
 
 
 LOCKS = {"Lock", "Condition", "Event", "Semaphore", "BoundedSemaphore", "Barrier"}
@@ -234,7 +238,7 @@ def locks(source: Source) -> Iterator[Violation]:
     for itself, and so would a signal handler."""
     if not source.is_python() or not source.path.startswith("client/"):
         return
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
             continue
         where, name = node.func.value, node.func.attr
