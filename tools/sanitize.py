@@ -11,6 +11,7 @@ failed.
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import secrets
 import shlex
@@ -33,6 +34,8 @@ KINDS = {
     "thread": "-O1 -fsanitize=thread",
     "address": "-O0 -fsanitize=address,undefined -fno-sanitize-recover=all",
 }
+QUICKER = ("-fno-tree-pre", "-fno-code-hoisting")
+"""Without these passes gcc -O2 takes 60 % of the time."""
 OPTIONS = {
     "TSAN_OPTIONS": "halt_on_error=1",
     "ASAN_OPTIONS": "detect_leaks=1",
@@ -50,13 +53,21 @@ def compiler() -> str | None:
     return None
 
 
+@functools.cache
+def quicker() -> tuple[str, ...]:
+    """`QUICKER`, if the compiler knows it: gcc does, clang does not."""
+    command = [*shlex.split(compiler() or "cc"), *QUICKER, "-E", "-x", "c", os.devnull]
+    known = subprocess.run(command, capture_output=True, check=False).returncode == 0
+    return QUICKER if known else ()
+
+
 def build(program: str, kind: str, directory: Path, include: Path = INCLUDE) -> Path:
     """Build one program as `kind` into `directory`; returns the binary. Warnings are errors."""
     cc = compiler()
     if cc is None:
         raise FileNotFoundError("no C compiler: install gcc or clang, or set CC")
     binary = directory / f"{program}.{kind}"
-    flags = shlex.split(f"{COMMON} {KINDS[kind]}")
+    flags = [*shlex.split(f"{COMMON} {KINDS[kind]}"), *quicker()]
     source = str(HARNESS / f"{program}.c")
     command = [*shlex.split(cc), *flags, f"-I{include}", source, "-o", str(binary)]
     subprocess.run(command, check=True)

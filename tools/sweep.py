@@ -49,9 +49,7 @@ PROGRAMS = {
     "corrupt_sharing": "corruptions",
 }
 """What each program does at a stop."""
-FLAGS = (
-    "-std=c11 -D_GNU_SOURCE -g1 -O2 -Wall -Wextra -Wno-unused-function -Wno-unused-variable -Werror"
-)
+FLAGS = "-std=c11 -D_GNU_SOURCE -g1 -Wall -Wextra -Wno-unused-function -Wno-unused-variable -Werror"
 UNDEFINED = "-fsanitize=undefined -fno-sanitize-recover=all"
 EXTRA = dict.fromkeys((name for name in PROGRAMS if name.startswith("corrupt")), UNDEFINED)
 """Where nothing is stepped through, what the memory cannot show is looked for too."""
@@ -65,13 +63,15 @@ def by_instruction() -> bool:
     return platform.machine() in ("x86_64", "AMD64")
 
 
-def build(program: str, directory: Path, include: Path = sanitize.INCLUDE) -> Path:
+def build(
+    program: str, directory: Path, include: Path = sanitize.INCLUDE, optimise: str = "-O2"
+) -> Path:
     """Build one program, static where that is possible: a smaller process forks faster."""
     cc = sanitize.compiler()
     if cc is None:
         raise FileNotFoundError("no C compiler: install gcc or clang, or set CC")
     binary = directory / program
-    flags = f"{FLAGS} {EXTRA.get(program, '')}".split()
+    flags = [*f"{FLAGS} {optimise} {EXTRA.get(program, '')}".split(), *sanitize.quicker()]
     common = [*cc.split(), *flags, f"-I{include}", str(SOURCES / f"{program}.c")]
     for link in (["-static"], []):
         done = subprocess.run(
@@ -220,6 +220,7 @@ def sweep(
     rounds: int = 1,
     corruptions: int = 50_000,
     include: Path = sanitize.INCLUDE,
+    optimise: str = "-O2",
     quiet: bool = False,
     only: str | None = None,
 ) -> dict[str, Tally]:
@@ -228,7 +229,7 @@ def sweep(
     With `seconds` it ends when they are over, at the end of the first seed at the soonest. Returns
     what came of each program."""
     with ThreadPoolExecutor(jobs) as pool:
-        built = pool.map(lambda program: build(program, directory, include), programs)
+        built = pool.map(lambda program: build(program, directory, include, optimise), programs)
         binaries = dict(zip(programs, built, strict=True))
         state = Sweep(
             binaries,
