@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import idle, lateness, memory, neighbours, recording, report, single, throughput
-from bench.purgatory import between, pool, sweep, waiting
+from bench.purgatory import between, looks, pool, sweep, waiting
 
 MEASUREMENTS = {
     "single": single.run,
@@ -24,6 +24,7 @@ MEASUREMENTS = {
     "purgatory-waiting": waiting.run,
     "purgatory-checks": between.run_checks,
     "purgatory-latency": between.run_latency,
+    "purgatory-looks": looks.run,
     "pool": pool.run,
 }
 RESULTS = Path(__file__).parent / "results" / "latest.json"

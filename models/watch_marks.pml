@@ -11,6 +11,7 @@
  * RUN: -DCHECKS=1
  * RUN: -DCHECKERS=1 -DCHECKS=2 -DTENANTS=2
  * RUN: -DKEYS=2 -DCHECKS=2 -DKILLS=0
+ * RUN: -DKEYS=2 -DCHECKS=2 -DKILLS=0 -DPARTS=2
  *
  * MUTANT 1: a watcher looks at the condition before its bit is in the directory
  * MUTANT 2: a checker looks at the directory before its condition is out
@@ -28,6 +29,10 @@
  * MUTANT 14 [-DKEYS=2 -DCHECKS=2 -DKILLS=0]: a bit is cleared while another key of the bucket is watched
  * MUTANT 15 [-DCHECKERS=1 -DCHECKS=2 -DTENANTS=2]: a checker notes for the next tenant what it rang for the last one
  * MUTANT 16 [-DCHECKERS=1 -DCHECKS=2 -DTENANTS=2]: a supervisor killed in clearing a row does not do it again
+ * MUTANT 17 [-DKEYS=2 -DCHECKS=2 -DKILLS=0]: who finds one bit of its mark set takes it for the mark
+ * MUTANT 18 [-DKEYS=2 -DCHECKS=2 -DKILLS=0]: the bits of a mark are set one after the other
+ * MUTANT 19 [-DKEYS=2 -DCHECKS=2 -DKILLS=0 -DPARTS=2]: who finds another bit of `any` set does not set its own
+ * MUTANT 20 [-DKEYS=2 -DCHECKS=2 -DKILLS=0 -DPARTS=2]: a watcher takes up one part of the marks, and leaves the others
  */
 #ifndef MUTANT
 #define MUTANT 0
@@ -47,11 +52,18 @@
 #ifndef TENANTS
 #define TENANTS 1
 #endif
+#ifndef PARTS
+#define PARTS 1
+#endif
 
-/* Shared memory. With KEYS=2 both are marks of one word `dirty`, and of one bucket: MUTANT 14. */
+/* Shared memory. With KEYS=2 both are marks of one bucket: MUTANT 14. A mark has two bits, of which the other key's
+ * has one, too (key_hash.h:wh_hash_mark); with PARTS=2 they are in two words, each of which has a bit of `any`. */
+#define MARK(k) (4 | (1 << (k)))
+#define WORD(k) ((PARTS - 1) * (k))
+#define PART(k) (1 << WORD(k))
 byte condition[KEYS];
-bool shown, any;
-byte dirty, wait_seq;
+bool shown;
+byte any, dirty[PARTS], wait_seq;
 byte tenant = 1;
 bool bell; /* the FIFO of the tenant */
 
@@ -76,28 +88,40 @@ inline mark(k)
     waits = wait_seq;
 #endif
 #if MUTANT == 3
-    any = true;
+    any = any | PART(k);
     MAY_DIE;
-    dirty = dirty | (1 << k);
+    dirty[WORD(k)] = dirty[WORD(k)] | MARK(k);
 #elif MUTANT == 11
-    dirty = 1 << k;
+    dirty[WORD(k)] = MARK(k);
     MAY_DIE;
-    any = true;
+    any = any | PART(k);
 #else
     if
-    :: dirty & (1 << k)
+#if MUTANT == 17
+    :: dirty[WORD(k)] & MARK(k)
+#else
+    :: (dirty[WORD(k)] & MARK(k)) == MARK(k)
+#endif
 #if MUTANT == 7
         -> goto marked
 #endif
-    :: else -> dirty = dirty | (1 << k)
+    :: else ->
+#if MUTANT == 18
+        dirty[WORD(k)] = dirty[WORD(k)] | (1 << k);
+#endif
+        dirty[WORD(k)] = dirty[WORD(k)] | (MUTANT == 18 -> 4 : MARK(k))
     fi;
     MAY_DIE;
     if
+#if MUTANT == 19
     :: any
+#else
+    :: any & PART(k)
+#endif
 #if MUTANT == 8
         -> goto marked
 #endif
-    :: else -> any = true
+    :: else -> any = any | PART(k)
     fi;
 #endif
     MAY_DIE;
@@ -179,31 +203,47 @@ inline watch(k)
 #endif
 }
 
-/* watch.h:wh_watch_drain, watch.h:wh_watch_take; then the conditions */
+/* watch.h:wh_watch_take */
+inline take(i) { atomic { marks[i] = marks[i] | dirty[i]; dirty[i] = 0 } }
+
+/* watch.h:wh_watch_drain; settle_part.c:watching_answer; then the conditions */
 inline look()
 {
     if
     :: any ->
 #if MUTANT == 4
-        atomic { marks = dirty; dirty = 0 };
-        any = false;
+        take(0);
+        take(PARTS - 1);
+        atomic { parts = any; any = 0 };
 #elif MUTANT == 9
         d_step { before[0] = condition[0]; before[KEYS - 1] = condition[KEYS - 1] };
-        any = false;
-        atomic { marks = dirty; dirty = 0 };
+        atomic { parts = any; any = 0 };
+        take(0);
+        take(PARTS - 1);
 #else
-        any = false;
-        atomic { marks = dirty; dirty = 0 };
+        atomic { parts = any; any = 0 };
+#if MUTANT == 20
+        parts = parts & -parts;
 #endif
         if
-        :: marks & 1 -> seen[0] = (MUTANT == 9 -> before[0] : condition[0])
+        :: parts & 1 -> take(0)
         :: else
         fi;
         if
-        :: marks & 2 -> seen[KEYS - 1] = (MUTANT == 9 -> before[KEYS - 1] : condition[KEYS - 1])
+        :: PARTS > 1 && parts & 2 -> take(PARTS - 1)
         :: else
         fi;
-        marks = 0
+#endif
+        if
+        :: (marks[WORD(0)] & MARK(0)) == MARK(0) -> seen[0] = (MUTANT == 9 -> before[0] : condition[0])
+        :: else
+        fi;
+        if
+        :: KEYS > 1 && (marks[WORD(KEYS - 1)] & MARK(KEYS - 1)) == MARK(KEYS - 1) ->
+            seen[KEYS - 1] = (MUTANT == 9 -> before[KEYS - 1] : condition[KEYS - 1])
+        :: else
+        fi;
+        d_step { marks[0] = 0; marks[PARTS - 1] = 0; parts = 0 }
     :: else
     fi
 }
@@ -212,14 +252,14 @@ inline look()
 inline sleep()
 {
 #if MUTANT == 6
-    ready = any;
+    ready = any != 0;
     atomic { waiting++; wait_seq = waiting };
 #elif MUTANT == 13
     atomic { waiting = 1; wait_seq = waiting };
-    ready = any;
+    ready = any != 0;
 #else
     atomic { waiting++; wait_seq = waiting }; /* watch.h:wh_watch_say_wait */
-    ready = any;
+    ready = any != 0;
 #endif
 #if MUTANT == 10
     bell = false;
@@ -241,7 +281,7 @@ end_sleep:
 
 proctype Watcher(byte me)
 {
-    byte k, marks, waiting, before[KEYS];
+    byte k, parts, marks[PARTS], waiting, before[KEYS];
     bool ready;
     do
     :: k < KEYS -> watch(k); k++
@@ -267,9 +307,10 @@ inline clear()
     MAY_DIE;
     shown = false;
     MAY_DIE;
-    any = false;
+    any = 0;
     MAY_DIE;
-    dirty = 0;
+    dirty[0] = 0;
+    dirty[PARTS - 1] = 0;
     MAY_DIE
 }
 
@@ -299,8 +340,8 @@ begin:
 #if MUTANT == 12
     let_in();
     shown = false;
-    any = false;
-    dirty = 0;
+    any = 0;
+    dirty[0] = 0;
     goto over;
 #endif
     clear();

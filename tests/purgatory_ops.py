@@ -212,18 +212,22 @@ class WatchView:
         return int(np.unpackbits(self.directory.reshape(-1).view(np.uint8)).sum())
 
     def marks(self, row: int) -> set[int]:
-        """The buckets that are marked for the worker in `row`."""
+        """The buckets with a mark for the worker in `row`."""
         marks = self.rows["dirty"][row]
         return {
-            64 * i + bit
+            16 * i + bit
             for i in np.flatnonzero(marks).tolist()
-            for bit in range(64)
+            for bit in range(16)
             if int(marks[i]) >> bit & 1
         }
 
     def mark(self, row: int, bucket: int) -> None:
-        """What a checker does first, and one that was killed has done last."""
-        self.rows["dirty"][row, bucket // 64] |= np.uint64(1 << bucket % 64)
+        """What a checker does first, and a killed one last; here for all keys of the bucket."""
+        self.rows["dirty"][row, bucket // 16] |= np.uint64(2**64 - 2**16 | 1 << bucket % 16)
+
+    def say(self, row: int, bucket: int) -> None:
+        """What it does second: there is a mark."""
+        self.rows["any"][row] |= np.uint64(1 << bucket // 1024)
 
     def counter(self, row: int, name: str) -> int:
         """`checks`, `signals`, `rings`, `drains`, `any`, `wait_seq`, `tenant`."""

@@ -92,9 +92,9 @@ class Shared:
         self.watch.directory[bucket, row // 64] |= np.uint64(1 << row % 64)
 
     def mark(self, row: int, bucket: int) -> None:
-        """Somebody has checked a key of this bucket."""
-        self.watch.rows["dirty"][row, bucket // 64] |= np.uint64(1 << bucket % 64)
-        self.watch.rows["any"][row] = 1
+        """Somebody has checked keys of this bucket."""
+        self.watch.rows["dirty"][row, bucket // 16] |= np.uint64(2**64 - 2**16 | 1 << bucket % 16)
+        self.watch.rows["any"][row] |= np.uint64(1 << bucket // 1024)
 
     def use(self, row: int, bytes: int = 100) -> None:
         """A worker with something of everything: bytes of all pools, a place in the line of the

@@ -30,7 +30,14 @@ def test_quick_run_writes_everything(tmp_path: Path) -> None:
     measurements = found["measurements"]
     assert list(measurements) == [
         *("single", "throughput", "recording", "lateness", "neighbours", "idle", "memory"),
-        *("purgatory", "purgatory-waiting", "purgatory-checks", "purgatory-latency", "pool"),
+        *(
+            "purgatory",
+            "purgatory-waiting",
+            "purgatory-checks",
+            "purgatory-latency",
+            "purgatory-looks",
+            "pool",
+        ),
     ]
     for measurement in measurements.values():
         assert measurement["title"]

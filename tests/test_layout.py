@@ -20,8 +20,9 @@ ROOT = Path(__file__).parent.parent
 LINE = 128
 SIZES = {
     "head": 40, "link": 32, "owner": 8, "state": 8, "slot": 32, "line": 128, "row": 128,
-    "completion": 40, "undo": 16, "group": 64, "watch": 256, "watchers": 8, "watch_row": 512 + 8192,
-    "word_set": 384, "pools": 256, "pool": 640, "waiters": 8, "ledger": 512, "trace": 640,
+    "completion": 40, "undo": 16, "group": 64, "watch": 256, "watchers": 8,
+    "watch_row": 512 + 32768, "word_set": 384, "pools": 256, "pool": 640, "waiters": 8,
+    "ledger": 512, "trace": 640,
     "traced": 16, "trace_record": 64, "holder": 4,
 }  # fmt: skip
 RECORDS = {
@@ -68,7 +69,7 @@ def test_fields_by_hand() -> None:
         ("slot", "deadline"): (0, 8), ("slot", "interval"): (8, 8), ("slot", "cookie"): (16, 8),
         ("completion", "id"): (0, 8), ("completion", "missed"): (32, 4), ("link", "due"): (24, 8),
         ("wheel", "tick_ns"): (128, 8), ("registry", "boot_id"): (152, 40),
-        ("watch_row", "tenant"): (256, 8), ("watch_row", "dirty"): (512, 8192),
+        ("watch_row", "tenant"): (256, 8), ("watch_row", "dirty"): (512, 32768),
         ("pool", "name"): (32, 64), ("pool", "used"): (128, 8), ("pool", "reaping"): (512, 8),
         ("ledger", "change"): (0, 8), ("ledger", "made"): (128, 8), ("ledger", "wake"): (256, 4),
         ("trace", "rec_tail"): (256, 8), ("trace", "lost"): (328, 56),

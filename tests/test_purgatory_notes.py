@@ -182,12 +182,15 @@ def test_who_was_marked_and_not_rung_for(
     """As far as one that was killed in its check may have come."""
     op, key = Op(None), "k"
     bucket = bucket_of(purgatories[1], view, 1, key)
+    purgatories[0].changing(key).__enter__()
     purgatories[1].try_complete_else_watch(op, [key])
     purgatories[1].timers.fileno()
     op.ready = True
-    view.rows["notes"][0, NOTES - 1] = bucket + 1
+    note = view.rows["notes"][0, 0]
+    assert int(note) >> 1 & 0xFFFF == bucket
+    view.rows["notes"][0, [0, NOTES - 1]] = 0, note
     view.mark(1, bucket)
-    view.rows["any"][1] = 1
+    view.say(1, bucket)
     assert _native.owed_watchers(wheel.shared("watch")) == [1]
     assert not readable(purgatories[1].timers)
     wheel.depart(0)
@@ -200,7 +203,7 @@ def test_who_was_marked_and_not_rung_for(
 def test_notes_that_are_none(wheel: LocalWheel, view: WatchView) -> None:
     """A worker can write anything there: others have a look too many at most."""
     wheel.worker(0)
-    view.rows["notes"][0, :3] = [2**64 - 1, _native.BUCKETS + 1, _native.BUCKETS]
+    view.rows["notes"][0, :3] = [2**64 - 1, 2, 2**63]
     view.rows["everything"][0] = 2**64 - 1
     wheel.depart(0)
     assert notes(view) == (0, 0)
@@ -272,7 +275,7 @@ def test_the_next_supervisor_rings_for_who_sleeps_with_a_mark() -> None:
     view.rows["tenant"][:3] = [1, 2, 3]
     view.rows["wait_seq"][:4] = [5, 6, 7, 9]
     view.rows["any"][:3] = [1, 1, 0]
-    view.rows["notes"][3, 2] = 6  # of one that is gone: of bucket 5
+    view.rows["notes"][3, 2] = 5 << 1 | 1  # of one that is gone: of bucket 5
     view.directory[5, 0] = 0b0100
     host = sharing.Sharing(*segments, lambda: None, rung.append)
     host.resume([0, 1, 2])

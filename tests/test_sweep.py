@@ -100,14 +100,14 @@ BROKEN = {
         "pause_watch",
         "check",
         "watch.h",
-        "    if (wh_load_seq(&theirs->any) == 0)",
+        "    if (!(wh_load_seq(&theirs->any) & part))",
         "    if (0)",
     ),
     "what a dead checker has noted is not marked": (
         "kill_watch",
         "check-asleep",
         "watch.h",
-        "            wh_watch_mark_all(&w, (uint32_t)(note - 1));",
+        "            wh_watch_mark_all(&w, wh_hash_bucket(hash), wh_hash_mark(hash));",
         "            (void)0;",
     ),
     "a place of a word is emptied while somebody touches it": (

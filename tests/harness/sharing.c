@@ -15,7 +15,7 @@
 
 enum { THREADS = 4, KEYS = 3, SIZE = 1000, LARGEST = 400 };
 
-static const uint32_t buckets[KEYS] = {9, 9, 4000};
+static const uint64_t hashes[KEYS] = {0x906030000009, 0xf06030000009, 0xc08040204000};
 
 typedef struct actor {
     wh_watch watch;
@@ -39,22 +39,24 @@ static void see(actor *a, int key) { a->seen[key] = atomic_load(&condition[key])
 
 static void look(actor *a)
 {
-    if (!wh_watch_drain(&a->watch))
-        return;
-    for (uint32_t i = 0; i < WH_BUCKETS / 64; i++)
-        for (uint64_t marks = wh_watch_take(&a->watch, i); marks; marks &= marks - 1)
+    for (uint64_t parts = wh_watch_drain(&a->watch); parts; parts &= parts - 1)
+        for (uint32_t i = 0; i < 64; i++) {
+            uint32_t word = 64 * (uint32_t)__builtin_ctzll(parts) + i;
+            uint64_t marks = wh_watch_take(&a->watch, word);
             for (int key = 0; key < KEYS; key++)
-                if (buckets[key] == 64 * i + (uint32_t)__builtin_ctzll(marks))
+                if (wh_hash_mark_word(hashes[key]) == word && wh_hash_is_marked(hashes[key], marks))
                     see(a, key);
+        }
 }
 
 static void check(actor *a, int key)
 {
     atomic_fetch_add_explicit(&condition[key], 1, memory_order_relaxed);
     wh_watch_barrier(&a->watch);
-    for (uint64_t others = wh_watch_others(&a->watch, buckets[key], 0); others; others &= others - 1) {
+    uint32_t bucket = wh_hash_bucket(hashes[key]);
+    for (uint64_t others = wh_watch_others(&a->watch, bucket, 0); others; others &= others - 1) {
         uint32_t row = (uint32_t)__builtin_ctzll(others);
-        uint64_t wait = wh_watch_mark(&a->watch, row, buckets[key]);
+        uint64_t wait = wh_watch_mark(&a->watch, row, hashes[key]);
         if ((wait & 1) && a->rung[row] != wait) {
             a->rung[row] = wait;
             wh_bell_ring(actors[row].bell[1]);
@@ -82,7 +84,7 @@ static void watch_round(actor *a, uint64_t round)
     bool checks = rng_below(&a->rng, 2);
     if (checks)
         check(a, (int)rng_below(&a->rng, KEYS));
-    wh_watch_add(&a->watch, buckets[own]);
+    wh_watch_add(&a->watch, wh_hash_bucket(hashes[own]));
     see(a, own);
     if (!checks)
         check(a, (int)rng_below(&a->rng, KEYS));
@@ -97,7 +99,7 @@ static void watch_round(actor *a, uint64_t round)
         nap(a);
     }
     pthread_barrier_wait(&lockstep);
-    wh_watch_remove(&a->watch, buckets[own]);
+    wh_watch_remove(&a->watch, wh_hash_bucket(hashes[own]));
 }
 
 static void *watcher_main(void *argument)
@@ -105,7 +107,7 @@ static void *watcher_main(void *argument)
     actor *a = argument;
     jitter_seed(a->row + 1);
     for (int key = 0; key < KEYS; key++)
-        wh_watch_add(&a->watch, buckets[key]);
+        wh_watch_add(&a->watch, wh_hash_bucket(hashes[key]));
     pthread_barrier_wait(&lockstep);
     for (uint64_t round = 0; round < rounds; round++)
         watch_round(a, round);

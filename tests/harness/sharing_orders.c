@@ -5,6 +5,8 @@
 
 enum { ROWS = 2, SIZE = 1000, LARGEST = 300, BUCKET = 3 };
 
+static const uint64_t HASH = 0x906030000000ull | BUCKET;
+
 typedef struct worker {
     wh_watch watch;
     wh_budget budget;
@@ -58,7 +60,7 @@ static void watch(void)
 
 static void look(void)
 {
-    if (wh_watch_drain(&A->watch) && wh_watch_take(&A->watch, BUCKET / 64) >> BUCKET % 64 & 1)
+    if (wh_watch_drain(&A->watch) && wh_hash_is_marked(HASH, wh_watch_take(&A->watch, wh_hash_mark_word(HASH))))
         see();
 }
 
@@ -73,7 +75,7 @@ static void check(void)
     wh_store_relaxed(&condition, wh_load_relaxed(&condition) + 1);
     wh_watch_barrier(&B->watch);
     if (wh_watch_others(&B->watch, BUCKET, 0) & 1)
-        A->rung |= wh_watch_mark(&B->watch, 0, BUCKET) & 1;
+        A->rung |= wh_watch_mark(&B->watch, 0, HASH) & 1;
 }
 
 static void before_marked(void)

@@ -127,19 +127,20 @@ static void supervise_watch(void)
 static void watch(void)
 {
     wh_watch *w = &watchers[dice(2)];
-    uint32_t bucket = (uint32_t)dice(WH_BUCKETS);
+    uint64_t hash = rng_next(&S->rng);
+    uint32_t bucket = wh_hash_bucket(hash);
     if (dice(4) == 0) {
         wh_watch_add(w, bucket);
         if (dice(2))
             wh_watch_remove(w, bucket);
     }
     if (dice(8) == 0 && wh_watch_drain(w))
-        for (uint32_t i = 0; i < WH_BUCKETS / 64; i++)
+        for (uint32_t i = 0; i < WH_MARK_WORDS; i++)
             wh_watch_take(w, i);
     wh_watch_barrier(w);
     for (uint32_t i = 0; i < w->words; i++)
         for (uint64_t others = wh_watch_others(w, bucket, i); others; others &= others - 1)
-            wh_watch_mark(w, 64 * i + (uint32_t)__builtin_ctzll(others), bucket);
+            wh_watch_mark(w, 64 * i + (uint32_t)__builtin_ctzll(others), hash);
 }
 
 /* Else a head that was spoiled once would keep the supervisor out for good. */

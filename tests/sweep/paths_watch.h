@@ -30,9 +30,10 @@ static void before_marked(void)
 static void before_half(void) /* somebody was killed on the way */
 {
     before_asleep();
-    wh_fetch_or_seq(&B->watch.mine->dirty[buckets[0] / 64], 1ull << buckets[0] % 64);
+    uint32_t word = wh_hash_mark_word(hashes[0]);
+    wh_fetch_or_seq(&B->watch.mine->dirty[word], wh_hash_mark(hashes[0]));
     if (dice(2))
-        wh_fetch_or_seq(&B->watch.mine->any, 1);
+        wh_fetch_or_seq(&B->watch.mine->any, 1ull << word / 64);
 }
 static void before_alone(void) {}
 static void before_same_bucket(void) { watch_key(A, 1); }
@@ -90,7 +91,7 @@ static void clear_row(void) { clear(A); }
 static void before_leave(void)
 {
     before_asleep();
-    wh_watch_change(&A->watch, buckets[0]);
+    wh_watch_change(&A->watch, hashes[0]);
     wh_store_relaxed(&S->condition[0], wh_load_relaxed(&S->condition[0]) + 1);
     A->alive = false;
 }

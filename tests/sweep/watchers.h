@@ -13,7 +13,9 @@
 #define WATCHERS 3
 #define KEYS 4
 
-static const uint32_t buckets[KEYS] = {5, 5, WH_BUCKETS - 1, 4}; /* two share one, three a word */
+/* Two share a bucket and three of five bits of their marks; three share a word, the third one bit of the first; no
+ * key has all bits of another. */
+static const uint64_t hashes[KEYS] = {0x906030000005, 0xf06030000005, 0xc0804020ffff, 0xd0a051000004};
 
 typedef struct watcher {
     wh_watch watch;
@@ -45,7 +47,7 @@ static void watch_key(watcher *w, int key)
 {
     w->watches[key] = true; /* known here before it is shown there */
     step_begin();
-    wh_watch_add(&w->watch, buckets[key]);
+    wh_watch_add(&w->watch, wh_hash_bucket(hashes[key]));
     see(w, key);
     step_end();
 }
@@ -54,14 +56,14 @@ static void forget_key(watcher *w, int key)
 {
     w->watches[key] = false;
     step_begin();
-    wh_watch_remove(&w->watch, buckets[key]);
+    wh_watch_remove(&w->watch, wh_hash_bucket(hashes[key]));
     step_end();
 }
 
-static void see_bucket(watcher *w, uint32_t bucket)
+static void see_marked(watcher *w, uint32_t word, uint64_t marks)
 {
     for (int key = 0; key < KEYS; key++)
-        if (buckets[key] == bucket)
+        if (wh_hash_mark_word(hashes[key]) == word && wh_hash_is_marked(hashes[key], marks))
             see(w, key);
 }
 
@@ -69,10 +71,11 @@ static void see_bucket(watcher *w, uint32_t bucket)
 static void look(watcher *w)
 {
     step_begin();
-    if (wh_watch_drain(&w->watch))
-        for (uint32_t i = 0; i < WH_BUCKETS / 64; i++)
-            for (uint64_t marks = wh_watch_take(&w->watch, i); marks; marks &= marks - 1)
-                see_bucket(w, 64 * i + (uint32_t)__builtin_ctzll(marks));
+    for (uint64_t parts = wh_watch_drain(&w->watch); parts; parts &= parts - 1)
+        for (uint32_t i = 0; i < 64; i++) {
+            uint32_t word = 64 * (uint32_t)__builtin_ctzll(parts) + i;
+            see_marked(w, word, wh_watch_take(&w->watch, word));
+        }
     step_end();
 }
 
@@ -113,13 +116,13 @@ static void react(watcher *w)
 static void check(watcher *w, int key)
 {
     step_begin();
-    uint32_t note = wh_watch_change(&w->watch, buckets[key]);
+    uint32_t note = wh_watch_change(&w->watch, hashes[key]);
     wh_store_relaxed(&S->condition[key], wh_load_relaxed(&S->condition[key]) + 1);
     wh_watch_barrier(&w->watch);
     for (uint32_t i = 0; i < w->watch.words; i++)
-        for (uint64_t rows = wh_watch_others(&w->watch, buckets[key], i); rows; rows &= rows - 1) {
+        for (uint64_t rows = wh_watch_others(&w->watch, wh_hash_bucket(hashes[key]), i); rows; rows &= rows - 1) {
             uint32_t row = 64 * i + (uint32_t)__builtin_ctzll(rows);
-            if (wh_watch_mark(&w->watch, row, buckets[key]) & 1)
+            if (wh_watch_mark(&w->watch, row, hashes[key]) & 1)
                 wh_store_relaxed(&S->rung[row], 1);
         }
     wh_watch_done(&w->watch, note);
@@ -168,13 +171,14 @@ static void check_clear(watcher *w)
     for (uint32_t bucket = 0; bucket < WH_BUCKETS; bucket++)
         found |= wh_load_relaxed(wh_watch_word(&w->watch, bucket, w->row)) >> w->row & 1;
     CHECK(found == 0, "a bit of a dead worker stays");
-    for (uint32_t i = 0; i < WH_BUCKETS / 64; i++)
+    for (uint32_t i = 0; i < WH_MARK_WORDS; i++)
         found |= wh_load_relaxed(&w->watch.mine->dirty[i]);
     CHECK(found == 0 && wh_load_relaxed(&w->watch.mine->any) == 0, "a mark for a dead worker stays");
     for (int key = 0; key < KEYS; key++)
         for (int i = 0; i < WATCHERS; i++)
             if (&S->workers[i] != w && S->workers[i].alive && S->workers[i].watches[key])
-                expected |= 1ull << i, found |= wh_load_relaxed(wh_watch_word(&w->watch, buckets[key], 0));
+                expected |= 1ull << i,
+                    found |= wh_load_relaxed(wh_watch_word(&w->watch, wh_hash_bucket(hashes[key]), 0));
     CHECK((found & expected) == expected, "a bit of a living worker is gone");
 }
 

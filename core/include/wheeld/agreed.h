@@ -114,6 +114,10 @@ static inline uint64_t wh_reaping_word(uint32_t row, uint64_t change)
     return change << 16 | (row + 1);
 }
 
+/* A note of a key in a watch row: of its hash what its mark needs. */
+static inline uint64_t wh_note_of(uint64_t hash) { return hash << 1 | 1; }
+static inline uint64_t wh_note_hash(uint64_t note) { return note >> 1; }
+
 /* tag of a shared word, and its part. */
 static inline uint64_t wh_word_tag(uint64_t hash, enum wh_word_state state)
 {
@@ -130,7 +134,7 @@ static inline uint32_t wh_word_set_of(uint64_t hash) { return (uint32_t)(hash >>
     K(WH_LAYOUT_VERSION) K(WH_MAGIC) K(WH_LINE) K(WH_SLAB_BITS) K(WH_SLAB_SLOTS) K(WH_SLOT_BITS)   \
     K(WH_MAX_CAPACITY) K(WH_MAX_WORKERS) K(WH_MAX_WHEEL_BITS) K(WH_UNDO_ENTRIES) K(WH_GROUPS)      \
     K(WH_PARKED) K(WH_TAKING) K(WH_SPLIT) K(WH_ASK_ALL) K(WH_USES_MASK) K(WH_TARGET_GROUP)         \
-    K(WH_NIL) K(WH_BUCKET_BITS) K(WH_BUCKETS) K(WH_POOLS)                                          \
+    K(WH_NIL) K(WH_BUCKET_BITS) K(WH_BUCKETS) K(WH_MARK_WORDS) K(WH_POOLS)                         \
     K(WH_POOL_CHANGE_BITS) K(WH_POOL_BYTES_SHIFT) K(WH_MAX_POOL_BYTES) K(WH_POOL_CHANGES)          \
     K(WH_POOL_NOBODY) K(WH_REAPING_CHANGES) K(WH_MIN_TRACE_BITS) K(WH_MAX_TRACE_BITS)              \
     K(WH_NO_ROW) K(WH_TRACE_KINDS) K(WH_TRACE_PERIODIC) K(WH_TRACE_FOUND) K(WH_TRACED_TICK)        \
@@ -186,6 +190,10 @@ static inline uint32_t wh_word_set_of(uint64_t hash) { return (uint32_t)(hash >>
     W(wh_reaping_word(0x9bcu, 0x123456789abull))                                                   \
     W(wh_hash_piece(0x123456789abcdef1ull, 's', "eleven byte", 11))                                \
     W(wh_hash_bucket(0x123456789abcdef1ull))                                                       \
+    W(wh_hash_mark_word(0x123456789abcdef1ull))                                                    \
+    W(wh_hash_mark(0x123456789abcdef1ull))                                                         \
+    W(wh_bucket_marks(0xdef1u))                                                                    \
+    W(wh_note_of(0x123456789abcdef1ull))                                                           \
     W(wh_word_tag(0x123456789abcdef7ull, WH_WORD_OVER))                                            \
     W(wh_word_state(0x123456789abcdef5ull))                                                        \
     W(wh_word_set_of(0xf23456789abcdef1ull))

@@ -23,7 +23,7 @@
 #include "wheeld/layout_sharing.h" /* the field lists of the watch and pools segments */
 #include "wheeld/layout_trace.h"   /* those of the trace segment */
 
-#define WH_LAYOUT_VERSION 4u
+#define WH_LAYOUT_VERSION 5u
 #define WH_MAGIC 0x31646c6565687700ull /* "\0wheeld1"; the low byte is the segment's kind */
 #define WH_LINE 128
 
@@ -358,7 +358,7 @@ _Static_assert(sizeof(wh_completion) == 40, "completions are packed");
 _Static_assert(sizeof(wh_row) == WH_LINE, "rows of the worker table keep lines apart");
 _Static_assert(sizeof(wh_group) == 64 && sizeof(wh_undo) == 16, "arrays without gaps");
 _Static_assert(sizeof(wh_watchers) == 8 && sizeof(wh_waiters) == 8, "arrays of plain words");
-_Static_assert(sizeof(wh_watch_row) == 4 * WH_LINE + 8192, "four lines; the marks");
+_Static_assert(sizeof(wh_watch_row) == 4 * WH_LINE + 32768, "four lines; the marks");
 _Static_assert(sizeof(wh_word_set) == 384, "tags, checks and values apart");
 _Static_assert(sizeof(wh_pool) == 5 * WH_LINE && sizeof(wh_ledger) == 4 * WH_LINE, "lines apart");
 _Static_assert(sizeof(wh_trace_record) == 64, "a record fills a cache line");
@@ -381,7 +381,8 @@ _Static_assert(sizeof(wh_traced) == 16, "four share a cache line");
 #define WH_SPLIT 0xffffull     /* in place of an owner: each slot has a holder of its own */
 #define WH_ASK_ALL (1u << 31)  /* so many slots or none */
 #define WH_BUCKET_BITS 16u
-#define WH_BUCKETS (1u << WH_BUCKET_BITS) /* of the watch directory; bits of a watch row's `dirty` */
+#define WH_BUCKETS (1u << WH_BUCKET_BITS) /* of the watch directory */
+#define WH_MARK_WORDS (WH_BUCKETS / 16)    /* of a watch row: 16 buckets share one */
 #define WH_NOTES 14u        /* of a watch row */
 #define WH_WORD_SET_BITS 11u
 #define WH_WORD_SETS (1u << WH_WORD_SET_BITS) /* of shared words */

@@ -21,8 +21,8 @@
       "seq_cst RMW; pairs: watch-directory")
 
 #define WH_WATCH_ROW_FIELDS(N, F, A)                                                               \
-    N(wh_au64, any, "1: a bit of `dirty` is set", "all workers (or); its worker (exchange)",       \
-      "its worker", "seq_cst RMW; pairs: watch-any")                                               \
+    N(wh_au64, any, "bit per 64 words of `dirty` in which something is marked",                    \
+      "all workers (or); its worker (exchange)", "its worker", "seq_cst RMW; pairs: watch-any")    \
     N(wh_au64, wait_seq, "odd: the worker waits for a byte in its FIFO", "worker", "workers",      \
       "seq_cst; pairs: watch-wait")                                                                \
     F(wh_au64, checks, "keys that it checked for others, too", "worker", "inspectors",             \
@@ -37,9 +37,9 @@
       "worker", "workers", "seq_cst; pairs: word-touch")                                           \
     F(wh_au64, everything, "changes under way that have no note of their own",                     \
       "worker", "supervisor", "release; pairs: watch-note")                                        \
-    A(wh_au64, notes, 14, "bucket + 1 of a condition that is being changed; 0: none",              \
+    A(wh_au64, notes, 14, "hash << 1 | 1 of the key of a condition that is being changed; 0: none", \
       "worker", "supervisor", "release; pairs: watch-note")                                        \
-    A(wh_au64, dirty, 1024, "bit per bucket: a key of it was checked elsewhere",                   \
+    A(wh_au64, dirty, 4096, "per 16 buckets the marks of keys that were checked elsewhere",        \
       "all workers (or); its worker (exchange)", "its worker", "seq_cst RMW; pairs: watch-dirty")
 
 /* Shared 64-bit words, found by key: words.h. */

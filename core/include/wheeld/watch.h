@@ -1,14 +1,16 @@
 /* Watch: which workers watch which keys, so that a check in one process reaches the others.
  *
  * Idea. Keys are hashed into 65,536 buckets. The directory has for each bucket a bit per worker that
- * watches one of its keys. Whoever made a condition true marks the key's bucket in the row of each such
- * worker, and rings the doorbell of those that sleep. Marks coalesce; a mark too many costs a look.
+ * watches one of its keys. Whoever made a condition true marks the key in the row of each such worker, and rings
+ * the doorbell of those that sleep. A mark is a few bits of one word: one of them says which bucket, the others
+ * which of its keys, so that hardly ever another key has all of them (key_hash.h). Marks coalesce; a mark too many
+ * costs a look.
  *
  *     watcher                                   checker
  *     sets its bit in the directory (or)        makes the condition true
  *     looks at the condition                    looks at the directory, after a full barrier
- *                                               sets the mark, then `any` (or)
- *     any = 0, mark = 0 (exchange)              looks whether the watcher sleeps: bell
+ *                                               sets the mark, then its bit of `any` (or)
+ *     any = 0, marks = 0 (exchange)             looks whether the watcher sleeps: bell
  *     looks at the condition
  *
  * Either the checker sees the bit, or the watcher sees the condition.
@@ -16,13 +18,13 @@
  * Invariants
  *  1. Bottom up: a mark is set before `any`, `any` before the look at wait_seq; taken up top down. Each
  *     step is done, or seen to be done, by every checker: one that was killed in between has not done it
- *     for the next.
+ *     for the next. All bits of a mark are set in one step.
  *  2. A bit of the directory is set before its worker looks at the condition for the last time before
  *     it waits, and cleared only when it watches no key of the bucket. Bits too many harm nobody.
  *  3. Wait-free: no loop depends on another process.
  *  4. Of each worker one thread at a time is in here (the GIL sees to it), but for wh_watch_ready.
  *  5. Clients can write all of it, the head too: the supervisor believes only what the size confirms.
- *  6. A note of the bucket stands in its worker's row from before the condition changes until all are marked
+ *  6. A note of the key stands in its worker's row from before the condition changes until all are marked
  *     and rung for. So of a worker that dies in between the supervisor finds what it has to mark, and it
  *     empties the row only when it has rung, too: the next supervisor does it again.
  */
@@ -146,17 +148,17 @@ static inline void wh_watch_say_wait(wh_watch_row *mine, uint64_t wait_seq)
     wh_store_seq(&mine->wait_seq, wait_seq); /* pairs: watch-wait */
 }
 
-/* Begin to take up marks. False: there is none. */
-static inline bool wh_watch_drain(wh_watch *w)
+/* Begin to take up marks: bit n is for the words from 64 * n on. 0: there is none. */
+static inline uint64_t wh_watch_drain(wh_watch *w)
 {
     if (!wh_watch_ready(w))
-        return false;
-    wh_exchange_seq(&w->mine->any, 0); /* pairs: watch-any - before the marks: invariant 1 */
+        return 0;
+    uint64_t parts = wh_exchange_seq(&w->mine->any, 0); /* pairs: watch-any - before the marks: invariant 1 */
     wh_count(&w->mine->drains, 1);
-    return true;
+    return parts;
 }
 
-/* The marks of the 64 buckets from 64 * i on. The condition is looked at after this. */
+/* The marks of the 16 buckets from 16 * i on: wh_hash_is_marked. The condition is looked at after this. */
 static inline uint64_t wh_watch_take(wh_watch *w, uint32_t i)
 {
     if (wh_load_seq(&w->mine->dirty[i]) == 0) /* pairs: watch-dirty */
@@ -188,23 +190,29 @@ static inline uint64_t wh_watch_others(const wh_watch *w, uint32_t bucket, uint3
     return rest < 64 ? found & ((1ull << rest) - 1) : found;
 }
 
-/* Mark the bucket for the worker in `row`. Returns its wait_seq: odd, and it wants a bell. */
-static inline uint64_t wh_watch_mark(wh_watch *w, uint32_t row, uint32_t bucket)
+/* Set these marks in a word of the worker in `row`. Returns its wait_seq: odd, and it wants a bell. */
+static inline uint64_t wh_watch_mark_word(wh_watch *w, uint32_t row, uint32_t i, uint64_t mark)
 {
     wh_watch_row *theirs = &w->rows[row];
-    uint64_t mark = 1ull << bucket % 64;
+    uint64_t part = 1ull << i / 64;
     /* Invariant 1: what is set already is not set again, but each step is looked at. */
-    if (!(wh_load_seq(&theirs->dirty[bucket / 64]) & mark)) /* pairs: watch-dirty */
-        wh_fetch_or_seq(&theirs->dirty[bucket / 64], mark); /* pairs: watch-dirty */
-    if (wh_load_seq(&theirs->any) == 0)                     /* pairs: watch-any */
-        wh_fetch_or_seq(&theirs->any, 1); /* pairs: watch-any */
+    if ((wh_load_seq(&theirs->dirty[i]) & mark) != mark) /* pairs: watch-dirty */
+        wh_fetch_or_seq(&theirs->dirty[i], mark);        /* pairs: watch-dirty */
+    if (!(wh_load_seq(&theirs->any) & part))             /* pairs: watch-any */
+        wh_fetch_or_seq(&theirs->any, part); /* pairs: watch-any */
     wh_count(&w->mine->signals, 1);
     return wh_load_seq(&theirs->wait_seq); /* pairs: watch-wait */
 }
 
+/* Mark the key of that hash for the worker in `row`. */
+static inline uint64_t wh_watch_mark(wh_watch *w, uint32_t row, uint64_t hash)
+{
+    return wh_watch_mark_word(w, row, wh_hash_mark_word(hash), wh_hash_mark(hash));
+}
+
 /* -- changes under way ------------------------------------------------------------------------- */
 
-/* Before conditions change whose buckets have no note each: all are to be checked, by us or, if we die, by the
+/* Before conditions change whose keys have no note each: all are to be checked, by us or, if we die, by the
  * supervisor. Returns what wh_watch_done takes. */
 static inline uint32_t wh_watch_change_everything(wh_watch *w)
 {
@@ -214,19 +222,19 @@ static inline uint32_t wh_watch_change_everything(wh_watch *w)
     return WH_NOTES;
 }
 
-/* The same for one bucket. */
-static inline uint32_t wh_watch_change(wh_watch *w, uint32_t bucket)
+/* The same for one key. */
+static inline uint32_t wh_watch_change(wh_watch *w, uint64_t hash)
 {
     uint32_t note = (uint32_t)__builtin_ctz(~w->noted);
     if (wh_unlikely(note >= WH_NOTES))
         return wh_watch_change_everything(w);
     w->noted |= 1u << note;
-    wh_store_release(&w->mine->notes[note], bucket + 1ull); /* pairs: watch-note */
+    wh_store_release(&w->mine->notes[note], wh_note_of(hash)); /* pairs: watch-note */
     wh_step();
     return note;
 }
 
-/* Whoever watches the bucket has been marked, and rung for if it sleeps. */
+/* Whoever watches the key has been marked, and rung for if it sleeps. */
 static inline void wh_watch_done(wh_watch *w, uint32_t note)
 {
     wh_step();
@@ -240,11 +248,12 @@ static inline void wh_watch_done(wh_watch *w, uint32_t note)
 
 /* -- the supervisor ---------------------------------------------------------------------------- */
 
-static inline void wh_watch_mark_all(wh_watch *w, uint32_t bucket)
+/* Set these marks of a bucket for all who watch it. */
+static inline void wh_watch_mark_all(wh_watch *w, uint32_t bucket, uint64_t mark)
 {
     for (uint32_t i = 0; i < w->words; i++)
         for (uint64_t rows = wh_watch_others(w, bucket, i); rows; rows &= rows - 1)
-            wh_watch_mark(w, 64 * i + (uint32_t)__builtin_ctzll(rows), bucket);
+            wh_watch_mark_word(w, 64 * i + (uint32_t)__builtin_ctzll(rows), bucket / 16, mark);
 }
 
 /* The worker of the row is gone: mark what it was changing for all who watch it. True: there was something;
@@ -256,12 +265,13 @@ static inline bool wh_watch_finish(void *memory, uint32_t rows, uint32_t row)
     bool everything = wh_load_acquire(&w.mine->everything) != 0, some = everything; /* pairs: watch-note */
     wh_watch_barrier(&w);
     for (uint32_t bucket = 0; everything && bucket < WH_BUCKETS; bucket++)
-        wh_watch_mark_all(&w, bucket);
+        wh_watch_mark_all(&w, bucket, wh_bucket_marks(bucket));
     for (uint32_t i = 0; i < WH_NOTES; i++) {
         uint64_t note = wh_load_acquire(&w.mine->notes[i]); /* pairs: watch-note */
         some |= note != 0;
-        if (note - 1 < WH_BUCKETS) /* it may be garbage */
-            wh_watch_mark_all(&w, (uint32_t)(note - 1));
+        uint64_t hash = wh_note_hash(note); /* it may be garbage: another key's, then */
+        if (note)
+            wh_watch_mark_all(&w, wh_hash_bucket(hash), wh_hash_mark(hash));
     }
     return some;
 }
@@ -288,7 +298,7 @@ static inline void wh_watch_clear(void *memory, uint32_t rows, uint32_t row, uin
             wh_fetch_and_seq(word, ~(1ull << row % 64)); /* pairs: watch-directory */
     }
     wh_exchange_seq(&w.mine->any, 0); /* pairs: watch-any */
-    for (uint32_t i = 0; i < WH_BUCKETS / 64; i++)
+    for (uint32_t i = 0; i < WH_MARK_WORDS; i++)
         wh_exchange_seq(&w.mine->dirty[i], 0); /* pairs: watch-dirty */
     for (uint32_t i = 0; i < WH_NOTES; i++)
         wh_store_release(&w.mine->notes[i], 0); /* pairs: watch-note */

@@ -92,7 +92,7 @@ static PyObject *purgatory_check(PurgatoryObject *p, PyObject *key_object)
     PyObject *failed = NULL, *completed;
     if (!purgatory_parse_key(p, key_object, &key))
         return NULL;
-    if (!watching_tell(p->worker, wh_hash_bucket(key.hash)))
+    if (!watching_tell(p->worker, key.hash))
         errors_keep(&failed);
     Watching *g = p->worker->watching;
     if (wh_likely(failed == NULL && g && table_find(&g->table, p, &key) == NULL))

@@ -70,28 +70,40 @@ static int64_t watching_expire_alone(WorkerObject *w, PyObject **fatal)
     return w->watching ? w->watching->first_deadline : INT64_MAX;
 }
 
-/* All that waits under keys of a bucket. */
-static bool walk_bucket(Walk *walk, Watching *g, uint32_t bucket)
+/* All that waits under keys of a bucket that may be the marked ones. */
+static bool walk_bucket(Walk *walk, Watching *g, uint32_t bucket, uint64_t marks)
 {
     bool ok = true;
     for (uint64_t i = bucket; ok && i < g->table.size; i += WH_BUCKETS)
         for (KeyEntry *entry = g->table.heads[i]; ok && entry; entry = entry->chain)
-            for (Watch *watch = entry->first; ok && watch; watch = watch->next)
+            for (Watch *watch = wh_hash_is_marked(entry->hash, marks) ? entry->first : NULL; ok && watch;
+                 watch = watch->next)
                 if (!operation_over(watch->op))
                     ok = walk_gather(walk, watch->op);
+    return ok;
+}
+
+/* The same of all buckets with a bit in one word of marks. */
+static bool walk_marks(Walk *walk, Watching *g, uint32_t word)
+{
+    uint64_t marks = wh_watch_take(&g->watch, word);
+    bool ok = true;
+    for (uint64_t buckets = marks & 0xffff; ok && buckets; buckets &= buckets - 1)
+        ok = walk_bucket(walk, g, 16 * word + (uint32_t)__builtin_ctzll(buckets), marks);
     return ok;
 }
 
 /* Look at what other workers checked: all marks first, then each operation once. */
 static void watching_answer(WorkerObject *w, PyObject **fatal)
 {
-    if (w->watching == NULL || !watching_has_row(w) || !wh_watch_drain(&w->watching->watch))
+    uint64_t parts = w->watching && watching_has_row(w) ? wh_watch_drain(&w->watching->watch) : 0;
+    if (parts == 0)
         return;
     Walk walk;
     walk_begin(&walk);
-    for (uint32_t i = 0; i < WH_BUCKETS / 64; i++)
-        for (uint64_t marks = wh_watch_take(&w->watching->watch, i); marks; marks &= marks - 1)
-            if (!walk_bucket(&walk, w->watching, 64 * i + (uint32_t)__builtin_ctzll(marks)))
+    for (; parts; parts &= parts - 1)
+        for (uint32_t i = 0; i < 64; i++)
+            if (!walk_marks(&walk, w->watching, 64 * (uint32_t)__builtin_ctzll(parts) + i))
                 errors_keep(fatal);
     walk_gathered(&walk);
     walk_try(&walk, NULL, fatal);

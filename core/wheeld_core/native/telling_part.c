@@ -1,4 +1,4 @@
-/* Telling: how a check reaches the watchers of its bucket in other workers, whatever becomes of who checks.
+/* Telling: how a check reaches the watchers of its key in other workers, whatever becomes of who checks.
  *
  * All of them are marked before the first is rung for, which may be slow; and a note stands in our row until
  * all were rung for, so that the supervisor goes on where we were killed. */
@@ -36,14 +36,14 @@ static bool watching_bell(WorkerObject *w, uint32_t row, uint64_t tenant, int *f
     return true;
 }
 
-/* Mark the bucket for the worker in `row`. True: it sleeps, and we have not rung in this sleep. */
-static bool watching_mark(Watching *g, uint32_t row, uint32_t bucket)
+/* Mark the key for the worker in `row`. True: it sleeps, and we have not rung in this sleep. */
+static bool watching_mark(Watching *g, uint32_t row, uint64_t hash)
 {
     Bell *bell = &g->bells[row];
     /* pairs: watch-tenant - before the mark: else the next tenant's bell could be noted as rung for the
      * wait_seq of this one */
     bell->wanted = wh_load_acquire(&g->watch.rows[row].tenant);
-    bell->wait = wh_watch_mark(&g->watch, row, bucket);
+    bell->wait = wh_watch_mark(&g->watch, row, hash);
     return bell->wait & 1 && bell->wanted != 0 &&
            (bell->tenant != bell->wanted || bell->rung != bell->wait);
 }
@@ -69,9 +69,9 @@ typedef struct { /* of a change that is under way */
     uint32_t place;
 } Note;
 
-static inline Note watching_change(Watching *g, uint32_t bucket)
+static inline Note watching_change(Watching *g, uint64_t hash)
 {
-    return (Note){.tenant = g->tenant, .place = wh_watch_change(&g->watch, bucket)};
+    return (Note){.tenant = g->tenant, .place = wh_watch_change(&g->watch, hash)};
 }
 
 /* It is over: not if the row is another's by now, or a forked parent's. */
@@ -94,12 +94,13 @@ static inline void asleep_begin(Asleep *asleep, uint32_t words)
         asleep->rows[i] = 0;
 }
 
-/* Mark the bucket for its watchers in other workers. */
-static inline void watching_mark_others(Watching *g, uint32_t bucket, Asleep *asleep)
+/* Mark the key for whoever watches its bucket in other workers. */
+static inline void watching_mark_others(Watching *g, uint64_t hash, Asleep *asleep)
 {
+    uint32_t bucket = wh_hash_bucket(hash);
     for (uint32_t i = 0; i < asleep->words; i++)
         for (uint64_t rows = wh_watch_others(&g->watch, bucket, i); wh_unlikely(rows); rows &= rows - 1)
-            if (watching_mark(g, 64 * i + (uint32_t)__builtin_ctzll(rows), bucket))
+            if (watching_mark(g, 64 * i + (uint32_t)__builtin_ctzll(rows), hash))
                 asleep->any |= asleep->rows[i] |= rows & -rows;
 }
 
@@ -114,22 +115,22 @@ static bool watching_ring_all(WorkerObject *w, const Asleep *asleep)
     return errors_none(failed);
 }
 
-/* Reach the watchers of the bucket in other workers: mark all, then ring for those that sleep. False: an error
+/* Reach the watchers of the key in other workers: mark all, then ring for those that sleep. False: an error
  * is set, after all were tried. */
-static bool watching_tell(WorkerObject *w, uint32_t bucket)
+static bool watching_tell(WorkerObject *w, uint64_t hash)
 {
     Watching *g = w->watching;
     Asleep asleep;
     asleep_begin(&asleep, g->watch.words);
-    Note note = watching_change(g, bucket);
+    Note note = watching_change(g, hash);
     wh_watch_barrier(&g->watch);
-    watching_mark_others(g, bucket, &asleep);
+    watching_mark_others(g, hash, &asleep);
     bool ok = wh_likely(!asleep.any) || watching_ring_all(w, &asleep);
     watching_done(w, note);
     return ok;
 }
 
-/* The same for many keys: each sleeper is rung for once, after all its buckets were marked. */
+/* The same for many keys: each sleeper is rung for once, after all its keys were marked. */
 static bool watching_tell_many(WorkerObject *w, const ParsedKey *keys, Py_ssize_t count)
 {
     Watching *g = w->watching;
@@ -140,7 +141,7 @@ static bool watching_tell_many(WorkerObject *w, const ParsedKey *keys, Py_ssize_
     Note note = {.tenant = g->tenant, .place = wh_watch_change_everything(&g->watch)};
     wh_watch_barrier(&g->watch);
     for (Py_ssize_t i = 0; i < count; i++)
-        watching_mark_others(g, wh_hash_bucket(keys[i].hash), &asleep);
+        watching_mark_others(g, keys[i].hash, &asleep);
     bool ok = !asleep.any || watching_ring_all(w, &asleep);
     watching_done(w, note);
     return ok;

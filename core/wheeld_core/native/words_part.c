@@ -74,7 +74,7 @@ static PyObject *purgatory_grow(PurgatoryObject *p, PyObject *const *args, Py_ss
         return NULL;
     int64_t checked = 0;
     Watching *g = p->worker->watching;
-    Note note = watching_change(g, wh_hash_bucket(key.hash));
+    Note note = watching_change(g, key.hash);
     enum wh_grown grown = wh_words_grow(&g->watch, &word, value, least, most);
     if (grown == WH_GREW)
         checked = purgatory_check_key(p, &key);
@@ -109,7 +109,7 @@ static PyObject *purgatory_change(PurgatoryObject *p, PyObject *object)
     Py_DECREF(key.key);
     if (!purgatory_has_row(p))
         return NULL;
-    Note note = watching_change(p->worker->watching, wh_hash_bucket(key.hash));
+    Note note = watching_change(p->worker->watching, key.hash);
     return Py_BuildValue("KI", (unsigned long long)note.tenant, note.place);
 }
 
