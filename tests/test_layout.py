@@ -21,7 +21,7 @@ LINE = 128
 SIZES = {
     "head": 40, "link": 32, "owner": 8, "state": 8, "slot": 32, "line": 128, "row": 128,
     "completion": 40, "undo": 16, "group": 64, "watch": 256, "watchers": 8,
-    "watch_row": 512 + 32768, "word_set": 384, "pools": 256, "pool": 640, "waiters": 8,
+    "watch_row": 512 + 32768, "size": 128, "word_set": 384, "pools": 256, "pool": 640, "waiters": 8,
     "ledger": 512, "trace": 640,
     "traced": 16, "trace_record": 64, "holder": 4,
 }  # fmt: skip
@@ -148,8 +148,10 @@ def test_parts_of_the_shared_segments(workers: int, count: int) -> None:
     _native.create_watch(watch, workers, 7)
     header = views.WatchView(watch).header
     words = -(-workers // 64)
-    offsets = [256, int(header["directory_off"]), int(header["rows_off"]), len(watch)]
-    assert_apart(offsets, [0, 8 * 65536 * words, (384 + 8192) * workers])
+    parts = ("directory_off", "rows_off", "sets_off", "sizes_off")
+    offsets = [256, *(int(header[name]) for name in parts), len(watch)]
+    rows = (512 + 32768) * workers
+    assert_apart(offsets, [0, 8 * 65536 * words, rows, 384 * 2048, 128 * 16 * workers])
     pools = mmap.mmap(-1, _native.pools_bytes(workers, count))
     entries = [(f"p{i}", 10 + i, 5, i % 2 == 1) for i in range(count)]
     _native.create_pools(pools, workers, 7, entries)

@@ -42,6 +42,9 @@ def status_text(status: dict[str, Any]) -> str:
     ]
     if status["virtual_now_ns"] is not None:
         lines.append(f"  virtual now {status['virtual_now_ns']} ns")
+    if status["purgatories"]:
+        lines.append(f"  purgatories {len(status['purgatories'])}")
+        lines += [f"    {_purgatory_text(purgatory)}" for purgatory in status["purgatories"]]
     if status["pools"]:
         lines.append(f"  pools       {len(status['pools'])}")
         lines += [f"    {_pool_text(pool)}" for pool in status["pools"]]
@@ -84,6 +87,15 @@ def _trace_lines(trace: dict[str, Any]) -> list[str]:
         f" {trace['ring']:,} in the ring; {recorder}, replaced {trace['restarts']} times",
     ]
     return lines + ([f"    CANNOT WRITE: {trace['trouble']}"] if trace["trouble"] else [])
+
+
+def _purgatory_text(purgatory: dict[str, Any]) -> str:
+    """One name in one line; what a worker has written there may be anything."""
+    name = "".join(c if c.isprintable() else "\ufffd" for c in purgatory["name"])
+    return (
+        f"{name:<28} {purgatory['delayed']:,} operations wait, {purgatory['watched']:,} times under"
+        f" a key, in {purgatory['workers']} workers"
+    )
 
 
 def _pool_text(pool: dict[str, Any]) -> str:

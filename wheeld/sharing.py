@@ -18,6 +18,7 @@ import numpy.typing as npt
 from wheeld.pools import Pool
 from wheeld_core import _native, segments
 from wheeld_core.errors import WheelError
+from wheeld_core.sizes import SizesView
 from wheeld_core.views import PoolsView, WatchView, dtype_of, record
 
 log = logging.getLogger("wheeld")
@@ -53,6 +54,7 @@ class Sharing:
         self._seated: set[int] = set()
         self.watch = WatchView(watch)
         self.pools = PoolsView(pools)
+        self.sizes = SizesView(watch)
         self.returned = 0
         """Bytes that went back to the pools because their worker was gone."""
 
@@ -63,7 +65,8 @@ class Sharing:
         self._do(lambda: _native.resume_pools(self._pools))
         self._ring_for(self._do(lambda: _native.owed_watchers(self._watch)))
         self._seated = set(there)
-        for row in np.flatnonzero(occupied(self.watch, self.pools)).tolist():
+        found = occupied(self.watch, self.pools) | (self.sizes.lines["made"] != 0).any(axis=1)
+        for row in np.flatnonzero(found).tolist():
             if row not in self._seated and (returned := self._put(row, 0)) > 0:
                 log.info("%d bytes of a worker that is gone are back in the pools", returned)
 

@@ -70,6 +70,7 @@ def collect(supervisor: Supervisor) -> dict[str, Any]:
         "restarts": supervisor.restarts,
         **supervisor.clock.handed_over,
         "workers": _workers(supervisor, holders, armed),
+        "purgatories": _purgatories(supervisor),
         "pools": _pools(resources.sharing),
         "words": {
             "used": int(resources.sharing.watch.words()[WORD_LIVE]),
@@ -107,9 +108,25 @@ def _workers(
             "backlog": bool(wheel.lines["backlog"][row]),
             "offences": int(wheel.lines["offences"][row]),
             "watched_buckets": int(watched[row]),
+            "purgatories": {
+                name: size._asdict() for name, size in sorted(sharing.sizes.of(row).items())
+            },
             "pool_bytes": {name: int(out[i, row]) for i, name in enumerate(pools)},
         }
         for row, tenant in registry.tenants.items()
+    ]
+
+
+def _purgatories(supervisor: Supervisor) -> list[dict[str, Any]]:
+    """One dict per name, of all workers together."""
+    sizes, sums = supervisor.resources.sharing.sizes, dict[str, list[int]]()
+    for row in list(supervisor.workers.registry.tenants):
+        for name, (delayed, watched) in sizes.of(row).items():
+            known = sums.setdefault(name, [0, 0, 0])
+            known[:] = known[0] + delayed, known[1] + watched, known[2] + 1
+    return [
+        {"name": name, "delayed": delayed, "watched": watched, "workers": workers}
+        for name, (delayed, watched, workers) in sorted(sums.items())
     ]
 
 

@@ -19,6 +19,7 @@ KIND_TRACE: int
 SLAB_SLOTS: int
 SPLIT: int
 BUCKETS: int
+SIZES: int
 POOLS: int
 MAX_POOL_BYTES: int
 GROUPS: int

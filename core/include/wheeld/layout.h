@@ -310,6 +310,7 @@ typedef struct wh_watch_seg { wh_head head; WH_DECLARE(WH_WATCH_FIELDS) } wh_wat
 typedef struct wh_watchers { WH_DECLARE(WH_WATCHERS_FIELDS) } wh_watchers;
 typedef struct wh_watch_row { WH_DECLARE(WH_WATCH_ROW_FIELDS) } wh_watch_row;
 typedef struct wh_word_set { WH_DECLARE(WH_WORD_SET_FIELDS) } wh_word_set;
+typedef struct wh_size { WH_DECLARE(WH_SIZE_FIELDS) } wh_size;
 typedef struct wh_pools_seg { wh_head head; WH_DECLARE(WH_POOLS_FIELDS) } wh_pools_seg;
 typedef struct wh_pool { WH_DECLARE(WH_POOL_FIELDS) } wh_pool;
 typedef struct wh_waiters { WH_DECLARE(WH_WAITERS_FIELDS) } wh_waiters;
@@ -340,6 +341,7 @@ typedef struct wh_trace_record { WH_DECLARE(WH_TRACE_RECORD_FIELDS) } wh_trace_r
     S(watchers, wh_watchers, WH_WATCHERS_FIELDS)                                                   \
     S(watch_row, wh_watch_row, WH_WATCH_ROW_FIELDS)                                                \
     S(word_set, wh_word_set, WH_WORD_SET_FIELDS)                                                   \
+    S(size, wh_size, WH_SIZE_FIELDS)                                                               \
     S(pools, wh_pools_seg, WH_POOLS_FIELDS)                                                        \
     S(pool, wh_pool, WH_POOL_FIELDS)                                                               \
     S(waiters, wh_waiters, WH_WAITERS_FIELDS)                                                      \
@@ -360,6 +362,7 @@ _Static_assert(sizeof(wh_group) == 64 && sizeof(wh_undo) == 16, "arrays without 
 _Static_assert(sizeof(wh_watchers) == 8 && sizeof(wh_waiters) == 8, "arrays of plain words");
 _Static_assert(sizeof(wh_watch_row) == 4 * WH_LINE + 32768, "four lines; the marks");
 _Static_assert(sizeof(wh_word_set) == 384, "tags, checks and values apart");
+_Static_assert(sizeof(wh_size) == WH_LINE, "one line per purgatory");
 _Static_assert(sizeof(wh_pool) == 5 * WH_LINE && sizeof(wh_ledger) == 4 * WH_LINE, "lines apart");
 _Static_assert(sizeof(wh_trace_record) == 64, "a record fills a cache line");
 _Static_assert(sizeof(wh_traced) == 16, "four share a cache line");
@@ -380,10 +383,6 @@ _Static_assert(sizeof(wh_traced) == 16, "four share a cache line");
 #define WH_TAKING (1ull << 62) /* the clock looked at it since it was parked */
 #define WH_SPLIT 0xffffull     /* in place of an owner: each slot has a holder of its own */
 #define WH_ASK_ALL (1u << 31)  /* so many slots or none */
-#define WH_BUCKET_BITS 16u
-#define WH_BUCKETS (1u << WH_BUCKET_BITS) /* of the watch directory */
-#define WH_MARK_WORDS (WH_BUCKETS / 16)    /* of a watch row: 16 buckets share one */
-#define WH_NOTES 14u        /* of a watch row */
 #define WH_WORD_SET_BITS 11u
 #define WH_WORD_SETS (1u << WH_WORD_SET_BITS) /* of shared words */
 #define WH_WORD_PLACES 16u                    /* in a set */

@@ -4,6 +4,12 @@
 #ifndef WHEELD_LAYOUT_SHARING_H
 #define WHEELD_LAYOUT_SHARING_H
 
+#define WH_BUCKET_BITS 16u
+#define WH_BUCKETS (1u << WH_BUCKET_BITS) /* of the watch directory */
+#define WH_MARK_WORDS (WH_BUCKETS / 16)   /* of a watch row: 16 buckets share one */
+#define WH_NOTES 14u                      /* of a watch row */
+#define WH_SIZES 16u                      /* purgatories of a worker whose sizes are told */
+
 /* Who watches which keys, by hash: watch.h. */
 #define WH_WATCH_FIELDS(N, F, A)                                                                   \
     N(uint64_t, directory_off, "offset of the watch directory: WH_BUCKETS * words", "creator",     \
@@ -13,7 +19,9 @@
     F(uint32_t, row_count, "watch rows", "creator", "all", "before magic")                         \
     F(uint32_t, words, "words per bucket: a bit for each row", "creator", "all", "before magic")   \
     F(uint64_t, sets_off, "offset of the sets of shared words, WH_WORD_SETS", "creator", "all",    \
-      "before magic")
+      "before magic")                                                                              \
+    F(uint64_t, sizes_off, "offset of the sizes of purgatories, WH_SIZES per row", "creator",      \
+      "all", "before magic")
 
 #define WH_WATCHERS_FIELDS(N, F, A)                                                                \
     F(wh_au64, workers, "bit per worker that watches a key of the bucket",                         \
@@ -50,6 +58,17 @@
       "worker", "workers", "relaxed; whose it is says the tag")                               \
     A(wh_au64, values, 16, "the word; it only grows", "workers by compare-and-swap", "workers",    \
       "seq_cst CAS; pairs: word-value")
+
+/* How many operations wait in one purgatory of one worker: sizes.h. */
+#define WH_SIZE_FIELDS(N, F, A)                                                                    \
+    N(wh_au64, made, "odd: a purgatory's, another number for each; even: nobody's",                \
+      "worker", "supervisor", "release; pairs: size-made")                                         \
+    F(wh_au64, delayed, "operations that wait", "worker", "supervisor", "relaxed")                 \
+    F(wh_au64, watched, "keys that they wait under, for each operation", "worker", "supervisor",   \
+      "relaxed")                                                                                   \
+    A(char, name, 64, "UTF-8, zero-terminated, perhaps cut off", "worker", "supervisor",           \
+      "before made")                                                                               \
+    A(uint64_t, size_pad, 5, "zero", "nobody", "nobody", "-")
 
 /* Byte budgets that all workers share: pool.h. */
 #define WH_POOLS_FIELDS(N, F, A)                                                                   \

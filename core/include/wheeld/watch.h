@@ -59,9 +59,15 @@ static inline uint64_t wh_watch_sets_off(uint32_t rows)
     return wh_watch_rows_off(rows) + (uint64_t)rows * sizeof(wh_watch_row);
 }
 
+/* And the sizes of sizes.h behind those. */
+static inline uint64_t wh_watch_sizes_off(uint32_t rows)
+{
+    return wh_watch_sets_off(rows) + WH_WORD_SETS * sizeof(wh_word_set);
+}
+
 static inline uint64_t wh_watch_bytes(uint32_t rows)
 {
-    return wh_align(wh_watch_sets_off(rows) + WH_WORD_SETS * sizeof(wh_word_set), 4096);
+    return wh_align(wh_watch_sizes_off(rows) + (uint64_t)rows * WH_SIZES * sizeof(wh_size), 4096);
 }
 
 /* Fill a zeroed segment of wh_watch_bytes. */
@@ -73,6 +79,7 @@ static inline void wh_watch_create(void *memory, uint32_t rows, uint64_t token)
     seg->row_count = rows;
     seg->words = wh_words_of_rows(rows);
     seg->sets_off = wh_watch_sets_off(rows);
+    seg->sizes_off = wh_watch_sizes_off(rows);
     wh_head_publish(&seg->head, WH_KIND_WATCH, wh_watch_bytes(rows), token);
 }
 

@@ -24,6 +24,7 @@
 #include "telling_part.c"
 #include "callback_part.c"
 #include "operation_part.c"
+#include "sizes_part.c"
 #include "hooks_part.c"
 #include "operation_type.c"
 #include "purgatory_part.c"
@@ -179,6 +180,7 @@ static int add_constants(PyObject *module)
                      {"SLAB_SLOTS", WH_SLAB_SLOTS},
                      {"SPLIT", WH_SPLIT},
                      {"BUCKETS", WH_BUCKETS},
+                     {"SIZES", WH_SIZES},
                      {"POOLS", WH_POOLS},
                      {"NOTES", WH_NOTES},
                      {"WORD_PLACES", WH_WORD_SETS * WH_WORD_PLACES},

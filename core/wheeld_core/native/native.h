@@ -24,6 +24,7 @@
 #include "wheeld/recover.h"
 #include "wheeld/rows.h"
 #include "wheeld/trace.h"
+#include "wheeld/sizes.h"
 #include "wheeld/words.h"
 #include "wheeld/clock_check.h"
 

@@ -38,6 +38,7 @@ struct PurgatoryObject {
     PyObject *submit; /* runs callbacks: submit(callable); NULL: whoever completes runs them */
     PurgatoryObject *sibling;
     OperationObject *first, *last; /* those that wait, in the order in which they came */
+    wh_size *told; /* where its size is told; NULL: nowhere */
     uint64_t seed;
     uint64_t delayed, watched, estimated;
     uint64_t completed, expired, cancelled;
@@ -227,6 +228,7 @@ static void operation_leave(OperationObject *op, enum operation_state state)
     operation_delist(p, op);
     if (p->purge_interval == 0 || state == OP_CANCELLED)
         operation_unlink(p, op);
+    purgatory_tell_size(p);
     operation_drop_timer(p, op);
 }
 

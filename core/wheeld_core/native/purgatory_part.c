@@ -157,6 +157,7 @@ static void operation_take_back(PurgatoryObject *p, OperationObject *op)
     }
     if (op->state == OP_NEW) {
         operation_unlink(p, op); /* some may be linked, of a watch that failed */
+        purgatory_tell_size(p);
         Py_CLEAR(op->purgatory);
         if (op->watches != op->few)
             free(op->watches);
@@ -180,6 +181,7 @@ static bool operation_watch(PurgatoryObject *p, OperationObject *op, const Parse
         operation_enlist(p, op);
     else
         PyErr_NoMemory();
+    purgatory_tell_size(p);
     return ok;
 }
 

@@ -58,6 +58,7 @@ static int purgatory_clear(PurgatoryObject *p)
 static void purgatory_dealloc(PurgatoryObject *p)
 {
     PyObject_GC_UnTrack(p);
+    purgatory_end_telling(p);
     if (p->worker && p->worker->watching)
         for (PurgatoryObject **at = &p->worker->watching->purgatories; *at; at = &(*at)->sibling)
             if (*at == p) {
@@ -110,6 +111,7 @@ static PyObject *purgatory_shutdown(PurgatoryObject *p, PyObject *complete)
     walk_end(&walk);
     if (p->purge_interval && p->worker->watching)
         purgatory_purge(p);
+    purgatory_end_telling(p);
     return left;
 }
 

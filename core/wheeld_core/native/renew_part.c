@@ -129,6 +129,7 @@ static void purgatory_settle_in(PurgatoryObject *p, Watching *g)
     p->forks = p->worker->forks;
     p->sibling = g->purgatories;
     g->purgatories = p;
+    purgatory_begin_to_tell(p, g, text, length);
 }
 
 /* _renew(): it was shut down for the end of a wheel; the worker has another one. */

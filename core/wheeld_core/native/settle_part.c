@@ -21,6 +21,7 @@ static void purgatory_purge(PurgatoryObject *p)
         }
     if (!ok)
         PyErr_Clear(); /* no memory: the next purge goes on */
+    purgatory_tell_size(p);
     walk_end(&over);
 }
 

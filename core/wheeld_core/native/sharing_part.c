@@ -82,6 +82,7 @@ static PyObject *native_seat_watcher(PyObject *module, PyObject *args)
         bool some = wh_watch_finish(map.view.buf, rows, row);
         wh_words_leave(map.view.buf, rows, row);
         wh_watch_clear(map.view.buf, rows, row, incarnation);
+        wh_sizes_clear(map.view.buf, rows, row);
         owed = some ? owed_rows(map.view.buf, rows) : PyList_New(0);
     } else {
         PyErr_Format(PyExc_ValueError, "no row %u in this table", row);

@@ -7,6 +7,7 @@
 typedef struct OperationObject OperationObject;
 typedef struct PurgatoryObject PurgatoryObject;
 static OperationObject *operation_expired(OperationObject *op);
+static void purgatory_tell_size(PurgatoryObject *p); /* in sizes_part.c */
 
 typedef struct { /* another worker's FIFO */
     uint64_t tenant; /* whose it is; 0: not open */
@@ -29,6 +30,7 @@ typedef struct { /* the timer of an operation that was over when the ring had no
 typedef struct Watching {
     Mapping map;
     wh_watch watch;
+    wh_sizes sizes;
     uint64_t tenant; /* our incarnation, while the row is ours */
     KeyTable table;
     Bell *bells;
@@ -88,8 +90,10 @@ static bool watching_fill(WorkerObject *w, Watching *g, PyObject *memory)
     g->free_timed = WH_NIL;
     g->first_deadline = INT64_MAX;
     if (wh_watch_bind(&g->watch, g->map.view.buf, rows, row) && table_init(&g->table) &&
-        (g->bells = calloc(rows, sizeof *g->bells)))
+        (g->bells = calloc(rows, sizeof *g->bells))) {
+        wh_sizes_bind(&g->sizes, &g->watch);
         return true;
+    }
     PyErr_NoMemory();
     return false;
 }

@@ -1,0 +1,42 @@
+"""How many operations wait in the workers' purgatories, read from the watch segment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from wheeld_core import _native
+from wheeld_core.views import record, records
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer
+
+
+class Size(NamedTuple):
+    """Of a purgatory."""
+
+    delayed: int
+    """Operations that wait."""
+    watched: int
+    """The keys that they wait under, added up."""
+
+
+class SizesView:
+    """The lines of core/include/wheeld/sizes.h, which workers write; only the native code does."""
+
+    def __init__(self, memory: Buffer) -> None:
+        header = record(memory, "watch")
+        rows = int(header["row_count"])
+        lines = records(memory, "size", int(header["sizes_off"]), rows * _native.SIZES)
+        self.lines = lines.reshape(rows, _native.SIZES)
+
+    def of(self, row: int) -> dict[str, Size]:
+        """What a worker has, by name."""
+        found: dict[str, Size] = {}
+        for line in self.lines[row]:
+            made = int(line["made"])  # pairs: size-made - after it the name is whole
+            name = bytes(line["name"]).decode(errors="replace")
+            size = Size(int(line["delayed"]), int(line["watched"]))
+            if made & 1 and int(line["made"]) == made:  # pairs: size-made - else it is another's
+                known = found.get(name, Size(0, 0))  # names that were cut off may be the same
+                found[name] = Size(known.delayed + size.delayed, known.watched + size.watched)
+        return found
