@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import idle, lateness, memory, neighbours, recording, report, single, throughput
-from bench.purgatory import between, looks, pool, sweep, waiting
+from bench.purgatory import checks, looks, pool, sweep, waiting, wake
 
 MEASUREMENTS = {
     "single": single.run,
@@ -22,8 +22,8 @@ MEASUREMENTS = {
     "memory": memory.run,
     "purgatory": sweep.run,
     "purgatory-waiting": waiting.run,
-    "purgatory-checks": between.run_checks,
-    "purgatory-latency": between.run_latency,
+    "purgatory-checks": checks.run,
+    "purgatory-latency": wake.run,
     "purgatory-looks": looks.run,
     "pool": pool.run,
 }

@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from bench import report
-from bench.purgatory import between, page, plots, pool, waiting
+from bench.purgatory import checks, page, plots, pool, waiting, wake
 from bench.purgatory.contenders import CONTENDERS
 from bench.purgatory.sweep import EFFORTS, Sweep
 
 RESULTS = Path(__file__).parent.parent / "results" / "purgatory.json"
 PARTS = {
     "waiting": waiting.run,
-    "checks": between.run_checks,
-    "latency": between.run_latency,
+    "checks": checks.run,
+    "latency": wake.run,
     "pool": pool.run,
 }
 """Besides the sweep."""
