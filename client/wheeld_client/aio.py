@@ -118,9 +118,8 @@ class AsyncTimers:
         try:
             await self._loop.run_in_executor(None, timers.close)
         finally:  # not before: this task may be one of those who are told
-            self._tell(
-                ClientClosed("this AsyncTimers was closed meanwhile: its `async with` ended")
-            )
+            ended = ClientClosed("this AsyncTimers was closed meanwhile: its `async with` ended")
+            self._tell(ended)
 
     def _stop_reading(self) -> None:
         self._loop.remove_reader(self._bell)
@@ -223,13 +222,14 @@ class AsyncTimers:
         self._arrived.set()  # whoever iterates sees it
 
     def _receive(self) -> None:
-        timers, callbacks = self.timers, self.timers._callbacks
+        timers = self.timers
+        self._alone.look()  # first, as they wait: operations whose keys others have checked
         if timers._renewing:
             self._end(DaemonNotRunning(REASON))
             return
         ticks: set[int] = set()
         try:
-            callbacks.sort(timers._await_work(0.0, None, ticks), ticks)
+            timers._callbacks.sort(timers._await_work(0.0, None, ticks), ticks)
             self._room.stir()
         except WheelError as error:
             if timers._state != "closed":
@@ -237,11 +237,11 @@ class AsyncTimers:
             return
         try:
             timers._settle()
-            callbacks.call()
+            timers._callbacks.call()
         except BaseException:  # the loop's, who reports it; what is left goes on
             self._loop.call_soon(self._receive)
             raise
-        for events, ticks in callbacks.take_others():
+        for events, ticks in timers._callbacks.take_others():
             for event in events:
                 self._sort(event, int(event["timer_id"]), ticks)
 

@@ -1,4 +1,4 @@
-"""Alone: the timeouts of operations on an asyncio loop while the daemon is away."""
+"""Alone: operations on an asyncio loop complete and time out, also while the daemon is away."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
 
 class Alone:
-    """Has operations time out by this process's clock; awake only while there is no daemon.
+    """Looks at operations, and while there is no daemon comes again when the next one times out.
 
     Parameters
     ----------
     timers : AsyncTimers
-        Whose operations they are; it calls `look` whenever it finds that the daemon is away.
+        Whose operations they are; it calls `look` whenever it is rung, or finds the daemon away.
     """
 
     def __init__(self, timers: AsyncTimers) -> None:
@@ -23,8 +23,9 @@ class Alone:
         self._later: asyncio.Handle | None = None
 
     def look(self) -> None:
-        """Expire what is over by now, and come again for the next."""
-        self.stop()
+        """Complete what others have checked; without a daemon expire what is over by now."""
+        if self._later is not None:
+            self.stop()
         try:
             rest = self._timers.timers._settle()
         except BaseException:  # the loop's, who reports it; what is left goes on

@@ -49,7 +49,7 @@ class AsyncPurgatory(Purgatory):
             raise TypeError(f"timers: got {type(timers).__name__}, expected AsyncTimers")
         worker = timers.timers  # says so when it was not entered
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
+        self._thread = threading.get_ident()  # what it completes needs no `_run`
         self._waiters: dict[int, tuple[DelayedOperation, Waiter]] = {}
         self._line: deque[Any] = deque()
         """Completed by other threads; their callbacks are to be run."""
@@ -204,11 +204,9 @@ class AsyncPurgatory(Purgatory):
         return self._run
 
     def _run(self, settle: Callable[[], None]) -> None:
-        """Have an operation's callbacks run on the loop; what this raises, they have not run."""
+        """Have the loop run the callbacks of what another thread completed; what this raises, they
+        have not run."""
         operation: Any = settle.__self__  # type: ignore[attr-defined]
-        if threading.get_ident() == self._thread:
-            self._finish(operation)
-            return
         self._line.append(operation)
         if not self._roused:
             self._roused = True
@@ -224,20 +222,19 @@ class AsyncPurgatory(Purgatory):
         self._roused = False  # what comes from here on has the loop roused anew
         errors = []
         for _ in range(len(self._line)):
-            try:
-                self._finish(self._line.popleft())
-            except BaseException as error:  # the loop's, when all have run
-                errors.append(error)
+            operation = self._line.popleft()
+            for call in (operation._settle, partial(self._wake, operation)):
+                try:
+                    call()
+                except BaseException as error:  # the loop's, when all have run
+                    errors.append(error)
         _raise(errors)
 
-    def _finish(self, operation: Any) -> None:
-        """Run an operation's callbacks, then wake who waits for it."""
-        try:
-            operation._settle()
-        finally:
-            _, waiter = self._waiters.pop(id(operation), (None, None))
-            if waiter is not None and not waiter.done():
-                waiter.set_result(not operation.is_expired)
+    def _wake(self, operation: DelayedOperation) -> None:
+        """Wake who waits for an operation: its callbacks have run. Called by the native half."""
+        _, waiter = self._waiters.pop(id(operation), (None, None))
+        if waiter is not None and not waiter.done():
+            waiter.set_result(not operation.is_expired)
 
 
 def _raise(errors: list[BaseException]) -> None:

@@ -28,6 +28,7 @@ typedef struct {
     unsigned long long given_up; /* ... for longer than it is patient: the clock's epoch by then, plus 1; or 0 */
     bool refork;          /* in a forked child, have _refork() bind it anew */
     bool woken;           /* _wake() was called: whoever dispatches returns */
+    bool unread;          /* awake, and what was rung is in the FIFO still */
     bool detached;        /* a forked child's: its parent's binding is dropped, it has none yet */
     bool renews;          /* when the daemon was stopped, have _renew() bind it to the next one */
     uint32_t forks;       /* so many times bound anew in a child */

@@ -140,12 +140,29 @@ static bool operation_settle(OperationObject *op)
     return errors_none(failed);
 }
 
+/* In the thread of the purgatory's event loop: whoever awaits it goes on when its hooks have run. */
+static bool operation_settle_in_loop(OperationObject *op)
+{
+    PurgatoryObject *p = (PurgatoryObject *)Py_NewRef(op->purgatory);
+    PyObject *failed = NULL;
+    if (!operation_settle(op))
+        errors_keep(&failed);
+    PyObject *done = PyObject_CallMethodOneArg((PyObject *)p, name_wake, (PyObject *)op);
+    Py_XDECREF(done);
+    if (done == NULL)
+        errors_keep(&failed);
+    Py_DECREF(p);
+    return errors_none(failed);
+}
+
 /* Have the hooks run where the user says. */
 static bool operation_hand_on(OperationObject *op)
 {
     PurgatoryObject *p = op->purgatory;
     if (p == NULL || p->submit == NULL)
         return operation_settle(op);
+    if (p->thread == PyThread_get_thread_ident())
+        return operation_settle_in_loop(op);
     PyObject *settle = PyObject_GetAttr((PyObject *)op, name_settle), *failed = NULL;
     Py_INCREF(p); /* it may be settled, and let go of, before the call returns */
     PyObject *done = settle ? PyObject_CallOneArg(p->submit, settle) : NULL;

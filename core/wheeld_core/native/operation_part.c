@@ -46,13 +46,14 @@ struct PurgatoryObject {
     uint32_t expired_in[64];         /* by second, for the rate */
     int64_t expired_second[64];
     uint32_t forks;    /* of its worker, when it was made */
+    unsigned long thread; /* of its event loop; 0: it has none */
     char block;        /* may its calls wait for the clock? */
     char tells;        /* have _cancelled() called when an operation is */
     bool closed, lost; /* lost: its worker's binding is gone, or it is a forked parent's */
 };
 
 static PyObject *name_try_complete, *name_on_complete, *name_on_expiration, *name_report, *name_settle,
-    *name_cancelled;
+    *name_cancelled, *name_wake;
 
 /* The methods that are called from here, looked up by interned names. */
 static int intern_names(void)
@@ -65,7 +66,8 @@ static int intern_names(void)
                  {"on_expiration", &name_on_expiration},
                  {"_report", &name_report},
                  {"_settle", &name_settle},
-                 {"_cancelled", &name_cancelled}};
+                 {"_cancelled", &name_cancelled},
+                 {"_wake", &name_wake}};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++)
         if ((*names[i].where = PyUnicode_InternFromString(names[i].text)) == NULL)
             return -1;

@@ -219,6 +219,7 @@ static PyGetSetDef purgatory_getset[] = {
 static PyMemberDef purgatory_members[] = {
     {"_block", T_BOOL, offsetof(PurgatoryObject, block), 0, NULL},
     {"_tells", T_BOOL, offsetof(PurgatoryObject, tells), 0, NULL},
+    {"_thread", T_ULONG, offsetof(PurgatoryObject, thread), 0, NULL},
     {NULL}};
 
 static PyType_Slot purgatory_slots[] = {{Py_tp_new, PyType_GenericNew},

@@ -70,11 +70,12 @@ static PyObject *worker_collect(WorkerObject *w, const Wanted *wanted)
         return PyErr_Format(PyExc_ValueError, "%llu completions are held: acknowledge() them first",
                             (unsigned long long)(c->comp_head - c->comp_acked));
     wh_client_begin_to_receive(c);
-    if (c->wait_seq & 1) { /* the byte, if any, was for what we are about to see */
+    if (c->wait_seq & 1 || w->unread) { /* the byte, if any, was for what we are about to see */
         if (!worker_hears(w))
             return NULL;
         wh_client_awake(c);
         wh_bell_clear(w->bell.number);
+        w->unread = false;
     }
     uint64_t n = wh_client_ready(c), got = 0;
     PyObject *events = NULL;
@@ -242,6 +243,11 @@ static PyObject *worker_receive(WorkerObject *w, PyObject *const *args, Py_ssize
         Py_DECREF(events);
         if (!worker_sleep(w, until, heed))
             return NULL;
+        if (heed && worker_is_open(w) && worker_is_marked(w)) { /* it goes first, and the byte can wait */
+            wh_client_awake(&w->client);
+            w->unread = true;
+            return empty_events(w);
+        }
     }
 }
 
