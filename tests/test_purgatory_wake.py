@@ -1,0 +1,139 @@
+"""Waking: one ring for all that a call completes elsewhere; and it comes before all else."""
+
+from __future__ import annotations
+
+import array
+import asyncio
+import fcntl
+import termios
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from local_aio import LocalAsyncTimers, on_loop
+from local_wheel import LocalWheel
+from purgatory_ops import Hooked, WatchView, watch_all
+from wheeld_client import AsyncPurgatory, Purgatory
+
+LONG = 60.0
+"""Seconds that a test waits for another thread before it fails."""
+MANY = 500
+
+
+@pytest.fixture
+def wheel() -> Iterator[LocalWheel]:
+    """A wheel under virtual time."""
+    with LocalWheel() as wheel:
+        yield wheel
+
+
+@pytest.fixture
+def view(wheel: LocalWheel) -> WatchView:
+    """What stands in the watch segment."""
+    return WatchView(wheel.shared("watch"))
+
+
+def unread(fd: int) -> int:
+    """Bytes in a FIFO."""
+    count = array.array("i", [0])
+    fcntl.ioctl(fd, termios.FIONREAD, count)
+    return count[0]
+
+
+def until_asleep(view: WatchView, row: int) -> None:
+    """Wait until a dispatching thread says that it sleeps."""
+    waiting = threading.Event()
+    for _ in range(int(LONG / 0.001)):
+        if view.counter(row, "wait_seq") & 1:
+            return
+        waiting.wait(0.001)
+    pytest.fail("nobody sleeps")
+
+
+def test_one_wake_up_of_a_thread(wheel: LocalWheel, view: WatchView) -> None:
+    """However many operations a call completes elsewhere: one ring, one turn there."""
+    checker, other = Purgatory(wheel.worker(0), "fetch"), wheel.worker(1)
+    theirs, left = Purgatory(other, "fetch"), threading.Semaphore(0)
+    drains: list[int] = []
+
+    def completed() -> None:
+        drains.append(view.counter(1, "drains"))
+        left.release()
+
+    ops = [Hooked(complete=completed) for _ in range(MANY)]
+    for number, op in enumerate(ops):
+        theirs.try_complete_else_watch(op, [number])
+        op.ready = True
+    with other.dispatching():
+        until_asleep(view, 1)
+        checker.check_and_complete_many(range(MANY))
+        for _ in ops:
+            assert left.acquire(timeout=LONG)
+    assert drains == [1] * MANY
+    assert view.counter(0, "rings") == 1
+
+
+def test_one_wake_up_of_a_loop(wheel: LocalWheel, view: WatchView) -> None:
+    """The same on an event loop: it hears the bell once, and all have run before it reads it."""
+    heard: list[int] = []
+    bytes_then: set[int] = set()
+
+    async def main() -> None:
+        checker = Purgatory(wheel.worker(0), "fetch")
+        async with on_loop(wheel, 1) as timers:
+            theirs, bell = AsyncPurgatory(timers, "fetch"), timers._bell
+            note = lambda: bytes_then.add(unread(bell))  # noqa: E731
+            ops = [Hooked(complete=note) for _ in range(MANY)]
+            waiters = [theirs.begin(op, [number]) for number, op in enumerate(ops)]
+            count_turns(timers, ops, heard)
+            for op in ops:
+                op.ready = True
+            checker.check_and_complete_many(range(MANY))
+            assert await asyncio.gather(*waiters) == [True] * MANY
+            assert unread(bell) == 0
+
+    asyncio.run(main())
+    assert heard == [MANY]
+    assert bytes_then == {1}
+    assert view.counter(0, "rings") == 1
+    assert view.counter(1, "drains") == 1
+
+
+def count_turns(timers: LocalAsyncTimers, ops: list[Hooked], heard: list[int]) -> None:
+    """Note how many are completed whenever the loop has heard the bell."""
+
+    def receive() -> None:
+        timers._receive()
+        heard.append(sum(op.is_completed for op in ops))
+
+    loop = asyncio.get_running_loop()
+    loop.remove_reader(timers._bell)
+    loop.add_reader(timers._bell, receive)
+
+
+def test_what_is_marked_comes_before_the_bell_is_read(wheel: LocalWheel, view: WatchView) -> None:
+    """In a thread that dispatches. What is marked meanwhile needs no ring, and is not lost."""
+    checker, other = Purgatory(wheel.worker(0), "fetch"), wheel.worker(1)
+    theirs, bell, over = Purgatory(other, "fetch"), wheel.bells[1][0], threading.Event()
+    bytes_then: list[int] = []
+    second = Hooked(complete=over.set)
+
+    def completed() -> None:
+        bytes_then.append(unread(bell))
+        second.ready = True
+        checker.check_and_complete("second")
+        bytes_then.append(unread(bell))
+
+    first = Hooked(complete=completed)
+    watch_all(theirs, [first], ["first"])
+    watch_all(theirs, [second], ["second"])
+    with other.dispatching():
+        until_asleep(view, 1)
+        first.ready = True
+        checker.check_and_complete("first")
+        assert over.wait(LONG)
+        until_asleep(view, 1)
+        assert unread(bell) == 0
+    assert bytes_then == [1, 1]
+    assert view.counter(0, "rings") == 1
