@@ -8,13 +8,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from wheeld_client.aio import AsyncTimers
 from wheeld_client.purgatory import DelayedOperation, Purgatory
 from wheeld_core.errors import ClientClosed, RingFull, WheelError, WheelFull
 
 Waiter = asyncio.Future[bool]
+W = TypeVar("W", bound=Waiter)
 
 
 class OperationCancelled(asyncio.CancelledError):
@@ -22,6 +23,20 @@ class OperationCancelled(asyncio.CancelledError):
 
     An `asyncio.CancelledError`, so that a task that does not ask which of the two it was ends.
     """
+
+
+class Begun(asyncio.Future[bool]):
+    """What `begin` returns: to cancel it cancels the operation."""
+
+    __slots__ = ("operation",)
+    operation: DelayedOperation
+
+    def cancel(self, msg: Any = None) -> bool:
+        """As of any future."""
+        if not super().cancel(msg):
+            return False
+        self.operation.cancel()
+        return True
 
 
 class AsyncPurgatory(Purgatory):
@@ -85,7 +100,7 @@ class AsyncPurgatory(Purgatory):
         asyncio.CancelledError
             The waiting task was cancelled, which cancels the operation.
         """
-        waiter = self._enter(op)
+        waiter = self._enter(op, self._loop.create_future())
         fresh = getattr(op, "state", None) == "new"
         try:
             try:
@@ -126,7 +141,7 @@ class AsyncPurgatory(Purgatory):
             There is no room for its timeout just now; nothing was done.
         Whatever else `try_complete_else_watch` raises.
         """
-        waiter = self._enter(op)
+        waiter = self._enter(op, Begun(loop=self._loop))
         try:
             taken = self._take(op, keys)
         except BaseException:
@@ -135,21 +150,15 @@ class AsyncPurgatory(Purgatory):
         if taken is None:  # completed elsewhere
             del self._waiters[id(op)]
             waiter.set_result(not op.is_expired)
-        elif not waiter.done():
-            waiter.add_done_callback(partial(self._forsake, op))
+        else:
+            waiter.operation = op
         return waiter
 
-    def _enter(self, op: DelayedOperation) -> Waiter:
+    def _enter(self, op: DelayedOperation, waiter: W) -> W:
         if id(op) in self._waiters:
             raise ValueError(f"{op!r} is waited for already: an operation is watched once")
-        waiter: Waiter = self._loop.create_future()
         self._waiters[id(op)] = op, waiter
         return waiter
-
-    def _forsake(self, op: DelayedOperation, waiter: Waiter) -> None:
-        if waiter.cancelled():  # by whoever had the future
-            self._waiters.pop(id(op), None)
-            op.cancel()
 
     def cancel_for_key(self, key: Any) -> list[DelayedOperation]:
         """As `Purgatory.cancel_for_key`; who waits for one of them gets `OperationCancelled`."""
