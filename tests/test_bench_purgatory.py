@@ -244,6 +244,30 @@ def test_a_rate_with_late_completions_is_no_point(monkeypatch: pytest.MonkeyPatc
     assert limit / 1.1 < found <= limit
 
 
+def test_flat_out_too_a_run_with_late_completions_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of three, two that count make the numbers; of one that does not there are none."""
+
+    def fake(point: Point, seed: int) -> dict[str, Any]:
+        late = 0.3 if point.rate == math.inf and (seed == 3000 or point.case == "high") else 0.0
+        numbers = dict.fromkeys(
+            ("cpu_per_million", "helper_per_million", "gc_per_million", "peak_mb"), 1.0
+        )
+        achieved = min(100_000.0 + seed, point.rate)
+        return {"achieved": achieved, "expired": 0.08 + late, "drawn": 0.08, "failed": None,
+                **numbers}  # fmt: skip
+
+    monkeypatch.setattr(sweep, "measure", fake)
+    tried = Sweep(Effort(0.1, 3, ("old",)), lambda text: None)
+    tried.run(cores=1)
+    low, high = sorted(tried.summary(), key=lambda row: row["case"], reverse=True)
+    assert (low["all at once/s"], low["expired %"]) == (101_500.0, 8.0)
+    assert (high["all at once/s"], high["expired %"], high["CPU s/M"]) == (None, None, None)
+    assert high["saturation/s"] > 90_000
+    assert "| old | " in page.table(tried.summary())
+
+
 def test_several_processes_are_summed(rng_seed: int) -> None:
     row = measure(Point("old", "high", math.inf, 2_000, processes=2), rng_seed)
     assert row["failed"] is None
@@ -357,7 +381,8 @@ def test_quick_run_writes_everything(tmp_path: Path) -> None:
     assert "targets reached" in done.stdout
     found = json.loads((tmp_path / "found.json").read_text())
     assert {"cpu", "cores", "python", "load_before", "load_after"} <= found["machine"].keys()
-    assert list(found["parts"]) == ["sweep", "waiting", "checks", "latency", "pool"]
+    parts = ["sweep", "waiting", "checks", "latency", "awaited", "collections", "pool"]
+    assert list(found["parts"]) == parts
     assert all(part["rows"] for part in found["parts"].values())
     contenders = {row["contender"] for row in found["sweep"]["rows"]}
     assert contenders == {"wheel", "old", "nothing"}

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import report
-from bench.purgatory import checks, page, plots, pool, waiting, wake
+from bench.purgatory import awaited, checks, page, pause, plots, pool, waiting, wake
 from bench.purgatory.contenders import CONTENDERS
 from bench.purgatory.sweep import EFFORTS, Sweep
 
@@ -24,6 +24,8 @@ PARTS = {
     "waiting": waiting.run,
     "checks": checks.run,
     "latency": wake.run,
+    "awaited": awaited.run,
+    "collections": pause.run,
     "pool": pool.run,
 }
 """Besides the sweep."""

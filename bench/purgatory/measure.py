@@ -148,9 +148,12 @@ def _row(found: list[dict[str, Any]], count: int) -> Row:
     }
 
 
-def on_time(row: Row) -> bool:
-    """Did no more expire than was drawn to? Else the rate was reached by completing late."""
-    return row["failed"] is None and abs(row["expired"] - row["drawn"]) <= EXCESS
+def judged(row: Row) -> Row:
+    """The row; a failed one if not as many expired as were drawn to: its completions were late."""
+    if row["failed"] is None and abs(row["expired"] - row["drawn"]) > EXCESS:
+        late = f"{row['expired']:.1%} expired, {row['drawn']:.1%} were drawn to"
+        return {**row, "failed": late}
+    return row
 
 
 def middle(rows: list[Row]) -> Row:

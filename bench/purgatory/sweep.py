@@ -2,9 +2,9 @@
 
 A round measures a contender first with all requests at once (an infinite target rate), then at
 targets around what it reached then, up to the first that it misses; then twice between the last
-two. Saturation is the highest target that was achieved to 95 %, with no more requests expired than
-were drawn to expire (within one percentage point): a target that is reached by completing late is
-missed. Rounds of all contenders alternate;
+two. A run in which more or fewer requests expired than were drawn to expire, by more than one
+percentage point, has failed, all at once or at a target: it reached its rate by completing late.
+Saturation is the highest target that was achieved to 95 %. Rounds of all contenders alternate;
 a number is the median over rounds, a ratio the median of the ratios of the same round.
 """
 
@@ -18,7 +18,7 @@ from statistics import median
 from typing import Any
 
 from bench.purgatory.contenders import CONTENDERS
-from bench.purgatory.measure import EXCESS, Point, measure, middle, on_time
+from bench.purgatory.measure import EXCESS, Point, judged, measure, middle
 from bench.purgatory.workload import CASES
 from bench.report import Options, Result, Row, Target
 
@@ -75,6 +75,17 @@ EFFORTS = {
     "full": Effort(0.0, 1, MAIN, OTHERS, requests=1_000_000),
 }
 
+FLAT_OUT_COLUMNS = {
+    "all at once/s": ("achieved", 1),
+    "CPU s/M": ("cpu_per_million", 1),
+    "clock s/M": ("helper_per_million", 1),
+    "GC s/M": ("gc_per_million", 1),
+    "peak MB": ("peak_mb", 1),
+    "expired %": ("expired", 100),
+    "drawn %": ("drawn", 100),
+}
+"""Of the summary: what it is called in a row, and a factor."""
+
 Key = tuple[str, str, int]
 """Contender, case, processes."""
 
@@ -97,13 +108,12 @@ class Sweep:
         """One run."""
         contender, case, processes = key
         point = Point(contender, case, rate, self._requests(min(rate, expected)), processes)
-        row = {"requests": point.requests, **measure(point, seed)}
+        row = {"requests": point.requests, **judged(measure(point, seed))}
         self.samples[(*key, rate)].append(row)
         target = "all at once" if rate == FLAT_OUT else f"{rate:,.0f}/s"
         self.say(
             f"{contender}, {case}, {processes} processes, {target}: "
             + (row["failed"] or f"{row['achieved']:,.0f}/s, {row['cpu_per_million']:.2f} s CPU/M")
-            + ("" if row["failed"] or on_time(row) else f", {row['expired']:.1%} expired: no point")
         )
         return row
 
@@ -112,7 +122,7 @@ class Sweep:
 
         def achieves(rate: float) -> bool:
             row = self._one(key, rate, rate, seed)
-            return on_time(row) and bool(row["achieved"] >= ACHIEVED * rate)
+            return row["failed"] is None and bool(row["achieved"] >= ACHIEVED * rate)
 
         at = max((n for n, rate in enumerate(GRID) if rate <= FIRST * capacity), default=0)
         if achieves(GRID[at]):
@@ -181,29 +191,19 @@ class Sweep:
         ]
 
     def summary(self) -> list[Row]:
-        """One row for each contender, case and number of processes: saturation, and flat out."""
+        """One row for each contender, case and number of processes: saturation, and flat out.
+        Without numbers where the runs flat out do not count."""
         found = []
         for row in self.rows():
-            if row["target"] is not None or row["failed"]:
+            if row["target"] is not None:
                 continue
             key = (row["contender"], row["case"], row["processes"])
             reached = self.saturations.get(key)
-            found.append(
-                {
-                    "contender": row["contender"],
-                    "case": row["case"],
-                    "processes": row["processes"],
-                    "saturation/s": median(reached) if reached else None,
-                    "all at once/s": row["achieved"],
-                    "CPU s/M": row["cpu_per_million"],
-                    "clock s/M": row["helper_per_million"],
-                    "GC s/M": row["gc_per_million"],
-                    "peak MB": row["peak_mb"],
-                    "expired %": 100 * row["expired"],
-                    "drawn %": 100 * row["drawn"],
-                    "runs": row["runs"],
-                }
-            )
+            about: Row = dict(zip(("contender", "case", "processes"), key, strict=True))
+            about["saturation/s"] = median(reached) if reached else None
+            for column, (name, factor) in FLAT_OUT_COLUMNS.items():
+                about[column] = None if row["failed"] else factor * row[name]
+            found.append({**about, "runs": row["runs"]})
         order = self.effort.contenders(0)
         found.sort(key=lambda row: (row["processes"], row["case"], order.index(row["contender"])))
         return found
@@ -226,7 +226,8 @@ class Sweep:
         notes = [
             f"saturation: the highest target achieved to {ACHIEVED:.0%} (steps of about 6 %), with",
             f"as many expired as drawn, within {EXCESS:.0%};",
-            "all other columns: all requests at once; nothing: the harness's own share",
+            "all other columns: all requests at once (-: no run counts);",
+            "nothing: the harness's own share",
         ]
         result = Result("purgatory: the seeds' experiment", self.summary(), notes=notes)
         if set(MAIN) <= set(self.effort.main) and self.effort.targets is None:

@@ -33,10 +33,10 @@ class Begun(asyncio.Future[bool]):
 
     def cancel(self, msg: Any = None) -> bool:
         """As of any future."""
-        if not super().cancel(msg):
-            return False
-        self.operation.cancel()
-        return True
+        cancelled: bool = super().cancel(msg)
+        if cancelled:
+            self.operation.cancel()
+        return cancelled
 
 
 class AsyncPurgatory(Purgatory):
