@@ -33,7 +33,7 @@ class Begun(asyncio.Future[bool]):
 
     def cancel(self, msg: Any = None) -> bool:
         """As of any future."""
-        cancelled: bool = super().cancel(msg)
+        cancelled = bool(super().cancel(msg))
         if cancelled:
             self.operation.cancel()
         return cancelled
@@ -100,7 +100,8 @@ class AsyncPurgatory(Purgatory):
         asyncio.CancelledError
             The waiting task was cancelled, which cancels the operation.
         """
-        waiter = self._enter(op, self._loop.create_future())
+        future: Waiter = self._loop.create_future()
+        waiter = self._enter(op, future)
         fresh = getattr(op, "state", None) == "new"
         try:
             try:

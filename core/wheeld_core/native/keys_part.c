@@ -75,8 +75,12 @@ static bool key_hash_int(PyObject *number, uint64_t *hash)
     return digits != NULL;
 }
 
-static bool key_hash_plain(PyObject *plain, uint64_t *hash)
+static inline bool key_hash_plain(PyObject *plain, uint64_t *hash)
 {
+    if (wh_likely(PyUnicode_CheckExact(plain) && PyUnicode_IS_COMPACT_ASCII(plain))) { /* its UTF-8 as it stands */
+        *hash = wh_hash_piece(*hash, 's', PyUnicode_1BYTE_DATA(plain), (size_t)PyUnicode_GET_LENGTH(plain));
+        return true;
+    }
     if (PyLong_CheckExact(plain))
         return key_hash_int(plain, hash);
     Py_ssize_t length;
@@ -137,6 +141,13 @@ static bool key_hash(PyObject *plain, uint64_t *hash)
 static bool key_parse(PyObject *object, uint64_t seed, ParsedKey *parsed)
 {
     parsed->hash = seed;
+    if (wh_likely(PyUnicode_CheckExact(object) || PyLong_CheckExact(object))) {
+        parsed->key = Py_NewRef(object);
+        if (wh_likely(key_hash_plain(object, &parsed->hash)))
+            return true;
+        Py_CLEAR(parsed->key);
+        return false;
+    }
     parsed->key = PyTuple_Check(object) ? key_plain_tuple(object) : key_plain(object);
     if (parsed->key == NULL || key_hash(parsed->key, &parsed->hash))
         return parsed->key != NULL;

@@ -94,6 +94,15 @@ static inline void asleep_begin(Asleep *asleep, uint32_t words)
         asleep->rows[i] = 0;
 }
 
+/* Does another worker watch the bucket? */
+static inline bool watching_has_others(const Watching *g, uint32_t bucket)
+{
+    uint64_t rows = 0;
+    for (uint32_t i = 0; i < g->watch.words; i++)
+        rows |= wh_watch_others(&g->watch, bucket, i);
+    return rows != 0;
+}
+
 /* Mark the key for whoever watches its bucket in other workers. */
 static inline void watching_mark_others(Watching *g, uint64_t hash, Asleep *asleep)
 {
@@ -120,10 +129,12 @@ static bool watching_ring_all(WorkerObject *w, const Asleep *asleep)
 static bool watching_tell(WorkerObject *w, uint64_t hash)
 {
     Watching *g = w->watching;
+    wh_watch_barrier(&g->watch);
+    if (wh_likely(!watching_has_others(g, wh_hash_bucket(hash))))
+        return true;
     Asleep asleep;
     asleep_begin(&asleep, g->watch.words);
-    Note note = watching_change(g, hash);
-    wh_watch_barrier(&g->watch);
+    Note note = watching_change(g, hash); /* before the first mark: killed earlier, we have told nobody */
     watching_mark_others(g, hash, &asleep);
     bool ok = wh_likely(!asleep.any) || watching_ring_all(w, &asleep);
     watching_done(w, note);
