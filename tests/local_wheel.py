@@ -68,6 +68,7 @@ class LocalTimers(Timers):
         self._connection: Any = _Farewell(wheel, row)
         self._callbacks = Callbacks(self)
         self._purgatories = weakref.WeakSet()
+        self._changing = set()
         self._dispatchers = set()
         self._registry = RegistryView(wheel.registry_memory)
         self._wheel = wheel.view

@@ -159,6 +159,9 @@ class Purgatory(_native.Purgatory):
         -----
         Any thread, and several at once, nested or not. Beyond 14 keys of a worker at a time a death
         has all of its keys' neighbours looked at, which costs looks. It costs two stores.
+
+        A block in which the client moves to the next daemon (`on_reconnect`) counts there from then
+        on. A worker that dies before it has moved is not known there, and wakes nobody.
         """
         return Changing(self, keys)
 

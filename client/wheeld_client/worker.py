@@ -13,7 +13,7 @@ import time
 import weakref
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from wheeld_client.renewal import Reconnection, Renewal
 from wheeld_core import _native, control, runtime, segments, trust
 from wheeld_core.errors import DaemonNotRunning, ForkedClient, WheelError
 from wheeld_core.views import RegistryView, WheelView, expiration_dtype
+
+if TYPE_CHECKING:
+    from wheeld_client.changing import Changing
 
 log = logging.getLogger("wheeld")
 
@@ -46,6 +49,8 @@ class ConnectedWorker(_native.Worker):
     _connection: Any
     _reconnector: Reconnector | None = None
     _renewal: Renewal | None = None
+    _changing: set[Changing]
+    """The blocks that threads are in."""
     _watched = False
     """Somebody else watches the connection, and has it taken up again."""
 
@@ -63,6 +68,7 @@ class ConnectedWorker(_native.Worker):
     def _enter(self, options: Options) -> None:
         """Become a worker of the daemon."""
         self._current = options
+        self._changing = set()
         self._settle_in(*options.say_hello(self.directory))
         try:
             self._make_sure()
@@ -277,6 +283,8 @@ class ConnectedWorker(_native.Worker):
         self._set_quota(self._most_slots)
         restored = self._count_known(before)
         self._return_to_wheel()
+        for block in list(self._changing):
+            block.note_anew()
         return Reconnection(
             self.worker,
             len(before) // ID_BYTES - restored,

@@ -61,7 +61,8 @@ static inline bool purgatory_usable(PurgatoryObject *p)
     }
     if (!p->lost && !worker_is_forked(p->worker) && !worker_usable(p->worker))
         return false;
-    if (wh_unlikely(p->lost || worker_is_forked(p->worker))) {
+    /* one that was shut down before its worker's wheel ended was left there: that is no fork */
+    if (wh_unlikely((p->lost && !p->closed) || worker_is_forked(p->worker))) {
         PyErr_Format(errors.forked_client,
                      "purgatory %R is the parent process's; make one in the child", p->name);
         return false;
