@@ -10,6 +10,7 @@ static void survive(void *unused, uint64_t k, bool whole)
     if (rounds.path->operate == forget_it)
         S->grown[MINE] = 0;
     wh_words_let_go(C);
+    go_on(B);
     if (dice(2))
         others_act(dice(6));
     check_words();

@@ -5,6 +5,16 @@
 
 static uint32_t held; /* the place that C touches, WH_NIL: none */
 
+/* B comes to the place before A's, which has become free, and finds all others to give way. Before it says so C
+ * comes to the other set. A, which has looked at B's place before, may give way to C's only when it looks again. */
+static void stop_in_contest(void)
+{
+    wh_word_key mine = key_of(MINE);
+    forget_filler(B, 0);
+    contest(B);
+    wh_words_come(C, &mine);
+}
+
 /* C is stopped, too: it has just come with the same key, or looks at the word of another. */
 static void stop_another(void)
 {
@@ -26,10 +36,13 @@ static void survive(void *unused, uint64_t k, bool whole)
 {
     (void)unused, (void)k;
     round_dice();
+    if (rounds.path->before == before_late)
+        go_on(B);
     if (whole) {
         CHECK(held == WH_NIL || wh_load_relaxed(wh_words_tag(C, held)) != WH_WORD_EMPTY,
               "a place was emptied that another one touches");
         held = WH_NIL;
+        go_on(B);
         S->grown[MINE] = 0; /* others have forgotten it meanwhile, perhaps */
         check_words();
         wh_words_let_go(C);
@@ -38,6 +51,10 @@ static void survive(void *unused, uint64_t k, bool whole)
         CHECK(read_word(A, MINE) == value_of(MINE, 50), "what was grown last is not there");
         check_words();
         check_places();
+        return;
+    }
+    if (rounds.path->before == before_contested) {
+        stop_in_contest();
         return;
     }
     if (rounds.path->operate == forget_it)

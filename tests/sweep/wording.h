@@ -1,7 +1,8 @@
 /* Wording: workers that grow, read and forget shared words, all in two crowded sets of the arena.
  *
  * Each key's values are of a range of its own: a value in another key's word is a place that was emptied while
- * somebody still touched it. Fillers leave three places free, so what is forgotten is used again at once. */
+ * somebody still touched it. Fillers leave three places free, so what is forgotten is used again at once. Either
+ * set is the lower one: who makes a word looks at one first, and gives way to the lower place. */
 #ifndef SWEEP_WORDING_H
 #define SWEEP_WORDING_H
 
@@ -19,6 +20,9 @@ typedef struct book {
     void *segment;
     wh_watch workers[WORKERS];
     uint64_t rng, tried[KEYS], grown[KEYS]; /* the largest value, since it was forgotten last */
+    uint64_t first, second;                 /* the top bit of hash and check: which set is which */
+    uint32_t free;                          /* places */
+    uint32_t contested; /* is to be LIVE, of one that was stopped before it says so; WH_NIL: none */
 } book;
 
 static book *S; /* the first thing in the arena */
@@ -30,7 +34,11 @@ static book *S; /* the first thing in the arena */
 static inline uint64_t dice(uint64_t limit) { return rng_next(&S->rng) % limit; }
 
 /* Keys and fillers of the same two sets. */
-static wh_word_key key_of(uint64_t number) { return wh_words_key(number << 3, 1ull << 63 | number << 3); }
+static wh_word_key key_of(uint64_t number)
+{
+    return wh_words_key(S->first | number << 3, S->second | number << 3);
+}
+static wh_word_key filler_of(uint64_t number) { return key_of(100 + number); }
 
 static uint64_t value_of(int key, uint64_t n) { return (uint64_t)key * RANGE + n; }
 
@@ -107,7 +115,7 @@ static void check_places(void)
                   wh_load_relaxed(wh_words_value(C, place)) == 0,
               "an empty place is not empty");
     }
-    CHECK(empty == FREE_PLACES, "%u places are empty, expected %u", empty, FREE_PLACES);
+    CHECK(empty == S->free, "%u places are empty, expected %u", empty, S->free);
 }
 
 static void round_world(uint64_t seed)
@@ -115,12 +123,16 @@ static void round_world(uint64_t seed)
     memory->used = 0;
     S = arena_take(sizeof *S);
     S->rng = seed;
+    S->first = (seed >> 32 & 1) << 63; /* its low bit is always set */
+    S->second = ~S->first & 1ull << 63;
+    S->free = FREE_PLACES;
+    S->contested = WH_NIL;
     S->segment = arena_take(wh_watch_bytes(WORKERS));
     wh_watch_create(S->segment, WORKERS, 1);
     for (uint32_t row = 0; row < WORKERS; row++)
         CHECK(wh_watch_bind(&S->workers[row], S->segment, WORKERS, row), "memory");
     for (uint64_t n = 0; n < WH_WORD_CHOICES - FREE_PLACES; n++) {
-        wh_word_key filler = key_of(100 + n);
+        wh_word_key filler = filler_of(n);
         CHECK(wh_words_grow(B, &filler, 1, 0, UINT64_MAX) == WH_GREW, "no room");
     }
 }
@@ -152,6 +164,38 @@ static void before_two_coming(void)
     wh_words_let_go(B);
 }
 
+static void forget_filler(wh_watch *w, uint64_t number)
+{
+    wh_word_key filler = filler_of(number);
+    step_begin();
+    S->free += wh_words_forget(w, &filler);
+    step_end();
+}
+/* A comes to the second place of the first set; the one before it is full. */
+static void before_contested(void) { forget_filler(B, 2); }
+
+static void contest(wh_watch *w)
+{
+    wh_word_key k = key_of(MINE);
+    step_begin();
+    S->contested = wh_words_come(w, &k);
+    if (S->contested != WH_NIL)
+        S->contested = wh_words_contest(w, &k, S->contested);
+    step_end();
+}
+static void go_on(wh_watch *w)
+{
+    wh_word_key k = key_of(MINE);
+    uint64_t coming = wh_word_tag(k.hash, WH_WORD_COMING);
+    step_begin();
+    if (S->contested != WH_NIL)
+        wh_cas_seq(wh_words_tag(w, S->contested), &coming, wh_word_tag(k.hash, WH_WORD_LIVE));
+    S->contested = WH_NIL;
+    wh_words_let_go(w);
+    step_end();
+}
+static void before_late(void) { contest(B); } /* A comes when B has looked for others */
+
 static void grow_it(void) { grow(A, MINE, 3 + dice(5)); }
 static void forget_it(void) { forget(A, MINE); }
 static void read_it(void) { read_word(A, MINE); }
@@ -170,6 +214,7 @@ static const path word_paths[] = {
     {"make-over", before_over, grow_it, 3},  {"make-coming", before_coming, grow_it, 2},
     {"forget", before_grown, forget_it, 1},  {"read", before_grown, read_it, 1},
     {"make-two-coming", before_two_coming, grow_it, 3}, {"empty", before_over, empty_it, 1},
+    {"make-contested", before_contested, grow_it, 2}, {"make-late", before_late, grow_it, 1},
 };
 #define WORD_PATHS (sizeof word_paths / sizeof *word_paths)
 
