@@ -159,10 +159,10 @@ class Workers:
     def hang_up(self, tenant: Tenant) -> None:
         """The end of a worker's connection: its departure, or if its process lives and has said no
         good-bye, its fence. A process that dies closes its connection before it has died."""
+        if not self.unheard.hangs_up(tenant) or self.registry.state(tenant) != RowState.ACTIVE:
+            return
         if self.registry.tenants.get(tenant.row) is not tenant:
             return  # its successor is there already
-        if self.registry.state(tenant) != RowState.ACTIVE:
-            return
         pidfd = self._pidfds.get(tenant.row)
         if pidfd is None or has_ended(pidfd) or self.fences.said_goodbye(tenant):
             self._depart(tenant, "closed its connection")
@@ -204,10 +204,10 @@ class Workers:
             os.close(pidfd)
             raise
         self._watch(tenant, pidfd)
+        self.unheard.hear(tenant)
         log.info("worker %s (pid %d) %s", tenant.name, pid, "came back" if kept else "connected")
         self._kept.offer_all()
-        welcome = welcome_of(tenant, kept is not None, self._resources)
-        return tenant, {**welcome, "token": self._token}
+        return tenant, {"token": self._token, **welcome_of(tenant, bool(kept), self._resources)}
 
     async def _place_of(
         self, name: str | None, numbered: bool, uid: int
@@ -290,7 +290,7 @@ class Workers:
         ):
             raise DaemonNotRunning("the daemon knows this worker no more; connect() again")
         log.info("worker %s (pid %d) reconnected", tenant.name, pid)
-        self.unheard.discard(tenant.row)
+        self.unheard.hear(tenant)
         return tenant, {"ok": True, "row": tenant.row, **bells_of(tenant)}
 
     def _may_resume(self, tenant: Tenant) -> bool:

@@ -61,6 +61,7 @@ class ConnectedWorker(_native.Worker):
         self.group = options.group
         self._options = options
         self._fork_locks: dict[int, threading.RLock] = {}
+        self._reconnecting = threading.Lock()  # never waited for, as the reconnector's
         self._reforking = 0
         self._enter(options)
         _workers.add(self)
@@ -213,6 +214,16 @@ class ConnectedWorker(_native.Worker):
 
     def _reconnect(self) -> Wait | None:
         """Go on to take up a lost control connection; never waits. None: done."""
+        # One thread has it taken up: of two that do the second one hangs up what the first one has.
+        if self._reconnecting.locked():
+            return Wait(-1, FIRST_PAUSE)
+        with self._reconnecting:
+            if _is_silent(self._connection):  # another thread has come first
+                self._away = False
+                return None
+            return self._take_up()
+
+    def _take_up(self) -> Wait | None:
         assert self._reconnector is not None
         self._away = True
         try:
@@ -319,6 +330,7 @@ class ConnectedWorker(_native.Worker):
     def _forget_parent(self) -> None:
         """Drop what would keep the parent's connection open after its death."""
         self._renewal = Renewal(self)
+        self._reconnecting = threading.Lock()  # never waited for
         self._connection.close()
         if self._reconnector is not None:
             self._reconnector.close()
@@ -365,6 +377,15 @@ def _has_hung_up(connection: control.Connection) -> bool:
     poller = select.poll()
     poller.register(connection.fileno(), select.POLLRDHUP)
     return bool(poller.poll(0))
+
+
+def _is_silent(connection: control.Connection) -> bool:
+    """Does it stand, with nothing to read?"""
+    if connection.fileno() < 0:
+        return False
+    poller = select.poll()
+    poller.register(connection.fileno(), select.POLLIN | select.POLLRDHUP)
+    return not poller.poll(0)
 
 
 def _forget_parents() -> None:

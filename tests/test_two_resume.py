@@ -1,0 +1,101 @@
+"""A worker with two connections for a moment: two of its threads take the lost one up at once."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from children import receive
+from daemons import LONG, Daemon, until
+from wheeld_client import DaemonNotRunning, Timers, connect
+from wheeld_core import control
+
+
+@pytest.fixture
+def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
+    with Daemon(runtime_dir, daemon_name, max_workers=6) as daemon:
+        yield daemon.start()
+
+
+@pytest.fixture
+def timers(daemon: Daemon) -> Iterator[Timers]:
+    with connect(str(daemon.directory), worker="w", reconnect_for=LONG) as timers:
+        yield timers
+
+
+def serves(daemon: Daemon, timers: Timers) -> None:
+    """The daemon has seen what has hung up, and the worker is one all the same."""
+    for _ in range(3):
+        daemon.status()
+    timers.schedule(0.0, 5)
+    assert receive(timers, 1)["cookie"].tolist() == [5]
+
+
+def test_one_thread_takes_the_connection_up(daemon: Daemon, timers: Timers) -> None:
+    """The other one comes when the daemon has answered, and the answer is not taken up yet."""
+    daemon.kill()
+    daemon.start()
+    go_on, taken = timers._go_on, list[control.Connection]()
+
+    def comes_late() -> None:
+        for _ in range(100):  # as often as the daemon needs for its answer
+            daemon.status()
+            if timers._reconnect() is None:
+                return
+
+    def slowly(connection: control.Connection) -> None:
+        taken.append(connection)
+        if len(taken) == 1:
+            other = threading.Thread(target=comes_late)
+            other.start()
+            other.join(LONG)
+            assert not other.is_alive()
+        go_on(connection)
+
+    timers._go_on = slowly  # type: ignore[method-assign]
+    until(lambda: timers._reconnect() is None, "reconnected")
+    assert len(taken) == 1
+    serves(daemon, timers)
+
+
+def test_a_thread_that_comes_too_late(daemon: Daemon, timers: Timers) -> None:
+    """It saw the connection hang up, and finds another."""
+    daemon.kill()
+    daemon.start()
+    until(lambda: timers._reconnect() is None, "reconnected")
+    stands = timers.control_fileno()
+    for _ in range(20):
+        assert timers._reconnect() is None
+        daemon.status()
+    assert timers.control_fileno() == stands
+    serves(daemon, timers)
+
+
+def test_a_worker_has_gone_with_its_last_connection(daemon: Daemon, timers: Timers) -> None:
+    """The daemon takes the end of one of two for nothing; with the other the worker is fenced."""
+    assert timers._reconnector is not None
+    request = {key: value for key, value in timers._reconnector._resume.items() if key != "op"}
+    for _ in range(2):
+        second = control.Connection(daemon.directory)
+        second.request("resume", **request)
+        second.close()
+        serves(daemon, timers)
+    second = control.Connection(daemon.directory)
+    second.request("resume", **request)
+    timers._connection._socket.shutdown(socket.SHUT_RDWR)
+    for _ in range(3):
+        daemon.status()
+    assert timers.schedule(1000.0)
+    second.close()
+
+    def refused() -> bool:
+        try:
+            return timers.pending < 0
+        except DaemonNotRunning:
+            return True
+
+    until(refused, "fenced")
