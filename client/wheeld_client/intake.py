@@ -12,8 +12,7 @@ import logging
 import random
 import socket
 import ssl
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 
 from wheeld_client.intake_channel import SCRATCH
 from wheeld_client.intake_clock import Clock, Clocks, Pace
@@ -21,13 +20,11 @@ from wheeld_client.intake_connection import FIRST_BYTES, Connection
 from wheeld_client.intake_gate import Gate, Pool
 from wheeld_client.intake_limits import Limits, most_connections
 from wheeld_client.intake_options import Options, largest_of
-from wheeld_client.intake_request import Request
 from wheeld_client.intake_tally import Tally
 from wheeld_client.intake_watch import PeerWatch
+from wheeld_client.intake_work import Handler
 
 log = logging.getLogger("wheeld")
-
-Handler = Callable[[Request], Awaitable[bytes | None]]
 
 BACKLOG: Final = 1024
 LAST_TURNS: Final = 5
@@ -279,14 +276,11 @@ class Intake:
 
     # -- handling -------------------------------------------------------------------------------
 
-    def _start(self, connection: Connection, request: Request) -> asyncio.Task[Any]:
+    def _start(self, connection: Connection) -> None:
+        """A request comes to its handler."""
         self._tally.requests += 1
         self._limits.spoke(connection)
         self._at_work.add(connection)
-        return asyncio.get_running_loop().create_task(self._run(request))
-
-    async def _run(self, request: Request) -> Any:
-        return await self._handler(request)
 
     def _end(self, connection: Connection, *, waited: bool) -> None:
         """A request has left its handler, or never came to one."""

@@ -14,6 +14,7 @@ Invariants
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import fcntl
 import os
 import ssl
@@ -45,6 +46,8 @@ class Channel(asyncio.BufferedProtocol, ABC):
 
     _transport: asyncio.Transport
     _fd: int
+    _loop: asyncio.AbstractEventLoop
+    _context: contextvars.Context
 
     def __init__(self, intake: Intake, context: ssl.SSLContext | None) -> None:
         self._intake = intake
@@ -98,6 +101,8 @@ class Channel(asyncio.BufferedProtocol, ABC):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """A peer is there."""
         self._transport = cast(asyncio.Transport, transport)
+        self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
         self._fd = transport.get_extra_info("socket").fileno()
         self._transport.set_write_buffer_limits(high=0)
         self._made()
@@ -136,7 +141,7 @@ class Channel(asyncio.BufferedProtocol, ABC):
     def resume_writing(self) -> None:
         """The peer has taken it."""
         # Not at once: a transport that is closed in here loses its connection twice (asyncio).
-        asyncio.get_running_loop().call_soon(self._drained)
+        self._loop.call_soon(self._drained)
 
     def connection_lost(self, error: Exception | None) -> None:
         """The connection ended, for whatever reason."""
@@ -158,7 +163,7 @@ class Channel(asyncio.BufferedProtocol, ABC):
         if not self._wire_ended:
             self._transport.resume_reading()
         if self._tls is not None and not self._pumping:
-            asyncio.get_running_loop().call_soon(self._pump)
+            self._loop.call_soon(self._pump)
         return True
 
     def _pump(self) -> None:
@@ -200,6 +205,15 @@ class Channel(asyncio.BufferedProtocol, ABC):
         """Bytes that came and were not read; under TLS with those that encrypt them."""
         fcntl.ioctl(self._fd, termios.FIONREAD, _number)
         return _number[0] if self._tls is None else _number[0] + self._tls.pending
+
+    def _read_now(self, *views: memoryview) -> int:
+        """Read what is there already, without a turn of the loop; 0 under TLS, which `_pump` feeds."""
+        if self._tls is not None or self._transport.is_closing():
+            return 0
+        try:
+            return os.readv(self._fd, views)
+        except BlockingIOError:
+            return 0
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -272,16 +286,15 @@ class Channel(asyncio.BufferedProtocol, ABC):
             self.close()
             return
         self._transport.resume_reading()
-        self._linger(asyncio.get_running_loop().time() + LINGER)
+        self._linger(self._loop.time() + LINGER)
 
     def _linger(self, until: float) -> None:
         if self._gone or self._transport.is_closing():
             return
-        loop = asyncio.get_running_loop()
-        if self._delivered() or loop.time() >= until:
+        if self._delivered() or self._loop.time() >= until:
             self.close()
         else:
-            loop.call_later(LINGER_LOOK, self._linger, until)
+            self._loop.call_later(LINGER_LOOK, self._linger, until)
 
     def _delivered(self) -> bool:
         """Has the peer's kernel all that was written?"""

@@ -22,16 +22,16 @@ Invariants
 
 from __future__ import annotations
 
-import asyncio
 import select
 import socket
 import ssl
+from asyncio import CancelledError
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
-from wheeld_client.intake_answer import forget_frames, frame
 from wheeld_client.intake_channel import Channel
 from wheeld_client.intake_request import Request
+from wheeld_client.intake_work import Work, forget_frames
 
 if TYPE_CHECKING:
     from collections.abc import Buffer
@@ -66,7 +66,7 @@ class Connection(Channel):
         self._first = intake._first_bytes
         self._buffer: Buffer | None = None
         self._view = self._prefix_view
-        self._task: asyncio.Task[Any] | None = None
+        self._task: Work | None = None
         self._request: Request | None = None
         self._muted = False
         self._last = False  # closes after the answer that is under way
@@ -164,24 +164,29 @@ class Connection(Channel):
     # -- reading --------------------------------------------------------------------------------
 
     def _target(self) -> memoryview:
-        return (self._view if self._state is State.BODY else self._prefix_view)[self._have :]
+        return self._view[self._have :] if self._have else self._view
 
     def _came(self, count: int) -> None:
+        self._have += count
         if self._state is State.PREFIX:
-            if self._have == 0 and not self._busy:
-                self._intake._clocks.read.start(self)
-            self._have += count
             if self._have == len(self._prefix):
-                self._size = int.from_bytes(self._prefix, "big")
-                self._state = State.READY
+                self._length_is_known()
                 self._advance()
+                if self._clock is self._intake._clocks.idle:  # it waits for memory, from now on
+                    self._clock.start(self)
                 self._follow_state()
+            elif not self._busy:
+                self._intake._clocks.read.go_on(self)
         elif self._state is State.BODY:
-            self._have += count
             if self._have == self._size:
+                self._intake._pace.end(self)
                 self._handle()
             else:
                 self._intake._pace.begin(self, self._size)
+
+    def _length_is_known(self) -> None:
+        self._size = int.from_bytes(self._prefix, "big")
+        self._state = State.READY
 
     @property
     def _busy(self) -> bool:
@@ -190,7 +195,7 @@ class Connection(Channel):
 
     def _advance(self) -> None:
         """If the length is known: ask for memory, unless a reason stands."""
-        if self._state is not State.READY or self._busy:
+        if self._state is not State.READY or self._busy or self._transport.is_closing():
             return
         clocks = self._intake._clocks
         unread = self._unread()
@@ -214,7 +219,17 @@ class Connection(Channel):
         self._view = memoryview(buffer)
         self._have = 0
         self._state = State.BODY
-        self._intake._clocks.read.go_on(self)
+        count = self._read_now(self._view, self._prefix_view)
+        if count < self._size:
+            self._have = count
+            self._intake._clocks.read.go_on(self)
+            if count:
+                self._intake._pace.begin(self, self._size)
+        else:
+            self._handle()
+            self._have = count - self._size
+            if self._have == len(self._prefix):
+                self._length_is_known()
         self._follow_state()
 
     def _follow_state(self) -> None:
@@ -259,54 +274,49 @@ class Connection(Channel):
         self._view = self._prefix_view
         self._have = 0
         self._state = State.PREFIX
-        self._intake._pace.end(self)
         self._intake._clocks.stop(self)
-        self._task = self._intake._start(self, self._request)
-        self._task.add_done_callback(self._handled)
+        self._intake._start(self)
+        self._task = Work(self._request, self._intake._handler)
         if self._peer_gone:  # after its first step: what needs no waiting is done
-            asyncio.get_running_loop().call_soon(self._task.cancel)
+            self._loop.call_soon(self._task.cancel)
 
-    def _handled(self, task: asyncio.Task[Any]) -> None:
-        """The handler has ended, in one way or another."""
-        request = self._request
-        if request is None or task is not self._task:  # it was left behind
-            if not task.cancelled():
-                task.exception()
-            return
-        self._task = self._request = None
-        answer = self._outcome(task)
-        waited = request.released
-        request._give_back()
-        self._intake._end(self, waited=waited)
-        if self.closed:
-            return
-        if answer is None:
-            self._retire()
+    def _handled(self, request: Request, answer: bytes) -> None:
+        """The handler has ended with this answer, framed; empty: with none."""
+        if not self._is_over(request) or self._state is State.CLOSED:
             return
         if answer:
             self._intake._tally.answers += 1
-        if answer and not self._send(answer):
-            self._owes = len(answer)
-            self._intake._gate.owe(self._owes)
-            self._intake._pace.begin(self, self._owes)
-            self._intake._clocks.write.start(self)
-        elif not self.closed:
+            if not self._send(answer):
+                self._owes = len(answer)
+                self._intake._gate.owe(self._owes)
+                self._intake._pace.begin(self, self._owes)
+                self._intake._clocks.write.start(self)
+                return
+        if not self.closed:
             self._answered()
 
-    def _outcome(self, task: asyncio.Task[Any]) -> bytes | None:
-        """The framed answer (empty: there is none), or None after a failure, which is logged."""
-        try:
-            return frame(task.result(), len(self._prefix))
-        except asyncio.CancelledError as error:
-            forget_frames(error)
-            if self._peer_gone:
-                return b""
-            if not self.closed:
-                self._intake._handler_failed(self, error)
-        except BaseException as error:
+    def _failed(self, request: Request, error: BaseException) -> None:
+        """The handler has ended in another way."""
+        cancelled = isinstance(error, CancelledError)
+        if request is self._request and not (cancelled and (self._peer_gone or self.closed)):
             self._intake._handler_failed(self, error)
-            forget_frames(error)
-        return None
+        forget_frames(error)
+        if not self._is_over(request) or self._state is State.CLOSED:
+            return
+        if cancelled and self._peer_gone:
+            self._answered()
+        else:
+            self._retire()
+
+    def _is_over(self, request: Request) -> bool:
+        """Take back what a request had. False: that was done before, it was left behind."""
+        if request is not self._request:
+            return False
+        self._task = self._request = None
+        waited = request.released
+        request._give_back()
+        self._intake._end(self, waited=waited)
+        return True
 
     def _paid(self) -> None:
         """The answer is taken, or lost."""
@@ -337,11 +347,8 @@ class Connection(Channel):
         request, task = self._request, self._task
         assert request is not None
         assert task is not None
-        self._task = self._request = None
+        self._is_over(request)
         task.cancel()
-        waited = request.released
-        request._give_back()
-        self._intake._end(self, waited=waited)
 
     # -- the peer's end ---------------------------------------------------------------------------
 

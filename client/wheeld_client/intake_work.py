@@ -1,0 +1,107 @@
+"""Work: a handler of an `Intake` at work on a request, and what it leaves.
+
+The connection hears of the end in the handler's last step. A done callback of the task would come a
+turn of the loop later, and cost a handle for each request; it is there for the one end that is no
+step: a task that is cancelled before its first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from wheeld_client.intake_request import Request
+
+Handler = Callable[["Request"], Awaitable[bytes | None]]
+
+NAME: Final = "wheeld-request"
+
+
+class Work(asyncio.Task[None]):
+    """The task of one request.
+
+    It is made here, by no task factory: the connection counts on its `cancel`, and on a first step
+    that is not taken at once.
+    """
+
+    __slots__ = ("_begun", "_request")
+
+    def __init__(self, request: Request, handler: Handler) -> None:
+        self._begun = False
+        self._request = request
+        connection = request.connection
+        # Of the connection, not of who is running: that may be the handler before.
+        context = connection._context.copy()
+        super().__init__(
+            self._run(request, handler), loop=connection._loop, name=NAME, context=context
+        )
+
+    async def _run(self, request: Request, handler: Handler) -> None:
+        self._begun = True
+        connection = request.connection
+        try:
+            answer = frame(await handler(request), len(connection._prefix))
+        except GeneratorExit:  # the loop is gone
+            raise
+        except BaseException as error:
+            connection._failed(request, error)
+            if not isinstance(error, Exception):  # cancelled, or what ends the loop
+                self.add_done_callback(_forget)
+                raise
+        else:
+            connection._handled(request, answer)
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """As any task's."""
+        if not self._begun:
+            self.add_done_callback(self._never_began)
+        return super().cancel(msg)
+
+    def _never_began(self, task: asyncio.Task[None]) -> None:
+        if not self._begun:
+            self._request.connection._failed(self._request, asyncio.CancelledError())
+
+
+def _forget(task: asyncio.Task[None]) -> None:
+    """It is logged already."""
+    if not task.cancelled():
+        task.exception()
+
+
+def frame(answer: Any, prefix_bytes: int) -> bytes:
+    """The answer with its length; None: nothing.
+
+    Raises
+    ------
+    TypeError
+        It is no bytes.
+    OverflowError
+        It is too long for the prefix.
+    """
+    if type(answer) is bytes:
+        return len(answer).to_bytes(prefix_bytes, "big") + answer
+    if answer is None:
+        return b""
+    if not isinstance(answer, (bytes, bytearray, memoryview)):
+        raise TypeError(f"the handler returned {type(answer).__name__}: expected bytes or None")
+    body = bytes(answer)
+    if isinstance(answer, memoryview):
+        with suppress(BufferError):
+            answer.release()  # it may be a part of the request, whose memory goes back now
+    return len(body).to_bytes(prefix_bytes, "big") + body
+
+
+def forget_frames(error: BaseException) -> None:
+    """Drop the locals of a failed handler: parts of the request's memory may be among them."""
+    seen: set[int] = set()
+    queue: list[BaseException | None] = [error]
+    while queue:
+        one = queue.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            traceback.clear_frames(one.__traceback__)
+            queue += [one.__cause__, one.__context__]
