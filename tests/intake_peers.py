@@ -19,8 +19,8 @@ import uvloop
 
 from model_pool import ModelPool
 from wheeld_client.intake import Intake
-from wheeld_client.intake_connection import State
 from wheeld_client.intake_request import Request
+from wheeld_client.intake_state import State
 
 BOTH_LOOPS = pytest.mark.parametrize("new_loop", ["asyncio", "uvloop"], indirect=True)
 """For a whole file; `new_loop` is the fixture below."""

@@ -20,6 +20,7 @@ from wheeld_client.intake_connection import FIRST_BYTES, Connection
 from wheeld_client.intake_gate import Gate, Pool
 from wheeld_client.intake_limits import Limits, most_connections
 from wheeld_client.intake_options import Options, largest_of
+from wheeld_client.intake_state import stands_at
 from wheeld_client.intake_tally import Tally
 from wheeld_client.intake_watch import PeerWatch
 from wheeld_client.intake_work import Handler
@@ -252,7 +253,7 @@ class Intake:
 
     def _slow(self, connection: Connection) -> None:
         self._tally.slow_closed += 1
-        self._tally.warn("intake: %s is too slow: %s", connection, connection._stands_at())
+        self._tally.warn("intake: %s is too slow: %s", connection, stands_at(connection))
         connection.close()
 
     def _is_wanted(self, connection: Connection) -> bool:
@@ -279,14 +280,19 @@ class Intake:
     def _start(self, connection: Connection) -> None:
         """A request comes to its handler."""
         self._tally.requests += 1
-        self._limits.spoke(connection)
         self._at_work.add(connection)
+        if connection._clock is not None:
+            connection._clock.stop(connection)
+        if not connection._spoke:
+            connection._spoke = True
+            self._limits.spoke(connection)
 
     def _end(self, connection: Connection, *, waited: bool) -> None:
         """A request has left its handler, or never came to one."""
         self._at_work.discard(connection)
         self._gate.return_slot(waited=waited)
-        self._look_if_all_gone()
+        if self._closing:
+            self._look_if_all_gone()
 
     def _handler_failed(self, connection: Connection, error: BaseException) -> None:
         self._tally.handler_errors += 1

@@ -44,14 +44,37 @@ _number = array("i", [0])  # where the kernel puts what it is asked for
 class Channel(asyncio.BufferedProtocol, ABC):
     """Reads when told to, writes to the last byte, ends without loss."""
 
+    __slots__ = (
+        "__dict__",  # for what a handler wants to keep with its peer
+        "__weakref__",
+        "_answering",
+        "_at_eof",
+        "_context",
+        "_draining",
+        "_fd",
+        "_gone",
+        "_have",
+        "_intake",
+        "_lingering",
+        "_loop",
+        "_pumping",
+        "_reading",
+        "_tls",
+        "_transport",
+        "_unsent",
+        "_view",
+        "_wire_ended",
+    )
     _transport: asyncio.Transport
     _fd: int
     _loop: asyncio.AbstractEventLoop
     _context: contextvars.Context
 
-    def __init__(self, intake: Intake, context: ssl.SSLContext | None) -> None:
+    def __init__(self, intake: Intake, context: ssl.SSLContext | None, first: memoryview) -> None:
         self._intake = intake
         self._tls = None if context is None else Tls(context)
+        self._view = first  # where bytes go, behind those that it has
+        self._have = 0
         self._reading = True
         self._pumping = False
         self._at_eof = False  # all that the peer sent was read
@@ -73,12 +96,8 @@ class Channel(asyncio.BufferedProtocol, ABC):
         """The handshake of TLS is done."""
 
     @abstractmethod
-    def _target(self) -> memoryview:
-        """Where the next bytes go."""
-
-    @abstractmethod
     def _came(self, count: int) -> None:
-        """So many bytes stand there."""
+        """So many bytes have come to where they belong."""
 
     @abstractmethod
     def _ended(self) -> bool:
@@ -110,7 +129,7 @@ class Channel(asyncio.BufferedProtocol, ABC):
     def get_buffer(self, sizehint: int) -> memoryview:
         """Where the next bytes go."""
         if self._tls is None and not self._lingering:
-            return self._target()
+            return self._view[self._have :] if self._have else self._view
         return self._intake._scratch
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -188,7 +207,7 @@ class Channel(asyncio.BufferedProtocol, ABC):
 
     def _pump_plain(self, tls: Tls) -> None:
         while self._reading and not self._transport.is_closing() and not self._lingering:
-            count = tls.read(self._target())
+            count = tls.read(self._view[self._have :])
             if count:
                 self._came(count)
             elif count == 0 or self._wire_ended:
@@ -207,12 +226,12 @@ class Channel(asyncio.BufferedProtocol, ABC):
         return _number[0] if self._tls is None else _number[0] + self._tls.pending
 
     def _read_now(self, *views: memoryview) -> int:
-        """Read what is there already, without a turn of the loop; 0 under TLS, which `_pump` feeds."""
-        if self._tls is not None or self._transport.is_closing():
+        """Read what has come already, without a turn of the loop. 0 under TLS: see `_pump`."""
+        if self._tls is not None:
             return 0
         try:
             return os.readv(self._fd, views)
-        except BlockingIOError:
+        except OSError:  # the transport will say so
             return 0
 
     # -- writing -----------------------------------------------------------------------------------

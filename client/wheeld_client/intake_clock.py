@@ -8,6 +8,7 @@ wants what it holds, a peer that does not get on is ended sooner.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -39,11 +40,10 @@ class Clock:
             before.stop(connection)
         if self._timeout is None:
             return
-        loop = asyncio.get_running_loop()
-        self._since[connection] = loop.time()  # the dictionary is in the order of expiry
+        self._since[connection] = time.monotonic()  # the dictionary is in the order of expiry
         connection._clock = self
         if self._timer is None:
-            self._timer = loop.call_later(self._timeout, self._tick)
+            self._timer = connection._loop.call_later(self._timeout, self._tick)
 
     def go_on(self, connection: Connection) -> None:
         """As `start`, unless it is in this one already."""
@@ -58,12 +58,12 @@ class Clock:
     def _tick(self) -> None:
         assert self._timeout is not None
         self._timer = None
-        loop = asyncio.get_running_loop()
-        now = loop.time()
+        now = time.monotonic()
         late = []
         for connection, since in self._since.items():
             if since + self._timeout > now:
-                self._timer = loop.call_at(since + self._timeout, self._tick)
+                loop = asyncio.get_running_loop()
+                self._timer = loop.call_later(since + self._timeout - now, self._tick)
                 break
             late.append(connection)
         for connection in late:

@@ -1,11 +1,6 @@
 """Connection: one peer of an `Intake`; reads requests, one at a time, and sends the answers.
 
-How far the reading is:
-
-    PREFIX   the length comes, into a few bytes of our own
-    READY    the length is known, nothing is allocated: nothing is read
-    BODY     the request comes, straight into the pool's buffer
-    CLOSED   or about to be
+How far the reading is: intake_state.py.
 
 Invariants
  1. Nothing is read in READY, and only there. A request that has memory is read to its end: else it
@@ -26,12 +21,12 @@ import select
 import socket
 import ssl
 from asyncio import CancelledError
-from enum import Enum
 from typing import TYPE_CHECKING, Final
 
 from wheeld_client.intake_channel import Channel
 from wheeld_client.intake_request import Request
-from wheeld_client.intake_work import Work, forget_frames
+from wheeld_client.intake_state import BODY, CLOSED, PREFIX, READY
+from wheeld_client.intake_work import Work, forget_frames, start
 
 if TYPE_CHECKING:
     from collections.abc import Buffer
@@ -44,35 +39,45 @@ FIRST_BYTES: Final = 1024
 any size holds them."""
 
 
-class State(Enum):
-    """How far the reading of a connection is."""
-
-    PREFIX = "prefix"
-    READY = "ready"
-    BODY = "body"
-    CLOSED = "closed"
-
-
 class Connection(Channel):
     """A peer of an `Intake`; a handler finds it in `request.connection`."""
 
+    __slots__ = (
+        "_address",
+        "_admitted",
+        "_buffer",
+        "_clock",
+        "_counted",
+        "_first",
+        "_hung_up",
+        "_last",
+        "_muted",
+        "_owes",
+        "_peer_finished",
+        "_prefix",
+        "_prefix_view",
+        "_request",
+        "_size",
+        "_spoke",
+        "_state",
+        "_task",
+    )
+
     def __init__(self, intake: Intake, context: ssl.SSLContext | None = None) -> None:
-        super().__init__(intake, context)
-        self._state = State.PREFIX
         self._prefix = bytearray(intake._prefix_bytes)
         self._prefix_view = memoryview(self._prefix)
-        self._have = 0  # bytes of the prefix, or of the body
+        super().__init__(intake, context, self._prefix_view)
+        self._state = PREFIX
         self._size = 0
         self._first = intake._first_bytes
         self._buffer: Buffer | None = None
-        self._view = self._prefix_view
         self._task: Work | None = None
         self._request: Request | None = None
         self._muted = False
         self._last = False  # closes after the answer that is under way
         self._peer_finished = self._hung_up = False
         self._owes = 0  # bytes of an answer that is not taken
-        self._admitted = self._counted = False
+        self._admitted = self._counted = self._spoke = False
         self._address: str | None = None
         self._clock: Clock | None = None
 
@@ -91,7 +96,7 @@ class Connection(Channel):
     @property
     def closed(self) -> bool:
         """Is it closed?"""
-        return self._state is State.CLOSED
+        return self._state is CLOSED
 
     def mute(self) -> None:
         """Read no further request until `unmute`; one that is half read is read to its end."""
@@ -109,6 +114,11 @@ class Connection(Channel):
     def __repr__(self) -> str:
         return f"<Connection of {self.peer} ({self._state.value})>"
 
+    def close(self) -> None:
+        """Close it at once. A handler at work on its request is cancelled."""
+        self._intake._gate.withdraw(self)
+        super().close()
+
     # -- beginning and end ----------------------------------------------------------------------
 
     def _made(self) -> None:
@@ -116,7 +126,7 @@ class Connection(Channel):
             self._first = 1  # its sender's buffer may be smaller
         self._admitted = self._intake._join(self)
         if not self._admitted:
-            self._state = State.CLOSED
+            self._state = CLOSED
             self.close()
         elif self._tls is not None:
             self._intake._clocks.handshake.start(self)
@@ -127,7 +137,7 @@ class Connection(Channel):
         self._intake._clocks.idle.start(self)
 
     def _lost(self, error: Exception | None) -> None:
-        self._state = State.CLOSED
+        self._state = CLOSED
         self._muted = False
         if self._buffer is not None:
             buffer, self._buffer = self._buffer, None
@@ -148,8 +158,8 @@ class Connection(Channel):
         if self._buffer is not None or self._busy:
             self.close()
             return
-        if self._state is not State.CLOSED:
-            self._state = State.CLOSED
+        if self._state is not CLOSED:
+            self._state = CLOSED
             self._muted = False
             self._intake._gate.withdraw(self)
             self._intake._clocks.stop(self)
@@ -168,16 +178,17 @@ class Connection(Channel):
 
     def _came(self, count: int) -> None:
         self._have += count
-        if self._state is State.PREFIX:
+        if self._state is PREFIX:
             if self._have == len(self._prefix):
                 self._length_is_known()
                 self._advance()
-                if self._clock is self._intake._clocks.idle:  # it waits for memory, from now on
-                    self._clock.start(self)
-                self._follow_state()
-            elif not self._busy:
+                if self._state is READY:
+                    if self._clock is self._intake._clocks.idle:
+                        self._clock.start(self)  # it waits, from now on
+                    self._follow_state()
+            elif self._task is None and not self._owes:
                 self._intake._clocks.read.go_on(self)
-        elif self._state is State.BODY:
+        elif self._state is BODY:
             if self._have == self._size:
                 self._intake._pace.end(self)
                 self._handle()
@@ -186,7 +197,7 @@ class Connection(Channel):
 
     def _length_is_known(self) -> None:
         self._size = int.from_bytes(self._prefix, "big")
-        self._state = State.READY
+        self._state = READY
 
     @property
     def _busy(self) -> bool:
@@ -195,22 +206,21 @@ class Connection(Channel):
 
     def _advance(self) -> None:
         """If the length is known: ask for memory, unless a reason stands."""
-        if self._state is not State.READY or self._busy or self._transport.is_closing():
+        if self._state is not READY or self._busy or self._transport.is_closing():
             return
-        clocks = self._intake._clocks
-        unread = self._unread()
-        if not 1 <= self._size <= self._intake.largest:
-            self._intake._bad_length(self)
-        elif self._peer_finished and unread < self._size:
+        intake, size, unread = self._intake, self._size, self._unread()
+        if not 1 <= size <= intake.largest:
+            intake._bad_length(self)
+        elif unread < size and self._peer_finished:
             self.close()
         elif self._muted:
-            clocks.idle.go_on(self)
-        elif unread < min(self._first, self._size):
-            clocks.read.go_on(self)
-        else:
-            self._intake._gate.want(self)
-            if self._state is State.READY:
-                clocks.idle.go_on(self)
+            intake._clocks.idle.go_on(self)
+        elif unread < size and unread < self._first:
+            intake._clocks.read.go_on(self)
+        elif intake._gate.want(self):
+            return
+        elif self._state is READY:
+            intake._clocks.idle.go_on(self)
         self._watch()
 
     def _begin(self, buffer: Buffer) -> None:
@@ -218,47 +228,35 @@ class Connection(Channel):
         self._buffer = buffer
         self._view = memoryview(buffer)
         self._have = 0
-        self._state = State.BODY
+        self._state = BODY
         count = self._read_now(self._view, self._prefix_view)
-        if count < self._size:
-            self._have = count
-            self._intake._clocks.read.go_on(self)
-            if count:
-                self._intake._pace.begin(self, self._size)
-        else:
+        if count >= self._size:  # with the next length, or a part of it
             self._handle()
             self._have = count - self._size
             if self._have == len(self._prefix):
                 self._length_is_known()
+        else:
+            self._have = count
+            self._intake._clocks.read.go_on(self)
+            if count:
+                self._intake._pace.begin(self, self._size)
         self._follow_state()
 
     def _follow_state(self) -> None:
         """Read or not, as invariant 1 says; who is not read is watched."""
-        reading = self._state is not State.READY
-        if self._set_reading(reading):
-            if reading:
-                self._intake._peers.remove(self._fd)
-            else:
-                self._watch()
+        if self._state is READY:
+            self._set_reading(False)
+            self._watch()
+        elif self._set_reading(True):
+            self._intake._peers.remove(self._fd)
 
     def _watch(self) -> None:
         """Have the peer's end told, and, if that is what is waited for, bytes that come."""
         if self._hung_up or self.closed or (self._reading and not self._at_eof):
             return
         waits = self._busy or self._muted or self in self._intake._gate.waiting
-        short = self._state is State.READY and not waits and not self._peer_finished
+        short = self._state is READY and not waits and not self._peer_finished
         self._intake._peers.add(self._fd, self, finished=self._peer_finished, bytes_too=short)
-
-    def _stands_at(self) -> str:
-        """What it was about, for the log."""
-        if self._tls is not None and not self._tls.secure:
-            return "in the TLS handshake"
-        if self._owes:
-            return f"{self._to_go()} of {self._owes} bytes of its answer are not taken"
-        if self._state is State.PREFIX:
-            return f"{self._have} bytes of a length"
-        have = self._have if self._state is State.BODY else self._unread()
-        return f"{have} of {self._size} bytes of a request"
 
     def _left(self) -> int:
         """Bytes of the request that are to come, or of the answer that are to go."""
@@ -273,16 +271,15 @@ class Connection(Channel):
         self._buffer = None
         self._view = self._prefix_view
         self._have = 0
-        self._state = State.PREFIX
-        self._intake._clocks.stop(self)
+        self._state = PREFIX
         self._intake._start(self)
-        self._task = Work(self._request, self._intake._handler)
+        self._task = start(self._request, self._intake._handler)
         if self._peer_gone:  # after its first step: what needs no waiting is done
             self._loop.call_soon(self._task.cancel)
 
     def _handled(self, request: Request, answer: bytes) -> None:
         """The handler has ended with this answer, framed; empty: with none."""
-        if not self._is_over(request) or self._state is State.CLOSED:
+        if not self._is_over(request) or self._state is CLOSED:
             return
         if answer:
             self._intake._tally.answers += 1
@@ -292,7 +289,7 @@ class Connection(Channel):
                 self._intake._pace.begin(self, self._owes)
                 self._intake._clocks.write.start(self)
                 return
-        if not self.closed:
+        if self._state is not CLOSED:
             self._answered()
 
     def _failed(self, request: Request, error: BaseException) -> None:
@@ -301,7 +298,7 @@ class Connection(Channel):
         if request is self._request and not (cancelled and (self._peer_gone or self.closed)):
             self._intake._handler_failed(self, error)
         forget_frames(error)
-        if not self._is_over(request) or self._state is State.CLOSED:
+        if not self._is_over(request) or self._state is CLOSED:
             return
         if cancelled and self._peer_gone:
             self._answered()
@@ -313,7 +310,7 @@ class Connection(Channel):
         if request is not self._request:
             return False
         self._task = self._request = None
-        waited = request.released
+        waited = request._buffer is None
         request._give_back()
         self._intake._end(self, waited=waited)
         return True
@@ -331,13 +328,10 @@ class Connection(Channel):
 
     def _answered(self) -> None:
         """The answer is with the peer: on to the next request."""
-        if self._transport.is_closing():
-            return
         if self._last or self._at_eof:
             self._retire()
-            return
-        clocks = self._intake._clocks
-        if self._state is State.PREFIX:
+        elif self._state is PREFIX:
+            clocks = self._intake._clocks
             (clocks.read if self._have else clocks.idle).start(self)
         else:
             self._advance()
@@ -356,7 +350,7 @@ class Connection(Channel):
         self._peer_finished = True
         at_work = self._task is not None
         keep = self._owes > 0 or (at_work and self._intake._half_close)
-        if self._state is State.BODY or self._have > 0 or (at_work and not keep):
+        if self._state is BODY or self._have > 0 or (at_work and not keep):
             self._intake._tally.peers_lost += 1  # in the middle of a request
         if keep:
             self._watch()
@@ -382,7 +376,7 @@ class Connection(Channel):
     def _peer_ends(self) -> None:
         if self._owes or (self._task is not None and self._intake._half_close):
             return
-        if self._state is not State.READY or self._unread() < self._size:
+        if self._state is not READY or self._unread() < self._size:
             self._intake._tally.peers_lost += 1
             self.close()
         elif self._task is not None:

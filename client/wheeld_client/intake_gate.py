@@ -18,7 +18,6 @@ import asyncio
 import logging
 import random
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from wheeld_client.intake_watch import MemoryWatch
@@ -115,14 +114,14 @@ class Gate:
 
     # -- asking ---------------------------------------------------------------------------------
 
-    def want(self, connection: Connection) -> None:
-        """A connection knows its length: memory for it at once, or in a turn with others."""
+    def want(self, connection: Connection) -> bool:
+        """A connection knows its length: memory for it at once (True), or in a turn with others."""
         at_once = not self.waiting and not self._tight()
         self.waiting[connection] = None
         if at_once:
-            self._try(connection)
-        else:
-            self._schedule_turn()
+            return self._try(connection)
+        self._schedule_turn()
+        return False
 
     def withdraw(self, connection: Connection) -> None:
         """It does not ask any more."""
@@ -132,8 +131,9 @@ class Gate:
         """Memory and a slot for one who waits. False: there was none; it still waits."""
         if self._full():
             return False
+        size = connection._size
         try:
-            buffer = self._pool.try_allocate(connection._size)
+            buffer = self._pool.try_allocate(size)
         except Exception as error:
             self._fail(error)
             return False
@@ -142,12 +142,13 @@ class Gate:
             self._dry = True
             self.refusals += 1
             # Of what others return; of ours we know. In a turn, each refused one is smaller.
-            self._memory.want(connection._size if self._strict else 1)
+            self._memory.want(size if self._strict else 1)
             return False
         del self.waiting[connection]
-        self._dry = self._dry and bool(self.waiting)
+        if not self.waiting:
+            self._dry = False
         self.in_flight += 1
-        self.bytes += connection._size
+        self.bytes += size
         connection._begin(buffer)
         return True
 
@@ -192,6 +193,8 @@ class Gate:
             line[chosen] = line[left - 1]
 
     def _full(self) -> bool:
+        if self.in_flight < self._max_requests:
+            return self.unsent >= self._max_unsent
         at_work = self.in_flight - min(self.released, self._max_waiting)
         return at_work >= self._max_requests or self.is_clogged
 
@@ -211,26 +214,26 @@ class Gate:
             return False
 
     def _tight(self) -> bool:
-        return self._available() * TIGHT_SHARE < self._size
-
-    def _available(self) -> int:
         try:
-            return self._pool.available
+            return self._pool.available * TIGHT_SHARE < self._size
         except Exception:  # the pool failed: the next attempt says so
-            return self._size
+            return False
 
     # -- returning ------------------------------------------------------------------------------
 
     def return_memory(self, buffer: Buffer, size: int, view: memoryview) -> None:
         """Of a request that was handled, or will never be complete."""
         self.bytes -= size
-        with suppress(BufferError):  # somebody looks at it still: it is freed after that
+        try:  # noqa: SIM105 - for each request, and a suppress() costs as much as the release
             view.release()
+        except BufferError:  # somebody looks at it still: it is freed after that
+            pass
         try:
             self._pool.release(buffer)
         except Exception as error:
             self._fail(error)
-        self._schedule_turn()
+        if self.waiting:
+            self._schedule_turn()
 
     def wait(self) -> None:
         """A request has given its memory back, and its handler goes on."""
@@ -241,7 +244,8 @@ class Gate:
         """The request has left its handler, or never came to one."""
         self.in_flight -= 1
         self.released -= waited
-        self._schedule_turn()
+        if self.waiting:
+            self._schedule_turn()
 
     def owe(self, count: int) -> None:
         """So many bytes of answers are to be taken; negative: are not any more."""

@@ -21,13 +21,14 @@ class Request:
         Where it came from.
     """
 
-    __slots__ = ("_buffer", "_data", "connection", "size")
+    __slots__ = ("_begun", "_buffer", "_data", "connection", "size")
 
     def __init__(self, connection: Connection, buffer: Buffer, data: memoryview) -> None:
         self.connection = connection
         self.size = len(data)
         self._buffer: Buffer | None = buffer
         self._data = data
+        self._begun = False  # by its handler
 
     @property
     def data(self) -> memoryview:

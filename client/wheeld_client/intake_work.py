@@ -22,48 +22,54 @@ NAME: Final = "wheeld-request"
 
 
 class Work(asyncio.Task[None]):
-    """The task of one request.
+    """The task of one request; made by `start`."""
 
-    It is made here, by no task factory: the connection counts on its `cancel`, and on a first step
-    that is not taken at once.
-    """
-
-    __slots__ = ("_begun", "_request")
-
-    def __init__(self, request: Request, handler: Handler) -> None:
-        self._begun = False
-        self._request = request
-        connection = request.connection
-        # Of the connection, not of who is running: that may be the handler before.
-        context = connection._context.copy()
-        super().__init__(
-            self._run(request, handler), loop=connection._loop, name=NAME, context=context
-        )
-
-    async def _run(self, request: Request, handler: Handler) -> None:
-        self._begun = True
-        connection = request.connection
-        try:
-            answer = frame(await handler(request), len(connection._prefix))
-        except GeneratorExit:  # the loop is gone
-            raise
-        except BaseException as error:
-            connection._failed(request, error)
-            if not isinstance(error, Exception):  # cancelled, or what ends the loop
-                self.add_done_callback(_forget)
-                raise
-        else:
-            connection._handled(request, answer)
+    request: Request
 
     def cancel(self, msg: Any | None = None) -> bool:
         """As any task's."""
-        if not self._begun:
-            self.add_done_callback(self._never_began)
+        if not self.request._begun:
+            self.add_done_callback(_cancelled)
         return super().cancel(msg)
 
-    def _never_began(self, task: asyncio.Task[None]) -> None:
-        if not self._begun:
-            self._request.connection._failed(self._request, asyncio.CancelledError())
+
+def start(request: Request, handler: Handler) -> Work:
+    """A handler at work, from the next turn of the loop on.
+
+    No task factory is asked: the connection counts on `Work.cancel`, and on a first step that is
+    not taken at once.
+    """
+    connection = request.connection
+    # Of the connection, not of who is running: that may be the handler before.
+    context = connection._context.copy()
+    work = Work(_run(request, handler), loop=connection._loop, name=NAME, context=context)
+    work.request = request
+    return work
+
+
+async def _run(request: Request, handler: Handler) -> None:
+    request._begun = True
+    connection = request.connection
+    try:
+        answer = frame(await handler(request), len(connection._prefix))
+    except GeneratorExit:  # the loop is gone
+        raise
+    except BaseException as error:
+        connection._failed(request, error)
+        if isinstance(error, Exception):
+            return
+        if (task := asyncio.current_task()) is not None:
+            task.add_done_callback(_forget)
+        raise  # cancelled, or what ends the loop
+    else:
+        connection._handled(request, answer)
+
+
+def _cancelled(task: asyncio.Task[None]) -> None:
+    """A task has ended that was cancelled before its first step."""
+    assert isinstance(task, Work)
+    if not task.request._begun:
+        task.request.connection._failed(task.request, asyncio.CancelledError())
 
 
 def _forget(task: asyncio.Task[None]) -> None:
