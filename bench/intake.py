@@ -99,8 +99,8 @@ def measure(requests: int, rounds: int, beside: Path | None) -> Result:
         _row(load, loop, list(kinds), found) for loop in ("asyncio", "uvloop") for load in LOADS
     ]
     targets = [
-        Target(f"intake / bare, {row['loop']}, {row['requests']}", row["intake/bare"], MOST_RATIO)
-        for row in rows
+        Target(f"intake / bare, {row['loop']}, {row['requests']}", row["intake/bare"], most)
+        for row, most in zip(rows, MOST * 2, strict=True)
     ]
     notes = [f"{CONNECTIONS} connections; {SIZE} bytes each way; medians of {rounds} rounds"]
     return Result("CPU time of the server for each request, us", rows, targets, notes)

@@ -300,7 +300,8 @@ def check(intake: Intake) -> None:
         ready = one._state is State.READY
         free = not one._busy and not one.muted
         if not one._transport.is_closing():
-            assert one._at_eof or one._transport.is_reading() != ready, f"{one} reads wrongly"
+            is_read = one._transport.is_reading()
+            assert one._wire_ended or is_read != ready, f"{one} reads wrongly"
             assert (one in gate.waiting) <= (ready and free), f"{one} waits wrongly"
             if ready and free and one not in gate.waiting:
                 assert intake._peers._watched[one._fd][1] & select.EPOLLIN, f"{one} hears nothing"

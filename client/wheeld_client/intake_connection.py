@@ -58,6 +58,7 @@ class Connection(Channel):
         "_prefix_view",
         "_request",
         "_size",
+        "_skipped",
         "_spoke",
         "_state",
         "_task",
@@ -76,6 +77,7 @@ class Connection(Channel):
         self._muted = False
         self._last = False  # closes after the answer that is under way
         self._peer_finished = self._hung_up = False
+        self._skipped = False  # an answer: what follows would be taken for it
         self._owes = 0  # bytes of an answer that is not taken
         self._admitted = self._counted = self._spoke = False
         self._address: str | None = None
@@ -281,7 +283,7 @@ class Connection(Channel):
         """The handler has ended with this answer, framed; empty: with none."""
         if not self._is_over(request) or self._state is CLOSED:
             return
-        if answer:
+        if answer and not self._skipped:
             self._intake._tally.answers += 1
             if not self._send(answer):
                 self._owes = len(answer)
@@ -301,6 +303,7 @@ class Connection(Channel):
         if not self._is_over(request) or self._state is CLOSED:
             return
         if cancelled and self._peer_gone:
+            self._skipped = True
             self._answered()
         else:
             self._retire()
