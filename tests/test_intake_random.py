@@ -258,6 +258,7 @@ class World:
             if guest.collector is not None:
                 guest.collector.cancel()
                 await asyncio.wait([guest.collector])
+                await ripple()  # the loop forgets the descriptor, which is another's soon
         try:
             getattr(guest.peer, how)()
         except OSError:
@@ -348,10 +349,10 @@ class World:
 
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("seed", range(SEEDS))
-def test_any_sequence(seed: int, tls: bool, rng_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_sequence(seed: int, tls: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever peers and handlers do, in whatever order."""
     monkeypatch.setattr("wheeld_client.intake.LAST_CALL", 0.05)
     monkeypatch.setattr("wheeld_client.intake_channel.LINGER", 0.5)
-    dice = random.Random(f"{rng_seed} {seed}")
+    dice = random.Random(f"intake {seed}")
     pool = ModelPool(dice.choice([LARGEST, 2 * LARGEST]), strict=dice.random() < 0.5)
     run(lambda: World(dice.randrange(1 << 30), pool, tls=tls).live(), pool)
