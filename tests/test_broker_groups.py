@@ -10,7 +10,8 @@ pytest.importorskip("kio")
 
 from kio.schema.errors import ErrorCode
 
-from examples.broker.groups import Group, GroupError, Groups, Member
+from examples.broker.groups import Group, Groups, Member
+from examples.broker.wire import Refused
 
 SECOND = 1_000_000_000
 
@@ -99,10 +100,10 @@ def test_the_protocol_is_one_that_all_have() -> None:
     group = Group("g")
     group.join("a", member("sticky", "range"), "consumer", 0, 1.0)
     group.join("b", member("range", "roundrobin"), "consumer", 0, 1.0)
-    with pytest.raises(GroupError) as refused:
+    with pytest.raises(Refused) as refused:
         group.join("c", member("roundrobin"), "consumer", 0, 1.0)
     assert refused.value.code is ErrorCode.inconsistent_group_protocol
-    with pytest.raises(GroupError):
+    with pytest.raises(Refused):
         group.join("c", member("range"), "connect", 0, 1.0)
     group.finish(SECOND)
     assert group.protocol == "range"
@@ -118,7 +119,7 @@ def test_who_may_commit() -> None:
         ("b", group.generation, ErrorCode.unknown_member_id),
         ("a", group.generation - 1, ErrorCode.illegal_generation),
     ):
-        with pytest.raises(GroupError) as refused:
+        with pytest.raises(Refused) as refused:
             group.check_commit(id, generation)
         assert refused.value.code is code
 
@@ -151,7 +152,7 @@ def test_a_broker_that_starts_has_no_members(tmp_path: Path) -> None:
     with groups.changing("g") as group:
         joined(group, "a")
         group.offsets["0/t"] = [5, "x"]
-    groups.begin_anew()
+    groups.begin_anew(retention=60.0)
     found = groups.load("g")
     assert (found.state, found.members, found.generation) == ("Empty", {}, 1)
     assert found.offsets == {"0/t": [5, "x"]}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,12 +15,43 @@ pytest.importorskip("kio")
 
 from kio.schema.errors import ErrorCode
 
+import wheeld
 from examples.broker import batches
-from examples.broker.batches import BadBatch
 from examples.broker.batches import made as batch
-from examples.broker.log import Partition
+from examples.broker.log import OwnWords, Partition
+from examples.broker.wire import Refused
+from wheeld_client import Watermarks, connect
 
 SECOND = 1_000_000_000
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[str]:
+    with wheeld.embedded(capacity=1_000) as daemon:
+        yield daemon
+
+
+class Open:
+    """Opens partitions, each time as another process of the broker does: with words that all
+    share, and nothing else.
+    """
+
+    def __init__(self, daemon: str) -> None:
+        self._daemon = daemon
+        self._stack = ExitStack()
+
+    def __call__(self, place: Path, **options: Any) -> Partition:
+        timers = self._stack.enter_context(connect(self._daemon))
+        return Partition(place, Watermarks(timers, "words"), (str(place), 0), **options)
+
+    def close(self) -> None:
+        self._stack.close()
+
+
+@pytest.fixture
+def opened(daemon: str) -> Iterator[Open]:
+    with closing(Open(daemon)) as found:
+        yield found
 
 
 def append(partition: Partition, raw: bytes, now_ns: int = 0) -> int:
@@ -31,9 +63,9 @@ def everything(partition: Partition) -> bytes:
     return partition.read(0, partition.end, 1 << 30, at_least_one=True)
 
 
-def test_batches_come_out_as_they_went_in(tmp_path: Path) -> None:
+def test_batches_come_out_as_they_went_in(tmp_path: Path, opened: Open) -> None:
     """Only the base offset and the leader epoch are the broker's; a reader begins anywhere."""
-    log = Partition(tmp_path)
+    log = opened(tmp_path)
     first, second = batch([b"a", b"b", b"c"]), batch([b"d"])
     assert append(log, first) == 0
     assert append(log, second) == 3
@@ -51,24 +83,26 @@ def test_batches_come_out_as_they_went_in(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("written", [0, 1, 60, 61, 200, None])
 def test_a_writer_killed_before_its_commit_has_changed_nothing(
-    tmp_path: Path, written: int | None
+    tmp_path: Path, opened: Open, written: int | None
 ) -> None:
     """Whatever part of a batch it wrote: others read and write on as if it had not been."""
-    other = Partition(tmp_path)
+    other = opened(tmp_path)
     append(other, batch([b"before"]))
     torn = batch([b"x" * 200])
     with open(tmp_path / "log", "ab") as file:
         file.write(torn[:written])
-    assert Partition(tmp_path).end == other.end == 1
+    assert opened(tmp_path).end == other.end == 1
     assert append(other, batch([b"after"])) == 1
-    assert [part.count for part, _ in batches.split(everything(Partition(tmp_path)))] == [1, 1]
+    assert [part.count for part, _ in batches.split(everything(opened(tmp_path)))] == [1, 1]
 
 
 @pytest.mark.parametrize(
     "torn", [b"\0" * 7, batch([b"whole"])[:-1], None], ids=["few", "most", "bad"]
 )
-def test_a_broker_that_starts_cuts_off_what_is_no_batch(tmp_path: Path, torn: bytes | None) -> None:
-    log = Partition(tmp_path)
+def test_a_broker_that_starts_cuts_off_what_is_no_batch(
+    tmp_path: Path, opened: Open, torn: bytes | None
+) -> None:
+    log = opened(tmp_path)
     append(log, batch([b"a", b"b"]))
     whole = everything(log)
     if torn is None:
@@ -77,45 +111,44 @@ def test_a_broker_that_starts_cuts_off_what_is_no_batch(tmp_path: Path, torn: by
         torn = bytes(damaged)
     with open(tmp_path / "log", "ab") as file:
         file.write(torn)
-    os.truncate(tmp_path / "words", 0)  # as a host leaves it that lost its power
-    found = Partition(tmp_path)
-    found.recover(0)
+    found = Partition(tmp_path, OwnWords())  # as a host leaves it that lost its power
+    found.recover()
     assert found.end == 2
     assert everything(found) == whole == (tmp_path / "log").read_bytes()
 
 
-def test_a_batch_of_an_idempotent_producer_is_there_once(tmp_path: Path) -> None:
+def test_a_batch_of_an_idempotent_producer_is_there_once(tmp_path: Path, opened: Open) -> None:
     """Also for a process that learns of the producer from the log alone."""
-    first, second = Partition(tmp_path), Partition(tmp_path)
+    first, second = opened(tmp_path), opened(tmp_path)
     sent = [batch([b"a", b"b"], 7, sequence) for sequence in (0, 2, 4)]
     assert [append(first, raw) for raw in sent] == [0, 2, 4]
-    for log in (first, second, Partition(tmp_path)):
+    for log in (first, second, opened(tmp_path)):
         assert [append(log, raw) for raw in sent] == [0, 2, 4]
-        with pytest.raises(BadBatch) as refused:
+        with pytest.raises(Refused) as refused:
             append(log, batch([b"x"], 7, 7))
         assert refused.value.code is ErrorCode.out_of_order_sequence_number
     assert append(second, batch([b"c"], 7, 6)) == 6
     assert append(first, batch([b"of the next epoch"], 7, 0, epoch=1)) == 7
-    with pytest.raises(BadBatch) as refused:
+    with pytest.raises(Refused) as refused:
         append(second, batch([b"late"], 7, 7, epoch=0))
     assert refused.value.code is ErrorCode.invalid_producer_epoch
     assert append(second, batch([b"of another"], 8, 0)) == 8
 
 
-def test_a_producer_that_nobody_knows_begins_at_0(tmp_path: Path) -> None:
+def test_a_producer_that_nobody_knows_begins_at_0(tmp_path: Path, opened: Open) -> None:
     """Else what it sent before it would be missing."""
-    with pytest.raises(BadBatch) as refused:
-        append(Partition(tmp_path), batch([b"second"], 7, 1))
+    with pytest.raises(Refused) as refused:
+        append(opened(tmp_path), batch([b"second"], 7, 1))
     assert refused.value.code is ErrorCode.out_of_order_sequence_number
 
 
-def test_sequences_begin_anew_after_the_last(tmp_path: Path) -> None:
+def test_sequences_begin_anew_after_the_last(tmp_path: Path, opened: Open) -> None:
     head = batches.header(batch([b"a", b"b"], 7, 2**31 - 1))
     assert head.next_sequence == 1
 
 
-def test_followers_in_sync_hold_the_watermark(tmp_path: Path) -> None:
-    log = Partition(tmp_path, followers=2, lag_ns=10 * SECOND, now_ns=0)
+def test_followers_in_sync_hold_the_watermark(tmp_path: Path, opened: Open) -> None:
+    log = opened(tmp_path, followers=2, lag_ns=10 * SECOND, now_ns=0)
     append(log, batch([b"a", b"b"]), 1 * SECOND)
     assert (log.end, log.watermark, log.in_sync(1 * SECOND)) == (2, 0, [1, 2])
     log.follow(1, 2, 2 * SECOND)
@@ -125,9 +158,8 @@ def test_followers_in_sync_hold_the_watermark(tmp_path: Path) -> None:
     append(log, batch([b"c"]), 3 * SECOND)
     log.follow(1, 3, 11 * SECOND)
     assert log.watermark == 2  # 2 had all at second 2
-    assert not log.is_behind(11 * SECOND)
-    assert log.is_behind(13 * SECOND)
-    log.settle(13 * SECOND)
+    assert not log.settle(11 * SECOND)
+    assert log.settle(13 * SECOND)
     assert (log.watermark, log.in_sync(13 * SECOND)) == (3, [1])
     log.follow(2, 2, 14 * SECOND)  # back, and behind the watermark: it does not count
     assert log.in_sync(14 * SECOND) == [1]
@@ -138,9 +170,11 @@ def test_followers_in_sync_hold_the_watermark(tmp_path: Path) -> None:
     assert log.in_sync(15 * SECOND) == [1, 2]
 
 
-def test_a_follower_that_had_all_when_it_asked_is_in_sync_under_load(tmp_path: Path) -> None:
+def test_a_follower_that_had_all_when_it_asked_is_in_sync_under_load(
+    tmp_path: Path, opened: Open
+) -> None:
     """It is always a batch behind, as new ones come while it fetches."""
-    log = Partition(tmp_path, followers=1, lag_ns=SECOND, now_ns=0)
+    log = opened(tmp_path, followers=1, lag_ns=SECOND, now_ns=0)
     for second in range(10):
         append(log, batch([b"x"]), second * SECOND // 2)
         log.follow(1, second, second * SECOND // 2)
@@ -148,33 +182,33 @@ def test_a_follower_that_had_all_when_it_asked_is_in_sync_under_load(tmp_path: P
     assert log.watermark == 9
 
 
-def test_what_is_replicated_is_shared_and_outlives_a_process(tmp_path: Path) -> None:
-    one = Partition(tmp_path, followers=1, lag_ns=SECOND, now_ns=0)
+def test_what_is_replicated_is_shared_and_outlives_a_process(tmp_path: Path, opened: Open) -> None:
+    one = opened(tmp_path, followers=1, lag_ns=SECOND, now_ns=0)
     append(one, batch([b"a"]), 0)
-    other = Partition(tmp_path, followers=1, lag_ns=SECOND, now_ns=0)
+    other = opened(tmp_path, followers=1, lag_ns=SECOND, now_ns=0)
     other.follow(1, 1, 0)
     assert one.watermark == other.watermark == 1
     other.follow(1, 5, 0)  # of a log that does not reach that far
     assert one.in_sync(0) == [1]
 
 
-def test_a_copy_takes_what_comes_next_and_nothing_else(tmp_path: Path) -> None:
-    log, copy = Partition(tmp_path / "log"), Partition(tmp_path / "copy")
+def test_a_copy_takes_what_comes_next_and_nothing_else(tmp_path: Path, opened: Open) -> None:
+    log, copy = opened(tmp_path / "log"), opened(tmp_path / "copy")
     for value in (b"a", b"b", b"c"):
         append(log, batch([value]))
     raw = everything(log)
     third = raw[len(raw) // 3 * 2 :]
-    with pytest.raises(BadBatch):
+    with pytest.raises(Refused):
         copy.copy(third)
     copy.copy(raw[: len(raw) // 3 * 2])
     copy.copy(raw)  # partly known
     assert everything(copy) == raw
-    with pytest.raises(BadBatch):
+    with pytest.raises(Refused):
         copy.copy(raw[:-1] + b"!")
 
 
-def test_the_first_batch_that_is_late_enough(tmp_path: Path) -> None:
-    log = Partition(tmp_path)
+def test_the_first_batch_that_is_late_enough(tmp_path: Path, opened: Open) -> None:
+    log = opened(tmp_path)
     stamp = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000)
     append(log, batch([b"a", b"b"]))
     assert log.find_time(0) == log.find_time(stamp) == (0, stamp)
@@ -200,6 +234,6 @@ def _changed(at: int, form: str, value: int) -> Callable[[bytearray], None]:
 def test_bytes_that_are_no_batch(bend: Callable[[bytearray], None], code: ErrorCode) -> None:
     raw = bytearray(batch([b"value"]))
     bend(raw)
-    with pytest.raises(BadBatch) as refused:
+    with pytest.raises(Refused) as refused:
         list(batches.split(bytes(raw)))
     assert refused.value.code is code

@@ -18,20 +18,14 @@ from kio.records.schema import NewRecordBatch, Record
 from kio.records.writers import write_batch
 from kio.schema.errors import ErrorCode
 
+from examples.broker.wire import Refused
+
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _PREFIX: Final = 12
 """Bytes of base offset and length, which the length does not count."""
 _CHECKED_FROM: Final = 21
 _TRANSACTIONAL_OR_CONTROL: Final = 0x30
 _SEQUENCES: Final = 1 << 31
-
-
-class BadBatch(ValueError):
-    """Bytes that are no batch to store; `code` is what the producer is told."""
-
-    def __init__(self, code: ErrorCode, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
 
 
 class Batch(NamedTuple):
@@ -77,28 +71,35 @@ def split(raw: bytes) -> Iterator[tuple[Batch, memoryview]]:
 
     Raises
     ------
-    BadBatch
+    Refused
         The rest is none.
     """
     view = memoryview(raw)
     while view:
         if len(view) < HEADER.size:
-            raise BadBatch(ErrorCode.corrupt_message, f"{len(view)} bytes of a batch's header")
+            raise Refused(ErrorCode.corrupt_message, f"{len(view)} bytes of a batch's header")
         batch = header(view)
         if batch.magic != 2:
             code = ErrorCode.unsupported_for_message_format
-            raise BadBatch(code, f"magic {batch.magic}, expected 2")
+            raise Refused(code, f"magic {batch.magic}, expected 2")
         if not HEADER.size <= batch.size <= len(view):
-            raise BadBatch(ErrorCode.corrupt_message, f"a batch of {batch.size} bytes")
+            raise Refused(ErrorCode.corrupt_message, f"a batch of {batch.size} bytes")
         if crc32c(view[_CHECKED_FROM : batch.size]) != batch.checksum:
-            raise BadBatch(ErrorCode.corrupt_message, "wrong checksum")
+            raise Refused(ErrorCode.corrupt_message, "wrong checksum")
         if batch.count < 1 or batch.last_delta != batch.count - 1:
-            code = ErrorCode.invalid_record
-            raise BadBatch(code, f"{batch.count} records, the last one is {batch.last_delta}")
+            reason = f"{batch.count} records, the last one is {batch.last_delta}"
+            raise Refused(ErrorCode.invalid_record, reason)
         if batch.attributes & _TRANSACTIONAL_OR_CONTROL:
-            raise BadBatch(ErrorCode.invalid_record, "transactions are not served")
+            raise Refused(ErrorCode.invalid_record, "transactions are not served")
         yield batch, view[: batch.size]
         view = view[batch.size :]
+
+
+def placed(raw: memoryview, batch: Batch, base: int) -> bytes:
+    """The batch's bytes, with its place in the log."""
+    moved = bytearray(raw)
+    struct.pack_into(">qii", moved, 0, base, batch.length, 0)
+    return bytes(moved)
 
 
 def made(values: list[bytes], producer: int = -1, sequence: int = -1, epoch: int = 0) -> bytes:
@@ -108,19 +109,7 @@ def made(values: list[bytes], producer: int = -1, sequence: int = -1, epoch: int
         Record(attributes=0, timestamp=stamp, offset=n, key=None, value=value, headers=())
         for n, value in enumerate(values)
     )
-    names: Any = {
-        "producer_id": producer,
-        "producer_epoch": epoch,
-        "base_sequence": sequence,
-        "attributes": 0,
-    }
-    out = BytesIO()
-    write_batch(out, NewRecordBatch(**names, records=records))
+    ids: Any = {"producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence}
+    out, plain = BytesIO(), 0
+    write_batch(out, NewRecordBatch(**ids, attributes=plain, records=records))
     return out.getvalue()
-
-
-def placed(raw: memoryview, batch: Batch, base: int) -> bytes:
-    """The batch's bytes, with its place in the log."""
-    moved = bytearray(raw)
-    struct.pack_into(">qii", moved, 0, base, batch.length, 0)
-    return bytes(moved)

@@ -12,23 +12,16 @@ from typing import Any, Final
 READY: Final = "ready"
 
 
-async def work(*coroutines: Coroutine[Any, Any, None]) -> None:
-    """Tell the parent that this process is ready; return when it is to end.
+async def work(body: Coroutine[Any, Any, None]) -> None:
+    """Tell the parent that this process is ready; run the body until it is to end.
 
     That is at SIGTERM and at the end of the standard input, which the parent holds: so its children
-    end with it, however it ends. The coroutines run meanwhile; one that fails ends the process.
+    end with it, however it ends.
     """
-    loop = asyncio.get_running_loop()
-    ended = asyncio.Event()
-    loop.add_signal_handler(signal.SIGTERM, ended.set)
-    loop.add_reader(sys.stdin.fileno(), ended.set)
+    loop, task = asyncio.get_running_loop(), asyncio.ensure_future(body)
+    loop.add_signal_handler(signal.SIGTERM, task.cancel)
+    loop.add_reader(sys.stdin.fileno(), task.cancel)
     print(READY, flush=True)
-    tasks = {asyncio.create_task(one) for one in (ended.wait(), *coroutines)}
-    done, waiting = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    with suppress(asyncio.CancelledError):
+        await task
     loop.remove_reader(sys.stdin.fileno())
-    for one in waiting:
-        one.cancel()
-        with suppress(asyncio.CancelledError):
-            await one
-    for one in done:
-        one.result()

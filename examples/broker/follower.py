@@ -16,8 +16,9 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from examples.broker import child, settings
-from examples.broker.log import Partition
-from examples.broker.wire import Peer, milliseconds
+from examples.broker.log import OwnWords, Partition
+from examples.broker.topics import remove_others
+from examples.broker.wire import Peer, milliseconds, partitions_of
 
 METADATA, FETCH = 3, 1
 MAX_WAIT: Final = milliseconds(200)
@@ -34,7 +35,8 @@ class Follower:
     def __init__(self, own: settings.Settings, node: int) -> None:
         self._own, self._node = own, node
         self._base = Path(own.directory) / f"replica-{node}"
-        self._copies: dict[str, tuple[str, list[Partition]]] = {}  # topic -> id, partitions
+        self._copies: dict[str, tuple[str, list[Partition]]] = {}  # topic -> directory, partitions
+        self._places: set[str] | None = None  # the directories
 
     async def run(self) -> None:
         """Copy until cancelled; what breaks the connection is tried again."""
@@ -50,18 +52,24 @@ class Follower:
 
     async def _look_for_topics(self, peer: Peer) -> None:
         answer = await peer.call(METADATA, 12, topics=None)
-        found = {}
+        before, self._copies = self._copies, {}
         for topic in answer.topics:
-            if topic.error_code is ErrorCode.none:
-                id, parts = self._copies.get(topic.name, ("", []))
-                if id != topic.topic_id.hex:
-                    id, place = (
-                        topic.topic_id.hex,
-                        self._base / f"{topic.name}-{topic.topic_id.hex}",
-                    )
-                    parts = [Partition(place / str(n)) for n in range(len(topic.partitions))]
-                found[topic.name] = id, parts
-        self._copies = found
+            place = f"{topic.name}-{topic.topic_id.hex}"
+            if before.get(topic.name, ("",))[0] == place:
+                self._copies[topic.name] = before[topic.name]
+            elif topic.error_code is ErrorCode.none:
+                self._copies[topic.name] = place, self._opened(place, len(topic.partitions))
+        places = {place for place, _ in self._copies.values()}
+        if places != self._places:
+            remove_others(self._base, places)
+        self._places = places
+
+    def _opened(self, place: str, count: int) -> list[Partition]:
+        """A topic's logs; what it was writing when it was killed is cut off."""
+        found = [Partition(self._base / place / str(number), OwnWords()) for number in range(count)]
+        for one in found:
+            one.recover()
+        return found
 
     async def _fetch(self, peer: Peer) -> None:
         if not self._copies:
@@ -80,15 +88,11 @@ class Follower:
         answer = await peer.call(
             FETCH, 11, replica_id=self._node, max_wait=MAX_WAIT, min_bytes=1, topics=topics
         )
-        for topic in answer.responses:
-            _, copies = self._copies[topic.topic]
-            for part in topic.partitions:
-                if part.error_code is ErrorCode.none and part.records:
-                    copies[part.partition_index].copy(bytes(part.records))
-                elif part.error_code is ErrorCode.offset_out_of_range:
-                    log.error(
-                        "%s-%d does not fit the leader's log", topic.topic, part.partition_index
-                    )
+        for (name, number), part in partitions_of(answer.responses):
+            if part.error_code is ErrorCode.offset_out_of_range:
+                log.error("%s-%d does not fit the leader's log", name, number)
+            elif part.error_code is ErrorCode.none and part.records:
+                self._copies[name][1][number].copy(bytes(part.records))
 
 
 if __name__ == "__main__":

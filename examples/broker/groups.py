@@ -11,10 +11,9 @@ Completing: the generation waits for its leader's assignment. The rules look at 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -23,15 +22,8 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from examples.broker.settings import write_whole
-
-
-class GroupError(Exception):
-    """What a member asks for does not fit its group; `code` is what it is told."""
-
-    def __init__(self, code: ErrorCode) -> None:
-        super().__init__(code.name)
-        self.code = code
+from examples.broker.files import locked, write_whole
+from examples.broker.wire import Refused
 
 
 @dataclass
@@ -86,9 +78,9 @@ class Group:
     def check(self, member: str, generation: int) -> Member:
         """The member, if it is one of this generation."""
         if member not in self.members:
-            raise GroupError(ErrorCode.unknown_member_id)
+            raise Refused(ErrorCode.unknown_member_id)
         if generation != self.generation:
-            raise GroupError(ErrorCode.illegal_generation)
+            raise Refused(ErrorCode.illegal_generation)
         return self.members[member]
 
     def awaits_assignment(self, generation: int) -> bool:
@@ -120,7 +112,7 @@ class Group:
             or not set(member.protocols).intersection(*others)
             or (others and kind != self.kind)
         ):
-            raise GroupError(ErrorCode.inconsistent_group_protocol)
+            raise Refused(ErrorCode.inconsistent_group_protocol)
         stands = self.state == "Completing" or (self.state == "Stable" and id != self.leader)
         if before is not None and before.protocols == member.protocols and stands:
             return False
@@ -181,7 +173,7 @@ class Group:
             return
         self.check(member, generation)
         if self.state == "Completing":
-            raise GroupError(ErrorCode.rebalance_in_progress)
+            raise Refused(ErrorCode.rebalance_in_progress)
 
 
 class Groups:
@@ -193,51 +185,56 @@ class Groups:
 
     def load(self, name: str) -> Group:
         """A group as it is now, to look at only; one that nobody made yet is empty."""
-        try:
-            return _group(self._path(name).read_text())
-        except FileNotFoundError:
-            return Group(name)
+        return self._read(self.digest(name)) or Group(name)
+
+    def name_of(self, digest: str) -> str | None:
+        """The name of the group that has it; None: it is not there any more."""
+        group = self._read(digest)
+        return group.name if group else None
 
     @contextmanager
     def changing(self, name: str) -> Iterator[Group]:
         """A group to change, under its lock; what raises changes nothing."""
-        path = self._path(name)
-        lock = os.open(path.with_name(path.name[:2]), os.O_RDWR | os.O_CREAT, 0o600)  # of a few
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        digest = self.digest(name)
+        with locked(self._directory / digest[:2]):  # of a few
             group = self.load(name)
             before = asdict(group)
             yield group
             after = asdict(group)
             if after != before:
-                write_whole(path, json.dumps(after))
-        finally:
-            os.close(lock)
+                write_whole(self._directory / f"{digest}.json", json.dumps(after))
 
-    def begin_anew(self) -> None:
-        """The broker starts: nobody's session has outlived it. What was committed stays."""
-        for name in [group.name for group in self.all()]:
-            with self.changing(name) as group:
-                group.members, group.state = {}, "Empty"
+    def begin_anew(self, retention: float) -> None:
+        """The broker starts: nobody's session has outlived it. What was committed stays, but not
+        for longer than `retention` seconds after the last change.
+        """
+        for path in self._directory.glob("*.json"):
+            if path.stat().st_mtime < time.time() - retention:
+                path.unlink()
+        for group in self.all():
+            with self.changing(group.name) as one:
+                one.members, one.state = {}, "Empty"
+
+    def forget_topic(self, topic: str) -> None:
+        """It was deleted, and what groups have committed of it goes, too."""
+        for group in self.all():
+            with self.changing(group.name) as one:
+                for place in [place for place in one.offsets if place.split("/", 1)[1] == topic]:
+                    del one.offsets[place]
 
     def all(self) -> list[Group]:
         """All groups, to look at only."""
-        return [_group(path.read_text()) for path in sorted(self._directory.glob("*.json"))]
+        found = [self._read(path.stem) for path in sorted(self._directory.glob("*.json"))]
+        return [group for group in found if group is not None]
 
-    def session(self, name: str, member: str) -> tuple[str, str]:
-        """What a member's session is called. Names may be long: a digest stands for the group's."""
-        return self._path(name).stem, member
+    def digest(self, name: str) -> str:
+        """What stands for a group's name, which may be long, where there is little room."""
+        return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
 
-    def name_of(self, digest: str) -> str:
-        """The name of the group of a session."""
-        return _group((self._directory / f"{digest}.json").read_text()).name
-
-    def _path(self, name: str) -> Path:
-        digest = hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
-        return self._directory / f"{digest}.json"
-
-
-def _group(text: str) -> Group:
-    fields = json.loads(text)
-    members = {id: Member(**one) for id, one in fields.pop("members", {}).items()}
-    return Group(**fields, members=members)
+    def _read(self, digest: str) -> Group | None:
+        try:
+            fields = json.loads((self._directory / f"{digest}.json").read_text())
+        except FileNotFoundError:
+            return None
+        members = {id: Member(**one) for id, one in fields.pop("members").items()}
+        return Group(**fields, members=members)

@@ -1,21 +1,23 @@
 """A partition: a log that several processes append to, and how far its followers have it.
 
-Files of its directory:
+Its records are in one file, `log`: batches, one behind the other. How far that counts, and who has
+it, is said by shared words, which only grow; who waits for one of them is told by its store:
 
-    log      record batches, one behind the other
-    words    64-bit words that the processes map
-    lock     the log and the words change under its flock
+    ("end", topic, n)            the offset behind the last batch that counts
+    ("high", topic, n)           the high watermark: all below is with everybody in sync
+    ("has", topic, n, node)      up to where a follower has the log
+    ("sync", topic, n, node)     when it last had all, in nanoseconds
 
 Invariants, after a kill at any instruction:
 
-1. Up to the committed size stand whole batches, which never change. A batch is written first and
-   committed by the store of one word; what a killed writer left behind it is overwritten.
-2. The kernel gives the flock back when its holder dies, so nobody waits for the dead.
+1. Up to `end` stand whole batches, which never change. A batch is written first, and committed by
+   the store of that word; what a killed writer left behind it is overwritten.
+2. Who writes holds the file's flock, which the kernel gives back when its holder dies.
 3. A batch of an idempotent producer is there once: what its producer sent before is looked up under
    the lock, in the headers of the log itself. A table of its own could be ahead of the log or
    behind it when its writer dies between the two.
 4. The high watermark is the least end among the leader and the followers in sync. It never goes
-   back: who comes back into sync has it passed.
+   back: who comes back into sync has it passed. Without followers it is `end` itself.
 
 Each process keeps an index of the batches in memory, which it reads on from where it was. Nothing
 is synced to disk: this survives dead processes, not a dead host.
@@ -24,7 +26,6 @@ is synced to disk: this survives dead processes, not a dead host.
 from __future__ import annotations
 
 import fcntl
-import mmap
 import os
 import weakref
 from array import array
@@ -33,21 +34,45 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from kio.schema.errors import ErrorCode
 
 from examples.broker import batches
-from examples.broker.batches import BadBatch, Batch
+from examples.broker.batches import Batch
+from examples.broker.wire import Refused
 
 KEPT_SEQUENCES: Final = 5
 """Batches of a producer that are known again: as many as a client has in flight."""
+DELETED: Final = 2**64 - 1
+"""In place of a high watermark: nobody is to wait for it any more."""
 
 
-_COMMITTED, _WATERMARK, _FOLLOWERS = range(3)
-"""Words: bytes of the log; the high watermark; then those of the first follower."""
-_END, _IN_SYNC_NS, _ASKED_END, _ASKED_NS, _EACH = range(5)
-"""Of each follower: its end; when it last had all; our end and the time at its last fetch."""
+class Words(Protocol):
+    """Shared words that only grow: `Watermarks`, `AsyncWatermarks`, `OwnWords`."""
+
+    def value(self, key: Any) -> int: ...
+    def advance(self, key: Any, value: int) -> bool: ...
+    def forget(self, key: Any) -> bool: ...
+
+
+class OwnWords(dict[Any, int]):
+    """Words of a process that has its logs to itself."""
+
+    def value(self, key: Any) -> int:
+        """As in `Watermarks`."""
+        return self.get(key, 0)
+
+    def advance(self, key: Any, value: int) -> bool:
+        """As in `Watermarks`."""
+        grows = value > self.value(key)
+        if grows:
+            self[key] = value
+        return grows
+
+    def forget(self, key: Any) -> bool:
+        """As in `Watermarks`."""
+        return self.pop(key, None) is not None
 
 
 class Sent(NamedTuple):
@@ -65,6 +90,9 @@ class Partition:
     ----------
     directory : Path
         Made if it is not there.
+    words : Words
+    id : tuple
+        Topic and number, in the keys of its words.
     followers : int
         How many there are; node 1 is the first.
     lag_ns : int
@@ -73,56 +101,65 @@ class Partition:
         On the monotonic clock, which all processes share. A new partition's followers are in sync.
     """
 
-    def __init__(self, directory: Path, followers: int = 0, lag_ns: int = 0, now_ns: int = 0):
+    def __init__(
+        self,
+        directory: Path,
+        words: Words,
+        id: tuple[str, int] = ("", 0),
+        followers: int = 0,
+        lag_ns: int = 0,
+        now_ns: int = 0,
+    ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self.directory, self.followers, self._lag_ns = directory, followers, lag_ns
-        self._log, self._lock, words = (
-            os.open(directory / name, os.O_RDWR | os.O_CREAT, 0o600)
-            for name in ("log", "lock", "words")
-        )
-        self._close = weakref.finalize(
-            self, lambda *each: [*map(os.close, each)], self._log, self._lock
-        )
-        size = 8 * (_FOLLOWERS + followers * _EACH)
-        with self._locked():
-            fresh = os.fstat(words).st_size < size
-            os.ftruncate(words, size)
-            self._words = memoryview(mmap.mmap(words, size)).cast("q")
-            os.close(words)
-            if fresh:
-                self._reset(now_ns)
+        self._log = os.open(directory / "log", os.O_RDWR | os.O_CREAT, 0o600)
+        self.close = weakref.finalize(self, os.close, self._log)
+        self._words, self._lag_ns = words, lag_ns
+        self.end_key = ("end", *id)
+        self.high_key = ("high", *id) if followers else self.end_key
+        nodes = range(1, followers + 1)
+        self._followers = {node: (("has", *id, node), ("sync", *id, node)) for node in nodes}
+        for _, sync in self._followers.values():
+            if not words.value(sync):
+                words.advance(sync, now_ns)
+        self._asked: dict[int, tuple[int, int]] = {}  # node -> our end at its last fetch, and when
         self._ends, self._stops = array("q"), array("q")  # of each batch: offset, byte behind it
         self._stamps = array("q")
         self._sent: dict[int, tuple[int, deque[Sent]]] = {}  # producer -> epoch, last batches
 
-    def close(self) -> None:
-        """Close the files; so does the end of the object."""
-        self._close()
+    def recover(self) -> None:
+        """Cut off what is no whole batch; by who starts a broker, before anybody opens it.
 
-    def recover(self, now_ns: int) -> None:
-        """Cut off what is no whole batch; by who starts a broker, before anybody opens it."""
-        with self._locked():
-            raw, size = os.pread(self._log, os.fstat(self._log).st_size, 0), 0
-            with suppress(BadBatch):
-                for batch, _ in batches.split(raw):
-                    size += batch.size
-            os.ftruncate(self._log, size)
-            self._words[_COMMITTED] = size
-            self._reset(now_ns)
-            self._read_on()
-            self._words[_WATERMARK] = min(self._words[_WATERMARK], self._end())
+        What is there counts, and consumers may read it: nobody else was ever the leader.
+        """
+        raw, size, end = os.pread(self._log, os.fstat(self._log).st_size, 0), 0, 0
+        with suppress(Refused):
+            for batch, _ in batches.split(raw):
+                if batch.base != end:
+                    break
+                size, end = size + batch.size, batch.end
+        os.ftruncate(self._log, size)
+        self.forget()
+        self._words.advance(self.end_key, end)
+        self._words.advance(self.high_key, end)
 
-    def _reset(self, now_ns: int) -> None:
-        for at in range(_FOLLOWERS, len(self._words), _EACH):
-            self._words[at + _IN_SYNC_NS] = self._words[at + _ASKED_NS] = now_ns
+    def retire(self) -> None:
+        """Leave a file of nothing but what counts, and no words; by who ends a broker."""
+        self._read_on()
+        os.ftruncate(self._log, self._start(len(self._stops)))
+        self.forget()
+
+    def forget(self) -> None:
+        """Give the words back."""
+        for key in (self.end_key, self.high_key, *sum(self._followers.values(), ())):
+            self._words.forget(key)
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
-        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        fcntl.flock(self._log, fcntl.LOCK_EX)
         try:
             yield
         finally:
-            fcntl.flock(self._lock, fcntl.LOCK_UN)
+            fcntl.flock(self._log, fcntl.LOCK_UN)
 
     # -- state ----------------------------------------------------------------------------------
 
@@ -135,57 +172,46 @@ class Partition:
     @property
     def watermark(self) -> int:
         """All below it is with everybody in sync: consumers may read it."""
-        return self._words[_WATERMARK]
+        return self._words.value(self.high_key)
 
     @property
     def deleted(self) -> bool:
         """Was its topic deleted?"""
-        return os.fstat(self._lock).st_nlink == 0
+        return self.watermark == DELETED
+
+    def delete(self) -> None:
+        """Its files are gone: who waits for it is told."""
+        self._words.advance(self.high_key, DELETED)
 
     def in_sync(self, now_ns: int) -> list[int]:
         """The followers that count."""
+        value, watermark = self._words.value, self.watermark
         return [
             node
-            for node, at in self._places()
-            if now_ns - self._words[at + _IN_SYNC_NS] <= self._lag_ns
-            and self._words[at + _END] >= self.watermark
+            for node, (has, sync) in self._followers.items()
+            if now_ns - value(sync) <= self._lag_ns and value(has) >= watermark
         ]
 
     def follow(self, node: int, offset: int, now_ns: int) -> None:
         """A follower has all below `offset`, for it asks for what comes then."""
-        at = _FOLLOWERS + (node - 1) * _EACH
-        words = self._words
-        with self._locked():
-            end = self.end
-            if offset > end:
-                return
-            words[at + _END] = offset
-            if offset >= end:
-                words[at + _IN_SYNC_NS] = now_ns
-            elif offset >= words[at + _ASKED_END]:  # it was, when it asked the last time
-                words[at + _IN_SYNC_NS] = words[at + _ASKED_NS]
-            words[at + _ASKED_END], words[at + _ASKED_NS] = end, now_ns
-            self._settle(now_ns)
+        end, (has, sync) = self.end, self._followers[node]
+        if offset > end:
+            return
+        if offset < self._words.value(has):  # it has lost some
+            self._words.forget(has)
+        self._words.advance(has, offset)
+        asked_end, asked_ns = self._asked.get(node, (end, now_ns))
+        if offset >= asked_end:  # then it had all at its last fetch, if not now
+            self._words.advance(sync, now_ns if offset == end else asked_ns)
+        self._asked[node] = end, now_ns
+        self.settle(now_ns)
 
-    def is_behind(self, now_ns: int) -> bool:
-        """Is the high watermark lower than it has to be?"""
-        return self.watermark < self._lowest(now_ns)
-
-    def settle(self, now_ns: int) -> None:
-        """Move the high watermark past followers that do not count any more."""
-        with self._locked():
-            self._settle(now_ns)
-
-    def _settle(self, now_ns: int) -> None:
-        self._words[_WATERMARK] = max(self.watermark, self._lowest(now_ns))
-
-    def _lowest(self, now_ns: int) -> int:
-        in_sync = self.in_sync(now_ns)
-        ends = [self._words[at + _END] for node, at in self._places() if node in in_sync]
-        return min([self.end, *ends])
-
-    def _places(self) -> Iterator[tuple[int, int]]:
-        return enumerate(range(_FOLLOWERS, len(self._words), _EACH), 1)
+    def settle(self, now_ns: int) -> bool:
+        """Move the high watermark, if all who count have more; also past a follower that does not
+        count any more.
+        """
+        ends = [self._words.value(self._followers[node][0]) for node in self.in_sync(now_ns)]
+        return self._words.advance(self.high_key, min([self.end, *ends]))
 
     # -- writing --------------------------------------------------------------------------------
 
@@ -194,7 +220,7 @@ class Partition:
 
         Raises
         ------
-        BadBatch
+        Refused
             It is not the next of its producer.
         """
         with self._locked():
@@ -203,48 +229,46 @@ class Partition:
                 known = self._find_sent(batch)
                 if known is not None:
                     return known
-            self._write(batches.placed(raw, batch, end))
-            self._settle(now_ns)
-            return end
+            self._write(batches.placed(raw, batch, end), end + batch.count)
+        self.settle(now_ns)
+        return end
 
     def copy(self, raw: bytes) -> None:
         """Add what a fetch from this log's end brought: the follower's way of writing.
 
         Raises
         ------
-        BadBatch
+        Refused
             Damaged, or not what comes next.
         """
-        with self._locked():
-            for batch, part in batches.split(raw):
-                end = self.end
-                if batch.base > end or batch.base < end < batch.end:
-                    message = f"a batch at {batch.base}, the log ends at {end}"
-                    raise BadBatch(ErrorCode.offset_out_of_range, message)
-                if batch.base == end:
-                    self._write(bytes(part))
+        for batch, part in batches.split(raw):
+            end = self.end
+            if batch.base > end or batch.base < end < batch.end:
+                reason = f"a batch at {batch.base}, the log ends at {end}"
+                raise Refused(ErrorCode.offset_out_of_range, reason)
+            if batch.base == end:
+                self._write(bytes(part), batch.end)
 
-    def _write(self, raw: bytes) -> None:
-        at = self._stop()
-        rest = memoryview(raw)
+    def _write(self, raw: bytes, end: int) -> None:
+        at, rest = self._start(len(self._stops)), memoryview(raw)
         while rest:
             rest = rest[os.pwrite(self._log, rest, at + len(raw) - len(rest)) :]
-        self._words[_COMMITTED] = at + len(raw)  # before it nothing has happened
+        self._words.advance(self.end_key, end)  # before it nothing has happened
 
     def _find_sent(self, batch: Batch) -> int | None:
         """Where the batch stands, if it came before; else it has to be its producer's next."""
         epoch, sent = self._sent.get(batch.producer, (-1, deque[Sent]()))
         if batch.epoch < epoch:
-            message = f"epoch {batch.epoch} of producer {batch.producer}, which is at {epoch}"
-            raise BadBatch(ErrorCode.invalid_producer_epoch, message)
+            reason = f"epoch {batch.epoch} of producer {batch.producer}, which is at {epoch}"
+            raise Refused(ErrorCode.invalid_producer_epoch, reason)
         if batch.epoch == epoch:
             for one in sent:
                 if (one.sequence, one.next_sequence) == (batch.sequence, batch.next_sequence):
                     return one.base
         expected = sent[-1].next_sequence if batch.epoch == epoch else 0
         if batch.sequence != expected:
-            message = f"sequence {batch.sequence} of producer {batch.producer}: want {expected}"
-            raise BadBatch(ErrorCode.out_of_order_sequence_number, message)
+            reason = f"sequence {batch.sequence} of producer {batch.producer}: want {expected}"
+            raise Refused(ErrorCode.out_of_order_sequence_number, reason)
         return None
 
     # -- reading --------------------------------------------------------------------------------
@@ -252,7 +276,7 @@ class Partition:
     def size(self, offset: int, end: int) -> int:
         """Bytes of the batches from the one with `offset` on that lie below `end`."""
         first, last = self._range(offset, end)
-        return self._start(last) - self._start(first) if first < last else 0
+        return max(0, self._start(last) - self._start(first))
 
     def read(self, offset: int, end: int, most: int, *, at_least_one: bool) -> bytes:
         """Whole batches from the one with `offset` on, below `end`, of at most so many bytes.
@@ -289,14 +313,13 @@ class Partition:
     def _end(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    def _stop(self) -> int:
-        return self._stops[-1] if self._stops else 0
-
     def _read_on(self) -> None:
         """Learn of what was committed since, here or elsewhere."""
-        while self._stop() < self._words[_COMMITTED]:
-            batch = batches.header(os.pread(self._log, batches.HEADER.size, self._stop()))
-            self._stops.append(self._stop() + batch.size)
+        committed = self._words.value(self.end_key)
+        while self._end() < committed != DELETED:
+            at = self._start(len(self._stops))
+            batch = batches.header(os.pread(self._log, batches.HEADER.size, at))
+            self._stops.append(at + batch.size)
             self._ends.append(batch.end)
             self._stamps.append(batch.last_stamp)
             if batch.producer >= 0:

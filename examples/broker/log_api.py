@@ -4,304 +4,278 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import suppress
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
 from examples.broker import batches
-from examples.broker.batches import BadBatch
-from examples.broker.delayed import DelayedFetch, DelayedProduce, Wanted
+from examples.broker.groups import Groups
 from examples.broker.log import Partition
 from examples.broker.settings import Settings
-from examples.broker.topics import Key, TopicError, Topics
-from examples.broker.wire import Call, seconds
-from wheeld_client import AsyncPurgatory
+from examples.broker.topics import TopicExists, Topics
+from examples.broker.wire import (
+    Answer,
+    Call,
+    Key,
+    Refused,
+    by_name,
+    by_partition,
+    partitions_of,
+    seconds,
+)
+from wheeld_client import AsyncTimers, AsyncWatermarks, DelayedOperation
 
 LEADER: Final = 0
 """The node that all workers together are; followers are 1 and up."""
 LONGEST_WAIT: Final = 3600.0
+FORGOTTEN_AFTER: Final = 60.0
+"""Seconds after which a deleted topic's words are given back: all who waited have been told."""
 LATEST, EARLIEST = -1, -2
 _ALL, _ONE = -1, 1
 _TOPIC, _BROKER = 2, 4
 
 log = logging.getLogger("broker.worker")
 
-Answer = dict[str, Any]
 
+class DelayedFetch(DelayedOperation):
+    """Waits until its partitions together have enough bytes.
 
-class LogApi:
-    """Answers one worker's requests about topics.
-
-    What a request changes in the shared state, it changes in a block of `_changing`.
+    It is watched under the words that say how far its reader may read: of followers the ends of
+    the logs, of consumers the high watermarks. So who advances one of those has it look again.
     """
 
     def __init__(
-        self, settings: Settings, topics: Topics, produces: AsyncPurgatory, fetches: AsyncPurgatory
+        self, wanted: list[tuple[Partition, int]], of_follower: bool, least: int, timeout: float
     ) -> None:
-        self._now_ns = produces.timers.now_ns  # the wheel's clock, the same in all processes
-        self._settings, self._topics = settings, topics
-        self._produces, self._fetches = produces, fetches
+        super().__init__(timeout)
+        self._wanted, self._of_follower, self._least = wanted, of_follower, least
+        self.keys = [one.end_key if of_follower else one.high_key for one, _ in wanted]
+
+    def try_complete(self) -> bool:
+        """Count the bytes."""
+        there = 0
+        for one, offset in self._wanted:
+            there += one.size(offset, one.end if self._of_follower else one.watermark)
+            if there >= self._least or one.deleted:
+                return self.force_complete()
+        return False
+
+
+class LogApi:
+    """Answers one worker's requests about topics."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        topics: Topics,
+        words: AsyncWatermarks,
+        groups: Groups,
+        timers: AsyncTimers,
+    ) -> None:
+        self._settings, self._topics, self._words = settings, topics, words
+        self._groups, self._timers = groups, timers
+        self._now_ns = timers.timers.now_ns  # the wheel's clock, the same in all processes
 
     # -- produce --------------------------------------------------------------------------------
 
     async def produce(self, call: Call) -> Answer | None:
         """Append; with acks=all wait until the followers in sync have it."""
-        body, appended, keys = call.body, [], []
-        responses = []
-        for topic in body.topic_data:
-            parts = []
-            for part in topic.partition_data:
-                key, answer = (topic.name, part.index), {"index": part.index, "base_offset": -1}
-                parts.append(answer)
-                try:
-                    partition = self._writable(key, body.acks)
-                    base, end = self._append(partition, key, part.records)
-                except BadBatch as bad:
-                    log.info("%s: %s-%d: %s", call.client, *key, bad)
-                    answer["error_code"] = bad.code
-                    continue
-                answer |= {"base_offset": base, "log_start_offset": 0}
-                appended.append((partition, end, answer))
-                keys.append(key)
-            responses.append({"name": topic.name, "partition_responses": parts})
-        if body.acks == _ALL and appended:
-            ends = [(partition, end) for partition, end, _ in appended]
+        body = call.body
+        appended: list[tuple[Key, Partition, int, Answer]] = []
+
+        def append(key: Key, part: Any) -> Answer:
+            try:
+                partition = self._writable(key, body.acks)
+                base, end = self._append(partition, part.records)
+            except Refused as refused:
+                log.info("%s: %s-%d: %s", call.client, *key, refused)
+                raise Refused(refused.code, base_offset=-1) from None
+            answer = {"base_offset": base, "log_start_offset": 0}
+            appended.append((key, partition, end, answer))
+            return answer
+
+        responses = by_partition(partitions_of(body.topic_data), append)
+        if body.acks == _ALL:
             timeout = min(seconds(body.timeout), LONGEST_WAIT)
-            await self._produces.wait(DelayedProduce(ends, timeout), keys)
-            for key, (partition, end, answer) in zip(keys, appended, strict=True):
-                answer["error_code"] = self._replicated(key, partition, end)
-        if body.acks == 0:
-            return None
-        return {"responses": responses}
+            await self._replicated(appended, self._now_ns() + int(timeout * 1e9))
+        return {"responses": responses} if body.acks else None
 
     def _writable(self, key: Key, acks: int) -> Partition:
         if acks not in (_ALL, 0, _ONE):
-            raise BadBatch(ErrorCode.invalid_required_acks, f"acks={acks}")
+            raise Refused(ErrorCode.invalid_required_acks, f"acks={acks}")
         partition = self._topics.partition(*key)
-        if partition is None:
-            raise BadBatch(ErrorCode.unknown_topic_or_partition, "not there")
         if acks == _ALL and not self._enough(key, partition):
-            raise BadBatch(ErrorCode.not_enough_replicas, "too few followers are in sync")
+            raise Refused(ErrorCode.not_enough_replicas, "too few followers are in sync")
         return partition
 
     def _enough(self, key: Key, partition: Partition) -> bool:
         topic = self._topics.all().get(key[0])
         least = topic.min_in_sync if topic else 1
-        return least <= 1 or 1 + len(partition.in_sync(self._now_ns())) >= least
+        return 1 + len(partition.in_sync(self._now_ns())) >= least
 
-    def _append(self, partition: Partition, key: Key, records: bytes | None) -> tuple[int, int]:
+    def _append(self, partition: Partition, records: bytes | None) -> tuple[int, int]:
         """One batch, as clients have to send since magic 2; its first offset, and the next one."""
         found = list(batches.split(records or b""))
         if len(found) != 1:
-            raise BadBatch(ErrorCode.invalid_record, f"{len(found)} batches, expected 1")
+            raise Refused(ErrorCode.invalid_record, f"{len(found)} batches, expected 1")
         batch, raw = found[0]
         if batch.size > self._settings.largest_batch:
-            raise BadBatch(ErrorCode.message_too_large, f"a batch of {batch.size} bytes")
-        with self._changing(key):
-            base = partition.append(batch, raw, self._now_ns())
+            raise Refused(ErrorCode.message_too_large, f"a batch of {batch.size} bytes")
+        base = partition.append(batch, raw, self._now_ns())
         return base, base + batch.count
 
-    def _replicated(self, key: Key, partition: Partition, end: int) -> ErrorCode:
-        if partition.deleted:
-            return ErrorCode.unknown_topic_or_partition
-        if partition.watermark < end:
-            return ErrorCode.request_timed_out
-        if not self._enough(key, partition):
-            return ErrorCode.not_enough_replicas_after_append
-        return ErrorCode.none
+    async def _replicated(
+        self, appended: list[tuple[Key, Partition, int, Answer]], deadline_ns: int
+    ) -> None:
+        """The delayed produce: each high watermark passes what was appended, or the time is up."""
+        for key, partition, end, answer in appended:
+            left = max(0, deadline_ns - self._now_ns()) / 1e9
+            in_time = await self._words.wait_until(partition.high_key, end, left)
+            if partition.deleted:
+                answer["error_code"] = ErrorCode.unknown_topic_or_partition
+            elif not in_time:
+                answer["error_code"] = ErrorCode.request_timed_out
+            elif not self._enough(key, partition):
+                answer["error_code"] = ErrorCode.not_enough_replicas_after_append
 
     def settle(self) -> None:
         """Move the watermarks that only wait for a follower which does not count any more."""
-        now_ns = self._now_ns()
-        for key, partition in self._topics.partitions():
-            if partition.is_behind(now_ns):
-                with self._changing(key):
-                    partition.settle(now_ns)
-
-    @contextmanager
-    def _changing(self, *keys: Key) -> Iterator[None]:
-        """A log or its watermark changes. At the end who waits for it looks again, in all workers;
-        also if this one is killed before.
-        """
-        with self._produces.changing(*keys), self._fetches.changing(*keys):
-            yield
+        for _, partition in self._topics.partitions():
+            partition.settle(self._now_ns())
 
     # -- fetch ----------------------------------------------------------------------------------
 
     async def fetch(self, call: Call) -> Answer:
         """Read; without enough to read wait for more."""
         body = call.body
-        if body_session(body):
-            return {"error_code": ErrorCode.fetch_session_id_not_found}
-        replica = 1 <= body.replica_id <= self._settings.followers
-        wanted: dict[Key, Wanted] = {}
-        wrong = False
-        for topic in body.topics:
-            for part in topic.partitions:
-                key = topic.topic, part.partition
-                partition = self._topics.partition(*key)
-                if partition is None or not 0 <= part.fetch_offset <= partition.end:
-                    wrong = True
-                    continue
-                if replica:
-                    with self._changing(key):
-                        partition.follow(body.replica_id, part.fetch_offset, self._now_ns())
-                wanted[key] = Wanted(partition, part.fetch_offset, replica)
+        if getattr(body, "session_id", 0):  # none was given: each answer says so
+            raise Refused(ErrorCode.fetch_session_id_not_found)
+        of_follower = 1 <= body.replica_id <= self._settings.followers
+        wanted, wrong = [], False
+        for key, part in partitions_of(body.topics):
+            try:
+                partition = self._readable(key, part.fetch_offset)
+            except Refused:
+                wrong = True  # and told at once
+                continue
+            if of_follower:
+                partition.follow(body.replica_id, part.fetch_offset, self._now_ns())
+            wanted.append((partition, part.fetch_offset))
         if wanted and not wrong:
             timeout = min(seconds(body.max_wait), LONGEST_WAIT)
-            waiting = DelayedFetch(list(wanted.values()), body.min_bytes, timeout)
-            await self._fetches.wait(waiting, list(wanted))
-        return {"responses": self._read(body, wanted)}
+            waiting = DelayedFetch(wanted, of_follower, body.min_bytes, timeout)
+            await self._words.purgatory.wait(waiting, waiting.keys)
+        return {"responses": self._read(body, of_follower)}
 
-    def _read(self, body: Any, wanted: dict[Key, Wanted]) -> list[Answer]:
+    def _readable(self, key: Key, offset: int) -> Partition:
+        try:
+            partition = self._topics.partition(*key)
+            if not 0 <= offset <= partition.end:
+                raise Refused(ErrorCode.offset_out_of_range)
+        except Refused as refused:
+            raise Refused(refused.code, high_watermark=-1, records=b"") from None
+        return partition
+
+    def _read(self, body: Any, of_follower: bool) -> list[Answer]:
         """What is there now; the first partition that has something gives a batch of any size."""
-        left = min(body.max_bytes, self._settings.largest_fetch)
-        read, responses = 0, []
-        for topic in body.topics:
-            parts = []
-            for part in topic.partitions:
-                one = wanted.get((topic.topic, part.partition))
-                answer: Answer = {"partition_index": part.partition, "records": b""}
-                if one is None or one.partition.deleted:
-                    answer |= self._refused(topic.topic, part.partition)
-                else:
-                    watermark = one.partition.watermark
-                    most = min(left - read, part.partition_max_bytes)
-                    end = one.partition.end if one.replica else watermark
-                    answer["records"] = one.partition.read(
-                        one.offset, end, most, at_least_one=read == 0
-                    )
-                    read += len(answer["records"])
-                    answer |= {"high_watermark": watermark, "last_stable_offset": watermark}
-                    answer["log_start_offset"] = 0
-                parts.append(answer)
-            responses.append({"topic": topic.topic, "partitions": parts})
-        return responses
+        most, read = min(body.max_bytes, self._settings.largest_fetch), 0
 
-    def _refused(self, topic: str, number: int) -> Answer:
-        there = self._topics.partition(topic, number) is not None
-        unknown, outside = ErrorCode.unknown_topic_or_partition, ErrorCode.offset_out_of_range
-        return {"error_code": outside if there else unknown, "high_watermark": -1}
+        def read_one(key: Key, part: Any) -> Answer:
+            nonlocal read
+            partition = self._readable(key, part.fetch_offset)
+            watermark = partition.watermark
+            end = partition.end if of_follower else watermark
+            room = min(most - read, part.partition_max_bytes)
+            records = partition.read(part.fetch_offset, end, room, at_least_one=read == 0)
+            read += len(records)
+            answer = {"high_watermark": watermark, "last_stable_offset": watermark}
+            return answer | {"log_start_offset": 0, "records": records}
+
+        return by_partition(partitions_of(body.topics), read_one)
 
     async def list_offsets(self, call: Call) -> Answer:
         """Where a log begins or ends, or what it had at a time (as exact as batches are)."""
-        topics = []
-        for topic in call.body.topics:
-            parts = []
-            for part in topic.partitions:
-                partition = self._topics.partition(topic.name, part.partition_index)
-                answer: Answer = {"partition_index": part.partition_index}
-                if partition is None:
-                    answer["error_code"] = ErrorCode.unknown_topic_or_partition
-                elif part.timestamp in (LATEST, EARLIEST):
-                    answer["offset"] = partition.watermark if part.timestamp == LATEST else 0
-                else:
-                    found = partition.find_time(part.timestamp)
-                    if found is not None and found[0] < partition.watermark:
-                        answer["offset"], answer["timestamp"] = found
-                parts.append(answer)
-            topics.append({"name": topic.name, "partitions": parts})
-        return {"topics": topics}
+
+        def find(key: Key, part: Any) -> Answer:
+            partition = self._topics.partition(*key)
+            if part.timestamp in (LATEST, EARLIEST):
+                return {"offset": partition.watermark if part.timestamp == LATEST else 0}
+            offset, stamp = partition.find_time(part.timestamp) or (-1, -1)
+            return {"offset": offset, "timestamp": stamp} if offset < partition.watermark else {}
+
+        return {"topics": by_partition(partitions_of(call.body.topics), find)}
 
     # -- topics ---------------------------------------------------------------------------------
 
     async def metadata(self, call: Call) -> Answer:
         """All topics, or those that are asked for, which are made if they may be."""
-        asked = call.body.topics
-        if asked is None or (call.version == 0 and not asked):
+        body, own = call.body, self._settings
+        if body.topics is None or (call.version == 0 and not body.topics):
             names = list(self._topics.all())
         else:
-            names = [topic.name for topic in asked]
-        create = self._settings.auto_create
-        create = create and getattr(call.body, "allow_auto_topic_creation", True)
-        own = self._settings
+            names = [topic.name for topic in body.topics]
+        create = own.auto_create and getattr(body, "allow_auto_topic_creation", True)
         return {
             "brokers": [{"node_id": LEADER, "host": own.host, "port": own.port}],
             "cluster_id": "wheeld",
             "controller_id": LEADER,
-            "topics": [self._describe(name, create=create) for name in names],
+            "topics": by_name(names, lambda name: self._describe(name, create=create)),
         }
 
     def _describe(self, name: str | None, *, create: bool) -> Answer:
-        if name is None:  # asked for by its id
-            return {"error_code": ErrorCode.unknown_topic_id}
+        if name is None:
+            raise Refused(ErrorCode.unknown_topic_id)
+        if create and name not in self._topics.all():
+            with suppress(TopicExists):  # somebody was faster
+                self._topics.create(name)
         topic = self._topics.all().get(name)
-        try:
-            if topic is None and create:
-                topic = self._topics.create(name, -1, {})
-        except TopicError as error:
-            topic = self._topics.all().get(name)  # somebody was faster
-            if topic is None:
-                return {"name": name, "error_code": error.code}
         if topic is None:
-            return {"name": name, "error_code": ErrorCode.unknown_topic_or_partition}
-        nodes = [LEADER, *range(1, self._settings.followers + 1)]
+            raise Refused(ErrorCode.unknown_topic_or_partition)
+        replicas = {"replica_nodes": [LEADER, *range(1, self._settings.followers + 1)]}
         parts = []
         for number in range(topic.partitions):
-            partition = self._topics.partition(name, number)
-            in_sync = partition.in_sync(self._now_ns()) if partition else []
-            parts.append(
-                {
-                    "partition_index": number,
-                    "leader_id": LEADER,
-                    "leader_epoch": 0,
-                    "replica_nodes": nodes,
-                    "isr_nodes": [LEADER, *in_sync],
-                }
-            )
-        return {"name": name, "topic_id": uuid.UUID(topic.id), "partitions": parts}
+            in_sync = self._topics.partition(name, number).in_sync(self._now_ns())
+            part = {"partition_index": number, "leader_id": LEADER, "leader_epoch": 0}
+            parts.append({**part, **replicas, "isr_nodes": [LEADER, *in_sync]})
+        return {"topic_id": uuid.UUID(topic.id), "partitions": parts}
 
     async def create_topics(self, call: Call) -> Answer:
-        """Make topics; all replicas are everywhere, so assignments are ignored."""
-        answers = []
-        for wanted in call.body.topics:
-            answer: Answer = {
-                "name": wanted.name,
-                "replication_factor": 1 + self._settings.followers,
-            }
-            count = wanted.num_partitions
-            if wanted.assignments:
-                count = len(wanted.assignments)
-            try:
-                configs = {one.name: one.value for one in wanted.configs}
-                if call.body.validate_only:
-                    raise TopicError(ErrorCode.invalid_request, "validate_only is not served")
-                answer["num_partitions"] = self._topics.create(
-                    wanted.name, count, configs
-                ).partitions
-            except TopicError as error:
-                answer |= {"error_code": error.code, "error_message": str(error)}
-            answers.append(answer)
-        return {"topics": answers}
+        """Make topics; all replicas are everywhere, so assignments are only counted."""
+
+        def create(wanted: Any) -> Answer:
+            count = len(wanted.assignments) or wanted.num_partitions
+            configs = {one.name: one.value for one in wanted.configs}
+            topic = self._topics.create(wanted.name, count, configs, call.body.validate_only)
+            replicas = 1 + self._settings.followers
+            return {"num_partitions": topic.partitions, "replication_factor": replicas}
+
+        return {"topics": by_name(call.body.topics, create)}
 
     async def delete_topics(self, call: Call) -> Answer:
-        """Remove topics; who waits for one is told."""
-        answers = []
-        for name in call.body.topic_names:
-            topic = self._topics.all().get(name)
-            answer: Answer = {"name": name}
-            with self._changing(*((name, n) for n in range(topic.partitions if topic else 0))):
-                if not self._topics.delete(name):
-                    answer["error_code"] = ErrorCode.unknown_topic_or_partition
-            answers.append(answer)
-        return {"responses": answers}
+        """Remove topics, with what groups have committed of them; who waits for one is told."""
+
+        def delete(name: str) -> Answer:
+            for partition in self._topics.delete(name):
+                self._timers.call_later(FORGOTTEN_AFTER, partition.forget)
+            self._groups.forget_topic(name)
+            return {}
+
+        return {"responses": by_name(call.body.topic_names, delete)}
 
     async def describe_configs(self, call: Call) -> Answer:
         """What of topics and the broker has a name in Kafka."""
         return {"results": [self._configs(one) for one in call.body.resources]}
 
     def _configs(self, resource: Any) -> Answer:
-        own, configs = self._settings, {}
-        answer: Answer = {"resource_type": resource.resource_type, "error_code": ErrorCode.none}
-        answer["resource_name"] = resource.resource_name
-        topic = self._topics.all().get(resource.resource_name)
-        if resource.resource_type == _TOPIC and topic is not None:
+        own, kind, name = self._settings, resource.resource_type, resource.resource_name
+        answer: Answer = {"resource_type": kind, "resource_name": name}
+        topic = self._topics.all().get(name)
+        if kind == _TOPIC and topic is not None:
             configs = {"cleanup.policy": "delete", "retention.ms": "-1", **topic.configs}
             configs["max.message.bytes"] = str(own.largest_batch)
             configs["min.insync.replicas"] = str(topic.min_in_sync)
-        elif resource.resource_type == _BROKER and resource.resource_name == str(LEADER):
+        elif kind == _BROKER and name == str(LEADER):
             configs = {
                 "socket.request.max.bytes": str(own.largest),
                 "message.max.bytes": str(own.largest_batch),
@@ -309,25 +283,12 @@ class LogApi:
                 "min.insync.replicas": str(own.min_in_sync),
                 "auto.create.topics.enable": str(own.auto_create).lower(),
             }
-        elif resource.resource_type == _TOPIC:
-            answer["error_code"] = ErrorCode.unknown_topic_or_partition
         else:
-            answer["error_code"] = ErrorCode.invalid_request
-        asked = resource.configuration_keys
+            unknown, other = ErrorCode.unknown_topic_or_partition, ErrorCode.invalid_request
+            return answer | {"error_code": unknown if kind == _TOPIC else other}
+        asked, fixed = resource.configuration_keys, {"read_only": True, "is_default": True}
+        shown = [(key, value) for key, value in configs.items() if asked is None or key in asked]
         answer["configs"] = [
-            {
-                "name": name,
-                "value": value,
-                "read_only": True,
-                "is_default": True,
-                "config_source": 5,
-            }
-            for name, value in configs.items()
-            if asked is None or name in asked
+            {"name": key, "value": value, "config_source": 5, **fixed} for key, value in shown
         ]
         return answer
-
-
-def body_session(body: Any) -> bool:
-    """Does a fetch name a session? None was given: each answer says so."""
-    return bool(getattr(body, "session_id", 0))

@@ -11,8 +11,9 @@ import fcntl
 import os
 import socket
 import sys
-import time
-from contextlib import suppress
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
@@ -21,6 +22,7 @@ from examples.broker.child import READY
 from examples.broker.groups import Groups
 from examples.broker.settings import Settings
 from examples.broker.topics import Topics
+from wheeld_client import Watermarks, WheelError, connect
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 STOP_SECONDS: Final = 10.0
@@ -40,12 +42,27 @@ class Child:
     index: int
     lives: int = 0
     ready: asyncio.Event = field(default_factory=asyncio.Event)
-    process: asyncio.subprocess.Process | None = None
+    process: Process | None = None
 
-    def command(self, directory: str) -> list[str]:
-        """Of its present life."""
+    async def live(self, directory: str) -> bool:
+        """One life; whether it got ready."""
+        self.lives += 1
         last = f"worker-{self.index}.{self.lives}" if self.role == "worker" else str(self.index)
-        return [sys.executable, "-m", f"examples.broker.{self.role}", directory, last]
+        command = [sys.executable, "-m", f"examples.broker.{self.role}", directory, last]
+        self.process = await asyncio.create_subprocess_exec(
+            *command,
+            stdin=PIPE,
+            stdout=PIPE,
+            cwd=ROOT,
+            process_group=0,  # Ctrl-C is the parent's matter
+        )
+        assert self.process.stdout is not None
+        was_ready = (await self.process.stdout.readline()).decode().strip() == READY
+        if was_ready:
+            self.ready.set()
+        await self.process.wait()
+        self.ready.clear()
+        return was_ready
 
     def kill(self) -> None:
         """Kill it, as a crash would; it is started again."""
@@ -53,6 +70,18 @@ class Child:
         if self.process is not None:
             with suppress(ProcessLookupError):
                 self.process.kill()
+
+    async def stop(self) -> None:
+        """End it in good order, or at least end it."""
+        if self.process is None or self.process.returncode is not None:
+            return
+        with suppress(ProcessLookupError):
+            self.process.terminate()
+        try:
+            await asyncio.wait_for(self.process.wait(), STOP_SECONDS)
+        except TimeoutError:
+            self.kill()
+            await self.process.wait()
 
 
 class Broker:
@@ -68,6 +97,8 @@ class Broker:
     BrokerFailed
         The directory is in use, the port is taken, or the children end before they are ready (what
         they said is on the standard error).
+    WheelError
+        There is no such daemon.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -78,59 +109,74 @@ class Broker:
         self.children += [Child("follower", 1 + number) for number in range(settings.followers)]
 
     async def __aenter__(self) -> Broker:
-        directory = self.settings.directory
-        os.makedirs(directory, exist_ok=True)
-        self._lock = os.open(os.path.join(directory, "lock"), os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            self._reserve_port()
-        except BlockingIOError:
-            os.close(self._lock)
-            raise BrokerFailed(f"another broker runs in {directory}") from None
-        except BaseException:
-            os.close(self._lock)
-            raise
-        self.settings.save()
-        self._recover()
-        self._tasks = [asyncio.create_task(self._keep(one)) for one in self.children]
-        try:
-            await self._all_ready_or_failed()
-        except BaseException:
-            await self.__aexit__()
-            raise
+        async with AsyncExitStack() as stack:
+            stack.enter_context(self._directory())
+            stack.enter_context(self._port())
+            self.settings.save()
+            stack.enter_context(self._logs())
+            stack.push_async_callback(self._stop)
+            self._tasks = [asyncio.create_task(self._keep(one)) for one in self.children]
+            ready = asyncio.create_task(self.all_ready())
+            await asyncio.wait({ready, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
+            if not ready.done():
+                ready.cancel()
+                await self.failed()
+            self._stack = stack.pop_all()
         return self
 
     async def __aexit__(self, *exception: object) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._port.close()
-        os.close(self._lock)
+        await self._stack.aclose()
 
-    def _recover(self) -> None:
-        """Nobody else is here: what the last broker left is looked through."""
-        topics = Topics(self.settings)
-        for _, partition in topics.partitions():
-            partition.recover(time.monotonic_ns())
-        topics.close()
-        Groups(Path(self.settings.directory) / "groups").begin_anew()
+    @contextmanager
+    def _directory(self) -> Iterator[None]:
+        """The lock that says that nobody else is here."""
+        os.makedirs(self.settings.directory, exist_ok=True)
+        with open(os.path.join(self.settings.directory, "lock"), "a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                message = f"another broker runs in {self.settings.directory}"
+                raise BrokerFailed(message) from None
+            yield
 
-    def _reserve_port(self) -> None:
+    @contextmanager
+    def _port(self) -> Iterator[None]:
         """Bind the port, and do not listen: the workers do, and the port is theirs even while all
         of them are dead.
         """
         address = (self.settings.host, self.settings.port)
-        self._port = socket.socket()
-        self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        with socket.socket() as port, socket.socket() as probe:
+            port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(address)  # SO_REUSEPORT would share the port with another broker
+                probe.close()
+                port.bind(address)
+            except OSError as error:
+                raise BrokerFailed(f"{address[0]}:{address[1]}: {error.strerror}") from None
+            self.settings = replace(self.settings, port=port.getsockname()[1])
+            yield
+
+    @contextmanager
+    def _logs(self) -> Iterator[None]:
+        """Look through what the last broker left, and leave it in order; nobody else is here."""
+        own = self.settings
+        with self._words() as words, closing(Topics(own, words)) as topics:
+            topics.recover()
+            words.advance(own.name, 1)
+        Groups(Path(own.directory) / "groups").begin_anew(own.offset_retention)
         try:
-            with socket.socket() as probe:  # SO_REUSEPORT would share the port with another broker
-                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                probe.bind(address)
-            self._port.bind(address)
-        except OSError as error:
-            self._port.close()
-            raise BrokerFailed(f"{address[0]}:{address[1]}: {error.strerror}") from None
-        self.settings = replace(self.settings, port=self._port.getsockname()[1])
+            yield
+        finally:
+            with suppress(WheelError), self._words() as words, closing(Topics(own, words)) as left:
+                words.forget(own.name)
+                for _, partition in left.partitions():
+                    partition.retire()
+
+    @contextmanager
+    def _words(self) -> Iterator[Watermarks]:
+        with connect(self.settings.daemon) as timers:
+            yield Watermarks(timers, self.settings.name)
 
     # -- its children ---------------------------------------------------------------------------
 
@@ -138,14 +184,6 @@ class Broker:
         """Wait until all children serve."""
         for child in self.children:
             await child.ready.wait()
-
-    async def _all_ready_or_failed(self) -> None:
-        ready = asyncio.create_task(self.all_ready())
-        await asyncio.wait({ready, *self._tasks}, return_when=asyncio.FIRST_COMPLETED)
-        ready.cancel()
-        for task in self._tasks:
-            if task.done():
-                task.result()
 
     async def failed(self) -> None:
         """Wait until a child fails for good, which raises; else for ever."""
@@ -156,44 +194,14 @@ class Broker:
     async def _keep(self, child: Child) -> None:
         """Run one child, again and again."""
         failures = 0
-        try:
-            while failures < MOST_FAILURES:
-                child.lives += 1
-                was_ready = await self._live(child)
-                self.deaths += 1
-                failures = 0 if was_ready else failures + 1
-        finally:
-            await _stop(child)
+        while failures < MOST_FAILURES:
+            was_ready = await child.live(self.settings.directory)
+            self.deaths += 1
+            failures = 0 if was_ready else failures + 1
         raise BrokerFailed(f"{child.role} {child.index} ended {failures} times before it was ready")
 
-    async def _live(self, child: Child) -> bool:
-        """One life; whether it got ready."""
-        process = child.process = await asyncio.create_subprocess_exec(
-            *child.command(self.settings.directory),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            cwd=ROOT,
-            process_group=0,  # Ctrl-C is the parent's matter
-        )
-        assert process.stdout is not None
-        was_ready = (await process.stdout.readline()).decode().strip() == READY
-        if was_ready:
-            child.ready.set()
-        await process.wait()
-        child.ready.clear()
-        return was_ready
-
-
-async def _stop(child: Child) -> None:
-    """End a child in good order, or at least end it."""
-    process = child.process
-    if process is None or process.returncode is not None:
-        return
-    with suppress(ProcessLookupError):
-        process.terminate()
-    try:
-        await asyncio.wait_for(process.wait(), STOP_SECONDS)
-    except TimeoutError:
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
+    async def _stop(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(child.stop() for child in self.children))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -17,21 +16,18 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from examples.broker.log import Partition
-from examples.broker.settings import Settings, write_whole
+from examples.broker.files import locked, write_whole
+from examples.broker.log import OwnWords, Partition, Words
+from examples.broker.settings import Settings
+from examples.broker.wire import Key, Refused
 
-Key = tuple[str, int]
-"""Topic and partition; also what requests wait for in the purgatories."""
 MOST_PARTITIONS: Final = 1000
+"""Of all topics: each has words in the daemon, and a file that is open in each worker."""
 _NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
-class TopicError(ValueError):
-    """A topic cannot be made; `code` says why."""
-
-    def __init__(self, code: ErrorCode, reason: str) -> None:
-        super().__init__(reason)
-        self.code = code
+class TopicExists(Refused):
+    """It is there already, or was made just now."""
 
 
 @dataclass(frozen=True)
@@ -47,14 +43,18 @@ class Topic:
 class Topics:
     """The topics of a broker, as one of its processes sees them; `now_ns` is the wheel's clock."""
 
-    def __init__(self, settings: Settings, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        words: Words | None = None,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
         self._settings, self._now_ns = settings, now_ns
+        self._words = OwnWords() if words is None else words
         self._directory = Path(settings.directory) / "logs"
         self._directory.mkdir(parents=True, exist_ok=True)
         self._file = self._directory / "topics.json"
-        self._read: int | None = (
-            None  # the file as it was read; while it is open its inode stays its own
-        )
+        self._read: int | None = None  # the file as it was read: while open its inode is its own
         self._topics: dict[str, Topic] = {}
         self._open: dict[tuple[str, int], Partition] = {}  # by id
 
@@ -79,69 +79,97 @@ class Topics:
         for key in [key for key in self._open if key[0] not in ids]:
             del self._open[key]  # closed when the last request lets go of it
 
-    def partition(self, name: str, number: int) -> Partition | None:
-        """A partition, opened when it is first asked for; None: there is none."""
+    def partition(self, name: str, number: int) -> Partition:
+        """A partition, opened when it is first asked for.
+
+        Raises
+        ------
+        Refused
+            There is none.
+        """
         topic = self.all().get(name)
         if topic is None or not 0 <= number < topic.partitions:
-            return None
-        found = self._open.get((topic.id, number))
-        if found is None:
+            raise Refused(ErrorCode.unknown_topic_or_partition)
+        id = topic.id, number
+        if id not in self._open:
             own, place = self._settings, self._directory / f"{name}-{topic.id}" / str(number)
             lag_ns = int(own.replica_lag * 1e9)
-            found = Partition(place, own.followers, lag_ns, self._now_ns())
-            self._open[topic.id, number] = found
-        return found
+            self._open[id] = Partition(
+                place, self._words, id, own.followers, lag_ns, self._now_ns()
+            )
+        return self._open[id]
 
     def partitions(self) -> Iterator[tuple[Key, Partition]]:
         """All of them."""
         for name, topic in list(self.all().items()):
             for number in range(topic.partitions):
-                partition = self.partition(name, number)
-                if partition is not None:
-                    yield (name, number), partition
+                yield (name, number), self.partition(name, number)
 
-    def create(self, name: str, partitions: int, configs: dict[str, str | None]) -> Topic:
+    def create(
+        self,
+        name: str,
+        partitions: int = -1,
+        configs: dict[str, str | None] | None = None,
+        validate_only: bool = False,
+    ) -> Topic:
         """Make a topic; with -1 partitions it gets the default.
 
         Raises
         ------
-        TopicError
+        Refused
         """
         count = self._settings.partitions if partitions == -1 else partitions
+        least = (configs or {}).get("min.insync.replicas") or str(self._settings.min_in_sync)
         if not _NAME.fullmatch(name):
-            raise TopicError(ErrorCode.invalid_topic_exception, f"{name!r} is no topic's name")
-        if not 1 <= count <= MOST_PARTITIONS:
-            message = f"{count} partitions, expected 1 to {MOST_PARTITIONS}"
-            raise TopicError(ErrorCode.invalid_partitions, message)
-        least = configs.get("min.insync.replicas") or str(self._settings.min_in_sync)
+            raise Refused(ErrorCode.invalid_topic_exception, f"{name!r} is no topic's name")
         if not least.isdecimal() or int(least) < 1:
-            message = f"min.insync.replicas={least}: expected 1 or more"
-            raise TopicError(ErrorCode.invalid_config, message)
+            reason = f"min.insync.replicas={least}: expected 1 or more"
+            raise Refused(ErrorCode.invalid_config, reason)
         with self._changing() as topics:
             if name in topics:
-                raise TopicError(ErrorCode.topic_already_exists, f"{name} is there")
-            topics[name] = Topic(uuid.uuid4().hex, count, int(least), configs)
-        return topics[name]
+                raise TopicExists(ErrorCode.topic_already_exists, f"{name} is there")
+            most = MOST_PARTITIONS - sum(topic.partitions for topic in topics.values())
+            if not 1 <= count <= most:
+                reason = f"{count} partitions, expected 1 to {most}"
+                raise Refused(ErrorCode.invalid_partitions, reason)
+            topic = Topic(uuid.uuid4().hex, count, int(least), configs or {})
+            if not validate_only:
+                topics[name] = topic
+        return topic
 
-    def delete(self, name: str) -> bool:
-        """Remove a topic with all that is in it; False: it is not there."""
+    def delete(self, name: str) -> list[Partition]:
+        """Remove a topic with all that is in it, and return what was open of it.
+
+        Raises
+        ------
+        Refused
+            It is not there.
+        """
         with self._changing() as topics:
-            gone = topics.pop(name, None)
-        if gone is not None:
-            shutil.rmtree(self._directory / f"{name}-{gone.id}", ignore_errors=True)
-        return gone is not None
+            if name not in topics:
+                raise Refused(ErrorCode.unknown_topic_or_partition)
+            gone = [self.partition(name, number) for number in range(topics[name].partitions)]
+            place = self._directory / f"{name}-{topics.pop(name).id}"
+        shutil.rmtree(place, ignore_errors=True)
+        for one in gone:
+            one.delete()
+        return gone
+
+    def recover(self) -> None:
+        """Look through what is there; by who starts a broker."""
+        for _, partition in self.partitions():
+            partition.recover()
+        kept = {f"{name}-{topic.id}" for name, topic in self.all().items()}
+        remove_others(self._directory, kept)
 
     @contextmanager
     def _changing(self) -> Iterator[dict[str, Topic]]:
-        lock = os.open(self._directory / "topics.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with locked(self._directory / "topics.lock"):
             topics = dict(self.all())
             yield topics
-            fields = {name: asdict(topic) for name, topic in topics.items()}
-            write_whole(self._file, json.dumps(fields))
-        finally:
-            os.close(lock)
+            if topics != self._topics:
+                fields = {name: asdict(topic) for name, topic in topics.items()}
+                write_whole(self._file, json.dumps(fields))
 
     def close(self) -> None:
         """Close what is open."""
@@ -150,3 +178,10 @@ class Topics:
         self._open.clear()
         if self._read is not None:
             os.close(self._read)
+
+
+def remove_others(base: Path, kept: set[str]) -> None:
+    """Remove the directories of topics that were deleted; those of `kept` stay."""
+    for place in base.glob("*-*"):
+        if place.name not in kept:
+            shutil.rmtree(place, ignore_errors=True)

@@ -11,15 +11,21 @@ import dataclasses
 import datetime
 import functools
 import io
-import typing
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING
 from typing import Any, Final, NamedTuple
 
-from kio.index import KioIndexError, load_request_schema, load_response_schema
+from kio.index import load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
+from kio.serial._introspect import classify_field, is_optional
 from kio.serial._parse import get_reader
-from kio.serial.readers import read_int16, read_int32, read_unsigned_varint
+from kio.serial.readers import (
+    read_compact_array_length,
+    read_int16,
+    read_int32,
+    read_legacy_array_length,
+)
 
 PRODUCE: Final = 0
 API_VERSIONS: Final = 18
@@ -33,22 +39,38 @@ _ZEROS: Final[dict[str, Any]] = {
     "timedelta_i32": datetime.timedelta(0),
 }
 """Of fields without a default; numbers are 0."""
+_TAGS: Final = entity_reader(load_request_schema(16, 3))
+"""Reads the tagged fields at an entity's end, for this one has no others. They are of newer
+clients: no request that is served has one that counts."""
+
+Answer = dict[str, Any]
+Key = tuple[str, int]
+"""Topic and partition."""
+Reader = Callable[[Any, int], tuple[Any, int]]
+"""Of a buffer, from an offset on: the value, and its size. All of kio's are such."""
 
 
 class BadRequest(ValueError):
     """The bytes are no request that could be answered: their connection is closed."""
 
 
-class Unsupported(Exception):
-    """A request that is not served, but has an answer that can say so. `call`: without a body."""
+class Refused(ValueError):
+    """The one way in which a handler says no: of a request, or of one partition or topic in it.
 
-    def __init__(self, call: Call) -> None:
-        super().__init__(f"API {call.api} version {call.version} is not served")
-        self.call = call
+    Attributes
+    ----------
+    code : ErrorCode
+    answer : dict
+        What the client is told: the code, and the fields that were given.
+    """
+
+    def __init__(self, code: ErrorCode, reason: str = "", **fields: Any) -> None:
+        super().__init__(reason or code.name)
+        self.code, self.answer = code, {"error_code": code, **fields}
 
 
 class Call(NamedTuple):
-    """A decoded request; `body` is kio's entity of its version."""
+    """A decoded request; `body` is kio's entity of its version, or None: it is not served."""
 
     api: int
     version: int
@@ -56,6 +78,9 @@ class Call(NamedTuple):
     client: str
     host: str
     body: Any
+
+
+# -- requests -----------------------------------------------------------------------------------
 
 
 def decode(data: memoryview, served: dict[int, tuple[int, int]], host: str = "") -> Call:
@@ -68,137 +93,148 @@ def decode(data: memoryview, served: dict[int, tuple[int, int]], host: str = "")
 
     Raises
     ------
-    Unsupported, BadRequest
+    BadRequest
     """
     try:
-        api, version, correlation = (
-            read_int16(data, 0)[0],
-            read_int16(data, 2)[0],
-            read_int32(data, 4)[0],
-        )
+        api, version = read_int16(data, 0)[0], read_int16(data, 2)[0]
         low, high = served.get(api, (0, -1))
         if not low <= version <= high:
-            raise _unsupported(api, version, correlation)
+            return _not_served(api, version, read_int32(data, 4)[0])
         schema = load_request_schema(api, version)
         header, size = entity_reader(schema.__header_schema__)(data, 0)
         if api != PRODUCE and len(data) > MOST_BUT_PRODUCE:
             raise BadRequest(f"API {api}: a request of {len(data)} bytes")
-        body, _ = _read(schema, data, size)
-    except (BadRequest, Unsupported):
+        body, _ = _entity_reader(schema)(data, size)
+    except BadRequest:
         raise
     except Exception as error:  # of kio, also KeyError, OverflowError and others
         raise BadRequest(f"{type(error).__name__}: {error}") from None
     client = getattr(header, "client_id", None) or ""
-    return Call(api, version, correlation, client, host, body)
-
-
-class _Field(NamedTuple):
-    name: str
-    read: Any
-    nested: Any
-    is_array: bool
-    nullable: bool
+    return Call(api, version, header.correlation_id, client, host, body)
 
 
 @functools.cache
-def _readers(schema: Any) -> tuple[list[_Field], dict[int, _Field]]:
-    """The fields of a schema, and those that have a tag."""
-    plain, tagged = [], {}
-    nested = {name: found for name, found, _ in _plan(schema)}
-    for field in dataclasses.fields(schema):
-        options = typing.get_args(field.type)
-        nullable = type(None) in options and "tag" not in field.metadata
-        arrays = [field.type, *options]
-        is_array = any(typing.get_origin(one) is tuple for one in arrays)
-        kind, reads_null = field.metadata.get("kafka_type"), nullable and not is_array
-        read = get_reader(kind, schema.__flexible__, reads_null) if kind else None
-        found = _Field(field.name, read, nested[field.name], is_array, nullable)
-        if "tag" in field.metadata:
-            tagged[field.metadata["tag"]] = found
-        else:
-            plain.append(found)
-    return plain, tagged
-
-
-def _read(schema: Any, data: memoryview, at: int) -> tuple[Any, int]:
-    """An entity that a stranger sent, and where it ends.
-
-    kio's own reader makes room for as many elements as an array says that it has, before it looks
-    whether they are there, and the process ends if there is no such memory.
+def _entity_reader(schema: Any) -> Reader:
+    """As kio's, of an entity that a stranger sent: kio's makes room for as many elements as an
+    array says that it has, and the process ends if there is no such memory.
     """
-    plain, tagged = _readers(schema)
-    values = {name: zero for name, _, zero in _plan(schema) if zero is not MISSING}
-    for field in plain:
-        values[field.name], at = _read_field(schema, field, data, at)
-    if schema.__flexible__:
-        count, size = read_unsigned_varint(data, at)
-        at += size
+    flexible, readers = schema.__flexible__, {}
+    for field in dataclasses.fields(schema):
+        kind = classify_field(field)
+        if dataclasses.is_dataclass(kind.type_):
+            read: Any = _entity_reader(kind.type_)
+        else:
+            nullable = is_optional(field) and not kind.is_array
+            read = get_reader(field.metadata["kafka_type"], flexible, nullable)
+        readers[field.name] = _array_reader(field, read, flexible) if kind.is_array else read
+
+    def read_entity(data: memoryview, offset: int) -> tuple[Any, int]:
+        values, at = {}, offset
+        for name, read in readers.items():
+            values[name], size = read(data, at)
+            at += size
+        if flexible:
+            at += _TAGS(data, at)[1]
+        return schema(**values), at - offset
+
+    return read_entity
+
+
+def _array_reader(field: Any, read: Reader, flexible: bool) -> Reader:
+    read_length: Any = read_compact_array_length if flexible else read_legacy_array_length
+
+    def read_array(data: memoryview, offset: int) -> tuple[Any, int]:
+        count, size = read_length(data, offset)
+        at, found = offset + size, []
+        if count in (None, -1) and is_optional(field):
+            return None, size
+        if count is None or not 0 <= count <= len(data) - at:
+            raise BadRequest(f"{field.name}: an array of {count} in {len(data) - at} bytes")
         for _ in range(count):
-            tag, size = read_unsigned_varint(data, at)
+            one, size = read(data, at)
             at += size
-            length, size = read_unsigned_varint(data, at)
-            at += size
-            if tag in tagged:  # others are of newer clients
-                name = tagged[tag].name
-                values[name], _ = _read_field(schema, tagged[tag], data, at)
-            at += length
-    return schema(**values), at
+            found.append(one)
+        return tuple(found), at - offset
+
+    return read_array
 
 
-def _read_field(schema: Any, field: _Field, data: memoryview, at: int) -> tuple[Any, int]:
-    if not field.is_array:
-        return _read_one(field, data, at)
-    if schema.__flexible__:
-        count, size = read_unsigned_varint(data, at)
-        count -= 1
-    else:
-        count, size = read_int32(data, at)
-    at += size
-    if count == -1 and field.nullable:
-        return None, at
-    if not 0 <= count <= len(data) - at:
-        raise BadRequest(f"{field.name}: an array of {count} in {len(data) - at} bytes")
-    found = []
-    for _ in range(count):
-        one, at = _read_one(field, data, at)
-        found.append(one)
-    return tuple(found), at
-
-
-def _read_one(field: _Field, data: memoryview, at: int) -> tuple[Any, int]:
-    if field.nested is not None:
-        return _read(field.nested, data, at)
-    value, size = field.read(data, at)
-    return value, at + size
-
-
-def _unsupported(api: int, version: int, correlation: int) -> Exception:
-    """UNSUPPORTED_VERSION, if that version's answer can say it; else there is no answer.
+def _not_served(api: int, version: int, correlation: int) -> Call:
+    """A call without a body, if that version's answer can say UNSUPPORTED_VERSION.
 
     The answer to ApiVersions is of version 0 then, which every client reads.
     """
-    refused = Unsupported(
-        Call(api, 0 if api == API_VERSIONS else version, correlation, "", "", None)
-    )
-    try:
-        names = [field[0] for field in _plan(_response(refused.call))]
-    except KioIndexError:
-        names = []
-    return refused if "error_code" in names else BadRequest(str(refused))
+    version = 0 if api == API_VERSIONS else version
+    if "error_code" not in load_response_schema(api, version).__dataclass_fields__:
+        raise BadRequest(f"API {api} version {version} is not served")
+    return Call(api, version, correlation, "", "", None)
 
 
-def encode(call: Call, fields: dict[str, Any]) -> bytes:
+def partitions_of(topics: Any) -> Iterator[tuple[Key, Any]]:
+    """The partitions that a request is about, by whatever names that request has for them."""
+    for topic in topics:
+        name = topic.topic if hasattr(topic, "topic") else topic.name
+        names = ("partition_data", "partitions", "partition_indexes")
+        for part in next(getattr(topic, one) for one in names if hasattr(topic, one)):
+            numbers = ("index", "partition", "partition_index")
+            number = next((getattr(part, one) for one in numbers if hasattr(part, one)), part)
+            yield (name, number), part
+
+
+# -- answers ------------------------------------------------------------------------------------
+
+
+def by_partition(
+    asked: Iterable[tuple[Key, Any]], serve: Callable[[Key, Any], Answer]
+) -> list[Answer]:
+    """What `serve` answers for each partition, or its error, arranged as answers have it: by topic,
+    under whatever names.
+    """
+    answers: dict[str, list[Answer]] = {}
+    for key, part in asked:
+        try:
+            answer = serve(key, part)
+        except Refused as refused:
+            answer = refused.answer
+        answer |= {"index": key[1], "partition_index": key[1]}
+        answers.setdefault(key[0], []).append(answer)
+    return [
+        {"name": name, "topic": name, "partitions": parts, "partition_responses": parts}
+        for name, parts in answers.items()
+    ]
+
+
+def by_name(wanted: Any, serve: Callable[[Any], Answer]) -> list[Answer]:
+    """What `serve` answers for each topic of a request, or its error."""
+    answers = []
+    for one in wanted:
+        try:
+            answer = serve(one)
+        except Refused as refused:
+            answer = {**refused.answer, "error_message": str(refused)}
+        name = getattr(one, "name", one)
+        answers.append(answer if name is None else {"name": name, **answer})
+    return answers
+
+
+def encode(call: Call, fields: Answer) -> bytes:
     """The answer to a request, of the request's version."""
-    schema = _response(call)
+    schema = load_response_schema(call.api, call.version)
+    return _written(schema, {"correlation_id": call.correlation}, fields)
+
+
+def request(api: int, version: int, correlation: int, client: str, **fields: Any) -> bytes:
+    """The bytes of a request, without their length."""
+    head = {"request_api_key": api, "request_api_version": version, "client_id": client}
+    schema = load_request_schema(api, version)
+    return _written(schema, {**head, "correlation_id": correlation}, fields)
+
+
+def _written(schema: Any, head: dict[str, Any], fields: dict[str, Any]) -> bytes:
     out = io.BytesIO()
-    header = schema.__header_schema__
-    entity_writer(header)(out, build(header, {"correlation_id": call.correlation}))
-    entity_writer(schema)(out, build(schema, fields))
+    for part, given in ((schema.__header_schema__, head), (schema, fields)):
+        entity_writer(part)(out, build(part, given))
     return out.getvalue()
-
-
-def _response(call: Call) -> Any:
-    return load_response_schema(call.api, call.version)
 
 
 def build(schema: Any, fields: dict[str, Any]) -> Any:
@@ -206,13 +242,12 @@ def build(schema: Any, fields: dict[str, Any]) -> Any:
     values = {}
     for name, nested, zero in _plan(schema):
         value = fields.get(name, zero)
-        if value is MISSING:
-            continue
         if isinstance(value, list):
-            value = tuple(build(nested, one) for one in value) if nested else tuple(value)
+            value = tuple(build(nested, one) if nested else one for one in value)
         elif isinstance(value, dict):
             value = build(nested, value)
-        values[name] = value
+        if value is not MISSING:
+            values[name] = value
     return schema(**values)
 
 
@@ -221,21 +256,21 @@ def _plan(schema: Any) -> list[tuple[str, Any, Any]]:
     """Name, nested schema or None, and what stands there if nothing is given, of each field."""
     found = []
     for field in dataclasses.fields(schema):
-        kinds = [field.type, *typing.get_args(field.type)]
-        kinds += [inner for kind in kinds for inner in typing.get_args(kind)]
-        nested = next((kind for kind in kinds if dataclasses.is_dataclass(kind)), None)
+        kind = classify_field(field)
+        nested = kind.type_ if dataclasses.is_dataclass(kind.type_) else None
         if field.default is not MISSING or field.default_factory is not MISSING:
             zero: Any = MISSING
-        elif type(None) in typing.get_args(field.type):
+        elif is_optional(field):
             zero = None
-        elif typing.get_origin(field.type) is tuple:
+        elif kind.is_array:
             zero = ()
-        elif nested is not None:
-            zero = {}
         else:
-            zero = _ZEROS.get(field.metadata["kafka_type"], 0)
+            zero = {} if nested else _ZEROS.get(field.metadata["kafka_type"], 0)
         found.append((field.name, nested, zero))
     return found
+
+
+# -- the asking side ----------------------------------------------------------------------------
 
 
 class Peer:
@@ -275,22 +310,6 @@ class Peer:
         if header.correlation_id != self._correlation:
             raise ConnectionError("an answer to another request")
         return entity_reader(schema)(answer, at)[0]
-
-
-def request(api: int, version: int, correlation: int, client: str, **fields: Any) -> bytes:
-    """The bytes of a request, without their length."""
-    schema = load_request_schema(api, version)
-    header = schema.__header_schema__
-    names = {
-        "request_api_key": api,
-        "request_api_version": version,
-        "correlation_id": correlation,
-        "client_id": client,
-    }
-    out = io.BytesIO()
-    entity_writer(header)(out, build(header, names))
-    entity_writer(schema)(out, build(schema, fields))
-    return out.getvalue()
 
 
 def seconds(span: datetime.timedelta) -> float:

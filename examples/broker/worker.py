@@ -2,8 +2,8 @@
 
 Several of them accept on one port (SO_REUSEPORT: the kernel picks one per connection); together
 they are one Kafka broker, which leads all partitions and coordinates all groups. They share the
-broker's directory and nothing else; what one changes completes requests that wait in another,
-through the purgatories of one name.
+broker's directory and the daemon's words; what one changes completes requests that wait in
+another.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import sys
-from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any, Final
@@ -23,66 +22,58 @@ from examples.broker.group_api import GroupApi
 from examples.broker.groups import Groups
 from examples.broker.log_api import LogApi
 from examples.broker.quotas import Quotas
-from examples.broker.settings import Settings
 from examples.broker.topics import Topics
-from examples.broker.wire import API_VERSIONS, Call
-from wheeld_client import AsyncPurgatory, AsyncTimers, Intake, MemoryPool, Request, WheelError
+from examples.broker.wire import API_VERSIONS, Answer, Call, Refused
+from wheeld_client import (
+    AsyncPurgatory,
+    AsyncTimers,
+    AsyncWatermarks,
+    Intake,
+    MemoryPool,
+    Request,
+    WheelError,
+)
 
 log = logging.getLogger("broker.worker")
 
-PRODUCE, FETCH = 0, 1
-SERVED: Final = {
-    PRODUCE: (3, 9),
-    FETCH: (4, 11),
-    2: (1, 6),
-    3: (0, 12),
-    8: (2, 8),
-    9: (1, 7),
-    10: (0, 4),
-    11: (0, 4),
-    12: (0, 4),
-    13: (0, 5),
-    14: (0, 5),
-    15: (0, 5),
-    16: (0, 4),
-    API_VERSIONS: (0, 3),
-    19: (2, 7),
-    20: (1, 5),
-    22: (0, 4),
-    32: (1, 4),
+APIS: Final = {
+    0: ("produce", 3, 9),
+    1: ("fetch", 4, 11),
+    2: ("list_offsets", 1, 6),
+    3: ("metadata", 0, 12),
+    8: ("offset_commit", 2, 8),
+    9: ("offset_fetch", 1, 7),
+    10: ("find_coordinator", 0, 4),
+    11: ("join_group", 0, 4),
+    12: ("heartbeat", 0, 4),
+    13: ("leave_group", 0, 5),
+    14: ("sync_group", 0, 5),
+    15: ("describe_groups", 0, 5),
+    16: ("list_groups", 0, 4),
+    API_VERSIONS: ("api_versions", 0, 3),
+    19: ("create_topics", 2, 7),
+    20: ("delete_topics", 1, 5),
+    22: ("init_producer_id", 0, 4),
+    32: ("describe_configs", 1, 4),
 }
-"""Lowest and highest version of each API; kio knows what stands in them."""
+"""Of each API its handler, and the lowest and highest version; kio knows what stands in them."""
+SERVED: Final = {api: (low, high) for api, (_, low, high) in APIS.items()}
+QUOTAS: Final = {0: "produce", 1: "fetch"}
 SETTLES_PER_LAG: Final = 4
-
-Serve = Callable[[Call], Awaitable[dict[str, Any] | None]]
 
 
 class Handler:
     """Answers the requests of one worker."""
 
     def __init__(
-        self, log_api: LogApi, groups: GroupApi, quotas: Quotas, timers: AsyncTimers
+        self, log_api: LogApi, group_api: GroupApi, quotas: Quotas, timers: AsyncTimers
     ) -> None:
         self._quotas, self._timers = quotas, timers
-        self._apis: dict[int, Serve] = {
-            PRODUCE: log_api.produce,
-            FETCH: log_api.fetch,
-            2: log_api.list_offsets,
-            3: log_api.metadata,
-            8: groups.offset_commit,
-            9: groups.offset_fetch,
-            10: groups.find_coordinator,
-            11: groups.join_group,
-            12: groups.heartbeat,
-            13: groups.leave_group,
-            14: groups.sync_group,
-            15: groups.describe_groups,
-            16: groups.list_groups,
-            API_VERSIONS: self._api_versions,
-            19: log_api.create_topics,
-            20: log_api.delete_topics,
-            22: groups.init_producer_id,
-            32: log_api.describe_configs,
+        self._handlers: dict[int, Any] = {
+            api: getattr(owner, name)
+            for api, (name, _, _) in APIS.items()
+            for owner in (log_api, group_api, self)
+            if hasattr(owner, name)
         }
 
     async def __call__(self, request: Request) -> bytes | None:
@@ -91,84 +82,85 @@ class Handler:
         host = str((connection.peer or ("",))[0])
         try:
             call = wire.decode(request.data.toreadonly(), SERVED, host)
-        except wire.Unsupported as refused:
-            api_keys = _api_keys() if refused.call.api == API_VERSIONS else []
-            fields = {"error_code": ErrorCode.unsupported_version, "api_keys": api_keys}
-            return wire.encode(refused.call, fields)
         except wire.BadRequest as bad:
             log.warning("%s: %s; closed", connection.peer, bad)
             connection.close()
             return None
         request.release()  # what waits in a purgatory holds none of the pool's memory
         try:
-            fields = await self._apis[call.api](call)
+            fields = await self._served(call)
+            return None if fields is None else await self._throttled(call, size, fields)
         except WheelError as error:  # the daemon is gone: its client may ask another broker
             log.info("%s gets no answer: %s", connection.peer, error)
             connection.close()
             return None
-        if fields is None:
-            return None
-        answer = wire.encode(call, fields)
-        if call.api in (PRODUCE, FETCH):
-            moved = size if call.api == PRODUCE else len(answer)
-            kind = "produce" if call.api == PRODUCE else "fetch"
-            hold = self._quotas.take(call.client, kind, moved, self._timers.timers.now_ns())
-            if hold > 0:  # a throttled channel: its answer waits in the wheel, and nothing is read
-                await self._timers.sleep(hold)
-                fields["throttle_time"] = wire.milliseconds(int(hold * 1000))
-                answer = wire.encode(call, fields)
+
+    async def _served(self, call: Call) -> Answer | None:
+        if call.body is None:
+            answer = await self.api_versions(call) if call.api == API_VERSIONS else {}
+            return {**answer, "error_code": ErrorCode.unsupported_version}
+        try:
+            answer = await self._handlers[call.api](call)
+        except Refused as refused:
+            return refused.answer
         return answer
 
-    async def _api_versions(self, call: Call) -> dict[str, Any]:
-        return {"error_code": ErrorCode.none, "api_keys": _api_keys()}
+    async def _throttled(self, call: Call, size: int, fields: Answer) -> bytes:
+        """Over its quota a channel is throttled: its answer waits in the wheel, and as long as it
+        has none nothing is read from it.
+        """
+        answer = wire.encode(call, fields)
+        kind = QUOTAS.get(call.api, "")
+        moved = size if kind == "produce" else len(answer)
+        hold = self._quotas.take(call.client, kind, moved, self._timers.timers.now_ns())
+        if hold > 0:
+            await self._timers.sleep(hold)
+            throttled = {**fields, "throttle_time": wire.milliseconds(int(hold * 1000))}
+            answer = wire.encode(call, throttled)
+        return answer
 
-
-def _api_keys() -> list[dict[str, int]]:
-    return [
-        {"api_key": api, "min_version": low, "max_version": high}
-        for api, (low, high) in SERVED.items()
-    ]
+    async def api_versions(self, call: Call) -> Answer:
+        """What is served."""
+        keys = [
+            {"api_key": api, "min_version": low, "max_version": high}
+            for api, (low, high) in SERVED.items()
+        ]
+        return {"api_keys": keys}
 
 
 async def run(directory: Path, name: str) -> None:
     """Be a worker until the parent says otherwise."""
     own = settings.load(directory)
     async with AsyncExitStack() as stack:
-        group = f"broker-{own.port}"  # two brokers on one daemon keep apart by the port
         timers = await stack.enter_async_context(
-            AsyncTimers(own.daemon, worker=f"{group}-{name}", group=group, on_death="reroute")
+            AsyncTimers(own.daemon, worker=f"{own.name}-{name}", group=own.name, on_death="reroute")
         )
-        produces, fetches, rounds = (
-            stack.enter_context(AsyncPurgatory(timers, f"{group}-{kind}"))
-            for kind in ("produce", "fetch", "group")
+        words = stack.enter_context(closing(AsyncWatermarks(timers, own.name)))
+        if not words.value(own.name):
+            sys.exit(f"{name}: the daemon is another one than when the broker started")
+        rounds = stack.enter_context(AsyncPurgatory(timers, f"{own.name}-groups"))
+        topics = stack.enter_context(closing(Topics(own, words, timers.timers.now_ns)))
+        groups = Groups(directory / "groups")
+        log_api = LogApi(own, topics, words, groups, timers)
+        handler = Handler(
+            log_api,
+            GroupApi(own, topics, groups, rounds, timers),
+            Quotas(directory / "quotas.lock", own.quotas, words),
+            timers,
         )
-        topics = stack.enter_context(closing(Topics(own, timers.timers.now_ns)))
-        quotas = stack.enter_context(closing(Quotas(directory / "quotas", own.quotas)))
-        log_api = LogApi(own, topics, produces, fetches)
-        group_api = GroupApi(own, Groups(directory / "groups"), rounds, timers)
-        intake = await stack.enter_async_context(_intake(own, timers, log_api, group_api, quotas))
+        pool = MemoryPool(timers, own.pool)
+        limits = {"max_requests": own.max_requests, "idle_timeout": own.idle_timeout}
+        intake = Intake(pool, handler, largest=min(pool.largest, own.largest), **limits)
+        await stack.enter_async_context(intake)
         await intake.serve(own.host, own.port, reuse_port=True)
-        await child.work(_settle(own, timers, log_api))
+        await child.work(_settle(timers, log_api, own.replica_lag / SETTLES_PER_LAG))
         await intake.close(grace=0)  # who waits asks again, here or elsewhere
 
 
-def _intake(
-    own: Settings, timers: AsyncTimers, log_api: LogApi, group_api: GroupApi, quotas: Quotas
-) -> Intake:
-    pool = MemoryPool(timers, own.pool)
-    return Intake(
-        pool,
-        Handler(log_api, group_api, quotas, timers),
-        max_requests=own.max_requests,
-        largest=min(pool.largest, own.largest),
-        idle_timeout=own.idle_timeout,
-    )
-
-
-async def _settle(own: Settings, timers: AsyncTimers, log_api: LogApi) -> None:
+async def _settle(timers: AsyncTimers, log_api: LogApi, pause: float) -> None:
     """Followers that have died stop counting, though nobody asks for anything."""
     while True:
-        await timers.sleep(own.replica_lag / SETTLES_PER_LAG)
+        await timers.sleep(pause)
         log_api.settle()
 
 
