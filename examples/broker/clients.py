@@ -20,13 +20,15 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Iterator
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, Final
 
 PATIENCE: Final = 60.0
 """Seconds that a record may take, with all that its client tries again."""
+PATIENCE_MS: Final = int(PATIENCE * 1000)
 SESSION_MS: Final = int(os.environ.get("BROKER_SESSION_MS", "6000"))
-POLL_SECONDS: Final = 0.2
+POLL_MS: Final = 200
 
 Line = tuple[int, int, bytes]
 """Partition, offset, value."""
@@ -47,161 +49,126 @@ def values(name: str, count: int, rate: float) -> Iterator[bytes]:
         yield f"{name}/{number}".encode()
 
 
-def _lines(found: dict[Any, list[Any]]) -> list[Line]:
-    """What a poll of kafka-python or aiokafka has brought."""
-    return [(one.partition, one.offset, one.value) for part in found.values() for one in part]
+class Library:
+    """What the libraries have in common; of their own are `join`, `poll`, `commit` and `leave`."""
+
+    refusal: Any
+
+    async def consume(self: Any, topic: str, group: str) -> None:
+        """Be a member of a group until the standard input ends."""
+        ended = threading.Event()
+        threading.Thread(target=lambda: sys.stdin.buffer.read() or ended.set(), daemon=True).start()
+        while not ended.is_set():
+            lines: list[Line] = []
+            try:
+                await self.join(topic, group)
+                while not ended.is_set():
+                    lines = await self.poll()
+                    if lines:
+                        await self.commit()
+                        say(lines)
+            except self.refusal as refused:
+                say(lines, b"?")
+                print(f"{self.module}: {refused}; begins anew", file=sys.stderr, flush=True)
+            finally:
+                await self.leave()
 
 
-class Ended:
-    """Set when the standard input ends."""
-
-    def __init__(self) -> None:
-        self._event = threading.Event()
-        threading.Thread(target=self._wait, daemon=True).start()
-
-    def _wait(self) -> None:
-        sys.stdin.buffer.read()
-        self._event.set()
-
-    def __bool__(self) -> bool:
-        return self._event.is_set()
-
-
-class Confluent:
-    """confluent-kafka: librdkafka, with an idempotent producer."""
+class Confluent(Library):
+    """confluent-kafka: librdkafka. All of these have an idempotent producer."""
 
     module = "confluent_kafka"
 
     def __init__(self, address: str) -> None:
-        self._common = {
-            "bootstrap.servers": address,
-            "log_level": 0,
-            "reconnect.backoff.max.ms": 500,
-        }
+        self._kafka = import_module(self.module)
+        self._common = {"bootstrap.servers": address, "log_level": 0}
+        self._common["reconnect.backoff.max.ms"] = 500
+        self.refusal = self._kafka.KafkaException
 
-    def produce(self, topic: str, texts: Iterable[bytes]) -> None:
-        from confluent_kafka import Producer
-
-        options = {"enable.idempotence": True, "message.timeout.ms": int(PATIENCE * 1000)}
-        producer = Producer({**self._common, **options, "linger.ms": 5})
-
-        def told(error: Any, message: Any) -> None:
-            if error is not None:
-                raise SystemExit(f"confluent-kafka: {error}")
-            say([(message.partition(), message.offset(), message.value())])
-
+    async def produce(self, topic: str, texts: Iterable[bytes]) -> None:
+        options = {"enable.idempotence": True, "message.timeout.ms": PATIENCE_MS, "linger.ms": 5}
+        producer = self._kafka.Producer({**self._common, **options})
         for text in texts:
-            producer.produce(topic, text, key=text, on_delivery=told)
+            producer.produce(topic, text, key=text, on_delivery=self._told)
             producer.poll(0)
         producer.flush(PATIENCE)
 
-    def consume(self, topic: str, group: str) -> None:
-        from confluent_kafka import Consumer, KafkaException
+    def _told(self, error: Any, message: Any) -> None:
+        if error is not None:
+            raise SystemExit(f"confluent-kafka: {error}")
+        say([(message.partition(), message.offset(), message.value())])
 
-        options = {"auto.offset.reset": "earliest", "enable.auto.commit": False}
-        options |= {"group.id": group, "session.timeout.ms": SESSION_MS}
-        ended = Ended()
-        while not ended:
-            consumer = Consumer({**self._common, **options})
-            consumer.subscribe([topic])
-            lines: list[Line] = []
-            try:
-                while not ended:
-                    got = [one for one in consumer.consume(500, POLL_SECONDS) if not one.error()]
-                    lines = [(one.partition(), one.offset(), one.value()) for one in got]
-                    if lines:
-                        consumer.commit(asynchronous=False)
-                        say(lines)
-            except KafkaException as refused:
-                say(lines, b"?")
-                print(f"confluent-kafka: {refused}; begins anew", file=sys.stderr, flush=True)
-            finally:
-                consumer.close()
+    async def join(self, topic: str, group: str) -> None:
+        options = {"group.id": group, "session.timeout.ms": SESSION_MS}
+        options |= {"auto.offset.reset": "earliest", "enable.auto.commit": False}
+        self._consumer = self._kafka.Consumer({**self._common, **options})
+        self._consumer.subscribe([topic])
+
+    async def poll(self) -> list[Line]:
+        got = [one for one in self._consumer.consume(500, POLL_MS / 1000) if not one.error()]
+        return [(one.partition(), one.offset(), one.value()) for one in got]
+
+    async def commit(self) -> None:
+        self._consumer.commit(asynchronous=False)
+
+    async def leave(self) -> None:
+        self._consumer.close()
 
 
-class KafkaPython:
-    """kafka-python, with an idempotent producer."""
+class KafkaPython(Library):
+    """kafka-python."""
 
     module = "kafka"
 
     def __init__(self, address: str) -> None:
-        self._address = address
+        self._kafka = import_module(self.module)
+        self._common = {"bootstrap_servers": address}
+        self._sending = {**self._common, "enable_idempotence": True, "linger_ms": 5}
+        self.refusal = import_module(f"{self.module}.errors").KafkaError
 
-    def produce(self, topic: str, texts: Iterable[bytes]) -> None:
-        from kafka import KafkaProducer
-
-        producer = KafkaProducer(
-            bootstrap_servers=self._address,
-            acks="all",
-            enable_idempotence=True,
-            linger_ms=5,
-            delivery_timeout_ms=int(PATIENCE * 1000),
-        )
-        sent = []
+    async def produce(self, topic: str, texts: Iterable[bytes]) -> None:
+        options = {"acks": "all", "delivery_timeout_ms": PATIENCE_MS}
+        producer, sent = self._kafka.KafkaProducer(**self._sending, **options), []
         for text in texts:
-            future = producer.send(topic, text, key=text)
-            future.add_callback(
-                lambda done, text: say([(done.partition, done.offset, text)]), text=text
-            )
-            sent.append(future)
+            sent.append(producer.send(topic, text, key=text))
+            sent[-1].add_callback(self._told, text)
         for future in sent:
             future.get(PATIENCE)
         producer.close()
 
-    def consume(self, topic: str, group: str) -> None:
-        from kafka import KafkaConsumer
-        from kafka.errors import KafkaError
+    def _told(self, text: bytes, done: Any) -> None:
+        say([(done.partition, done.offset, text)])
 
-        ended = Ended()
-        while not ended:
-            consumer = KafkaConsumer(topic, **_membership(self._address, group))
-            lines: list[Line] = []
-            try:
-                while not ended:
-                    lines = _lines(consumer.poll(int(POLL_SECONDS * 1000)))
-                    if lines:
-                        consumer.commit()
-                        say(lines)
-            except KafkaError as refused:
-                say(lines, b"?")
-                print(f"kafka-python: {refused}; begins anew", file=sys.stderr, flush=True)
-            finally:
-                consumer.close(autocommit=False)
+    def _membership(self, group: str) -> dict[str, Any]:
+        options = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": SESSION_MS // 3}
+        options |= {"auto_offset_reset": "earliest", "enable_auto_commit": False}
+        return {**self._common, "group_id": group, **options}
 
+    def _lines(self, found: dict[Any, list[Any]]) -> list[Line]:
+        return [(one.partition, one.offset, one.value) for part in found.values() for one in part]
 
-def _membership(address: str, group: str) -> dict[str, Any]:
-    """The options of a consumer, which kafka-python and aiokafka call the same."""
-    return {
-        "bootstrap_servers": address,
-        "group_id": group,
-        "auto_offset_reset": "earliest",
-        "enable_auto_commit": False,
-        "session_timeout_ms": SESSION_MS,
-        "heartbeat_interval_ms": SESSION_MS // 3,
-    }
+    async def join(self, topic: str, group: str) -> None:
+        self._consumer = self._kafka.KafkaConsumer(topic, **self._membership(group))
+
+    async def poll(self) -> list[Line]:
+        return self._lines(self._consumer.poll(POLL_MS))
+
+    async def commit(self) -> None:
+        self._consumer.commit()
+
+    async def leave(self) -> None:
+        self._consumer.close(autocommit=False)
 
 
-class AioKafka:
-    """aiokafka, with an idempotent producer."""
+class AioKafka(KafkaPython):
+    """aiokafka, whose options are kafka-python's."""
 
     module = "aiokafka"
 
-    def __init__(self, address: str) -> None:
-        self._address = address
-
-    def produce(self, topic: str, texts: Iterable[bytes]) -> None:
-        asyncio.run(self._produce(topic, texts))
-
-    async def _produce(self, topic: str, texts: Iterable[bytes]) -> None:
-        from aiokafka import AIOKafkaProducer
-
+    async def produce(self, topic: str, texts: Iterable[bytes]) -> None:
+        options = {**self._sending, "request_timeout_ms": PATIENCE_MS}
         async with (
-            AIOKafkaProducer(
-                bootstrap_servers=self._address,
-                enable_idempotence=True,
-                linger_ms=5,
-                request_timeout_ms=int(PATIENCE * 1000),
-            ) as producer,
+            self._kafka.AIOKafkaProducer(**options) as producer,
             asyncio.TaskGroup() as sent,
         ):
             for text in texts:
@@ -209,32 +176,20 @@ class AioKafka:
                 await asyncio.sleep(0)
 
     async def _send(self, producer: Any, topic: str, text: bytes) -> None:
-        done = await producer.send_and_wait(topic, text, key=text)
-        say([(done.partition, done.offset, text)])
+        self._told(text, await producer.send_and_wait(topic, text, key=text))
 
-    def consume(self, topic: str, group: str) -> None:
-        asyncio.run(self._consume(topic, group))
+    async def join(self, topic: str, group: str) -> None:
+        self._consumer = self._kafka.AIOKafkaConsumer(topic, **self._membership(group))
+        await self._consumer.start()
 
-    async def _consume(self, topic: str, group: str) -> None:
-        from aiokafka import AIOKafkaConsumer
-        from aiokafka.errors import KafkaError
+    async def poll(self) -> list[Line]:
+        return self._lines(await self._consumer.getmany(timeout_ms=POLL_MS))
 
-        ended = Ended()
-        while not ended:
-            consumer = AIOKafkaConsumer(topic, **_membership(self._address, group))
-            lines: list[Line] = []
-            try:
-                await consumer.start()
-                while not ended:
-                    lines = _lines(await consumer.getmany(timeout_ms=int(POLL_SECONDS * 1000)))
-                    if lines:
-                        await consumer.commit()
-                        say(lines)
-            except KafkaError as refused:
-                say(lines, b"?")
-                print(f"aiokafka: {refused}; begins anew", file=sys.stderr, flush=True)
-            finally:
-                await consumer.stop()
+    async def commit(self) -> None:
+        await self._consumer.commit()
+
+    async def leave(self) -> None:
+        await self._consumer.stop()
 
 
 class Kcat:
@@ -263,8 +218,8 @@ class Kcat:
 
     def consume(self, topic: str, group: str) -> None:
         options = ["-G", group, "-u", "-f", "%p %o %s\n", "-X", "auto.offset.reset=earliest"]
-        options += ["-X", f"session.timeout.ms={SESSION_MS}"]
-        with subprocess.Popen([*self._command, *options, topic], stdin=subprocess.DEVNULL) as kcat:
+        options += ["-X", f"session.timeout.ms={SESSION_MS}", topic]
+        with subprocess.Popen([*self._command, *options], stdin=subprocess.DEVNULL) as kcat:
             sys.stdin.buffer.read()
             kcat.terminate()
 
@@ -295,9 +250,11 @@ def main(library: str, what: str, address: str, topic: str, name: str, *load: st
     """Entry point."""
     client = LIBRARIES[library](address)
     if what == "produce":
-        client.produce(topic, values(name, int(load[0]), float(load[1])))
+        work = client.produce(topic, values(name, int(load[0]), float(load[1])))
     else:
-        client.consume(topic, name)
+        work = client.consume(topic, name)
+    if work is not None:
+        asyncio.run(work)
 
 
 if __name__ == "__main__":
