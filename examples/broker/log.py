@@ -57,21 +57,17 @@ class Words(Protocol):
 
 
 class OwnWords(dict[Any, int]):
-    """Words of a process that has its logs to itself."""
+    """Those of a process that has its logs to itself."""
 
     def value(self, key: Any) -> int:
-        """As in `Watermarks`."""
         return self.get(key, 0)
 
     def advance(self, key: Any, value: int) -> bool:
-        """As in `Watermarks`."""
-        grows = value > self.value(key)
-        if grows:
-            self[key] = value
-        return grows
+        before = self.value(key)
+        self[key] = max(before, value)
+        return value > before
 
     def forget(self, key: Any) -> bool:
-        """As in `Watermarks`."""
         return self.pop(key, None) is not None
 
 

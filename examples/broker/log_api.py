@@ -256,9 +256,9 @@ class LogApi:
         """Remove topics, with what groups have committed of them; who waits for one is told."""
 
         def delete(name: str) -> Answer:
-            for partition in self._topics.delete(name):
-                self._timers.call_later(FORGOTTEN_AFTER, partition.forget)
+            gone = self._topics.delete(name)
             self._groups.forget_topic(name)
+            self._timers.call_later(FORGOTTEN_AFTER, _forget, gone)
             return {}
 
         return {"responses": by_name(call.body.topic_names, delete)}
@@ -292,3 +292,8 @@ class LogApi:
             {"name": key, "value": value, "config_source": 5, **fixed} for key, value in shown
         ]
         return answer
+
+
+def _forget(gone: list[Partition]) -> None:
+    for partition in gone:
+        partition.forget()

@@ -9,7 +9,7 @@ import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Final
@@ -102,8 +102,9 @@ class Topics:
     def partitions(self) -> Iterator[tuple[Key, Partition]]:
         """All of them."""
         for name, topic in list(self.all().items()):
-            for number in range(topic.partitions):
-                yield (name, number), self.partition(name, number)
+            with suppress(Refused):  # deleted just now
+                for number in range(topic.partitions):
+                    yield (name, number), self.partition(name, number)
 
     def create(
         self,
