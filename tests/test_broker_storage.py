@@ -1,0 +1,141 @@
+"""What the broker keeps, and for how long: topics, logs, offsets, debts of throttled clients."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+pytest.importorskip("kio")
+
+from kio.schema.errors import ErrorCode
+
+from broker_runs import LONG, running
+from examples.broker import batches
+from examples.broker.follower import Follower
+from examples.broker.groups import Groups
+from examples.broker.log import OwnWords, Partition
+from examples.broker.quotas import Quotas
+from examples.broker.settings import Settings
+from examples.broker.topics import MOST_PARTITIONS, Topics
+from examples.broker.wire import Peer, Refused
+
+CREATE, DELETE, COMMIT, COMMITTED = 19, 20, 8, 9
+SECOND = 1_000_000_000
+
+
+def test_a_topic_that_is_only_validated_is_not_made(tmp_path: Path) -> None:
+    topics = Topics(Settings(str(tmp_path), "nobody", 0))
+    assert topics.create("t", 3, {}, validate_only=True).partitions == 3
+    assert topics.all() == {}
+    topics.create("t", 3)
+    with pytest.raises(Refused) as refused:
+        topics.create("t", 3, {}, validate_only=True)
+    assert refused.value.code is ErrorCode.topic_already_exists
+    with pytest.raises(Refused) as refused:
+        topics.create("other", MOST_PARTITIONS - 2)
+    assert refused.value.code is ErrorCode.invalid_partitions
+
+
+def test_a_broker_that_ends_leaves_what_counts_and_no_words(tmp_path: Path) -> None:
+    words = OwnWords()
+    log = Partition(tmp_path, words, followers=1, now_ns=5)
+    ((head, part),) = batches.split(batches.made([b"a"]))
+    log.append(head, part, 5)
+    with open(tmp_path / "log", "ab") as file:
+        file.write(batches.made([b"never committed"]))
+    log.retire()
+    assert (tmp_path / "log").stat().st_size == head.size
+    assert words == {}
+
+
+def test_a_log_of_a_deleted_topic_is_no_log(tmp_path: Path) -> None:
+    """Also if it is opened with another's words."""
+    log = Partition(tmp_path, OwnWords())
+    ((head, part),) = batches.split(batches.made([b"a"]))
+    log.append(head, part, 0)
+    log.delete()
+    assert log.deleted
+    assert log.end == 1
+
+
+def test_a_follower_removes_the_topics_that_are_no_more(tmp_path: Path) -> None:
+    """Also one that was made again under the name, and one that went while it was away."""
+    follower = Follower(Settings(str(tmp_path), "nobody", 0), 1)
+    base = tmp_path / "replica-1"
+    (base / "gone-0" / "0").mkdir(parents=True)
+
+    def seen(**topics: Any) -> set[str]:
+        async def call(*_: Any, **__: Any) -> Any:
+            found = [
+                SimpleNamespace(name=n, topic_id=id, partitions=[1], error_code=ErrorCode.none)
+                for n, id in topics.items()
+            ]
+            return SimpleNamespace(topics=found)
+
+        peer: Any = SimpleNamespace(call=call)
+        asyncio.run(follower._look_for_topics(peer))
+        return {place.name for place in base.iterdir()}
+
+    first, second, other = uuid4(), uuid4(), uuid4()
+    assert seen(a=first, b=other) == {f"a-{first.hex}", f"b-{other.hex}"}
+    assert seen(a=second, b=other) == {f"a-{second.hex}", f"b-{other.hex}"}
+    assert seen() == set()
+
+
+def test_a_client_is_not_held_back_for_longer_than_the_window(tmp_path: Path) -> None:
+    """However far it is over its rate; and it does not pay for the rest later."""
+    words: Any = OwnWords()
+    quotas = Quotas(tmp_path / "lock", {"c": {"produce": 1000}}, words)
+    assert quotas.take("c", "produce", 1000, 0) == 0.0
+    assert quotas.take("c", "produce", 5000, 0) == 5.0
+    assert quotas.take("c", "produce", 1 << 30, 0) == 11.0
+    assert quotas.take("c", "produce", 0, 11 * SECOND) == 0.0
+    assert quotas.take("c", "fetch", 1 << 30, 0) == quotas.take("d", "produce", 1 << 30, 0) == 0.0
+
+
+def test_groups_that_nobody_uses_are_forgotten(tmp_path: Path) -> None:
+    groups = Groups(tmp_path)
+    for name in ("old", "new"):
+        with groups.changing(name) as group:
+            group.offsets["0/t"] = [5, ""]
+    os.utime(tmp_path / f"{groups.digest('old')}.json", (0, 0))
+    groups.begin_anew(retention=60.0)
+    assert [group.name for group in groups.all()] == ["new"]
+
+
+def test_offsets_go_with_their_topic(tmp_path: Path) -> None:
+    """And there are none of topics that are not there."""
+
+    async def body(port: int) -> None:
+        async with Peer("127.0.0.1", port, "test") as peer:
+
+            async def commit(**part: Any) -> ErrorCode:
+                parts = [{"partition_index": 0, "committed_offset": 5, **part}]
+                topics = [{"name": "t", "partitions": parts}]
+                answer = await peer.call(COMMIT, 5, group_id="g", topics=topics)
+                return answer.topics[0].partitions[0].error_code
+
+            async def committed() -> int:
+                topics = [{"name": "t", "partition_indexes": [0]}]
+                answer = await peer.call(COMMITTED, 5, group_id="g", topics=topics)
+                return answer.topics[0].partitions[0].committed_offset
+
+            new = [{"name": "t", "num_partitions": 1, "replication_factor": -1}]
+            assert await commit() is ErrorCode.unknown_topic_or_partition
+            await peer.call(CREATE, 4, topics=new)
+            long = "x" * 5000
+            assert await commit(committed_metadata=long) is ErrorCode.offset_metadata_too_large
+            assert await commit() is ErrorCode.none
+            assert await committed() == 5
+            await peer.call(DELETE, 4, topic_names=["t"])
+            await peer.call(CREATE, 4, topics=new)
+            assert await committed() == -1
+
+    with running(tmp_path) as run:
+        asyncio.run(asyncio.wait_for(body(run.port), LONG))
