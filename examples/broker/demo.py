@@ -9,9 +9,9 @@ import random
 import signal
 import sys
 import time
+from asyncio.subprocess import PIPE
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,28 +31,23 @@ MEMBERS: Final = 2
 CREATE_TOPICS: Final = 19
 
 
-@dataclass
 class Program:
     """A client's process, and what it has said."""
 
-    library: str
-    process: asyncio.subprocess.Process
-    lines: list[Line] = field(default_factory=list)
-    unsure: list[Line] = field(default_factory=list)
+    def __init__(self, library: str, process: asyncio.subprocess.Process) -> None:
+        self.library, self.process = library, process
+        self.lines: list[Line] = []
+        self.unsure: list[Line] = []
+        self._reader = asyncio.create_task(self._read())
 
     @classmethod
     async def start(cls, library: str, *arguments: str) -> Program:
         """Run `examples.broker.clients`."""
-        pipe = asyncio.subprocess.PIPE
-        process = await asyncio.create_subprocess_exec(
-            *clients.command(library, *arguments), stdin=pipe, stdout=pipe, cwd=ROOT
+        command = clients.command(library, *arguments)
+        return cls(
+            library,
+            await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, cwd=ROOT),
         )
-        program = cls(library, process)
-        program._reader = asyncio.create_task(program._read())
-        return program
-
-    def __post_init__(self) -> None:
-        self._reader: asyncio.Task[None] | None = None
 
     async def _read(self) -> None:
         assert self.process.stdout is not None
@@ -64,19 +59,14 @@ class Program:
     async def end(self, patience: float) -> bool:
         """Tell it that no more comes, and wait; False: it hung, and was killed."""
         assert self.process.stdin is not None
-        assert self._reader is not None
         self.process.stdin.close()
-        try:
-            async with asyncio.timeout(patience):
-                await self.process.wait()
-            return True
-        except TimeoutError:
+        done, _ = await asyncio.wait([self._reader], timeout=patience)
+        if not done:
             with suppress(ProcessLookupError):
                 self.process.kill()
-            await self.process.wait()
-            return False
-        finally:
-            await self._reader
+        await self.process.wait()
+        await self._reader
+        return bool(done)
 
 
 class Demo:

@@ -28,40 +28,20 @@ from examples.broker.wire import Refused
 
 @dataclass
 class Member:
-    """A member of a group.
+    """A member of a group. Times are seconds."""
 
-    Attributes
-    ----------
-    protocols : dict
-        Name -> metadata, in hexadecimal digits; in the order of its preference.
-    session, rebalance : float
-        Timeouts, seconds.
-    joined : bool
-        In this round.
-    """
-
-    protocols: dict[str, str]
+    protocols: dict[str, str]  # name -> metadata in hexadecimal digits, the preferred one first
     session: float
     rebalance: float
     client: str
     host: str
-    joined: bool = True
+    joined: bool = True  # in this round
     assignment: str = ""
 
 
 @dataclass
 class Group:
-    """A group.
-
-    Attributes
-    ----------
-    earliest_ns, deadline_ns : int
-        When the rebalance may end, and when it ends in any case. On the monotonic clock.
-    announced : dict
-        Member ids that were given out, and are to join yet -> until when.
-    offsets : dict
-        "partition/topic" -> offset and metadata that were committed.
-    """
+    """A group. Its times are nanoseconds of the monotonic clock."""
 
     name: str
     state: str = "Empty"
@@ -69,11 +49,12 @@ class Group:
     kind: str = ""
     protocol: str = ""
     leader: str = ""
-    earliest_ns: int = 0
-    deadline_ns: int = 0
+    earliest_ns: int = 0  # the rebalance may end
+    deadline_ns: int = 0  # it ends in any case
     members: dict[str, Member] = field(default_factory=dict)
-    announced: dict[str, int] = field(default_factory=dict)
+    announced: dict[str, int] = field(default_factory=dict)  # ids that are to join yet, until when
     offsets: dict[str, list[Any]] = field(default_factory=dict)
+    """"partition/topic" -> offset and metadata that were committed."""
 
     def check(self, member: str, generation: int) -> Member:
         """The member, if it is one of this generation."""
@@ -93,17 +74,9 @@ class Group:
         self.announced[member] = until_ns
 
     def join(self, id: str, member: Member, kind: str, now_ns: int, delay: float) -> bool:
-        """A member joins, or joins again.
+        """A member joins, or joins again; an empty group waits for `delay` seconds for others.
 
-        Parameters
-        ----------
-        delay : float
-            Seconds that an empty group waits for others.
-
-        Returns
-        -------
-        bool
-            There is a rebalance to wait for; else the member knows it all, or missed the answer.
+        Is there a rebalance to wait for? Else the member knows it all, or missed the answer.
         """
         before = self.members.get(id)
         others = [set(one.protocols) for key, one in self.members.items() if key != id]

@@ -82,19 +82,9 @@ class Sent(NamedTuple):
 class Partition:
     """One partition, opened by one process.
 
-    Parameters
-    ----------
-    directory : Path
-        Made if it is not there.
-    words : Words
-    id : tuple
-        Topic and number, in the keys of its words.
-    followers : int
-        How many there are; node 1 is the first.
-    lag_ns : int
-        A follower that has not had all there is for so long does not count any more.
-    now_ns : int
-        On the monotonic clock, which all processes share. A new partition's followers are in sync.
+    `id`, a topic's and its number, is in the keys of its words. Followers are the nodes from 1 on;
+    one that has not had all there is for `lag_ns` does not count any more, and those of a new
+    partition are in sync. Times are of the monotonic clock, which all processes share.
     """
 
     def __init__(
@@ -275,12 +265,8 @@ class Partition:
         return max(0, self._start(last) - self._start(first))
 
     def read(self, offset: int, end: int, most: int, *, at_least_one: bool) -> bytes:
-        """Whole batches from the one with `offset` on, below `end`, of at most so many bytes.
-
-        Parameters
-        ----------
-        at_least_one : bool
-            Even if it is larger: else its reader would be stuck there.
+        """Whole batches from the one with `offset` on, below `end`, of at most so many bytes; or
+        `at_least_one`, however large: else its reader would be stuck there.
         """
         first, last = self._range(offset, end)
         if first >= last:

@@ -57,11 +57,7 @@ class BadRequest(ValueError):
 class Refused(ValueError):
     """The one way in which a handler says no: of a request, or of one partition or topic in it.
 
-    Attributes
-    ----------
-    code : ErrorCode
-    answer : dict
-        What the client is told: the code, and the fields that were given.
+    `answer` is what the client is told: the code, and the fields that were given.
     """
 
     def __init__(self, code: ErrorCode, reason: str = "", **fields: Any) -> None:
@@ -84,16 +80,9 @@ class Call(NamedTuple):
 
 
 def decode(data: memoryview, served: dict[int, tuple[int, int]], host: str = "") -> Call:
-    """A request; nothing of it refers to `data`.
+    """A request; nothing of it refers to `data`. Raises `BadRequest`.
 
-    Parameters
-    ----------
-    served : dict
-        API key -> lowest and highest version.
-
-    Raises
-    ------
-    BadRequest
+    `served` has the lowest and highest version of each API.
     """
     try:
         api, version = read_int16(data, 0)[0], read_int16(data, 2)[0]
