@@ -99,9 +99,9 @@ class Confluent(Library):
         say([(message.partition(), message.offset(), message.value())])
 
     async def join(self, topic: str, group: str) -> None:
-        options = {"group.id": group, "session.timeout.ms": SESSION_MS}
+        options = {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": SESSION_MS // 3}
         options |= {"auto.offset.reset": "earliest", "enable.auto.commit": False}
-        self._consumer = self._kafka.Consumer({**self._common, **options})
+        self._consumer = self._kafka.Consumer({**self._common, "group.id": group, **options})
         self._consumer.subscribe([topic])
 
     async def poll(self) -> list[Line]:
