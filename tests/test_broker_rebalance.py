@@ -1,99 +1,58 @@
-"""Groups of real consumers whose members come, go and die."""
+"""Groups of four real consumers whose members come and go, by each way to share partitions."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import chain
-from typing import Any
+from importlib.util import find_spec
 
 import pytest
 
 pytest.importorskip("kio")
 
-from broker_runs import Consumer, Run, produce, running, until
-from examples.broker import clients
+from broker_members import LIBRARIES, MODULES, PARTITIONS, Group
+from broker_outside import Outside, create, started
 
-PARTITIONS = 4
+pytestmark = pytest.mark.filterwarnings("ignore:.*_text is deprecated")  # in kafka-python
+EACH = [
+    pytest.param(
+        *(library, strategy),
+        marks=pytest.mark.skipif(not find_spec(MODULES[library]), reason="it is not there"),
+    )
+    for library, member in LIBRARIES.items()
+    for strategy in member.strategies
+]
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    with running(tmp_path_factory.mktemp("broker")) as run:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outside]:
+    with started(tmp_path_factory.mktemp("broker")) as run:
         yield run
 
 
-class Members:
-    """Consumers of one group, polled in turn."""
-
-    def __init__(self, run: Run, topic: str, strategy: str) -> None:
-        self._run, self._topic, self._strategy = run, topic, strategy
-        self.members: list[Any] = []
-        self.revoked: list[int] = []
-
-    def add(self) -> None:
-        from confluent_kafka import Consumer
-
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self._run.address,
-                "group.id": self._topic,
-                "partition.assignment.strategy": self._strategy,
-                "heartbeat.interval.ms": 100,
-                "auto.offset.reset": "earliest",
-                "log_level": 0,
-            }
-        )
-
-        def revoked(_: Any, parts: list[Any]) -> None:
-            self.revoked += [one.partition for one in parts]
-
-        consumer.subscribe([self._topic], on_revoke=revoked)
-        self.members.append(consumer)
-
-    def settled(self) -> bool:
-        """Has every partition one owner, and every member its share?"""
-        for one in self.members:
-            one.poll(0.01)
-        owned = [[part.partition for part in one.assignment()] for one in self.members]
-        sizes = sorted(map(len, owned))
-        return (
-            sorted(chain.from_iterable(owned)) == list(range(PARTITIONS))
-            and sizes[-1] - sizes[0] <= 1
-        )
-
-
-@pytest.mark.parametrize("strategy", ["range", "cooperative-sticky"])
-def test_four_members_come_and_go(broker: Run, strategy: str) -> None:
-    """Cooperative members keep what they need not give away; eager ones give all away."""
-    pytest.importorskip("confluent_kafka")
-    topic = f"rebalance-{strategy}"
-    produce(broker, "confluent-kafka", topic, 20)
-    group = Members(broker, topic, strategy)
-    for count in range(1, 5):
-        group.add()
-        until(group.settled, f"{count} members")
-    given = len(group.revoked)
-    assert (given > 2 * PARTITIONS) if strategy == "range" else (given <= PARTITIONS)
-    for count in range(3, 0, -1):
-        group.members.pop(0).close()
-        until(group.settled, f"{count} members left")
-    group.members.pop().close()
-
-
-def test_a_consumer_that_is_killed_leaves_its_partitions_to_others(
-    broker: Run, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Of each library one that is killed, and one that goes on."""
-    library = next((one for one in clients.installed() if one != "kcat"), None)
-    if library is None:
-        pytest.skip("no client is installed")
-    monkeypatch.setenv("BROKER_SESSION_MS", "1000")
-    produce(broker, library, "killed", 100)
-    first, second = (Consumer(broker, library, "killed", "killed") for _ in range(2))
-    until(lambda: first.lines and second.lines, "both read")
-    first.process.kill()
-    produce(broker, library, "killed", 100, "later")
-    later = {b"later/%d" % n for n in range(100)}
-    until(lambda: later <= {line[2] for line in first.lines + second.lines}, "the rest is read")
-    first.close()
-    second.close()
+@pytest.mark.parametrize(("library", "strategy"), EACH)
+def test_four_members_come_and_go(broker: Outside, library: str, strategy: str) -> None:
+    """Nothing is owned by two at once, and in the end all of it by somebody. Eager members give all
+    away in each round, cooperative ones only what another one is to have.
+    """
+    topic = f"{library}-{strategy}"
+    create(broker, topic)
+    group = Group(broker.address, topic, library, strategy)
+    try:
+        for _ in range(4):
+            group.join()
+            group.settle(PARTITIONS)
+        if strategy == "cooperative-sticky":
+            assert len(group.given) == 2 + 1 + 1  # one of four, of two and two, of two, one and one
+        else:
+            assert len(group.given) >= 3 * PARTITIONS
+        for _ in range(3):
+            kept = {one: group.owned(one) for one in group.members[1:]}
+            group.leave()
+            group.settle(PARTITIONS)
+            if strategy.endswith("sticky"):
+                assert all(group.owned(one) >= before for one, before in kept.items())
+            if strategy.startswith("cooperative"):
+                assert not {one for one, _ in group.given}.intersection(group.members[1:])
+    finally:
+        group.end()
+    assert group.faults == []
