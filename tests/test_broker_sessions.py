@@ -101,6 +101,17 @@ async def two(one: Member, first: Peer, other: Member, second: Peer) -> None:
     assert one.generation == other.generation
 
 
+async def vanish_in(run: Run, call: Callable[[Peer], Awaitable[Any]], begun: Any) -> None:
+    """Begin a call over a connection of its own, and close that when the call has begun."""
+    async with peer(run) as one:
+        task = asyncio.create_task(call(one))
+        await until(begun)
+        await asyncio.sleep(0.1)
+        assert not task.done()
+    await asyncio.gather(task, return_exceptions=True)
+    await asyncio.sleep(0.1)  # the broker has seen it, too
+
+
 def test_a_member_that_falls_silent_is_out(broker: Run) -> None:
     """Another one is told to join again, and gets on without it."""
 
@@ -202,6 +213,47 @@ def test_who_does_not_come_to_the_rebalance_is_out(broker: Run) -> None:
             answer = await waiting
             assert (answer.leader, len(answer.members)) == (other.id, 1)
             assert await one.beat(first) is ErrorCode.unknown_member_id
+
+    play(body())
+
+
+def test_who_vanishes_while_it_waits_for_the_others_has_its_session(broker: Run) -> None:
+    """From the end of the round on, and not the time that a round may take."""
+
+    async def body() -> None:
+        one, other = Member(broker, "in-join"), Member(broker, "in-join", 10)
+        async with peer(broker) as first:
+            await one.join(first)
+
+            async def asked() -> bool:
+                return await one.beat(first) is ErrorCode.rebalance_in_progress
+
+            await vanish_in(broker, other.join, asked)
+            assert len((await one.join(first)).members) == 2
+            broker.daemon.advance(11)
+            await until(asked)
+
+    play(body())
+
+
+def test_who_vanishes_while_it_waits_for_its_assignment_has_its_session(broker: Run) -> None:
+    """From the assignment on."""
+
+    async def body() -> None:
+        one, other = Member(broker, "in-sync"), Member(broker, "in-sync", 10)
+        async with peer(broker) as first, peer(broker) as second:
+            await two(one, first, other, second)
+
+            async def asked() -> bool:
+                return await one.beat(first) is ErrorCode.rebalance_in_progress
+
+            async def any_time() -> bool:
+                return True
+
+            await vanish_in(broker, other.sync, any_time)
+            await one.sync(first, **{one.id: b"one", other.id: b"other"})
+            broker.daemon.advance(11)
+            await until(asked)
 
     play(body())
 

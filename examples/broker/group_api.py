@@ -70,9 +70,15 @@ class GroupApi:
     def _changing(self, name: str) -> Iterator[Group]:
         """A group to change, under its lock. At the end who waits in it looks again,
         in all workers, also if this one is killed before.
+
+        Who has waited has its session from then on, whether or not it is still there.
         """
         with self._waiting.changing(name), self._groups.changing(name) as group:
+            before = group.generation, group.state
             yield group
+            if (group.generation, group.state) != before and group.state != "Preparing":
+                for id, member in group.members.items():
+                    self._session(name, id, member.session)
 
     # -- sessions -------------------------------------------------------------------------------
 
