@@ -1,11 +1,13 @@
 """Members of a consumer group, of each library: threads of this process that keep one account.
 
-`Group` is who owns what, by what the libraries tell their listeners.
+`Group` is who owns what, by what the libraries tell their listeners. As a program it is one member,
+until it is killed: `python tests/broker_members.py ADDRESS TOPIC LIBRARY SESSION_MS`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 from collections.abc import Iterable
 from typing import Any
@@ -22,8 +24,11 @@ MODULES = {"confluent-kafka": "confluent_kafka", "kafka-python": "kafka", "aioka
 class Group:
     """The account of one group's partitions; each library's listeners write to it."""
 
-    def __init__(self, address: str, topic: str, library: str, strategy: str) -> None:
+    def __init__(
+        self, address: str, topic: str, library: str, strategy: str, session_ms: int = 45_000
+    ) -> None:
         self.address, self.topic, self.strategy = address, topic, strategy
+        self.session_ms = session_ms
         self.members: list[Member] = []
         self.owner: dict[int, Member] = {}
         self.given: list[tuple[Member, int]] = []
@@ -91,7 +96,7 @@ class Member(threading.Thread):
     """Those that its library has."""
 
     def __init__(self, group: Group) -> None:
-        super().__init__()
+        super().__init__(daemon=True)
         self.group, self.error = group, ""
         self._leaves = threading.Event()
 
@@ -125,6 +130,7 @@ class Confluent(Member):
         group = self.group
         options = {"bootstrap.servers": group.address, "group.id": group.topic, "log_level": 0}
         options |= {"partition.assignment.strategy": group.strategy}
+        options |= {"session.timeout.ms": group.session_ms}
         consumer = Consumer({**options, "heartbeat.interval.ms": HEARTBEAT_MS})
         consumer.subscribe(
             [group.topic],
@@ -167,6 +173,7 @@ class KafkaPython(Member):
             bootstrap_servers=group.address,
             group_id=group.topic,
             partition_assignment_strategy=[by_name[group.strategy]],
+            session_timeout_ms=group.session_ms,
             heartbeat_interval_ms=HEARTBEAT_MS,
         )
         consumer.subscribe([group.topic], listener=Listener())
@@ -202,6 +209,7 @@ class AioKafka(Member):
             bootstrap_servers=group.address,
             group_id=group.topic,
             partition_assignment_strategy=[by_name[group.strategy]],
+            session_timeout_ms=group.session_ms,
             heartbeat_interval_ms=HEARTBEAT_MS,
         )
         consumer.subscribe([group.topic], listener=Listener())
@@ -217,3 +225,10 @@ LIBRARIES: dict[str, type[Member]] = {
     "kafka-python": KafkaPython,
     "aiokafka": AioKafka,
 }
+
+
+if __name__ == "__main__":
+    address, topic, library, session_ms = sys.argv[1:]
+    member = LIBRARIES[library](Group(address, topic, library, "range", int(session_ms)))
+    member.run()
+    sys.exit(member.error or 0)
