@@ -37,6 +37,7 @@ _ZEROS: Final[dict[str, Any]] = {
     "bytes": b"",
     "error_code": ErrorCode.none,
     "timedelta_i32": datetime.timedelta(0),
+    "datetime_i64": datetime.datetime.fromtimestamp(0, datetime.UTC),
 }
 """Of fields without a default; numbers are 0."""
 _TAGS: Final = entity_reader(load_request_schema(16, 3))
