@@ -182,11 +182,11 @@ def decoded(api: int, version: int, answer: bytes | None) -> tuple[Any, Any]:
     return header, body
 
 
-def batch(*values: bytes) -> bytes:
+def batch(*values: bytes, stamp: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> bytes:
     """A batch of records, as a producer sends it."""
-    stamp: Any = datetime(2026, 1, 1, tzinfo=UTC)
+    when: Any = stamp
     records: Any = tuple(
-        Record(attributes=0, timestamp=stamp, offset=n, key=None, value=value, headers=())
+        Record(attributes=0, timestamp=when, offset=n, key=None, value=value, headers=())
         for n, value in enumerate(values)
     )
     names: Any = {"producer_id": -1, "producer_epoch": 0, "base_sequence": -1, "attributes": 0}
