@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import io
 import os
-import select
 import socket
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -188,21 +186,6 @@ def test_a_fetch_outside_of_the_log(broker: Run) -> None:
 st.register_type_strategy(Records, st.one_of(st.binary(), st.just(batch([b"value"]))))
 
 
-def _bent(draw: st.DrawFn, frame: bytes) -> bytes:
-    """Some bytes are others, or missing, or too many; or all is as it was."""
-    raw = bytearray(frame)
-    for _ in range(draw(st.integers(0, 3))):
-        at = draw(st.integers(0, len(raw)))
-        how = draw(st.sampled_from(["change", "cut", "add"]))
-        if how == "change" and at < len(raw):
-            raw[at] = draw(st.integers(0, 255))
-        elif how == "cut":
-            del raw[at : at + draw(st.integers(1, 20))]
-        else:
-            raw[at:at] = draw(st.binary(max_size=20))
-    return bytes(raw)
-
-
 @settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=FUZZ)
 @given(st.data())
 def test_requests_are_read_as_kio_reads_them(data: st.DataObject) -> None:
@@ -215,42 +198,3 @@ def test_requests_are_read_as_kio_reads_them(data: st.DataObject) -> None:
     entity_writer(schema.__header_schema__)(out, header)
     entity_writer(schema)(out, drawn := data.draw(st.from_type(schema)))
     assert wire.decode(memoryview(out.getvalue()), SERVED).body == drawn
-
-
-@st.composite
-def frames(draw: st.DrawFn) -> tuple[int, int, bytes, bool]:
-    """A request of any API and version with whatever kio finds right, and then bent."""
-    api = draw(st.sampled_from(sorted(SERVED)))
-    version = draw(st.integers(*SERVED[api]))
-    schema = load_request_schema(api, version)
-    out = io.BytesIO()
-    head = {"request_api_key": api, "request_api_version": version, "correlation_id": 1}
-    header = wire.build(schema.__header_schema__, {**head, "client_id": draw(st.text(max_size=5))})
-    entity_writer(schema.__header_schema__)(out, header)
-    entity_writer(schema)(out, draw(st.from_type(schema)))
-    whole = out.getvalue()
-    bent = _bent(draw, whole)
-    return api, version, bent, bent == whole
-
-
-def test_bent_requests_harm_nobody(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """Each is answered in its schema, or its connection is closed; no handler fails."""
-    with running(tmp_path, auto_create=False, largest=1 << 20, workers=1) as run:
-
-        @settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=FUZZ)
-        @given(frames())
-        def fuzz(drawn: tuple[int, int, bytes, bool]) -> None:
-            api, version, body, whole = drawn
-            with connected(run) as peer:
-                peer.sendall(framed(body))
-                if select.select([peer], [], [], 0.02)[0]:  # else it waits for something
-                    answer = answer_of(peer)
-                    if whole and answer is not None:
-                        header, _ = decoded(api, version, answer)
-                        assert header.correlation_id == 1
-
-        fuzz()
-        assert ask(run, API_VERSIONS, 0).error_code is ErrorCode.none
-        assert run.broker.deaths == 0
-    said = capfd.readouterr().err
-    assert "handler failed" not in said, said[said.index("handler failed") :][:3000]
