@@ -280,7 +280,7 @@ def polls(rounds: int, counts: list[int]) -> Result:
     limits = [Target(text, rows[0][column], 5.0, unit="ms") for text, column in first]
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     notes = [
-        "less: without the time in which one of the three processes was ready and had no processor;",
+        "less: without the time in which one of the three processes was ready and not running;",
         "some of that is beside the way, when the writer's worker has done its part: a lower bound",
         f"{hard:,} descriptors a process: a worker, and a process that asks, has {PER_PROCESS:,}",
     ]
