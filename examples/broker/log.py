@@ -106,7 +106,7 @@ class Partition:
         self._followers = {node: (("has", *id, node), ("sync", *id, node)) for node in nodes}
         for _, sync in self._followers.values():
             if not words.value(sync):
-                words.advance(sync, now_ns)
+                words.advance(sync, max(now_ns, 1))  # 0: nobody has opened it yet
         self._asked: dict[int, tuple[int, int]] = {}  # node -> our end at its last fetch, and when
         self._ends, self._stops = array("q"), array("q")  # of each batch: offset, byte behind it
         self._stamps = array("q")
