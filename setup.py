@@ -30,7 +30,10 @@ native = Extension(
     "wheeld_core._native",
     sources=["core/wheeld_core/native/module.c"],  # includes the other parts
     include_dirs=["core/include"],
-    depends=[*glob("core/include/wheeld/*.h"), *glob("core/wheeld_core/native/*.[ch]")],
+    depends=[
+        *glob("core/include/wheeld/*/*.h"),
+        *glob("core/wheeld_core/native/**/*.[ch]", recursive=True),
+    ],
     extra_compile_args=compile_args,
     extra_link_args=link_args,
 )

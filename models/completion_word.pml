@@ -324,7 +324,7 @@ expired:
     skip
 }
 
-/* settle.h:wh_settle_loans, settle.h:wh_settle_backlog, settle.h:wh_settle_returns */
+/* backlog.h:wh_settle_loans, backlog.h:wh_settle_backlog, backlog.h:wh_settle_returns */
 inline settle()
 {
     if

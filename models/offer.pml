@@ -434,14 +434,14 @@ inline publish_all()
     to = NOBODY
 }
 
-/* settle.h:wh_loan_stands */
+/* backlog.h:wh_loan_stands */
 #define STANDS (UNREAD && (phase == FIRED || (phase == TAKEN && taker == at && THERE(at))))
 
 #define CAN_SETTLE \
     (list == QUEUE || (list == LOANS && ATTACHED(at) && !STANDS) || \
      (list == BACKLOG && THERE(at) && ROOM(at)))
 
-/* settle.h:wh_settle_loans, settle.h:wh_settle_backlog, settle.h:wh_settle_returns */
+/* backlog.h:wh_settle_loans, backlog.h:wh_settle_backlog, backlog.h:wh_settle_returns */
 inline settle()
 {
     if
@@ -527,7 +527,7 @@ inline sweep()
     leaving = false;
     stir = queued; /* share.h:wh_share_left */
     STEP;
-    row = FREE /* wheeld/clock.py:ClockProcess._reaped, wheeld/workers.py:Workers._forget */
+    row = FREE /* wheeld/clock/process.py:ClockProcess._reaped, wheeld/supervisor/workers.py:Workers._forget */
 }
 
 /* recover.h:wh_recover_over, recover.h:wh_recover_offered */
@@ -613,7 +613,7 @@ died:
         clock_gone = true
     };
     atomic { !clock_gone ->
-        absent = row != ACTIVE; /* wheeld/clock.py:ClockProcess._begin */
+        absent = row != ACTIVE; /* wheeld/clock/process.py:ClockProcess._begin */
         put[0] = tail[0]; /* clock.h:wh_clock_attach */
         put[1] = tail[1];
         back = rets_tail;
@@ -651,13 +651,13 @@ proctype Supervisor()
 {
 end_serving:
     do
-    :: atomic { row == ACTIVE && dead -> /* wheeld/workers.py:Workers._depart */
+    :: atomic { row == ACTIVE && dead -> /* wheeld/supervisor/workers.py:Workers._depart */
             row = DYING;
-            detach_asked = true /* wheeld/clock_guard.py:ClockGuard.reap */
+            detach_asked = true /* wheeld/clock/guard.py:ClockGuard.reap */
         }
-    :: atomic { clock_gone -> /* wheeld/clock_guard.py:ClockGuard._restart */
+    :: atomic { clock_gone -> /* wheeld/clock/guard.py:ClockGuard._restart */
             clock_gone = false;
-            detach_asked = row == DYING /* wheeld/clock_guard.py:ClockGuard.ask */
+            detach_asked = row == DYING /* wheeld/clock/guard.py:ClockGuard.ask */
         }
     od
 }

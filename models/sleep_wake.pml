@@ -199,7 +199,7 @@ inline publish()
 inline pass()
 {
     if
-    :: backlog -> /* settle.h:wh_settle_backlog */
+    :: backlog -> /* backlog.h:wh_settle_backlog */
         deliver();
         if
         :: put == known -> backlog = false
@@ -235,7 +235,7 @@ inline look()
     atomic {
         if
         :: MUTANT != 10 && backlog && put - comp_head < RING ->
-            quiet = false /* settle.h:wh_can_settle */
+            quiet = false /* backlog.h:wh_can_settle */
         :: else
         fi
     }

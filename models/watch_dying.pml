@@ -316,7 +316,7 @@ proctype Clock()
     byte slot, g;
     goto turn;
 died:
-    atomic { /* wheeld/clock_guard.py:ClockGuard._restart */
+    atomic { /* wheeld/clock/guard.py:ClockGuard._restart */
         clock_runs = false;
         clock_gone = true;
         leaving = false;
@@ -326,7 +326,7 @@ died:
         linked[0] = false;
         linked[1] = false
     };
-    !clock_gone; /* wheeld/clock.py:ClockProcess._begin has attached what the supervisor named */
+    !clock_gone; /* wheeld/clock/process.py:ClockProcess._begin has attached what the supervisor named */
     recover(0);
     recover(1);
 #if MUTANT == 4
@@ -340,7 +340,7 @@ end_sleep:
     :: nempty(ring1) -> drain(ring1)
     :: linked[0] && phase[0] == ARMED -> expire(0) /* what is cancelled is due too late to matter */
     :: linked[1] && phase[1] == ARMED -> expire(1)
-    :: detach_asked -> /* wheeld/clock.py:ClockProcess._detach */
+    :: detach_asked -> /* wheeld/clock/process.py:ClockProcess._detach */
         atomic {
             detach_asked = false;
             if
@@ -353,14 +353,14 @@ end_sleep:
         sweep(1);
         atomic { leaving = false; served[0] = NOBODY }; /* reap.h:wh_reap_end */
         STEP;
-        reaped = true /* wheeld/clock.py:ClockProcess._reaped */
+        reaped = true /* wheeld/clock/process.py:ClockProcess._reaped */
     :: supervisor_dies -> goto died
     od
 }
 
 /* -- the supervisor ------------------------------------------------------------------------------- */
 
-/* wheeld/workers.py:Workers.attachments: those of all rows that are not free */
+/* wheeld/supervisor/workers.py:Workers.attachments: those of all rows that are not free */
 inline start_clock()
 {
     atomic {
@@ -369,7 +369,7 @@ inline start_clock()
         served[1] = (MUTANT == 4 -> NOBODY : SURVIVOR);
         detach_asked = false;
         if
-        :: MUTANT != 6 -> asked = false /* wheeld/clock_guard.py:ClockGuard.ask */
+        :: MUTANT != 6 -> asked = false /* wheeld/clock/guard.py:ClockGuard.ask */
         :: else
         fi
     }
@@ -381,11 +381,11 @@ proctype Supervisor()
 end_serving:
     do
     :: row == ACTIVE && tenant == MORTAL && dead && watched ->
-        row = DYING /* wheeld/workers.py:Workers._depart */
+        row = DYING /* wheeld/supervisor/workers.py:Workers._depart */
     :: row == DYING && clock_runs && !asked ->
         atomic {
             asked = true;
-            detach_asked = true /* wheeld/clock_guard.py:ClockGuard.reap */
+            detach_asked = true /* wheeld/clock/guard.py:ClockGuard.reap */
         };
 #if MUTANT == 1
         row = FREE
@@ -393,16 +393,16 @@ end_serving:
     :: reaped ->
         atomic {
             reaped = false;
-            row = FREE /* wheeld/workers.py:Workers._forget */
+            row = FREE /* wheeld/supervisor/workers.py:Workers._forget */
         }
     :: row == FREE && clock_runs ->
-        atomic { /* wheeld/registry.py:Registry.allocate, wheeld/workers.py:Workers._furnish */
+        atomic { /* wheeld/tables/registry.py:Registry.allocate, wheeld/supervisor/workers.py:Workers._furnish */
             assert(owner[0] != MORTAL && empty(ring0));
             tenant = HEIR;
             served[0] = HEIR;
             row = ACTIVE
         }
-    :: clock_gone && !reaped -> start_clock() /* wheeld/clock_link.py:ClockLink._read to its end */
+    :: clock_gone && !reaped -> start_clock() /* wheeld/clock/link.py:ClockLink._read to its end */
     :: !died -> /* killed; the clock follows, and the next one waits for its lock */
         died = true;
         supervisor_dies = true;
@@ -410,7 +410,7 @@ end_serving:
             clock_gone -> supervisor_dies = false;
             asked = false;
             reaped = false;
-            watched = MUTANT != 7; /* wheeld/workers.py:Workers.watch_adopted */
+            watched = MUTANT != 7; /* wheeld/supervisor/workers.py:Workers.watch_adopted */
             if
             :: MUTANT == 5 && row == DYING -> row = FREE
             :: else

@@ -128,7 +128,7 @@ end_sleep:
     :: true \
     fi
 
-/* sharing_part.c:owed_rows, wheeld/sharing.py:Sharing._ring_for */
+/* sharing_part.c:owed_rows, wheeld/tables/sharing.py:Sharing._ring_for */
 inline ring_all()
 {
     w = 0;
@@ -155,7 +155,7 @@ proctype Supervisor()
     bool owed, some;
     dead;
     goto clear;
-next: /* wheeld/sharing.py:Sharing.resume */
+next: /* wheeld/tables/sharing.py:Sharing.resume */
 #if MUTANT == 9
     note = 0;
     departed = true;

@@ -8,7 +8,7 @@
  *
  * Holds: of a key at most one place is LIVE. When nothing moves any more a word is what a call that returned has
  * made it (if nobody forgets it), and never another key's; an EMPTY place has nothing in it; no place is lost; the
- * watcher has seen a word that is 1. (Three that make one word are too many states: tests/sweep/pause_words.c.)
+ * watcher has seen a word that is 1. (Three that make one word are too many states: tests/c/sweep/pause_words.c.)
  *
  * RUN: -DWORKERS=2 -DPLACES=2
  * RUN: -DFORGET=1 -DWORKERS=3 -DPLACES=1
@@ -356,7 +356,7 @@ over:
     skip
 }
 
-/* words.h:wh_words_read; client/wheeld_client/thresholds.py:Thresholds.wait, Thresholds.look */
+/* words.h:wh_words_read; client/wheeld_client/purgatory/thresholds.py:Thresholds.wait, Thresholds.look */
 proctype Watcher(byte me)
 {
     byte key = 0, at = NONE, i;

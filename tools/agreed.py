@@ -2,7 +2,7 @@
 
 A constant or an enumerator of any header of the core either goes into the fingerprint, by the list
 WH_AGREED, or is one process's own business and stands below with the reason. tools/house_rules.py
-asks; tests/test_fingerprint.py changes each of those in the list and looks at the fingerprint.
+asks; tests/core/test_fingerprint.py changes each of those in the list and looks at the fingerprint.
 """
 
 from __future__ import annotations

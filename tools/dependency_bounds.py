@@ -22,9 +22,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = {
-    "": ["test_commands.py", "test_client_daemon.py", "test_snapshot_file.py", "test_fsck.py"],
-    "plots": ["test_demo.py"],
-    "parquet": ["test_recorder_files.py"],
+    "": [
+        "daemon/test_commands.py",
+        "client/test_client_daemon.py",
+        "snapshot/test_snapshot_file.py",
+        "fsck/test_fsck.py",
+    ],
+    "plots": ["demo/test_demo.py"],
+    "parquet": ["recorder/test_recorder_files.py"],
     "spark": ["pipeline/test_generate.py", "pipeline/test_report.py"],
 }
 """What is run for the dependencies, and for those of each extra."""

@@ -23,6 +23,7 @@ import agreed
 
 MAX_FILE_LINES = 400
 """The limit; the aim is 300."""
+LONGER = {"wheeld/supervisor/server.py": "one object", "wheeld/doctor/live.py": "one list"}
 MAX_FUNCTION_LINES = 60
 """The limit; the aim is 40. Signature and docstring do not count."""
 COMMENT_REACH = 4
@@ -33,8 +34,8 @@ NOT_OURS = re.compile(r"\.(?!ci$).*|build|dist|__pycache__|.*\.egg-info")
 MAY_IMPORT = {
     "core/wheeld_core": {"wheeld_core"},
     "client/wheeld_client": {"wheeld_client", "wheeld_core"},
-    "pipeline/wheeld_pipeline": {"wheeld_pipeline", "wheeld_client"},
-    "wheeld": {"wheeld", "wheeld_core", "wheeld_client", "wheeld_pipeline"},
+    "pipeline/wheeld_pipeline": {"wheeld_pipeline", "wheeld_client", "wheeld_core"},
+    "wheeld": {"wheeld", "wheeld_core", "wheeld_client"},
 }
 """Which of our packages the code in a folder may import: of wheeld_core and of its own package any
 module, of the others what their top level offers."""
@@ -112,8 +113,8 @@ def sources(root: Path) -> list[Source]:
 
 def file_length(source: Source) -> Iterator[Violation]:
     """One file is one idea."""
-    count = len(source.lines)
-    if (source.is_python() or source.is_c()) and count > MAX_FILE_LINES:
+    limited = (source.is_python() or source.is_c()) and source.path not in LONGER
+    if limited and (count := len(source.lines)) > MAX_FILE_LINES:
         message = f"{count} lines, the limit is {MAX_FILE_LINES}; split it by idea"
         yield source.violation(1, "file-length", message)
 
@@ -270,7 +271,7 @@ def unwanted_text(source: Source) -> Iterator[Violation]:
 
 # -- atomics ---------------------------------------------------------------------------------------
 
-ATOMICS = "core/include/wheeld/atomics.h"
+ATOMICS = "core/include/wheeld/shared/atomics.h"
 C_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 ORDERED = re.compile(r"\bwh_((?:load|store|cas|exchange|fetch)_(?!relaxed)\w+)\s*\(")
 RAW = re.compile(r"\b(?:atomic_[a-z]\w*|__atomic_\w+|__sync_\w+|volatile)\b")
@@ -365,9 +366,7 @@ HEADERS = "core/include/wheeld/"
 def constants(found: list[Source]) -> Iterator[Violation]:
     """What processes must agree on goes into the fingerprint."""
     headers = {
-        source.path.removeprefix(HEADERS): source
-        for source in found
-        if source.path.startswith(HEADERS)
+        Path(source.path).name: source for source in found if source.path.startswith(HEADERS)
     }
     if "agreed.h" in headers:
         for name, message in agreed.lapses({name: s.text for name, s in headers.items()}):

@@ -119,20 +119,20 @@ def compile_c(source: Path, binary: Path, flags: str, root: Path) -> None:
 
 
 def harness_command(root: Path, words: list[str]) -> list[str]:
-    """`harness PROGRAM KIND [OPTION ...]`: a program of tests/harness."""
+    """`harness PROGRAM KIND [OPTION ...]`: a program of tests/c/harness."""
     program, kind, *options = words
     binary = root / f"{program}.{kind}"
     flags = f"{sanitize.COMMON} -Wno-error {KINDS[kind]}"
-    compile_c(root / "tests" / "harness" / f"{program}.c", binary, flags, root)
+    compile_c(root / "tests" / "c" / "harness" / f"{program}.c", binary, flags, root)
     return [str(binary), *options]
 
 
 def sweep_command(root: Path, words: list[str]) -> list[str]:
-    """`sweep PROGRAM [OPTION ...]`: a program of tests/sweep."""
+    """`sweep PROGRAM [OPTION ...]`: a program of tests/c/sweep."""
     program, *options = words
     binary = root / program
     points = "" if platform.machine() == "x86_64" else " -DSTEP_BY_POINTS"
-    compile_c(root / "tests" / "sweep" / f"{program}.c", binary, SWEEP_FLAGS + points, root)
+    compile_c(root / "tests" / "c" / "sweep" / f"{program}.c", binary, SWEEP_FLAGS + points, root)
     return [str(binary), *options]
 
 

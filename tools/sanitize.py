@@ -2,7 +2,7 @@
 
     python tools/sanitize.py [--scale N] [--seed N] [--jitter N] [--plain] [PROGRAM ...]
 
-The programs are tests/harness/*.c. Without --plain each runs under ThreadSanitizer and under
+The programs are tests/c/harness/*.c. Without --plain each runs under ThreadSanitizer and under
 AddressSanitizer with UndefinedBehaviorSanitizer; with it, as an optimised build with bigger counts:
 millions of duels. There is no suppression file. Prints one line per run; exits with 1 if any
 failed.
@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-HARNESS = ROOT / "tests" / "harness"
+HARNESS = ROOT / "tests" / "c" / "harness"
 INCLUDE = ROOT / "core" / "include"
 PROGRAMS = tuple(sorted(path.stem for path in HARNESS.glob("*.c")))
 COMMON = "-std=c11 -D_GNU_SOURCE -g1 -pthread -Wall -Wextra -Werror"

@@ -1,10 +1,10 @@
-"""Kill, stop and corrupt at every instruction: build and run the programs of tests/sweep.
+"""Kill, stop and corrupt at every instruction: build and run the programs of tests/c/sweep.
 
     python tools/sweep.py [--seconds N] [--jobs N] [--seed N] [--stride N] [--json FILE] [PROGRAM]
 
 Each program takes the paths of the core (a call of a worker, a piece of a pass) through all their
 instructions: at each one the process that runs it is killed by SIGKILL, or stopped while the others
-go on, and then the account of all timers has to be exact; see tests/sweep/sweep.h. A job is one
+go on, and then the account of all timers has to be exact; see tests/c/sweep/sweep.h. A job is one
 path with one seed; jobs run side by side until the time is up. Prints a table, and for each failure
 the line that repeats it. Exits with 1 if there was any.
 """
@@ -30,7 +30,7 @@ from pathlib import Path
 import sanitize
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ROOT / "tests" / "sweep"
+SOURCES = ROOT / "tests" / "c" / "sweep"
 PROGRAMS = {
     "kill_worker": "kills",
     "kill_clock": "kills",

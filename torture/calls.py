@@ -30,7 +30,7 @@ from torture.ledger import (
     Memory,
     error_code,
 )
-from torture.seats import GROUPS, SEATING, Seat
+from torture.roles import GROUPS, SEATING, Seat
 from wheeld_client import Timers
 
 PAYLOAD_WORDS: Final = 3

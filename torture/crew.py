@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from torture import nursery
+from torture import spawner as nursery
 from torture.ledger import PROBE, SEATS, Command, Memory
 
 STALL_SECONDS: Final = 30.0

@@ -19,7 +19,7 @@ from torture.crew import Crew, Life
 from torture.daemon import Daemon, DaemonFailed, Outage
 from torture.history import Birth
 from torture.ledger import SEATS, Command, Memory
-from torture.seats import SEATING
+from torture.roles import SEATING
 
 BACK_SECONDS: Final = 30.0
 """Within which a clock must be back, a command obeyed."""

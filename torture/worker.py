@@ -10,7 +10,7 @@ import numpy as np
 
 from torture.calls import LONG_SECONDS, RETRY_SECONDS, Calls
 from torture.ledger import RESERVE, SEATS, Command, Kind, Ledger, Memory, error_code
-from torture.seats import GROUPS, Seat
+from torture.roles import GROUPS, Seat
 from wheeld_client import WheelError, connect
 
 MOST_LIVE: Final = 1500

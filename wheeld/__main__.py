@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
-from wheeld import descriptors, spawn
+from wheeld.processes import descriptors, spawn
 
 PRIVATE: Final = "--private"
 """What comes first in the command line of an embedded daemon; then its options, as JSON."""
@@ -36,7 +36,7 @@ def main() -> None:
 def _private_daemon() -> Callable[[], None]:
     """An embedded daemon, which does without the command line."""
     _start_clock()
-    from wheeld import launch  # loads numpy
+    from wheeld.supervisor import launch  # loads numpy
 
     return launch.main
 
@@ -44,9 +44,9 @@ def _private_daemon() -> Callable[[], None]:
 def _command() -> Callable[[], None]:
     if sys.argv[1:2] == ["start"]:
         _start_clock()
-        from wheeld.start_cli import app  # loads numpy
+        from wheeld.cli.start import app  # loads numpy
     else:
-        from wheeld.cli import app  # as well, and all commands
+        from wheeld.cli.app import app  # as well, and all commands
     return functools.partial(app, prog_name="wheeld")
 
 

@@ -82,7 +82,7 @@ def embedded(**config: Any) -> Iterator[EmbeddedDaemon]:
 
 
 def _options(name: str, base: str | os.PathLike[str], config: dict[str, Any]) -> str:
-    """What `wheeld.launch` takes: texts, as they would stand in the environment."""
+    """What `wheeld.supervisor.launch` takes: texts, as they would stand in the environment."""
     options: dict[str, Any] = {"parent_pid": os.getpid(), "name": name, "runtime_dir": str(base)}
     for key, value in config.items():
         if value is True or key == "pools":

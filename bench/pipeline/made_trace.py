@@ -16,8 +16,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from wheeld_core.trace_schema import Column
 from wheeld_pipeline import COUNTER_COLUMNS, COUNTERS_FOLDER, EVENT_COLUMNS, EVENTS, EVENTS_FOLDER
-from wheeld_pipeline.trace_schema import Column
 
 SECOND = 1_000_000_000
 MINUTE = 60 * SECOND

@@ -7,19 +7,19 @@ with connect("default", worker="web-1") as timers:
     events = timers.poll(timeout=1.0)
 """
 
-from wheeld_client.aio import AsyncTimers
-from wheeld_client.aio_purgatory import AsyncPurgatory, OperationCancelled
-from wheeld_client.callbacks import TimerHandle
-from wheeld_client.deadlines import Deadlines
-from wheeld_client.intake import Intake
-from wheeld_client.intake_connection import Connection
-from wheeld_client.intake_request import Request
-from wheeld_client.memory_pool import MemoryPool, PoolBuffer
-from wheeld_client.observer import Observer, PendingTimers, pending_timers
-from wheeld_client.purgatory import DelayedOperation, Purgatory
-from wheeld_client.renewal import Reconnection
-from wheeld_client.timers import Timers, connect, payload_of
-from wheeld_client.watermarks import AsyncWatermarks, Watermarks
+from wheeld_client.aio.timers import AsyncTimers
+from wheeld_client.connection.renewal import Reconnection
+from wheeld_client.intake.connection import Connection
+from wheeld_client.intake.request import Request
+from wheeld_client.intake.server import Intake
+from wheeld_client.pool.memory_pool import MemoryPool, PoolBuffer
+from wheeld_client.purgatory.aio import AsyncPurgatory, OperationCancelled
+from wheeld_client.purgatory.deadlines import Deadlines
+from wheeld_client.purgatory.purgatory import DelayedOperation, Purgatory
+from wheeld_client.purgatory.watermarks import AsyncWatermarks, Watermarks
+from wheeld_client.timers.callbacks import TimerHandle
+from wheeld_client.timers.observer import Observer, PendingTimers, pending_timers
+from wheeld_client.timers.timers import Timers, connect, payload_of
 from wheeld_core.errors import (
     ClientClosed,
     DaemonNotRunning,

@@ -1,9 +1,10 @@
 """POSIX shared memory segments: made whole or not at all, attached only when they are ours.
 
 A segment is reserved with `posix_fallocate` when it is made, but for slots that nobody needs yet
-(`wheeld/backing.h`), so that a small /dev/shm is an error and never a SIGBUS; what is mapped for
-writing is populated, so that no hot call pays for a page fault. `multiprocessing.shared_memory` is
-not used: its resource tracker unlinks segments that other processes still need.
+(`wheeld/shared/backing.h`), so that a small /dev/shm is an error and never a SIGBUS; what is mapped
+for writing is populated, so that no hot call pays for a page fault.
+`multiprocessing.shared_memory` is not used: its resource tracker unlinks segments that other
+processes still need.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ class Size(NamedTuple):
 
 
 class SizesView:
-    """The lines of core/include/wheeld/sizes.h, which workers write; only the native code does."""
+    """The lines of core/include/wheeld/sharing/sizes.h. Workers' native code writes them."""
 
     def __init__(self, memory: Buffer) -> None:
         header = record(memory, "watch")

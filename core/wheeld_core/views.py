@@ -47,7 +47,7 @@ CLOCKS = {0: "monotonic", 1: "realtime", 2: "boottime"}
 
 
 class Stage(IntEnum):
-    """Stage of `link.completion`, as in core/include/wheeld/clock.h."""
+    """Stage of `link.completion`, as in core/include/wheeld/clock/clock.h."""
 
     OPEN = _native.STAGE_OPEN
     TICKED = _native.STAGE_TICKED
@@ -63,7 +63,7 @@ class Stage(IntEnum):
 
 
 class Field(NamedTuple):
-    """One field of a shared struct, as declared in core/include/wheeld/layout.h."""
+    """One field of a shared struct, as declared in core/include/wheeld/shared/layout.h."""
 
     name: str
     type: str

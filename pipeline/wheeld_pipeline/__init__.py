@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wheeld_pipeline.errors import PipelineError
-from wheeld_pipeline.progress import show_progress
-from wheeld_pipeline.trace_schema import (
+from wheeld_core.progress import show_progress
+from wheeld_core.trace_schema import (
     COUNTER_COLUMNS,
     COUNTERS_FOLDER,
     EVENT_COLUMNS,
@@ -18,6 +17,7 @@ from wheeld_pipeline.trace_schema import (
     EVENTS_FOLDER,
     Column,
 )
+from wheeld_pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
     import typer

@@ -11,14 +11,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from wheeld_pipeline.errors import PipelineError
-from wheeld_pipeline.trace_schema import (
+from wheeld_core.trace_schema import (
     COUNTER_COLUMNS,
     COUNTERS_FOLDER,
     EVENT_COLUMNS,
     EVENTS_FOLDER,
     Column,
 )
+from wheeld_pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

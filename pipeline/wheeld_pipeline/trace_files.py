@@ -16,8 +16,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from wheeld_core.trace_schema import EVENT_COLUMNS
 from wheeld_pipeline.trace import event_files, unreadable, vanished
-from wheeld_pipeline.trace_schema import EVENT_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -14,7 +14,7 @@ import signal
 import sys
 from typing import Any
 
-from wheeld.cli import app
+from wheeld.cli.app import app
 from wheeld_pipeline.overflow import query, sink
 
 

@@ -18,7 +18,7 @@ SMALL = ("demo", "--requests", "5000", "--rate", "20000", "--case", "low", "--js
 AS_ALWAYS = ("-m", "wheeld")
 WITHOUT_SPARK = (
     "-c",
-    "import sys; sys.modules['pyspark'] = None; from wheeld.cli import app; app()",
+    "import sys; sys.modules['pyspark'] = None; from wheeld.cli.app import app; app()",
 )
 
 

@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 from workloads import all_of
 
-from wheeld.cli import app
+from wheeld.cli.app import app
 from wheeld_pipeline import EVENT_COLUMNS, EVENTS_FOLDER, PipelineError
 from wheeld_pipeline.workload import Arrivals, Latency, Mix, Model, censored, fit, mixes
 

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 from workloads import all_of
 
-from wheeld.cli import app
+from wheeld.cli.app import app
 from wheeld_pipeline import PipelineError
 from wheeld_pipeline.workload import COLUMNS, Model, generate, write
 

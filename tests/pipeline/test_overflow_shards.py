@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from wheeld.cli import app
+from wheeld.cli.app import app
 from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.overflow.shards import Daemon, ShardMap
 

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 import wheeld
-from wheeld import cli
+from wheeld.cli import app as cli
 from wheeld_client import DaemonNotRunning, connect
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from bench.pipeline.made_trace import Maker
-from wheeld.cli import app
+from wheeld.cli.app import app
 from wheeld_pipeline import PipelineError
 from wheeld_pipeline.report import Paths, compare, load, save, write, write_comparison
 from wheeld_pipeline.report.glossary import TERMS

@@ -25,7 +25,7 @@ def fake_java(folder: Path, said: str) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("module", ["wheeld_pipeline", "wheeld.cli"])
+@pytest.mark.parametrize("module", ["wheeld_pipeline", "wheeld.cli.app"])
 def test_importing_loads_nothing_large(module: str) -> None:
     large = {"pyspark", "pyarrow", "pandas", "matplotlib", "duckdb"}
     code = f"import sys, {module}; print(*({large!r} & set(sys.modules)))"

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from wheeld import embedded
 from wheeld.demo import account, pipeline, processes, summary, workload
 from wheeld.demo.account import Account
-from wheeld_pipeline import show_progress
+from wheeld_core.progress import show_progress
 
 SPARE: Final = 4
 """Capacity over the pending timers of a punctual run, for workers that catch up."""

@@ -18,15 +18,15 @@
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
 
-#include "wheeld/key_hash.h"
-#include "wheeld/pool.h"
-#include "wheeld/receive.h"
-#include "wheeld/recover.h"
-#include "wheeld/rows.h"
-#include "wheeld/trace.h"
-#include "wheeld/sizes.h"
-#include "wheeld/words.h"
-#include "wheeld/clock_check.h"
+#include "wheeld/shared/key_hash.h"
+#include "wheeld/sharing/pool.h"
+#include "wheeld/worker/receive.h"
+#include "wheeld/loop/recover.h"
+#include "wheeld/shared/rows.h"
+#include "wheeld/clock/trace.h"
+#include "wheeld/sharing/sizes.h"
+#include "wheeld/sharing/words.h"
+#include "wheeld/loop/clock_check.h"
 
 #define FAST(function) (PyCFunction)(void (*)(void))function
 

@@ -51,8 +51,7 @@ def compare(
     """Two reports side by side: both curves in one plot, and a table of differences."""
     with errors_to_exit():
         session.check()
-        from wheeld_pipeline.report import compare as put_together
-        from wheeld_pipeline.report import write_comparison
+        from wheeld_pipeline.report import compare as put_together, write_comparison
 
         called = names.split(",")
         if len(called) != 2 or not all(called):

@@ -40,7 +40,7 @@ def replay(
     A request is a timer: scheduled with its timeout when it arrives, cancelled when it is done
     before that. Exit code 1 when one was lost, doubled, early or damaged.
     """
-    from wheeld_pipeline.progress import show_progress
+    from wheeld_core.progress import show_progress
     from wheeld_pipeline.replay import run, source
 
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends like Ctrl-C: nothing stays

@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from wheeld_pipeline import session
-from wheeld_pipeline import trace as traces
+from wheeld_pipeline import session, trace as traces
 from wheeld_pipeline.commands.options import Json, Master, Remote, errors_to_exit
 from wheeld_pipeline.errors import PipelineError
 

@@ -19,8 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from wheeld_pipeline.errors import PipelineError
-from wheeld_pipeline.overflow import commands, sink
-from wheeld_pipeline.overflow import job as jobs
+from wheeld_pipeline.overflow import commands, job as jobs, sink
 from wheeld_pipeline.overflow.machine import Rules
 from wheeld_pipeline.overflow.shards import ShardMap
 

@@ -14,8 +14,16 @@ import numpy as np
 import pandas as pd
 
 from wheeld_pipeline.errors import PipelineError
-from wheeld_pipeline.report import advice, bins, figures, herds, replay, scan, wheels
-from wheeld_pipeline.report import counters as daemon
+from wheeld_pipeline.report import (
+    advice,
+    bins,
+    counters as daemon,
+    figures,
+    herds,
+    replay,
+    scan,
+    wheels,
+)
 from wheeld_pipeline.report.rows import WHEEL
 
 if TYPE_CHECKING:

@@ -82,8 +82,7 @@ def peaks(counters: DataFrame) -> dict[str, float]:
 def _grown(counters: DataFrame) -> DataFrame:
     """Each row's growth since the row before, per second that has passed; the first row:
     nothing."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
+    from pyspark.sql import Window, functions as F
 
     before = Window.partitionBy(*WHEEL).orderBy("time", "last")
     return counters.select(
@@ -105,8 +104,7 @@ def pools(counters: DataFrame, step_seconds: int) -> Any:
     pandas.DataFrame
         `pool`, `step`, `size`, `used`, `depleted_ns` (within the step).
     """
-    from pyspark.sql import Window
-    from pyspark.sql import functions as F
+    from pyspark.sql import Window, functions as F
 
     step = F.expr(f"unix_micros(time) div {step_seconds * 1_000_000}").alias("step")
     rows = counters.select(*WHEEL, "time", step, F.explode("pools").alias("p"))

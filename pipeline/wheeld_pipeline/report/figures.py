@@ -7,6 +7,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from wheeld_core.trace_schema import EVENTS
 from wheeld_pipeline.report import bins
 from wheeld_pipeline.report.rows import (
     EVENT_CODES,
@@ -16,7 +17,6 @@ from wheeld_pipeline.report.rows import (
     PERIODIC_CODE,
     WHEEL,
 )
-from wheeld_pipeline.trace_schema import EVENTS
 
 TICKS: Final = "ticks"
 """Column of expirations of periodic timers; `expired` counts one-shot timers only."""

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pandas as pd
 
-from wheeld_pipeline import trace as traces
-from wheeld_pipeline import trace_files
+from wheeld_pipeline import trace as traces, trace_files
 from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.report import page
 from wheeld_pipeline.report.analyse import Report, Say, _silent, analyse, plain

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from wheeld_core.trace_schema import EXPIRED
 from wheeld_pipeline.report.rows import OWNER, WHEEL
 from wheeld_pipeline.report.wheels import Candidates
-from wheeld_pipeline.trace_schema import EXPIRED
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -7,8 +7,8 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from wheeld_core.trace_schema import CANCELLED, DROPPED, EVENTS, EXPIRED, LOST
 from wheeld_pipeline.report import bins
-from wheeld_pipeline.trace_schema import CANCELLED, DROPPED, EVENTS, EXPIRED, LOST
 
 Array = Any
 WHEEL: Final = ("host", "daemon", "run")

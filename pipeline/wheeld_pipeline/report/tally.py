@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import pandas as pd
 
+from wheeld_core.trace_schema import SCHEDULED
 from wheeld_pipeline.report import bins
 from wheeld_pipeline.report.rows import (
     CODES,
@@ -25,7 +26,6 @@ from wheeld_pipeline.report.rows import (
     Rows,
     combined,
 )
-from wheeld_pipeline.trace_schema import SCHEDULED
 
 
 class Kind(NamedTuple):

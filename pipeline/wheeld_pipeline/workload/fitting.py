@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from wheeld_pipeline import trace_schema
+from wheeld_core import trace_schema
 from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.workload import censored, mixes
 from wheeld_pipeline.workload.model import DAY_NS, Arrivals, Latency, Model
@@ -290,8 +290,7 @@ class _Waits:
 
 def _waits(events: DataFrame, span: _Span) -> _Waits:
     """Waits in units of their second's mean, and how long the clock slept between two looks."""
-    from pyspark.sql import Window
-    from pyspark.sql import functions as f
+    from pyspark.sql import Window, functions as f
 
     micros = f.unix_micros("scheduled")
     second = f.floor((micros - span.first_us) / 1_000_000)

@@ -1,0 +1,41 @@
+"""Alone: operations on an asyncio loop complete and time out, also while the daemon is away."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wheeld_client.aio.timers import AsyncTimers
+
+
+class Alone:
+    """Looks at operations, and while there is no daemon comes again when the next one times out.
+
+    Parameters
+    ----------
+    timers : AsyncTimers
+        Whose operations they are; it calls `look` whenever it is rung, or finds the daemon away.
+    """
+
+    def __init__(self, timers: AsyncTimers) -> None:
+        self._timers = timers
+        self._later: asyncio.Handle | None = None
+
+    def look(self) -> None:
+        """Complete what others have checked; without a daemon expire what is over by now."""
+        if self._later is not None:
+            self.stop()
+        try:
+            rest = self._timers.timers._settle()
+        except BaseException:  # the loop's, who reports it; what is left goes on
+            self._later = self._timers._loop.call_soon(self.look)
+            raise
+        if rest is not None:
+            self._later = self._timers._loop.call_later(rest, self.look)
+
+    def stop(self) -> None:
+        """Do not come again."""
+        if self._later is not None:
+            self._later.cancel()
+            self._later = None

@@ -1,0 +1,400 @@
+"""AsyncTimers: the wheel on an asyncio loop."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import numpy as np
+
+from wheeld_client.aio.alone import Alone
+from wheeld_client.aio.room import LONGEST_PAUSE, Room
+from wheeld_client.aio.timeout import Timeout
+from wheeld_client.connection.arrival import arrive
+from wheeld_client.connection.options import MOST_SECONDS, Options
+from wheeld_client.connection.reconnect import LATE_PAUSE
+from wheeld_client.connection.renewal import REASON, Announce, Reconnection
+from wheeld_client.timers.callbacks import TimerHandle
+from wheeld_client.timers.timers import Timers
+from wheeld_core.errors import ClientClosed, DaemonNotRunning, RingFull, WheelError, WheelFull
+
+T = TypeVar("T")
+
+
+class AsyncTimers:
+    """A worker's timers for one asyncio loop.
+
+    `async with AsyncTimers("default") as timers:` connects and closes. `sleep` and `timeout` are
+    timers of the shared wheel; `async for event in timers` yields the expirations of what was
+    scheduled through `timers.schedule` and its like, as records of `expiration_dtype`; callbacks of
+    `timers.call_later` run on the loop.
+
+    Nothing here holds the loop up to wait for the clock. What is awaited (`sleep`, entering a block
+    under `timeout`, `patiently`) waits for room, up to 5 s, while other tasks go on; a full wheel
+    may get room by what they cancel, and by what fires. What is not awaited raises `RingFull` or
+    `WheelFull` at once, and has done nothing then.
+
+    At the end of the `async with`, iterations end, and whoever still waits in `sleep` or in a block
+    under `timeout` gets `ClientClosed`, as from every call from then on.
+
+    When the supervisor is restarted, everything waits on; what is still waiting after
+    `reconnect_for` seconds raises `DaemonNotRunning`, and so do new calls until it is back. When
+    the daemon is stopped for good, that is so at once. With `on_reconnect` the next daemon at the
+    same place is looked for then, as `connect` says: iterations wait for `reconnect_for` seconds
+    and go on, new calls succeed once it is there, and `on_reconnect` is called on the loop; if it
+    returns an awaitable (a coroutine function does), that runs as a task.
+
+    Parameters
+    ----------
+    name, worker, on_death, group, after_fork, reconnect_for, on_reconnect, runtime_dir, timeout
+        As in `connect`. Like its loop, an AsyncTimers serves one process: `after_fork` is about
+        its `timers`.
+    """
+
+    def __init__(
+        self,
+        name: str = "default",
+        *,
+        worker: str | None = None,
+        on_death: str = "drop",
+        group: str | None = None,
+        after_fork: str = "raise",
+        reconnect_for: float = 10.0,
+        on_reconnect: Announce | None = None,
+        runtime_dir: str | os.PathLike[str] | None = None,
+        timeout: float = 10.0,
+    ) -> None:
+        back = on_reconnect and self._came_back
+        options = Options(
+            worker, on_death, group, after_fork, reconnect_for, timeout, on_reconnect=back
+        )
+        self._on_reconnect = on_reconnect
+        self._tasks: set[asyncio.Future[Any]] = set()
+        self._patient = False  # is the next daemon waited for, by who iterates?
+        self._connect = lambda: arrive(
+            lambda directory: Timers(directory, options), name, runtime_dir, timeout
+        )
+        self._timers: Timers | None = None
+        self._waiters: dict[int, asyncio.Future[None]] = {}
+        self._late: set[int] = set()
+        self._unwanted: list[int] = []  # in `_late`, to be cancelled once there is room
+        self._room, self._alone = Room(), Alone(self)
+        self._events: deque[tuple[np.void, bool]] = deque()  # bool: it is a tick
+        self._arrived = asyncio.Event()
+        self._lost: DaemonNotRunning | None = None
+        self._retry_later: asyncio.TimerHandle | None = None
+        self._shed_later: asyncio.TimerHandle | None = None
+
+    @property
+    def timers(self) -> Timers:
+        """The underlying `Timers`; do not poll it. Its calls may hold the loop up: see `block`."""
+        if self._timers is None:
+            raise RuntimeError("use it inside `async with AsyncTimers(...)`")
+        return self._timers
+
+    async def __aenter__(self) -> AsyncTimers:
+        if self._timers is not None and self._timers._state == "open":
+            raise RuntimeError(
+                "this AsyncTimers is entered already: make one for each `async with`"
+            )
+        self._loop = asyncio.get_running_loop()
+        self._timers = await self._loop.run_in_executor(None, self._connect)
+        self._bell = self._timers.fileno()
+        self._loop.add_reader(self._bell, self._receive)
+        self._watch_control()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        timers = self.timers
+        self._stop_reading()
+        self._alone.stop()
+        for purgatory in list(timers._purgatories):
+            purgatory._close()
+        try:
+            await self._loop.run_in_executor(None, timers.close)
+        finally:  # not before: this task may be one of those who are told
+            ended = ClientClosed("this AsyncTimers was closed meanwhile: its `async with` ended")
+            self._tell(ended)
+
+    def _stop_reading(self) -> None:
+        self._loop.remove_reader(self._bell)
+        self._loop.remove_reader(self._control)
+        for later in (self._retry_later, self._shed_later):
+            if later is not None:
+                later.cancel()
+
+    # -- the daemon's coming and going ----------------------------------------------------------
+
+    def _watch_control(self) -> None:
+        self._control = self.timers.control_fileno()
+        self._loop.add_reader(self._control, self._hung_up)
+
+    def _hung_up(self) -> None:
+        self._loop.remove_reader(self._control)
+        self._retry()
+
+    def _retry(self) -> None:
+        """Take the connection up again, or come back to it."""
+        try:
+            self.timers._check()
+        except WheelError as error:  # it stopped, or will not have us back
+            self._end(error)
+            return
+        pause = LATE_PAUSE
+        try:
+            wait = self.timers._reconnect()
+            if wait is None:
+                self._lost = None
+                self._loop.remove_reader(self._bell)  # another FIFO may be under this number now
+                self._loop.add_reader(self._bell, self._receive)
+                self._watch_control()
+                return
+            pause = wait.seconds
+        except DaemonNotRunning as error:
+            self._lose(error)
+        self._retry_later = self._loop.call_later(pause, self._retry)
+        self._alone.look()
+
+    def _end(self, error: WheelError) -> None:
+        """The wheel is over; is there to be another one?"""
+        self._stop_reading()
+        self._patient = self.timers._renewing
+        self._lose(error)
+        self._alone.look()
+        if self._patient:
+            self._look_for_next()
+
+    def _look_for_next(self) -> None:
+        """Go on to become a worker of the next daemon, or come back to it."""
+        timers, pause = self.timers, LATE_PAUSE
+        if not timers._renewing:  # it was closed; or it is there, and `_came_back` comes
+            return
+        try:
+            wait = timers._renew()
+            pause = wait.seconds if wait is not None else 0.0
+        except WheelError as error:
+            self._patient = False
+            self._lose(error)
+        self._retry_later = self._loop.call_later(pause, self._look_for_next)
+
+    def _came_back(self, event: Reconnection) -> None:
+        """Called by the thread in which it came to be a worker of the next daemon."""
+        self._loop.call_soon_threadsafe(self._begin_anew, event)
+
+    def _begin_anew(self, event: Reconnection) -> None:
+        if self.timers._state != "open":
+            return
+        self._stop_reading()  # of a wheel that was over before anybody looked, too
+        self._lose(DaemonNotRunning(REASON))
+        self._late.clear()
+        self._unwanted.clear()
+        self._bell = self.timers.fileno()
+        self._loop.add_reader(self._bell, self._receive)
+        self._watch_control()
+        self._lost, self._patient = None, False
+        self._arrived.set()
+        assert self._on_reconnect is not None
+        told = self._on_reconnect(event)
+        if inspect.isawaitable(told):
+            task = asyncio.ensure_future(told)
+            self._tasks.add(task)  # the loop alone would let go of it
+            task.add_done_callback(self._tasks.discard)
+
+    def _lose(self, error: WheelError) -> None:
+        """The daemon is gone: tell everyone who waits."""
+        self._lost = DaemonNotRunning(str(error))
+        for purgatory in list(self.timers._purgatories):
+            purgatory._lose(self._lost)
+        self._late.update(self._waiters)  # should it come back, these are nobody's
+        self._tell(self._lost)
+
+    def _tell(self, error: WheelError) -> None:
+        """No timer of theirs will come: whoever waits learns why."""
+        waiters, self._waiters = self._waiters, {}
+        for waiter in waiters.values():
+            if not waiter.done():
+                waiter.set_exception(type(error)(*error.args))  # each its own traceback
+        self._arrived.set()  # whoever iterates sees it
+
+    def _receive(self) -> None:
+        timers = self.timers
+        self._alone.look()  # first, as they wait: operations whose keys others have checked
+        if timers._renewing:
+            self._end(DaemonNotRunning(REASON))
+            return
+        ticks: set[int] = set()
+        try:
+            timers._callbacks.sort(timers._await_work(0.0, None, ticks), ticks)
+            self._room.stir()
+        except WheelError as error:
+            if timers._state != "closed":
+                self._end(error)
+            return
+        try:
+            timers._settle()
+            timers._callbacks.call()
+        except BaseException:  # the loop's, who reports it; what is left goes on
+            self._loop.call_soon(self._receive)
+            raise
+        for events, ticks in timers._callbacks.take_others():
+            for event in events:
+                self._sort(event, int(event["timer_id"]), ticks)
+
+    def _sort(self, event: np.void, id: int, ticks: set[int]) -> None:
+        """To who waits for it, or to who iterates."""
+        waiter = self._waiters.pop(id, None)
+        if waiter is not None:
+            if not waiter.done():
+                waiter.set_result(None)
+        elif id in self._late:
+            self._late.remove(id)
+        else:
+            self._events.append((event, id in ticks))
+            self._arrived.set()
+
+    # -- scheduling -----------------------------------------------------------------------------
+
+    def schedule(
+        self, delay: float, cookie: int = 0, *, block: bool = False, **options: Any
+    ) -> int:
+        """As `Timers.schedule`, but it does not wait for the clock; the expiration comes by
+        `async for`."""
+        return self.timers.schedule(delay, cookie, block=block, **options)
+
+    def cancel(self, id: int, *, block: bool = False) -> bool:
+        """As `Timers.cancel`, but it does not wait for the clock."""
+        return self.timers.cancel(id, block=block)
+
+    def reschedule(self, id: int, delay: float, *, block: bool = False) -> bool:
+        """As `Timers.reschedule`, but it does not wait for the clock."""
+        return self.timers.reschedule(id, delay, block=block)
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, block: bool = False
+    ) -> TimerHandle:
+        """Have the loop call `callback(*args)` in `delay` seconds.
+
+        As `Timers.call_later`, but neither it nor its handle waits for the clock.
+        """
+        return self.timers.call_later(delay, callback, *args, block=block)
+
+    async def patiently(self, call: Callable[..., T], *args: Any, **options: Any) -> T:
+        """Make a call that waits for room, if it has to, while the loop goes on.
+
+        `id = await timers.patiently(timers.schedule, 1.0, cookie=7)`, and likewise batches:
+        `ids = await timers.patiently(timers.timers.schedule_many, delays)`.
+
+        Parameters
+        ----------
+        call : callable
+            A method of this object or of `timers` that takes `block`.
+        *args, **options
+            Its arguments.
+
+        Returns
+        -------
+        What the call returns. A task that is cancelled while it waits has not made it.
+
+        Raises
+        ------
+        WheelFull, DaemonNotRunning
+            There was no room for 5 s: no slot, or the clock process has not drained the ring.
+        Whatever else the call raises, at once.
+        """
+        try:
+            return call(*args, block=False, **options)
+        except (RingFull, WheelFull) as refused:
+            return await self._room.wait(lambda: call(*args, block=False, **options), refused)
+
+    async def sleep(self, delay: float) -> None:
+        """Sleep for `delay` seconds; a cancelled sleep leaves the wheel at once.
+
+        Raises
+        ------
+        WheelFull, DaemonNotRunning
+            As `patiently`. Time for which it waits for room is part of the delay.
+        """
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        id = await self._watch_patiently(delay, waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            self._drop(id)
+            raise
+
+    def timeout(self, delay: float) -> Timeout:
+        """`async with timers.timeout(s):` raises TimeoutError when the block takes longer.
+
+        To enter it may wait for room, as `sleep`.
+        """
+        return Timeout(self, delay)
+
+    async def _watch_patiently(self, delay: float, waiter: asyncio.Future[None]) -> int:
+        began = self.timers.now_ns()
+        try:
+            return self._watch(delay, waiter)
+        except (RingFull, WheelFull) as error:
+            refused = error
+        seconds = float(min(delay, MOST_SECONDS))
+
+        def watch_what_is_left() -> int:
+            waited = (self.timers.now_ns() - began) / 1e9
+            return self._watch(max(seconds - waited, 0.0), waiter)
+
+        return await self._room.wait(watch_what_is_left, refused)
+
+    def _watch(self, delay: float, waiter: asyncio.Future[None]) -> int:
+        if self._lost is not None:
+            raise DaemonNotRunning(str(self._lost))
+        id = self.timers._schedule_private(delay)
+        self._waiters[id] = waiter
+        return id
+
+    def _drop(self, id: int) -> None:
+        if self._waiters.pop(id, None) is None or self._lost or self.timers._state != "open":
+            return
+        with suppress(DaemonNotRunning):
+            try:
+                won = self.timers.cancel(id, block=False)
+            except RingFull:
+                won = False
+                self._unwanted.append(id)
+                if len(self._unwanted) == 1:
+                    self._shed_later = self._loop.call_later(LONGEST_PAUSE, self._shed)
+            if not won:
+                self._late.add(id)  # its expiration is on the way, and nobody's
+
+    def _shed(self) -> None:
+        """Cancel what could not be when it was dropped."""
+        try:
+            while self._unwanted:
+                if self.timers.cancel(self._unwanted[-1], block=False):
+                    self._late.discard(self._unwanted[-1])
+                self._unwanted.pop()
+        except RingFull:
+            self._shed_later = self._loop.call_later(LONGEST_PAUSE, self._shed)
+        except WheelError:  # with the worker they are gone, too
+            self._unwanted.clear()
+
+    # -- events ---------------------------------------------------------------------------------
+
+    def __aiter__(self) -> AsyncTimers:
+        return self
+
+    async def __anext__(self) -> np.void:
+        while True:
+            while self._events:
+                event, is_tick = self._events.popleft()
+                if not is_tick or self.timers._stands(int(event["timer_id"])):
+                    return event
+            if self._lost is not None and not self._patient:
+                raise self._lost
+            if self.timers._state not in ("open", "ended"):
+                raise StopAsyncIteration
+            self._arrived.clear()
+            await self._arrived.wait()

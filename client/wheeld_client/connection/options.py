@@ -1,0 +1,132 @@
+"""What a worker says of itself when it connects: the options of `connect`, and the hello."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import dataclass, replace
+from numbers import Real
+from pathlib import Path
+from typing import Final
+
+from wheeld_client.connection.renewal import Announce
+from wheeld_core import _native, control, time_namespace
+from wheeld_core.errors import DaemonNotRunning
+from wheeld_core.runtime import GROUP_NAME_BYTES, WORKER_NAME_BYTES
+
+ON_DEATH: Final = ("drop", "keep", "reroute")
+AFTER_FORK: Final = ("raise", "reconnect")
+AGAIN_SECONDS: Final = 0.02
+"""Before who was hung up on asks again."""
+MOST_SECONDS: Final = float(_native.MOST_SECONDS)
+"""9.2e9, and 2**63 ns are a little more: what is later stands at the end of time, and no socket can
+wait for so long."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of `connect`, checked before anything is sent.
+
+    Raises
+    ------
+    TypeError
+        One of them is of another type.
+    ValueError
+        One of them is not allowed, or needs another.
+    """
+
+    worker: str | None = None
+    on_death: str = "drop"
+    group: str | None = None
+    after_fork: str = "raise"
+    reconnect_for: float = 10.0
+    timeout: float = 10.0
+    numbered: bool = False
+    """A forked child's: the daemon puts a number behind the name."""
+    on_reconnect: Announce | None = None
+
+    def __post_init__(self) -> None:
+        if self.worker is not None and not isinstance(self.worker, str):
+            raise TypeError(f"worker={self.worker!r}: expected str, or None")
+        _one_of("on_death", self.on_death, ON_DEATH)
+        _one_of("after_fork", self.after_fork, AFTER_FORK)
+        if self.on_death == "keep" and self.worker is None:
+            raise ValueError('on_death="keep" needs worker=: the successor comes by that name')
+        if self.on_death == "reroute" and self.group is None:
+            raise ValueError('on_death="reroute" needs group=: its members are the heirs')
+        if self.group is not None:
+            _check_group(self.group)
+        _check_seconds("reconnect_for", self.reconnect_for)
+        _check_seconds("timeout", self.timeout)
+        if self.on_reconnect is not None and not callable(self.on_reconnect):
+            raise TypeError(f"on_reconnect={self.on_reconnect!r}: expected a callable, or None")
+        if not 0 < self.timeout < MOST_SECONDS:
+            raise ValueError(f"timeout={self.timeout!r}: expected seconds, above 0 and below 9.2e9")
+
+    def for_child(self) -> Options:
+        """The same for a forked child, whose name must be its own; where it is to have a successor,
+        one that the next child can have."""
+        if self.worker is None:
+            return self
+        if self.on_death == "keep":
+            return replace(self, numbered=True)
+        suffix = f"-{os.getpid()}"
+        stem = self.worker.encode()[: WORKER_NAME_BYTES - len(suffix)].decode(errors="ignore")
+        return replace(self, worker=stem + suffix)
+
+    def say_hello(self, directory: Path) -> tuple[control.Connection, control.Message]:
+        """Connect to the daemon in `directory`; returns the connection and its answer.
+
+        One that hangs up without an answer is being restarted: its successor is asked.
+        """
+        give_up = time.monotonic() + self.timeout
+        while True:
+            try:
+                return self._say_hello(directory)
+            except DaemonNotRunning as error:
+                cause = error.__cause__
+                hung_up = isinstance(cause, ConnectionError)
+                if not hung_up or isinstance(cause, ConnectionRefusedError):
+                    raise
+                if time.monotonic() > give_up:
+                    raise
+            time.sleep(AGAIN_SECONDS)
+
+    def hello(self) -> control.Message:
+        """What is said."""
+        return {
+            "op": "hello",
+            "worker": self.worker,
+            "layout": _native.LAYOUT_VERSION,
+            "fingerprint": _native.FINGERPRINT,
+            "time": time_namespace.of_this_process(),
+            "on_death": self.on_death,
+            "group": self.group,
+            **({"numbered": True} if self.numbered else {}),
+        }
+
+    def _say_hello(self, directory: Path) -> tuple[control.Connection, control.Message]:
+        connection = control.Connection(directory, self.timeout)
+        try:
+            answer = connection.request(**self.hello())
+        except BaseException:
+            connection.close()
+            raise
+        return connection, answer
+
+
+def _one_of(option: str, value: object, allowed: tuple[str, ...]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{option}={value!r}: expected one of {', '.join(allowed)}")
+
+
+def _check_seconds(option: str, value: object) -> None:
+    if not isinstance(value, Real):
+        raise TypeError(f"{option}={value!r}: expected seconds, a number")
+    if not float(value) >= 0:
+        raise ValueError(f"{option}={value!r}: expected seconds, 0 or more")
+
+
+def _check_group(name: object) -> None:
+    if not isinstance(name, str) or not 1 <= len(name.encode()) <= GROUP_NAME_BYTES or "\0" in name:
+        raise ValueError(f"group name {name!r}: expected 1 to {GROUP_NAME_BYTES} bytes of UTF-8")

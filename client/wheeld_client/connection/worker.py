@@ -1,0 +1,397 @@
+"""ConnectedWorker: this process as one of the daemon's workers, from hello to good-bye.
+
+What can happen in between is here, too: the supervisor is restarted, this process forks.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import threading
+import time
+import weakref
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wheeld_client.connection import hub
+from wheeld_client.connection.options import Options
+from wheeld_client.connection.reconnect import FIRST_PAUSE, Reconnector, Refused, Wait
+from wheeld_client.connection.renewal import Reconnection, Renewal
+from wheeld_core import _native, control, runtime, segments, trust
+from wheeld_core.errors import DaemonNotRunning, ForkedClient, WheelError
+from wheeld_core.views import RegistryView, WheelView, expiration_dtype
+
+if TYPE_CHECKING:
+    from wheeld_client.purgatory.changing import Changing
+
+log = logging.getLogger("wheeld")
+
+ID_BYTES = 8
+_workers: weakref.WeakSet[ConnectedWorker] = weakref.WeakSet()
+
+
+class ConnectedWorker(_native.Worker):
+    """The connection of `Timers`.
+
+    Parameters
+    ----------
+    directory : Path
+        The daemon's runtime directory.
+    options : Options
+        Those of `connect`.
+    """
+
+    worker: str
+    _connection: Any
+    _reconnector: Reconnector | None = None
+    _renewal: Renewal | None = None
+    _changing: set[Changing]
+    """The blocks that threads are in."""
+    _watched = False
+    """Somebody else watches the connection, and has it taken up again."""
+
+    def __init__(self, directory: Path, options: Options) -> None:
+        self.directory = directory
+        self._renewal = Renewal(self)
+        self.on_death = options.on_death
+        self.group = options.group
+        self._options = options
+        self._fork_locks: dict[int, threading.RLock] = {}
+        self._reconnecting = threading.Lock()  # never waited for, as the reconnector's
+        self._reforking = 0
+        self._enter(options)
+        _workers.add(self)
+
+    def _enter(self, options: Options) -> None:
+        """Become a worker of the daemon."""
+        self._current = options
+        self._changing = set()
+        self._settle_in(*options.say_hello(self.directory))
+        try:
+            self._make_sure()
+            self._set_quota(self._most_slots)
+        except BaseException:
+            self._connection.leave()
+            raise
+        if options.on_reconnect is not None:
+            self._renews()
+
+    def _make_sure(self) -> None:
+        """A daemon that was restarted before this client was there may take it for one that has
+        left: ask, and if that is so, come anew. It cannot as long as the connection stands."""
+        while _has_hung_up(self._connection):
+            assert self._reconnector is not None
+            try:
+                found = self._reconnector.step()
+            except DaemonNotRunning:
+                return  # not yet restarted: the calls see to it
+            except Refused:
+                self._end_wheel("the wheeld daemon was restarted; connecting anew")
+                lost = self._connection
+                self._settle_in(*self._current.say_hello(self.directory))
+                lost.close()
+            else:
+                if isinstance(found, Wait):
+                    time.sleep(min(found.seconds, FIRST_PAUSE))
+                    continue
+                self._go_on(found)
+
+    def _settle_in(self, connection: control.Connection, hello: control.Message) -> None:
+        options = self._current
+        self._connection = connection
+        try:
+            self._reconnector = Reconnector(
+                self.directory, hello, options.reconnect_for, options.timeout
+            )
+            self.worker = str(hello["worker"])
+            self.adopted = bool(hello.get("adopted"))
+            self.wheel_token = int(hello["token"])
+            self.keep_for = float(hello.get("keep_for_s", 0.0))
+            self._map(hello)
+        except (LookupError, TypeError, AttributeError, OverflowError) as error:
+            connection.leave()
+            raise WheelError(
+                f"what answers in {self.directory} is no wheeld daemon that this client knows: its "
+                f"answer to a hello has no usable values ({error!r})"
+            ) from error
+        except BaseException:
+            connection.leave()
+            raise
+
+    def _map(self, hello: control.Message) -> None:
+        self._shared: dict[str, _native.Memory] = {}
+        self._segment_names: dict[str, str] = hello["segments"]
+        self._shm = hello.get("shm")
+        with ExitStack() as opened:
+            place = opened.enter_context(trust.entered(self.directory))
+            self._owner = place.owner
+            bell, clock_bell = self._open_bells(place, hello, opened)
+            self._map_segments(hello, clock_bell, bell)
+
+    def _open_bells(
+        self, place: trust.Place, names: control.Message, opened: ExitStack
+    ) -> tuple[int, int]:
+        """This worker's FIFO and the clock's, until `opened` is closed."""
+        passed = self._connection.take_descriptors()
+        for fd in passed:
+            opened.callback(os.close, fd)
+        bell = place.open_own_bell(names["worker_fifo"], passed)
+        opened.callback(os.close, bell)
+        clock_bell = place.open_bell(names["clock_fifo"])
+        opened.callback(os.close, clock_bell)
+        return bell, clock_bell
+
+    def _map_segments(self, hello: control.Message, clock_bell: int, bell: int) -> None:
+        wheel = self._attach("wheel", writable=False)
+        registry = self._attach("registry", writable=False)
+        view = WheelView(wheel)
+        room = int(view.header["payload_bytes"])
+        dtype = expiration_dtype(room)
+        self._bind(
+            wheel,
+            self._attach("slots", writable=True),
+            registry,
+            self._attach("worker", writable=True),
+            hello["row"],
+            hello["incarnation"],
+            clock_bell,
+            bell,
+            self._connection.fileno(),
+            dtype,
+            np.empty,
+            self._options.after_fork == "reconnect",
+        )
+        self._most_slots = int(hello.get("max_per_worker") or 0)
+        self._wheel: WheelView | None = view
+        self._registry: RegistryView | None = RegistryView(registry)
+        self._payload_room, self.expiration_dtype = room, dtype
+
+    def _attach(self, kind: str, *, writable: bool) -> _native.Memory:
+        name, number = self._segment_names[kind], segments.KINDS[kind]
+        try:
+            return segments.attach_bare(name, number, writable=writable, owner_uid=self._owner)
+        except FileNotFoundError as error:
+            if (why := segments.elsewhere(self._shm)) is not None:
+                raise WheelError(why) from error
+            raise DaemonNotRunning(f"the wheeld daemon in {self.directory} has stopped") from error
+
+    # -- called by the native half --------------------------------------------------------------
+
+    def _segment(self, kind: str) -> _native.Memory:
+        """The segment "watch" or "pools", attached when it is first asked for."""
+        if kind not in self._shared:
+            self._shared[kind] = self._attach(kind, writable=True)
+        return self._shared[kind]
+
+    def _open_bell(self, row: int) -> int:
+        """A descriptor of another worker's FIFO, which the caller closes.
+
+        Raises
+        ------
+        FileNotFoundError
+            It has gone.
+        """
+        with trust.entered(self.directory) as place:
+            return place.open_bell(runtime.worker_fifo(row))
+
+    def _wait_in_hub(self, fd: int, other: int, seconds: float) -> bool:
+        """Wait for descriptors (-1: none) as gevent wants it; False: it has patched nothing."""
+        if not hub.is_patched():
+            return False
+        hub.wait([one for one in (fd, other) if one >= 0], None if seconds < 0 else seconds)
+        return True
+
+    def _nap_in_hub(self, seconds: float) -> bool:
+        """Let other greenlets go on for a moment; False: there are none, or this is their hub."""
+        if not hub.is_patched() or hub.is_current():
+            return False
+        hub.wait([], seconds)
+        return True
+
+    def _reconnect(self) -> Wait | None:
+        """Go on to take up a lost control connection; never waits. None: done."""
+        # One thread has it taken up: of two that do the second one hangs up what the first one has.
+        if self._reconnecting.locked():
+            return Wait(-1, FIRST_PAUSE)
+        with self._reconnecting:
+            if _is_silent(self._connection):  # another thread has come first
+                self._away = False
+                return None
+            return self._take_up()
+
+    def _take_up(self) -> Wait | None:
+        assert self._reconnector is not None
+        self._away = True
+        try:
+            found = self._reconnector.step()
+        except Refused as refusal:
+            reason = f"the wheeld daemon in {self.directory} has no place for this one: {refusal}"
+            self._end(reason)
+            if self._renewing:  # by the next call
+                return None
+            raise DaemonNotRunning(reason) from None
+        except DaemonNotRunning:
+            if self._wheel is not None:
+                self._given_up = int(self._wheel.header["epoch"]) + 1
+            raise
+        if isinstance(found, Wait):
+            return found
+        self._go_on(found)
+        if self._state != "open":  # closed meanwhile
+            found.close()
+        return None
+
+    def _go_on(self, connection: control.Connection) -> None:
+        """The supervisor is back at the other end of this connection."""
+        lost, self._connection = self._connection, connection
+        self._connected(connection.fileno())
+        lost.close()
+        try:
+            self._hear_anew()
+        except OSError as error:
+            log.warning(
+                "worker %s cannot open its FIFOs in %s: if they were removed, it hears of nothing "
+                "until its timeouts (%s)",
+                *(self.worker, self.directory, error),
+            )
+
+    def _hear_anew(self) -> None:
+        """Have the FIFOs that stand in the runtime directory now: it may have been removed."""
+        assert self._reconnector is not None
+        names = self._reconnector.welcome
+        if "worker_fifo" not in names:
+            return
+        with ExitStack() as opened:
+            place = opened.enter_context(trust.entered(self.directory))
+            bell, clock_bell = self._open_bells(place, names, opened)
+            self._hear(clock_bell, bell)
+
+    def _come_back(self) -> None:
+        """This worker's FIFO was removed, and it does not wait in a call that would see the next
+        supervisor: look for that; never waits."""
+        if not self._watched and _has_hung_up(self._connection):
+            with suppress(DaemonNotRunning):  # the next call says so, if that is so
+                self._reconnect()
+
+    def _renew(self) -> Wait | None:
+        """Go on to become a worker of the next daemon; never waits. None: look again."""
+        assert self._reconnector is not None
+        assert self._renewal is not None
+        return self._renewal.step(self._reconnector, self._current.hello())
+
+    def _move(self, connection: control.Connection, hello: control.Message) -> Reconnection:
+        """Become a worker of the daemon that said so; nobody is inside any more."""
+        before, lost = self._armed(), self._connection
+        operations = self._leave_wheel()
+        try:
+            self._settle_in(connection, hello)
+        finally:
+            lost.close()
+        self._set_quota(self._most_slots)
+        restored = self._count_known(before)
+        self._return_to_wheel()
+        for block in list(self._changing):
+            block.note_anew()
+        return Reconnection(
+            self.worker,
+            len(before) // ID_BYTES - restored,
+            restored,
+            operations,
+            self.adopted,
+            self.wheel_token,
+        )
+
+    def _leave_wheel(self) -> list[Any]:
+        """Let go of what stands on a wheel that is over; returns operations that waited."""
+        return []
+
+    def _return_to_wheel(self) -> None:
+        """What stood on the old wheel stands on the new one."""
+
+    def _refork(self) -> None:
+        """Connect a forked child as a worker of its own, before its first call goes on."""
+        pid = os.getpid()  # a lock that the parent held at the fork is held for ever
+        with self._fork_locks.setdefault(pid, threading.RLock()):
+            if self._reforking == pid:
+                raise ForkedClient("this client is connecting just now; call again")
+            if self._state != "forked":
+                return
+            self._reforking = pid
+            try:
+                self._forget_parent()
+                self._enter(self._options.for_child())
+            finally:
+                self._reforking = 0
+
+    def _forget_parent(self) -> None:
+        """Drop what would keep the parent's connection open after its death."""
+        self._renewal = Renewal(self)
+        self._reconnecting = threading.Lock()  # never waited for
+        self._connection.close()
+        if self._reconnector is not None:
+            self._reconnector.close()
+        self._connected(-1)
+
+    # -- to the end -----------------------------------------------------------------------------
+
+    def control_fileno(self) -> int:
+        """A descriptor that becomes readable when the supervisor goes.
+
+        It is another one after the supervisor has come back: ask again then.
+        """
+        if self._state == "forked":
+            self._check()
+        self._watched = True
+        number: int = self._connection.fileno()
+        return number
+
+    def close(self) -> None:
+        """Leave the daemon. May be called twice.
+
+        Pending timers go the way of `on_death`, which drops them by default. Returns when the
+        daemon has taken the slots back (or after two seconds).
+        """
+        state = self._state
+        self._close()
+        if state == "open":
+            try:
+                self._connection.request("bye", timeout=5.0)
+            except ConnectionError as error:
+                # The supervisor may have been restarted and take this for a worker that lives on.
+                if self._reconnector and not isinstance(error.__cause__, TimeoutError):
+                    self._reconnector.say_goodbye()
+        self._connection.close()
+        if self._renewal:
+            self._renewal.close()
+        if self._reconnector:
+            self._reconnector.close()
+        self._wheel = self._registry = None  # what is mapped is unmapped now, not some day
+        self._shared = {}
+
+
+def _has_hung_up(connection: control.Connection) -> bool:
+    poller = select.poll()
+    poller.register(connection.fileno(), select.POLLRDHUP)
+    return bool(poller.poll(0))
+
+
+def _is_silent(connection: control.Connection) -> bool:
+    """Does it stand, with nothing to read?"""
+    if connection.fileno() < 0:
+        return False
+    poller = select.poll()
+    poller.register(connection.fileno(), select.POLLIN | select.POLLRDHUP)
+    return not poller.poll(0)
+
+
+def _forget_parents() -> None:
+    for worker in list(_workers):
+        if worker._state == "forked":
+            worker._forget_parent()
+
+
+os.register_at_fork(after_in_child=_forget_parents)

@@ -1,0 +1,187 @@
+"""How long a connection of an `Intake` may take, and who that does not get on is ended before.
+
+A connection is in one `Clock` at most: in its handshake, idle, reading, writing. Whose time is over
+is ended. That bounds what a slow peer holds; `Pace` is for the time until then: while somebody
+wants what it holds, a peer that does not get on is ended sooner.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from wheeld_client.intake.connection import Connection
+
+TICK: Final = 1.0
+"""Seconds between two looks at those that read or write."""
+PATIENCE: Final = 2
+"""Ticks without a byte, after which who holds what others want is ended."""
+
+
+class Clock:
+    """Which connections have been where they are for too long.
+
+    One timer for all: as they all have the same time, the longest waiting is the first to expire.
+    """
+
+    def __init__(self, timeout: float | None, expire: Callable[[Connection], None]) -> None:
+        self._timeout = timeout
+        self._expire = expire
+        self._since: dict[Connection, float] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self, connection: Connection) -> None:
+        """From now on; it leaves the clock that it was in."""
+        if (before := connection._clock) is not None:
+            before.stop(connection)
+        if self._timeout is None:
+            return
+        self._since[connection] = time.monotonic()  # the dictionary is in the order of expiry
+        connection._clock = self
+        if self._timer is None:
+            self._timer = connection._loop.call_later(self._timeout, self._tick)
+
+    def go_on(self, connection: Connection) -> None:
+        """As `start`, unless it is in this one already."""
+        if connection._clock is not self:
+            self.start(connection)
+
+    def stop(self, connection: Connection) -> None:
+        """It is somewhere else."""
+        self._since.pop(connection, None)
+        connection._clock = None
+
+    def _tick(self) -> None:
+        assert self._timeout is not None
+        self._timer = None
+        now = time.monotonic()
+        late = []
+        for connection, since in self._since.items():
+            if since + self._timeout > now:
+                loop = asyncio.get_running_loop()
+                self._timer = loop.call_later(since + self._timeout - now, self._tick)
+                break
+            late.append(connection)
+        for connection in late:
+            self.stop(connection)
+            self._expire(connection)
+
+    def close(self) -> None:
+        """Expire nobody any more."""
+        self._since.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """All of an intake."""
+
+    handshake: Clock
+    idle: Clock
+    read: Clock
+    write: Clock
+
+    def all(self) -> tuple[Clock, ...]:
+        """In a row."""
+        return self.handshake, self.idle, self.read, self.write
+
+    @staticmethod
+    def stop(connection: Connection) -> None:
+        """It is in none."""
+        if connection._clock is not None:
+            connection._clock.stop(connection)
+
+    def close(self) -> None:
+        """Expire nobody any more."""
+        for clock in self.all():
+            clock.close()
+
+
+@dataclass
+class _Mark:
+    size: int
+    left: int
+    ticks: int = 0
+    still: int = 0
+
+
+class Pace:
+    """Ends those that hold what others want, and do not get on.
+
+    It counts its own ticks, no seconds: a loop that was held up for long has not looked at its
+    sockets either.
+
+    Parameters
+    ----------
+    timeout : float, optional
+        Seconds that a request, or an answer, may take: who is not on the way to be ready by then
+        is late. None: only who stands still is.
+    wanted : callable
+        Does somebody want what this connection holds?
+    expire : callable
+        Ends one.
+    """
+
+    def __init__(
+        self,
+        timeout: float | None,
+        wanted: Callable[[Connection], bool],
+        expire: Callable[[Connection], None],
+    ) -> None:
+        self._timeout = timeout
+        self._wanted = wanted
+        self._expire = expire
+        self._marks: dict[Connection, _Mark] = {}
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, connection: Connection, size: int) -> None:
+        """It has so many bytes before it; once is enough."""
+        if connection in self._marks:
+            return
+        self._marks[connection] = _Mark(size, size)
+        if self._timer is None:
+            self._arm()
+
+    def _arm(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(TICK, self._tick)
+
+    def end(self, connection: Connection) -> None:
+        """It has done them, or is gone."""
+        self._marks.pop(connection, None)
+
+    def _tick(self) -> None:
+        self._timer = None
+        late = []
+        for connection, mark in self._marks.items():
+            left = connection._left()
+            mark.ticks += 1
+            mark.still = mark.still + 1 if left >= mark.left else 0
+            mark.left = left
+            if self._is_late(mark) and self._wanted(connection):
+                late.append(connection)
+        for connection in late:
+            self.end(connection)
+            self._expire(connection)
+        if self._marks:
+            self._arm()
+
+    def _is_late(self, mark: _Mark) -> bool:
+        if mark.still >= PATIENCE:
+            return True
+        if self._timeout is None:
+            return False
+        due = mark.size * (mark.ticks - 1) * TICK / self._timeout
+        return mark.size - mark.left < due
+
+    def close(self) -> None:
+        """Look no more."""
+        self._marks.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

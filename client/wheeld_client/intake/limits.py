@@ -1,0 +1,87 @@
+"""Limits: how many connections an `Intake` has, in all and from one address."""
+
+from __future__ import annotations
+
+import resource
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from wheeld_client.intake.connection import Connection
+
+
+def most_connections() -> int:
+    """As many as this process may have, with an eighth of its descriptors left for other things."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return 1 << 20 if files == resource.RLIM_INFINITY else max(1, files - files // 8)
+
+
+def address_of(connection: Connection) -> str | None:
+    """Where its peer is; None: on this host, by a local socket."""
+    peer: Any = connection.peer
+    if not isinstance(peer, tuple):
+        return None
+    address = str(peer[0])
+    return address.removeprefix("::ffff:")  # one machine is one, by whatever family
+
+
+class Limits:
+    """Admits connections.
+
+    Who has said nothing yet, that is: has sent no request, makes room for who comes, the longest
+    silent one first. So many peers that say nothing keep nobody out, and who was served once is
+    never driven away by strangers.
+
+    Parameters
+    ----------
+    most, most_per_peer : int, optional
+        Connections; None: no limit.
+    """
+
+    def __init__(self, most: int | None, most_per_peer: int | None) -> None:
+        self._most = most
+        self._most_per_peer = most_per_peer
+        self._of_peer: Counter[str] = Counter()
+        self._silent: dict[Connection, None] = {}
+        self.count = 0
+
+    def refuses(self, connection: Connection) -> str | None:
+        """Why a connection may not come, for its address alone."""
+        address = address_of(connection)
+        if address is None or self._most_per_peer is None:
+            return None
+        if self._of_peer[address] < self._most_per_peer:
+            return None
+        return f"{address} has {self._most_per_peer} connections already"
+
+    def room(self) -> tuple[bool, Connection | None]:
+        """Is there room for one more, and who has to go for it?"""
+        if self._most is None or self.count < self._most:
+            return True, None
+        silent = next(iter(self._silent), None)
+        return silent is not None, silent
+
+    def enter(self, connection: Connection) -> None:
+        """It is there, silent."""
+        self.count += 1
+        self._silent[connection] = None
+        if (address := address_of(connection)) is not None:
+            self._of_peer[address] += 1
+        connection._address = address
+        connection._counted = True
+
+    def spoke(self, connection: Connection) -> None:
+        """It has sent a request."""
+        self._silent.pop(connection, None)
+
+    def leave(self, connection: Connection) -> None:
+        """It is gone, or going."""
+        if not connection._counted:
+            return
+        connection._counted = False
+        self.count -= 1
+        self._silent.pop(connection, None)
+        if (address := connection._address) is not None:
+            self._of_peer[address] -= 1
+            if not self._of_peer[address]:
+                del self._of_peer[address]

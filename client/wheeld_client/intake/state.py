@@ -1,0 +1,38 @@
+"""State: how far the reading of a connection of an `Intake` is."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from wheeld_client.intake.connection import Connection
+
+
+class State(Enum):
+    """
+    PREFIX   the length comes, into a few bytes of our own
+    READY    the length is known, nothing is allocated: nothing is read
+    BODY     the request comes, straight into the pool's buffer
+    CLOSED   or about to be
+    """
+
+    PREFIX = "prefix"
+    READY = "ready"
+    BODY = "body"
+    CLOSED = "closed"
+
+
+PREFIX, READY, BODY, CLOSED = State
+
+
+def stands_at(connection: Connection) -> str:
+    """What a connection was about, for the log."""
+    if connection._tls is not None and not connection._tls.secure:
+        return "in the TLS handshake"
+    if connection._owes:
+        return f"{connection._to_go()} of {connection._owes} bytes of its answer are not taken"
+    if connection._state is PREFIX:
+        return f"{connection._have} bytes of a length"
+    have = connection._have if connection._state is BODY else connection._unread()
+    return f"{have} of {connection._size} bytes of a request"

@@ -1,0 +1,137 @@
+"""What an `Intake` waits for beside its sockets: lost peers, memory that returns."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import select
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from wheeld_client.intake.connection import Connection
+    from wheeld_client.intake.gate import Pool
+
+WAIT_SLICE: Final = 0.1
+"""Seconds that the helper thread waits in the pool before it looks whether it is to end."""
+
+
+class PeerWatch:
+    """Notices that the peer of a paused connection ends, which its loop does not look at.
+
+    An epoll descriptor inside the loop's own. It asks for the end of the data, so it is silent
+    however much a muted peer has sent; and, for who waits for a request's first bytes, once for
+    each time that some come.
+    """
+
+    def __init__(self) -> None:
+        self._epoll: select.epoll | None = None
+        self._watched: dict[int, tuple[Connection, int]] = {}
+
+    def add(
+        self, fd: int, connection: Connection, *, finished: bool, bytes_too: bool = False
+    ) -> None:
+        """Tell `connection` of its end. `finished`: that the peer sends no more is known."""
+        if self._epoll is None:
+            self._epoll = select.epoll()
+            asyncio.get_running_loop().add_reader(self._epoll.fileno(), self._look)
+        events = 0 if finished else select.EPOLLRDHUP  # ERR and HUP come always
+        if bytes_too:
+            events |= select.EPOLLIN | select.EPOLLET
+        if fd not in self._watched:
+            self._epoll.register(fd, events)
+        elif self._watched[fd][1] != events:  # to say the same again would report the same again
+            self._epoll.modify(fd, events)
+        self._watched[fd] = connection, events
+
+    def remove(self, fd: int) -> None:
+        """The loop looks at it again, or it is closed. Before its descriptor is."""
+        if self._watched.pop(fd, None) is not None and self._epoll is not None:
+            self._epoll.unregister(fd)
+
+    def _look(self) -> None:
+        assert self._epoll is not None
+        for fd, events in self._epoll.poll(0):
+            if fd in self._watched:
+                self._watched[fd][0]._peer_event(events)
+
+    def close(self) -> None:
+        """Stop watching."""
+        if self._epoll is not None:
+            asyncio.get_running_loop().remove_reader(self._epoll.fileno())
+            self._epoll.close()
+            self._epoll = None
+
+
+class MemoryWatch:
+    """Notices memory that other processes give back: a thread that blocks in the pool.
+
+    It is started at the first refusal and sleeps while nobody is refused. It is a daemon thread: an
+    interpreter that ends does not wait for it.
+
+    Parameters
+    ----------
+    pool : Pool
+        Whose memory.
+    back : callable
+        Called on the loop as `back(None)` when there may be memory, as `back(error)` when the pool
+        failed; either answers one `want`.
+    """
+
+    def __init__(self, pool: Pool, back: Callable[[Exception | None], None]) -> None:
+        self._pool = pool
+        self._back = back
+        self._wanted = False
+        # Wakes the thread. No Event, whose lock is not for those who come in the middle of another
+        # call on it: a destructor may unmute a connection, which then asks for memory.
+        self._asked: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._size = 1
+        self._stopping = False
+        self._started = False
+        self._ended = asyncio.Event()
+        self._thread = threading.Thread(target=self._run, name="wheeld-intake", daemon=True)
+
+    def want(self, size: int) -> None:
+        """`size` bytes were refused: tell when there are as many."""
+        self._size = size
+        if not self._started:
+            self._started = True
+            self._loop = asyncio.get_running_loop()
+            self._thread.start()
+        if not self._wanted:
+            self._wanted = True
+            self._asked.put(None)
+
+    def _run(self) -> None:
+        with suppress(RuntimeError):  # the loop was closed: nobody is left to tell
+            while not self._stopping and not self._loop.is_closed():
+                if self._wanted:
+                    self._wait_once()
+                else:
+                    self._asked.get()
+            self._loop.call_soon_threadsafe(self._ended.set)
+
+    def _wait_once(self) -> None:
+        error = None
+        try:
+            if not self._pool.wait_available(WAIT_SLICE, self._size):
+                return
+        except Exception as failure:
+            error = failure
+        # Before it tells: a `want` of the turn that it causes must not be lost.
+        self._wanted = False
+        self._loop.call_soon_threadsafe(self._tell, error)
+
+    def _tell(self, error: Exception | None) -> None:
+        if not self._stopping:
+            self._back(error)
+
+    async def close(self) -> None:
+        """End the thread."""
+        self._stopping = True
+        self._asked.put(None)
+        if self._started:
+            await self._ended.wait()
+            self._thread.join()

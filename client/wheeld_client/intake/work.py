@@ -1,0 +1,113 @@
+"""Work: a handler of an `Intake` at work on a request, and what it leaves.
+
+The connection hears of the end in the handler's last step. A done callback of the task would come a
+turn of the loop later, and cost a handle for each request; it is there for the one end that is no
+step: a task that is cancelled before its first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import traceback
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from wheeld_client.intake.request import Request
+
+Handler = Callable[["Request"], Awaitable[bytes | None]]
+
+NAME: Final = "wheeld-request"
+
+
+class Work(asyncio.Task[None]):
+    """The task of one request; made by `start`."""
+
+    request: Request
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """As any task's."""
+        if not self.request._begun:
+            self.add_done_callback(_cancelled)
+        return super().cancel(msg)
+
+
+def start(request: Request, handler: Handler) -> Work:
+    """A handler at work, from the next turn of the loop on.
+
+    No task factory is asked: the connection counts on `Work.cancel`, and on a first step that is
+    not taken at once.
+    """
+    connection = request.connection
+    # Of the connection, not of who is running: that may be the handler before.
+    context = connection._context.copy()
+    work = Work(_run(request, handler), loop=connection._loop, name=NAME, context=context)
+    work.request = request
+    return work
+
+
+async def _run(request: Request, handler: Handler) -> None:
+    request._begun = True
+    connection = request.connection
+    try:
+        answer = frame(await handler(request), len(connection._prefix))
+    except GeneratorExit:  # the loop is gone
+        raise
+    except BaseException as error:
+        connection._failed(request, error)
+        if isinstance(error, Exception):
+            return
+        if (task := asyncio.current_task()) is not None:
+            task.add_done_callback(_forget)
+        raise  # cancelled, or what ends the loop
+    else:
+        connection._handled(request, answer)
+
+
+def _cancelled(task: asyncio.Task[None]) -> None:
+    """A task has ended that was cancelled before its first step."""
+    assert isinstance(task, Work)
+    if not task.request._begun:
+        task.request.connection._failed(task.request, asyncio.CancelledError())
+
+
+def _forget(task: asyncio.Task[None]) -> None:
+    """It is logged already."""
+    if not task.cancelled():
+        task.exception()
+
+
+def frame(answer: Any, prefix_bytes: int) -> bytes:
+    """The answer with its length; None: nothing.
+
+    Raises
+    ------
+    TypeError
+        It is no bytes.
+    OverflowError
+        It is too long for the prefix.
+    """
+    if type(answer) is bytes:
+        return len(answer).to_bytes(prefix_bytes, "big") + answer
+    if answer is None:
+        return b""
+    if not isinstance(answer, (bytes, bytearray, memoryview)):
+        raise TypeError(f"the handler returned {type(answer).__name__}: expected bytes or None")
+    body = bytes(answer)
+    if isinstance(answer, memoryview):
+        with suppress(BufferError):
+            answer.release()  # it may be a part of the request, whose memory goes back now
+    return len(body).to_bytes(prefix_bytes, "big") + body
+
+
+def forget_frames(error: BaseException) -> None:
+    """Drop the locals of a failed handler: parts of the request's memory may be among them."""
+    seen: set[int] = set()
+    queue: list[BaseException | None] = [error]
+    while queue:
+        one = queue.pop()
+        if one is not None and id(one) not in seen:
+            seen.add(id(one))
+            traceback.clear_frames(one.__traceback__)
+            queue += [one.__cause__, one.__context__]

@@ -1,0 +1,1 @@
+"""Memory that is bounded over all processes."""

@@ -1,0 +1,95 @@
+"""AllocationLine: those of one event loop who wait for memory of a pool.
+
+They are served in the order in which they came. For the first of them a thread stands in the line
+that all processes share, a second at a time; it is started when somebody waits, and ends when
+nobody does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from wheeld_client.pool.memory_pool import MemoryPool, PoolBuffer
+
+SLICE: Final = 1.0
+"""Seconds; so late the thread learns that the one it stands for has given up."""
+
+
+@dataclass(eq=False)
+class _Waiter:
+    size: int
+    future: asyncio.Future[PoolBuffer]
+
+
+class AllocationLine:
+    """Of one pool and one loop. Its methods are for the loop's thread."""
+
+    def __init__(self, pool: MemoryPool, loop: asyncio.AbstractEventLoop) -> None:
+        self._pool = pool
+        self._loop = loop
+        self._lock = threading.RLock()  # of these two:
+        self._waiting: deque[_Waiter] = deque()
+        self._running = False
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    async def wait(self, size: int) -> PoolBuffer:
+        """Memory, in turn."""
+        waiter = _Waiter(size, self._loop.create_future())
+        with self._lock:
+            self._waiting.append(waiter)
+            start, self._running = not self._running, True
+        if start:
+            threading.Thread(target=self._run, name="wheeld-allocate", daemon=True).start()
+        try:
+            return await waiter.future
+        except asyncio.CancelledError:
+            future = waiter.future
+            if future.done() and not future.cancelled() and future.exception() is None:
+                future.result().release()  # it came in the moment of giving up
+            future.cancel()
+            raise
+
+    # -- the thread --------------------------------------------------------------------------------
+
+    def _first(self) -> _Waiter | None:
+        with self._lock:
+            while self._waiting and self._waiting[0].future.done():
+                self._waiting.popleft()
+            self._running = bool(self._waiting)
+            return self._waiting[0] if self._waiting else None
+
+    def _run(self) -> None:
+        while (waiter := self._first()) is not None:
+            try:
+                found: PoolBuffer | Exception = self._pool.allocate(waiter.size, SLICE)
+            except TimeoutError:
+                if self._loop.is_closed():
+                    return
+                continue
+            except Exception as error:  # the daemon is gone, the client closed
+                found = error
+            with self._lock:
+                self._waiting.popleft()
+            try:
+                self._loop.call_soon_threadsafe(_tell, waiter.future, found)
+            except RuntimeError:  # the loop was closed: nobody is left to tell
+                if not isinstance(found, Exception):
+                    found.release()
+                return
+
+
+def _tell(future: asyncio.Future[PoolBuffer], found: PoolBuffer | Exception) -> None:
+    if isinstance(found, Exception):
+        if not future.done():
+            future.set_exception(found)
+    elif future.done():
+        found.release()
+    else:
+        future.set_result(found)

@@ -1,0 +1,138 @@
+"""MemoryPool: a byte budget that all workers of a daemon share."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from typing import ClassVar, Final
+from weakref import WeakKeyDictionary
+
+from wheeld_client.aio.timers import AsyncTimers
+from wheeld_client.pool.line import AllocationLine
+from wheeld_client.pool.no_pool import NoPool
+from wheeld_client.timers.timers import Timers
+from wheeld_core import _native
+
+PoolBuffer = _native.PoolBuffer
+
+SAMPLES: Final = 64
+"""So many at most are kept of a window."""
+
+
+class MemoryPool(_native.Pool):
+    """One of the daemon's memory pools, as this worker uses it.
+
+    The daemon makes pools at its start (`wheeld start --pool requests=64M`); all its workers lend
+    from the same. What a worker has out returns when it dies, closes or is evicted.
+
+    A lenient pool lends as long as a byte is available, so that one request may go beyond `size`:
+    at most `size - 1 + largest` bytes are out, and `available` may be negative. A strict pool never
+    has more than `size` out.
+
+    All methods may be called from any thread. Several objects for the same pool are one pool. After
+    a fork the child's copy raises `ForkedClient`, or is the pool of the worker that the child
+    becomes: see `connect`; buffers stay the parent's.
+
+    Parameters
+    ----------
+    timers : Timers or AsyncTimers
+        The connection to the daemon; the pool works until it closes.
+    name : str
+        As given to the daemon.
+
+    Raises
+    ------
+    ValueError
+        There is no such pool; the message names those that there are.
+    DaemonNotRunning, ClientClosed, ForkedClient
+
+    Attributes
+    ----------
+    NONE : NoPool
+        A pool that is off, of the same interface: it lends what is asked for, without bound.
+    name : str
+    size, largest : int
+        Bytes of the pool, and of the largest single request.
+    strict : bool
+    used, available : int
+        Bytes that all workers have out, and what is left.
+    is_out_of_memory : bool
+        Nothing is available.
+    has_waiters : bool
+        Somebody waits for memory, in whatever process.
+    outstanding : int
+        Bytes that this worker has out.
+    depleted_percent : float
+        Share of the time since the daemon's start in which the pool was dry, a dry spell that
+        still lasts included.
+    """
+
+    NONE: ClassVar[NoPool] = NoPool()
+
+    def __init__(self, timers: Timers | AsyncTimers, name: str) -> None:
+        worker = timers.timers if isinstance(timers, AsyncTimers) else timers
+        if not isinstance(worker, Timers):
+            raise TypeError(f"expected Timers or AsyncTimers: got {type(timers).__name__}")
+        worker._check()
+        super().__init__(worker, worker._segment("pools"), name)
+        self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, AllocationLine]
+        self._lines = WeakKeyDictionary()
+        self._made = time.monotonic(), self._dry_seconds()
+        self._windows: dict[float, deque[tuple[float, float]]] = {}
+
+    async def allocate_async(self, size: int) -> PoolBuffer:
+        """As `allocate`, for an event loop, which goes on meanwhile.
+
+        Parameters
+        ----------
+        size : int
+            Bytes, from 1 to `largest`.
+
+        Raises
+        ------
+        ValueError
+            The size is out of range.
+        DaemonNotRunning, ClientClosed, ForkedClient
+            Also in the middle of the wait.
+
+        Notes
+        -----
+        Who waits on one loop is served in order. For the first of them a thread stands in the line
+        of all processes, a second at a time; `stats()` counts each second as a wait. Cancelled, as
+        by `asyncio.timeout`, it has taken nothing.
+        """
+        loop = asyncio.get_running_loop()
+        line = self._lines.get(loop)
+        if not line and not self.has_waiters and (found := self.try_allocate(size)) is not None:
+            return found
+        if not 1 <= size <= self.largest:
+            self.try_allocate(size)  # says so
+        if line is None:
+            line = self._lines[loop] = AllocationLine(self, loop)
+        return await line.wait(size)
+
+    def depleted_over(self, seconds: float = 30.0) -> float:
+        """The share of the last `seconds` in which the pool was dry, in percent.
+
+        It is measured between calls of this method on this object, so ask regularly, as a metrics
+        exporter does: it looks back to the last call that is `seconds` ago or longer, or, until
+        there is one, to the first, or to when this object was made.
+        """
+        if not seconds > 0:
+            raise ValueError(f"seconds={seconds}: expected more than 0")
+        now, dry = time.monotonic(), self._dry_seconds()
+        window = self._windows.setdefault(seconds, deque([self._made]))
+        while len(window) > 1 and window[1][0] <= now - seconds:
+            window.popleft()
+        since, before = window[0]
+        if now - window[-1][0] >= seconds / SAMPLES:
+            window.append((now, dry))
+        return min(100.0, 100.0 * max(0.0, dry - before) / max(now - since, 1e-9))
+
+    def _dry_seconds(self) -> float:
+        return float(self.stats()["depleted_seconds"])
+
+    def __repr__(self) -> str:
+        kind = "strict" if self.strict else "lenient"
+        return f"<MemoryPool {self.name!r}, {kind}, {self.size} bytes>"

@@ -1,0 +1,1 @@
+"""Requests that wait for a condition or a timeout, in all processes."""

@@ -1,0 +1,268 @@
+"""AsyncPurgatory: the request purgatory on an asyncio loop."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
+
+from wheeld_client.aio.timers import AsyncTimers
+from wheeld_client.purgatory.purgatory import DelayedOperation, Purgatory
+from wheeld_core.errors import ClientClosed, RingFull, WheelError, WheelFull
+
+Waiter = asyncio.Future[bool]
+W = TypeVar("W", bound=Waiter)
+
+
+class OperationCancelled(asyncio.CancelledError):
+    """The operation that was waited for was cancelled; the task that waited was not.
+
+    An `asyncio.CancelledError`, so that a task that does not ask which of the two it was ends.
+    """
+
+
+class Begun(asyncio.Future[bool]):
+    """What `begin` returns: to cancel it cancels the operation."""
+
+    __slots__ = ("operation",)
+    operation: DelayedOperation
+
+    def cancel(self, msg: Any = None) -> bool:
+        """As of any future."""
+        cancelled = bool(super().cancel(msg))
+        if cancelled:
+            self.operation.cancel()
+        return cancelled
+
+
+class AsyncPurgatory(Purgatory):
+    """A purgatory whose operations can be awaited, and whose callbacks run on the loop.
+
+    Parameters
+    ----------
+    timers : AsyncTimers
+        Entered: its loop is this one.
+    name, purge_interval
+        As in `Purgatory`.
+
+    Notes
+    -----
+    `wait` and `begin` are for the loop; the other methods may be called from any thread. None of
+    them waits for the clock: without room for a timeout `begin` and `try_complete_else_watch` raise
+    `RingFull` or `WheelFull` at once. What other threads complete wakes the loop once, however many
+    there are.
+    """
+
+    def __init__(
+        self, timers: AsyncTimers, name: str, *, purge_interval: int | None = None
+    ) -> None:
+        if not isinstance(timers, AsyncTimers):
+            raise TypeError(f"timers: got {type(timers).__name__}, expected AsyncTimers")
+        worker = timers.timers  # says so when it was not entered
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()  # what it completes needs no `_run`
+        self._waiters: dict[int, tuple[DelayedOperation, Waiter]] = {}
+        self._line: deque[Any] = deque()
+        """Completed by other threads; their callbacks are to be run."""
+        self._roused = False  # will the loop look at the line?
+        self._room = timers._room
+        super().__init__(worker, name, purge_interval=purge_interval)
+        self._block = False
+        self._tells = True
+
+    async def wait(self, op: DelayedOperation, keys: Sequence[Any]) -> bool:
+        """Wait until the operation is completed.
+
+        Parameters
+        ----------
+        op, keys
+            As in `try_complete_else_watch`, and so are the errors; but for room for its timeout it
+            waits, as `AsyncTimers.sleep` does, and is not watched meanwhile.
+
+        Returns
+        -------
+        bool
+            True: its condition held; False: its timeout was over first. Its callbacks have run; but
+            those of one that another thread completed before this call may still be at work there.
+
+        Raises
+        ------
+        OperationCancelled
+            The operation was cancelled, by whatever thread: `op.cancel()`, `cancel_for_key`.
+        ClientClosed
+            The purgatory was shut down meanwhile.
+        DaemonNotRunning
+            The daemon has gone, and not come back in time.
+        asyncio.CancelledError
+            The waiting task was cancelled, which cancels the operation.
+        """
+        future: Waiter = self._loop.create_future()
+        waiter = self._enter(op, future)
+        fresh = getattr(op, "state", None) == "new"
+        try:
+            try:
+                taken = self._take(op, keys)
+            except (RingFull, WheelFull) as refused:
+                # who was told meanwhile, that the daemon has gone say, hears it below
+                taken = await self._room.wait(
+                    lambda: waiter.done() or self._take(op, keys), refused
+                )
+            if taken is None:  # completed elsewhere, and so are its callbacks
+                return not op.is_expired
+            return await waiter
+        except BaseException:
+            self._waiters.pop(id(op), None)  # it is this call that cancels
+            if fresh:  # else it is somebody else's
+                op.cancel()
+            raise
+        finally:
+            self._waiters.pop(id(op), None)
+
+    def begin(self, op: DelayedOperation, keys: Sequence[Any]) -> asyncio.Future[bool]:
+        """Have an operation wait, and return at once: a future in place of a task of its own.
+
+        Parameters
+        ----------
+        op, keys
+            As in `try_complete_else_watch`.
+
+        Returns
+        -------
+        asyncio.Future
+            Its result is that of `wait`, and so are its exceptions. To cancel it cancels the
+            operation.
+
+        Raises
+        ------
+        RingFull, WheelFull
+            There is no room for its timeout just now; nothing was done.
+        Whatever else `try_complete_else_watch` raises.
+        """
+        waiter = self._enter(op, Begun(loop=self._loop))
+        try:
+            taken = self._take(op, keys)
+        except BaseException:
+            self._waiters.pop(id(op), None)
+            raise
+        if taken is None:  # completed elsewhere
+            del self._waiters[id(op)]
+            waiter.set_result(not op.is_expired)
+        else:
+            waiter.operation = op
+        return waiter
+
+    def _enter(self, op: DelayedOperation, waiter: W) -> W:
+        if id(op) in self._waiters:
+            raise ValueError(f"{op!r} is waited for already: an operation is watched once")
+        self._waiters[id(op)] = op, waiter
+        return waiter
+
+    def cancel_for_key(self, key: Any) -> list[DelayedOperation]:
+        """As `Purgatory.cancel_for_key`; who waits for one of them gets `OperationCancelled`."""
+        left: list[DelayedOperation] = super().cancel_for_key(key)
+        self._tell(left, _why_cancelled)
+        return left
+
+    def shutdown(self, complete: bool = False) -> list[DelayedOperation]:
+        """As `Purgatory.shutdown`; who waits for what is cancelled gets `ClientClosed`."""
+        left = super().shutdown(complete)
+        if not complete:
+            reason = f"purgatory {self.name!r} was shut down"
+            self._tell(left, lambda operation: ClientClosed(reason))
+        if threading.get_ident() == self._thread:
+            self._settle_line()  # what other threads have completed: the loop may end now
+        return left
+
+    def _lose(self, error: WheelError) -> None:
+        for op, waiter in list(self._waiters.values()):
+            del self._waiters[id(op)]  # it is told why, not only that it was cancelled
+            if op.cancel():
+                _end(waiter, type(error)(*error.args))  # each its own traceback
+            else:
+                self._waiters[id(op)] = op, waiter
+
+    def _cancelled(self, operation: DelayedOperation) -> None:
+        """Called by the native half: `operation.cancel()`, by any thread."""
+        self._tell([operation], _why_cancelled)
+
+    def _tell(
+        self,
+        operations: list[DelayedOperation],
+        why: Callable[[DelayedOperation], BaseException],
+    ) -> None:
+        """Have those who wait for the operations be told, on the loop."""
+
+        def tell_all() -> None:
+            for operation in operations:
+                _, waiter = self._waiters.pop(id(operation), (None, None))
+                if waiter is not None:
+                    _end(waiter, why(operation))
+
+        if threading.get_ident() == self._thread:
+            tell_all()
+        elif operations:
+            with suppress(RuntimeError):  # a loop that is closed: nobody waits there any more
+                self._loop.call_soon_threadsafe(tell_all)
+
+    # -- callbacks ------------------------------------------------------------------------------
+
+    def _runner(self, submit: Callable[..., Any] | None) -> Callable[[Callable[[], None]], object]:
+        return self._run
+
+    def _run(self, settle: Callable[[], None]) -> None:
+        """Have the loop run the callbacks of what another thread completed; what this raises, they
+        have not run."""
+        operation: Any = settle.__self__  # type: ignore[attr-defined]
+        self._line.append(operation)
+        if not self._roused:
+            self._roused = True
+            try:
+                self._loop.call_soon_threadsafe(self._settle_line)
+            except BaseException:  # closed: who completed it runs them
+                self._roused = False
+                with suppress(ValueError):
+                    self._line.remove(operation)
+                raise
+
+    def _settle_line(self) -> None:
+        self._roused = False  # what comes from here on has the loop roused anew
+        errors = []
+        for _ in range(len(self._line)):
+            operation = self._line.popleft()
+            for call in (operation._settle, partial(self._wake, operation)):
+                try:
+                    call()
+                except BaseException as error:  # the loop's, when all have run
+                    errors.append(error)
+        _raise(errors)
+
+    def _wake(self, operation: DelayedOperation) -> None:
+        """Wake who waits for an operation: its callbacks have run. Called by the native half."""
+        _, waiter = self._waiters.pop(id(operation), (None, None))
+        if waiter is not None and not waiter.done():
+            waiter.set_result(not operation.is_expired)
+
+
+def _raise(errors: list[BaseException]) -> None:
+    """None, itself, or several as a group; but what ends a program by itself, once."""
+    exits = [error for error in errors if not isinstance(error, Exception)]
+    others = [error for error in errors if error not in exits[:1]]
+    group = BaseExceptionGroup("several operations raised", others) if len(errors) > 1 else None
+    if exits:
+        raise exits[0] from group
+    if errors:
+        raise group or errors[0]
+
+
+def _why_cancelled(operation: DelayedOperation) -> BaseException:
+    return OperationCancelled(f"{operation!r} was cancelled")
+
+
+def _end(waiter: Waiter, error: BaseException) -> None:
+    if not waiter.done():
+        waiter.set_exception(error)
+        waiter.exception()  # asyncio does not complain of one that nobody awaits

@@ -1,0 +1,257 @@
+"""Purgatory: operations that wait until a condition holds or a timeout is over.
+
+The algorithm is Kafka's request purgatory, with the timeouts in the shared wheel; the native half
+(core/wheeld_core/native/purgatory/purgatory_part.c) has the lists. A check in one worker also
+reaches the operations that wait in the daemon's other workers.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from functools import partial
+from types import TracebackType
+from typing import Any, TypeVar
+
+from wheeld_client.purgatory.changing import Changing
+from wheeld_client.timers.timers import Timers
+from wheeld_core import _native
+from wheeld_core.errors import WheelError
+
+log = logging.getLogger("wheeld")
+
+P = TypeVar("P", bound="Purgatory")
+
+
+class DelayedOperation(_native.Operation):
+    """Something that is done when its condition holds, or when its timeout is over.
+
+    Derive from it: `try_complete` looks at the condition, `on_complete` does what is to be done.
+
+    Parameters
+    ----------
+    timeout : float or None
+        Seconds from when it begins to wait; None: it waits without end.
+
+    Raises
+    ------
+    InvalidDelay
+        The timeout is negative, infinite or NaN.
+
+    Notes
+    -----
+    An operation waits once, in one purgatory. `try_complete` of one operation is never run by two
+    threads at once: who comes meanwhile has it run once more. So it needs no lock of its own.
+    """
+
+    def try_complete(self) -> bool:
+        """Look at the condition: if it holds `return self.force_complete()`, else return False."""
+        raise NotImplementedError(f"{type(self).__name__} does not say when it is complete")
+
+    def on_complete(self) -> None:
+        """Do what was waited for; runs exactly once, by condition or timeout."""
+
+    def on_expiration(self) -> None:
+        """Runs after `on_complete`, and only if the timeout was over first."""
+
+    def _report(self, operation: DelayedOperation, error: BaseException) -> None:
+        """A callback of an operation that is in no purgatory raised."""
+        log.error("%r raised", operation, exc_info=error)
+
+
+class Purgatory(_native.Purgatory):
+    """Where the operations of one kind of request wait, in this worker.
+
+    Purgatories of the same name in the daemon's other workers are the same kind of request: a
+    `check_and_complete` in one reaches all.
+
+    Parameters
+    ----------
+    timers : Timers
+        The worker. Its `dispatch` expires what times out, and completes what others triggered: call
+        it in a loop, or have `timers.dispatching()` do it.
+    name : str
+        The kind of request. A worker has one purgatory of a name.
+    executor : concurrent.futures.Executor, optional
+        Runs the callbacks. Default: whoever completes an operation runs them, before it goes on; in
+        a callback, after the callbacks that are running. If it refuses (`exception_handler` is told
+        why) or drops them, they run in the thread that completed the operation or that shut the
+        executor down.
+    purge_interval : int, optional
+        Leave completed operations in the lists until more than so many are there, as the system did
+        that this comes from; to compare with. Default: an operation leaves at once.
+
+    Attributes
+    ----------
+    exception_handler : callable or None
+        Called as `handler(operation, exception)` when a callback raises, or a `try_complete` that
+        another worker triggered; default: log it.
+
+    Notes
+    -----
+    All methods may be called from any thread, and from callbacks. In a forked child they raise
+    `ForkedClient`.
+
+    Shut it down, or close its timers: what is merely forgotten while operations wait may stay in
+    memory, and connected, for good.
+    """
+
+    exception_handler: Callable[[DelayedOperation, BaseException], object] | None = None
+
+    def __init__(
+        self,
+        timers: Timers,
+        name: str,
+        *,
+        executor: Executor | None = None,
+        purge_interval: int | None = None,
+    ) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"name: got {type(name).__name__}, expected str")
+        if not name:
+            raise ValueError("name: got an empty one, expected what kind of request waits here")
+        if purge_interval is not None and purge_interval < 1:
+            raise ValueError(f"purge_interval={purge_interval!r}: expected 1 or more, or None")
+        submit = executor.submit if executor is not None else None
+        super().__init__(_timers_of(timers), name, self._runner(submit), purge_interval or 0)
+        self.timers = timers
+        self._left: list[DelayedOperation] = []
+        timers._purgatories.add(self)
+
+    def _runner(
+        self, submit: Callable[..., Any] | None
+    ) -> Callable[[Callable[[], None]], object] | None:
+        """What runs callbacks: `run(callbacks)`, or None for whoever completes."""
+        if submit is None:
+            return None
+
+        def run(settle: Callable[[], None]) -> None:
+            future = submit(settle)
+            if isinstance(future, Future):
+                future.add_done_callback(partial(_look_after, settle))
+
+        return run
+
+    def changing(self, *keys: Any) -> Changing:
+        """`with purgatory.changing(key):` the condition of the key changes in this block.
+
+        At its end the keys are checked, also when the block raises. A worker that is killed in the
+        block or at its end leaves nobody asleep: the supervisor checks the keys in its place. (One
+        that makes the condition true first, and calls `check_and_complete` then, may be killed
+        in between.)
+
+        Parameters
+        ----------
+        *keys : str, bytes, int, or flat tuples of those
+
+        Returns
+        -------
+        Changing
+            A context manager; its `completed` says afterwards how many operations of this worker
+            that completed.
+
+        Raises
+        ------
+        As `check_and_complete`, at both ends.
+
+        Notes
+        -----
+        Any thread, and several at once, nested or not. Beyond 14 keys of a worker at a time a death
+        has all of its keys' neighbours looked at, which costs looks. It costs two stores.
+
+        A block in which the client moves to the next daemon (`on_reconnect`) counts there from then
+        on. A worker that dies before it has moved is not known there, and wakes nobody.
+        """
+        return Changing(self, keys)
+
+    def metrics(self) -> dict[str, Any]:
+        """Counts of this purgatory in this worker, much as Kafka's gauges.
+
+        Returns
+        -------
+        dict
+            purgatory_size (an operation counts once per key), num_delayed, completed, expired,
+            cancelled, expiry_rate (per second, over the last minute), estimated_total and purges
+            (of purge mode).
+        """
+        numbers = self._numbers()
+        return {
+            "purgatory_size": numbers["watched"],
+            "num_delayed": numbers["delayed"],
+            "completed": numbers["completed"],
+            "expired": numbers["expired"],
+            "cancelled": numbers["cancelled"],
+            "expiry_rate": numbers["expired_lately"] / 60,
+            "estimated_total": numbers["estimated"],
+            "purges": numbers["purges"],
+        }
+
+    def shutdown(self, complete: bool = False) -> list[DelayedOperation]:
+        """End the purgatory: nothing more waits here. May be called twice.
+
+        Parameters
+        ----------
+        complete : bool
+            Complete what is left; else it is cancelled.
+
+        Returns
+        -------
+        list of DelayedOperation
+            What was left, in the order in which it came; also of a worker that has closed.
+        """
+        left, self._left = self._left, []
+        return left + self._shutdown(complete)
+
+    def _report(self, operation: DelayedOperation, error: BaseException) -> None:
+        """Called by the native half, too."""
+        if self.exception_handler is not None:
+            self.exception_handler(operation, error)
+        else:
+            log.error("%r in purgatory %r raised", operation, self.name, exc_info=error)
+
+    def _lose(self, error: WheelError) -> None:
+        """The daemon of an AsyncTimers is gone."""
+
+    def _close(self) -> None:
+        """The worker leaves."""
+        self._left = self.shutdown()
+        if self._left:
+            log.warning(
+                "purgatory %r was closed with %d operations waiting; the first is %r",
+                self.name,
+                len(self._left),
+                self._left[0],
+            )
+
+    def __enter__(self: P) -> P:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._close()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name!r}: {self.num_delayed} waiting>"
+
+
+def _look_after(settle: Callable[[], None], future: Future[object]) -> None:
+    """An executor's future is over: nothing vanishes in it."""
+    if future.cancelled():  # dropped by a shutdown(cancel_futures=True), say
+        settle()
+    elif (error := future.exception()) is not None:
+        operation = settle.__self__  # type: ignore[attr-defined]
+        log.error("%r raised in its executor", operation, exc_info=error)
+
+
+def _timers_of(timers: object) -> Timers:
+    if not isinstance(timers, Timers):
+        raise TypeError(
+            f"timers: got {type(timers).__name__}, expected Timers from connect(); for AsyncTimers "
+            "there is AsyncPurgatory"
+        )
+    return timers

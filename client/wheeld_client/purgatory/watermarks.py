@@ -1,0 +1,271 @@
+"""Watermarks: shared 64-bit words by name that only grow, and that processes wait for."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+from collections.abc import Callable
+from concurrent.futures import Executor
+from contextlib import suppress
+from typing import Any, Final
+
+from wheeld_client.aio.timers import AsyncTimers
+from wheeld_client.purgatory.aio import AsyncPurgatory
+from wheeld_client.purgatory.purgatory import DelayedOperation, Purgatory
+from wheeld_client.purgatory.thresholds import Level, Outcome, Thresholds, Waiting
+from wheeld_client.timers.dispatcher import others_dispatch, turn
+from wheeld_client.timers.timers import Timers
+from wheeld_core.errors import ClientClosed, WheelError
+
+TURN_SECONDS: Final = 1.0
+"""How often a thread that waits looks whether another one dispatches meanwhile."""
+
+
+class _Words:
+    """What both kinds have: words, and who waits for them."""
+
+    purgatory: Purgatory
+    _thresholds: Thresholds
+
+    def value(self, key: Any) -> int:
+        """The word of a key; 0 if nobody has advanced it yet, or it was forgotten. Never waits."""
+        return self.purgatory._word(key)
+
+    def advance(self, key: Any, value: int) -> bool:
+        """Let the word of a key be `value` if that is more, and complete what waits for it.
+
+        Parameters
+        ----------
+        key : str, bytes, int, or a flat tuple of those
+        value : int
+            0 to 2**64 - 1.
+
+        Returns
+        -------
+        bool
+            Did it grow? Of several that advance it to one value, in whatever processes, one is
+            told so.
+
+        Raises
+        ------
+        WordsFull
+            There is no room for another word: `forget` those that are over.
+        TypeError, OverflowError
+            A key of another type; a value that is no such number.
+        ClientClosed, DaemonNotRunning, ForkedClient
+            As all calls of a purgatory.
+        Whatever a `try_complete` raises, after all others were looked at.
+
+        Notes
+        -----
+        Lock-free, and exact under kills: a worker that dies in this call has not stored the value,
+        or all who wait for it are told. Those whose value is reached end here and in other
+        processes, those that wait for more are not looked at. Any thread.
+        """
+        return self.purgatory._grow(key, value)
+
+    def forget(self, key: Any) -> bool:
+        """Give the word of a key back; it is 0 from now on. False: it had none.
+
+        Who waits for a value of it waits on. A worker that advances it at the same time may do so
+        before or after.
+        """
+        return self.purgatory._forget(key)
+
+    @property
+    def waiting(self) -> int:
+        """How many wait in this process."""
+        return len(self._thresholds)
+
+    def close(self) -> None:
+        """Nothing waits here any more: who does gets `ClientClosed`. The words stay."""
+        self.purgatory.shutdown()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.purgatory.name!r}: {self.waiting} waiting>"
+
+
+class _LevelsMixin:
+    """A purgatory whose levels are nobody's business: with it those end who wait."""
+
+    thresholds: Thresholds
+
+    def _shutdown(self, complete: bool, /) -> list[DelayedOperation]:
+        left: list[DelayedOperation] = super()._shutdown(complete)  # type: ignore[misc]
+        self.thresholds.end(ClientClosed(f"{self.name!r} was closed"))  # type: ignore[attr-defined]
+        return [op for op in left if not isinstance(op, Level)]
+
+
+class _WordsPurgatory(_LevelsMixin, Purgatory):
+    """The purgatory of a `Watermarks`."""
+
+
+class _AsyncWordsPurgatory(_LevelsMixin, AsyncPurgatory):
+    """The purgatory of an `AsyncWatermarks`."""
+
+    def _lose(self, error: WheelError) -> None:
+        super()._lose(error)
+        self.thresholds.end(error)
+
+
+class Watermarks(_Words):
+    """Shared 64-bit words that only grow, one for each key, the same in all workers of a daemon.
+
+    A place for the conditions of a purgatory: an offset that readers wait for, how many have come
+    to a barrier, the number of the newest version. A word is made when it is advanced first, in the
+    daemon's shared memory, and stays until it is forgotten: also when the worker dies that made it,
+    or the clock, or the supervisor. It goes with the memory: `wheeld stop` ends it,
+    `wheeld restart` and `wheeld stop --keep` do not; a snapshot has none.
+
+    Parameters
+    ----------
+    timers : Timers
+        The worker.
+    name : str
+        What the words are; the same name is the same words in other workers. A worker has one
+        `Watermarks` of a name, or one `Purgatory`.
+    executor : concurrent.futures.Executor, optional
+        As in `Purgatory`.
+
+    Attributes
+    ----------
+    purgatory : Purgatory
+        Where operations of your own can wait, such as one that looks at several words: `advance`
+        checks its key there.
+    """
+
+    def __init__(self, timers: Timers, name: str, *, executor: Executor | None = None) -> None:
+        self.purgatory = purgatory = _WordsPurgatory(timers, name, executor=executor)
+        self._timers = timers
+        self._thresholds = purgatory.thresholds = Thresholds(purgatory)
+
+    def when(
+        self,
+        key: Any,
+        value: int,
+        callback: Callable[[Outcome], object],
+        timeout: float | None = None,
+    ) -> Waiting:
+        """Have `callback(True)` called when the word of a key is `value` or more.
+
+        Parameters
+        ----------
+        key, value
+            As in `advance`.
+        callback : callable
+            Called once, in the thread that advances the word or dispatches, or in this call: with
+            True; with False after `timeout` seconds; or with an error, when this is closed.
+        timeout : float, optional
+
+        Returns
+        -------
+        Waiting
+            `cancel()` ends it without a call.
+        """
+        waiting = Waiting(key, value, callback)
+        if timeout is not None:
+            waiting.timer = self._timers.call_later(timeout, waiting.end, False)
+        self._thresholds.wait(waiting)
+        return waiting
+
+    def wait_until(self, key: Any, value: int, timeout: float | None = None) -> bool:
+        """Wait until the word of a key is `value` or more.
+
+        Returns
+        -------
+        bool
+            False: `timeout` seconds were over first.
+
+        Raises
+        ------
+        ClientClosed
+            It was closed meanwhile.
+        Whatever `dispatch` raises.
+
+        Notes
+        -----
+        Blocks. While no `timers.dispatching()` runs this call dispatches: callbacks of the worker's
+        other timers and purgatories run here then, and events are there for the next `dispatch`.
+        """
+        ended: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
+        waiting = self.when(key, value, ended.put, timeout)
+        try:
+            while not waiting.over:
+                if others_dispatch(self._timers):
+                    with suppress(queue.Empty):
+                        ended.put(ended.get(timeout=TURN_SECONDS))
+                else:
+                    turn(self._timers, TURN_SECONDS)
+        finally:
+            waiting.cancel()
+        return _outcome(ended.get())
+
+
+class AsyncWatermarks(_Words):
+    """`Watermarks` on an asyncio loop.
+
+    Parameters
+    ----------
+    timers : AsyncTimers
+        Entered: its loop is this one.
+    name
+        As in `Watermarks`.
+
+    Attributes
+    ----------
+    purgatory : AsyncPurgatory
+        As in `Watermarks`.
+    """
+
+    def __init__(self, timers: AsyncTimers, name: str) -> None:
+        self.purgatory = purgatory = _AsyncWordsPurgatory(timers, name)
+        self._timers = timers
+        self._thresholds = purgatory.thresholds = Thresholds(purgatory)
+
+    async def wait_until(
+        self,
+        key: Any,
+        value: int,
+        timeout: float | None = None,  # noqa: ASYNC109 - the wheel's, and as in Watermarks
+    ) -> bool:
+        """Wait until the word of a key is `value` or more. For the loop.
+
+        Returns
+        -------
+        bool
+            False: `timeout` seconds were over first.
+
+        Raises
+        ------
+        ClientClosed, DaemonNotRunning
+            It was closed meanwhile; the daemon is gone.
+        WheelFull
+            There was no slot for the timeout for 5 s.
+        """
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[None] = loop.create_future()
+        ended: list[Outcome] = []
+
+        def tell(outcome: Outcome) -> None:
+            ended.append(outcome)
+            loop.call_soon_threadsafe(lambda: None if told.done() else told.set_result(None))
+
+        waiting = Waiting(key, value, tell)
+        self._thresholds.wait(waiting)
+        try:
+            if not ended and timeout is None:
+                await told
+            elif not ended and timeout is not None:
+                limit = self._timers.timeout(timeout)
+                with suppress(TimeoutError):
+                    async with limit:
+                        await told
+        finally:
+            waiting.cancel()
+        return _outcome(ended[0]) if ended else False
+
+
+def _outcome(outcome: Outcome) -> bool:
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome

@@ -1,0 +1,1 @@
+"""Timers for threads: schedule, cancel, extend, receive, callbacks; and an observer."""

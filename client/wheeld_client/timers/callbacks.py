@@ -1,0 +1,191 @@
+"""Callbacks on timers: what `Timers.call_later` promises and `Timers.dispatch` runs."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from wheeld_client.timers.timers import Timers
+
+log = logging.getLogger("wheeld")
+
+T = TypeVar("T")
+Batch = tuple["npt.NDArray[np.void]", set[int]]
+"""Events, and the ids of those among them that are ticks."""
+
+
+class TimerHandle:
+    """A callback that waits for its time, from `Timers.call_later`."""
+
+    __slots__ = ("_args", "_block", "_callback", "_callbacks", "id")
+
+    def __init__(
+        self,
+        callbacks: Callbacks,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        block: bool,
+    ) -> None:
+        self._callbacks = callbacks
+        self._callback = callback
+        self._args = args
+        self._block = block
+        self.id = 0
+
+    def cancel(self) -> bool:
+        """Cancel it. True: it will not be called. In a forked child it is the parent's: False.
+
+        Raises
+        ------
+        RingFull
+            It was made with `block=False`, and the clock would have to be waited for. Nothing is
+            decided.
+        """
+        if not self._callbacks.current:
+            return False
+        won = self._callbacks.timers.cancel(self.id, block=self._block)
+        if won:
+            self._callbacks.forget(self)
+            self._let_go()
+        return won
+
+    def reschedule(self, delay: float) -> bool:
+        """Move it to `delay` seconds from now. False: it was called, is due, or was cancelled.
+
+        Raises as `cancel` does; a move to later never has to wait.
+        """
+        return self._callbacks.current and self._callbacks.timers.reschedule(
+            self.id, delay, block=self._block
+        )
+
+    def _run(self) -> None:
+        self._callback(*self._args)
+
+    def _let_go(self) -> None:
+        """It is over: the handle may be kept for long, and what it was for need not be."""
+        self._callback, self._args = _nothing, ()
+
+
+def _nothing() -> None:
+    """The callback of a handle that is over."""
+
+
+class Callbacks:
+    """The callbacks of one `Timers` that wait for their time.
+
+    No lock: signal handlers and destructors come here, too, in the middle of a call of the same
+    thread. Each step is one operation of a dict or a deque, and leaves nothing half done.
+    """
+
+    def __init__(self, timers: Timers) -> None:
+        self.timers = timers
+        self._handles: dict[int, TimerHandle] = {}
+        self._due: deque[TimerHandle] = deque()
+        self._others: deque[Batch] = deque()
+        self.claims: dict[int, Callable[[np.void], object]] = {}
+        """Cookie -> who takes events of that cookie."""
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        block: bool = True,
+    ) -> TimerHandle:
+        """Arm a timer for `callback(*args)`."""
+        handle = TimerHandle(self, callback, args, block)
+        self.timers._schedule_into(self._handles, handle, delay, block)
+        return handle
+
+    @property
+    def current(self) -> bool:
+        """Are these the callbacks of this process, not of the one that it was forked from?"""
+        self.timers._check()
+        return self.timers._callbacks is self
+
+    @property
+    def waiting(self) -> bool:
+        """Is something left of a run that an exception ended?"""
+        return bool(self._due or self._others)
+
+    def run(self) -> npt.NDArray[np.void]:
+        """Call what is due; return the events that are no callback's.
+
+        What raises out of here (an exception handler, KeyboardInterrupt) loses nothing: the rest
+        comes with the next run.
+        """
+        self.call()
+        others = [self._standing(*batch) for batch in self.take_others()]
+        if not others:
+            return np.empty(0, self.timers.expiration_dtype)
+        return others[0] if len(others) == 1 else np.concatenate(others)
+
+    def call(self) -> None:
+        """Call what is due."""
+        for handle in _emptying(self._due):
+            self._call(handle)
+
+    def take_others(self) -> list[Batch]:
+        """The events that are no callback's, and the ids of those that are ticks."""
+        return list(_emptying(self._others))
+
+    def _standing(self, events: npt.NDArray[np.void], ticks: set[int]) -> npt.NDArray[np.void]:
+        """Without ticks of timers that a callback has cancelled since they came."""
+        if not ticks:
+            return events
+        stands = self.timers._stands
+        return events[[i not in ticks or stands(i) for i in events["timer_id"].tolist()]]
+
+    def sort(self, events: npt.NDArray[np.void], ticks: set[int]) -> None:
+        """Into callbacks that are due and events that are the caller's; for `run`."""
+        if len(events) and self.claims:
+            events = self._claim(events)
+        if not len(events):
+            return
+        if not self._handles:
+            self._others.append((events, ticks))
+            return
+        handles = [self._handles.pop(id, None) for id in events["timer_id"].tolist()]
+        self._due += [handle for handle in handles if handle is not None]
+        others = events[[handle is None for handle in handles]]
+        if len(others):
+            self._others.append((others, ticks))
+
+    def _claim(self, events: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
+        """Events that somebody takes become callbacks; the others."""
+        takers = [self.claims.get(cookie) for cookie in events["cookie"].tolist()]
+        for event, taker in zip(events, takers, strict=True):
+            if taker is not None:
+                self._due.append(TimerHandle(self, taker, (event,), False))
+        return events[[taker is None for taker in takers]]
+
+    def forget(self, handle: TimerHandle) -> None:
+        """Drop a handle whose timer was cancelled."""
+        self._handles.pop(handle.id, None)
+
+    def _call(self, handle: TimerHandle) -> None:
+        try:
+            handle._run()
+        except Exception as error:
+            if self.timers.exception_handler is not None:
+                self.timers.exception_handler(handle, error)
+            else:
+                log.exception("timer callback %r raised", handle._callback)
+        finally:
+            handle._let_go()
+
+
+def _emptying(line: deque[T]) -> Iterator[T]:
+    """What is in there, each once, also when a signal handler or another thread empties it, too."""
+    while line:
+        try:
+            first = line.popleft()
+        except IndexError:
+            return
+        yield first

@@ -1,0 +1,22 @@
+"""What ends and moves with a worker's timers."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from wheeld_core.errors import WheelError
+
+
+class Dependent(Protocol):
+    """What stands on a worker's timers, and moves and ends with them: a purgatory."""
+
+    @property
+    def _closed(self) -> bool: ...
+
+    def _close(self) -> None: ...
+
+    def _renew(self) -> None: ...
+
+    def _lose(self, error: WheelError) -> None: ...
+
+    def _shutdown(self, complete: bool, /) -> list[Any]: ...

@@ -1,0 +1,154 @@
+"""Dispatcher: a background thread that dispatches, for programs without a loop of their own."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from types import TracebackType
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from wheeld_client.connection import hub
+from wheeld_core.errors import DaemonNotRunning, WheelError
+
+if TYPE_CHECKING:
+    from wheeld_client.timers.timers import Timers
+
+log = logging.getLogger("wheeld")
+
+RETRY_SECONDS: Final = 1.0
+"""Between two tries while the daemon is away."""
+
+
+class Dispatcher:
+    """Calls `timers.dispatch` in a thread, from `Timers.dispatching`; a context manager.
+
+    It goes on when a callback raises (KeyboardInterrupt is handed on to the main thread), and when
+    the daemon is away for a while; it ends when the client is closed, or the daemon was stopped and
+    no operation waits for its timeout. In a forked child there is no such thread: make one there.
+
+    Where gevent has patched threading it is a greenlet: callbacks share the thread of all others,
+    and an exit that comes to it, by a callback or a signal handler, is the program's.
+    """
+
+    def __init__(
+        self, timers: Timers, on_events: Callable[[npt.NDArray[np.void]], object] | None = None
+    ) -> None:
+        self._timers = timers
+        self._on_events = on_events
+        self._stopping = False
+        # A thread that waits for the daemon is told by this. No Event: `stop` may be called by a
+        # destructor or a signal handler, in the middle of what the same thread does with it.
+        self._stopped: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="wheeld-dispatch", daemon=True)
+
+    def start(self) -> Dispatcher:
+        """Start the thread, once."""
+        self._thread.start()
+        return self
+
+    def stop(self) -> None:
+        """End the thread; returns when it has, unless it is called from there."""
+        self._stopping = True
+        self._stopped.put(None)
+        self._timers._wake()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    @property
+    def running(self) -> bool:
+        """Is there somebody who dispatches?"""
+        return self._thread.is_alive()
+
+    def _run(self) -> None:
+        me = threading.get_ident()
+        self._timers._dispatchers.add(me)
+        try:
+            self._go_on()
+        finally:
+            self._timers._dispatchers.discard(me)
+
+    def _go_on(self) -> None:
+        away: DaemonNotRunning | None = None
+        while not self._stopping:
+            try:
+                if away is not None and not self._outlast(away):
+                    return
+                self._take(self._timers.dispatch(None))
+                away = None
+            except DaemonNotRunning as error:
+                if away is None and not self._timers._over:
+                    log.error("dispatching waits for the daemon: %s", error)
+                away = error
+            except WheelError as error:  # closed, by whoever wants it so
+                log.debug("dispatching ends: %s", error)
+                return
+            except Exception:
+                log.exception("a callback or its exception handler raised")
+            except SystemExit as error:  # threading would swallow it, and this thread
+                if not hub.hand_on(error):
+                    log.exception("a callback or its exception handler raised")
+            except KeyboardInterrupt as error:  # it is the program's, and so the main thread's
+                if not (hub.hand_on(error) or _interrupt_program()):
+                    log.exception("a callback or its exception handler raised")
+
+    def _outlast(self, away: DaemonNotRunning) -> bool:
+        """Wait for the daemon, for a while, but not past the timeout of an operation. False: it is
+        over, and no operation waits for its timeout."""
+        rest = self._timers._settle()
+        if rest is None and self._timers._over:
+            log.error("dispatching ends: %s", away)
+            return False
+        with suppress(queue.Empty):
+            self._stopped.get(timeout=RETRY_SECONDS if rest is None else min(rest, RETRY_SECONDS))
+        return True
+
+    def _take(self, events: npt.NDArray[np.void]) -> None:
+        if not len(events):
+            return
+        if self._on_events is not None:
+            self._on_events(events)
+        else:
+            log.warning("%d expirations that nobody takes (on_events=)", len(events))
+
+    def __enter__(self) -> Dispatcher:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+def _interrupt_program() -> bool:
+    """As Ctrl-C does, also if the main thread waits. False: the program does not hear it."""
+    main = threading.main_thread().ident
+    if not callable(signal.getsignal(signal.SIGINT)) or main is None:
+        return False
+    signal.pthread_kill(main, signal.SIGINT)
+    return True
+
+
+def turn(timers: Timers, timeout: float) -> None:
+    """As `dispatch`; the events that are nobody's wait for the next one."""
+    if not timers._renewing:
+        timers._check()
+    ticks: set[int] = set()
+    callbacks = timers._callbacks
+    callbacks.sort(timers._await_work(0.0 if timers._unsettled else timeout, None, ticks), ticks)
+    timers._settle()
+    callbacks.call()
+
+
+def others_dispatch(timers: Timers) -> bool:
+    """Does another thread dispatch, by `dispatching()`?"""
+    return any(thread != threading.get_ident() for thread in list(timers._dispatchers))

@@ -1,0 +1,160 @@
+"""ReservingWorker: timers whose ids are known, and can be written down, before they are armed.
+
+For whoever keeps a journal: write the ids down, arm, and if this process dies in between, its
+successor (`on_death="keep"`) asks `was_armed` which of them it got to.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from wheeld_client.connection.worker import ConnectedWorker
+from wheeld_client.timers import batches
+from wheeld_core.views import CLOCKS
+
+CLOCK_NUMBERS: Final = {name: number for number, name in CLOCKS.items()}
+
+
+def clock_number(clock: str) -> int:
+    """The number of one of the clocks, or ValueError."""
+    if clock not in CLOCK_NUMBERS:
+        raise ValueError(f"clock={clock!r}: expected one of {', '.join(CLOCK_NUMBERS)}")
+    return CLOCK_NUMBERS[clock]
+
+
+class ReservingWorker(ConnectedWorker):
+    """The part of `Timers` that deals with reserved ids."""
+
+    _payload_room: int
+
+    def reserve(self, count: int, *, block: bool = True) -> npt.NDArray[np.uint64]:
+        """Take `count` free slots and return the ids that timers armed in them will have.
+
+        They count as taken until they are armed (`schedule_at_many(..., ids=)`) or given back
+        (`release`); when this worker goes they go the way of its slots.
+
+        Parameters
+        ----------
+        count : int
+        block : bool
+            With too few free slots, may it wait until the clock has given back what it can? False:
+            it never sleeps.
+
+        Returns
+        -------
+        numpy.ndarray of uint64, shape (count,)
+
+        Raises
+        ------
+        WheelFull, DaemonNotRunning
+            Nothing is reserved.
+        """
+        ids = np.empty(count, np.uint64)
+        self._reserve_batch(ids, block)
+        return ids
+
+    def release(self, ids: npt.ArrayLike) -> None:
+        """Give back those of `ids` that are reserved and not armed; the others stay as they are."""
+        self._release_batch(batches.ids_array(ids))
+
+    def was_armed(self, ids: npt.ArrayLike) -> npt.NDArray[np.bool_]:
+        """Was a timer armed under each of these ids, whatever became of it? Shape (n,).
+
+        For ids that this worker reserved, or one of the same name before it whose slots were kept
+        (`adopted`); ask before anything else is scheduled, released or received, as the slots of
+        those that were not armed are anyone's later on. When several were armed by one call they
+        were armed in its order: what was is a beginning.
+        """
+        checked = batches.ids_array(ids)
+        armed = np.empty(len(checked), np.bool_)
+        self._were_armed(checked, armed)
+        return armed
+
+    def schedule_at_many(
+        self,
+        deadlines_ns: npt.ArrayLike,
+        cookies: npt.ArrayLike | None = None,
+        *,
+        clock: str = "monotonic",
+        payloads: tuple[Any, npt.ArrayLike] | None = None,
+        to: str | None = None,
+        ids: npt.ArrayLike | None = None,
+        block: bool = True,
+    ) -> npt.NDArray[np.uint64]:
+        """Arm one timer per point in time.
+
+        Parameters
+        ----------
+        deadlines_ns : array_like of int64, shape (n,)
+            Nanoseconds on `clock`; what has passed fires at once.
+        cookies : array_like of uint64, shape (n,), or int, optional
+            One each, or one for all; default 0.
+        clock : {'monotonic', 'realtime', 'boottime'}
+            As in `schedule_at`.
+        payloads : (bytes-like, array_like of int64, shape (n + 1,)), optional
+            All payloads in a row, and where each begins and the last one ends; as Arrow has them.
+        to : str, optional
+            As in `schedule`, for all.
+        ids : array_like of uint64, shape (n,), optional
+            What `reserve` gave: each timer gets its id. They are armed in their order.
+        block : bool
+            May it wait for the clock process? False: it never sleeps.
+
+        Returns
+        -------
+        numpy.ndarray of uint64, shape (n,)
+            The ids.
+
+        Raises
+        ------
+        ValueError
+            A dtype or shape is wrong, an id is not reserved, or there is no such clock or receiver.
+            With `block=False` also as in `schedule_many`.
+        InvalidDelay, PayloadTooLarge, WheelFull, RingFull
+            Nothing was armed; what was reserved before is reserved still.
+        DaemonNotRunning
+            With `ids`: what was armed before the clock stopped stays; see `was_armed`. Without:
+            it was cancelled.
+        """
+        deadlines = batches.deadlines_array(deadlines_ns)
+        count, number = len(deadlines), clock_number(clock)
+        checked = batches.cookies_array(cookies, count)
+        data, offsets = (None, None) if payloads is None else _payload_rows(payloads, count)
+        if ids is not None:
+            given = batches.ids_array(ids)
+            if len(given) != count:
+                raise ValueError(
+                    f"ids: got shape {given.shape}, expected ({count},) like deadlines_ns"
+                )
+            self._arm_batch(deadlines, number, checked, given, data, offsets, to, block)
+            return given
+        reserved = self.reserve(count, block=block)
+        try:
+            self._arm_batch(deadlines, number, checked, reserved, data, offsets, to, block)
+        except BaseException:
+            self._take_back(reserved)
+            raise
+        return reserved
+
+    def _take_back(self, ids: npt.NDArray[np.uint64]) -> None:
+        if self._state == "open" and not self._over:
+            armed = ids[self.was_armed(ids)]
+            self._release_batch(ids)
+            for id in armed:  # one by one: the clock may not drain, and a batch would wait for it
+                self.cancel(int(id))
+
+
+def _payload_rows(
+    payloads: tuple[Any, npt.ArrayLike], count: int
+) -> tuple[Any, npt.NDArray[np.int64]]:
+    data, places = payloads
+    offsets = np.ascontiguousarray(places, np.int64)
+    if offsets.shape != (count + 1,):
+        raise ValueError(
+            f"payloads: got offsets of shape {offsets.shape}, expected ({count + 1},): where each "
+            "payload begins, and where the last one ends"
+        )
+    return data, offsets

@@ -1,0 +1,398 @@
+"""Timers: a worker's connection to the wheel.
+
+The hot calls (`schedule`, `cancel`, `reschedule`, `poll`) are native methods of the base class;
+this file adds connection, batches and callbacks.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wheeld_client.connection.arrival import arrive
+from wheeld_client.connection.options import MOST_SECONDS, Options
+from wheeld_client.connection.renewal import Announce
+from wheeld_client.timers import batches
+from wheeld_client.timers.callbacks import Callbacks, TimerHandle
+from wheeld_client.timers.dependents import Dependent
+from wheeld_client.timers.dispatcher import Dispatcher
+from wheeld_client.timers.reserved import ReservingWorker, clock_number
+from wheeld_core.errors import DaemonNotRunning, InvalidDelay
+
+
+def connect(
+    name: str = "default",
+    *,
+    worker: str | None = None,
+    on_death: str = "drop",
+    group: str | None = None,
+    after_fork: str = "raise",
+    reconnect_for: float = 10.0,
+    on_reconnect: Announce | None = None,
+    runtime_dir: str | os.PathLike[str] | None = None,
+    timeout: float = 10.0,
+) -> Timers:
+    """Connect this process to a daemon as a worker.
+
+    Parameters
+    ----------
+    name : str
+        Name of the daemon, or the path of its runtime directory.
+    worker : str, optional
+        Name of this worker, unique while it is connected; others send to it by `to=`. Default: a
+        name made from the process id.
+    on_death : {'drop', 'keep', 'reroute'}
+        What becomes of its timers when it dies or closes. 'keep' (needs `worker`): they fire, and
+        what fired waits for a successor that connects under the same name in time (`wheeld start
+        --keep-for`). 'reroute' (needs `group`): living members of the group get them.
+    group : str, optional
+        Name of a group to join; `to="group:NAME"` sends to one of its members. It is one from its
+        first `poll`, `dispatch` or `fileno` on; what fires while a group has none yet waits for it.
+    after_fork : {'raise', 'reconnect'}
+        In a forked child, calls raise `ForkedClient`; or the first one connects the child as a
+        worker of its own, named `<worker>-<pid>` if this one was given a name, else unnamed. The
+        parent keeps its timers and callbacks. With on_death='keep' the name is `<worker>-<n>`, with
+        the first number from 1 on that no living worker has: a child that takes the place of one
+        that died is its successor.
+    reconnect_for : float
+        Seconds for which `poll` waits for a supervisor that is being restarted before it raises
+        `DaemonNotRunning`. Timers go on meanwhile.
+    on_reconnect : callable, optional
+        With it a daemon that is stopped for good, or has a new wheel, is not the end of this
+        client: calls that may wait do so for up to `reconnect_for` seconds, and then it is a worker
+        of the next daemon that serves at the same place, under the same name. `on_reconnect` is
+        called with a `Reconnection`, which says what was lost, by the thread whose call got it
+        there, before that call goes on; calls in it are allowed. Calls with `block=False`, and
+        those that never wait, raise `DaemonNotRunning` meanwhile, and so does one that waits for
+        room when the daemon is stopped. `fileno()` is another one then.
+        Without it, all calls raise `DaemonNotRunning` from the stop on.
+    runtime_dir : path, optional
+        Directory that holds the daemon's runtime directory; default: $WHEELD_RUNTIME_DIR, else the
+        usual places.
+    timeout : float
+        Seconds to wait for the daemon's answer; also for a supervisor that was killed or is being
+        restarted, as long as its memory is there. With nothing there the error comes at once.
+
+    Returns
+    -------
+    Timers
+
+    Raises
+    ------
+    DaemonNotRunning
+        There is none; the message names where it was looked for.
+    LayoutMismatch
+        It is of another version.
+    PermissionError
+        It runs as another user.
+    TypeError, ValueError
+        An option is of another type, is wrong or lacks another; or the worker's name is in use.
+    WheelError
+        It cannot serve this process: all rows are taken, or the process lives in another pid or
+        time namespace.
+    """
+    options = Options(
+        worker, on_death, group, after_fork, reconnect_for, timeout, on_reconnect=on_reconnect
+    )
+    return arrive(lambda directory: Timers(directory, options), name, runtime_dir, timeout)
+
+
+def payload_of(event: np.void) -> bytes:
+    """The payload of one expiration, exactly as long as it was scheduled."""
+    if event.dtype.names is None or "payload" not in event.dtype.names:
+        return b""
+    payload: bytes = event["payload"].tobytes()
+    return payload[: int(event["payload_size"])]
+
+
+class Timers(ReservingWorker):
+    """A worker's timers. Made by `connect`; a context manager that closes.
+
+    All methods may be called from any thread of the process; one thread at a time should receive.
+    After a fork the child's copy raises `ForkedClient`, or connects itself: see `connect`.
+
+    Attributes
+    ----------
+    worker : str
+        Name of this worker.
+    on_death, group : str, str or None
+        As given to `connect`.
+    adopted : bool
+        It took over what a worker of the same name had left (`on_death="keep"`).
+    wheel_token : int
+        A number that no other wheel has; it survives restarts that keep the wheel.
+    keep_for : float
+        Seconds for which the daemon keeps what a worker leaves (`wheeld start --keep-for`).
+    expiration_dtype : numpy.dtype
+        What `poll` returns.
+    exception_handler : callable or None
+        Called as `handler(handle, exception)` when a callback raises; default: log it.
+    """
+
+    exception_handler: Callable[[TimerHandle, BaseException], object] | None = None
+    _callbacks: Callbacks
+    _purgatories: weakref.WeakSet[Dependent]
+    _moving: list[Dependent]
+
+    def _enter(self, options: Options) -> None:
+        self._callbacks = Callbacks(self)  # a forked child forgets its parent's
+        self._purgatories, self._moving = weakref.WeakSet(), []
+        self._dispatchers: set[int] = set()
+        super()._enter(options)
+
+    def _leave_wheel(self) -> list[Any]:
+        going = [one for one in list(self._purgatories) if not one._closed]
+        self._moving += going
+        return [operation for one in going for operation in one._shutdown(False)]
+
+    def _return_to_wheel(self) -> None:
+        claims = self._callbacks.claims
+        self._callbacks = Callbacks(self)  # their timers are lost
+        self._callbacks.claims = claims
+        while self._moving:  # what is left when this daemon is stopped as well comes to the next
+            self._moving[-1]._renew()
+            self._moving.pop()
+
+    # -- scheduling -----------------------------------------------------------------------------
+
+    def schedule_at(
+        self,
+        when: float,
+        cookie: int = 0,
+        *,
+        clock: str = "monotonic",
+        payload: bytes = b"",
+        interval: float | None = None,
+        to: str | None = None,
+        block: bool = True,
+    ) -> int:
+        """Arm a timer for a point in time and return its id.
+
+        Parameters
+        ----------
+        when : float
+            Seconds on `clock`: as `time.monotonic()`, `time.time()` or
+            `time.clock_gettime(CLOCK_BOOTTIME)` gives them. What has passed fires at once.
+        clock : {'monotonic', 'realtime', 'boottime'}
+            A realtime timer follows the wall clock when it is set.
+        cookie, payload, interval, to, block
+            As in `schedule`.
+
+        Raises
+        ------
+        InvalidDelay
+            `when` is NaN, infinite or negative.
+        ValueError
+            There is no such clock.
+        PayloadTooLarge, WheelFull, RingFull, DaemonNotRunning
+            As in `schedule`.
+        """
+        number = clock_number(clock)
+        try:
+            seconds = math.ldexp(when, 0)  # read once, as the native calls do
+        except OverflowError:  # an int that no float holds
+            seconds = math.inf
+        if not 0 <= seconds < math.inf:
+            raise InvalidDelay(f"when must be a finite number of seconds, 0 or more: got {when!r}")
+        deadline = int(seconds * 1e9) if seconds < MOST_SECONDS else 2**63 - 1
+        return self._schedule_ns(deadline, number, cookie, payload, interval, to, block)
+
+    def schedule_many(
+        self,
+        delays: npt.ArrayLike,
+        cookies: npt.ArrayLike | None = None,
+        *,
+        payloads: npt.ArrayLike | None = None,
+        interval: float | None = None,
+        to: str | None = None,
+        block: bool = True,
+    ) -> npt.NDArray[np.uint64]:
+        """Arm one timer per delay; all of them or, on an error, none.
+
+        Parameters
+        ----------
+        delays : array_like, shape (n,)
+            Seconds from now, integers or floats.
+        cookies : array_like of uint64, shape (n,), or int, optional
+            One each, or one for all; default 0.
+        payloads : sequence of bytes-like, or array of dtype S or V, shape (n,), optional
+            One each. Bytes come back as they are, each at its own length. An array's rows are all
+            as wide as its dtype: shorter texts in them end with NULs, which come back, too.
+        interval, to
+            As in `schedule`, for all.
+        block : bool
+            May it wait for the clock process? False: it never sleeps.
+
+        Returns
+        -------
+        numpy.ndarray of uint64, shape (n,)
+            The ids, in the order of `delays`.
+
+        Raises
+        ------
+        ValueError
+            A dtype or shape is wrong; both are named. Or, with `block=False`: the batch is larger
+            than this worker's ring (an eighth of the capacity, 1,024 to 131,072); use smaller ones.
+        RingFull
+            With `block=False`: the ring has no room for all of it; try again in a moment.
+        InvalidDelay, PayloadTooLarge, WheelFull, DaemonNotRunning
+        """
+        checked = batches.delays_array(delays)
+        count = len(checked)
+        ids = np.empty(count, np.uint64)
+        texts, places = batches.payloads_array(payloads, count, self._payload_room)
+        self._schedule_batch(
+            checked, batches.cookies_array(cookies, count), ids, texts, places, interval, to, block
+        )
+        return ids
+
+    def cancel_many(self, ids: npt.ArrayLike, *, block: bool = True) -> npt.NDArray[np.bool_]:
+        """Cancel timers; returns for each what `cancel` would, shape (n,).
+
+        Raises
+        ------
+        ValueError, RingFull
+            As in `schedule_many`; with `block=False` none was cancelled.
+        DaemonNotRunning
+            The ring stayed full for 5 s, with `block=True`: some may be cancelled.
+        """
+        checked = batches.ids_array(ids)
+        won = np.empty(len(checked), np.bool_)
+        self._cancel_batch(checked, won, block)
+        return won
+
+    def reschedule_many(
+        self, ids: npt.ArrayLike, delays: npt.ArrayLike, *, block: bool = True
+    ) -> npt.NDArray[np.bool_]:
+        """Move this worker's timers; returns for each what `reschedule` would, shape (n,).
+
+        Raises
+        ------
+        ValueError
+            A dtype or shape is wrong, or one of the timers is another worker's; none was moved.
+            With `block=False` also as in `schedule_many`.
+        RingFull
+            As in `schedule_many`; none was moved.
+        InvalidDelay
+        DaemonNotRunning
+            The ring stayed full for 5 s, with `block=True`: some may be moved.
+        """
+        checked = batches.ids_array(ids)
+        waits = batches.delays_array(delays)
+        if len(waits) != len(checked):
+            raise ValueError(f"delays: got shape {waits.shape}, expected {checked.shape} like ids")
+        moved = np.empty(len(checked), np.bool_)
+        self._reschedule_batch(checked, waits, moved, block)
+        return moved
+
+    # -- callbacks ------------------------------------------------------------------------------
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, block: bool = True
+    ) -> TimerHandle:
+        """Have `dispatch` call `callback(*args)` in `delay` seconds.
+
+        Any thread, and also from destructors and signal handlers. With `block=False` neither this
+        call nor those of the handle wait for the clock; they raise as `schedule` and `cancel` do.
+        """
+        if not callable(callback):
+            raise TypeError(f"callback: got {callback!r}, expected a callable object")
+        self._check(block)
+        return self._callbacks.call_later(delay, callback, args, block)
+
+    def dispatch(
+        self, timeout: float | None = 0.0, max_events: int | None = None
+    ) -> npt.NDArray[np.void]:
+        """Receive what expired, run the callbacks among it, return the other events.
+
+        Operations of this worker's purgatories expire here, and are completed here when another
+        worker checked their keys; it returns, perhaps without events, when there was such work.
+        While the daemon is away they expire by this process's clock, before `DaemonNotRunning`.
+
+        A callback that raises is reported (`exception_handler`, else the log) and harms no other.
+        What a callback schedules with delay 0 runs at the next dispatch.
+        """
+        ticks: set[int] = set()
+        try:
+            if not self._renewing:
+                self._check()
+            if self._callbacks.waiting or self._unsettled:
+                timeout = 0.0
+            self._callbacks.sort(self._await_work(timeout, max_events, ticks), ticks)
+        except DaemonNotRunning:
+            self._settle()
+            raise
+        self._settle()
+        return self._callbacks.run()
+
+    def dispatching(
+        self, on_events: Callable[[npt.NDArray[np.void]], object] | None = None
+    ) -> Dispatcher:
+        """`with timers.dispatching():` dispatches in a background thread.
+
+        Parameters
+        ----------
+        on_events : callable, optional
+            Takes what `dispatch` returns; default: a warning in the log.
+        """
+        return Dispatcher(self, on_events)
+
+    # -- the rest -------------------------------------------------------------------------------
+
+    def workers(self) -> dict[int, str]:
+        """Row -> name of the workers that are connected now; names are what `to=` takes."""
+        registry = self._registry  # for the whole call, whatever other threads do
+        self._check()
+        assert registry is not None
+        return registry.names()
+
+    def stats(self) -> dict[str, Any]:
+        """Counters of this worker and of the whole wheel, what is pending here, and who holds what.
+
+        Returns
+        -------
+        dict
+            `held` is a dict: how many slots each worker holds, by its name, with pending timers,
+            unread events or nothing in them. `free`: slots that anybody can have. Looks at each
+            slab.
+        """
+        wheel, registry = self._wheel, self._registry  # whatever other threads do
+        counters = self._counters()
+        assert wheel is not None
+        assert registry is not None
+        holders = np.zeros(wheel.max_workers + 1, np.uint64)
+        self._holders(holders)
+        return {
+            "worker": self.worker,
+            "pending": self.pending,
+            "held": {name: int(holders[row]) for row, name in registry.names().items()},
+            "free": int(holders[-1]),
+            **counters,
+            "wheel": wheel.counters(),
+        }
+
+    def close(self) -> None:
+        """Leave the daemon. May be called twice.
+
+        Pending timers go the way of `on_death`, which drops them by default; its purgatories are
+        shut down. Returns when the daemon has taken the slots back (or after two seconds).
+        """
+        if self._state in ("open", "ended"):
+            for purgatory in list(self._purgatories):
+                purgatory._close()
+        super().close()
+
+    def __enter__(self) -> Timers:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Timers {self.worker!r} of {self.directory} ({self._state})>"

@@ -1,0 +1,388 @@
+/* Clock: the private state of the clock process over the shared segments.
+ *
+ * The files that build on it, in the order of one pass (pass.h):
+ *   timing.h   when a timer is due, on its own clock and on the base clock
+ *   events.h   what happens to timers, as records of the trace (trace.h), if there is one
+ *   drain.h    what workers submitted -> link, unlink, give back
+ *   fire.h     what fell due -> one winner against cancel and reschedule
+ *   route.h    to whom: the owner, a worker, a member of a group
+ *   offer.h    what members of a group may take from each other; share.h, when
+ *   stock.h    free slots in the clock's hands
+ *   deliver.h  records into completion rings, loans, backlogs, doorbells
+ *   supply.h   slots for workers that find none
+ *   reap.h     what a dead worker leaves; inherit.h, when others take it over
+ *   recover.h  what a dead clock leaves
+ *
+ * Invariants
+ *  1. One clock process at a time writes the wheel segment; it is fenced by a file lock.
+ *  2. Words that clients can write are loaded once into a local, checked, and the local is used.
+ *     No index read from them is followed unchecked, no loop is bounded by them.
+ *  3. link.completion of a slot's generation says where its end stands (the stages below). A final
+ *     stage is never left for that generation, so a submission met later is a no-op.
+ *  4. A slot is its owner's again when it has consumed the EXPIRED completion or the entry in its
+ *     return ring; the clock puts exactly one of these there per generation. A slot of a split slab is
+ *     the clock's again instead.
+ */
+#ifndef WHEELD_CLOCK_H
+#define WHEELD_CLOCK_H
+
+#include <stdlib.h>
+
+#include "wheeld/shared/backing.h"
+#include "wheeld/shared/doorbell.h"
+#include "wheeld/shared/ring.h"
+#include "wheeld/clock/trace.h"
+
+/* The clock's side of one worker. */
+typedef struct wh_peer {
+    wh_worker_seg *seg;
+    wh_line *line;
+    wh_au64 *subs;
+    wh_completion *comps;
+    wh_au32 *rets;
+    uint64_t incarnation;
+    uint64_t sub_head, comp_tail, ret_tail;
+    uint64_t comp_head, ret_head; /* as last read from the worker */
+    uint64_t rung;                           /* the wait_seq that was answered with a byte */
+    uint32_t *returns; /* slots to return when there is room: capacity entries, a ring */
+    uint64_t returns_head, returns_tail;
+    uint64_t groups; /* a bit each */
+    enum wh_leave leave; /* being swept under this policy */
+    uint32_t reap_slab, next_heir;
+    int bell;
+    bool attached;
+    bool dying;  /* nothing more goes to it, and what is its own goes with it */
+    bool absent; /* it leaves, or is kept for a successor: no group counts on it */
+    bool reap_held, wanted;
+    bool reap_rests; /* its sweep met loans: no other one before something has come back */
+    bool behind;     /* its backlog is not empty: what comes now waits behind it */
+    bool dirty, notify; /* something is unpublished; something of it wakes a waiting worker */
+    uint64_t asked, answered;      /* what it asks for (supply.h); the last that was dealt with */
+    uint32_t ask_left, look_slab;  /* slots still to hand over; where to look for some */
+    uint64_t freed_before;         /* slabs that had been freed out of stock when it asked */
+    uint64_t stale_until; /* below it its return ring may name slots that were taken over since */
+    uint16_t team[WH_GROUPS]; /* [i]: of that group's members that a pass found, the one in place i */
+} wh_peer;
+
+/* The members of a group, as a pass found them (route.h): their rows stand in the peers' `team`. */
+typedef struct wh_team {
+    uint64_t looked;   /* 1 + that pass */
+    uint32_t turn;     /* the row that the next look begins with */
+    uint32_t all;      /* members */
+    uint32_t waiting;  /* of them, the first: they waited */
+    uint32_t served;   /* of these, the first: they were given an event for it */
+    uint32_t open;     /* members, the first, that may have room; those behind have none */
+    uint32_t next;     /* whose turn it is */
+    bool stir;         /* something went to a member that does not wait */
+    int64_t look_at;   /* when what went to members that did is looked after, ns; 0: nothing did */
+} wh_team;
+
+/* Place of a slot in its group's queue (offer.h): 1 + the slots before and behind it; 0, 0: in none. */
+typedef struct wh_place_in {
+    uint32_t prev, next;
+} wh_place_in;
+
+/* What the clock of that kind says now, ns. */
+typedef int64_t (*wh_read_time_fn)(uint32_t kind);
+
+/* Free slots in the clock's hands, and where more may be (stock.h). */
+typedef struct wh_stock {
+    wh_au32 *holders; /* shared */
+    uint8_t *split;   /* 1: the slab's slots are held one by one */
+    uint8_t *ended;   /* 1: a slot of it may have come free since the last look; padded to 8 */
+    uint64_t *free;   /* its slots in stock, a bit each */
+    uint32_t *stack;  /* slabs that may have some, each at most once */
+    uint8_t *stacked; /* 1: it is in the stack */
+    uint32_t stack_size;
+    uint64_t slots, slabs_freed, slabs_split;
+} wh_stock;
+
+typedef struct wh_clock {
+    wh_wheel wheel;
+    wh_wheel_seg *seg;
+    wh_au64 *states;
+    wh_slot *slots;
+    wh_au64 *owners, *freed;
+    wh_peer *peers;
+    uint32_t max_workers, peers_used; /* rows below peers_used may be attached */
+    uint32_t turn;                    /* the row that the next pass begins with */
+    uint64_t sub_size, comp_size, ret_size;
+    int64_t now[WH_CLOCK_KINDS]; /* of this pass; another clock's is read anew before it fires a timer */
+    wh_read_time_fn read_time;   /* NULL: time stands still (a virtual clock, a test) */
+    wh_undo *undo;
+    uint64_t undo_used;
+    wh_team teams[WH_GROUPS];
+    wh_place_in *queue;         /* one per slot, then one sentinel per group; NULL: no group has a member */
+    uint64_t offering, offered; /* groups whose queue is not empty; of which workers are told */
+    const wh_group *groups;     /* the names' table; NULL: no number has a second name */
+    wh_trace trace;
+    wh_stock stock;
+    uint32_t shared_slabs; /* those behind them are kept for one worker each */
+    uint32_t backed;       /* of the shared ones, the first: they have memory (backing.h) */
+    uint32_t back_until;   /* so many are to have it soon */
+    int wheel_fd, slots_fd; /* the segments, to reserve more of them; -1: it is there */
+    uint32_t relink_slot; /* sweep after a step of the wall clock; == capacity: none */
+} wh_clock;
+
+/* The attached worker that a word of (incarnation, worker + 1) names, or NULL. */
+static inline wh_peer *wh_peer_of(const wh_clock *c, uint64_t worker_plus_1, uint64_t incarnation)
+{
+    if (worker_plus_1 == 0 || worker_plus_1 > c->max_workers)
+        return NULL;
+    wh_peer *peer = &c->peers[worker_plus_1 - 1];
+    return peer->attached && peer->incarnation == incarnation ? peer : NULL;
+}
+
+static inline uint32_t wh_peer_index(const wh_clock *c, const wh_peer *peer)
+{
+    return (uint32_t)(peer - c->peers);
+}
+
+/* Has the slab memory? Else nothing of it is touched, whoever names it. */
+static inline bool wh_slab_there(const wh_clock *c, uint32_t slab)
+{
+    return wh_likely(slab < c->backed) ||
+           (slab >= c->shared_slabs && slab < c->wheel.capacity >> WH_SLAB_BITS);
+}
+
+/* Is each of the slab's slots held by itself? */
+static inline bool wh_is_split(const wh_clock *c, uint32_t slab)
+{
+    return wh_unlikely(c->stock.slabs_split != 0) && c->stock.split[slab];
+}
+
+/* The attached worker that holds a slot of a split slab, or NULL. */
+static inline wh_peer *wh_holder_of(const wh_clock *c, uint32_t slot)
+{
+    uint32_t row = wh_holder_row(wh_load_relaxed(&c->stock.holders[slot]));
+    return row < c->max_workers && c->peers[row].attached ? &c->peers[row] : NULL;
+}
+
+/* The same where the owner word says that the slab is split; if that is scribbled, NULL. */
+static wh_seldom wh_peer *wh_split_owner(const wh_clock *c, uint32_t slot)
+{
+    return wh_is_split(c, slot >> WH_SLAB_BITS) ? wh_holder_of(c, slot) : NULL;
+}
+
+/* The attached worker whose slot it is, or NULL. */
+wh_hot wh_peer *wh_owner_of(const wh_clock *c, uint32_t slot)
+{
+    /* pairs: slab - the slot's fields are read after the claim that names their writer */
+    uint64_t word = wh_load_acquire(&c->owners[slot >> WH_SLAB_BITS]);
+    if (wh_unlikely((word & 0xffff) == WH_SPLIT))
+        return wh_split_owner(c, slot);
+    return wh_peer_of(c, word & 0xffff, wh_owner_name(word) >> 16);
+}
+
+/* The same as a word, for the record: it may name one that is gone. */
+static inline uint64_t wh_owner_word_of(const wh_clock *c, uint32_t slot)
+{
+    if (wh_likely(!wh_is_split(c, slot >> WH_SLAB_BITS)))
+        return wh_owner_name(wh_load_relaxed(&c->owners[slot >> WH_SLAB_BITS]));
+    const wh_peer *holder = wh_holder_of(c, slot);
+    return holder ? wh_owner_word(wh_peer_index(c, holder), holder->incarnation) : 0;
+}
+
+/* Does EXPIRED to `to` make the slot `owner`'s again? In a split slab every end comes home to the clock. */
+static inline bool wh_ends_with(const wh_clock *c, uint32_t slot, const wh_peer *to,
+                                const wh_peer *owner)
+{
+    return to == owner && !wh_is_split(c, slot >> WH_SLAB_BITS);
+}
+
+/* Make a slab nobody's. */
+static inline void wh_free_slab(wh_clock *c, uint32_t slab)
+{
+    c->stock.ended[slab] = 1;
+    wh_store_release(&c->owners[slab], 0); /* pairs: slab - all of it is settled */
+    wh_fetch_add_seq(c->freed, 1);         /* pairs: freed */
+}
+
+/* Where a timer is placed: with those of its owner, and of no other worker if there is a lane for each.
+ * Whatever a client writes into the owner's word names a lane. */
+static inline uint32_t wh_lane_of(const wh_clock *c, uint32_t slot)
+{
+    uint32_t row = (uint32_t)(wh_load_relaxed(&c->owners[slot >> WH_SLAB_BITS]) & 0xffff) - 1;
+    if (wh_unlikely(row + 1 == WH_SPLIT))
+        row = wh_holder_row(wh_load_relaxed(&c->stock.holders[slot]));
+    return row & (c->wheel.lane_count - 1);
+}
+
+static inline uint32_t wh_backlog_list(const wh_clock *c, const wh_peer *peer)
+{
+    return c->wheel.buckets + wh_peer_index(c, peer);
+}
+static inline uint32_t wh_lent_list(const wh_clock *c, const wh_peer *peer)
+{
+    return c->wheel.buckets + c->max_workers + wh_peer_index(c, peer);
+}
+
+static inline enum wh_stage wh_stage_of(const wh_link *link)
+{
+    return (enum wh_stage)(link->completion >> 60);
+}
+static inline uint32_t wh_stage_worker(const wh_link *link)
+{
+    return (uint32_t)(link->completion >> WH_POS_BITS) & 0xfff;
+}
+/* Does its record stand in, or is it lent out to, a ring that is not its owner's? */
+static inline bool wh_stage_out(enum wh_stage stage)
+{
+    return stage == WH_STAGE_LENT || stage == WH_STAGE_OFFERED;
+}
+/* May a record of it be an offer? */
+static inline bool wh_stage_offers(enum wh_stage stage)
+{
+    return stage == WH_STAGE_OFFERED || stage == WH_STAGE_WAIT_EXPIRE;
+}
+/* Over for this generation: it is in nobody's hands but its owner's, or on its way there. */
+static inline bool wh_stage_over(enum wh_stage stage) { return stage >= WH_STAGE_WAIT_EXPIRE; }
+
+static inline void wh_clock_free(wh_clock *c)
+{
+    free(c->stock.split);
+    free(c->stock.ended);
+    free(c->stock.stacked);
+    free(c->stock.free);
+    free(c->stock.stack);
+}
+
+/* False: out of memory. */
+static inline bool wh_stock_bind(wh_stock *s, wh_au32 *holders, uint32_t slabs)
+{
+    *s = (wh_stock){.holders = holders};
+    s->split = calloc(slabs, 1);
+    s->ended = calloc(slabs + 8, 1);
+    s->stacked = calloc(slabs, 1);
+    s->free = calloc(slabs, sizeof(uint64_t));
+    s->stack = malloc(slabs * sizeof(uint32_t));
+    if (!s->split || !s->ended || !s->stacked || !s->free || !s->stack)
+        return false;
+    memset(s->ended, 1, slabs);
+    return true;
+}
+
+/* False: out of memory. */
+static inline bool wh_clock_bind(wh_clock *c, void *wheel_memory, void *slots_memory,
+                                 wh_peer *peers)
+{
+    wh_wheel_seg *seg = wheel_memory;
+    wh_config config = wh_config_of(seg);
+    wh_geometry g = wh_geometry_of(&config);
+    char *base = wheel_memory, *slots_base = slots_memory;
+    *c = (wh_clock){.seg = seg,
+                    .states = (wh_au64 *)(slots_base + g.states_off),
+                    .slots = (wh_slot *)(slots_base + g.slots_off),
+                    .owners = (wh_au64 *)(slots_base + g.owners_off),
+                    .freed = &((wh_slots_seg *)slots_memory)->freed,
+                    .undo = (wh_undo *)(base + g.undo_off),
+                    .peers = peers,
+                    .max_workers = seg->max_workers,
+                    .shared_slabs = g.slab_count - seg->homes,
+                    .backed = wh_load_relaxed(&seg->backed),
+                    .wheel_fd = -1,
+                    .slots_fd = -1,
+                    .sub_size = 1ull << seg->sub_bits,
+                    .comp_size = 1ull << seg->comp_bits,
+                    .ret_size = 1ull << seg->ret_bits,
+                    .relink_slot = seg->capacity};
+    wh_wheel_bind(&c->wheel, wh_parts_of(wheel_memory, &g), seg->capacity, g.lanes, seg->wheel_bits,
+                  seg->tick_ns);
+    c->wheel.tick = wh_load_relaxed(&seg->tick);
+    for (int kind = 0; kind < WH_CLOCK_KINDS; kind++)
+        c->now[kind] = wh_load_relaxed(&seg->virtual_now);
+    wh_count(&seg->epoch, 1);
+    return wh_stock_bind(&c->stock, (wh_au32 *)(base + g.holders_off), g.slab_count);
+}
+
+/* Have what has memory by now at hand. */
+static inline void wh_clock_populate(const wh_clock *c)
+{
+    uint64_t slots = (uint64_t)c->backed << WH_SLAB_BITS;
+    wh_populate(c->seg, (uint64_t)((char *)&c->wheel.links[slots] - (char *)c->seg));
+    wh_populate(c->stock.holders, slots * sizeof(wh_holder));
+    wh_populate(c->owners, (uint64_t)((char *)&c->slots[slots] - (char *)c->owners));
+}
+
+static inline void wh_line_begin(wh_line *line, uint64_t incarnation)
+{
+    if (wh_load_relaxed(&line->incarnation) == incarnation)
+        return; /* a new clock for the same worker: its figures go on */
+    wh_store_relaxed(&line->fired, 0);
+    wh_store_relaxed(&line->returned, 0);
+    wh_store_relaxed(&line->dropped, 0);
+    wh_store_relaxed(&line->offences, 0);
+    wh_store_relaxed(&line->incarnation, incarnation);
+}
+
+/* Attach a worker whose segment is mapped at `memory`, new or as an earlier clock left it. False: out
+ * of memory. */
+static inline bool wh_clock_attach(wh_clock *c, uint32_t worker, uint64_t incarnation,
+                                   void *memory, int bell)
+{
+    wh_config config = wh_config_of(c->seg);
+    wh_geometry g = wh_geometry_of(&config);
+    wh_peer *peer = &c->peers[worker];
+    uint32_t *returns = malloc(sizeof(uint32_t) * c->wheel.capacity); /* touched as needed */
+    if (returns == NULL)
+        return false;
+    *peer = (wh_peer){.seg = memory,
+                      .line = wh_line_of(c->seg, &g, worker),
+                      .subs = (wh_au64 *)((char *)memory + g.sub_off),
+                      .comps = (wh_completion *)((char *)memory + g.comp_off),
+                      .rets = (wh_au32 *)((char *)memory + g.ret_off),
+                      .incarnation = incarnation,
+                      .returns = returns,
+                      .bell = bell,
+                      .attached = true};
+    peer->sub_head = wh_load_relaxed(&peer->line->sub_head);
+    peer->comp_tail = wh_load_relaxed(&peer->line->comp_tail);
+    peer->ret_tail = wh_load_relaxed(&peer->line->ret_tail);
+    peer->comp_head = wh_load_acquire(&peer->seg->comp_head); /* pairs: comp-head */
+    peer->ret_head = wh_load_acquire(&peer->seg->ret_head);   /* pairs: ret-head */
+    peer->stale_until = peer->ret_tail;
+    peer->answered = wh_load_relaxed(&peer->line->answered);
+    wh_store_relaxed(&peer->line->backlog, 0);
+    wh_line_begin(peer->line, incarnation);
+    if (worker >= c->peers_used)
+        c->peers_used = worker + 1;
+    return true;
+}
+
+/* Say what an attached worker is a member of. False: out of memory. */
+static inline bool wh_clock_join(wh_clock *c, wh_peer *peer, uint64_t groups)
+{
+    if (groups && c->queue == NULL) {
+        uint64_t nodes = (uint64_t)c->wheel.capacity + WH_GROUPS;
+        if ((c->queue = calloc(nodes, sizeof *c->queue)) == NULL) /* touched as needed */
+            return false;
+        for (uint32_t i = c->wheel.capacity; i < nodes; i++)
+            c->queue[i] = (wh_place_in){i + 1, i + 1};
+    }
+    peer->groups = groups;
+    wh_store_relaxed(&peer->line->groups, groups);
+    return true;
+}
+
+/* The worker is gone: passes sweep what it left. */
+static inline void wh_clock_detach(wh_peer *peer, enum wh_leave leave)
+{
+    peer->leave = leave;
+    peer->dying = leave == WH_LEAVE_DROP;
+    peer->absent = true;
+    peer->reap_slab = 0;
+    peer->reap_held = peer->reap_rests = false;
+}
+
+/* Where a new tenant's story begins. `gen` comes last: a clock that dies before it leaves a record
+ * that says nothing of this generation yet. */
+static inline void wh_link_begin(wh_link *link, uint32_t gen)
+{
+    link->completion = 0;
+    link->due = INT64_MIN;
+    wh_step();
+    link->gen = gen;
+    wh_step();
+}
+
+#endif

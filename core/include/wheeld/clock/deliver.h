@@ -1,0 +1,283 @@
+/* Deliver: completions to whoever receives, slots back to their owners, loans in between, and what
+ * waits behind full rings.
+ *
+ * Invariants
+ *  1. link.completion names the position before the record is written there, and the record is
+ *     written before the tail that covers it is published: so after a crash of the clock a
+ *     position below the tail is out, any other is not.
+ *  2. A full ring delays nobody else: events wait in that worker's backlog (a list), returns in a
+ *     queue of its own, and keep their slots. Both follow from the slots after a crash.
+ *  3. The slot of an expiration that another worker than its owner reads is on loan until that worker's
+ *     head has passed the record, or it is done with the offer; only then does the owner get it back. A
+ *     tick is no loan. A slot of a split slab is on loan to its owner, too.
+ */
+#ifndef WHEELD_DELIVER_H
+#define WHEELD_DELIVER_H
+
+#include "wheeld/clock/offer.h"
+
+static inline void wh_put(const wh_clock *c, wh_peer *peer, const wh_completion *record)
+{
+    peer->comps[peer->comp_tail & (c->comp_size - 1)] = *record;
+    peer->comp_tail++;
+    peer->dirty = peer->notify = true;
+    wh_count(&peer->line->fired, 1);
+    wh_count(&c->seg->fired, 1);
+}
+
+/* Show a worker what is new, and wake it if it waits for events. */
+static inline void wh_publish(const wh_clock *c, wh_peer *peer)
+{
+    /* pairs: comp-tail, worker-wait - seq_cst: the worker sets wait_seq and then looks at the tail;
+     * with less, both could miss the other and the worker would sleep on a full ring */
+    wh_store_seq(&peer->line->comp_tail, peer->comp_tail);
+    wh_store_release(&peer->line->ret_tail, peer->ret_tail); /* pairs: ret-tail */
+    peer->dirty = false;
+    if (!peer->notify)
+        return;
+    peer->notify = false;
+    uint64_t waiting = wh_load_seq(&peer->seg->wait_seq); /* pairs: worker-wait */
+    if (waiting & 1 && waiting != peer->rung) {
+        peer->rung = waiting;
+        wh_bell_ring(peer->bell);
+        wh_count(&c->seg->bells, 1);
+    }
+}
+
+/* Show everybody what is new. */
+static inline void wh_publish_all(wh_clock *c)
+{
+    for (uint32_t i = 0; i < c->peers_used; i++)
+        if (c->peers[i].attached && c->peers[i].dirty)
+            wh_publish(c, &c->peers[i]);
+    if (c->undo_used)
+        wh_store_relaxed(&c->seg->undo_used, c->undo_used = 0);
+}
+
+/* Write down what a tick is going to overwrite: link.due. */
+static inline void wh_undo_note(wh_clock *c, uint32_t slot)
+{
+    if (wh_unlikely(c->undo_used == WH_UNDO_ENTRIES))
+        wh_publish_all(c);
+    const wh_link *link = &c->wheel.links[slot];
+    c->undo[c->undo_used] = (wh_undo){.slot = slot, .gen = link->gen, .due = link->due};
+    wh_step();
+    wh_store_relaxed(&c->seg->undo_used, ++c->undo_used);
+    wh_step();
+}
+
+static inline void wh_to_backlog(wh_clock *c, wh_peer *peer, uint32_t slot, enum wh_stage stage)
+{
+    c->wheel.links[slot].completion = wh_completion_word(stage, wh_peer_index(c, peer), 0);
+    wh_list_append(&c->wheel, wh_backlog_list(c, peer), slot);
+    if (wh_is_offer(c, slot, peer))
+        wh_offer_note(c, slot, peer);
+    peer->behind = true;
+    /* pairs: backlog - seq_cst: the worker moves its head and then looks at this word */
+    wh_store_seq(&peer->line->backlog, 1);
+}
+
+/* A return that finds no room. Its link is not needed for a list, so a queue of bare indices can be
+ * prefetched along: emptying it costs no chain of cache misses. */
+static inline void wh_to_returns(wh_clock *c, wh_peer *owner, uint32_t slot)
+{
+    c->wheel.links[slot].completion =
+        wh_completion_word(WH_STAGE_WAIT_RETURN, wh_peer_index(c, owner), 0);
+    wh_stock_ended(c, slot);
+    owner->returns[owner->returns_tail++ % c->wheel.capacity] = slot;
+    /* pairs: backlog - as for the list */
+    wh_store_seq(&owner->line->backlog, 1);
+}
+
+static inline bool wh_peer_return_room(const wh_clock *c, wh_peer *peer)
+{
+    if (wh_likely(wh_ring_room(peer->ret_tail, peer->ret_head, c->ret_size)))
+        return true;
+    peer->ret_head = wh_load_acquire(&peer->seg->ret_head); /* pairs: ret-head */
+    return wh_ring_room(peer->ret_tail, peer->ret_head, c->ret_size) != 0;
+}
+
+static inline void wh_put_returned(wh_clock *c, wh_peer *owner, uint32_t slot)
+{
+    c->wheel.links[slot].completion =
+        wh_completion_word(WH_STAGE_RETURNED, wh_peer_index(c, owner), owner->ret_tail);
+    if (wh_unlikely(wh_is_split(c, slot >> WH_SLAB_BITS)))
+        wh_stock_hand(c, slot, owner);
+    wh_store_relaxed(&owner->rets[owner->ret_tail & (c->ret_size - 1)], slot);
+    owner->ret_tail++;
+    owner->dirty = true;
+    wh_stock_ended(c, slot);
+    wh_count(&owner->line->returned, 1);
+    wh_count(&c->seg->returned, 1);
+}
+
+/* Tell a worker that a slot is its own, now or when there is room. */
+static inline void wh_return_to(wh_clock *c, wh_peer *owner, uint32_t slot)
+{
+    if (wh_unlikely(!wh_peer_return_room(c, owner)))
+        wh_to_returns(c, owner, slot);
+    else
+        wh_put_returned(c, owner, slot);
+}
+
+/* A slot is its owner's again; one of a split slab is the clock's. The slot is in no list. */
+static inline void wh_return(wh_clock *c, uint32_t slot)
+{
+    wh_peer *owner = wh_owner_of(c, slot);
+    if (owner && owner->dying)
+        owner->reap_rests = false;
+    if (wh_unlikely(wh_is_split(c, slot >> WH_SLAB_BITS)))
+        wh_stock_put(c, slot);
+    else if (owner == NULL || owner->dying)
+        c->wheel.links[slot].completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
+    else
+        wh_return_to(c, owner, slot);
+}
+
+/* Is the record that link.completion names still unread by its worker? */
+static inline bool wh_unread(wh_clock *c, const wh_link *link)
+{
+    uint32_t worker = wh_stage_worker(link);
+    if (worker >= c->max_workers || !c->peers[worker].attached)
+        return false;
+    wh_peer *peer = &c->peers[worker];
+    peer->comp_head = wh_load_acquire(&peer->seg->comp_head); /* pairs: comp-head */
+    return !wh_pos_before(link->completion & WH_POS_MASK, peer->comp_head);
+}
+
+/* A tick waits in a backlog no more: the stage names a position that is out, so no undo is of it. */
+static inline void wh_wait_over(const wh_clock *c, wh_link *link)
+{
+    uint32_t reader = wh_stage_worker(link);
+    link->completion =
+        wh_completion_word(WH_STAGE_TICKED, reader, c->peers[reader].comp_tail - 1);
+}
+
+/* The end of a cancelled timer, which is in no list. Its ticks that are unread keep nothing: who reads one
+ * looks at the state when it has copied it (receive.h, invariant 2). */
+static inline void wh_give_back(wh_clock *c, uint32_t slot)
+{
+    if (wh_traces(c))
+        wh_event_end(c, slot, WH_TRACE_CANCELLED);
+    wh_return(c, slot);
+}
+
+/* When a timer fell due that waited for room, or that a member of its group did not come to. Virtual time
+ * has gone on from bucket to bucket since, each at its own time; how long the reader took is no lateness there. */
+static inline int64_t wh_fell_due(const wh_clock *c, int64_t due, int64_t now)
+{
+    int64_t tick = c->wheel.tick_ns, over = due % tick;
+    int64_t rest = over > 0 ? tick - over : 0;
+    return c->seg->virtual_clock && rest <= wh_time_sub(now, due) ? due + rest : now;
+}
+
+/* May an event go into `peer`'s ring now? Not past those that wait for it already. */
+static inline bool wh_peer_open(const wh_clock *c, wh_peer *peer)
+{
+    return wh_likely(!peer->behind) && wh_peer_room(c, peer);
+}
+
+/* As what a timer that has fired goes to `to`. */
+static inline enum wh_stage wh_sent_stage(const wh_clock *c, uint32_t slot, const wh_peer *to,
+                                          const wh_peer *owner)
+{
+    if (wh_unlikely(wh_is_offer(c, slot, to)))
+        return WH_STAGE_OFFERED;
+    return wh_ends_with(c, slot, to, owner) ? WH_STAGE_EXPIRED : WH_STAGE_LENT;
+}
+
+/* Put a timer that has fired into `peer`'s ring, which has room. */
+static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, enum wh_stage stage)
+{
+    wh_link *link = &c->wheel.links[slot];
+    wh_slot *s = &c->slots[slot];
+    uint32_t kind = wh_load_relaxed(&s->flags) & 3;
+    int64_t now = c->now[kind < WH_CLOCK_KINDS ? kind : 0];
+    uint64_t place = wh_completion_word(stage, wh_peer_index(c, peer), peer->comp_tail);
+    /* One that fires now has its place already. */
+    bool waited = wh_stage_offers(wh_stage_of(link)) && link->completion != place;
+    enum wh_event event = WH_EV_EXPIRED;
+    link->completion = place;
+    if (stage != WH_STAGE_EXPIRED) {
+        wh_list_append(&c->wheel, wh_lent_list(c, peer), slot);
+        event = stage == WH_STAGE_LENT ? WH_EV_LENT : WH_EV_OFFER;
+    } else {
+        wh_stock_ended(c, slot);
+    }
+    if (wh_unlikely(event == WH_EV_OFFER))
+        wh_offer_note(c, slot, peer);
+    wh_completion record = {.id = wh_id_with(wh_id(link->gen, slot), event),
+                            .cookie = wh_load_relaxed(&s->cookie),
+                            .deadline = link->due,
+                            .fired = wh_unlikely(waited) ? wh_fell_due(c, link->due, now) : now,
+                            .payload_size = wh_load_relaxed(&s->payload_size)};
+    wh_put(c, peer, &record);
+    if (wh_traces(c))
+        wh_event_expired(c, slot, &record, peer, peer == wh_owner_of(c, slot), false);
+}
+
+/* Deliver a fired timer that is in no list: now, or when there is room. */
+static inline void wh_deliver_fired(wh_clock *c, uint32_t slot, wh_peer *to, wh_peer *owner)
+{
+    if (owner == NULL || (owner->dying && to == owner)) {
+        if (wh_traces(c))
+            wh_event_end(c, slot, WH_TRACE_DROPPED);
+        c->wheel.links[slot].completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
+        wh_count(&c->seg->dropped, 1);
+    } else if (wh_peer_open(c, to)) {
+        wh_put_expired(c, to, slot, wh_sent_stage(c, slot, to, owner));
+    } else {
+        wh_to_backlog(c, to, slot, WH_STAGE_WAIT_EXPIRE);
+    }
+}
+
+/* Leave an offer to the worker that has it in hand: it is done before its head passes what is there now. */
+static inline void wh_leave_to(wh_clock *c, uint32_t slot, wh_peer *taker)
+{
+    c->wheel.links[slot].completion =
+        wh_completion_word(WH_STAGE_OFFERED, wh_peer_index(c, taker), taker->comp_tail - 1);
+    wh_list_append(&c->wheel, wh_lent_list(c, taker), slot);
+}
+
+/* Did the worker that link.completion names let an offer go by, which no honest one does? */
+static inline bool wh_offer_missed(wh_clock *c, uint32_t slot, const wh_peer *worker)
+{
+    const wh_link *link = &c->wheel.links[slot];
+    return wh_stage_of(link) == WH_STAGE_OFFERED && worker == &c->peers[wh_stage_worker(link)] &&
+           !wh_unread(c, link);
+}
+
+/* What was on its way and is in no list goes on: to `to`, or where it would go now. It may be an offer that
+ * was taken in the meantime, by one who lives or not. */
+static inline void wh_deliver_again(wh_clock *c, uint32_t slot, wh_peer *to, wh_peer *owner)
+{
+    for (;;) {
+        uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: fire, offer */
+        uint32_t phase = wh_state_phase(state);
+        if (wh_unlikely(phase == WH_TAKEN)) {
+            wh_peer *taker = wh_taker_peer(c, state);
+            uint32_t then = taker == NULL ? WH_FIRED : WH_DONE;
+            if (taker && !wh_offer_missed(c, slot, taker)) {
+                wh_leave_to(c, slot, taker);
+                return;
+            }
+            /* pairs: offer - a taker that was given up is done with it, or will find that it is not his */
+            wh_cas_acq_rel(&c->states[slot], &state, wh_state_of(wh_state_gen(state), 0, then));
+            continue;
+        }
+        if (phase != WH_FIRED) {
+            wh_return(c, slot);
+            return;
+        }
+        if (to == NULL)
+            to = wh_route_again(c, slot, owner);
+        if (!wh_offer_turns(c, slot, state, to))
+            continue;
+        if (wh_stage_of(&c->wheel.links[slot]) == WH_STAGE_OFFERED)
+            wh_count(&c->seg->fired, (uint64_t)-1); /* it is counted once */
+        wh_deliver_fired(c, slot, to, owner);
+        return;
+    }
+}
+
+#endif

@@ -1,0 +1,108 @@
+/* Drain: what workers submitted.
+ *
+ * A submission is a hint: "look at this slot". What happens follows from the slot's state and its
+ * link record alone, so the order in which two workers' submissions are met, and meeting one
+ * twice, make no difference.
+ *
+ *     state           link              then
+ *     other gen       any               nothing: this submission is of an earlier tenant
+ *     gen, ARMED      other gen         link it
+ *     gen, ARMED      gen, in a bucket  link it anew, if asked to (earlier deadline)
+ *                     or past all time
+ *     gen, ARMED      gen, in a backlog nothing: its deadline is read again when there is room
+ *     gen, CANCELLED  other gen         return it; it never touches the wheel
+ *     gen, CANCELLED  gen, linked       unlink it, return it
+ *     gen, any        gen, stage over   nothing: it is dealt with
+ */
+#ifndef WHEELD_DRAIN_H
+#define WHEELD_DRAIN_H
+
+#include "wheeld/clock/fire.h"
+
+#define WH_DRAIN_AHEAD 8 /* how far ahead of the ring slots are prefetched */
+
+static inline void wh_link_timer(wh_clock *c, uint32_t slot)
+{
+    wh_place(c, slot, wh_timing_of(c, slot), c->now[WH_CLOCK_BASE]);
+}
+
+static inline void wh_examine(wh_clock *c, wh_peer *from, uint64_t submission)
+{
+    uint32_t slot = wh_id_slot(submission), gen = wh_id_gen(submission);
+    if (wh_unlikely(!wh_slab_there(c, slot >> WH_SLAB_BITS) || gen == 0)) {
+        wh_count(&from->line->offences, 1);
+        return;
+    }
+    wh_link *link = &c->wheel.links[slot];
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, extend */
+    uint32_t phase = wh_state_phase(state);
+    if (wh_state_gen(state) != gen)
+        return;
+    if (link->gen == gen && wh_stage_over(wh_stage_of(link)))
+        return;
+    if (wh_unlikely(wh_owner_of(c, slot) == NULL || phase == WH_NEVER || phase == WH_FIRED)) {
+        wh_count(&from->line->offences, 1);
+        return;
+    }
+    bool first_sight = link->gen != gen;
+    if (first_sight) {
+        if (wh_unlikely(link->list != WH_NIL)) { /* armed again before it was returned */
+            wh_count(&from->line->offences, 1);
+            wh_wheel_remove(&c->wheel, slot);
+        }
+        if (wh_traces(c) && phase == WH_CANCELLED && wh_event_all_lost(c, slot, state)) {
+            wh_return(c, slot);
+            return;
+        }
+        wh_first_sight(c, slot, state);
+    }
+    if (phase == WH_CANCELLED) {
+        wh_wheel_remove(&c->wheel, slot);
+        wh_give_back(c, slot);
+    } else if (first_sight) {
+        wh_link_timer(c, slot);
+    } else if (wh_id_kind(submission) == WH_OP_RESCHEDULE && wh_placed(c, link)) {
+        wh_wheel_remove(&c->wheel, slot);
+        wh_link_timer(c, slot);
+        if (wh_traces(c))
+            wh_event_moved(c, slot, state);
+    }
+}
+
+static inline void wh_drain_prefetch(wh_clock *c, wh_peer *peer, uint64_t position)
+{
+    uint32_t slot = wh_id_slot(wh_load_relaxed(&peer->subs[position & (c->sub_size - 1)]));
+    if (slot < c->wheel.capacity) {
+        __builtin_prefetch(&c->states[slot], 0, 3);
+        __builtin_prefetch(&c->slots[slot], 0, 3);
+        wh_prefetch_write(&c->wheel.links[slot]);
+        if (wh_traces(c))
+            wh_prefetch_write(&c->trace.traced[slot]);
+    }
+}
+
+/* Look at up to `budget` submissions of one worker. Returns how many it looked at. */
+static inline uint32_t wh_drain(wh_clock *c, wh_peer *peer, uint32_t budget)
+{
+    uint64_t tail = wh_load_seq(&peer->seg->sub_tail); /* pairs: sub-tail, sleep */
+    uint64_t count = wh_ring_used(tail, peer->sub_head);
+    if (count == 0)
+        return 0;
+    if (wh_unlikely(count > c->sub_size)) { /* scribbled: nothing in there can be believed */
+        wh_count(&peer->line->offences, 1);
+        peer->sub_head = tail;
+        count = 0;
+    }
+    count = count < budget ? count : budget;
+    uint64_t end = peer->sub_head + count;
+    for (uint64_t p = peer->sub_head; p != end; p++) {
+        if (tail - p > WH_DRAIN_AHEAD)
+            wh_drain_prefetch(c, peer, p + WH_DRAIN_AHEAD);
+        wh_examine(c, peer, wh_load_relaxed(&peer->subs[p & (c->sub_size - 1)]));
+    }
+    peer->sub_head = end;
+    wh_store_release(&peer->line->sub_head, end); /* pairs: sub-head - the entries may be reused */
+    return (uint32_t)count;
+}
+
+#endif

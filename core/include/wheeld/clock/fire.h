@@ -1,0 +1,181 @@
+/* Fire: what to do with a timer whose bucket is due.
+ *
+ * Invariants
+ *  1. Never early: a timer fires only when its own deadline, read in this look, has passed. The base
+ *     clock only goes forward, so the time at which the pass began will do for it. Another clock may have
+ *     been set back since, and the timer armed after that: that clock is read after the deadline.
+ *  2. One winner: ARMED -> FIRED is a compare-and-swap from the very state that was read before
+ *     the deadline was, so a cancel or an extension in between makes the clock look again.
+ *  3. A periodic timer stays ARMED: its version goes up with each tick, so a cancel either comes
+ *     before the tick or ends all later ones. Its next due time follows from its deadline, its
+ *     interval and the last due time that fired (link.due).
+ */
+#ifndef WHEELD_FIRE_H
+#define WHEELD_FIRE_H
+
+#include "wheeld/clock/deliver.h"
+
+static inline int64_t wh_slot_due(void *context, uint32_t slot)
+{
+    return wh_base_due(context, wh_timing_of(context, slot));
+}
+
+/* The same, as it was when the timer was linked, without a look at the slot where that will do: if it
+ * was extended since, that shows when the lowest bucket is due. */
+static inline int64_t wh_linked_due(void *context, uint32_t slot)
+{
+    wh_clock *c = context;
+    wh_link *link = &c->wheel.links[slot];
+    bool known = wh_stage_of(link) == WH_STAGE_OPEN && link->due != INT64_MIN;
+    return known ? link->due : wh_slot_due(context, slot);
+}
+
+/* Put a timer into its bucket; what is due by `now_ns` goes to the next pass. */
+static inline void wh_place(wh_clock *c, uint32_t slot, wh_timing t, int64_t now_ns)
+{
+    if (wh_likely(t.kind == WH_CLOCK_BASE && t.interval == 0))
+        c->wheel.links[slot].due = t.due; /* spares the cascades a look at the slot */
+    else if (t.interval && t.due == INT64_MAX)
+        return; /* its next tick is past the end of time: armed, but nowhere in the wheel */
+    wh_wheel_add(&c->wheel, wh_lane_of(c, slot), slot, wh_base_due(c, t), now_ns);
+}
+
+/* Is it in a bucket, or past the end of time and so nowhere? Else it waits in a worker's backlog, and is
+ * looked at when there is room. That is a matter of where it is linked: a stage only tells the next clock. */
+static inline bool wh_placed(const wh_clock *c, const wh_link *link)
+{
+    return link->list < c->wheel.buckets || link->list == WH_NIL;
+}
+
+static inline void wh_prefetch_slot(void *context, uint32_t slot)
+{
+    wh_clock *c = context;
+    wh_prefetch_write(&c->states[slot]);
+    __builtin_prefetch(&c->slots[slot], 0, 3);
+    if (wh_traces(c))
+        wh_prefetch_write(&c->trace.traced[slot]);
+}
+
+/* The end of a linked timer whose owner is gone, or whose slot somebody armed anew without having got
+ * it back: then the new generation is not touched. */
+static inline void wh_drop(wh_clock *c, uint32_t slot)
+{
+    wh_link *link = &c->wheel.links[slot];
+    bool dropped = wh_slot_cancel(&c->states[slot], link->gen);
+    if (dropped)
+        wh_count(&c->seg->dropped, 1);
+    if (wh_traces(c))
+        wh_event_end(c, slot, dropped ? WH_TRACE_DROPPED : WH_TRACE_CANCELLED);
+    link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
+}
+
+/* One tick of a periodic timer. False: its state changed under the look; look again. */
+static inline bool wh_fire_periodic(wh_clock *c, uint32_t slot, uint64_t state, wh_timing t,
+                                    wh_peer *to, const wh_peer *owner)
+{
+    wh_slot *s = &c->slots[slot];
+    wh_link *link = &c->wheel.links[slot];
+    int64_t now = c->now[t.kind];
+    if (!wh_peer_open(c, to)) {
+        wh_to_backlog(c, to, slot, WH_STAGE_WAIT_TICK); /* later ticks are reported as missed */
+        return true;
+    }
+    uint64_t passed = (uint64_t)now - (uint64_t)t.due;
+    uint64_t missed = passed / (uint64_t)t.interval;
+    uint64_t before = link->completion;
+    wh_undo_note(c, slot);
+    link->completion =
+        wh_completion_word(WH_STAGE_TICKED, wh_peer_index(c, to), to->comp_tail);
+    if (wh_traces(c))
+        wh_event_ticks(c, slot, state);
+    /* pairs: cancel, extend */
+    if (!wh_cas_acq_rel(&c->states[slot], &state, wh_state_touch(state))) {
+        link->completion = before;
+        if (wh_traces(c))
+            wh_event_no_tick(c, slot);
+        return false;
+    }
+    wh_completion record = {.id = wh_id_with(wh_id(link->gen, slot), WH_EV_TICK),
+                            .cookie = wh_load_relaxed(&s->cookie),
+                            .deadline = t.due,
+                            .fired = now,
+                            .missed = missed < UINT32_MAX ? (uint32_t)missed : UINT32_MAX,
+                            .payload_size = wh_load_relaxed(&s->payload_size)};
+    link->due = now - (int64_t)(passed % (uint64_t)t.interval);
+    wh_put(c, to, &record);
+    if (wh_traces(c))
+        wh_event_expired(c, slot, &record, to, to == owner, true);
+    wh_place(c, slot, wh_timing_of(c, slot), INT64_MIN);
+    return true;
+}
+
+static inline bool wh_fire_once(wh_clock *c, uint32_t slot, uint64_t state, wh_timing t,
+                                wh_peer *to, wh_peer *owner)
+{
+    wh_link *link = &c->wheel.links[slot];
+    bool room = wh_peer_open(c, to);
+    uint64_t before = link->completion;
+    /* Before the CAS: a clock that dies behind it leaves word of where the record was to go. */
+    enum wh_stage stage = room ? wh_sent_stage(c, slot, to, owner) : WH_STAGE_WAIT_EXPIRE;
+    link->completion = wh_completion_word(stage, wh_peer_index(c, to), to->comp_tail);
+    link->due = t.due;
+    /* pairs: cancel, fire - else a cancelled timer would be delivered */
+    if (!wh_cas_acq_rel(&c->states[slot], &state, wh_state_fired(state))) {
+        link->completion = before;
+        link->due = INT64_MIN;
+        return false;
+    }
+    if (wh_likely(room))
+        wh_put_expired(c, to, slot, stage);
+    else
+        wh_to_backlog(c, to, slot, stage);
+    return true;
+}
+
+/* Has the timer's time come? `t` was read in this look. */
+static inline bool wh_is_due(wh_clock *c, wh_timing t)
+{
+    if (t.due > c->now[t.kind])
+        return false;
+    if (wh_likely(t.kind == WH_CLOCK_BASE) || c->read_time == NULL)
+        return true;
+    c->now[t.kind] = c->read_time(t.kind);
+    if (t.due <= c->now[t.kind])
+        return true;
+    c->now[WH_CLOCK_BASE] = c->read_time(WH_CLOCK_BASE); /* it is placed by the difference */
+    return false;
+}
+
+/* The wheel's expire function: `slot` is unlinked, its bucket is due. */
+static inline void wh_expire(void *context, uint32_t slot)
+{
+    wh_clock *c = context;
+    wh_link *link = &c->wheel.links[slot];
+    for (bool done = false; !done;) {
+        uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, extend */
+        wh_peer *owner = wh_owner_of(c, slot);
+        if (owner == NULL || owner->dying || wh_state_gen(state) != link->gen) {
+            wh_drop(c, slot);
+            return;
+        }
+        if (wh_state_phase(state) != WH_ARMED) {
+            wh_give_back(c, slot);
+            return;
+        }
+        wh_timing t = wh_timing_of(c, slot);
+        if (!wh_is_due(c, t)) { /* extended, or its clock was set back */
+            if (wh_stage_of(link) == WH_STAGE_WAIT_TICK)
+                wh_wait_over(c, link);
+            wh_place(c, slot, t, INT64_MIN);
+            wh_count(&c->seg->relinked, 1);
+            if (wh_traces(c))
+                wh_event_moved(c, slot, state);
+            return;
+        }
+        wh_peer *to = wh_route(c, slot, owner);
+        done = t.interval ? wh_fire_periodic(c, slot, state, t, to, owner)
+                          : wh_fire_once(c, slot, state, t, to, owner);
+    }
+}
+
+#endif

@@ -1,0 +1,139 @@
+/* Offer: an expiration for a group, which its members may take from each other.
+ *
+ * Idea. The record in a member's ring is an offer: the state word decides who takes it (slot.h, invariant 4).
+ * So the clock may offer it again, to another member, whenever it likes: a member that comes late passes
+ * the record over. What is offered, or waits behind a full ring, stands in its group's queue until the clock
+ * finds that somebody took it (share.h).
+ *
+ *     state    link                       means
+ *     FIRED    offered (M, position)      in M's ring; in those of others, too, if it was offered before
+ *     FIRED    expiration waits (M)       behind M's full ring; likewise
+ *     TAKEN T  either                     in T's hands: until T is done, or gone
+ *     DONE     either                     its slot is to be returned
+ *
+ * Invariants
+ *  1. Whatever is FIRED or waits for a tick, for a group, and offered or waiting, is in that group's queue.
+ *     The queue may name more: what was taken meanwhile.
+ *  2. What is offered is in the list of loans of the worker that link.completion names: the one to whom it
+ *     was offered last, or the one that has it in hand.
+ *  3. The queue is private: recovery makes it anew.
+ */
+#ifndef WHEELD_OFFER_H
+#define WHEELD_OFFER_H
+
+#include "wheeld/clock/route.h"
+
+#define WH_OFFER_PATIENCE_NS 10000000 /* who was woken for an offer has looked by then; else others may have it */
+
+/* Is what goes to `to` an offer? An owner who gets it because the group has no member has it for good. */
+static inline bool wh_is_offer(const wh_clock *c, uint32_t slot, const wh_peer *to)
+{
+    uint32_t group = wh_group_of(c, slot);
+    return wh_unlikely(group < WH_GROUPS) && to->attached && (to->groups >> group & 1);
+}
+
+/* Who has taken an offer, if he is there; else NULL. */
+static inline wh_peer *wh_taker_peer(const wh_clock *c, uint64_t state)
+{
+    uint32_t taker = wh_state_taker(state), row = (taker & 0xfff) - 1;
+    if (row >= c->max_workers)
+        return NULL;
+    wh_peer *peer = &c->peers[row];
+    bool there = peer->attached && !peer->absent && (peer->incarnation & 0xfff) == taker >> 12;
+    return there ? peer : NULL;
+}
+
+/* Who gets what nobody living can: a member that is kept for its successor, or NULL. */
+static inline wh_peer *wh_group_kept(wh_clock *c, uint32_t group)
+{
+    for (uint32_t row = 0; row < c->peers_used; row++) {
+        wh_peer *peer = &c->peers[row];
+        if (peer->attached && !peer->dying && peer->groups >> group & 1)
+            return peer;
+    }
+    return NULL;
+}
+
+/* Where an expiration goes that is on its way already. */
+static inline wh_peer *wh_route_again(wh_clock *c, uint32_t slot, wh_peer *owner)
+{
+    uint32_t group = wh_group_of(c, slot);
+    wh_peer *to = NULL;
+    if (owner == NULL)
+        return NULL;
+    if (group < WH_GROUPS && (to = wh_group_member(c, group)) == NULL)
+        to = wh_group_kept(c, group);
+    return to ? to : wh_route(c, slot, owner);
+}
+
+/* Before an expiration that is FIRED goes to `to`: it is an offer, or no earlier record of it counts any
+ * more. False: somebody took it. */
+static inline bool wh_offer_turns(wh_clock *c, uint32_t slot, uint64_t state, const wh_peer *to)
+{
+    bool open = to != NULL && wh_is_offer(c, slot, to);
+    if (wh_likely(wh_group_of(c, slot) >= WH_GROUPS) || open == (wh_state_taker(state) != WH_CLOSED))
+        return true;
+    /* pairs: offer - else who finds an earlier record would take what is not there */
+    return wh_cas_acq_rel(&c->states[slot], &state,
+                          wh_state_of(wh_state_gen(state), open ? 0 : WH_CLOSED, WH_FIRED));
+}
+
+/* -- the queues ------------------------------------------------------------------------------------- */
+
+static inline void wh_queue_remove(wh_clock *c, uint32_t slot)
+{
+    wh_place_in *at = &c->queue[slot];
+    if (at->next == 0)
+        return;
+    c->queue[at->prev - 1].next = at->next;
+    c->queue[at->next - 1].prev = at->prev;
+    *at = (wh_place_in){0, 0};
+}
+
+static inline void wh_queue_append(wh_clock *c, uint32_t group, uint32_t slot)
+{
+    uint32_t end = c->wheel.capacity + group, last = c->queue[end].prev;
+    c->queue[slot] = (wh_place_in){.prev = last, .next = end + 1};
+    c->queue[last - 1].next = c->queue[end].prev = slot + 1;
+}
+
+/* The first and the last of a group's queue, or WH_NIL. */
+static inline uint32_t wh_queue_first(const wh_clock *c, uint32_t group)
+{
+    uint32_t first = c->queue[c->wheel.capacity + group].next - 1;
+    return first < c->wheel.capacity ? first : WH_NIL;
+}
+static inline uint32_t wh_queue_last(const wh_clock *c, uint32_t group)
+{
+    uint32_t last = c->queue[c->wheel.capacity + group].prev - 1;
+    return last < c->wheel.capacity ? last : WH_NIL;
+}
+
+/* Does it sleep, as far as the clock can know? Then it was rung for what it has, or is going to be. */
+static inline bool wh_peer_sleeps(const wh_peer *peer)
+{
+    return !peer->absent && wh_load_relaxed(&peer->seg->wait_seq) & 1;
+}
+
+static inline void wh_look_by(wh_team *team, int64_t when_ns)
+{
+    team->look_at = team->look_at && team->look_at < when_ns ? team->look_at : when_ns;
+}
+
+/* `slot`, for a group, goes to `to`: into its ring, or to what waits behind it. */
+static wh_seldom void wh_offer_note(wh_clock *c, uint32_t slot, const wh_peer *to)
+{
+    uint32_t group = wh_group_of(c, slot);
+    if (group >= WH_GROUPS || c->queue == NULL)
+        return; /* its target was scribbled over meanwhile */
+    wh_team *team = &c->teams[group];
+    wh_queue_remove(c, slot);
+    wh_queue_append(c, group, slot);
+    c->offering |= 1ull << group;
+    if (wh_peer_sleeps(to))
+        wh_look_by(team, wh_time_add(c->now[WH_CLOCK_BASE], WH_OFFER_PATIENCE_NS));
+    else
+        team->stir = true;
+}
+
+#endif

@@ -1,0 +1,156 @@
+/* Route: to whom an expiration goes. Decided when the timer fires.
+ *
+ * To its owner; to the worker that it names, or its owner when that one is gone; to a member of the
+ * group that it names: those that wait for events, once; then all in turn, while there is room.
+ *
+ * Invariant: for each group that it has an event for, a pass looks at a row once, and finds it full once.
+ * So a million events for a group cost the same whatever its members do.
+ */
+#ifndef WHEELD_ROUTE_H
+#define WHEELD_ROUTE_H
+
+#include "wheeld/clock/stock.h"
+
+static inline bool wh_peer_room(const wh_clock *c, wh_peer *peer)
+{
+    if (wh_likely(wh_ring_room(peer->comp_tail, peer->comp_head, c->comp_size)))
+        return true;
+    /* pairs: comp-head - the worker has copied what its head has passed */
+    peer->comp_head = wh_load_acquire(&peer->seg->comp_head);
+    return wh_ring_room(peer->comp_tail, peer->comp_head, c->comp_size) != 0;
+}
+
+/* Does it wait for an event, and has none coming yet? */
+static inline bool wh_peer_waits(const wh_peer *peer)
+{
+    uint64_t waiting = wh_load_seq(&peer->seg->wait_seq); /* pairs: offered */
+    return waiting & 1 && waiting != peer->rung && !peer->notify;
+}
+
+static inline bool wh_has_joined(const wh_peer *peer, uint64_t groups)
+{
+    return peer->attached && !peer->absent && (peer->groups & groups) != 0;
+}
+
+/* Who has never received may never do so: it is no member before that. */
+static inline bool wh_is_member(const wh_peer *peer, uint64_t groups)
+{
+    return wh_has_joined(peer, groups) && wh_load_relaxed(&peer->seg->receives) != 0;
+}
+
+/* Gather the members of `group`, or all that have joined it, beginning with the one whose turn it is; those
+ * that wait stand first. */
+static inline void wh_team_gather(wh_clock *c, uint32_t group, bool members)
+{
+    wh_team *team = &c->teams[group];
+    uint32_t row = team->turn < c->peers_used ? team->turn : 0, all = 0, waiting = 0;
+    for (uint32_t looked = 0; looked < c->peers_used; looked++) {
+        wh_peer *peer = &c->peers[row];
+        if (members ? wh_is_member(peer, 1ull << group) : wh_has_joined(peer, 1ull << group)) {
+            c->peers[all].team[group] = c->peers[waiting].team[group];
+            if (wh_peer_waits(peer))
+                c->peers[waiting++].team[group] = (uint16_t)row;
+            else
+                c->peers[all].team[group] = (uint16_t)row;
+            all++;
+        }
+        row = row + 1 < c->peers_used ? row + 1 : 0;
+    }
+    team->all = team->open = all;
+    team->waiting = team->next = waiting;
+    team->served = 0;
+}
+
+/* Find the members of `group`. With none there, those that have joined: the first member that comes takes
+ * what they do not read (share.h). */
+static inline void wh_team_look(wh_clock *c, uint32_t group)
+{
+    wh_team_gather(c, group, true);
+    if (wh_unlikely(c->teams[group].all == 0))
+        wh_team_gather(c, group, false);
+    c->teams[group].looked = wh_load_relaxed(&c->seg->passes) + 1;
+}
+
+/* The peer in place `i` of the team, if it is still there; else NULL. */
+static inline wh_peer *wh_team_at(wh_clock *c, uint32_t group, uint32_t i)
+{
+    wh_peer *peer = &c->peers[c->peers[i].team[group]];
+    return wh_has_joined(peer, 1ull << group) ? peer : NULL;
+}
+
+/* Who waits, once; then all in turn that have room. Who has none is passed over for the rest of the pass. */
+static inline wh_peer *wh_team_next(wh_clock *c, uint32_t group)
+{
+    wh_team *team = &c->teams[group];
+    wh_peer *peer;
+    while (team->served < team->waiting)
+        if ((peer = wh_team_at(c, group, team->served++)) && wh_peer_room(c, peer))
+            return peer;
+    while (team->open) {
+        team->next = team->next < team->open ? team->next : 0;
+        if ((peer = wh_team_at(c, group, team->next)) && wh_peer_room(c, peer)) {
+            team->next++;
+            return peer;
+        }
+        uint16_t *at = &c->peers[team->next].team[group], row = *at;
+        *at = c->peers[--team->open].team[group];
+        c->peers[team->open].team[group] = row;
+    }
+    return NULL;
+}
+
+/* A living member of `group`, or NULL. */
+static wh_seldom wh_peer *wh_group_member(wh_clock *c, uint32_t group)
+{
+    wh_team *team = &c->teams[group];
+    if (team->looked != wh_load_relaxed(&c->seg->passes) + 1)
+        wh_team_look(c, group);
+    wh_peer *found = wh_team_next(c, group);
+    for (uint32_t i = 0; i < team->all && !found; i++) /* all are full */
+        found = wh_team_at(c, group, team->next++ % team->all);
+    if (found)
+        team->turn = wh_peer_index(c, found) + 1;
+    return found;
+}
+
+/* The group that a target word is for, or WH_GROUPS: none, or its number has another name than the sender
+ * found. */
+static inline uint32_t wh_group_at(const wh_clock *c, uint32_t target)
+{
+    if (wh_likely((target & 0xfff) != WH_TARGET_GROUP))
+        return WH_GROUPS;
+    uint32_t group = target >> 12 & (WH_GROUPS - 1);
+    if (c->groups == NULL)
+        return group;
+    uint32_t used = wh_load_acquire(&c->groups[group].used); /* pairs: group */
+    return wh_group_uses(used) == wh_target_uses(target) ? group : WH_GROUPS;
+}
+
+/* The group that a timer is for, or WH_GROUPS. */
+static inline uint32_t wh_group_of(const wh_clock *c, uint32_t slot)
+{
+    return wh_group_at(c, wh_load_relaxed(&c->slots[slot].target));
+}
+
+/* The target of a timer, or its owner when the target is gone. */
+static inline wh_peer *wh_route(wh_clock *c, uint32_t slot, wh_peer *owner)
+{
+    uint32_t target = wh_load_relaxed(&c->slots[slot].target);
+    if (wh_likely(target == 0))
+        return owner;
+    wh_peer *peer = NULL;
+    if ((target & 0xfff) == WH_TARGET_GROUP) {
+        uint32_t group = wh_group_at(c, target);
+        peer = group < WH_GROUPS ? wh_group_member(c, group) : NULL;
+    } else if ((target & 0xfff) - 1 < c->max_workers) {
+        peer = &c->peers[(target & 0xfff) - 1];
+        if (!peer->attached || peer->dying || (peer->incarnation & 0xfffff) != target >> 12)
+            peer = NULL;
+    }
+    if (peer)
+        return peer;
+    wh_count(&c->seg->redirected, 1);
+    return owner;
+}
+
+#endif

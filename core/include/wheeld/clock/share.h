@@ -1,0 +1,155 @@
+/* Share: what members of a group have unread and do not come to goes to members that wait.
+ *
+ * When. A member that finds nothing rings if its group's bit in `offered` is set: then a busy one may have
+ * something unread. The clock sets it when nobody waits to whom it could give it, and clears it when the
+ * group's queue is empty: so nobody is rung for nothing, and idle groups wake nobody. A member that was
+ * woken has time to look (WH_OFFER_PATIENCE_NS); then what it was woken for goes to another one that
+ * waits: it may be stopped, or busy beside the descriptor that it waits by.
+ *
+ *     member                             clock
+ *     wait_seq = odd       (seq_cst)     offered |= group           (seq_cst)
+ *     offered & groups ?   (seq_cst)     any member with odd wait_seq ?  (seq_cst)
+ *        ring the doorbell                  it gets its share
+ *
+ * What was offered longest ago goes first, a share of it at a time: who is done comes for more.
+ */
+#ifndef WHEELD_SHARE_H
+#define WHEELD_SHARE_H
+
+#include "wheeld/clock/backlog.h"
+
+#define WH_OFFER_SHARE 16  /* offers that one member gets at once */
+#define WH_OFFER_LOOKS 512 /* of a queue, per pass */
+
+/* Does what the queue names wait still to be taken? A dead taker's is its sweep's. */
+static inline bool wh_offer_waits(const wh_clock *c, uint32_t slot, uint32_t group)
+{
+    const wh_link *link = &c->wheel.links[slot];
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire, offer */
+    enum wh_stage stage = wh_stage_of(link);
+    bool fired = wh_stage_offers(stage);
+    return wh_state_gen(state) == link->gen && wh_group_of(c, slot) == group && link->list != WH_NIL &&
+           (fired ? wh_state_phase(state) == WH_FIRED
+                  : stage == WH_STAGE_WAIT_TICK && wh_state_phase(state) == WH_ARMED);
+}
+
+/* The next member that waits and has nothing coming, or NULL. */
+static inline wh_peer *wh_team_idle(wh_clock *c, uint32_t group)
+{
+    wh_team *team = &c->teams[group];
+    if (team->looked != wh_load_relaxed(&c->seg->passes) + 1)
+        wh_team_look(c, group);
+    while (team->served < team->waiting) {
+        wh_peer *peer = wh_team_at(c, group, team->served++);
+        if (peer && wh_peer_waits(peer) && wh_peer_room(c, peer))
+            return peer;
+    }
+    return NULL;
+}
+
+/* The same when no such is left; but first who comes from here on is told to ring. */
+static inline wh_peer *wh_team_idle_at_last(wh_clock *c, uint32_t group)
+{
+    wh_peer *peer = wh_team_idle(c, group);
+    if (peer || c->offered >> group & 1)
+        return peer;
+    wh_store_seq(&c->seg->offered, c->offered |= 1ull << group); /* pairs: offered */
+    wh_team_look(c, group);
+    return wh_team_idle(c, group);
+}
+
+/* Give `to` what another member has not come to. */
+static inline void wh_offer_move(wh_clock *c, uint32_t slot, wh_peer *to)
+{
+    bool tick = wh_stage_of(&c->wheel.links[slot]) == WH_STAGE_WAIT_TICK;
+    wh_wheel_remove(&c->wheel, slot);
+    wh_queue_remove(c, slot);
+    if (tick)
+        wh_expire(c, slot);
+    else
+        wh_deliver_again(c, slot, to, wh_owner_of(c, slot));
+}
+
+static inline void wh_share_end(wh_clock *c, uint32_t group)
+{
+    c->offering &= ~(1ull << group);
+    c->teams[group].look_at = 0;
+    if (c->offered >> group & 1)
+        wh_store_seq(&c->seg->offered, c->offered &= ~(1ull << group)); /* pairs: offered */
+}
+
+/* Look through a group's queue. `late`: also at what members were woken for. True: there is more. */
+static inline bool wh_share(wh_clock *c, uint32_t group, bool late)
+{
+    wh_team *team = &c->teams[group];
+    wh_peer *to = NULL;
+    uint32_t given = 0, last = wh_queue_last(c, group), slot;
+    int64_t next = wh_time_add(c->now[WH_CLOCK_BASE], WH_OFFER_PATIENCE_NS);
+    bool over = false;
+    for (uint32_t looks = 0; !over && (slot = wh_queue_first(c, group)) != WH_NIL; looks++) {
+        if (looks == WH_OFFER_LOOKS)
+            return true;
+        over = slot == last;
+        if (!wh_offer_waits(c, slot, group)) {
+            wh_queue_remove(c, slot);
+            continue;
+        }
+        const wh_peer *holder = &c->peers[wh_stage_worker(&c->wheel.links[slot])];
+        if (!late && wh_peer_sleeps(holder))
+            break;
+        if (to == NULL || given++ == WH_OFFER_SHARE) {
+            given = 1;
+            if ((to = wh_team_idle_at_last(c, group)) == NULL) {
+                next = 0; /* who is done rings */
+                break;
+            }
+        }
+        if (to == holder) { /* it waits beside what it has */
+            to->notify = to->dirty = true;
+            to = NULL;
+            over = false;
+            continue;
+        }
+        wh_offer_move(c, slot, to);
+    }
+    if (wh_queue_first(c, group) == WH_NIL)
+        wh_share_end(c, group);
+    else if (late || team->look_at == 0)
+        team->look_at = next;
+    return false;
+}
+
+/* Once per pass. True: there is more to do at once. */
+static inline bool wh_share_all(wh_clock *c)
+{
+    bool more = false;
+    for (uint64_t rest = c->offering; rest; rest &= rest - 1) {
+        uint32_t group = (uint32_t)__builtin_ctzll(rest);
+        wh_team *team = &c->teams[group];
+        bool late = team->look_at && c->now[WH_CLOCK_BASE] >= team->look_at;
+        if (late || team->stir || c->offered >> group & 1)
+            more |= wh_share(c, group, late);
+        team->stir = false;
+    }
+    return more;
+}
+
+/* When the clock has to look again though nothing is due, ns; INT64_MAX: never. */
+static inline int64_t wh_share_next_ns(const wh_clock *c)
+{
+    int64_t next = INT64_MAX;
+    for (uint64_t rest = c->offering; rest; rest &= rest - 1) {
+        int64_t at = c->teams[__builtin_ctzll(rest)].look_at;
+        next = at && at < next ? at : next;
+    }
+    return next;
+}
+
+/* What a worker that left has unread is looked at in the next pass. */
+static inline void wh_share_left(wh_clock *c, const wh_peer *peer)
+{
+    for (uint64_t rest = peer->groups & c->offering; rest; rest &= rest - 1)
+        c->teams[__builtin_ctzll(rest)].stir = true;
+}
+
+#endif

@@ -1,0 +1,96 @@
+/* Stock: free slots in the clock's hands, for workers that find none (supply.h).
+ *
+ * Idea. A slab is one worker's as a whole until somebody is short of slots. Then the clock splits it: the
+ * slab's owner word says WH_SPLIT, and `holders` names who holds each slot, or nobody: such a slot is in
+ * stock. A timer of a split slab comes home to the clock at its end, whoever held the slot. When all 64
+ * are in stock the slab is nobody's again, for anyone to claim.
+ *
+ * Invariants
+ *  1. A slot of a split slab is in stock exactly if its holder is 0; that is stored before anything else
+ *     says so, so a new clock makes the stock anew from the holders.
+ *  2. Only the clock writes the owner word of a split slab, and only to make it nobody's. Whether it is
+ *     split the clock knows by a mark of its own.
+ */
+#ifndef WHEELD_STOCK_H
+#define WHEELD_STOCK_H
+
+#include "wheeld/clock/events.h"
+
+/* Something of the slab may be free from here on. */
+static inline void wh_stock_ended(wh_clock *c, uint32_t slot)
+{
+    c->stock.ended[slot >> WH_SLAB_BITS] = 1;
+}
+
+static inline void wh_stock_split(wh_clock *c, uint32_t slab)
+{
+    c->stock.split[slab] = 1;
+    c->stock.slabs_split++;
+}
+
+/* All of it is in stock: it is nobody's. A stale place in the stack is passed over. */
+static inline void wh_stock_unsplit(wh_clock *c, uint32_t slab)
+{
+    c->stock.free[slab] = 0;
+    c->stock.slots -= WH_SLAB_SLOTS;
+    c->stock.slabs_split--;
+    c->stock.slabs_freed += slab < c->shared_slabs;
+    c->stock.split[slab] = 0;
+    wh_free_slab(c, slab);
+}
+
+/* Name the holder of a slot that is in none's return ring. */
+static inline void wh_stock_hold(wh_clock *c, uint32_t slot, const wh_peer *holder)
+{
+    /* half-way round from its ring: no entry that stands there is about this */
+    wh_store_relaxed(&c->stock.holders[slot],
+                     wh_holder_word(wh_peer_index(c, holder), holder->ret_tail + (1u << 19)));
+}
+
+/* It goes into its return ring, at its tail. The record says so by now. */
+static inline void wh_stock_hand(wh_clock *c, uint32_t slot, const wh_peer *holder)
+{
+    wh_step();
+    wh_store_relaxed(&c->stock.holders[slot],
+                     wh_holder_word(wh_peer_index(c, holder), holder->ret_tail));
+}
+
+/* A slot of a split slab is over, and in no list: take it into stock. */
+static inline void wh_stock_put(wh_clock *c, uint32_t slot)
+{
+    wh_stock *s = &c->stock;
+    uint32_t slab = slot >> WH_SLAB_BITS;
+    wh_link *link = &c->wheel.links[slot];
+    wh_store_relaxed(&s->holders[slot], 0);
+    wh_step();
+    link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
+    link->gen = wh_state_gen(wh_load_acquire(&c->states[slot])); /* pairs: arm */
+    s->free[slab] |= 1ull << (slot & (WH_SLAB_SLOTS - 1));
+    s->slots++;
+    if (s->free[slab] == ~0ull) {
+        wh_stock_unsplit(c, slab);
+    } else if (!s->stacked[slab]) {
+        s->stacked[slab] = 1;
+        s->stack[s->stack_size++] = slab;
+    }
+}
+
+/* A slot out of stock, or WH_NIL. */
+static inline uint32_t wh_stock_take(wh_clock *c)
+{
+    wh_stock *s = &c->stock;
+    while (s->stack_size) {
+        uint32_t slab = s->stack[s->stack_size - 1];
+        uint64_t bits = s->free[slab];
+        if (bits) {
+            s->free[slab] = bits & (bits - 1);
+            s->slots--;
+            return slab << WH_SLAB_BITS | (uint32_t)__builtin_ctzll(bits);
+        }
+        s->stack_size--;
+        s->stacked[slab] = 0;
+    }
+    return WH_NIL;
+}
+
+#endif

@@ -1,0 +1,246 @@
+/* Supply: slots for workers that find none.
+ *
+ * Idea. A worker marks the owner word of each slab that it does not work on right now: it is parked. Of a
+ * parked slab the worker uses nothing before it has taken the mark away by compare-and-swap. So when
+ * somebody asks, the clock may split a parked slab (stock.h): what is neither armed nor on its way goes
+ * into stock, without a call of its owner, who finds out when it wants to go on with the slab.
+ *
+ *     owner                                    clock
+ *     CAS  A|parked -> A                       CAS    A|parked -> A|parked|taking
+ *       done: what is free of it is mine       look at the slots, write their holders
+ *       else: it is split, or another's        CAS    A|parked|taking -> WH_SPLIT
+ *
+ * Invariants
+ *  1. `taking` is set by the clock alone and goes with `parked`: if the slab was unparked since, and be it
+ *     parked again, the second compare-and-swap fails.
+ *  2. A return that the owner has not taken up is the clock's again, too. Its entry stays in the ring: the
+ *     owner believes an entry for a split slab only if the slot's holder names this very position, and
+ *     reads the ring to its end after it has claimed a slab. Before the slab is another's by other ways, the
+ *     ring has to be past `stale_until`.
+ *  3. An expiration that the owner has not read keeps its slot; it is on loan to the owner from then on.
+ *  4. A parked slab whose mark in `ended` is 0 has nothing to take.
+ *  5. A slab that is kept for one worker (its home) is not taken over.
+ *  6. Nothing is taken over while slabs without memory can be given some (backing.h).
+ */
+#ifndef WHEELD_SUPPLY_H
+#define WHEELD_SUPPLY_H
+
+#include "wheeld/clock/backlog.h"
+
+#define WH_SUPPLY_LOOKS 64   /* slabs looked at per worker and pass */
+#define WH_SUPPLY_SLOTS 4096 /* slots handed over per worker and pass */
+
+/* What becomes of a slab's slots when it is split: a bit each. */
+typedef struct wh_sorted {
+    uint64_t idle;   /* free: to stock */
+    uint64_t unread; /* fired, and not read by the owner yet */
+} wh_sorted;
+
+static inline void wh_sort_slot(wh_clock *c, uint32_t slot, const wh_peer *owner, wh_sorted *sorted)
+{
+    const wh_link *link = &c->wheel.links[slot];
+    uint64_t bit = 1ull << (slot & (WH_SLAB_SLOTS - 1)), position = link->completion & WH_POS_MASK;
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire */
+    bool theirs = wh_stage_worker(link) == wh_peer_index(c, owner);
+    if (wh_state_phase(state) == WH_ARMED || wh_state_gen(state) != link->gen)
+        return;
+    switch (wh_stage_of(link)) {
+    case WH_STAGE_OPEN:
+        sorted->idle |= link->gen == 0 ? bit : 0; /* never used; or not dealt with yet */
+        break;
+    case WH_STAGE_EXPIRED:
+        if (theirs && !wh_pos_before(position, owner->comp_head))
+            sorted->unread |= bit;
+        else
+            sorted->idle |= bit;
+        break;
+    case WH_STAGE_RETURNED:
+    case WH_STAGE_WAIT_RETURN:
+    case WH_STAGE_RECLAIMED:
+        sorted->idle |= bit;
+        break;
+    default:
+        break;
+    }
+}
+
+/* Free the slots of a slab that is split by now. */
+static inline void wh_split_slots(wh_clock *c, uint32_t slab, wh_peer *owner, wh_sorted sorted)
+{
+    wh_stock_split(c, slab);
+    owner->stale_until = owner->ret_tail;
+    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
+        uint32_t slot = slab << WH_SLAB_BITS | i;
+        wh_link *link = &c->wheel.links[slot];
+        if (sorted.unread >> i & 1) {
+            link->completion = wh_completion_word(WH_STAGE_LENT, wh_stage_worker(link),
+                                                  link->completion);
+            wh_list_append(&c->wheel, wh_lent_list(c, owner), slot);
+        } else if (sorted.idle >> i & 1) {
+            wh_stock_put(c, slot);
+        }
+    }
+}
+
+static inline wh_sorted wh_sort_slab(wh_clock *c, uint32_t slab, wh_peer *owner)
+{
+    wh_sorted sorted = {0, 0};
+    owner->comp_head = wh_load_acquire(&owner->seg->comp_head); /* pairs: comp-head */
+    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++)
+        wh_sort_slot(c, slab << WH_SLAB_BITS | i, owner, &sorted);
+    return sorted;
+}
+
+/* Look at one slab for `asker`, which has its own at hand. False: look again when somebody asks the next
+ * time. */
+static inline bool wh_take_over(wh_clock *c, uint32_t slab, const wh_peer *asker)
+{
+    uint64_t word = wh_load_acquire(&c->owners[slab]); /* pairs: slab */
+    wh_peer *owner = wh_peer_of(c, word & 0xffff, wh_owner_name(word) >> 16);
+    if (wh_is_split(c, slab) || slab >= c->shared_slabs)
+        return true;
+    if (owner == NULL || owner->leave || owner->dying || !(word & WH_PARKED))
+        return false;
+    if (owner != asker && !(word & WH_TAKING) &&
+        !wh_cas_acq_rel(&c->owners[slab], &word, word | WH_TAKING)) /* pairs: slab */
+        return false;
+    word |= WH_TAKING;
+    wh_publish(c, owner); /* who claims the slab next finds all of its entries in the ring */
+    wh_sorted sorted = wh_sort_slab(c, slab, owner);
+    if (!(sorted.idle | sorted.unread))
+        return true;
+    if (owner == asker)
+        return false;
+    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++)
+        if (sorted.idle >> i & 1)
+            wh_store_relaxed(&c->stock.holders[slab << WH_SLAB_BITS | i], 0);
+        else
+            wh_stock_hold(c, slab << WH_SLAB_BITS | i, owner);
+    /* pairs: slab - the holders are seen by whoever sees that it is split */
+    if (!wh_cas_acq_rel(&c->owners[slab], &word, WH_SPLIT))
+        return false;
+    wh_split_slots(c, slab, owner, sorted);
+    return true;
+}
+
+/* The next slab from `slab` on that may have something; WH_NIL: none. */
+static inline uint32_t wh_next_ended(const wh_clock *c, uint32_t slab)
+{
+    uint32_t slabs = c->wheel.capacity >> WH_SLAB_BITS;
+    for (uint64_t eight; slab < slabs; slab = (slab | 7) + 1) {
+        memcpy(&eight, c->stock.ended + (slab & ~7u), sizeof eight);
+        for (; eight && slab < slabs; slab++) {
+            if (c->stock.ended[slab])
+                return slab;
+            if ((slab & 7) == 7)
+                break;
+        }
+    }
+    return WH_NIL;
+}
+
+/* Is there what `peer` asks for, be it as whole slabs that it may claim? */
+static inline bool wh_in_stock(const wh_clock *c, const wh_peer *peer)
+{
+    uint64_t whole = (c->stock.slabs_freed - peer->freed_before) * WH_SLAB_SLOTS;
+    return c->stock.slots + whole >= peer->ask_left;
+}
+
+/* Reserve memory for some more slabs: fewer, if there is not so much. False: there is no room. */
+static inline bool wh_back_some(wh_clock *c)
+{
+    wh_config config = wh_config_of(c->seg);
+    wh_geometry g = wh_geometry_of(&config);
+    for (uint32_t step = wh_back_step(config.payload_bytes); step; step /= 16) {
+        uint32_t first = c->backed, left = c->shared_slabs - first, end = first + (step < left ? step : left);
+        wh_span wheel[WH_SPANS], slots[WH_SPANS];
+        wh_wheel_spans(&g, first, end, wheel);
+        wh_slots_spans(&g, config.payload_bytes, first, end, slots);
+        if (!wh_room_for(c->slots_fd, (end - first) * wh_slab_bytes(config.payload_bytes)) ||
+            !wh_reserve(c->wheel_fd, wheel) || !wh_reserve(c->slots_fd, slots))
+            continue;
+        wh_open_slabs(c->seg, c->wheel.links, first, end);
+        c->backed = end;
+        c->stock.slabs_freed += end - first;
+        wh_fetch_add_seq(c->freed, 1); /* pairs: freed */
+        return true;
+    }
+    c->back_until = 0;
+    return false;
+}
+
+/* Somebody needs more: reserve some at once, and a quarter of all that there are in the passes to come, so that
+ * others need not ask for the next ones. */
+static inline bool wh_back_more(wh_clock *c)
+{
+    uint64_t until = (uint64_t)c->backed + c->backed / 4;
+    c->back_until = until < c->shared_slabs ? (uint32_t)until : c->shared_slabs;
+    return wh_back_some(c);
+}
+
+/* Take slabs over until there is. False: there is more to look at in the next pass. */
+static inline bool wh_stock_up(wh_clock *c, wh_peer *peer)
+{
+    uint32_t slab;
+    if (!wh_in_stock(c, peer) && c->backed < c->shared_slabs && wh_back_more(c) && !wh_in_stock(c, peer))
+        return false;
+    for (uint32_t looks = 0; !wh_in_stock(c, peer); looks++) {
+        if ((slab = wh_next_ended(c, peer->look_slab)) == WH_NIL)
+            return true;
+        if (looks == WH_SUPPLY_LOOKS)
+            return false;
+        peer->look_slab = slab + 1;
+        if (wh_take_over(c, slab, peer))
+            c->stock.ended[slab] = 0;
+    }
+    return true;
+}
+
+/* Hand slots over out of stock. False: there is more to do in the next pass. */
+static inline bool wh_hand_some(wh_clock *c, wh_peer *peer)
+{
+    uint32_t slot;
+    for (uint32_t given = 0; peer->ask_left && wh_peer_return_room(c, peer); given++, peer->ask_left--) {
+        if (given == WH_SUPPLY_SLOTS)
+            return false;
+        if ((slot = wh_stock_take(c)) == WH_NIL)
+            return true;
+        wh_put_returned(c, peer, slot);
+        wh_count(&c->seg->handed, 1);
+    }
+    return true;
+}
+
+static inline bool wh_asks(const wh_peer *peer)
+{
+    return !peer->leave && !peer->absent &&
+           wh_load_seq(&peer->seg->asked) != peer->answered; /* pairs: asked */
+}
+
+/* A piece of what `peer` asks for, which it does. True: there is more to do. */
+static inline bool wh_supply(wh_clock *c, wh_peer *peer)
+{
+    uint64_t asked = wh_load_seq(&peer->seg->asked); /* pairs: asked */
+    if (asked != peer->asked) {
+        uint32_t most = c->wheel.capacity, wanted = wh_ask_size(asked);
+        peer->asked = asked;
+        peer->look_slab = 0;
+        peer->freed_before = c->stock.slabs_freed;
+        peer->ask_left = wanted < most ? wanted : most;
+    }
+    uint64_t ret_head = wh_load_acquire(&peer->seg->ret_head); /* pairs: ret-head */
+    if (peer->ret_tail != ret_head && !(asked & WH_ASK_ALL))
+        peer->ask_left = 0; /* something came back to it just now */
+    if (!wh_stock_up(c, peer))
+        return true;
+    if (asked & WH_ASK_ALL && !wh_in_stock(c, peer))
+        peer->ask_left = 0;
+    if (!wh_hand_some(c, peer))
+        return true;
+    wh_publish(c, peer);
+    wh_store_release(&peer->line->answered, asked); /* pairs: asked - its slots are in the ring */
+    peer->answered = asked;
+    return false;
+}
+
+#endif

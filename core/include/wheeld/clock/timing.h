@@ -1,0 +1,42 @@
+/* Timing: when a timer is due, on its own clock and on the base clock. */
+#ifndef WHEELD_TIMING_H
+#define WHEELD_TIMING_H
+
+#include "wheeld/clock/clock.h"
+
+/* The first time on the grid first + k * interval that is after `last`. */
+static inline int64_t wh_periodic_due(int64_t first, int64_t interval, int64_t last)
+{
+    if (first > last)
+        return first;
+    uint64_t into = ((uint64_t)last - (uint64_t)first) % (uint64_t)interval;
+    return wh_time_add(last, interval - (int64_t)into);
+}
+
+typedef struct wh_timing {
+    int64_t due;      /* on the timer's own clock */
+    int64_t interval; /* 0: one-shot */
+    uint32_t kind;
+} wh_timing;
+
+static inline wh_timing wh_timing_of(wh_clock *c, uint32_t slot)
+{
+    wh_slot *s = &c->slots[slot];
+    int64_t deadline = wh_load_relaxed(&s->deadline);
+    int64_t interval = wh_load_relaxed(&s->interval);
+    uint32_t kind = wh_load_relaxed(&s->flags) & 3;
+    wh_timing t = {deadline, interval > 0 ? interval : 0, kind < WH_CLOCK_KINDS ? kind : 0};
+    if (t.interval)
+        t.due = wh_periodic_due(deadline, t.interval, c->wheel.links[slot].due);
+    return t;
+}
+
+/* The same instant on the base clock, as the clocks stand now. */
+static inline int64_t wh_base_due(wh_clock *c, wh_timing t)
+{
+    if (wh_likely(t.kind == WH_CLOCK_BASE))
+        return t.due;
+    return wh_time_add(t.due, wh_time_sub(c->now[WH_CLOCK_BASE], c->now[t.kind]));
+}
+
+#endif

@@ -1,0 +1,341 @@
+/* Reap: what a dead (or departed) worker leaves.
+ *
+ * Its submissions are drained first, like anyone's. Then all slabs are swept, by its policy:
+ *
+ *     drop     armed timers are dropped; the slab is free when nothing of it is on loan any more
+ *     keep     the slab stays, its slots are handed to the successor to come (inherit.h)
+ *     reroute  the slab goes to a living member of its groups; with none left, it is kept
+ *
+ * In the slabs of others it may have cancelled a timer and died before it said so. What others had sent
+ * to it and it did not read goes where it would go now; if it is kept, it stays. Each pass does a
+ * bounded piece of this, for one worker; it may begin anew at any time: a new clock does.
+ */
+#ifndef WHEELD_REAP_H
+#define WHEELD_REAP_H
+
+#include "wheeld/deaths/inherit.h"
+#include "wheeld/clock/share.h"
+
+/* Per pass: a quarter of a millisecond of misses. */
+#define WH_REAP_SLABS 64 /* slabs looked at */
+#define WH_REAP_OWN 16   /* of those, its own: each slot of them is ended or handed on */
+#define WH_REAP_LISTED 1024 /* of what waited for it, or was lent to it */
+
+/* Is the slot's record still to be read by another worker that may read it? Two that die together must
+ * not wait for each other. */
+static inline bool wh_on_loan(wh_clock *c, const wh_link *link, const wh_peer *owner)
+{
+    const wh_peer *reader = &c->peers[wh_stage_worker(link)];
+    if (reader == owner || reader->dying || !reader->attached)
+        return false;
+    return wh_stage_of(link) == WH_STAGE_WAIT_EXPIRE || wh_stage_of(link) == WH_STAGE_OFFERED ||
+           (wh_stage_of(link) == WH_STAGE_LENT && wh_unread(c, link));
+}
+
+/* Settle a group's expiration before its slot goes: it may be done, or in the hands of a member that is
+ * gone, or be offered to one while another lives; then that one gets it. */
+static inline void wh_reclaim_offer(wh_clock *c, uint32_t slot, wh_peer *owner)
+{
+    const wh_link *link = &c->wheel.links[slot];
+    const wh_peer *reader = &c->peers[wh_stage_worker(link)];
+    uint32_t group = wh_group_of(c, slot);
+    if (group >= WH_GROUPS || !wh_stage_offers(wh_stage_of(link)))
+        return;
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: fire, offer */
+    bool there = reader != owner && reader->attached && !reader->dying &&
+                 (!reader->absent || wh_group_member(c, group) == NULL);
+    if (wh_state_phase(state) == WH_FIRED && there)
+        return;
+    wh_wheel_remove(&c->wheel, slot);
+    wh_deliver_again(c, slot, NULL, owner);
+}
+
+/* Had it fired, and has nobody read that who still could? */
+static inline bool wh_unread_end(wh_clock *c, uint32_t slot)
+{
+    const wh_link *link = &c->wheel.links[slot];
+    enum wh_stage stage = wh_stage_of(link);
+    uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: fire */
+    return wh_state_phase(state) == WH_FIRED &&
+           (stage == WH_STAGE_WAIT_EXPIRE ||
+            ((stage == WH_STAGE_EXPIRED || stage == WH_STAGE_LENT) && wh_unread(c, link)));
+}
+
+/* End one slot of a dead owner. False: it is on loan still. */
+static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
+{
+    wh_link *link = &c->wheel.links[slot];
+    uint32_t gen = wh_state_gen(wh_load_acquire(&c->states[slot])); /* pairs: arm, cancel */
+    bool dropped = wh_slot_cancel(&c->states[slot], gen);
+    if (dropped)
+        wh_count_dropped(c, peer);
+    if (wh_traces(c))
+        wh_event_reclaimed(c, slot, gen, dropped);
+    if (link->gen == gen && !wh_stage_over(wh_stage_of(link))) {
+        wh_wheel_remove(&c->wheel, slot);
+        wh_give_back(c, slot);
+    }
+    if (link->gen == gen)
+        wh_reclaim_offer(c, slot, peer);
+    if (link->gen == gen && wh_on_loan(c, link, peer)) {
+        wh_peer *reader = &c->peers[wh_stage_worker(link)];
+        reader->wanted = true;
+        /* pairs: backlog - the reader rings after it has read */
+        wh_store_seq(&reader->line->backlog, 1);
+        return false;
+    }
+    if (link->gen == gen && wh_unread_end(c, slot))
+        wh_count_dropped(c, peer);
+    if (wh_traces(c))
+        wh_event_end(c, slot, WH_TRACE_DROPPED); /* if none is recorded yet */
+    wh_wheel_remove(&c->wheel, slot);
+    link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
+    wh_step();
+    link->gen = gen;
+    return true;
+}
+
+/* Return what is cancelled in another worker's slab and not dealt with. If its canceller lives, the
+ * submission that comes later finds it dealt with. */
+static inline void wh_sweep_cancelled(wh_clock *c, uint32_t slab)
+{
+    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
+        uint32_t slot = slab << WH_SLAB_BITS | i;
+        wh_link *link = &c->wheel.links[slot];
+        uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: cancel */
+        if (wh_state_phase(state) != WH_CANCELLED || wh_state_gen(state) != link->gen ||
+            wh_stage_over(wh_stage_of(link)))
+            continue;
+        wh_wheel_remove(&c->wheel, slot);
+        wh_give_back(c, slot);
+    }
+}
+
+/* What the dead worker had taken of a group's and was not done with goes to another member. */
+static inline void wh_sweep_taken(wh_clock *c, const wh_peer *peer, uint32_t slab)
+{
+    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
+        uint32_t slot = slab << WH_SLAB_BITS | i;
+        const wh_link *link = &c->wheel.links[slot];
+        uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: offer */
+        uint32_t taker = wh_taker(wh_owner_word(wh_peer_index(c, peer), peer->incarnation));
+        if (wh_state_phase(state) != WH_TAKEN || wh_state_gen(state) != link->gen ||
+            wh_state_taker(state) != taker || !wh_stage_offers(wh_stage_of(link)))
+            continue;
+        wh_wheel_remove(&c->wheel, slot);
+        wh_deliver_again(c, slot, NULL, wh_owner_of(c, slot));
+    }
+}
+
+/* Reclaim one of the dead worker's slabs. False: something of it is on loan still. */
+static inline bool wh_reclaim_slab(wh_clock *c, wh_peer *peer, uint32_t slab)
+{
+    bool held = false;
+    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++)
+        held |= !wh_reclaim(c, peer, slab << WH_SLAB_BITS | i);
+    if (!held)
+        wh_free_slab(c, slab);
+    return !held;
+}
+
+/* A slot of another worker that waited in the dead one's backlog, or was lent to it. */
+static inline void wh_reap_listed(wh_clock *c, uint32_t slot)
+{
+    wh_link *link = &c->wheel.links[slot];
+    wh_peer *owner = wh_owner_of(c, slot);
+    bool read = wh_stage_of(link) == WH_STAGE_LENT && !wh_unread(c, link);
+    bool tick = wh_stage_of(link) == WH_STAGE_WAIT_TICK;
+    wh_wheel_remove(&c->wheel, slot);
+    if (tick)
+        wh_expire(c, slot);
+    else if (read)
+        wh_return(c, slot);
+    else
+        wh_deliver_again(c, slot, NULL, owner);
+}
+
+/* What waits in the dead worker's ring and backlog goes to its owners. It is dying: nothing is added to
+ * these lists any more. False: there is more. */
+static inline bool wh_reap_lists(wh_clock *c, wh_peer *peer)
+{
+    uint32_t lists[2] = {wh_lent_list(c, peer), wh_backlog_list(c, peer)}, slot;
+    uint32_t budget = WH_REAP_LISTED;
+    for (int i = 0; i < 2; i++)
+        for (; (slot = wh_list_first(&c->wheel, lists[i])) != WH_NIL; budget--) {
+            if (budget == 0)
+                return false;
+            wh_reap_listed(c, slot);
+        }
+    return true;
+}
+
+/* A slot that nobody has, who could: of a scribbled owner word, or in stock when a clock died. */
+static inline void wh_end_orphan(wh_clock *c, uint32_t slot)
+{
+    wh_link *link = &c->wheel.links[slot];
+    uint32_t gen = wh_state_gen(wh_load_acquire(&c->states[slot])); /* pairs: arm, cancel */
+    bool dropped = wh_slot_cancel(&c->states[slot], gen);
+    if (dropped)
+        wh_count(&c->seg->dropped, 1);
+    if (wh_traces(c)) {
+        wh_event_reclaimed(c, slot, gen, dropped);
+        wh_event_end(c, slot, WH_TRACE_DROPPED);
+    }
+    wh_wheel_remove(&c->wheel, slot);
+    link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
+    wh_step();
+    link->gen = gen;
+}
+
+/* A slab whose owner word names nobody: a scribbled one. */
+static inline void wh_free_orphan(wh_clock *c, uint32_t slab)
+{
+    for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++)
+        wh_end_orphan(c, slab << WH_SLAB_BITS | i);
+    wh_free_slab(c, slab);
+}
+
+/* Is no other worker there? Then nobody can hold slots of a slab whose owner word names nobody. */
+static inline bool wh_is_last(const wh_clock *c, const wh_peer *peer)
+{
+    for (uint32_t i = 0; i < c->peers_used; i++)
+        if (c->peers[i].attached && &c->peers[i] != peer)
+            return false;
+    return true;
+}
+
+/* The member that inherits the next slab, in turn; with none left, `peer` itself is to be kept. */
+static inline wh_peer *wh_heir(wh_clock *c, wh_peer *peer)
+{
+    for (uint32_t looked = 0; looked < c->peers_used; looked++) {
+        wh_peer *heir = &c->peers[peer->next_heir++ % c->peers_used];
+        if (wh_is_member(heir, peer->groups))
+            return heir;
+    }
+    return peer;
+}
+
+/* Who gets what it does not drop. */
+static inline wh_peer *wh_heir_of(wh_clock *c, wh_peer *peer)
+{
+    wh_peer *heir = peer->leave == WH_LEAVE_REROUTE ? wh_heir(c, peer) : peer;
+    if (heir == peer)
+        peer->leave = WH_LEAVE_KEEP;
+    return heir;
+}
+
+/* One of its own slabs. False: something of it is on loan still. */
+static inline bool wh_reap_slab(wh_clock *c, wh_peer *peer, uint32_t slab)
+{
+    if (peer->leave == WH_LEAVE_DROP)
+        return wh_reclaim_slab(c, peer, slab);
+    wh_inherit_slab(c, slab, peer, wh_heir_of(c, peer));
+    return true;
+}
+
+/* What it holds of a split slab; `last`: what nobody holds, too. False: something is on loan still. */
+static inline bool wh_reap_split(wh_clock *c, wh_peer *peer, uint32_t slab, bool last)
+{
+    bool held = false;
+    wh_peer *heir = NULL;
+    for (uint32_t i = 0; i < WH_SLAB_SLOTS && wh_is_split(c, slab); i++) {
+        uint32_t slot = slab << WH_SLAB_BITS | i;
+        const wh_peer *holder = wh_holder_of(c, slot);
+        if (holder == NULL && last && wh_load_relaxed(&c->stock.holders[slot])) {
+            wh_end_orphan(c, slot);
+            wh_stock_put(c, slot);
+        } else if (holder == peer && peer->leave != WH_LEAVE_DROP) {
+            heir = heir ? heir : wh_heir_of(c, peer);
+            wh_inherit_slot(c, slot, peer, heir);
+        } else if (holder == peer && !wh_reclaim(c, peer, slot)) {
+            held = true;
+        } else if (wh_holder_of(c, slot) == peer) { /* its end may have brought it home already */
+            wh_stock_put(c, slot);
+        }
+    }
+    return !held;
+}
+
+/* Its sweep is over: nothing is its own any more, or all of it is in order for a successor. False: there
+ * is something for it still. */
+static inline bool wh_reap_end(wh_clock *c, wh_peer *peer)
+{
+    if (peer->leave != WH_LEAVE_KEEP) {
+        peer->dying = true;
+        if (!wh_reap_lists(c, peer))
+            return false;
+        peer->notify = false;
+        wh_publish(c, peer); /* its row's next tenant begins behind all positions that links name */
+        free(peer->returns);
+        peer->returns = NULL;
+        peer->attached = false;
+        wh_store_relaxed(&peer->line->incarnation, 0);
+        wh_fetch_add_seq(c->freed, 1); /* pairs: freed - for a slab that it gave back and did not count */
+    }
+    peer->leave = WH_STAYS;
+    peer->reap_slab = 0;
+    wh_share_left(c, peer);
+    return true;
+}
+
+/* Those that rest look again: something may have come back. Without the rest two sweeps out of step, each
+ * held by loans to a worker that does not read, would call each other up for ever. */
+static inline void wh_reaps_go_on(wh_clock *c)
+{
+    for (uint32_t i = 0; i < c->peers_used; i++)
+        c->peers[i].reap_rests = false;
+}
+
+/* Some slabs from where the last piece ended. True: they were the last ones. */
+static inline bool wh_reap_slabs(wh_clock *c, wh_peer *peer)
+{
+    uint64_t mine = wh_owner_word(wh_peer_index(c, peer), peer->incarnation);
+    uint32_t slabs = c->wheel.capacity >> WH_SLAB_BITS, own = 0;
+    bool last = wh_is_last(c, peer);
+    for (uint32_t looked = 0; looked < WH_REAP_SLABS && own < WH_REAP_OWN; looked++) {
+        uint32_t slab = peer->reap_slab;
+        if (slab == slabs)
+            return true;
+        if (!wh_slab_there(c, slab)) {
+            peer->reap_slab = c->shared_slabs;
+            continue;
+        }
+        uint64_t owner = wh_load_acquire(&c->owners[slab]); /* pairs: slab */
+        if (wh_unlikely(c->queue != NULL) && owner != 0)
+            wh_sweep_taken(c, peer, slab);
+        if (wh_unlikely(wh_is_split(c, slab))) {
+            peer->reap_held |= !wh_reap_split(c, peer, slab, last);
+            wh_sweep_cancelled(c, slab);
+            own++;
+        } else if (wh_owner_name(owner) == mine) {
+            peer->reap_held |= !wh_reap_slab(c, peer, slab);
+            own++;
+        } else if (owner != 0 && last && wh_owner_of(c, slab << WH_SLAB_BITS) == NULL) {
+            wh_free_orphan(c, slab);
+            own++;
+        } else if (owner != 0) {
+            wh_sweep_cancelled(c, slab);
+        }
+        peer->reap_slab++;
+    }
+    return peer->reap_slab == slabs;
+}
+
+/* One piece of the work. True: the worker is gone, its slabs are free; or it is kept. */
+static inline bool wh_reap(wh_clock *c, wh_peer *peer)
+{
+    if (!wh_reap_slabs(c, peer))
+        return false;
+    if (peer->reap_held) {
+        peer->reap_slab = 0;
+        peer->reap_held = false;
+        peer->reap_rests = true;
+        return false;
+    }
+    if (!wh_reap_end(c, peer))
+        return false;
+    wh_reaps_go_on(c);
+    return true;
+}
+
+#endif

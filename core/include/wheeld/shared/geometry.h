@@ -1,0 +1,296 @@
+/* Geometry: how large each segment is and where its parts stand; creation and attach.
+ *
+ * Attach answers with a value, not a bool: an absent, half-made or foreign segment are different
+ * things to whoever has to act on them.
+ */
+#ifndef WHEELD_GEOMETRY_H
+#define WHEELD_GEOMETRY_H
+
+#include <string.h>
+
+#include "wheeld/shared/agreed.h"
+#include "wheeld/shared/slot.h"
+#include "wheeld/shared/wheel.h"
+
+typedef struct wh_config {
+    int64_t tick_ns;
+    uint32_t wheel_bits, capacity, max_workers, payload_bytes, virtual_clock;
+    uint32_t homes; /* of the slabs in `capacity`, the last ones: see layout.h */
+    uint32_t backed; /* of the slabs before those, at the creation; 0: all (backing.h) */
+    int64_t origin_ns; /* where the wheel begins: now, or the start of a virtual clock */
+    uint64_t token;
+} wh_config;
+
+typedef struct wh_geometry {
+    uint32_t levels, words, lanes, lists, slab_count, sub_bits, comp_bits, ret_bits;
+    uint64_t lines_off, undo_off, lanes_off, summary_off, occupancy_off, links_off, holders_off,
+        wheel_bytes;
+    uint64_t owners_off, states_off, slots_off, payloads_off, slots_bytes;
+    uint64_t rows_off, groups_off, registry_bytes;
+    uint64_t sub_off, comp_off, ret_off, worker_bytes;
+} wh_geometry;
+
+static inline uint64_t wh_align(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
+
+static inline uint32_t wh_bits_between(uint64_t entries, uint32_t low, uint32_t high)
+{
+    uint32_t bits = low;
+    while (bits < high && (1ull << bits) < entries)
+        bits++;
+    return bits;
+}
+
+/* A lane for each worker, or, where that would take too much memory for its empty buckets, for some of them
+ * together: 2 MiB is never too much, nor are four bytes per slot. */
+static inline uint32_t wh_lanes_for(const wh_config *c)
+{
+    uint32_t each = 1u << wh_lane_bits(c->wheel_bits), lanes = 1;
+    uint32_t most = c->capacity / 8 < 1u << 16 ? 1u << 16 : c->capacity / 8;
+    most = most > 1u << 21 ? 1u << 21 : most;
+    while (lanes < c->max_workers && 2 * lanes * each <= most)
+        lanes *= 2;
+    return lanes;
+}
+
+/* Rings grow with the wheel: a batch of an eighth of the capacity fits into the submission ring,
+ * and its slots into the return ring. */
+static inline wh_geometry wh_geometry_of(const wh_config *c)
+{
+    wh_geometry g = {0};
+    g.levels = wh_levels_for(c->wheel_bits);
+    g.words = wh_words_for(c->wheel_bits);
+    g.lanes = wh_lanes_for(c);
+    g.lists = (g.lanes << wh_lane_bits(c->wheel_bits)) + 2 * c->max_workers;
+    g.slab_count = c->capacity >> WH_SLAB_BITS;
+    g.sub_bits = wh_bits_between(c->capacity / 8, 10, 17);
+    g.comp_bits = wh_bits_between(c->capacity / 32, 10, 15);
+    g.ret_bits = wh_bits_between(c->capacity / 8, 10, 17);
+    g.lines_off = wh_align(sizeof(wh_wheel_seg), WH_LINE);
+    g.undo_off = g.lines_off + (uint64_t)c->max_workers * sizeof(wh_line);
+    uint64_t levels = (uint64_t)g.lanes << (wh_lane_bits(c->wheel_bits) - c->wheel_bits);
+    g.lanes_off = wh_align(g.undo_off + WH_UNDO_ENTRIES * sizeof(wh_undo), WH_LINE);
+    g.summary_off = wh_align(g.lanes_off + sizeof(wh_lane) * g.lanes, WH_LINE);
+    g.occupancy_off = wh_align(g.summary_off + 8 * levels, WH_LINE);
+    g.links_off = wh_align(g.occupancy_off + 8 * levels * g.words, 4096);
+    g.holders_off =
+        wh_align(g.links_off + sizeof(wh_link) * ((uint64_t)c->capacity + g.lists), WH_LINE);
+    g.wheel_bytes = wh_align(g.holders_off + sizeof(wh_holder) * (uint64_t)c->capacity, 4096);
+    g.owners_off = wh_align(sizeof(wh_slots_seg), WH_LINE);
+    g.states_off = wh_align(g.owners_off + 8ull * g.slab_count, 4096);
+    g.slots_off = wh_align(g.states_off + 8ull * c->capacity, 4096);
+    g.payloads_off = g.slots_off + sizeof(wh_slot) * (uint64_t)c->capacity;
+    g.slots_bytes = wh_align(g.payloads_off + (uint64_t)c->payload_bytes * c->capacity, 4096);
+    g.rows_off = wh_align(sizeof(wh_registry_seg), WH_LINE);
+    g.groups_off = g.rows_off + sizeof(wh_row) * (uint64_t)c->max_workers;
+    g.registry_bytes = wh_align(g.groups_off + WH_GROUPS * sizeof(wh_group), 4096);
+    g.sub_off = wh_align(sizeof(wh_worker_seg), WH_LINE);
+    g.comp_off = wh_align(g.sub_off + (8ull << g.sub_bits), 4096);
+    g.ret_off = wh_align(g.comp_off + (sizeof(wh_completion) << g.comp_bits), 4096);
+    g.worker_bytes = wh_align(g.ret_off + (4ull << g.ret_bits), 4096);
+    return g;
+}
+
+static inline wh_line *wh_line_of(void *wheel_memory, const wh_geometry *g, uint32_t worker)
+{
+    return (wh_line *)((char *)wheel_memory + g->lines_off) + worker;
+}
+
+static inline wh_parts wh_parts_of(void *wheel_memory, const wh_geometry *g)
+{
+    char *base = wheel_memory;
+    return (wh_parts){.links = (wh_link *)(base + g->links_off),
+                      .lanes = (wh_lane *)(base + g->lanes_off),
+                      .summary = (uint64_t *)(base + g->summary_off),
+                      .occupancy = (uint64_t *)(base + g->occupancy_off)};
+}
+
+/* Is it in the layout's range? Then what follows from it neither overflows nor divides by nothing. */
+static inline bool wh_config_fits(const wh_config *c)
+{
+    return c->capacity >= WH_SLAB_SLOTS && c->capacity <= WH_MAX_CAPACITY &&
+           c->capacity % WH_SLAB_SLOTS == 0 && c->max_workers >= 1 &&
+           c->max_workers <= WH_MAX_WORKERS && c->tick_ns >= 1 && c->wheel_bits >= 1 &&
+           c->wheel_bits <= WH_MAX_WHEEL_BITS && c->payload_bytes < 65536 &&
+           c->payload_bytes % 8 == 0 && c->origin_ns >= 0 &&
+           (c->homes == 0 ||
+            (c->homes == c->max_workers && c->homes < c->capacity / WH_SLAB_SLOTS));
+}
+
+/* The configuration that a wheel segment was made with. A client's daemon may be a false one, and may write
+ * there again: what is checked is what was read here, and what is used is that. */
+static inline wh_config wh_config_of(const wh_wheel_seg *seg)
+{
+    wh_config c = {.tick_ns = seg->tick_ns, .wheel_bits = seg->wheel_bits,
+                   .capacity = seg->capacity, .max_workers = seg->max_workers,
+                   .payload_bytes = seg->payload_bytes, .virtual_clock = seg->virtual_clock,
+                   .homes = seg->homes, .token = seg->head.token};
+    wh_step(); /* no compiler reads them once more after this */
+    return c;
+}
+
+static inline uint64_t wh_hash_text(uint64_t h, const char *text)
+{
+    for (; *text; text++)
+        h = (h ^ (uint8_t)*text) * 0x100000001b3ull; /* FNV-1a */
+    return h;
+}
+static inline uint64_t wh_hash_word(uint64_t h, uint64_t word)
+{
+    for (int i = 0; i < 8; i++, word >>= 8)
+        h = (h ^ (word & 0xff)) * 0x100000001b3ull;
+    return h;
+}
+
+/* Where everything stands, for a wheel of odd numbers. */
+static inline uint64_t wh_hash_geometry(uint64_t h)
+{
+    wh_config sample = {.wheel_bits = 7, .capacity = 64 * 331, .max_workers = 13, .payload_bytes = 24};
+    wh_geometry g = wh_geometry_of(&sample);
+    uint64_t words[] = {g.levels, g.words, g.lists, g.slab_count, g.sub_bits, g.comp_bits, g.ret_bits,
+                        g.lines_off, g.undo_off, g.lanes_off, g.summary_off, g.occupancy_off,
+                        g.links_off, g.holders_off,
+                        g.wheel_bytes, g.owners_off, g.states_off, g.slots_off, g.payloads_off,
+                        g.slots_bytes, g.rows_off, g.groups_off, g.registry_bytes, g.sub_off,
+                        g.comp_off, g.ret_off, g.worker_bytes};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        h = wh_hash_word(h, words[i]);
+    return h;
+}
+
+/* Two builds with the same fingerprint agree on every offset, size, constant and packing of a word. */
+static inline uint64_t wh_fingerprint(void)
+{
+    uint64_t h = wh_hash_geometry(0xcbf29ce484222325ull);
+#define WH_HASH_FIELD(type, name, ...)                                                            \
+    h = wh_hash_word(wh_hash_text(h, #type " " #name), offsetof(hashed, name));
+#define WH_HASH_STRUCT(name, type, fields)                                                        \
+    {                                                                                             \
+        typedef type hashed;                                                                      \
+        h = wh_hash_word(wh_hash_text(h, #name), sizeof(type));                                   \
+        fields(WH_HASH_FIELD, WH_HASH_FIELD, WH_HASH_FIELD)                                       \
+    }
+#define WH_HASH_CONSTANT(name) h = wh_hash_word(wh_hash_text(h, #name), (uint64_t)(name));
+#define WH_HASH_SAMPLE(word) h = wh_hash_word(h, (uint64_t)(word));
+    WH_STRUCTS(WH_HASH_STRUCT)
+    WH_AGREED(WH_HASH_CONSTANT)
+    WH_AGREED_WORDS(WH_HASH_SAMPLE)
+    return h;
+}
+
+enum wh_attach {
+    WH_ATTACH_READY = 0,
+    WH_ATTACH_TOO_SHORT,  /* smaller than a head, or than it says */
+    WH_ATTACH_NOT_READY,  /* its creator has not published it (yet) */
+    WH_ATTACH_FOREIGN,    /* not ours, or of another kind */
+    WH_ATTACH_VERSION,    /* another layout version */
+    WH_ATTACH_FINGERPRINT /* the same version, built otherwise */
+};
+
+static inline void wh_head_publish(wh_head *head, enum wh_kind kind, uint64_t bytes, uint64_t token)
+{
+    head->layout_version = WH_LAYOUT_VERSION;
+    head->bytes = bytes;
+    head->token = token;
+    head->fingerprint = wh_fingerprint();
+    /* pairs: ready - else a client could attach to sizes that are not written yet */
+    wh_store_release(&head->magic, WH_MAGIC | kind);
+}
+
+static inline enum wh_attach wh_head_attach(const void *memory, uint64_t bytes, enum wh_kind kind)
+{
+    const wh_head *head = memory;
+    if (bytes < sizeof(wh_head))
+        return WH_ATTACH_TOO_SHORT;
+    uint64_t magic = wh_load_acquire(&((wh_head *)memory)->magic); /* pairs: ready */
+    if (magic == 0)
+        return WH_ATTACH_NOT_READY;
+    if (magic != (WH_MAGIC | kind))
+        return WH_ATTACH_FOREIGN;
+    if (head->layout_version != WH_LAYOUT_VERSION)
+        return WH_ATTACH_VERSION;
+    if (head->fingerprint != wh_fingerprint())
+        return WH_ATTACH_FINGERPRINT;
+    return head->bytes == bytes ? WH_ATTACH_READY : WH_ATTACH_TOO_SHORT;
+}
+
+static inline void wh_create_wheel(void *memory, const wh_config *c)
+{
+    wh_geometry g = wh_geometry_of(c);
+    wh_wheel_seg *seg = memory;
+    seg->tick_ns = c->tick_ns;
+    seg->wheel_bits = c->wheel_bits;
+    seg->levels = g.levels;
+    seg->capacity = c->capacity;
+    seg->slab_count = g.slab_count;
+    seg->max_workers = c->max_workers;
+    seg->payload_bytes = c->payload_bytes;
+    seg->sub_bits = g.sub_bits;
+    seg->comp_bits = g.comp_bits;
+    seg->ret_bits = g.ret_bits;
+    seg->virtual_clock = c->virtual_clock;
+    seg->lanes = g.lanes;
+    seg->lists = g.lists;
+    seg->homes = c->homes;
+    seg->lines_off = g.lines_off;
+    seg->lanes_off = g.lanes_off;
+    seg->summary_off = g.summary_off;
+    seg->occupancy_off = g.occupancy_off;
+    seg->links_off = g.links_off;
+    seg->undo_off = g.undo_off;
+    seg->holders_off = g.holders_off;
+    wh_store_relaxed(&seg->sleep_until, INT64_MIN);
+    wh_store_relaxed(&seg->virtual_now, c->origin_ns);
+    wh_wheel w;
+    wh_wheel_bind(&w, wh_parts_of(memory, &g), c->capacity, g.lanes, c->wheel_bits, c->tick_ns);
+    uint32_t shared = g.slab_count - c->homes, backed = c->backed && c->backed < shared ? c->backed : shared;
+    wh_store_relaxed(&seg->backed, backed);
+    for (uint32_t slot = 0; slot < c->capacity; slot++)
+        if (slot >> WH_SLAB_BITS < backed || slot >> WH_SLAB_BITS >= shared)
+            w.links[slot].list = WH_NIL;
+    for (uint32_t list = 0; list < g.lists; list++)
+        wh_list_reset(&w, list);
+    wh_wheel_reset(&w, (uint64_t)(c->origin_ns / c->tick_ns));
+    wh_store_relaxed(&seg->tick, w.tick);
+    wh_head_publish(&seg->head, WH_KIND_WHEEL, g.wheel_bytes, c->token);
+}
+
+static inline void wh_create_slots(void *memory, const wh_config *c)
+{
+    wh_geometry g = wh_geometry_of(c);
+    wh_slots_seg *seg = memory;
+    seg->owners_off = g.owners_off;
+    seg->states_off = g.states_off;
+    seg->slots_off = g.slots_off;
+    seg->payloads_off = g.payloads_off;
+    wh_head_publish(&seg->head, WH_KIND_SLOTS, g.slots_bytes, c->token);
+}
+
+static inline void wh_create_registry(void *memory, const wh_config *c, const char *boot_id)
+{
+    wh_geometry g = wh_geometry_of(c);
+    wh_registry_seg *seg = memory;
+    seg->rows_off = g.rows_off;
+    seg->row_count = c->max_workers;
+    seg->groups_off = g.groups_off;
+    strncpy(seg->boot_id, boot_id, sizeof seg->boot_id - 1);
+    wh_head_publish(&seg->head, WH_KIND_REGISTRY, g.registry_bytes, c->token);
+}
+
+/* The rings of a new tenant go on where those of the last one in its row stood: `line` is the row's
+ * line in the wheel segment. */
+static inline void wh_create_worker(void *memory, const wh_config *c, const wh_line *line)
+{
+    wh_geometry g = wh_geometry_of(c);
+    wh_worker_seg *seg = memory;
+    wh_store_relaxed(&seg->sub_tail, wh_load_relaxed(&line->sub_head));
+    wh_store_relaxed(&seg->comp_head, wh_load_relaxed(&line->comp_tail));
+    wh_store_relaxed(&seg->ret_head, wh_load_relaxed(&line->ret_tail));
+    wh_store_relaxed(&seg->asked, wh_load_relaxed(&line->answered));
+    seg->sub_off = g.sub_off;
+    seg->comp_off = g.comp_off;
+    seg->ret_off = g.ret_off;
+    wh_store_relaxed(&seg->goodbye, 1); /* until its client is there */
+    wh_head_publish(&seg->head, WH_KIND_WORKER, g.worker_bytes, c->token);
+}
+
+#endif

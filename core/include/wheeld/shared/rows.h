@@ -1,0 +1,64 @@
+/* Rows: for whom a name stands, asked by any process while the supervisor writes the table.
+ *
+ * A row gets a new tenant in this order: state free, incarnation, name, state active. So the reader's
+ * order is: an incarnation, a state that says that its tenant's name is written, the name, and the same
+ * incarnation again, which says that no next tenant's name is.
+ */
+#ifndef WHEELD_ROWS_H
+#define WHEELD_ROWS_H
+
+#include <string.h>
+
+#include "wheeld/shared/agreed.h"
+
+/* Somebody's: connected, or kept for a successor. */
+static inline bool wh_row_taken(wh_row *row)
+{
+    uint32_t state = wh_load_acquire(&row->state); /* pairs: row */
+    return state == WH_ROW_ACTIVE || state == WH_ROW_KEPT;
+}
+
+/* pairs: row - acquire: what is looked at next was loaded after it */
+static inline uint64_t wh_row_word(void *word) { return wh_load_acquire((wh_au64 *)word); }
+
+/* The target word of the row's tenant, if that is its name; else 0. */
+static inline uint32_t wh_row_target(wh_row *row, uint32_t index, const char *name)
+{
+    char found[sizeof row->name];
+    uint64_t incarnation = wh_row_word(&row->incarnation);
+    if (!wh_row_taken(row))
+        return 0;
+    for (size_t at = 0; at < sizeof found; at += 8) {
+        uint64_t word = wh_row_word(row->name + at);
+        memcpy(found + at, &word, 8);
+    }
+    bool same = wh_row_word(&row->incarnation) == incarnation;
+    return same && strncmp(found, name, sizeof found) == 0 ? wh_target_word(index, incarnation) : 0;
+}
+_Static_assert(offsetof(wh_row, name) % 8 == 0 && sizeof((wh_row){0}.name) % 8 == 0, "whole words");
+
+/* The target word of the worker with that name, connected or kept for its successor; 0: none. */
+static inline uint32_t wh_worker_target(wh_row *rows, uint32_t count, const char *name)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        uint32_t target = 0;
+        if (wh_row_taken(&rows[i]) && strncmp(rows[i].name, name, 8) == 0) /* worth a look */
+            target = wh_row_target(&rows[i], i, name);
+        if (target)
+            return target;
+    }
+    return 0;
+}
+
+/* The target word of the group with that name; 0: there is none. */
+static inline uint32_t wh_group_target(wh_group *groups, const char *name)
+{
+    for (uint32_t i = 0; i < WH_GROUPS; i++) {
+        uint32_t used = wh_load_acquire(&groups[i].used); /* pairs: group */
+        if (wh_group_named(used) && strncmp(groups[i].name, name, sizeof groups[i].name) == 0)
+            return wh_target_group(i, wh_group_uses(used));
+    }
+    return 0;
+}
+
+#endif

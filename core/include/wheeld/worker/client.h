@@ -1,0 +1,365 @@
+/* Client: a worker's side: claim, arm, submit; cancel; extend.
+ *
+ * Invariants
+ *  1. No lock and, but for the doorbell, no system call. The doorbell is rung only for a deadline
+ *     before the clock's next wake-up, for a ring that is half full, or for want of slots.
+ *  2. Arm comes last: a slot's fields are written before `state`, `state` before the submission,
+ *     the submission before the tail that publishes it. A worker that dies in between leaves a
+ *     timer that was never armed, or one that its death drops.
+ *  3. A slot's fields are written by its owner only, while it holds the slot; `deadline` also
+ *     while the timer is armed, before the version goes up.
+ *  4. The caller keeps other threads out (the GIL does).
+ *  5. A worker whose row is not ACTIVE under its incarnation any more is out: nothing that is shared is
+ *     its own to change. It is fenced so while its process lives, and only when that has ended, or has
+ *     said good-bye, others get what it held.
+ *  6. A clock that does not wake for its bell is reported to the supervisor, now and then, and never
+ *     waited for here.
+ */
+#ifndef WHEELD_CLIENT_H
+#define WHEELD_CLIENT_H
+
+#include <sys/socket.h>
+#include <time.h>
+
+#include "wheeld/shared/backing.h"
+#include "wheeld/shared/doorbell.h"
+#include "wheeld/shared/geometry.h"
+#include "wheeld/shared/ring.h"
+#include "wheeld/worker/quota.h"
+
+#define WH_UNHEARD_NS 2000000000ll     /* a clock that runs has woken for its bell long before */
+#define WH_ALARM_EVERY_NS 5000000000ll /* at most one alarm in this time */
+
+static const wh_row wh_no_row; /* of nobody */
+
+typedef struct wh_client {
+    wh_slabs slabs;
+    wh_wheel_seg *wheel; /* read-only */
+    const wh_row *row;   /* read-only: ours in the worker table, or wh_no_row */
+    wh_line *line;       /* read-only */
+    wh_worker_seg *seg;
+    wh_au64 *states;
+    wh_slot *slots;
+    char *payloads;
+    wh_au64 *subs;
+    const wh_completion *comps;
+    const wh_au32 *rets;
+    uint64_t me;
+    uint64_t sub_tail, sub_head; /* sub_head: as last read from the clock */
+    uint64_t comp_head, ret_head;
+    uint64_t comp_acked; /* what the shared head says: completions from here to comp_head are held */
+    uint64_t sub_size, comp_size, ret_size;
+    uint64_t rung_seq; /* the clock's sleep in which we last rang */
+    uint64_t wait_seq;
+    uint64_t asked; /* our last ask for slots */
+    wh_watch_row *watched; /* where other workers look, once this one watches keys; or NULL */
+    uint32_t capacity, payload_bytes, worker;
+    uint32_t populated; /* slabs whose slots this process has at hand */
+    uint32_t first_gen; /* of a slot that was never used: its wheel's own (wh_first_gen) */
+    wh_fd clock_bell, control; /* control: the supervisor's socket for alarms, or none */
+    bool virtual_clock;
+    bool receives; /* seg->receives is set */
+    bool deaf;     /* its descriptors were closed, and not by it */
+    uint32_t rung_again;         /* times that we could have rung once more */
+    int64_t rung_at, alarmed_at; /* CLOCK_MONOTONIC, ns */
+} wh_client;
+
+/* Where a predecessor stood in its rings, if that can be: others can write there. What is further from the
+ * clock's end than a ring is long stands at that end. */
+static inline void wh_client_check_positions(wh_client *c)
+{
+    uint64_t comp_tail = wh_load_seq(&c->line->comp_tail); /* pairs: comp-tail */
+    uint64_t ret_tail = wh_load_acquire(&c->line->ret_tail); /* pairs: ret-tail */
+    if (wh_ring_used(c->sub_tail, c->sub_head) > c->sub_size)
+        c->sub_tail = c->sub_head;
+    if (wh_ring_used(comp_tail, c->comp_head) > c->comp_size)
+        c->comp_acked = c->comp_head = comp_tail;
+    if (wh_ring_used(ret_tail, c->ret_head) > c->ret_size)
+        c->ret_head = ret_tail;
+}
+
+/* `config`: private, checked, and the segments are as large as it says. */
+static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *wheel, void *slots,
+                                  void *worker_memory, uint32_t worker, uint64_t incarnation,
+                                  int clock_bell)
+{
+    wh_geometry g = wh_geometry_of(config);
+    uint32_t share = g.slab_count / (8 * config->max_workers);
+    *c = (wh_client){.wheel = wheel,
+                     .line = wh_line_of(wheel, &g, worker),
+                     .seg = worker_memory,
+                     .states = (wh_au64 *)((char *)slots + g.states_off),
+                     .slots = (wh_slot *)((char *)slots + g.slots_off),
+                     .payloads = (char *)slots + g.payloads_off,
+                     .subs = (wh_au64 *)((char *)worker_memory + g.sub_off),
+                     .comps = (wh_completion *)((char *)worker_memory + g.comp_off),
+                     .rets = (wh_au32 *)((char *)worker_memory + g.ret_off),
+                     .me = wh_owner_word(worker, incarnation),
+                     .sub_size = 1ull << g.sub_bits,
+                     .comp_size = 1ull << g.comp_bits,
+                     .ret_size = 1ull << g.ret_bits,
+                     .rung_seq = UINT64_MAX,
+                     .first_gen = wh_first_gen(config->token),
+                     .capacity = config->capacity,
+                     .payload_bytes = config->payload_bytes,
+                     .worker = worker,
+                     .row = &wh_no_row,
+                     .clock_bell = wh_fd_of(clock_bell),
+                     .control = wh_fd_of(-1),
+                     .alarmed_at = -WH_ALARM_EVERY_NS,
+                     .virtual_clock = config->virtual_clock};
+    /* a predecessor's row: the clock may not have met yet what that one submitted */
+    c->sub_head = wh_load_acquire(&c->line->sub_head); /* pairs: sub-head */
+    c->sub_tail = wh_load_relaxed(&c->seg->sub_tail);
+    c->comp_acked = c->comp_head = wh_load_relaxed(&c->seg->comp_head);
+    c->ret_head = wh_load_relaxed(&c->seg->ret_head);
+    wh_client_check_positions(c);
+    c->wait_seq = wh_load_relaxed(&c->seg->wait_seq);
+    wh_store_relaxed(&c->seg->receives, 0);
+    wh_store_relaxed(&c->seg->goodbye, 0);
+    c->asked = wh_load_relaxed(&c->seg->asked);
+    wh_slabs shared = {.owners = (wh_au64 *)((char *)slots + g.owners_off),
+                       .freed = &((wh_slots_seg *)slots)->freed,
+                       .backed = &c->wheel->backed,
+                       .states = c->states,
+                       .holders = (wh_au32 *)((char *)wheel + g.holders_off),
+                       .slots = c->slots,
+                       .me = c->me,
+                       .count = g.slab_count,
+                       .shared_count = g.slab_count - config->homes,
+                       .home = config->homes ? g.slab_count - config->homes + worker : WH_NIL,
+                       .cursor = (uint32_t)((uint64_t)worker * wh_load_relaxed(&c->wheel->backed) /
+                                            config->max_workers)};
+    return wh_slabs_init(&c->slabs, &shared, share);
+}
+
+/* Have slots that got memory since the last time at hand; at first, the owners and the states, too. */
+static inline void wh_client_populate(wh_client *c)
+{
+    uint32_t backed = wh_load_acquire(&c->wheel->backed); /* pairs: backed */
+    uint64_t first = (uint64_t)c->populated << WH_SLAB_BITS, end = (uint64_t)backed << WH_SLAB_BITS;
+    if (backed <= c->populated || backed > c->slabs.shared_count)
+        return;
+    if (first == 0)
+        wh_populate(c->slabs.owners, (uint64_t)((char *)c->slots - (char *)c->slabs.owners));
+    wh_populate(&c->slots[first], (end - first) * sizeof(wh_slot));
+    wh_populate(c->payloads + first * c->payload_bytes, (end - first) * c->payload_bytes);
+    c->populated = backed;
+}
+
+/* Is our row in the worker table ours still? A line that is written at arrivals and departures only. */
+static inline bool wh_client_has_row(const wh_client *c)
+{
+    /* pairs: row */
+    return wh_load_acquire(&c->row->state) == WH_ROW_ACTIVE &&
+           wh_load_relaxed(&c->row->incarnation) == c->me >> 16;
+}
+
+static inline int64_t wh_clock_read(clockid_t id)
+{
+    struct timespec t;
+    clock_gettime(id, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static inline int64_t wh_client_now(const wh_client *c)
+{
+    if (wh_unlikely(c->virtual_clock))
+        return wh_load_acquire(&c->wheel->virtual_now); /* pairs: virtual-now */
+    return wh_clock_read(CLOCK_MONOTONIC);
+}
+
+/* -- the doorbell ----------------------------------------------------------------------------- */
+
+/* Somebody closed our descriptors. Nobody hears us any more: from here on calls are to say so. */
+static inline void wh_client_deafen(wh_client *c)
+{
+    c->deaf = true;
+    c->row = &wh_no_row;
+}
+
+/* We rang, and the clock sleeps on. After a while the supervisor should know: one line on its socket,
+ * which it does not answer. A full or broken socket is not our trouble. */
+static inline void wh_client_doubt(wh_client *c, int64_t now)
+{
+    static const char alarm[] = "{\"op\":\"alarm\"}\n";
+    if (now - c->rung_at < WH_UNHEARD_NS || now - c->alarmed_at < WH_ALARM_EVERY_NS)
+        return;
+    c->alarmed_at = now;
+    if (wh_fd_is_ours(&c->control)) {
+        ssize_t sent = send(c->control.number, alarm, sizeof alarm - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        (void)sent;
+    }
+}
+
+/* Ring, unless we rang in this very sleep of the clock: that byte wakes it, and it then sees
+ * every tail that was published before this look at sleep_seq. */
+static inline void wh_client_ring(wh_client *c)
+{
+    uint64_t seq = wh_load_seq(&c->wheel->sleep_seq); /* pairs: bell-once */
+    if (seq == c->rung_seq) {
+        if (++c->rung_again % 8 == 0) /* the time is not worth a look at each call */
+            wh_client_doubt(c, wh_clock_read(CLOCK_MONOTONIC_COARSE));
+        return;
+    }
+    if (wh_unlikely(!wh_fd_is_ours(&c->clock_bell))) {
+        wh_client_deafen(c);
+        return;
+    }
+    c->rung_seq = seq;
+    c->rung_at = wh_clock_read(CLOCK_MONOTONIC_COARSE);
+    wh_fd_ring(&c->clock_bell);
+    wh_count(&c->seg->bells, 1);
+}
+
+static inline uint64_t wh_client_room(wh_client *c)
+{
+    c->sub_head = wh_load_acquire(&c->line->sub_head); /* pairs: sub-head */
+    return wh_ring_room(c->sub_tail, c->sub_head, c->sub_size);
+}
+
+/* Publish what was written to the ring; `earliest` is its earliest deadline, base clock. */
+static inline void wh_client_publish(wh_client *c, int64_t earliest)
+{
+    /* pairs: sub-tail, sleep - seq_cst: the load below must not be done before this store is
+     * seen, or the clock could go to sleep past `earliest` while we read that it is awake */
+    wh_store_seq(&c->seg->sub_tail, c->sub_tail);
+    if (wh_unlikely(earliest < wh_load_seq(&c->wheel->sleep_until))) /* pairs: sleep */
+        wh_client_ring(c);
+    else if (wh_unlikely(c->sub_tail - c->sub_head > c->sub_size / 2))
+        if (wh_client_room(c) < c->sub_size / 2)
+            wh_client_ring(c);
+}
+
+/* The same for what can wait in the ring: a cancel never wakes the clock by itself. */
+static inline void wh_client_publish_lazily(wh_client *c)
+{
+    wh_store_release(&c->seg->sub_tail, c->sub_tail); /* pairs: sub-tail */
+    if (wh_unlikely(c->sub_tail - c->sub_head > c->sub_size / 2))
+        if (wh_client_room(c) < c->sub_size / 2)
+            wh_client_ring(c);
+}
+
+static inline void wh_client_push(wh_client *c, uint64_t submission)
+{
+    wh_store_relaxed(&c->subs[c->sub_tail++ & (c->sub_size - 1)], submission);
+}
+
+/* True: `n` more submissions fit. False: the caller rings and waits for the clock. */
+static inline bool wh_client_fits(wh_client *c, uint64_t n)
+{
+    return wh_likely(wh_ring_room(c->sub_tail, c->sub_head, c->sub_size) >= n) ||
+           wh_client_room(c) >= n;
+}
+
+/* Ask the clock for up to `n` slots, or for all of them or none. The caller rings. */
+static inline void wh_client_ask(wh_client *c, uint64_t n, bool all)
+{
+    n = n < c->capacity ? n : c->capacity;
+    c->asked = wh_ask_word((c->asked >> 32) + 1, all, (uint32_t)n);
+    wh_store_seq(&c->seg->asked, c->asked); /* pairs: asked */
+}
+
+/* Has it looked? What it found is in the return ring, or free to be claimed. */
+static inline bool wh_client_answered(const wh_client *c)
+{
+    return wh_load_acquire(&c->line->answered) == c->asked; /* pairs: asked */
+}
+
+/* -- the operations ---------------------------------------------------------------------------- */
+
+typedef struct wh_request {
+    int64_t deadline; /* on its own clock, ns */
+    int64_t interval;
+    int64_t now; /* base clock */
+    uint64_t cookie;
+    const void *payload;
+    uint32_t payload_size;
+    uint32_t target, flags;
+} wh_request;
+
+/* The generation of the next timer in a slot of ours. */
+static inline uint32_t wh_client_next_gen(const wh_client *c, uint32_t slot)
+{
+    uint32_t gen = wh_next_gen(wh_state_gen(wh_load_relaxed(&c->states[slot])));
+    return wh_likely(gen != 1) ? gen : c->first_gen;
+}
+
+/* Arm a slot that we hold. Returns the timer's id. */
+static inline uint64_t wh_client_arm(wh_client *c, uint32_t index, const wh_request *r)
+{
+    wh_slot *s = &c->slots[index];
+    uint32_t gen = wh_client_next_gen(c, index);
+    wh_store_relaxed(&s->deadline, r->deadline);
+    wh_store_relaxed(&s->interval, r->interval);
+    wh_store_relaxed(&s->cookie, r->cookie);
+    wh_store_relaxed(&s->target, r->target);
+    wh_store_relaxed(&s->flags, (uint16_t)r->flags);
+    wh_store_relaxed(&s->payload_size, (uint16_t)r->payload_size);
+    if (r->payload_size)
+        wh_payload_write(c->payloads + (uint64_t)index * c->payload_bytes, r->payload, r->payload_size);
+    /* pairs: arm - the clock must not see the timer before its fields */
+    wh_store_release(&c->states[index], wh_state(gen, WH_ARMED));
+    return wh_id(gen, index);
+}
+
+/* Any worker may cancel. True: it is never delivered. The caller made sure that one submission
+ * fits, and publishes it; a cancel can wait in the ring, so it never rings by itself. */
+static inline bool wh_client_cancel(wh_client *c, uint64_t id)
+{
+    uint64_t index = id & 0xffffffffu;
+    if (index >= c->capacity || !wh_slot_cancel(&c->states[index], wh_id_gen(id)))
+        return false;
+    wh_client_push(c, wh_id_with(id, WH_OP_CANCEL));
+    return true;
+}
+
+static inline bool wh_client_owns(const wh_client *c, uint64_t id)
+{
+    uint64_t index = id & 0xffffffffu;
+    return index < c->capacity && wh_slabs_own(&c->slabs, (uint32_t)index);
+}
+
+/* Have at hand what arming or moving a timer in that slot writes. */
+static inline void wh_client_prefetch(const wh_client *c, uint32_t slot)
+{
+    wh_prefetch_write(&c->states[slot]);
+    wh_prefetch_write(&c->slots[slot]);
+}
+
+/* Is it armed? What is not never will be again, whoever has that id. */
+static inline bool wh_client_is_armed(const wh_client *c, uint64_t id)
+{
+    uint64_t index = id & 0xffffffffu;
+    return index < c->capacity && wh_slot_stands(&c->states[index], id);
+}
+
+/* Has the clock to be told of a move of an own timer? Of one to later it learns by itself. */
+static inline bool wh_client_tells(const wh_client *c, uint64_t id, int64_t deadline)
+{
+    const wh_slot *s = &c->slots[id & 0xffffffffu];
+    return wh_client_is_armed(c, id) &&
+           (deadline < wh_load_relaxed(&s->deadline) || wh_load_relaxed(&s->interval) != 0);
+}
+
+/* Move an own timer. True: it was armed and now is due at `deadline`, and *earlier says whether
+ * the clock has to be told. False: it has fired or was cancelled. */
+static inline bool wh_client_move(wh_client *c, uint64_t id, int64_t deadline, bool *earlier)
+{
+    wh_slot *s = &c->slots[id & 0xffffffffu];
+    wh_au64 *word = &c->states[id & 0xffffffffu];
+    uint64_t state = wh_load_acquire(word); /* pairs: fire */
+    int64_t before = wh_load_relaxed(&s->deadline);
+    while (wh_state_gen(state) == wh_id_gen(id) && wh_state_phase(state) == WH_ARMED) {
+        wh_store_relaxed(&s->deadline, deadline);
+        /* pairs: extend, fire - the deadline is stored first: a clock that judged by the old one
+         * fails its own CAS and looks again */
+        if (wh_cas_acq_rel(word, &state, wh_state_touch(state))) {
+            *earlier = deadline < before || wh_load_relaxed(&s->interval) != 0;
+            return true;
+        }
+    }
+    return false;
+}
+
+#endif

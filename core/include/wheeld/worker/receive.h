@@ -1,0 +1,323 @@
+/* Receive: events out of the completion ring, slots back into the worker's hands.
+ *
+ * Invariants
+ *  1. Completions are consumed in order; what they say is copied before the head passes them.
+ *  2. EXPIRED for a slot of ours gives the slot back, and so does an entry of the return ring. A tick
+ *     gives nothing back, and nobody keeps its slot while it is read: it is an event only if its timer
+ *     is armed still when all of it is copied. So a cancel that won is never followed by an event, and
+ *     a payload is never another timer's.
+ *  3. An offer is an event of whoever takes it first, and passed over by all others (slot.h, invariant 4). It
+ *     is done when it is copied, or when it is acknowledged, before the head passes its record.
+ *  4. Returns have a ring of their own: a worker that is slow to poll still gets back the slots of
+ *     what it cancelled.
+ *  5. Events may be held: copied, and neither passed by the shared head nor their slots given back until
+ *     they are acknowledged. So the successor of a worker that dies in between finds the same events, in
+ *     the same order, with their payloads.
+ *  6. Whoever shares the wheel can write both rings. A record is copied once, and believed if what it names
+ *     can be: the end of a timer that has fired, in a slot of ours unless it was lent; of a return, a slot of
+ *     ours that has no timer. Else it is passed over, and counted.
+ */
+#ifndef WHEELD_RECEIVE_H
+#define WHEELD_RECEIVE_H
+
+#include "wheeld/worker/client.h"
+#include "wheeld/sharing/watch.h"
+
+/* One received expiration: a wh_completion whose id has no kind, then the payload's bytes. */
+static inline uint32_t wh_event_bytes(const wh_client *c)
+{
+    return (uint32_t)sizeof(wh_completion) + c->payload_bytes;
+}
+
+/* A group counts on those that receive: not on the master of a preforking server, say. */
+static inline void wh_client_begin_to_receive(wh_client *c)
+{
+    if (wh_likely(c->receives))
+        return;
+    c->receives = true;
+    wh_store_relaxed(&c->seg->receives, 1);
+}
+
+static inline uint64_t wh_client_ready(const wh_client *c)
+{
+    /* pairs: comp-tail, worker-wait */
+    return wh_ring_used(wh_load_seq(&c->line->comp_tail), c->comp_head);
+}
+
+/* Is there more for us behind the full ring? */
+static inline bool wh_client_backlogged(const wh_client *c)
+{
+    return wh_load_seq(&c->line->backlog) != 0; /* pairs: backlog */
+}
+
+static inline bool wh_tick_stands(const wh_client *c, uint64_t id)
+{
+    return wh_slot_stands(&c->states[wh_id_slot(id)], id);
+}
+
+/* What can be so of a record. */
+enum wh_belief {
+    WH_ABSURD = 0,
+    WH_GIVES_BACK = 1, /* the end of a timer of ours: its slot is ours again */
+    WH_GIVES_NOTHING = 2
+};
+
+/* Does it speak of the end of a timer that has fired, as it should? */
+static inline bool wh_client_has_fired(const wh_client *c, uint64_t id)
+{
+    uint64_t state = wh_load_acquire(&c->states[wh_id_slot(id)]); /* pairs: fire */
+    return wh_state_gen(state) == wh_id_gen(id) && wh_state_phase(state) == WH_FIRED;
+}
+
+/* One of a split slab goes home to the clock when we have read of its end. Ticks and offers are asked for their
+ * states when they are copied. */
+static wh_seldom enum wh_belief wh_client_doubts(const wh_client *c, uint64_t id)
+{
+    uint32_t kind = wh_id_kind(id), slot = wh_id_slot(id);
+    if (slot >= c->capacity || ((kind == WH_EV_EXPIRED || kind == WH_EV_LENT) && !wh_client_has_fired(c, id)))
+        return WH_ABSURD;
+    return kind != WH_EV_EXPIRED || wh_slabs_own(&c->slabs, slot) ? WH_GIVES_NOTHING : WH_ABSURD;
+}
+
+/* Is the slot's slab ours? */
+static inline bool wh_client_names_us(const wh_client *c, uint32_t slot)
+{
+    /* pairs: slab */
+    uint64_t word = wh_load_acquire(&c->slabs.owners[slot >> WH_SLAB_BITS]);
+    return wh_owner_name(word) == c->me;
+}
+
+/* What is to be made of a record with that id. */
+static inline enum wh_belief wh_client_judge(wh_client *c, uint64_t id)
+{
+    if (wh_likely(wh_id_kind(id) == WH_EV_EXPIRED && wh_id_slot(id) < c->capacity) &&
+        wh_likely(wh_client_has_fired(c, id)) && wh_likely(wh_client_names_us(c, wh_id_slot(id))))
+        return WH_GIVES_BACK;
+    enum wh_belief belief = wh_client_doubts(c, id);
+    if (belief == WH_ABSURD)
+        wh_count(&c->seg->disbelieved, 1);
+    return belief;
+}
+
+#define WH_RECORDS_AHEAD 8 /* how far ahead the states of slots are prefetched */
+
+/* The id of the record at `position` of those before `end`. It is read once: what was judged is what is used. */
+static inline uint64_t wh_client_id_at(const wh_client *c, uint64_t position, uint64_t end)
+{
+    uint64_t mask = c->comp_size - 1;
+    if (wh_likely(end - position > WH_RECORDS_AHEAD))
+        wh_prefetch(&c->states[wh_id_slot(c->comps[(position + WH_RECORDS_AHEAD) & mask].id)]);
+    return wh_load_relaxed((const wh_au64 *)&c->comps[position & mask].id);
+}
+
+/* The event of a record, less its payload; its payload's used bytes. */
+static inline uint32_t wh_client_head(const wh_client *c, const wh_completion *record, uint64_t id, char *event)
+{
+    uint32_t size;
+    memcpy(event, record, sizeof *record);
+    id = wh_id(wh_id_gen(id), wh_id_slot(id));
+    memcpy(event + offsetof(wh_completion, id), &id, sizeof id);
+    memcpy(&size, event + offsetof(wh_completion, payload_size), sizeof size);
+    size = size < c->payload_bytes ? size : c->payload_bytes;
+    memcpy(event + offsetof(wh_completion, payload_size), &size, sizeof size);
+    return size;
+}
+
+/* Copy one completion whose slot may be another's by now. True: it is an event, and stands at `event`. */
+static wh_seldom bool wh_client_copy_shared(const wh_client *c, const wh_completion *record, uint64_t id,
+                                            char *event)
+{
+    uint32_t slot = wh_id_slot(id), size;
+    char *payload = c->payloads + (uint64_t)slot * c->payload_bytes;
+    if (wh_id_kind(id) == WH_EV_OFFER && !wh_offer_take(&c->states[slot], wh_id_gen(id), wh_taker(c->me)))
+        return false;
+    size = wh_client_head(c, record, id, event);
+    event += sizeof *record;
+    wh_payload_read(event, payload, size);
+    memset(event + size, 0, c->payload_bytes - size);
+    return wh_id_kind(id) == WH_EV_OFFER || wh_tick_stands(c, id);
+}
+
+/* Copy one completion that was not found absurd. True: it is an event, and stands at `event`. */
+static inline bool wh_client_copy(const wh_client *c, uint64_t position, uint64_t id, char *event)
+{
+    const wh_completion *record = &c->comps[position & (c->comp_size - 1)];
+    uint32_t kind = wh_id_kind(id), slot = wh_id_slot(id);
+    if (wh_unlikely(kind == WH_EV_TICK || kind == WH_EV_OFFER))
+        return wh_client_copy_shared(c, record, id, event);
+    uint32_t size = wh_client_head(c, record, id, event);
+    if (c->payload_bytes) {
+        event += sizeof *record;
+        memcpy(event, c->payloads + (uint64_t)slot * c->payload_bytes, size);
+        memset(event + size, 0, c->payload_bytes - size);
+    }
+    return true;
+}
+
+/* The end of an event: an own slot is ours again, of an offer the clock learns. False: it is an event no
+ * more. */
+static inline bool wh_client_settle(wh_client *c, uint64_t id, enum wh_belief belief)
+{
+    uint32_t slot = wh_id_slot(id);
+    if (wh_likely(belief == WH_GIVES_BACK))
+        wh_slabs_give(&c->slabs, slot);
+    else if (wh_id_kind(id) == WH_EV_OFFER)
+        return wh_offer_done(&c->states[slot], wh_id_gen(id), wh_taker(c->me));
+    return true;
+}
+
+/* Consume the completion at `position`, of id `id`. True: it is an event, and stands at `event`. */
+static inline bool wh_client_take(wh_client *c, uint64_t position, uint64_t id, char *event)
+{
+    enum wh_belief belief = wh_client_judge(c, id);
+    return wh_likely(belief != WH_ABSURD) && wh_client_copy(c, position, id, event) &&
+           wh_client_settle(c, id, belief);
+}
+
+/* The clock may use again what stands before comp_head. */
+static inline void wh_client_pass(wh_client *c)
+{
+    c->comp_acked = c->comp_head;
+    /* pairs: comp-head, backlog - seq_cst: either the clock sees the room, or we see its flag */
+    wh_store_seq(&c->seg->comp_head, c->comp_head);
+    if (wh_unlikely(wh_client_backlogged(c)))
+        wh_client_ring(c);
+}
+
+/* Consume completions until `most` events stand at `events` or none is left. Returns how many do.
+ * Nothing is held. */
+static inline uint64_t wh_client_receive(wh_client *c, char *events, uint64_t most)
+{
+    uint64_t ready = wh_client_ready(c), got = 0;
+    uint64_t end = c->comp_head + ready, p = c->comp_head;
+    uint32_t bytes = wh_event_bytes(c);
+    for (; p != end && got < most; p++)
+        got += wh_client_take(c, p, wh_client_id_at(c, p, end), events + got * bytes);
+    c->comp_head = p;
+    wh_client_pass(c);
+    return got;
+}
+
+/* The same, but what is read stays in the ring until it is acknowledged. */
+static inline uint64_t wh_client_hold(wh_client *c, char *events, uint64_t most)
+{
+    uint64_t end = c->comp_head + wh_client_ready(c), got = 0;
+    uint32_t bytes = wh_event_bytes(c);
+    for (; c->comp_head != end && got < most; c->comp_head++) {
+        uint64_t id = wh_client_id_at(c, c->comp_head, end);
+        got += wh_client_judge(c, id) != WH_ABSURD &&
+               wh_client_copy(c, c->comp_head, id, events + got * bytes);
+    }
+    return got;
+}
+
+/* Let go of what is held: its slots are ours again, its places in the ring the clock's. */
+static inline void wh_client_acknowledge(wh_client *c)
+{
+    for (uint64_t p = c->comp_acked; p != c->comp_head; p++) {
+        uint64_t id = wh_client_id_at(c, p, c->comp_head);
+        enum wh_belief belief = wh_client_judge(c, id);
+        if (belief != WH_ABSURD)
+            wh_client_settle(c, id, belief);
+    }
+    wh_client_pass(c);
+}
+
+static inline uint64_t wh_client_returns_ready(const wh_client *c)
+{
+    return wh_ring_used(wh_load_acquire(&c->line->ret_tail), c->ret_head); /* pairs: ret-tail */
+}
+
+/* Is it a slot, and has it no timer? */
+static inline bool wh_client_is_spent(const wh_client *c, uint32_t slot)
+{
+    return wh_likely(slot < c->capacity) &&
+           wh_state_phase(wh_load_relaxed(&c->states[slot])) != WH_ARMED;
+}
+
+/* Take up the slots that the clock gave back. */
+static inline void wh_client_reclaim(wh_client *c)
+{
+    uint64_t ready = wh_client_returns_ready(c);
+    if (ready == 0)
+        return;
+    for (; ready; ready--, c->ret_head++) {
+        uint32_t slot = wh_load_relaxed(&c->rets[c->ret_head & (c->ret_size - 1)]);
+        if (wh_unlikely(!wh_client_is_spent(c, slot)))
+            wh_count(&c->seg->disbelieved, 1);
+        else if (wh_likely(wh_client_names_us(c, slot)))
+            wh_slabs_give(&c->slabs, slot);
+        else if (wh_client_owns(c, slot) &&
+                 wh_load_relaxed(&c->slabs.holders[slot]) == wh_holder_word(c->worker, c->ret_head))
+            wh_slabs_handed(&c->slabs, slot); /* else it was taken over before we came to read this */
+    }
+    wh_store_seq(&c->seg->ret_head, c->ret_head); /* pairs: ret-head, backlog */
+    if (wh_unlikely(wh_client_backlogged(c)))
+        wh_client_ring(c);
+}
+
+/* Claim a slab. What the return ring says of it is from former times: read it, and forget it. */
+static inline bool wh_client_claim(wh_client *c)
+{
+    if (!wh_slabs_claim(&c->slabs))
+        return false;
+    wh_client_reclaim(c);
+    return true;
+}
+
+/* The same for the one that is kept for us, when we need it (quota.h:wh_quota_needs_home). */
+static inline bool wh_client_claim_home(wh_client *c)
+{
+    if (!wh_slabs_claim_this(&c->slabs, c->slabs.home))
+        return false;
+    wh_client_reclaim(c);
+    return true;
+}
+
+static inline void wh_client_say_wait(wh_client *c, uint64_t wait_seq)
+{
+    c->wait_seq = wait_seq;
+    wh_store_seq(&c->seg->wait_seq, wait_seq); /* pairs: worker-wait */
+    /* pairs: watch-tenant - a worker that was given up must not speak for its row's next one */
+    if (c->watched && wh_load_acquire(&c->watched->tenant) == c->me >> 16)
+        wh_watch_say_wait(c->watched, wait_seq);
+}
+
+/* Do others hold what is for us as well? */
+static inline bool wh_client_offered(const wh_client *c)
+{
+    uint64_t groups = wh_load_relaxed(&c->line->groups);
+    return wh_unlikely(groups != 0) &&
+           wh_load_seq(&c->wheel->offered) & groups; /* pairs: offered */
+}
+
+/* Before the worker sleeps on its FIFO: say so, then look once more. True: sleep. */
+static inline bool wh_client_may_sleep(wh_client *c)
+{
+    wh_client_say_wait(c, c->wait_seq + (c->wait_seq & 1 ? 2 : 1)); /* odd, and not answered yet */
+    if (wh_client_ready(c) != 0)
+        return false;
+    if (wh_unlikely(wh_client_offered(c)))
+        wh_client_ring(c);
+    return true;
+}
+
+/* When a worker that is about to sleep should look whether the clock has heard its bell, ns of
+ * CLOCK_MONOTONIC; INT64_MAX: it has, or the supervisor was told of this bell. A clock that is awake is
+ * the supervisor's to watch. */
+static inline int64_t wh_client_doubts_at(const wh_client *c)
+{
+    if (wh_load_seq(&c->wheel->sleep_seq) != c->rung_seq || /* pairs: bell-once */
+        wh_load_seq(&c->wheel->sleep_until) == INT64_MIN || /* pairs: sleep */
+        c->alarmed_at >= c->rung_at)
+        return INT64_MAX;
+    int64_t unheard = c->rung_at + WH_UNHEARD_NS, again = c->alarmed_at + WH_ALARM_EVERY_NS;
+    return unheard > again ? unheard : again;
+}
+
+static inline void wh_client_awake(wh_client *c)
+{
+    wh_client_say_wait(c, c->wait_seq + (c->wait_seq & 1));
+}
+
+#endif

@@ -1,0 +1,199 @@
+"""What comes over the wire and is no request, or none that is served."""
+
+from __future__ import annotations
+
+import io
+import os
+import socket
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings, strategies as st
+
+pytest.importorskip("kio")
+
+from kio.index import load_request_schema, load_response_schema
+from kio.schema.errors import ErrorCode
+from kio.serial import entity_reader, entity_writer
+from kio.static.primitive import Records
+
+from broker_runs import LONG, Run, running
+from examples.broker import wire
+from examples.broker.batches import made as batch
+from examples.broker.worker import SERVED
+
+FUZZ = int(os.environ.get("BROKER_FUZZ", "150"))
+"""Frames; with 100,000 it goes on for minutes."""
+API_VERSIONS, PRODUCE, FETCH, METADATA, CREATE = 18, 0, 1, 3, 19
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    options = {"auto_create": False, "largest": 1 << 20, "largest_batch": 1 << 16}
+    with running(tmp_path_factory.mktemp("broker"), **options) as run:
+        ask(run, CREATE, 4, topics=[{"name": "t", "num_partitions": 2, "replication_factor": 1}])
+        yield run
+
+
+def connected(run: Run) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", run.port), LONG)
+
+
+def framed(body: bytes) -> bytes:
+    return len(body).to_bytes(4, "big") + body
+
+
+def answer_of(peer: socket.socket) -> bytes | None:
+    """The next frame; None: the broker has closed the connection."""
+    data = b""
+    while len(data) < 4 or len(data) < 4 + int.from_bytes(data[:4], "big"):
+        try:
+            got = peer.recv(1 << 16)
+        except ConnectionResetError:
+            return None
+        if not got:
+            return None
+        data += got
+    return data[4:]
+
+
+def decoded(api: int, version: int, answer: bytes) -> Any:
+    schema = load_response_schema(api, version)
+    header, at = entity_reader(schema.__header_schema__)(answer, 0)
+    body, size = entity_reader(schema)(answer, at)
+    assert at + size == len(answer)
+    return header, body
+
+
+def ask(run: Run, api: int, version: int, **fields: Any) -> Any:
+    """The answer to one request, over a connection of its own."""
+    with connected(run) as peer:
+        peer.sendall(framed(wire.request(api, version, 5, "test", **fields)))
+        answer = answer_of(peer)
+    assert answer is not None
+    header, body = decoded(api, version, answer)
+    assert header.correlation_id == 5
+    return body
+
+
+def produced(run: Run, records: bytes | None, partition: int = 0, **more: Any) -> Any:
+    data = [{"name": "t", "partition_data": [{"index": partition, "records": records}]}]
+    answer = ask(run, PRODUCE, 7, **{"acks": 1, "topic_data": data, **more})
+    return answer.responses[0].partition_responses[0]
+
+
+@pytest.mark.parametrize(
+    ("api", "version"),
+    [
+        pytest.param(api, v, id=f"{api}-{v}")
+        for api, (a, b) in SERVED.items()
+        for v in range(a, b + 1)
+    ],
+)
+def test_every_version_that_is_announced_is_answered(broker: Run, api: int, version: int) -> None:
+    """With nothing in the request: kio reads the answer of that version to its last byte."""
+    ask(broker, api, version, acks=1)  # else a produce has no answer
+
+
+def test_api_versions_says_what_is_served(broker: Run) -> None:
+    told = ask(broker, API_VERSIONS, 3)
+    assert {one.api_key: (one.min_version, one.max_version) for one in told.api_keys} == SERVED
+
+
+def test_a_newer_client_is_told_what_is_served(broker: Run) -> None:
+    """In version 0, which every client reads."""
+    with connected(broker) as peer:
+        peer.sendall(framed(struct.pack(">hhih", API_VERSIONS, 99, 7, -1)))
+        header, body = decoded(API_VERSIONS, 0, answer_of(peer) or b"")
+        assert (header.correlation_id, body.error_code) == (7, ErrorCode.unsupported_version)
+        assert {one.api_key for one in body.api_keys} == SERVED.keys()
+
+
+def test_what_is_not_served_is_answered_where_it_can_be(broker: Run) -> None:
+    """AddPartitionsToTxn since version 4 has an error code for all of it; CreateAcls has none."""
+    assert ask(broker, 24, 4).error_code is ErrorCode.unsupported_version
+    for body in (wire.request(30, 2, 1, "test"), struct.pack(">hhi", 999, 0, 1)):
+        with connected(broker) as peer:
+            peer.sendall(framed(body))
+            assert answer_of(peer) is None
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        b"GET / HTTP/1.1\r\n\r\n",
+        struct.pack(">I", 0x7FFFFFFF),
+        struct.pack(">i", -1),
+        struct.pack(">I", 0),
+        framed(b"\0"),
+        framed(struct.pack(">hhi", METADATA, 1, 1)),
+        framed(wire.request(METADATA, 1, 1, "x", topics=[{"name": "t"}])[:-1]),
+        framed(struct.pack(">hhihi", METADATA, 1, 1, -1, 0x7FFFFFFF)),
+        framed(wire.request(METADATA, 9, 1, "x")[:-4] + b"\xff\xff\xff\xff\x7f"),
+        framed(wire.request(CREATE, 4, 1, "x")[:-9] + b"\xff" * 4 + b"\0" * 5),
+        framed(wire.request(METADATA, 1, 1, "x" * 100, topics=[{"name": "y" * 30_000}] * 34)),
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+    ],
+)
+def test_bytes_that_are_no_request_end_their_connection(broker: Run, frame: bytes) -> None:
+    """An array of 34 billion, one that is null, a request that is too large for its kind, ..."""
+    with connected(broker) as peer, connected(broker) as other:
+        peer.sendall(frame)
+        assert answer_of(peer) is None
+        other.sendall(framed(wire.request(METADATA, 1, 1, "x")))
+        assert answer_of(other) is not None
+    assert broker.broker.deaths == 0
+
+
+def test_records_that_are_no_batch(broker: Run) -> None:
+    good = batch([b"value"])
+    bent = bytearray(good)
+    bent[-1] ^= 1
+    for records, code in (
+        (good, ErrorCode.none),
+        (bytes(bent), ErrorCode.corrupt_message),
+        (good[:-1], ErrorCode.corrupt_message),
+        (good + good, ErrorCode.invalid_record),
+        (b"", ErrorCode.invalid_record),
+        (None, ErrorCode.invalid_record),
+        (batch([b"x" * (1 << 16)]), ErrorCode.message_too_large),
+        (batch([b"x"], 7, 3), ErrorCode.out_of_order_sequence_number),
+    ):
+        assert produced(broker, records).error_code is code
+    assert produced(broker, good, 9).error_code is ErrorCode.unknown_topic_or_partition
+    assert produced(broker, good, acks=2).error_code is ErrorCode.invalid_required_acks
+
+
+def test_a_fetch_outside_of_the_log(broker: Run) -> None:
+    def fetched(partition: int, offset: int, **more: Any) -> Any:
+        part = {"partition": partition, "fetch_offset": offset, "partition_max_bytes": 1000}
+        topics = [{"topic": "t", "partitions": [part]}]
+        return ask(broker, FETCH, 11, topics=topics, max_wait=wire.milliseconds(60_000), **more)
+
+    for partition, offset, code in (
+        (1, 1, ErrorCode.offset_out_of_range),
+        (1, -1, ErrorCode.offset_out_of_range),
+        (2, 0, ErrorCode.unknown_topic_or_partition),
+    ):
+        (answer,) = fetched(partition, offset, min_bytes=1).responses
+        assert answer.partitions[0].error_code is code
+    assert fetched(1, 0, session_id=5).error_code is ErrorCode.fetch_session_id_not_found
+
+
+st.register_type_strategy(Records, st.one_of(st.binary(), st.just(batch([b"value"]))))
+
+
+@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=FUZZ)
+@given(st.data())
+def test_requests_are_read_as_kio_reads_them(data: st.DataObject) -> None:
+    """Which makes room for as many elements as an array says that it has."""
+    api = data.draw(st.sampled_from(sorted(SERVED)))
+    version = data.draw(st.integers(*SERVED[api]))
+    schema, out = load_request_schema(api, version), io.BytesIO()
+    names = {"request_api_key": api, "request_api_version": version, "client_id": "x"}
+    header = wire.build(schema.__header_schema__, names)
+    entity_writer(schema.__header_schema__)(out, header)
+    entity_writer(schema)(out, drawn := data.draw(st.from_type(schema)))
+    assert wire.decode(memoryview(out.getvalue()), SERVED).body == drawn

@@ -1,0 +1,204 @@
+/* Crew: a clock and workers over one wheel, driven by hand under virtual time, all in the arena.
+ *
+ * What a process under test does stands between step_begin and step_end; the ledger's part around it does
+ * not. Doorbells are counters: a worker that said it sleeps takes nothing from its ring until it is rung,
+ * so a wake-up that was lost shows as an event that never came. */
+#ifndef SWEEP_CREW_H
+#define SWEEP_CREW_H
+
+#include "ledger.h"
+
+#define ROWS 4
+#define EVENTS 512
+#define NO_ROW 0xfdu
+#define GROUP 5u /* the one group that there is */
+#define FAR_NS (100000000 * MS)
+
+/* In place of doorbell.h: nothing here leaves the arena. */
+#define WHEELD_DOORBELL_H
+typedef struct wh_fd {
+    int number;
+} wh_fd;
+static inline wh_fd wh_fd_of(int number) { return (wh_fd){number}; }
+static inline bool wh_fd_is_ours(const wh_fd *fd) { return fd->number >= 0; }
+static inline void wh_bell_ring(int fd);
+static inline void wh_fd_ring(const wh_fd *fd) { wh_bell_ring(fd->number); }
+static inline void wh_bell_clear(int fd);
+
+#include "wheeld/worker/client.h"
+#include "wheeld/loop/pass.h"
+#include "wheeld/worker/receive.h"
+#include "wheeld/loop/recover.h"
+#include "wheeld/loop/clock_check.h"
+
+typedef struct worker {
+    wh_client client;
+    char *events;
+    uint64_t incarnation, head; /* head: of the completion ring when it last began to receive */
+    uint32_t row;
+    bool alive, sleeps, member; /* member: of the group */
+    bool still; /* stopped in the middle of a call */
+} worker;
+
+typedef struct crew {
+    wh_config config;
+    wh_geometry geometry;
+    void *wheel, *slots, *segments[ROWS], *trace; /* trace: NULL: none */
+    wh_clock clock;
+    wh_peer peers[ROWS];
+    worker workers[ROWS];
+    uint32_t bells[ROWS + 1]; /* the last one is the clock's */
+    uint8_t policy[ROWS];     /* how a dead worker leaves */
+    bool leaving[ROWS];       /* dead, and its sweep is not over */
+    bool clockless;           /* the clock is dead, too */
+    bool advancing;           /* a clock goes on from `since`, or died on its way */
+    int64_t since;
+    uint64_t dropped[ROWS], deaths; /* the counter when the row's worker left; of clocks */
+    uint64_t rng, incarnations;
+    ledger book;
+    void *own; /* the program's */
+} crew;
+
+static crew *S; /* the first thing in the arena */
+static uint32_t crew_trace_bits;   /* log2 of the records of a trace, if there is to be one */
+static bool crew_scribbled;        /* somebody writes what no client does: slots and links may differ */
+static void (*crew_account)(void); /* looks at the ledger in the end, before it is used anew */
+
+static inline void wh_bell_ring(int fd) { S->bells[fd]++; }
+static inline void wh_bell_clear(int fd) { S->bells[fd] = 0; }
+
+static inline uint64_t dice(uint64_t limit) { return rng_next(&S->rng) % limit; }
+static inline int64_t crew_now(void) { return S->clock.now[WH_CLOCK_BASE]; }
+
+/* -- the clock --------------------------------------------------------------------------------- */
+
+/* Nobody stands in the middle of a call, and of each death the clock knows. */
+static bool crew_whole(void)
+{
+    for (uint32_t row = 0; row < ROWS; row++)
+        if (S->workers[row].still || (S->leaving[row] && !S->policy[row]))
+            return false;
+    return !crew_scribbled;
+}
+
+static void crew_check_lists(void)
+{
+    wh_wheel *w = &S->clock.wheel;
+    wh_check check;
+    bool holds = crew_whole() ? wh_clock_check(&S->clock, &check) : wh_wheel_check(w, &check);
+    CHECK(holds, "%s", check.message);
+    uint64_t in_lists = check.linked, count;
+    for (uint32_t list = w->buckets; list < S->geometry.lists; list++) {
+        CHECK(wh_check_list(w, w->capacity, list, &count, &check), "%s", check.message);
+        in_lists += count;
+    }
+    for (uint32_t slot = 0; slot < w->capacity; slot++)
+        in_lists -= wh_slab_there(&S->clock, slot >> WH_SLAB_BITS) && w->links[slot].list != WH_NIL;
+    CHECK(in_lists == 0, "%lld more nodes in lists than nodes that name one", (long long)in_lists);
+}
+
+/* A sweep is over: the worker is gone, or kept. */
+static void crew_swept(uint32_t row)
+{
+    S->leaving[row] = false;
+    if (!S->peers[row].attached)
+        S->workers[row].incarnation = 0;
+}
+
+/* Is a ring full? Nobody reads while the clock is at work, so it is to the end if it ever was. */
+static bool crew_jammed(void)
+{
+    for (uint32_t row = 0; row < ROWS; row++) {
+        const wh_peer *peer = &S->peers[row];
+        if (peer->attached && (wh_list_first(&S->clock.wheel, wh_backlog_list(&S->clock, peer)) != WH_NIL ||
+                               wh_ring_room(peer->comp_tail, wh_load_relaxed(&peer->seg->comp_head),
+                                            S->clock.comp_size) == 0))
+            return true;
+    }
+    return false;
+}
+
+/* Time goes to `target`, from bucket to bucket. */
+static void clock_advance(int64_t target)
+{
+    if (!S->advancing)
+        S->since = crew_now();
+    S->advancing = true;
+    for (int turn = 0;; turn++) {
+        uint32_t reaped;
+        CHECK(turn < 64, "the clock reaps for ever");
+        step_begin();
+        wh_advance_virtual(&S->clock, target, &reaped);
+        step_end();
+        if (reaped == WH_NIL)
+            break;
+        crew_swept(reaped);
+    }
+    S->advancing = false;
+    ledger_trouble(&S->book, crew_jammed(), S->since, crew_now());
+}
+
+/* What is there to do now, in one pass or several. */
+static void clock_work(void) { clock_advance(crew_now()); }
+
+static void clock_attach(uint32_t row)
+{
+    worker *w = &S->workers[row];
+    step_begin();
+    bool made = wh_clock_attach(&S->clock, row, w->incarnation, S->segments[row], (int)row);
+    step_end();
+    CHECK(made, "attach: out of memory");
+    CHECK(wh_clock_join(&S->clock, &S->peers[row], w->member ? 1ull << GROUP : 0), "join: out of memory");
+}
+
+/* A worker that is gone joins nothing. */
+static inline void crew_joins(worker *w)
+{
+    if (!S->peers[w->row].attached)
+        return;
+    w->member = true;
+    CHECK(wh_clock_join(&S->clock, &S->peers[w->row], 1ull << GROUP), "join: out of memory");
+}
+
+/* The clock is dead, and its private memory with it. */
+static inline void clock_dies(void)
+{
+    if (!S->clockless && crew_jammed())
+        ledger_trouble(&S->book, true, S->since, 0);
+    memset(&S->clock, 0xee, sizeof S->clock);
+    memset(S->peers, 0xee, sizeof S->peers);
+    S->clockless = true;
+    S->deaths++;
+}
+
+/* A new one over the same memory: to it, a worker that is kept and one being swept are the same. */
+static inline void clock_begins(void)
+{
+    memset(S->peers, 0, sizeof S->peers);
+    step_begin();
+    wh_clock_bind(&S->clock, S->wheel, S->slots, S->peers);
+    if (S->trace)
+        wh_trace_bind(&S->clock.trace, S->trace);
+    step_end();
+    S->clockless = false;
+    for (uint32_t row = 0; row < ROWS; row++) {
+        worker *w = &S->workers[row];
+        if (!w->incarnation)
+            continue;
+        clock_attach(row);
+        if (!w->alive && S->policy[row]) {
+            S->leaving[row] = true;
+            wh_clock_detach(&S->peers[row], (enum wh_leave)S->policy[row]);
+        }
+    }
+}
+
+static inline void clock_recovers(void)
+{
+    step_begin();
+    bool made = wh_clock_recover(&S->clock);
+    step_end();
+    CHECK(made, "recover: out of memory");
+}
+
+#endif

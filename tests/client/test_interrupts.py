@@ -1,0 +1,218 @@
+"""Signals and closes in the middle of calls: nothing is lost, nothing hangs, the rest goes on."""
+
+from __future__ import annotations
+
+import select
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import wheeld
+from children import LONG, receive
+from fake_supervisor import StandIn
+from wheeld_client import ClientClosed, DaemonNotRunning, Timers, connect
+
+
+@pytest.fixture(scope="module")
+def daemon() -> Iterator[str]:
+    """A daemon for this file; small rings (1,024 entries)."""
+    with wheeld.embedded(capacity=16_384, max_workers=8) as name:
+        yield name
+
+
+@pytest.fixture
+def timers(daemon: str) -> Iterator[Timers]:
+    """A worker of it."""
+    with connect(daemon) as timers:
+        yield timers
+
+
+class Interrupted(Exception):
+    """What a signal handler raises here."""
+
+
+@contextmanager
+def alarm(handler: Callable[[], object], after: float, again: bool = False) -> Iterator[None]:
+    """Call `handler` in the middle of whatever runs then; once, or again and again."""
+
+    def handle(number: int, frame: object) -> None:
+        handler()
+
+    previous = signal.signal(signal.SIGALRM, handle)
+    signal.setitimer(signal.ITIMER_REAL, after, after if again else 0)
+    try:
+        yield
+    finally:
+        try:  # a handler that raises may do so here
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        finally:
+            signal.signal(signal.SIGALRM, previous)
+
+
+def interrupt() -> None:
+    """Raise in the middle of a call."""
+    raise Interrupted
+
+
+def test_interrupted_polls_lose_nothing(timers: Timers, rng_seed: int) -> None:
+    """A handler that raises again and again in polls that wait: each event comes once."""
+    rng = np.random.default_rng(rng_seed)
+    ids = timers.schedule_many(rng.uniform(0, 0.5, 2000))
+    parts: list[Any] = []
+    interrupted = 0
+    while sum(map(len, parts)) < 2000:
+        # extend and map are C: no handler runs between poll's return and the list
+        try:
+            with alarm(interrupt, rng.uniform(0.0001, 0.003)):
+                while sum(map(len, parts)) < 2000:
+                    parts.extend(map(timers.poll, [LONG]))
+        except Interrupted:
+            interrupted += 1
+    events = np.concatenate(parts)
+    assert np.array_equal(np.sort(events["timer_id"]), np.sort(ids))
+    assert interrupted
+    assert timers.pending == len(timers.poll()) == 0
+
+
+def test_interrupted_poll_is_rung_again(timers: Timers) -> None:
+    """After a poll that a handler ended, the descriptor and the next poll wake as ever."""
+    fd = timers.fileno()
+    for number in range(50):
+        with pytest.raises(Interrupted), alarm(interrupt, 0.002):
+            timers.poll(None)
+        timers.schedule(0.0005, number)
+        if number % 2:
+            assert select.select([fd], [], [], LONG)[0] == [fd]
+        assert timers.poll(LONG)["cookie"].tolist() == [number]
+        assert select.select([fd], [], [], 0)[0] == []
+
+
+def test_handler_that_polls(timers: Timers) -> None:
+    """A handler may itself receive, also in the middle of a poll: nothing comes twice."""
+    parts: list[Any] = []
+
+    def nested() -> None:
+        parts.extend(map(timers.poll, [0.0]))
+
+    with alarm(nested, 0.001, again=True):
+        for _ in range(10):
+            ids = timers.schedule_many(np.linspace(0, 0.02, 50))
+            while sum(map(len, parts)) < 50:
+                parts.extend(map(timers.poll, [0.01]))
+            assert sorted(np.concatenate(parts)["timer_id"].tolist()) == sorted(ids.tolist())
+            parts.clear()
+
+
+def test_handler_that_closes(daemon: str) -> None:
+    """A handler may close the client under a poll that waits: it ends with ClientClosed."""
+    timers = connect(daemon)
+    with pytest.raises(ClientClosed), alarm(timers.close, 0.01):
+        timers.poll(None)
+
+
+# -- closed by another thread --------------------------------------------------------------------
+
+
+def scheduling(timers: Timers) -> None:
+    """One call after the other."""
+    while True:
+        timers.cancel(timers.schedule(3600.0))
+        timers.cancel(timers.schedule(0.001))
+        timers.poll()
+
+
+def batching(timers: Timers) -> None:
+    """Batches that are wider than the ring."""
+    while True:
+        timers.cancel_many(timers.schedule_many(np.full(3000, 3600.0)))
+
+
+def polling(timers: Timers) -> None:
+    """Receives what it schedules."""
+    while True:
+        timers.schedule(0.0)
+        timers.poll(0.001)
+        timers.poll(None, max_events=1)
+
+
+def looking(timers: Timers) -> None:
+    """What does not change anything."""
+    while True:
+        timers.stats()
+        timers.workers()
+        timers.fileno()
+        timers.dispatch(0.0001)
+
+
+class Failing(threading.Thread):
+    """Does what fails in the end."""
+
+    def __init__(self, work: Callable[[Timers], None], timers: Timers) -> None:
+        super().__init__()
+        self._work = work
+        self._timers = timers
+        self._started_work = threading.Event()
+        self._failure: BaseException | None = None
+        self.start()
+        self._started_work.wait()
+
+    def run(self) -> None:
+        """Work."""
+        self._started_work.set()
+        try:
+            self._work(self._timers)
+        except BaseException as error:
+            self._failure = error
+
+    def failure(self) -> BaseException | None:
+        """What ended it."""
+        self.join(LONG)
+        assert not self.is_alive()
+        return self._failure
+
+
+WORK = [scheduling, batching, polling, looking]
+
+
+@pytest.mark.parametrize("work", WORK)
+def test_close_under_a_busy_thread(daemon: str, work: Callable[[Timers], None]) -> None:
+    """close while another thread is in its calls: that one gets ClientClosed, and none hangs."""
+    for pause in (0.0, 0.0005, 0.002, 0.01):
+        timers = connect(daemon)
+        thread = Failing(work, timers)
+        threading.Event().wait(pause)
+        timers.close()
+        assert type(thread.failure()) is ClientClosed
+    with connect(daemon) as timers:
+        timers.schedule(0.0)
+        receive(timers, 1)
+
+
+def test_close_while_another_thread_waits_for_room(runtime_dir: Path) -> None:
+    """A call that waits behind a full ring ends with ClientClosed, not after seconds."""
+    with StandIn(runtime_dir, capacity=4096) as standin:
+        timers = connect(standin.name)
+        thread = Failing(batching, timers)
+        while standin.worker_header(0)["scheduled"] < 1024:
+            threading.Event().wait(0.001)
+        timers.close()
+        assert type(thread.failure()) is ClientClosed
+
+
+def test_room_that_never_comes(runtime_dir: Path) -> None:
+    """Nobody drains the ring: DaemonNotRunning after some seconds; others may use the client."""
+    with StandIn(runtime_dir, capacity=4096) as standin, connect(standin.name) as timers:
+        ids = timers.schedule_many(np.full(1024, 1.0))
+        with pytest.raises(DaemonNotRunning, match="has not drained"):
+            timers.schedule(1.0)
+        assert timers.pending == 1024
+        standin.advance(0)
+        assert timers.cancel_many(ids).all()
+        standin.advance(0)
+        assert timers.pending == 0

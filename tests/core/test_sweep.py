@@ -1,0 +1,168 @@
+"""The sweeps of tests/c/sweep in a short form: every path, but only some of its instructions.
+
+`python tools/sweep.py` takes all of them, for as long as it is given. Here it is also seen that the
+sweeps can fail: the core is broken in one place, and they say so.
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import sanitize
+import sweep
+from seeds import SEED
+
+pytestmark = [
+    pytest.mark.skipif(sanitize.compiler() is None, reason="no C compiler: gcc, clang or $CC"),
+]
+
+STRIDES = {
+    "kill_worker": 40,
+    "kill_clock": 120,
+    "kill_trace": 120,
+    "kill_trace_full": 120,
+    "kill_pairs": 30,
+    "pause": 150,
+    "corrupt": 1,
+    "kill_pool": 12,
+    "pause_pool": 6,
+    "kill_watch": 12,
+    "pause_watch": 12,
+    "kill_words": 12,
+    "pause_words": 12,
+    "pause_row": 1,
+    "corrupt_sharing": 1,
+}
+"""How far apart the stops are, at most: a second or a few for each program."""
+
+BROKEN = {
+    "a record is published before it is written": (
+        "kill_clock",
+        "fire",
+        "deliver.h",
+        "    peer->comps[peer->comp_tail & (c->comp_size - 1)] = *record;",
+        "    wh_store_seq(&peer->line->comp_tail, peer->comp_tail + 1);\n    wh_step();\n{}",
+    ),
+    "a timer that was cancelled before it was met ends twice for the trace": (
+        "kill_trace_full",
+        "drain-cancelled",
+        "drain.h",
+        "            wh_return(c, slot);\n            return;",
+        "            wh_count(&c->trace.seg->counts[WH_TRACE_CANCELLED], 1);\n{}",
+    ),
+    "a recovered clock sends again what is out": (
+        "kill_clock",
+        "loans",
+        "recover.h",
+        "    bool out = wh_stage_worker(link) < c->max_workers && wh_published(c, link);",
+        "    bool out = false;",
+    ),
+    "a timer is armed before its fields are written": (
+        "kill_worker",
+        "schedule",
+        "client.h",
+        "    wh_store_relaxed(&s->deadline, r->deadline);\n    wh_store_relaxed(&s->interval",
+        "    wh_store_seq(&c->states[index], wh_state(gen, WH_ARMED));\n{}",
+    ),
+    "a submission is published before it is written": (
+        "pause",
+        "schedule",
+        "client.h",
+        "    wh_store_relaxed(&c->subs[c->sub_tail++",
+        "    wh_store_seq(&c->seg->sub_tail, c->sub_tail + 1);\n{}",
+    ),
+    "a submission's slot is not checked": (
+        "corrupt",
+        "own",
+        "drain.h",
+        "!wh_slab_there(c, slot >> WH_SLAB_BITS) || gen == 0",
+        "gen == 0",
+    ),
+    "a change of a pool is overwritten and not noted": (
+        "kill_pool",
+        "note-allocate",
+        "pool.h",
+        "        wh_budget_note(b, word);",
+        "",
+    ),
+    "a name in a pool that comes round is taken for the next one": (
+        "pause_pool",
+        "allocate",
+        "pool.h",
+        "    wh_store_release(&l->made, change + 1);",
+        "",
+    ),
+    "a mark is set and its watcher is not told that there is one": (
+        "pause_watch",
+        "check",
+        "watch.h",
+        "    if (!(wh_load_seq(&theirs->any) & part))",
+        "    if (0)",
+    ),
+    "what a dead checker has noted is not marked": (
+        "kill_watch",
+        "check-asleep",
+        "watch.h",
+        "            wh_watch_mark_all(&w, wh_hash_bucket(hash), wh_hash_mark(hash));",
+        "            (void)0;",
+    ),
+    "a place of a word is emptied while somebody touches it": (
+        "pause_words",
+        "empty",
+        "words.h",
+        "bool alone = ours && !wh_words_touched(w, place);",
+        "bool alone = ours;",
+    ),
+    "a name is believed to be of an incarnation that is read after it": (
+        "pause_row",
+        "look-up",
+        "rows.h",
+        "target = wh_row_target(&rows[i], i, name);",
+        "target = wh_target_word(i, rows[i].incarnation);",
+    ),
+    "a dead watcher's marks stay": (
+        "kill_watch",
+        "look",
+        "watch.h",
+        "        wh_exchange_seq(&w.mine->dirty[i], 0);",
+        "        (void)0;",
+    ),
+    "the row in a pool's journal is not checked": (
+        "corrupt_sharing",
+        "pools",
+        "pool.h",
+        "named == 0 || named >= b->ledger_count",
+        "named == 0",
+    ),
+}
+"""By what is broken: program and path that find it; file, text, what stands there instead."""
+
+
+@pytest.mark.parametrize("program", list(sweep.PROGRAMS))
+def test_program(program: str, tmp_path: Path) -> None:
+    """Whatever died, stopped or was spoiled: the account is exact, and nothing hangs."""
+    found = sweep.sweep(tmp_path, [program], seed=SEED % 2**31, stride=STRIDES[program], quiet=True)
+    tally = found[program]
+    assert not tally.failures, "\n".join(tally.failures)
+    assert tally.stops > 100
+
+
+@pytest.mark.parametrize("what", list(BROKEN))
+def test_broken_core(what: str, tmp_path: Path) -> None:
+    """A sweep over a broken core fails, and says how to repeat it."""
+    program, path, name, text, instead = BROKEN[what]
+    include = tmp_path / "include"
+    shutil.copytree(sanitize.INCLUDE, include)
+    header = include / "wheeld" / name
+    whole = header.read_text()
+    assert whole.count(text) == 1
+    header.write_text(whole.replace(text, instead.replace("{}", text)))
+    options: dict[str, Any] = {"include": include, "optimise": "-O1"}  # compiles in half the time
+    found = sweep.sweep(tmp_path, [program], seed=1, rounds=4, only=path, quiet=True, **options)
+    tally = found[program]
+    assert tally.failures, f"no stop of {tally.stops} showed it"
+    assert f"FAIL {program} --path " in tally.failures[0]

@@ -1,0 +1,376 @@
+"""The clock dies or hangs: the next one goes on, and every timer ends once."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import pytest
+
+from children import receive
+from daemons import Daemon, end_of, is_running, stopped, until
+from wheeld_client import Timers, connect, payload_of
+
+CAPACITY = 8192
+
+
+@pytest.fixture
+def own(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
+    """A daemon of one's own, not started."""
+    with Daemon(runtime_dir, daemon_name) as daemon:
+        yield daemon
+
+
+@pytest.fixture
+def daemon(own: Daemon) -> Daemon:
+    """The same, started, with some room."""
+    return own.start(capacity=CAPACITY, payload_bytes=16)
+
+
+@pytest.fixture
+def timers(daemon: Daemon) -> Iterator[Timers]:
+    """A worker of it."""
+    with connect(str(daemon.directory)) as timers:
+        yield timers
+
+
+def room(timers: Timers) -> int:
+    """How many timers fit: nothing was lost on the way."""
+    ids: list[int] = []
+    until(lambda: timers.pending == 0, "all ended")
+    for _ in range(0, CAPACITY, 512):
+        ids += timers.schedule_many(np.full(512, 1e5)).tolist()
+    assert timers.cancel_many(ids).all()
+    return len(ids)
+
+
+# -- every timer ends once ------------------------------------------------------------
+
+
+def test_pending(daemon: Daemon, timers: Timers, rng_seed: int) -> None:
+    """Timers that wait when the clock is killed fire once, on time; cancelled ones do not."""
+    rng = np.random.default_rng(rng_seed)
+    ids = timers.schedule_many(rng.uniform(0, 1.5, 1000), np.arange(1000))
+    won: set[int] = set()
+    got: list[int] = []
+    for _ in range(3):
+        daemon.kill_clock()
+        some = rng.choice(1000, 100, replace=False)
+        won |= set(some[timers.cancel_many(ids[some])].tolist())
+        got += timers.poll()["cookie"].tolist()
+    got += receive(timers, 1000 - len(won) - len(got))["cookie"].tolist()
+    assert sorted([*got, *won]) == list(range(1000)), f"seed {rng_seed}"
+    assert room(timers) == CAPACITY
+
+
+def test_in_the_middle_of_firing(daemon: Daemon, timers: Timers) -> None:
+    """A clock that is killed while it hands out thousands of events: none is lost, none doubled."""
+    for _ in range(3):
+        fired = daemon.header("fired")
+        timers.schedule_many(np.full(1000, 0.05), np.arange(1000))
+        timers.schedule_many(np.full(1000, 0.05), np.arange(1000, 2000))
+        _await_more(daemon, fired)
+        daemon.kill_clock()
+        assert sorted(receive(timers, 2000)["cookie"].tolist()) == list(range(2000))
+        assert len(timers.poll()) == 0
+    assert room(timers) == CAPACITY
+
+
+def _await_more(daemon: Daemon, fired: int) -> None:
+    view = daemon.view()
+    until(lambda: int(view.header["fired"]) > fired, "firing")
+
+
+def test_backlog(daemon: Daemon, timers: Timers) -> None:
+    """What waits behind a full completion ring comes after the clock's death, in order."""
+    for begin in range(0, 4000, 1000):
+        timers.schedule_many(np.full(1000, 0.001), np.arange(begin, begin + 1000))
+    until(lambda: timers.pending == 0 and daemon.status()["workers"][0]["backlog"], "backlog")
+    daemon.kill_clock()
+    assert sorted(receive(timers, 4000)["cookie"].tolist()) == list(range(4000))
+    assert room(timers) == CAPACITY
+
+
+def test_periodic(daemon: Daemon, timers: Timers) -> None:
+    """Ticks stay on their grid: none is lost, none comes twice, what was skipped is counted."""
+    ids = timers.schedule_many(np.full(20, 0.005), np.arange(20), interval=0.005)
+    last: dict[int, int] = {}
+    for _ in range(4):
+        for _ in range(10):
+            for event in timers.poll(60.0):
+                due = int(event["deadline"])
+                behind = (int(event["missed"]) + 1) * 5_000_000
+                before = last.get(int(event["cookie"]))
+                assert event["fired"] >= due
+                if before is not None:
+                    assert due == before, "a tick was lost or doubled"
+                last[int(event["cookie"])] = due + behind
+        daemon.kill_clock()
+    assert timers.cancel_many(ids).all()
+    assert len(last) == 20
+    timers.poll()
+    assert room(timers) == CAPACITY
+
+
+def test_lent_with_payloads(daemon: Daemon, timers: Timers) -> None:
+    """Events sent to another worker, some read and some not: whole, once; the slots come back."""
+    with connect(str(daemon.directory), worker="reader") as reader:
+        for begin in range(0, 2000, 500):
+            numbers = np.arange(begin, begin + 500)
+            texts = np.array([b"payload %d" % number for number in numbers])
+            timers.schedule_many(np.full(500, 0.001), numbers, payloads=texts, to="reader")
+        parts = [reader.poll(60.0, 100)]
+        daemon.kill_clock()
+        parts.append(reader.poll(60.0, 600))
+        daemon.kill_clock()
+        parts.append(receive(reader, 2000 - sum(map(len, parts))))
+        events = np.concatenate(parts)
+        assert sorted(events["cookie"].tolist()) == list(range(2000))
+        assert all(
+            payload_of(event).rstrip(b"\0") == b"payload %d" % event["cookie"] for event in events
+        )
+    assert room(timers) == CAPACITY
+
+
+def test_calls_go_on_without_a_clock(daemon: Daemon, timers: Timers) -> None:
+    """While no clock runs timers are armed, moved and cancelled; the next clock does it all."""
+    keep, move, drop = (timers.schedule(0.05, cookie) for cookie in (1, 2, 3))
+    epoch = daemon.header("epoch")
+    with stopped(daemon.pid):  # so that there is no other clock yet
+        gone = end_of(daemon.clock_pid)
+        os.kill(daemon.clock_pid, signal.SIGKILL)
+        gone()
+        assert timers.cancel(drop) is True
+        assert timers.reschedule(move, 0.0) is True
+        late = timers.schedule_many([0.0, 0.01, 0.02], [4, 5, 6])
+        assert timers.cancel(int(late[1])) is True
+        assert timers.cancel(drop) is False
+        assert timers.pending == 4
+    daemon.await_epoch(epoch + 1)
+    assert sorted(receive(timers, 4)["cookie"].tolist()) == [1, 2, 4, 6]
+    assert timers.cancel(keep) is False
+    assert len(timers.poll(0.1)) == 0
+
+
+def test_killed_twenty_times(daemon: Daemon, timers: Timers) -> None:
+    """Twenty deaths in a row: `status` counts them, the client goes on, the account is exact."""
+    before = daemon.status()
+    ids = timers.schedule_many(np.full(500, 1000.0), np.arange(500))
+    timers.schedule_many(np.linspace(0.1, 3.0, 500), np.arange(500, 1000))
+    for _ in range(20):
+        daemon.kill_clock()
+    after = daemon.status()
+    assert after["clock_restarts"] == before["clock_restarts"] + 20
+    assert after["counters"]["epoch"] == before["counters"]["epoch"] + 20
+    assert (after["pid"], after["clock_pid"]) == (before["pid"], daemon.clock_pid)
+    assert after["clock_pid"] != before["clock_pid"]
+    assert timers.cancel_many(ids).all()
+    assert sorted(receive(timers, 500)["cookie"].tolist()) == list(range(500, 1000))
+    assert room(timers) == CAPACITY
+
+
+# -- deaths around a start ------------------------------------------------------------
+
+
+def test_killed_as_soon_as_it_is_there(daemon: Daemon, timers: Timers) -> None:
+    """Clocks that are killed before they drive anything are followed by others."""
+    timers.schedule(0.01, 7)
+    dead = {daemon.clock_pid}
+    daemon.signal_clock(signal.SIGKILL)
+    for _ in range(4):
+        pid = until(lambda: next((p for p in daemon.children() if p not in dead), None), "a clock")
+        dead.add(pid)
+        os.kill(pid, signal.SIGKILL)
+    assert receive(timers, 1)["cookie"].tolist() == [7]
+    assert daemon.clock_pid not in dead
+
+
+def test_killed_before_anybody_watches(daemon: Daemon, timers: Timers) -> None:
+    """A clock that dies between its "ready" and the moment that the supervisor reads it."""
+    timers.schedule(0.5, 8)
+    epoch = daemon.header("epoch")
+    daemon.signal_clock(signal.SIGKILL)
+    with (daemon.directory / "clock.lock").open() as lock:
+        until(lambda: _locks(lock), "the dead one's lock")
+        until(lambda: _waits_for_the_lock(daemon.find_clock(), daemon.directory), "told what to do")
+        supervisor = stopped(daemon.pid)
+        supervisor.__enter__()
+    daemon.await_epoch(epoch + 1)
+    until(lambda: daemon.header("sleep_until") > -(2**63), "asleep")
+    gone = end_of(daemon.clock_pid)
+    daemon.signal_clock(signal.SIGKILL)
+    gone()
+    supervisor.__exit__(None, None, None)
+    daemon.await_epoch(epoch + 2)
+    assert receive(timers, 1)["cookie"].tolist() == [8]
+
+
+# In the place of `wheeld`: the same with other patience.
+PATIENCE = "from wheeld import clock_guard as g; g.{0} = {1}; from wheeld.cli.app import app; app()"
+
+
+def clocks(daemon: Daemon) -> list[int]:
+    """Its children that run the clock's program; between fork and exec one runs the parent's."""
+    found = []
+    for child in daemon.children():
+        with contextlib.suppress(OSError):
+            if b"wheeld.clock.process" in Path(f"/proc/{child}/cmdline").read_bytes():
+                found.append(child)
+    return found
+
+
+def test_a_clock_that_hangs_while_it_starts(own: Daemon) -> None:
+    """It is given up, and another one is started."""
+    own.program = [sys.executable, "-c", PATIENCE.format("START_SECONDS = g.LOCK_SECONDS", 1.0)]
+    own.start()
+    with connect(str(own.directory)) as timers:
+        timers.schedule(0.01, 9)
+        first = own.signal_clock(signal.SIGKILL)
+        second = until(lambda: next((p for p in clocks(own) if p != first), None), "a clock")
+        os.kill(second, signal.SIGSTOP)
+        assert receive(timers, 1)["cookie"].tolist() == [9]
+        assert own.clock_pid != second
+        assert not is_running(second)
+
+
+# -- stopped, asleep, hung ------------------------------------------------------------
+
+
+def test_stopped_for_a_moment(daemon: Daemon, timers: Timers) -> None:
+    """A clock that was stopped for 300 ms catches up in order, walks no empty ticks, and stays."""
+    clock = daemon.clock_pid
+    numbers = np.random.default_rng(1).permutation(100)
+    timers.schedule_many(0.5 + 0.002 * numbers, numbers)
+    until(lambda: daemon.header("linked") == 100, "linked")
+    with stopped(clock):
+        passes, over = daemon.header("passes"), timers.now_ns() + 800_000_000
+        time.sleep(0.3)
+        until(lambda: timers.now_ns() > over, "over")
+    events = receive(timers, 100)
+    assert events["cookie"].tolist() == list(range(100))
+    assert daemon.header("passes") - passes < 100
+    assert daemon.clock_pid == clock
+
+
+def test_hung_clock_is_replaced(own: Daemon) -> None:
+    """A clock that is stopped for longer than --hang-after is replaced, and nothing is lost."""
+    own.start(hang_after="300ms")
+    with connect(str(own.directory)) as timers:
+        timers.schedule_many(np.linspace(0.0, 0.5, 200), np.arange(200))
+        first = own.signal_clock(signal.SIGSTOP)
+        assert sorted(receive(timers, 200)["cookie"].tolist()) == list(range(200))
+        assert own.clock_pid != first
+        assert not is_running(first)
+        assert own.status()["clock_restarts"] == 1
+    assert "hung for" in own.said()
+
+
+def test_alarm(own: Daemon) -> None:
+    """Nobody looks at a clock that sleeps until tomorrow: a worker whose bell it does not hear says
+    so, and it is replaced long before the supervisor would have looked."""
+    own.start(hang_after="200ms")
+    with connect(str(own.directory)) as timers:
+        until(lambda: own.header("sleep_until") == 2**63 - 1, "asleep")
+        first = own.signal_clock(signal.SIGSTOP)
+        timers.schedule(0.0, 5)
+        assert timers.poll(30.0)["cookie"].tolist() == [5]
+        assert not is_running(first)
+
+
+def switches(pid: int) -> int:
+    """How often a process went to sleep."""
+    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
+        if line.startswith("voluntary_ctxt_switches"):
+            return int(line.split()[1])
+    raise AssertionError(pid)
+
+
+def test_idle_clock_is_left_alone(own: Daemon) -> None:
+    """A clock that sleeps for longer than --hang-after is no hung one, and costs nobody's sleep."""
+    own.start(hang_after="200ms")
+    with connect(str(own.directory)) as timers:
+        timers.schedule(1000.0)
+        until(lambda: own.header("sleep_until") > 0, "asleep")
+        until(lambda: _quiet(own.pid), "quiet")
+        clock, wakes = own.clock_pid, own.header("wakes")
+        before = switches(own.pid), switches(clock)
+        time.sleep(1.0)
+        assert switches(own.pid) - before[0] <= 3
+        assert switches(clock) - before[1] <= 3
+        assert (own.clock_pid, own.header("wakes")) == (clock, wakes)
+
+
+def _quiet(pid: int) -> bool:
+    before = switches(pid)
+    time.sleep(0.3)
+    return switches(pid) == before
+
+
+# -- two clocks ------------------------------------------------------------
+
+
+def test_the_lock_is_waited_for(own: Daemon) -> None:
+    """A clock does not touch the memory before the last one's lock is free."""
+    own.directory.mkdir(mode=0o700)
+    with (own.directory / "clock.lock").open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        own.launch()
+        pid = own.clock_pid
+        until(lambda: _waits_for_the_lock(pid, own.directory), "waiting")
+        assert own.header("epoch") == 0
+        assert not own.serves()
+    until(own.serves, "serving")
+    assert own.header("epoch") == 1
+
+
+def _locks(file: IO[str]) -> bool:
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+def _waits_for_the_lock(pid: int | None, directory: Path) -> bool:
+    links = []
+    with contextlib.suppress(OSError):
+        links = [os.readlink(link) for link in Path(f"/proc/{pid}/fd").iterdir()]
+    return str(directory / "clock.lock") in links
+
+
+def test_a_lock_that_does_not_come_free(own: Daemon) -> None:
+    """The daemon says which file is held, ends, and leaves the living segments as they are."""
+    own.start()
+    with connect(str(own.directory), reconnect_for=0.0) as timers:
+        timers.schedule(1.0, 3)
+        own.kill()
+        own.program = [sys.executable, "-c", PATIENCE.format("LOCK_SECONDS", 0.3)]
+        with (own.directory / "clock.lock").open("w") as other:
+            fcntl.flock(other, fcntl.LOCK_EX)
+            assert "another clock has held" in own.refused()
+            assert own.header("daemon_state") == 1
+        own.start()
+        assert receive(timers, 1)["cookie"].tolist() == [3]
+
+
+# -- the supervisor's death ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("state", ["running", "stopped"])
+def test_a_clock_goes_with_its_supervisor(own: Daemon, state: str) -> None:
+    """A killed supervisor takes its clock along, also one that is stopped."""
+    own.start()
+    clock = own.clock_pid
+    gone = end_of(clock)
+    if state == "stopped":
+        os.kill(clock, signal.SIGSTOP)
+    os.kill(own.pid, signal.SIGKILL)
+    gone()
+    own.wait()

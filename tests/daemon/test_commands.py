@@ -1,0 +1,197 @@
+"""The command `wheeld`: start, status, inspect, advance, stop, as a user types them."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from commands import Daemon, badly, well
+from wheeld.config.settings import Config
+from wheeld_client import connect
+
+
+@pytest.fixture
+def daemon(daemon_name: str, runtime_dir: Path) -> Iterator[Daemon]:
+    """A daemon with a virtual clock."""
+    daemon = Daemon(
+        daemon_name, runtime_dir, "--virtual-clock", "--capacity", "1000", "--wheel-size", "20",
+        "--virtual-start", "5000000000",
+    )  # fmt: skip
+    yield daemon
+    if daemon.process.poll() is None:
+        daemon.process.terminate()
+        daemon.end()
+
+
+def test_start_says_what_was_rounded(daemon: Daemon) -> None:
+    """start: capacity and wheel size that were rounded up are named."""
+    assert "capacity 1000 rounded up to 1024" in daemon.said
+    assert "wheel_size 20 rounded up to 32" in daemon.said
+
+
+def test_runtime_files_are_private(daemon: Daemon) -> None:
+    """The directory is 0700, its files and the segments are 0600."""
+    assert daemon.directory.stat().st_mode & 0o777 == 0o700
+    with connect(str(daemon.directory)):
+        segments = [Path("/dev/shm") / n for n in os.listdir("/dev/shm") if daemon.name in n]
+        assert len(segments) == 6
+        for path in [*daemon.directory.iterdir(), *segments]:
+            assert path.stat().st_mode & 0o777 == 0o600, path
+
+
+def test_status(daemon: Daemon) -> None:
+    """status: for people, and as JSON with exact counts per worker."""
+    with connect(str(daemon.directory), worker="web-1") as timers:
+        timers.schedule_many([1.0, 2.0, 3.0])
+        text = well("status", *daemon.where)
+        assert "pending     3 of 1,024" in text
+        assert "web-1" in text
+        assert "pending 3 of 64 slots held" in text
+        status = json.loads(well("status", "--json", *daemon.where))
+        assert status["pid"] == daemon.process.pid
+        assert (status["pending"], status["free"], status["capacity"]) == (3, 1024 - 64, 1024)
+        assert (status["wheel_size"], status["tick_ns"]) == (32, 10**6)
+        assert status["virtual_now_ns"] == 5 * 10**9
+        (worker,) = status["workers"]
+        wanted = {
+            "name": "web-1",
+            "pid": os.getpid(),
+            "state": "active",
+            "pending": 3,
+            "held": 64,
+            "offences": 0,
+        }
+        assert {key: worker[key] for key in wanted} == wanted
+
+
+def test_advance_hands_out_what_fell_due(daemon: Daemon) -> None:
+    """advance: when it returns, what fell due on the way can be polled without waiting."""
+    with connect(daemon.name, runtime_dir=daemon.runtime_dir) as timers:
+        timers.schedule_many([0.001, 0.25, 60.0, 3600.0])
+        for step, count in (
+            ("999us", 0),
+            ("1us", 1),
+            ("249ms", 1),
+            ("1m", 1),
+            ("1.5h", 1),
+            ("0", 0),
+        ):
+            well("advance", step, *daemon.where)
+            assert len(timers.poll()) == count
+        now = 5 * 10**9 + 250 * 10**6 + 60 * 10**9 + 5400 * 10**9
+        assert well("advance", "2d", *daemon.where) == f"{now + 2 * 86400 * 10**9} ns\n"
+
+
+@pytest.mark.parametrize("duration", ["soon", "1 year", "", "ms", "1e3s"])
+def test_advance_by_nonsense(daemon: Daemon, duration: str) -> None:
+    """advance: a duration that is none is refused with the units there are."""
+    assert "ns, us, ms" in badly("advance", duration, *daemon.where)
+
+
+def test_inspect_lists_pending_timers(daemon: Daemon) -> None:
+    """inspect: soonest first, as table, JSON and CSV; by worker; as many as asked for."""
+    with (
+        connect(str(daemon.directory), worker="a") as one,
+        connect(str(daemon.directory), worker="b") as two,
+    ):
+        late = one.schedule(30.0, 7, to="b")
+        soon = two.schedule_at(6.0, 8, clock="realtime", interval=0.5)
+        one.cancel(one.schedule(1.0))
+        timers = json.loads(well("inspect", "--format", "json", *daemon.where))
+        assert [timer["id"] for timer in timers] == [soon, late]
+        assert timers[0] == {
+            "id": soon, "worker": "b", "due_in_s": 1.0, "clock": "realtime", "interval_s": 0.5,
+            "cookie": 8, "to": None,
+        }  # fmt: skip
+        assert (timers[1]["to"], timers[1]["due_in_s"]) == ("b", 30.0)
+        rows = list(csv.DictReader(io.StringIO(well("inspect", "--format", "csv", *daemon.where))))
+        assert [(row["id"], row["worker"]) for row in rows] == [(str(soon), "b"), (str(late), "a")]
+        table = well("inspect", *daemon.where)
+        assert "2 pending timers" in table
+        assert str(soon) in table
+        only = json.loads(well("inspect", "--worker", "a", "--format", "json", *daemon.where))
+        assert [timer["id"] for timer in only] == [late]
+        assert (
+            len(json.loads(well("inspect", "--limit", "1", "--format", "json", *daemon.where))) == 1
+        )
+        assert "'a', 'b'" in badly("inspect", "--worker", "nobody", *daemon.where)
+        assert "table, json, csv" in badly("inspect", "--format", "xml", *daemon.where)
+        assert (one.pending, two.pending) == (1, 1)
+
+
+def test_inspect_of_nothing(daemon: Daemon) -> None:
+    """inspect: an empty wheel is an empty list."""
+    assert json.loads(well("inspect", "--format", "json", *daemon.where)) == []
+    assert well("inspect", "--format", "csv", *daemon.where).count("\n") == 1
+    assert "0 pending timers" in well("inspect", *daemon.where)
+
+
+def test_stop_returns_when_all_is_gone(daemon: Daemon) -> None:
+    """stop: names whom it stopped; afterwards nothing is left, and there is nothing to stop."""
+    assert well("stop", *daemon.where) == f"stopped {daemon.name} (pid {daemon.process.pid})\n"
+    assert not daemon.directory.exists()
+    assert daemon.end() == 0
+    assert f"no wheeld daemon '{daemon.name}'" in badly("stop", *daemon.where)
+    for command in (["status"], ["inspect"], ["advance", "1s"]):
+        assert "wheeld start" in badly(*command, *daemon.where)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signals_stop_it_in_order(daemon: Daemon, number: int) -> None:
+    """SIGTERM and Ctrl-C: it cleans up and exits with 0."""
+    with connect(str(daemon.directory)) as timers:
+        timers.schedule(1.0)
+        daemon.process.send_signal(number)
+        assert daemon.end() == 0
+    assert "Traceback" not in daemon.said
+
+
+def test_a_real_clock_cannot_be_advanced(daemon_name: str, runtime_dir: Path) -> None:
+    """advance: refused on a daemon that runs on the real clock, with the option it lacks."""
+    daemon = Daemon(daemon_name, runtime_dir, "--capacity", "64")
+    assert "--virtual-clock" in badly("advance", "1s", *daemon.where)
+    daemon.process.terminate()
+    assert daemon.end() == 0
+
+
+def test_environment_names_the_daemon(daemon: Daemon) -> None:
+    """WHEELD_NAME and WHEELD_RUNTIME_DIR stand in for the options."""
+    there = {"WHEELD_NAME": daemon.name, "WHEELD_RUNTIME_DIR": str(daemon.runtime_dir)}
+    assert json.loads(well("status", "--json", **there))["name"] == daemon.name
+
+
+def test_start_in_a_place_that_cannot_be(tmp_path: Path, daemon_name: str) -> None:
+    """start: a directory that is missing, open to others or too deep is refused in one line."""
+    missing = tmp_path / "missing"
+    assert str(missing) in badly("start", "--name", daemon_name, "--runtime-dir", str(missing))
+    loose = tmp_path / daemon_name
+    loose.mkdir(mode=0o755)
+    message = badly("start", "--name", daemon_name, "--runtime-dir", str(tmp_path))
+    assert "0755, expected 0700" in message
+    deep = tmp_path / ("d" * 100)
+    deep.mkdir()
+    badly("start", "--name", "deep", "--runtime-dir", str(deep), "--capacity", "64")
+
+
+def test_help_shows_the_defaults() -> None:
+    """Those of the configuration, and in words what holds where there is none."""
+    words = {"evict_after": "never", "group": "one user only", "trace_keep": "keep all"}
+    command = [sys.executable, "-m", "wheeld", "start", "--help"]
+    wide = {**os.environ, "COLUMNS": "300", "TERM": "dumb"}
+    text = subprocess.run(command, env=wide, capture_output=True, text=True, check=True).stdout
+    lines = {line.split()[1]: line for line in text.splitlines() if line.startswith("│ --")}
+    for field in dataclasses.fields(Config):
+        usual = words.get(field.name, field.default)
+        if isinstance(usual, str | int) and not isinstance(usual, bool):
+            line = lines[f"--{field.name.replace('_', '-')}"]
+            assert f"[default: ({usual})]" in line

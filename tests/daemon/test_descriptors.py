@@ -1,0 +1,69 @@
+"""A daemon that may open too few files says so at its start; with just enough of them it lives."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from children import receive
+from daemons import Daemon, until
+from wheeld.processes import descriptors
+from wheeld_client import connect
+from wheeld_core.control import Connection
+
+WORKERS = 6
+
+
+@pytest.fixture
+def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
+    """A daemon for a few workers, not started."""
+    with Daemon(runtime_dir, daemon_name, max_workers=WORKERS) as daemon:
+        yield daemon
+
+
+def limit(daemon: Daemon, files: int) -> None:
+    """From its next start on, it may open so many."""
+    code = (
+        f"import resource as r; r.setrlimit(r.RLIMIT_NOFILE, ({files}, {files}))\n"
+        "from wheeld.cli.app import app; app()"
+    )
+    daemon.program = [sys.executable, "-c", code]
+
+
+@pytest.mark.parametrize("files", [12, 20, 32, 64, descriptors.needed(WORKERS) - 1])
+def test_too_few(daemon: Daemon, files: int) -> None:
+    """What was got, what is expected and what to try; and nothing is made."""
+    limit(daemon, files)
+    said = daemon.refused()
+    needed = descriptors.needed(WORKERS)
+    assert f"{files} open files are allowed (RLIMIT_NOFILE), expected {needed} or more" in said
+    assert ("--max-workers" in said) == (files > descriptors.needed(1))
+    assert daemon.nothing_left()
+
+
+def test_the_fewest(daemon: Daemon) -> None:
+    """With all its workers there, commands are answered, and a dead clock is replaced."""
+    limit(daemon, descriptors.needed(WORKERS))
+    daemon.start()
+    with contextlib.ExitStack() as stack:
+        workers = [stack.enter_context(connect(str(daemon.directory))) for _ in range(WORKERS)]
+        for _ in range(descriptors.COMMANDS - 1):
+            stack.callback(Connection(daemon.directory).close)
+        until(lambda: _descriptors(daemon.pid) > 2 * WORKERS + descriptors.COMMANDS, "all there")
+        first = daemon.kill_clock()
+        for timers in workers:
+            timers.schedule(0.0, 4)
+            assert receive(timers, 1)["cookie"].tolist() == [4]
+        assert daemon.status()["clock_pid"] != first
+    assert "did not start" not in daemon.said()
+    daemon.stop()
+    assert daemon.nothing_left()
+
+
+def _descriptors(pid: int) -> int:
+    return len(os.listdir(f"/proc/{pid}/fd"))

@@ -1,0 +1,91 @@
+"""A clock that starts may take long, as long as it shows that it gets on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+
+from wheeld.clock import guard as clock_guard
+from wheeld_core.control import Message
+from wheeld_core.errors import WheelError
+
+READY: Message = {"op": "ready", "linked": 3, "skipped": []}
+
+
+class Clock:
+    """Stands in for the resources and the link of a clock whose word comes after so many beats."""
+
+    def __init__(self, beats: int | None, damage: str | None = None) -> None:
+        self.header = np.zeros((), [("heartbeat", "i8")])
+        self.wheel = self
+        self.waits = 0
+        self.stopped = False
+        self._beats, self._damage = beats, damage
+        self._ready = asyncio.Event()
+
+    def damage(self) -> str | None:
+        """Of the segments."""
+        return self._damage
+
+    async def start(self, hello: Any) -> Message:
+        """The clock's first word."""
+        try:
+            await self._ready.wait()
+        except asyncio.CancelledError:
+            self.stopped = True
+            raise
+        return READY
+
+    async def wait(self, tasks: Any, **patience: float) -> None:
+        """As long as the guard's patience lasts."""
+        assert patience["timeout"] == clock_guard.START_SECONDS + clock_guard.LOCK_SECONDS
+        await asyncio.sleep(0)
+        self.waits += 1
+        if self._beats is None or self.waits < self._beats:
+            self.header["heartbeat"] += self._beats is not None
+        else:
+            self._ready.set()
+            await asyncio.gather(*tasks)
+
+
+def first_word(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> Message:
+    """What a guard hears of it."""
+    guard = clock_guard.ClockGuard.__new__(clock_guard.ClockGuard)
+    guard._resources = guard._link = clock  # type: ignore[assignment]
+
+    async def main() -> Message:
+        with monkeypatch.context() as patches:
+            patches.setattr(clock_guard.asyncio, "wait", clock.wait)
+            try:
+                return await guard._first_word()
+            finally:
+                await asyncio.sleep(0)
+
+    return asyncio.run(main())
+
+
+def test_a_long_recovery_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred times the patience."""
+    clock = Clock(100)
+    assert first_word(monkeypatch, clock) == READY
+    assert clock.waits == 100
+
+
+def test_one_that_does_not_get_on_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No heartbeat in all of the patience."""
+    clock = Clock(None)
+    with pytest.raises(TimeoutError):
+        first_word(monkeypatch, clock)
+    assert clock.waits == 1
+    assert clock.stopped
+
+
+def test_damage_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A truncated segment is not looked at."""
+    clock = Clock(100, damage="the segment has 0 bytes")
+    with pytest.raises(WheelError, match="0 bytes"):
+        first_word(monkeypatch, clock)
+    assert clock.stopped

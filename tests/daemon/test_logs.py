@@ -1,0 +1,194 @@
+"""Messages that nobody reads: they hold up neither a supervisor nor its clock, and end none."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import wheeld
+from children import receive
+from daemons import LONG, Daemon, map_segment, until
+from programs import of_checkout
+from remotes import Remote
+from wheeld_client import WheelError, connect
+from wheeld_core import _native, control
+
+MESSAGES = 2000
+"""Each has about 100 bytes: what pipes hold is much less than all."""
+
+
+@pytest.fixture
+def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
+    """A daemon, not started."""
+    with Daemon(runtime_dir, daemon_name) as daemon:
+        yield daemon
+
+
+def make_it_talk(directory: Path, prefix: str) -> None:
+    """Have a daemon say as much as fits into no pipe."""
+    connection = control.Connection(directory, LONG)
+    hello = {"layout": _native.LAYOUT_VERSION, "fingerprint": _native.FINGERPRINT}
+    connection.request("hello", **hello, worker="talker")
+    other = control.Connection(directory, LONG)
+    slots = map_segment(prefix + "slots", _native.KIND_SLOTS)
+    for _ in range(MESSAGES):
+        slots[:8] = bytes(8)
+        with pytest.raises(ValueError, match="talker"):
+            other.request("hello", **hello, worker="talker")
+    connection.close()
+    other.close()
+
+
+def check(directory: Path) -> None:
+    """Does it serve?"""
+    with connect(str(directory), timeout=LONG) as timers:
+        timers.schedule(0.0, 3)
+        assert receive(timers, 1)["cookie"].tolist() == [3]
+
+
+# -- stderr of every make ------------------------------------------------------------
+
+
+def unread_pipe(keep: list[socket.socket | int]) -> int:
+    """A small pipe; its other end is there, and nobody reads."""
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 4096)
+    keep.append(reader)
+    return writer
+
+
+def unread_socket(keep: list[socket.socket | int]) -> int:
+    """A stream, as that of the journal."""
+    ours, theirs = socket.socketpair()
+    keep.append(ours)
+    return theirs.detach()
+
+
+def broken_pipe(keep: list[socket.socket | int]) -> int:
+    """A pipe whose reader has gone."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    return writer
+
+
+def full_disk(keep: list[socket.socket | int]) -> int:
+    """A file that takes nothing."""
+    return os.open("/dev/full", os.O_WRONLY)
+
+
+def nothing(keep: list[socket.socket | int]) -> int:
+    """None at all: see `launch`."""
+    return os.open(os.devnull, os.O_WRONLY)
+
+
+MAKES = [unread_pipe, unread_socket, broken_pipe, full_disk, nothing]
+
+
+def launch(daemon: Daemon, stderr: int, closed: bool) -> None:
+    """`wheeld start` with that as its stderr, or with none."""
+    shell = ["sh", "-c", 'exec "$0" "$@" 2>&-'] if closed else []
+    start = ["start", "--name", daemon.name, "--runtime-dir", str(daemon.base)]
+    daemon.process = subprocess.Popen(
+        [*shell, *daemon.program, *start, "--capacity", "1024"],
+        stdin=subprocess.DEVNULL,
+        stderr=stderr,
+    )
+    os.close(stderr)
+    until(daemon.serves, "serving")
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_stderr_that_takes_no_more(
+    daemon: Daemon, make: Callable[[list[socket.socket | int]], int]
+) -> None:
+    """The daemon goes on with more to say than fits; so does a clock that has something to say."""
+    keep: list[socket.socket | int] = []
+    launch(daemon, make(keep), closed=make is nothing)
+    make_it_talk(daemon.directory, daemon.segment(""))
+    with Remote(daemon, worker="damaged"):
+        row = daemon.workers()["damaged"]["row"]
+        daemon.segment_path(f"worker-{row}").write_bytes(b"")
+        daemon.kill_clock()
+        until(lambda: "damaged" not in daemon.workers(), "out")
+    check(daemon.directory)
+    assert daemon.status()["clock_restarts"] == 1
+    daemon.stop()
+    assert daemon.nothing_left()
+    for end in keep:
+        os.close(end if isinstance(end, int) else end.detach())
+
+
+# -- of an embedded daemon -----------------------------------------------------------
+
+
+def test_embedded_daemon_that_says_much(daemon_name: str) -> None:
+    """Nobody reads what it says once it serves."""
+    with wheeld.embedded(capacity=1024) as name:
+        facts = json.loads(Path(name, "daemon.json").read_text())
+        make_it_talk(Path(name), facts["segment_prefix"])
+        os.kill(facts["clock_pid"], signal.SIGKILL)
+        check(Path(name))
+
+
+def test_embedded_daemon_that_says_much_and_does_not_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The end of what it said is in the error: there it says why."""
+    says = "import os, sys\nif '{}' not in sys.orig_argv: os.write(2, 200_000 * b'-')".format(
+        "wheeld.clock.process"
+    )
+    (tmp_path / "sitecustomize.py").write_text(says)
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{of_checkout()['PYTHONPATH']}")
+    why = pytest.raises(WheelError, match=r"did not start: -+wheeld: capacity = -1")
+    with why, wheeld.embedded(capacity=-1):
+        pass
+
+
+# -- what is written -----------------------------------------------------------------
+
+TALKER = f"""
+import logging, sys, threading
+from wheeld import logs
+logs.set_up(logging.INFO)
+log, over = logging.getLogger("wheeld"), threading.Event()
+for number in range({MESSAGES}):
+    log.info("%d%s", number, 100 * "-")
+print("done", flush=True)
+threading.Thread(target=lambda: (sys.stdin.read(), over.set())).start()
+while not over.wait(0.01):
+    log.info("again")
+log.info("last words")
+"""
+
+
+def test_messages_that_are_missing_are_counted() -> None:
+    """Those that come are whole and in order; where there is a gap, its size is said."""
+    pipe = subprocess.PIPE
+    command = [sys.executable, "-c", TALKER]
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as talker:
+        assert talker.stdin is not None
+        assert talker.stdout is not None
+        assert talker.stderr is not None
+        assert talker.stdout.readline() == "done\n"
+        following, gaps = 0, 0
+        while (line := talker.stderr.readline()) != "wheeld: again\n":
+            if found := re.fullmatch(r"wheeld: (\d+) messages are missing here.*\n", line):
+                following, gaps = following + int(found[1]), gaps + 1
+            else:
+                assert line == f"wheeld: {following}{100 * '-'}\n"
+                following += 1
+        talker.stdin.close()
+        last = talker.stderr.readlines()[-1]
+    assert gaps > 0
+    assert following >= MESSAGES
+    assert last == "wheeld: last words\n"

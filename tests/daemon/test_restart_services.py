@@ -1,0 +1,57 @@
+"""Four gunicorn workers under load, while their daemon is restarted, and killed and started.
+
+    WHEELD_RESTARTS=20 python -m pytest tests/daemon/test_restart_services.py -s
+
+does so twenty times each, and prints for how long no timer fired.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import service_load
+from daemons import LONG, Daemon
+
+for _needed in service_load.NEEDED:
+    pytest.importorskip(_needed)
+
+
+@pytest.fixture
+def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
+    """A daemon that serves."""
+    with Daemon(runtime_dir, daemon_name, capacity=1 << 17, max_workers=8) as daemon:
+        yield daemon.start()
+
+
+def restart(daemon: Daemon) -> None:
+    """`wheeld restart`."""
+    program = [*daemon.program, "restart", "--name", str(daemon.directory)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=LONG)
+    assert done.returncode == 0, done.stderr
+
+
+def kept(daemon: Daemon) -> None:
+    """What a service manager's restart is: an end that keeps, and a start."""
+    program = [*daemon.program, "stop", "--keep", "--name", str(daemon.directory)]
+    done = subprocess.run(program, capture_output=True, text=True, timeout=LONG)
+    assert done.returncode == 0, done.stderr
+    assert daemon.wait() == 0
+    daemon.start()
+
+
+def killed(daemon: Daemon) -> None:
+    """`kill -9`, and a start."""
+    daemon.kill()
+    daemon.start()
+
+
+@pytest.mark.parametrize("fault", [restart, kept, killed])
+def test_no_service_notices(daemon: Daemon, fault: Callable[[Daemon], None]) -> None:
+    """No worker ends, no request fails, each timer fires once, and what should be pending is."""
+    account = service_load.suffer(lambda: fault(daemon), daemon.directory, daemon.base)
+    print(f"\n{fault.__name__} x {account.rounds}: {account.told()}")
+    account.check()

@@ -1,0 +1,145 @@
+"""`wheeld doctor` in a PID namespace of its own, as in a container: what it cannot see it does not
+take for dead."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import mmap
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from test_doctor import PREFIX, assert_bad, segment
+
+from daemons import Daemon, until
+from remotes import Remote
+from wheeld.doctor import leftovers as leftovers
+from wheeld.doctor.machine import Finding
+from wheeld.fsck import source as fsck_source
+from wheeld.processes import identity
+from wheeld_client import connect
+from wheeld_core.views import RegistryView
+
+APART = ("unshare", "--pid", "--fork", "--mount-proc")
+
+
+@pytest.fixture
+def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
+    """A daemon that serves."""
+    if os.getuid() != 0 or subprocess.run([*APART, "true"], capture_output=True).returncode:
+        pytest.skip("no PID namespace can be made")
+    with Daemon(runtime_dir, daemon_name) as daemon:
+        yield daemon.start()
+
+
+def findings(daemon: Daemon) -> dict[str, dict[str, str]]:
+    """What it finds there, by name; of the segments, only if they are this daemon's."""
+    command = [*APART, sys.executable, "-m", "wheeld", "doctor", "--json"]
+    command += ["--name", daemon.name, "--runtime-dir", str(daemon.base)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.stderr == ""
+    return {finding["name"]: finding for finding in json.loads(done.stdout)["findings"]}
+
+
+def check_no_removal(daemon: Daemon, found: dict[str, dict[str, str]]) -> None:
+    """Nobody is told to remove anything of this daemon."""
+    for name in ("left segments", "left directories"):
+        assert f"rm /dev/shm/wheeld-{daemon.name}" not in found[name]["advice"]
+        assert f"{daemon.name} --fresh" not in found[name]["advice"]
+    assert "remove it" not in found["left directories"]["advice"]
+
+
+def test_a_living_daemon(daemon: Daemon) -> None:
+    """It answers, and its memory is in use; its processes cannot be seen, and nothing is said of
+    them."""
+    with connect(str(daemon.directory)):
+        found = findings(daemon)
+    check_no_removal(daemon, found)
+    assert found["daemon"]["status"] == "ok"
+    assert daemon.name not in found["left segments"]["found"]
+    assert daemon.name not in found["left directories"]["found"]
+    assert "another PID namespace" in found["processes"]["found"]
+    assert "clock" not in found
+
+
+def test_a_worker_that_lives_without_a_supervisor(daemon: Daemon) -> None:
+    """Nobody answers, and a worker goes on in the memory: it is not called dead."""
+    with Remote(daemon):
+        daemon.kill()
+        found = findings(daemon)
+        daemon.start()
+    check_no_removal(daemon, found)
+    assert found["daemon"]["status"] == "failure"
+    assert "cannot be seen" in found["left segments"]["found"]
+
+
+def test_a_supervisor_that_does_not_answer(daemon: Daemon) -> None:
+    """It has its memory, whatever else there is to say of it."""
+    (daemon.directory / "control.sock").rename(daemon.directory / "aside")
+    found = findings(daemon)
+    check_no_removal(daemon, found)
+    assert daemon.name not in found["left segments"]["found"]
+    (daemon.directory / "aside").rename(daemon.directory / "control.sock")
+
+
+def test_fsck_repairs_nothing_under_a_worker_that_it_cannot_see(daemon: Daemon) -> None:
+    """It takes one for alive whose number means nothing here."""
+    with Remote(daemon, worker="kept", on_death="keep") as worker:
+        worker.kill()
+    until(lambda: daemon.workers()["kept"]["state"] == "kept", "kept")
+    patient = fsck_source.Daemon(daemon.directory)
+    patient.headers()
+    assert not patient.workers_live()
+    patient.facts["pid_namespace"] -= 1
+    assert patient.workers_live()
+
+
+def test_what_is_proven_dead_may_be_removed(daemon: Daemon) -> None:
+    """Without a worker nobody is left."""
+    daemon.kill()
+    found = findings(daemon)
+    assert f"wheeld-{daemon.name}" in found["left segments"]["found"]
+    assert found["left segments"]["status"] == "warning"
+    assert "remove it" in found["left directories"]["advice"]
+    daemon.start()
+
+
+# -- in a tree of its own --------------------------------------------------------------------------
+
+
+def test_what_cannot_be_seen_is_not_dead(tmp_path: Path) -> None:
+    """From a PID namespace of its own: segments of which nothing tells who had them, and those of a
+    daemon of another namespace with a worker. No advice to remove them; but of an earlier boot."""
+    shm, proc, own = tmp_path / "shm", tmp_path / "proc", 4026532179
+    shm.mkdir()
+    proc.mkdir()
+
+    def left(boot: str = "boot-1", of_the_daemon: int | None = None) -> Finding:
+        theirs = {} if of_the_daemon is None else {PREFIX: of_the_daemon}
+        return leftovers.segments(shm, proc, boot, os.getuid(), own, theirs)
+
+    segment(shm, "wheel")
+    unknown = left()
+    segment(shm, "registry")
+    with (shm / f"{PREFIX}registry").open("r+b") as file:
+        rows = RegistryView(memory := mmap.mmap(file.fileno(), 0)).rows
+        rows["pid"][0], rows["start_time"][0], rows["state"][0] = 2**22 - 1, 1, 2
+        for finding in (unknown, left(), left(of_the_daemon=own + 1)):
+            assert_bad(finding, "note", PREFIX, "cannot be seen", "look from there")
+            assert "rm " not in finding.advice
+            assert "--fresh" not in finding.advice
+        assert_bad(left("boot-2"), "warning", "of an earlier boot", "--fresh")
+        assert_bad(left(of_the_daemon=own), "warning", "a dead daemon", "--fresh")
+        rows["pid"][0], rows["start_time"][0] = os.getpid(), identity.of_pid(os.getpid())
+        assert left(of_the_daemon=own).status == "ok"
+        rows["state"][0] = 0
+        assert left(of_the_daemon=own + 1).status == "warning"  # nobody was left there
+        del rows
+        memory.close()
+    with (shm / f"{PREFIX}wheel").open() as wheel:
+        fcntl.flock(wheel, fcntl.LOCK_EX)
+        assert left(of_the_daemon=own + 1).status == "ok"

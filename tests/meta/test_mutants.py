@@ -1,0 +1,83 @@
+"""The list of tools/mutants.py: each mutation still applies, and the fastest are caught.
+
+All of them: `make mutants`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+import mutants
+import sanitize
+
+MUTATIONS = mutants.load()
+FAST = ("recovery-not-awake", "due-rounds-down", "positions-unmasked")
+needs_compiler = pytest.mark.skipif(
+    sanitize.compiler() is None, reason="no C compiler: gcc, clang or $CC"
+)
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
+def test_it_applies(mutation: mutants.Mutation) -> None:
+    """Its text stands once in its file, and it changes something."""
+    assert mutation.places(mutants.ROOT) == 1, f"{mutation.file} has changed: {mutation.old!r}"
+    assert mutation.old != mutation.new
+    kind, program, *_ = mutation.by.split()
+    folder = {"harness": "tests/c/harness/{}.c", "sweep": "tests/c/sweep/{}.c", "pytest": "{}"}[
+        kind
+    ]
+    assert (mutants.ROOT / folder.format(program.split("::")[0])).exists()
+
+
+def test_names_are_unique() -> None:
+    """`--only NAME` means one of them."""
+    count = Counter(mutation.name for mutation in MUTATIONS)
+    assert max(count.values()) == 1, count.most_common(1)
+    assert len(count) >= 30
+
+
+@needs_compiler
+@pytest.mark.parametrize("name", FAST)
+def test_it_is_caught(name: str) -> None:
+    """The test named for it passes without it and fails with it."""
+    mutation = next(mutation for mutation in MUTATIONS if mutation.name == name)
+    assert mutants.try_test(mutation.by, None).word == "passed"
+    verdict = mutants.try_test(mutation.by, mutation)
+    assert verdict.word == "caught", verdict
+    assert verdict.report
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("return gen + 1 ? gen + 1 : 1;", "return gen + 1 ? gen + 1 : ;"),  # does not compile
+        ("no such text", ""),
+    ],
+)
+def test_what_proves_nothing(old: str, new: str) -> None:
+    """A mutation that does not compile or does not apply is not caught."""
+    mutation = mutants.Mutation(
+        "broken", "core/include/wheeld/shared/slot.h", old, new, "", "harness places plain"
+    )
+    assert mutants.try_test(mutation.by, mutation).word == "broken"
+
+
+@pytest.mark.parametrize(
+    ("returncode", "output", "word", "report"),
+    [
+        (0, "ok", "passed", ""),
+        (1, "FAIL duel --seed 1: /tmp/x/duel.c:68: 3 never ended\n", "caught", "3 never ended"),
+        (1, "FAIL: the whole program hangs (alarm)", "caught", "the whole program hangs (alarm)"),
+        (66, "WARNING: ThreadSanitizer: race", "caught", "WARNING: ThreadSanitizer: race"),
+        (1, "E   assert 1 == 0\n", "caught", "assert 1 == 0"),
+        (-11, "", "caught", "killed by SIGSEGV"),
+        (2, "usage: ...", "broken", "no report of its own: usage: ..."),
+        (4, "", "broken", "no report of its own: exit status 4"),
+    ],
+)
+def test_verdicts(returncode: int, output: str, word: str, report: str) -> None:
+    """A failure counts only with a report of its own."""
+    assert mutants.judge(returncode, output, 0.0) == mutants.Verdict(word, 0.0, report)

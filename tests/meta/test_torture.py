@@ -1,0 +1,103 @@
+"""The torture driver: its short form, its end in the middle, its options."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from programs import of_checkout
+from torture import account, faults
+
+ROOT = Path(__file__).parents[2]
+
+
+def command(*options: str) -> list[str]:
+    """The driver's command line."""
+    return [sys.executable, "-m", "torture", *options]
+
+
+def segments_of(driver: int) -> list[str]:
+    """Shared memory that a driver's daemons have left."""
+    return [name for name in os.listdir("/dev/shm") if f"-t{driver}-torture-" in name]
+
+
+@contextmanager
+def running(*options: str) -> Iterator[subprocess.Popen[str]]:
+    """A driver; it cleans up and ends with the block at the latest."""
+    driver = subprocess.Popen(
+        command(*options),
+        cwd=ROOT,
+        env=of_checkout(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        yield driver
+    finally:
+        if driver.poll() is None:
+            driver.terminate()
+            driver.communicate()
+        assert not segments_of(driver.pid)
+        assert not list(Path("/tmp").glob(f"wt-*/t{driver.pid}-torture-*"))
+
+
+@pytest.mark.timeout(900)
+def test_short_form(rng_seed: int, tmp_path: Path) -> None:
+    """All faults, a twentieth as often: every counter is zero."""
+    file, logs = tmp_path / "found.json", str(tmp_path / "logs")
+    options = ["--scale", "0.05", "--seed", str(rng_seed), "--json", str(file), "--logs", logs]
+    with running(*options) as driver:
+        said, _ = driver.communicate()
+        assert driver.returncode == 0, said
+    assert f"seed {rng_seed}" in said
+    rows = {row["fault"]: row for row in json.loads(file.read_text())["rows"]}
+    assert list(rows) == [fault.name for fault in faults.FAULTS]
+    assert {"worker", "supervisor", "signals", "limits", "starts", "storms"} < set(rows)
+    for row in rows.values():
+        assert row["count"] >= 1
+        assert row["timers"] > 100
+        assert row["received"] > 100
+        assert [row[counter] for counter in account.COUNTERS] == [0] * len(account.COUNTERS)
+
+
+def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
+    """Interrupted in the middle: exit code 130, no process, no segment, no directory."""
+    with running("--only", "freeze", "--logs", str(tmp_path)) as driver:
+        give_up = time.monotonic() + 60
+        while not [name for name in segments_of(driver.pid) if "worker" in name]:
+            assert driver.poll() is None
+            assert time.monotonic() < give_up
+            time.sleep(0.01)
+        children = Path(f"/proc/{driver.pid}/task/{driver.pid}/children").read_text().split()
+        pidfds = [os.pidfd_open(int(pid)) for pid in children]
+        driver.send_signal(signal.SIGINT)
+        said, _ = driver.communicate()
+        assert driver.returncode == 130, said
+    assert "Traceback" not in said
+    assert len(pidfds) == 2, "the daemon and the nursery"
+    for pidfd in pidfds:
+        assert select.select([pidfd], [], [], 0)[0]
+        os.close(pidfd)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [(["--only", "nonsense"], "expected one of worker, clock"), (["--scale", "0"], "more than 0")],
+)
+def test_wrong_options_are_refused(options: list[str], message: str) -> None:
+    done = subprocess.run(
+        command(*options), cwd=ROOT, env=of_checkout(), capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert message in done.stderr

@@ -1,0 +1,315 @@
+"""The purgatory and its model, driven by the same random calls under virtual time."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, assume, settings, strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from local_wheel import MS, LocalWheel
+from purgatory_model import TICK, Model, Spec, act
+from purgatory_ops import WatchView, bucket_of
+from wheeld_client import DelayedOperation, Purgatory
+
+WORKERS = 2
+MOST = 60
+"""Operations of one example."""
+KEYS: list[Any] = ["a", b"a", 7, ("a", 7), "b"]
+
+workers = st.integers(0, WORKERS - 1)
+keys = st.sampled_from(KEYS)
+picks = st.integers(0, 10**6)
+
+
+class RealOperation(DelayedOperation):
+    """Does what its Spec says."""
+
+    def __init__(self, world: Real, spec: Spec) -> None:
+        super().__init__(spec.timeout)
+        self.world, self.spec = world, spec
+
+    def try_complete(self) -> bool:
+        """As Model.ask."""
+        self.world.log.append(("try", self.spec.id))
+        if self.spec.fails:
+            raise ZeroDivisionError
+        return self.spec.ready and self.force_complete()
+
+    def on_complete(self) -> None:
+        """As Model.complete."""
+        self.world.log.append(("complete", self.spec.id))
+        act(self.world, self.spec)
+
+    def on_expiration(self) -> None:
+        """As Model.complete."""
+        self.world.log.append(("expire", self.spec.id))
+
+
+class Real:
+    """The real side of the machine: two workers on a LocalWheel."""
+
+    def __init__(self, purge_interval: int | None) -> None:
+        self.wheel = LocalWheel(1024, WORKERS, TICK)
+        self.timers = [self.wheel.worker(row) for row in range(WORKERS)]
+        self.view = WatchView(self.wheel.shared("watch"))
+        self.log: list[tuple[Any, ...]] = []
+        self.operations: dict[int, RealOperation] = {}
+        self.gone: dict[int, weakref.ref[RealOperation]] = {}
+        self.purge_interval = purge_interval
+        self.places = [self.make(worker) for worker in range(WORKERS)]
+        self.buckets = {key: bucket_of(self.places[0], self.view, 0, key) for key in KEYS}
+        assert len(set(self.buckets.values())) == len(KEYS)
+        self.places[0].shutdown()
+        self.places[0] = self.make(0)
+
+    def make(self, worker: int) -> Purgatory:
+        """A purgatory that reports into the log."""
+        purgatory = Purgatory(self.timers[worker], "p", purge_interval=self.purge_interval)
+        purgatory.exception_handler = self.report
+        return purgatory
+
+    def report(self, operation: DelayedOperation, error: BaseException) -> None:
+        """As Model.report."""
+        assert isinstance(operation, RealOperation)
+        self.log.append(("reported", operation.spec.id, type(error).__name__))
+
+    def watch(self, spec: Spec) -> bool:
+        """As Model.watch."""
+        operation = self.operations.setdefault(spec.id, RealOperation(self, spec))
+        return self.places[spec.worker].try_complete_else_watch(operation, spec.keys)
+
+    def check(self, worker: int, key: Any) -> int:
+        """As Model.check."""
+        return self.places[worker].check_and_complete(key)
+
+    def cancel(self, worker: int, key: Any) -> list[int]:
+        """As Model.cancel."""
+        return ids_of(self.places[worker].cancel_for_key(key))
+
+    def force(self, id: int) -> bool:
+        """As Model.force."""
+        return id in self.operations and self.operations[id].force_complete()
+
+    def renew(self, worker: int) -> list[int]:
+        """As Model.renew."""
+        left = ids_of(self.places[worker].shutdown())
+        self.places[worker] = self.make(worker)
+        return left
+
+
+def ids_of(operations: list[DelayedOperation]) -> list[int]:
+    """Of real operations."""
+    return [op.spec.id for op in operations if isinstance(op, RealOperation)]
+
+
+def outcome(call: Any, *args: Any) -> Any:
+    """What it returns, or the name of what it raises."""
+    try:
+        return call(*args)
+    except Exception as error:
+        return type(error).__name__
+
+
+class PurgatoryMachine(RuleBasedStateMachine):
+    """Promise: whatever is called in whatever order, also by callbacks, each operation completes
+    once, is asked when the algorithm says so, and leaves wheel, keys and directory at once."""
+
+    purge_interval: int | None = None
+
+    @initialize()
+    def begin(self) -> None:
+        """Both sides."""
+        self.real = Real(self.purge_interval)
+        self.model = Model(WORKERS, self.purge_interval, self.real.buckets)
+        self.made = 0
+
+    def spec(self, data: st.DataObject, worker: int, depth: int = 0) -> Spec:
+        """Any operation, with anything for its callback to do."""
+        self.made += 1
+        id = self.made
+        ms = data.draw(st.one_of(st.none(), st.integers(1, 30), st.integers(1, 5)), "timeout")
+        spec = Spec(
+            id,
+            worker,
+            data.draw(st.lists(keys, min_size=1, max_size=3), "keys"),
+            None if ms is None else ms / 1e3 + 3 * id / 1e6,
+            data.draw(st.integers(0, 4), "ready") == 0,
+            data.draw(st.integers(0, 7), "fails") == 0,
+        )
+        kinds = ["none"] * 3 + ["check", "cancel", "force", "raise"] + ["watch"] * (depth < 2)
+        what = data.draw(st.sampled_from(kinds), "action")
+        of: Any = None
+        if what in ("check", "cancel"):
+            of = data.draw(keys, "of")
+        elif what == "force":
+            of = data.draw(st.integers(1, max(1, id - 1)), "of")
+            known = self.model.operations.get(of)
+            ours = known and known.spec.worker == worker and known.state != "new"
+            of = of if ours else 0
+        elif what == "watch":
+            of = self.spec(data, worker, depth + 1)
+        spec.action = None if what == "none" else (what, of)
+        return spec
+
+    def both(self, call: str, *args: Any) -> None:
+        """Call it on both sides: the same outcome."""
+        wanted = outcome(getattr(self.model, call), *args)
+        assert outcome(getattr(self.real, call), *args) == wanted
+
+    def pick(self, number: int) -> int:
+        """Any operation that there is or was."""
+        known = list(self.model.operations)
+        assume(known)
+        return known[number % len(known)]
+
+    # -- rules ------------------------------------------------------------
+
+    @rule(data=st.data(), worker=workers)
+    def watch(self, data: st.DataObject, worker: int) -> None:
+        """A new one."""
+        assume(self.made < MOST)
+        self.both("watch", self.spec(data, worker))
+
+    @rule(number=picks)
+    def watch_again(self, number: int) -> None:
+        """One that raised when it was watched is new still; any other is refused."""
+        id = self.pick(number)
+        if id in self.real.operations:
+            self.both("watch", self.model.operations[id].spec)
+
+    @rule(number=picks, ready=st.booleans())
+    def make_ready(self, number: int, ready: bool) -> None:
+        """Its condition changes."""
+        self.model.operations[self.pick(number)].spec.ready = ready
+
+    @rule(number=picks, fails=st.booleans())
+    def make_fail(self, number: int, fails: bool) -> None:
+        """Its try_complete raises, or does no more."""
+        self.model.operations[self.pick(number)].spec.fails = fails
+
+    @rule(worker=workers, key=keys)
+    def check(self, worker: int, key: Any) -> None:
+        """By key."""
+        self.both("check", worker, key)
+
+    @rule(worker=workers, key=keys)
+    def cancel(self, worker: int, key: Any) -> None:
+        """By key."""
+        self.both("cancel", worker, key)
+
+    @rule(number=picks)
+    def force(self, number: int) -> None:
+        """Anything that waits or is over."""
+        id = self.pick(number)
+        assume(self.model.operations[id].state != "new")
+        if id in self.real.operations:
+            self.both("force", id)
+        else:
+            assert self.model.force(id) is False
+
+    @rule(ms=st.integers(0, 40))
+    def advance(self, ms: int) -> None:
+        """Timers fire; nothing happens before the dispatch."""
+        self.model.now += ms * MS
+        self.real.wheel.advance(ms * MS)
+
+    @rule(worker=workers)
+    def dispatch(self, worker: int) -> None:
+        """Expirations and triggers."""
+        self.model.dispatch(worker)
+        assert len(self.real.timers[worker].dispatch()) == 0
+
+    @rule()
+    def collect(self) -> None:
+        """Garbage: nothing that waits is."""
+        gc.collect(1)
+
+    @rule(worker=workers)
+    def renew(self, worker: int) -> None:
+        """Shut down, and made anew."""
+        self.both("renew", worker)
+
+    # -- what always holds ------------------------------------------------------------
+
+    @invariant()
+    def logs_agree(self) -> None:
+        """The same operations were asked, completed and reported in the same order."""
+        if hasattr(self, "real"):
+            assert self.real.log == self.model.log
+            completed = [entry[1] for entry in self.real.log if entry[0] == "complete"]
+            assert len(completed) == len(set(completed)), "completed twice"
+
+    @invariant()
+    def numbers_are_exact(self) -> None:
+        """watched, num_delayed, and what is pending in the wheel."""
+        if not hasattr(self, "real"):
+            return
+        for worker, place in enumerate(self.model.places):
+            purgatory = self.real.places[worker]
+            assert purgatory.watched == sum(map(len, place.links.values()))
+            assert purgatory.num_delayed == len(place.waiting)
+            assert self.real.timers[worker].pending == self.model.armed(worker)
+            metrics = purgatory.metrics()
+            assert {name: metrics[name] for name in place.counts} == place.counts
+
+    @invariant()
+    def directory_is_exact(self) -> None:
+        """The bits of each worker are the buckets of the keys that it watches."""
+        if hasattr(self, "real"):
+            for worker, place in enumerate(self.model.places):
+                wanted = {self.real.buckets[key] for key in place.links}
+                assert self.real.view.buckets(worker) == wanted
+
+    @invariant()
+    def nothing_is_pinned(self) -> None:
+        """What is over dies with our reference, unless purge mode keeps it under a key."""
+        if not hasattr(self, "real"):
+            return
+        for id, operation in self.model.operations.items():
+            if id in self.real.operations:
+                assert self.real.operations[id].state == operation.state
+                if operation.state in ("completed", "cancelled"):
+                    self.real.gone[id] = weakref.ref(self.real.operations.pop(id))
+            if id in self.real.gone and not self.model.linked(operation):
+                assert self.real.gone[id]() is None, f"operation {id} is pinned"
+
+    def teardown(self) -> None:
+        """All that is left is reported; then the wheel is empty."""
+        if not hasattr(self, "real"):
+            return
+        with self.real.wheel:
+            for worker in range(WORKERS):
+                self.both("renew", worker)
+            self.nothing_is_pinned()
+            assert self.real.view.watched() == 0
+            assert [timers.pending for timers in self.real.timers] == [0] * WORKERS
+            self.real.wheel.settle()
+            assert self.real.wheel.clock.check() == 0
+
+
+@pytest.mark.parametrize("purge_interval", [None, 1, 5])
+def test_purgatory_agrees_with_model(purge_interval: int | None) -> None:
+    """The algorithm of the purgatory, with re-entrant callbacks, for both modes."""
+    machine = type(
+        f"Machine{purge_interval}", (PurgatoryMachine,), {"purge_interval": purge_interval}
+    )
+    run_state_machine_as_test(
+        machine,
+        settings=settings(
+            max_examples=30 if purge_interval is None else 15,
+            stateful_step_count=40,
+            deadline=None,
+            print_blob=True,
+            suppress_health_check=list(HealthCheck),
+        ),
+    )

@@ -1,0 +1,119 @@
+"""The daemon's counters, one row a second: what is in them, and that none is there twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from local_wheel import MS, LocalWheel
+from recorder_records import RUN, facts, read
+from wheeld.recorder import counters as counters_module
+from wheeld.recorder.counters import Counters
+from wheeld.recorder.parquet import convert_counters
+from wheeld_pipeline import COUNTER_COLUMNS
+
+POOLS = (("requests", 1000, 1000, False), ("answers", 50, 50, True))
+
+
+@pytest.fixture
+def full() -> list[Path]:
+    """Spools that are full."""
+    return []
+
+
+@pytest.fixture
+def wheel() -> Iterator[LocalWheel]:
+    """A wheel with a trace and two pools."""
+    with LocalWheel(trace=6, pools=POOLS, start_ns=7000) as wheel:
+        yield wheel
+
+
+def make(wheel: LocalWheel, trace: Path, full: list[Path]) -> Counters:
+    """The counters of a new recorder."""
+    memories = wheel.wheel_memory, wheel.trace_memory, wheel.shared("pools")
+    found = Counters(*memories, trace, facts(), full.append)
+    found.resume()
+    return found
+
+
+def test_a_row(wheel: LocalWheel, tmp_path: Path, full: list[Path]) -> None:
+    """Every column, after a little life."""
+    timers = wheel.worker()
+    ids = [timers.schedule(0.005 * (i + 1)) for i in range(4)]
+    timers.cancel(ids[3])
+    wheel.advance(6 * MS)
+    row = make(wheel, tmp_path, full).row()
+    assert list(row) == [column.name for column in COUNTER_COLUMNS]
+    header = wheel.view.header
+    assert {name: row[name] for name in ("host", "daemon", "run")} == {
+        "host": "host-1", "daemon": "daemon-1", "run": RUN,
+    }  # fmt: skip
+    assert row["time"] == int(header["virtual_now"]) // 1000
+    assert (row["tick_ns"], row["wheel_size"], row["capacity"]) == (MS, 64, 1024)
+    assert (row["linked"], row["fired"], row["last"]) == (2, 1, False)
+    assert (row["scheduled"], row["rescheduled"], row["expired"]) == (4, 0, 1)
+    assert (row["cancelled"], row["ended"], row["lost"]) == (1, 0, 0)
+    assert row["passes"] == header["passes"] > 0
+    assert row["pools"] == [
+        {"name": "requests", "size": 1000, "used": 0, "depleted_ns": 0},
+        {"name": "answers", "size": 50, "used": 0, "depleted_ns": 0},
+    ]
+
+
+def test_one_a_second(
+    wheel: LocalWheel, tmp_path: Path, full: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whenever it is asked; a spool that is closed is full."""
+    now = 100.0
+    monkeypatch.setattr(counters_module.time, "monotonic", lambda: now)
+    counters = make(wheel, tmp_path, full)
+    for _ in range(50):
+        counters.keep()
+        now += 0.1
+    assert counters.age() == pytest.approx(5.0)
+    counters.close()
+    assert (len(full), counters.age()) == (1, 0.0)
+    convert_counters(full[0], tmp_path, lambda *_: None)
+    assert len(read(tmp_path, "counters")) == 5
+
+
+def test_killed_recorder_loses_none(
+    wheel: LocalWheel, tmp_path: Path, full: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it kept is in a spool, which the next one takes for full."""
+    monkeypatch.setattr(counters_module, "EVERY_SECONDS", 0.0)
+    first = make(wheel, tmp_path, full)
+    for _ in range(3):
+        first.keep()
+    second = make(wheel, tmp_path, full)
+    assert len(full) == 1
+    second.keep()
+    second.close()
+    for path in full:
+        convert_counters(path, tmp_path, lambda *_: None)
+    assert len(read(tmp_path, "counters")) == 4
+
+
+def test_the_last_row_is_there_once(wheel: LocalWheel, tmp_path: Path, full: list[Path]) -> None:
+    """Also when a recorder that was killed after it had kept it did so before."""
+    for _ in range(2):
+        counters = make(wheel, tmp_path, full)
+        counters.keep_last(wheel.trace.head)
+        for path in full:
+            convert_counters(path, tmp_path, lambda *_: None)
+        full.clear()
+    assert [row["last"] for row in read(tmp_path, "counters")] == [True]
+
+
+def test_folder_is_removed(wheel: LocalWheel, tmp_path: Path, full: list[Path]) -> None:
+    """The next row is in a new spool."""
+    counters = make(wheel, tmp_path, full)
+    counters.keep()
+    for path in (tmp_path / "_spool").iterdir():
+        path.unlink()
+    (tmp_path / "_spool").rmdir()
+    counters.keep_last(5)
+    convert_counters(full[-1], tmp_path, lambda *_: None)
+    assert len(read(tmp_path, "counters")) == 1

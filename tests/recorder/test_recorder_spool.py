@@ -1,0 +1,363 @@
+"""Ring, spool, Parquet: nothing is lost or doubled, whatever a recorder was at when it was killed.
+
+Here with one thread and a ring in private memory; test_recorder_daemon.py kills real ones.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recorder_alone import Recorder, left, small_spools
+from recorder_records import RUN, Ring, cookies, read
+from wheeld.recorder import parquet
+from wheeld.recorder.spool import FACTS, RECORDS, record_size, spools
+from wheeld_core import _native
+
+
+@pytest.fixture
+def ring() -> Ring:
+    """An empty ring of 1024 records."""
+    return Ring()
+
+
+@pytest.fixture(autouse=True)
+def settings(monkeypatch: pytest.MonkeyPatch) -> None:
+    small_spools(monkeypatch)
+
+
+def test_all_becomes_parquet(ring: Ring, tmp_path: Path) -> None:
+    """Full spools become files of their own; the ring is empty, and so is the folder of spools."""
+    recorder = Recorder(ring, tmp_path)
+    recorder.resume()
+    ring.more(250)
+    assert recorder.take() == 250
+    assert recorder.converter.waiting == 2
+    assert ring.view.waiting == 0
+    recorder.finish()
+    assert cookies(tmp_path) == list(range(250))
+    assert [rows for _, rows in recorder.files] == [100, 100, 50]
+    assert [path.name for path, _ in recorder.files] == [
+        f"{RUN}-{(5 << 40) + at:016x}.parquet" for at in (0, 100, 200)
+    ]
+    assert left(tmp_path) == []
+    assert recorder.said == []
+
+
+def test_it_takes_what_was_there_when_it_looked(
+    ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Records that come meanwhile are for the next look: under load there would be no end."""
+    recorder = Recorder(ring, tmp_path)
+    recorder.resume()
+    ring.more(90)
+    tail, take = ring.view.tail, _native.trace_take
+
+    def and_more_come(*arguments: Any) -> int:
+        ring.more(60)
+        return int(take(*arguments))
+
+    monkeypatch.setattr(_native, "trace_take", and_more_come)
+    assert recorder.intake.take(tail) == 90
+    assert ring.view.head == tail
+
+
+def test_around_the_end_of_the_ring_and_of_64_bits(tmp_path: Path) -> None:
+    """Positions are free-running."""
+    ring = Ring(bits=6, position=2**64 - 70)
+    recorder = Recorder(ring, tmp_path)
+    recorder.resume()
+    for _ in range(5):
+        ring.more(40)
+        recorder.take()
+    recorder.finish()
+    assert cookies(tmp_path) == list(range(200))
+
+
+# -- killed after each step ------------------------------------------------------------------------
+
+
+def test_killed_after_the_append(ring: Ring, tmp_path: Path) -> None:
+    """The spool has records, the head has not moved: they are in both, and in the trace once."""
+    ring.more(30)
+    first = Recorder(ring, tmp_path)
+    first.resume()
+    head = ring.view.head
+    first.take()
+    _set_head(ring, head)
+    ring.more(5)
+    second = Recorder(ring, tmp_path)
+    second.resume()
+    second.finish()
+    assert cookies(tmp_path) == list(range(35))
+
+
+def test_killed_within_the_append(ring: Ring, tmp_path: Path) -> None:
+    """The spool ends with half a record, some of the records before it are not released."""
+    ring.more(30)
+    first = Recorder(ring, tmp_path)
+    first.resume()
+    head = ring.view.head
+    first.take()
+    _set_head(ring, head + 10)
+    path = spools(tmp_path / "_spool", RECORDS)[0]
+    os.truncate(path, 20 * record_size() + 13)
+    second = Recorder(ring, tmp_path)
+    second.resume()
+    second.finish()
+    assert cookies(tmp_path) == list(range(30))
+
+
+def test_killed_before_the_spool_was_removed(ring: Ring, tmp_path: Path) -> None:
+    """The Parquet file is there: it is made again, and nothing is there twice."""
+    ring.more(30)
+    first = Recorder(ring, tmp_path)
+    first.resume()
+    first.take()
+    path = spools(tmp_path / "_spool", RECORDS)[0]
+    parquet.convert_records(path, tmp_path, lambda *_: None, first.said.append)
+    assert cookies(tmp_path) == list(range(30))
+    ring.more(20)
+    second = Recorder(ring, tmp_path)
+    second.resume()
+    second.finish()
+    assert cookies(tmp_path) == list(range(50))
+    assert len(list(tmp_path.rglob("*.parquet"))) == 1
+
+
+def test_two_spools_left(ring: Ring, tmp_path: Path) -> None:
+    """The older one is full; the newer one is gone on with."""
+    first = Recorder(ring, tmp_path)
+    first.resume()
+    ring.more(130)
+    first.take()
+    second = Recorder(ring, tmp_path)
+    second.resume()
+    ring.more(10)
+    second.finish()
+    assert cookies(tmp_path) == list(range(140))
+    assert [rows for _, rows in second.files] == [100, 40]
+
+
+def test_spool_without_facts(ring: Ring, tmp_path: Path) -> None:
+    """Killed between the two files: there is no record without facts."""
+    made = tmp_path / "_spool"
+    made.mkdir()
+    (made / f"{RUN}-{ring.view.head:016x}{FACTS}").write_bytes(b'{"segment":"x","ho')
+    ring.more(10)
+    recorder = Recorder(ring, tmp_path)
+    recorder.resume()
+    recorder.finish()
+    assert cookies(tmp_path) == list(range(10))
+    assert {row["worker"] for row in read(tmp_path)} == {"w0"}
+    assert left(tmp_path) == []
+
+
+def _set_head(ring: Ring, head: int) -> None:
+    ring.view.header["rec_head"] = head
+
+
+class Killed(BaseException):
+    """The process is no more."""
+
+
+@contextmanager
+def killed_at(monkeypatch: pytest.MonkeyPatch, number: int) -> Iterator[Callable[[], int]]:
+    """Each step that changes what outlives the process is counted; at step `number` it is killed,
+    before the step or, of a write, in its middle. Nothing that comes after has any effect."""
+    steps = 0
+
+    def guarded(step: Callable[..., Any], half: bool) -> Callable[..., Any]:
+        def call(*arguments: Any, **more: Any) -> Any:
+            nonlocal steps
+            steps += 1
+            if steps == number and half:
+                fd, data = arguments
+                step(fd, memoryview(data)[: len(data) // 2])
+            if steps >= number:
+                raise Killed
+            return step(*arguments, **more)
+
+        return call
+
+    with monkeypatch.context() as patch:
+        for name in ("write", "ftruncate", "fsync", "rename", "unlink", "mkdir", "rmdir"):
+            patch.setattr(os, name, guarded(getattr(os, name), name == "write"))
+        for name in ("trace_release",):
+            patch.setattr(_native, name, guarded(getattr(_native, name), False))
+        yield lambda: steps
+
+
+def live(ring: Ring, trace: Path) -> None:
+    """One recorder's life, orderly."""
+    recorder = Recorder(ring, trace)
+    recorder.resume()
+    recorder.finish()
+    assert recorder.said == []
+    assert [text for text in recorder.trouble if text] == []
+
+
+def test_killed_at_each_step(ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wherever it was, the next one makes the same trace of it."""
+    number = reached = 0
+    while reached >= number:
+        number += 1
+        trace = tmp_path / str(number)
+        trace.mkdir()
+        ring = Ring()
+        ring.more(130)
+        with killed_at(monkeypatch, number) as count:
+            with suppress(Killed):
+                live(ring, trace)
+            reached = count()
+        ring.more(20)
+        live(ring, trace)
+        assert cookies(trace) == list(range(150)), f"killed at step {number}"
+        assert left(trace) == []
+    assert number > 30
+
+
+def test_killed_again_and_again(
+    ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rng_seed: int
+) -> None:
+    """Each life ends at a random step, and finds what several before it left."""
+    rng = np.random.default_rng(rng_seed)
+    for _ in range(60):
+        ring.more(int(rng.integers(0, min(90, ring.view.size - ring.view.waiting))))
+        with killed_at(monkeypatch, int(rng.integers(1, 40))), suppress(Killed):
+            live(ring, tmp_path)
+    live(ring, tmp_path)
+    assert cookies(tmp_path) == list(range(ring.written))
+    assert left(tmp_path) == []
+
+
+# -- the system refuses ----------------------------------------------------------------------------
+
+
+def test_no_room_for_the_spool(ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was written of a batch is cut off; the records stay in the ring."""
+    recorder = Recorder(ring, tmp_path)
+    recorder.resume()
+    ring.more(30)
+    recorder.take()
+    ring.more(30)
+
+    def full(fd: int, data: Any) -> int:
+        if len(data) > 1000:
+            return write(fd, memoryview(data)[:1000])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    write = os.write
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        for _ in range(3):
+            with pytest.raises(OSError, match="No space left"):
+                recorder.take()
+            assert ring.view.waiting == 30
+    path = spools(tmp_path / "_spool", RECORDS)[0]
+    assert path.stat().st_size == 30 * record_size()
+    recorder.finish()
+    assert cookies(tmp_path) == list(range(60))
+
+
+def test_no_room_for_parquet(ring: Ring, tmp_path: Path) -> None:
+    """The spool stays until there is; it is said what is in the way, and that it is gone."""
+    (tmp_path / "events").write_text("in the way")
+    ring.more(10)
+    recorder = Recorder(ring, tmp_path)
+    recorder.resume()
+    recorder.finish()
+    assert len(left(tmp_path)) == 2
+    assert any(str(tmp_path / "events") in str(text) for text in recorder.trouble)
+    assert recorder.trouble[-1] is not None
+    (tmp_path / "events").unlink()
+    recorder.convert()
+    assert cookies(tmp_path) == list(range(10))
+    assert recorder.trouble[-1] is None
+    assert left(tmp_path) == []
+
+
+def test_directory_removed(ring: Ring, tmp_path: Path) -> None:
+    """What was in the spool is gone, and said; what is in the ring is kept in a new one."""
+    trace = tmp_path / "trace"
+    trace.mkdir()
+    recorder = Recorder(ring, trace)
+    recorder.resume()
+    ring.more(30)
+    recorder.take()
+    for path in (*(trace / "_spool").iterdir(), trace / "_spool", trace):
+        path.rmdir() if path.is_dir() else path.unlink()
+    ring.more(30)
+    recorder.finish()
+    assert cookies(trace) == list(range(30, 60))
+    assert len(recorder.said) == 1
+    assert "was removed with 30 records" in recorder.said[0]
+
+
+def test_spool_was_cut(ring: Ring, tmp_path: Path) -> None:
+    """By somebody else: it is said how many records are missing; the rest is kept."""
+    first = Recorder(ring, tmp_path)
+    first.resume()
+    ring.more(30)
+    first.take()
+    path = spools(tmp_path / "_spool", RECORDS)[0]
+    os.truncate(path, 25 * record_size())
+    ring.more(5)
+    second = Recorder(ring, tmp_path)
+    second.resume()
+    second.finish()
+    assert cookies(tmp_path) == [*range(25), *range(30, 35)]
+    assert second.said == [f"{path} was cut: 5 records are missing"]
+
+
+def test_spool_of_another_ring_of_the_run(tmp_path: Path) -> None:
+    """The trace was switched off and on again: positions go on elsewhere, no file is replaced."""
+    old = Ring(position=5 << 40)
+    recorder = Recorder(old, tmp_path)
+    recorder.resume()
+    old.more(20)
+    recorder.take()
+    new = Ring(position=6 << 40)
+    new.written = 20
+    new.more(20)
+    second = Recorder(new, tmp_path)
+    second.resume()
+    second.finish()
+    assert cookies(tmp_path) == list(range(40))
+    assert second.said == []
+
+
+def test_records_that_are_none(ring: Ring, tmp_path: Path) -> None:
+    """After a crash of the host a spool may have holes: they are left out, and counted."""
+    recorder = Recorder(ring, tmp_path)
+    recorder.resume()
+    ring.more(30)
+    recorder.take()
+    path = spools(tmp_path / "_spool", RECORDS)[0]
+    with path.open("r+b") as file:
+        file.seek(10 * record_size())
+        file.write(b"\0" * 3 * record_size() + b"\xff" * record_size())
+    recorder.finish()
+    assert cookies(tmp_path) == [*range(10), *range(14, 30)]
+    assert recorder.said == [f"{path.name}: 4 records are none, and left out"]
+
+
+def test_spool_that_cannot_be_read(ring: Ring, tmp_path: Path) -> None:
+    """Without facts nobody knows whose records they are: they are kept aside."""
+    recorder = Recorder(ring, tmp_path)
+    recorder.resume()
+    ring.more(30)
+    recorder.take()
+    path = spools(tmp_path / "_spool", RECORDS)[0]
+    path.with_suffix(FACTS).unlink()
+    recorder.finish()
+    assert path.with_name(path.name + ".refused").exists()
+    assert "is kept as" in recorder.said[0]
+    assert read(tmp_path) == []

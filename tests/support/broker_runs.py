@@ -1,0 +1,150 @@
+"""A broker of the example with its daemon, for tests, and the programs of its clients."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import wheeld
+from examples.broker import clients
+from examples.broker.parent import Broker, Child
+from examples.broker.settings import Settings
+
+LONG = 60.0
+"""Seconds that a test waits for an event before it fails."""
+ROOT = Path(__file__).parents[2]
+
+
+class Run:
+    """A broker that runs in a thread's event loop, its workers and followers in processes."""
+
+    def __init__(
+        self, broker: Broker, loop: asyncio.AbstractEventLoop, daemon: wheeld.EmbeddedDaemon
+    ) -> None:
+        self.broker, self._loop, self.daemon = broker, loop, daemon
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+        return self.broker.settings.port
+
+    @property
+    def address(self) -> str:
+        """As clients want it."""
+        return f"127.0.0.1:{self.port}"
+
+    def child(self, role: str, index: int) -> Child:
+        """One of its processes."""
+        return next(one for one in self.broker.children if (one.role, one.index) == (role, index))
+
+    def kill(self, role: str, index: int) -> None:
+        """SIGKILL; returns when the next life serves."""
+
+        async def kill() -> None:
+            child = self.child(role, index)
+            await child.ready.wait()
+            child.kill()
+            await child.ready.wait()
+
+        asyncio.run_coroutine_threadsafe(kill(), self._loop).result(LONG)
+
+
+@contextmanager
+def running(
+    directory: Path, *, virtual_clock: bool = False, by_hand: bool = False, **options: Any
+) -> Iterator[Run]:
+    """A broker of two workers with a daemon of its own.
+
+    Parameters
+    ----------
+    by_hand : bool
+        The followers' processes are not started: the test says how far they have come.
+    """
+    with wheeld.embedded(
+        capacity=1 << 16, payload_bytes=256, pools=["requests=16M"], virtual_clock=virtual_clock
+    ) as daemon:
+        broker = Broker(Settings(str(directory), str(daemon), 0, **options))
+        if by_hand:
+            broker.children = [one for one in broker.children if one.role == "worker"]
+        loop, up, found = asyncio.new_event_loop(), threading.Event(), []
+        over = asyncio.Event()
+
+        async def serve() -> None:
+            try:
+                async with broker:
+                    found.append(Run(broker, loop, daemon))
+                    up.set()
+                    await over.wait()
+            finally:
+                up.set()
+
+        thread = threading.Thread(target=lambda: loop.run_until_complete(serve()))
+        thread.start()
+        try:
+            assert up.wait(LONG)
+            yield found[0]
+        finally:
+            loop.call_soon_threadsafe(over.set)
+            thread.join(LONG)
+            loop.close()
+
+
+def until(holds: Callable[[], Any], what: str) -> Any:
+    """Look again and again until it holds."""
+    give_up = time.monotonic() + LONG
+    while not (found := holds()):
+        assert time.monotonic() < give_up, f"still not: {what}"
+        time.sleep(0.01)
+    return found
+
+
+def produce(run: Run, library: str, topic: str, count: int, name: str = "v") -> list[clients.Line]:
+    """Have a client send so many records; what it was told."""
+    command = clients.command(library, "produce", run.address, topic, name, str(count), "1e9")
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=LONG)
+    assert done.returncode == 0, done.stderr.decode()
+    return [parsed(line) for line in done.stdout.splitlines()]
+
+
+def parsed(line: bytes) -> clients.Line:
+    """Partition, offset, value."""
+    partition, offset, value = line.split(b" ", 2)
+    return int(partition), int(offset), value
+
+
+class Consumer:
+    """A consumer's process, and what it has read."""
+
+    def __init__(self, run: Run, library: str, topic: str, group: str) -> None:
+        command = clients.command(library, "consume", run.address, topic, group)
+        pipe = subprocess.PIPE
+        self.process = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe)
+        self.lines: list[clients.Line] = []
+        self._thread = threading.Thread(target=self._read)
+        self._thread.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            self.lines.append(parsed(line.strip(b"?\n")))
+
+    def close(self) -> None:
+        """Have it leave its group and end."""
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.close()
+        self.process.wait(LONG)
+        self._thread.join()
+        self.process.stdout.close()
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()

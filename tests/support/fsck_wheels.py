@@ -1,0 +1,254 @@
+"""Wheels for the tests of fsck: one with slots in every state, and the remains of a dead daemon."""
+
+from __future__ import annotations
+
+import json
+import mmap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from local_wheel import MS, SECOND, LocalWheel
+from shared_words import Shared
+from wheeld.fsck import run as fsck
+from wheeld.fsck.image import Damage, Memories, of_texts
+from wheeld.fsck.run import Report
+from wheeld.fsck.source import size_faults
+from wheeld_core import segments
+from wheeld_core.views import dtype_of, record, records
+
+POOLS = (("requests", 65536, 1024, False), ("small", 1000, 1000, True))
+LANE = 16 * 64
+"""Lists of one lane: eleven levels, rounded up."""
+RING = 1024
+"""Entries of the rings of a small wheel."""
+
+
+class Local:
+    """A LocalWheel as fsck's source; nobody writes it while it is looked at."""
+
+    def __init__(self, wheel: LocalWheel, racing: bool = False) -> None:
+        self.wheel = wheel
+        self.is_racing = racing
+
+    def racing(self) -> bool:
+        """Whether to believe that somebody writes it."""
+        return self.is_racing
+
+    def headers(self) -> list[Damage]:
+        """Sizes and offsets."""
+        wheel = self.wheel
+        base = {
+            "wheel": wheel.wheel_memory,
+            "slots": wheel.slots_memory,
+            "registry": wheel.registry_memory,
+            "watch": wheel.shared("watch"),
+            "pools": wheel.shared("pools"),
+        }
+        return [of_texts(size_faults(base))]
+
+    def memories(self) -> Memories | None:
+        """All of it; None when the headers are no good."""
+        if len(self.headers()[0].keys):
+            return None
+        w, workers = self.wheel, dict(self.wheel.worker_memories)
+        return Memories(
+            w.wheel_memory, w.slots_memory, w.registry_memory, workers,
+            w.shared("watch"), w.shared("pools"),
+        )  # fmt: skip
+
+
+def check(wheel: LocalWheel) -> Report:
+    """What fsck says."""
+    return fsck.examine(Local(wheel), "local")
+
+
+def damaged(report: Report) -> dict[str, list[str]]:
+    """Check -> examples, of the checks that found something."""
+    return {c.name: [e.text for e in c.examples] for c in report.checks if c.damage}
+
+
+class FullWheel(LocalWheel):
+    """Two workers and slots in every state that there is, under names.
+
+    `slot["name"]` is the slot of the timer called so:
+
+    near, soon, third       armed, in one bucket, in this order
+    far, late               armed, in buckets of other levels
+    periodic                has ticked once
+    endless                 periodic, its next tick is past the end of time
+    submitted               armed, not seen by the clock yet
+    unseen                  cancelled before the clock saw it
+    leaving                 cancelled, linked still; the cancel is in the ring
+    out, read               fired, the completion unread, and read
+    lent                    fired, and read by the other worker next
+    back                    cancelled, in the return ring, unread
+    waiting, wanted         fired, behind a full completion ring; the second will be
+    queued                  cancelled, behind a full return ring
+    """
+
+    def __init__(self) -> None:
+        super().__init__(capacity=8192, start_ns=5 * SECOND, pools=POOLS)
+        self.a, self.b = self.worker(0, "a"), self.worker(1, "b")
+        self.words = Shared(self.shared("watch"), self.shared("pools"))
+        self._share()
+        self.slot: dict[str, int] = {}
+        self._fill_rings()
+        self._arm()
+
+    def _share(self) -> None:
+        """Both workers watch keys and have memory of both pools; a has the last word in the first,
+        and has not noted it yet, b has it in the second, and waits there."""
+        for row, buckets in enumerate(((3, 70, 65_535), (3, 9000))):
+            for bucket in buckets:
+                self.words.watch_bucket(row, bucket)
+        for row, bytes, pool in ((1, 200, 0), (0, 300, 0), (0, 10, 1), (1, 990, 1)):
+            self.words.change(row, bytes, pool)
+        self.words.change(0, -50, upto="named")
+        self.words.pools.pools["tickets"][1] = 5
+        self.words.wait_in_line(1, 5, 1)
+
+    def keep(self, name: str, id: int) -> int:
+        """Remember a timer's slot."""
+        self.slot[name] = id & 0xFFFFFFFF
+        return id
+
+    def _fill_rings(self) -> None:
+        """Worker a: both rings full, and one timer behind each."""
+        self.settle()
+        ids = self.a.schedule_many(np.full(RING, 1.0))
+        self.settle()
+        waiting = [self.a.schedule(1.001), self.a.schedule(1.001)]
+        self.settle()
+        cancelled = self.a.schedule_many(np.full(RING, 500.0))
+        self.settle()
+        behind = self.a.schedule(500.0)
+        self.settle()
+        self.a.cancel_many(cancelled)
+        self.settle()
+        self.a.cancel(behind)
+        self.advance(1100 * MS)
+        self.keep("out", int(ids[7]))
+        self.keep("back", int(cancelled[5]))
+        self.keep("waiting", waiting[0])
+        self.keep("wanted", waiting[1])
+        self.keep("queued", behind)
+
+    def _arm(self) -> None:
+        b = self.b
+        self.keep("read", b.schedule(0.001))
+        self.keep("periodic", b.schedule(0.001, interval=30.0))
+        self.keep("endless", b.schedule(0.001, interval=9.223372035e9))
+        self.advance(2 * MS)
+        assert len(b.poll()) == 3
+        self.keep("lent", self.a.schedule(0.001, to="b"))
+        self.keep("near", b.schedule(3.0))
+        self.keep("soon", b.schedule(3.0))
+        self.keep("third", b.schedule(3.0))
+        self.keep("far", b.schedule(90_000.0))
+        self.keep("late", b.schedule(0.0405))
+        self.settle()
+        leaving = self.keep("leaving", b.schedule(77.0))
+        self.settle()
+        self.advance(2 * MS)
+        b.cancel(leaving)
+        self.keep("submitted", b.schedule(50.0))
+        b.cancel(self.keep("unseen", b.schedule(60.0)))
+
+
+def worker(w: LocalWheel, row: int) -> Any:
+    """A worker's segment header."""
+    return record(w.worker_memories[row], "worker")
+
+
+def returns(w: LocalWheel, row: int) -> Any:
+    """A worker's return ring."""
+    return np.frombuffer(w.worker_memories[row], "u4", 1024, w.sizes["ret_off"])
+
+
+def completions(w: LocalWheel, row: int) -> Any:
+    """A worker's completion ring."""
+    return records(w.worker_memories[row], "completion", w.sizes["comp_off"], 1024)
+
+
+def occupancy(w: LocalWheel) -> Any:
+    """The occupancy words: one per level of each lane here."""
+    return np.frombuffer(
+        w.wheel_memory, "u8", w.sizes["lanes"] * LANE // 64, int(w.view.header["occupancy_off"])
+    )
+
+
+def lanes(w: LocalWheel) -> Any:
+    """The lanes of the wheel; a worker's is that of its row."""
+    return records(w.wheel_memory, "lane", w.sizes["lanes_off"], w.sizes["lanes"])
+
+
+def summary(w: LocalWheel) -> Any:
+    """The summary words."""
+    return np.frombuffer(
+        w.wheel_memory, "u8", w.sizes["lanes"] * LANE // 64, int(w.view.header["summary_off"])
+    )
+
+
+class Remains:
+    """What a killed daemon leaves: a wheel's memory as segments, and a runtime directory."""
+
+    def __init__(self, wheel: LocalWheel, name: str, runtime_dir: Path) -> None:
+        self.directory = runtime_dir / name
+        self.directory.mkdir(mode=0o700)
+        self.prefix = f"wheeld-{name}-0123456789ab-"
+        memories = {
+            "wheel": wheel.wheel_memory,
+            "slots": wheel.slots_memory,
+            "registry": wheel.registry_memory,
+            "watch": wheel.shared("watch"),
+            "pools": wheel.shared("pools"),
+            **{f"worker-{row}": memory for row, memory in wheel.worker_memories.items()},
+        }
+        self.memories = {kind: self._copy(kind, memory) for kind, memory in memories.items()}
+        self.write_daemon_file(segment_prefix=self.prefix)
+        self.where = ("--name", name, "--runtime-dir", str(runtime_dir))
+
+    def _copy(self, kind: str, memory: mmap.mmap) -> mmap.mmap:
+        copy = segments.create(self.prefix + kind, len(memory))
+        copy[:] = memory[:]
+        return copy
+
+    def write_daemon_file(self, **facts: object) -> None:
+        """daemon.json."""
+        (self.directory / "daemon.json").write_text(json.dumps(facts))
+
+    def path(self, kind: str) -> Path:
+        """A segment's file."""
+        return Path("/dev/shm") / (self.prefix + kind)
+
+    def head(self, kind: str) -> np.ndarray:
+        """A segment's head, writable."""
+        return record(self.memories[kind], "head")
+
+    def link(self, slot: int) -> np.ndarray:
+        """A link record, writable."""
+        return self.link_in(self.memories["wheel"], slot)
+
+    @staticmethod
+    def link_in(memory: mmap.mmap, slot: int) -> np.ndarray:
+        """A link record of a wheel segment, writable."""
+        offset = int(record(memory, "wheel")["links_off"])
+        return record(memory, "link", offset + dtype_of("link").itemsize * slot)
+
+    def report(self) -> Report:
+        """What fsck says."""
+        return fsck.run(str(self.directory))
+
+
+@contextmanager
+def remains(wheel: LocalWheel, name: str, runtime_dir: Path) -> Iterator[Remains]:
+    """The remains, and no trace of them afterwards."""
+    left = Remains(wheel, name, runtime_dir)
+    try:
+        yield left
+    finally:
+        segments.unlink_all(left.prefix)

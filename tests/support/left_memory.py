@@ -1,0 +1,60 @@
+"""What a killed daemon leaves, for tests that damage it, without the rest of a daemon."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from wheeld.config.settings import Config
+from wheeld.resources.owned import Resources
+from wheeld_core.views import record
+
+
+def names_of(config: Config) -> list[str]:
+    """Its segments that exist."""
+    return [name for name in os.listdir("/dev/shm") if name.startswith(f"wheeld-{config.name}-")]
+
+
+def place_of(config: Config) -> Path:
+    """Its runtime directory."""
+    return Path(str(config.runtime_dir), config.name)
+
+
+def write_facts(config: Config, content: bytes | None = None, **facts: object) -> Path:
+    """daemon.json, as a daemon would have written it, or not."""
+    place_of(config).mkdir(mode=0o700)
+    path = place_of(config) / "daemon.json"
+    path.write_bytes(json.dumps(facts).encode() if content is None else content)
+    return path
+
+
+def leave_with_a_timer(config: Config) -> None:
+    """What a killed daemon leaves, with a timer that is pending."""
+    resources = Resources(config)
+    resources.slots.states[0] = 1
+    resources.close(discard=False)
+
+
+def set_head(kind: str, field: str, value: object) -> Callable[[Resources], None]:
+    """Damage to a head."""
+
+    def damage(resources: Resources) -> None:
+        record(resources.memories[kind], "head")[field] = value
+
+    return damage
+
+
+def set_word(kind: str, field: str, value: int) -> Callable[[Resources], None]:
+    """Damage to what follows the head."""
+
+    def damage(resources: Resources) -> None:
+        record(resources.memories[kind], kind)[field] = value
+
+    return damage
+
+
+def path_of(resources: Resources, kind: str) -> Path:
+    """A segment's file."""
+    return Path("/dev/shm", resources.names[kind])

@@ -1,0 +1,46 @@
+"""Programs that tests start, look for and stop."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).parents[2]
+SUPPORT = Path(__file__).parent
+
+
+def of_checkout() -> dict[str, str]:
+    """The environment of a program that imports from this checkout, wherever it runs."""
+    paths = [str(ROOT / part) for part in (".", "core", "client", "pipeline")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+
+
+def start_program(
+    environment: dict[str, str], *arguments: str, cwd: Path | None = None
+) -> subprocess.Popen[str]:
+    """Python with those arguments, in a process group of its own."""
+    return subprocess.Popen(
+        [sys.executable, *arguments],
+        env=environment,
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def descendants(process: subprocess.Popen[str], words: str) -> list[psutil.Process]:
+    """Those of a program that have these words in their command lines."""
+    found = []
+    for child in psutil.Process(process.pid).children(recursive=True):
+        try:
+            if words in " ".join(child.cmdline()):
+                found.append(child)
+        except psutil.NoSuchProcess:
+            pass
+    return found

@@ -1,0 +1,286 @@
+"""A purgatory in plain Python: the same algorithm, lists searched from end to end, nothing shared.
+
+`tests/purgatory/test_purgatory_machine.py` drives it beside the real one with the same
+calls. What operations do when they complete is in their `Spec`, which both sides run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from wheel_oracle import seconds_to_ns
+
+TICK = 1000
+"""Of the wheel, ns: so fine that no two operations fall due in one."""
+
+
+@dataclass
+class Spec:
+    """One operation, for both sides."""
+
+    id: int
+    worker: int
+    keys: list[Any]
+    timeout: float | None
+    ready: bool = False
+    fails: bool = False
+    action: tuple[str, Any] | None = None
+    """What on_complete does: ("check", key), ("cancel", key), ("force", id), ("watch", Spec) or
+    ("raise", None); in its own worker."""
+
+
+class World(Protocol):
+    """What both sides can do."""
+
+    def watch(self, spec: Spec) -> bool: ...
+    def check(self, worker: int, key: Any) -> int: ...
+    def cancel(self, worker: int, key: Any) -> list[int]: ...
+    def force(self, id: int) -> bool: ...
+
+
+def act(world: World, spec: Spec) -> None:
+    """What on_complete of this operation does."""
+    if spec.action is None:
+        return
+    what, of = spec.action
+    if what == "check":
+        world.check(spec.worker, of)
+    elif what == "cancel":
+        world.cancel(spec.worker, of)
+    elif what == "force":
+        world.force(of)
+    elif what == "watch":
+        world.watch(of)
+    else:
+        raise LookupError(what)
+
+
+def raise_all(errors: list[Exception]) -> None:
+    """None, itself, or several as a group."""
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise ExceptionGroup("several operations raised", errors)
+
+
+@dataclass(eq=False)
+class ModelOperation:
+    """Beside a real one."""
+
+    spec: Spec
+    state: str = "new"
+    due: int | None = None
+    """When its timer fires, ns; None: it has none."""
+    held: bool = False
+    """Is it a purgatory's, and so counted?"""
+
+
+@dataclass
+class ModelPurgatory:
+    """The purgatory of one worker."""
+
+    purge_interval: int | None
+    links: dict[Any, list[ModelOperation]] = field(default_factory=dict)
+    waiting: list[ModelOperation] = field(default_factory=list)
+    marked: set[Any] = field(default_factory=set)
+    """Keys that were checked elsewhere, while something was watched under them."""
+    estimated: int = 0
+    counts: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("completed", "expired", "cancelled", "purges"), 0)
+    )
+
+    def unlink(self, operation: ModelOperation, key: Any) -> None:
+        """From one key."""
+        self.links[key].remove(operation)
+        if not self.links[key]:
+            del self.links[key]
+
+    def unlink_everywhere(self, operation: ModelOperation) -> None:
+        """From all keys."""
+        for key in list(self.links):
+            if operation in self.links[key]:
+                self.unlink(operation, key)
+
+    def walk(self, key: Any) -> list[ModelOperation]:
+        """Those that wait under a key; what is over leaves it."""
+        found = list(self.links.get(key, ()))
+        for operation in found:
+            if operation.state != "waiting":
+                self.unlink(operation, key)
+        return [operation for operation in found if operation.state == "waiting"]
+
+    def purge(self) -> None:
+        """Purge mode's sweep, when it is time for it."""
+        if self.purge_interval is None or self.estimated - len(self.waiting) <= self.purge_interval:
+            return
+        self.counts["purges"] += 1
+        self.estimated = len(self.waiting)
+        for key in list(self.links):
+            self.walk(key)
+
+
+class Model:
+    """All workers of one daemon, and their purgatory."""
+
+    def __init__(self, workers: int, purge_interval: int | None, buckets: dict[Any, int]) -> None:
+        self.now = 0
+        self.buckets = buckets
+        self.purge_interval = purge_interval
+        self.places = [ModelPurgatory(purge_interval) for _ in range(workers)]
+        self.operations: dict[int, ModelOperation] = {}
+        self.log: list[tuple[Any, ...]] = []
+        self.line: list[tuple[ModelOperation, bool]] = []
+
+    # -- one operation --------------------------------------------------------------------------
+
+    def leave(self, operation: ModelOperation, state: str) -> None:
+        """It is over."""
+        place = self.places[operation.spec.worker]
+        waited, operation.state = operation.state == "waiting", state
+        if waited:
+            place.waiting.remove(operation)
+            if place.purge_interval is None or state == "cancelled":
+                place.unlink_everywhere(operation)
+
+    def complete(self, operation: ModelOperation, expired: bool = False) -> bool:
+        """Once."""
+        if operation.state in ("completed", "cancelled"):
+            return False
+        self.leave(operation, "completed")
+        if operation.held:
+            self.places[operation.spec.worker].counts["expired" if expired else "completed"] += 1
+        self.line.append((operation, expired))
+        if len(self.line) == 1:  # else a callback completes it: its own run after that one's
+            while self.line:
+                self.settle(*self.line[0])
+                self.line.pop(0)
+        return True
+
+    def settle(self, operation: ModelOperation, expired: bool) -> None:
+        """Its callbacks."""
+        self.log.append(("complete", operation.spec.id))
+        try:
+            act(self, operation.spec)
+        except Exception as error:
+            self.report(operation, error)
+        if expired:
+            self.log.append(("expire", operation.spec.id))
+
+    def report(self, operation: ModelOperation, error: Exception) -> None:
+        """To the exception handler."""
+        self.log.append(("reported", operation.spec.id, type(error).__name__))
+
+    def ask(self, operation: ModelOperation) -> bool:
+        """try_complete."""
+        self.log.append(("try", operation.spec.id))
+        if operation.spec.fails:
+            raise ZeroDivisionError
+        return operation.spec.ready and self.complete(operation)
+
+    def try_all(self, walk: list[ModelOperation]) -> tuple[int, list[tuple[Any, Exception]]]:
+        """Ask each that waits still; how many this completed, and who raised what."""
+        completed, errors = 0, []
+        for operation in walk:
+            if operation.state != "waiting":
+                continue
+            try:
+                completed += self.ask(operation)
+            except Exception as error:
+                errors.append((operation, error))
+        return completed, errors
+
+    # -- calls ----------------------------------------------------------------------------------
+
+    def watch(self, spec: Spec) -> bool:
+        """try_complete_else_watch."""
+        place = self.places[spec.worker]
+        operation = self.operations.setdefault(spec.id, ModelOperation(spec))
+        if operation.state == "completed":
+            return False
+        if operation.state != "new":
+            raise ValueError
+        operation.held = True
+        try:
+            if self.ask(operation):
+                return True
+        finally:
+            operation.held = operation.state != "new"
+        operation.held = True
+        for key in dict.fromkeys(spec.keys):
+            place.links.setdefault(key, []).append(operation)
+        operation.state = "waiting"
+        place.waiting.append(operation)
+        place.estimated += 1
+        try:
+            done = self.ask(operation)
+        except Exception:
+            place.waiting.remove(operation)
+            place.unlink_everywhere(operation)
+            operation.state, operation.held = "new", False
+            raise
+        if operation.state == "waiting" and spec.timeout is not None:
+            due = self.now + seconds_to_ns(spec.timeout)
+            operation.due = -(-due // TICK) * TICK
+        return done
+
+    def check(self, worker: int, key: Any) -> int:
+        """check_and_complete."""
+        for number, place in enumerate(self.places):
+            if number != worker and key in place.links:
+                place.marked.add(key)
+        completed, errors = self.try_all(self.places[worker].walk(key))
+        raise_all([error for _, error in errors])
+        return completed
+
+    def cancel(self, worker: int, key: Any) -> list[int]:
+        """cancel_for_key."""
+        return self.cancel_all(self.places[worker], self.places[worker].walk(key))
+
+    def cancel_all(self, place: ModelPurgatory, walk: list[ModelOperation]) -> list[int]:
+        """Take them out of everything."""
+        for operation in walk:
+            self.leave(operation, "cancelled")
+            place.counts["cancelled"] += 1
+        return [operation.spec.id for operation in walk]
+
+    def force(self, id: int) -> bool:
+        """force_complete; False for what never was."""
+        return id in self.operations and self.complete(self.operations[id])
+
+    def renew(self, worker: int) -> list[int]:
+        """shutdown, and another purgatory of that name."""
+        place = self.places[worker]
+        left = self.cancel_all(place, list(place.waiting))
+        marked = place.marked  # the worker's, not the purgatory's
+        self.places[worker] = ModelPurgatory(self.purge_interval, marked=marked)
+        return left
+
+    def dispatch(self, worker: int) -> None:
+        """Look at what others checked, then expire what was due by then."""
+        place = self.places[worker]
+        due = [op for op in place.waiting if op.due is not None and op.due <= self.now]
+        marked, place.marked = place.marked, set()
+        found = [
+            operation
+            for key in sorted(marked, key=self.buckets.__getitem__)
+            for operation in place.links.get(key, ())
+            if operation.state == "waiting"
+        ]
+        for operation, error in self.try_all(list(dict.fromkeys(found)))[1]:
+            self.report(operation, error)
+        for operation in sorted(due, key=lambda op: op.due or 0):
+            if operation.state == "waiting":
+                self.complete(operation, expired=True)
+        place.purge()
+
+    # -- what must be so ------------------------------------------------------------------------
+
+    def armed(self, worker: int) -> int:
+        """How many of its timers are in the wheel."""
+        waiting = self.places[worker].waiting
+        return sum(op.due is not None and op.due > self.now for op in waiting)
+
+    def linked(self, operation: ModelOperation) -> bool:
+        """Is it under any key?"""
+        return any(operation in ops for place in self.places for ops in place.links.values())

@@ -1,0 +1,59 @@
+"""A recorder without its process: one thread, a ring in private memory, steps by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from recorder_records import OFFSETS, RUN, Ring, facts
+from wheeld.recorder import intake
+from wheeld.recorder.converter import Converter
+from wheeld.recorder.facts import Facts, Offsets
+from wheeld.recorder.intake import Intake
+from wheeld.recorder.parquet import remove_fresh
+
+
+class Recorder:
+    """What a recorder process does, without the process."""
+
+    def __init__(self, ring: Ring, trace: Path, known: Facts | None = None) -> None:
+        self.ring, self.trace = ring, trace
+        self.said: list[str] = []
+        self.files: list[tuple[Path, int]] = []
+        self.trouble: list[str | None] = []
+        self.converter = Converter(
+            trace, None, None, lambda *file: self.files.append(file), self.trouble.append,
+            self.said.append,
+        )  # fmt: skip
+        self.intake = Intake(
+            ring.memory, trace, known or facts(), False, self.converter.add, self.said.append
+        )
+
+    def resume(self) -> None:
+        remove_fresh(self.trace / "_spool", RUN)
+        self.intake.resume()
+
+    def take(self) -> int:
+        return self.intake.take(self.ring.view.tail)
+
+    def finish(self) -> None:
+        """All of it becomes Parquet."""
+        self.take()
+        self.intake.close()
+        self.convert()
+
+    def convert(self) -> None:
+        self.converter.finish()
+
+
+def small_spools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spools of 100 records, taken in parts of 40; a clock that stands still."""
+    monkeypatch.setattr(intake, "SPOOL_ROWS", 100)
+    monkeypatch.setattr(intake, "BATCH", 40)
+    monkeypatch.setattr(Offsets, "read", classmethod(lambda cls: OFFSETS))
+
+
+def left(trace: Path) -> list[str]:
+    """What is in the folder of spools."""
+    return sorted(path.name for path in (trace / "_spool").iterdir())

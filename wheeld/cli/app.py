@@ -1,0 +1,96 @@
+"""The command `wheeld`, with all that it does."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from wheeld import listing, virtual
+from wheeld.cli import checks as checks_cli, ending as ending_cli
+from wheeld.cli.options import Json, Name, RuntimeDir, errors_to_exit
+from wheeld.cli.start import app as app
+from wheeld.demo import command as demo_command
+from wheeld_core import runtime
+from wheeld_core.control import Connection
+
+NO_CLOCK = 3
+"""Exit code of `status` beside a daemon whose clock does nothing."""
+
+
+def _request(name: str, runtime_dir: Path | None, op: str, **fields: Any) -> dict[str, Any]:
+    connection = Connection(runtime.find(name, runtime_dir))
+    try:
+        return connection.request(op, timeout=fields.pop("timeout", 10.0), **fields)
+    finally:
+        connection.close()
+
+
+@app.command()
+def status(name: Name = "default", runtime_dir: RuntimeDir = None, as_json: Json = False) -> None:
+    """Show a daemon's state, counters and workers.
+
+    The exit code is 0 if it is well, 1 if there is none or it does not answer, and 3 if it answers
+    and has no clock that makes progress: timers that fall due are late until it has one.
+    """
+    with errors_to_exit():
+        found = _request(name, runtime_dir, "status")["status"]
+    if as_json:
+        typer.echo(json.dumps(found, indent=1))
+    else:
+        typer.echo(listing.status_text(found))
+    if not found["clock_ok"]:
+        raise typer.Exit(NO_CLOCK)
+
+
+_DURATION = re.compile(r"([0-9]*\.?[0-9]+)\s*(ns|us|ms|s|m|h|d)?")
+_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
+_UNITS["d"] = 24 * _UNITS["h"]
+
+
+@app.command()
+def advance(
+    duration: Annotated[str, typer.Argument(help="How far, such as 250ms, 1.5s or 2h.")],
+    name: Name = "default",
+    runtime_dir: RuntimeDir = None,
+) -> None:
+    """Move a daemon's virtual clock; returns when what fell due was handed out."""
+    with errors_to_exit():
+        match = _DURATION.fullmatch(duration)
+        if match is None:
+            raise ValueError(f"duration {duration!r}: expected a number with {', '.join(_UNITS)}")
+        step = round(float(match[1]) * _UNITS[match[2] or "s"])
+        now = virtual.advance_ns(name, step, runtime_dir)
+    typer.echo(f"{now} ns")
+
+
+@app.command()
+def inspect(
+    name: Name = "default",
+    runtime_dir: RuntimeDir = None,
+    worker: Annotated[str | None, typer.Option(help="Only timers of this worker.")] = None,
+    limit: Annotated[int, typer.Option(help="At most so many, soonest first; 0: all.")] = 100,
+    format: Annotated[str, typer.Option(help="table, json or csv.")] = "table",
+) -> None:
+    """List pending timers, soonest first, without disturbing anyone."""
+    with errors_to_exit():
+        if format not in listing.FORMATS:
+            raise ValueError(f"--format {format}: expected one of {', '.join(listing.FORMATS)}")
+        _request(name, runtime_dir, "status")  # is it there? a dead one's timers wait for the next
+        found = listing.pending_timers(name, runtime_dir, worker, limit)
+        listing.print_timers(found, format)
+
+
+app.command("stop")(ending_cli.stop)
+app.command("restart")(ending_cli.restart)
+app.command("demo")(demo_command.demo)
+app.command("fsck")(checks_cli.fsck)
+app.command("doctor")(checks_cli.doctor)
+for command_line in importlib.metadata.entry_points(group="wheeld.commands"):
+    app.add_typer(
+        command_line.load()(), name=command_line.name
+    )  # of packages that stand on this one

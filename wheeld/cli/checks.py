@@ -1,0 +1,153 @@
+"""The commands `wheeld fsck` and `wheeld doctor`: options, output, exit codes.
+
+Heavy imports are inside the functions, so that `wheeld --help` stays quick.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from wheeld.cli.options import Json, Name, RuntimeDir
+
+if TYPE_CHECKING:
+    from wheeld.doctor.run import Diagnosis
+    from wheeld.fsck.run import Report
+
+CLEAN, FOUND, COULD_NOT = 0, 1, 2
+
+
+def fsck(
+    name: Name = "default",
+    runtime_dir: RuntimeDir = None,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair", help="Have the wheel made anew from its slots. Needs a stopped daemon."
+        ),
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Check a wheel's shared memory, of a running daemon or of a dead one.
+
+    Exit code 0: clean. 1: damage found. 2: could not check, and the message says why.
+    """
+    from wheeld.fsck import run as checker
+    from wheeld_core.errors import WheelError
+
+    try:
+        with _Progress() as progress:
+            report = checker.run(name, runtime_dir, repair=repair, progress=progress)
+    except (WheelError, OSError, ValueError) as error:
+        typer.echo(f"wheeld fsck: could not check: {error}", err=True)
+        raise typer.Exit(COULD_NOT) from None
+    if as_json:
+        typer.echo(json.dumps(report.as_dict(), indent=1))
+    else:
+        _print_report(report)
+    raise typer.Exit(FOUND if report.damage else CLEAN)
+
+
+def doctor(
+    name: Name = "default",
+    runtime_dir: RuntimeDir = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(help="TOML file.", show_default="/etc/wheeld/NAME.toml, if it exists"),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Look at this machine, and at the daemon if it runs, for what keeps timers from being on time.
+
+    Exit code 0: well, perhaps with notes. 1: warnings or failures. 2: could not look.
+    """
+    from wheeld.doctor import run as physician
+    from wheeld_core.errors import WheelError
+
+    try:
+        diagnosis = physician.run(name, runtime_dir, config)
+    except (WheelError, OSError, ValueError) as error:
+        typer.echo(f"wheeld doctor: could not look: {error}", err=True)
+        raise typer.Exit(COULD_NOT) from None
+    if as_json:
+        typer.echo(json.dumps(diagnosis.as_dict(), indent=1))
+    else:
+        _print_diagnosis(diagnosis)
+    raise typer.Exit(FOUND if diagnosis.bad() else CLEAN)
+
+
+class _Progress:
+    """A bar on stderr, for people at a terminal."""
+
+    def __enter__(self) -> Callable[[str, int, int], None]:
+        from rich.console import Console
+        from rich.progress import Progress
+
+        console = Console(stderr=True)
+        self._bar = Progress(console=console, transient=True, disable=not console.is_terminal)
+        self._task = self._bar.add_task("reading", total=None)
+        self._bar.start()
+        return self._show
+
+    def _show(self, what: str, done: int, total: int) -> None:
+        self._bar.update(self._task, description=what, completed=done, total=total)
+
+    def __exit__(self, *exception: object) -> None:
+        self._bar.stop()
+
+
+_STYLES = {
+    "ok": "green",
+    "damage": "bold red",
+    "failure": "bold red",
+    "warning": "yellow",
+    "note": "cyan",
+    "skipped": "dim",
+}
+
+
+def _print_report(report: Report) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    table = Table("check", "status", "looked at", "damaged", "examples", title=report.title())
+    for check in report.checks:
+        examples = [example.text for example in check.examples]
+        if check.damage > len(examples):
+            examples.append(f"... and {check.damage - len(examples):,} more")
+        table.add_row(
+            check.name,
+            f"[{_STYLES[check.status]}]{check.status}[/]",
+            f"{check.looked_at:,}",
+            f"{check.damage:,}" if check.damage else "",
+            escape("\n".join(examples) or check.remark),
+        )
+    console.print(table)
+    console.print(escape(report.summary()), soft_wrap=True)
+
+
+def _print_diagnosis(diagnosis: Diagnosis) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(highlight=False)
+    table = Table("check", "status", "found", title=diagnosis.title())
+    for finding in diagnosis.findings:
+        lines = [finding.found]
+        if finding.status != "ok":
+            lines.append(f"expected: {finding.expected}")
+            lines.append(f"what to do: {finding.advice}")
+        table.add_row(
+            finding.name,
+            f"[{_STYLES[finding.status]}]{finding.status}[/]",
+            escape("\n".join(line for line in lines if line)),
+        )
+    console.print(table)
+    console.print(escape(diagnosis.summary()), soft_wrap=True)

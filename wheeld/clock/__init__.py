@@ -1,0 +1,1 @@
+"""The clock process, and the supervisor's end of it."""

@@ -1,0 +1,400 @@
+"""Keeps a clock running: starts it, starts another when it died, replaces one that hangs.
+
+A daemon that serves never gives up: while no clock can be started it says so, and tries again. Only
+when the memory itself is damaged is there nothing that a clock could drive.
+
+An order is repeated to the next clock when one dies before it answered; so orders must be such that
+doing them twice does no harm.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import struct
+import termios
+import time
+from collections.abc import Callable
+
+from wheeld.clock.link import ClockGone, ClockLink
+from wheeld.config.settings import Config
+from wheeld.resources.handover import Predecessor
+from wheeld.resources.leftovers import STOPPING
+from wheeld.resources.owned import Resources
+from wheeld_core import _native, runtime
+from wheeld_core.control import Message
+from wheeld_core.errors import WheelError
+
+log = logging.getLogger("wheeld")
+
+START_TRIES = 10
+"""Clocks that end before they drive the wheel, one after the other: then a daemon that does not
+serve yet gives up."""
+LEAST_PAUSE, LONGEST_PAUSE = 0.01, 10.0
+"""Seconds before the next try: twice as many from one to the next."""
+START_SECONDS = 20.0
+"""A clock that starts is given so long, from one sign of life to the next: a recovery of a hundred
+million slots takes longer, and shows by the heartbeat that it gets on."""
+LOCK_SECONDS = 10.0
+"""How long a new clock waits for the one before it to be gone."""
+EVICT_LOOK_SECONDS = 1.0
+"""How often to look for workers that misbehave, if they are to be evicted."""
+IDLE_LOOK_SECONDS = 60.0
+"""How often to look at a clock that sleeps until something far away."""
+NUDGE_SECONDS = 0.5
+"""How often at most a clock is told to look around."""
+CLOCK_SEGMENTS = ("wheel", "slots", "registry", "trace")
+"""What a clock maps from the start; the last one if there is one."""
+_AWAKE = -(2**63)
+
+
+class DamagedMemory(WheelError):
+    """The segments are not what they were: there is nothing that a clock could drive."""
+
+
+class ClockRefused(WheelError):
+    """The clock says that it cannot start, and why."""
+
+
+def pause_before(attempt: int) -> float:
+    """How many seconds to wait before a try, the first of which is number 0."""
+    return min(LEAST_PAUSE * 2 ** min(attempt - 1, 30), LONGEST_PAUSE) if attempt else 0.0
+
+
+class ClockGuard:
+    """One running clock at a time.
+
+    Parameters
+    ----------
+    resources : Resources
+        What the clock maps and opens.
+    workers : callable
+        Gives what a new clock has to serve from the start, one message per worker.
+    on_skipped : callable
+        Called with the rows of workers whose segment was found damaged.
+    on_failure : callable
+        Called with a message when the memory is damaged, so that no clock can be kept running.
+    before : Predecessor, optional
+        The clock that drives the wheel until the first one of this guard does.
+    """
+
+    def __init__(
+        self,
+        resources: Resources,
+        workers: Callable[[], list[Message]],
+        on_skipped: Callable[[list[int]], None],
+        on_failure: Callable[[str], None],
+        before: Predecessor | None = None,
+    ) -> None:
+        self._resources = resources
+        self._workers = workers
+        self._on_skipped = on_skipped
+        self._on_failure = on_failure
+        self._before = before
+        self.handed_over: dict[str, float] = {}
+        """How the wheel came to the first clock, after a restart in place."""
+        self._link = self._new_link()
+        self._running = asyncio.Event()
+        self._stopping = False
+        self._restarting: asyncio.Task[None] | None = None
+        self._look = asyncio.Event()
+        self._watcher: asyncio.Task[None] | None = None
+        self._bell = os.open(
+            resources.directory / runtime.CLOCK_FIFO,
+            os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW,
+        )
+        self._next_nudge = 0.0
+        self.restarts = 0
+        self.trouble: str | None = None
+        """Why no clock runs, when none could be started."""
+        self.locked_out = False
+        """Another process holds the clock's lock: the segments may be in use, leave them."""
+        self.on_look: Callable[[], None] = lambda: None
+        """Called at each look at the clock's progress."""
+        self.on_start: Callable[[], None] = lambda: None
+        """Called when another clock runs."""
+
+    def _new_link(self) -> ClockLink:
+        retire = self._before.retire if self._before is not None else lambda: None
+        return ClockLink(self._exited, self.look_soon, retire)
+
+    @property
+    def _config(self) -> Config:
+        """As it is now: a reload changes it."""
+        return self._resources.config
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the clock."""
+        return self._link.pid
+
+    @property
+    def runs(self) -> bool:
+        """Is there a clock that drives the wheel?"""
+        return self._running.is_set() and not self._link.ended
+
+    async def start(self) -> None:
+        """Start the first clock; returns when it drives the wheel.
+
+        Raises
+        ------
+        WheelError
+            None can be started.
+        """
+        for attempt in range(START_TRIES):
+            await asyncio.sleep(pause_before(attempt))
+            try:
+                await self._begin()
+            except (DamagedMemory, ClockRefused):  # the next one would fail, too
+                raise
+            except Exception as error:
+                self._failed_to_start(error)
+            else:
+                self._watcher = asyncio.create_task(self._watch())
+                return
+        raise WheelError(f"{START_TRIES} clocks did not start, one after the other: {self.trouble}")
+
+    def _failed_to_start(self, error: Exception) -> None:
+        self.restarts += 1
+        self.trouble = str(error) or repr(error)
+        log.warning("a clock (pid %s) did not start: %r", self._link.pid, error)
+
+    def _hello(self) -> Message:
+        """What a new clock is told first."""
+        kinds = [kind for kind in CLOCK_SEGMENTS if kind in self._resources.memories]
+        return {
+            "segments": {kind: self._resources.names[kind] for kind in kinds},
+            "bell": str(self._resources.directory / runtime.CLOCK_FIFO),
+            "lock": str(self._resources.directory / runtime.CLOCK_LOCK),
+            "lock_seconds": LOCK_SECONDS,
+            "slabs": self._config.first_slabs,
+            "pin_cpu": self._config.pin_cpu,
+            "workers": self._workers(),
+        }
+
+    async def _begin(self) -> None:
+        """Start a clock; nothing is left of one that fails, in whatever way."""
+        if (damage := self._resources.damage()) is not None:
+            raise DamagedMemory(damage)
+        self._resources.mend()
+        self._resources.lost_slots = False
+        self._link = self._new_link()
+        try:
+            ready = await self._first_word()
+            if "failed" in ready:
+                self.locked_out = ready["locked_out"]
+                raise ClockRefused(ready["failed"])
+            if self._link.ended:  # it died before anybody watched it
+                raise ClockGone("it ended as soon as it was there")
+            if ready["skipped"]:
+                self._on_skipped(ready["skipped"])
+        except Exception:
+            await self._link.end()
+            raise
+        log.info("clock (pid %s) drives %s timers", self.pid, ready["linked"])
+        self.trouble, self.locked_out = None, False
+        if self._before is not None:
+            before, self._before = self._before, None
+            self.handed_over = before.gap()
+            log.info("no clock drove the wheel for %.1f ms", self.handed_over["gap_ms"])
+            await before.gone()
+        self._running.set()
+        self.on_start()
+
+    async def _first_word(self) -> Message:
+        """What the new clock says when it drives the wheel; TimeoutError if it does not get on."""
+        heartbeat = self._resources.wheel.header["heartbeat"]
+        starting = asyncio.ensure_future(self._link.start(self._hello))
+        last = None
+        try:
+            while last != (last := int(heartbeat)):
+                await asyncio.wait({starting}, timeout=START_SECONDS + LOCK_SECONDS)
+                if starting.done():
+                    return starting.result()
+                if (damage := self._resources.damage()) is not None:
+                    raise DamagedMemory(damage)  # a look into it would be our end (SIGBUS)
+            raise TimeoutError("no sign of life")
+        finally:
+            starting.cancel()
+
+    # -- orders ---------------------------------------------------------------------------------
+
+    async def ask(self, op: str, answer: str, key: int, **fields: object) -> Message:
+        """Send an order until a clock has answered it.
+
+        Raises
+        ------
+        ClockGone
+            The daemon stops.
+        """
+        while True:
+            await self._running.wait()
+            if self._stopping:
+                raise ClockGone("the daemon stops")
+            with contextlib.suppress(ClockGone):
+                return await self._link.ask(op, answer, key, **fields)
+            await asyncio.sleep(0)
+
+    def tell(self, op: str, **fields: object) -> None:
+        """Send an order that a later clock gets with its start, and need not be repeated."""
+        with contextlib.suppress(ClockGone):
+            self._link.tell(op, **fields)
+
+    async def attach(self, worker: Message) -> None:
+        """Have the clock serve a worker."""
+        answer = await self.ask("attach", "attached", worker["row"], **worker)
+        if answer["error"]:
+            raise WheelError(f"the clock cannot serve this worker: {answer['error']}")
+
+    async def reap(self, row: int, leave: int) -> bool:
+        """Have the clock sweep what the worker in `row` left; true if it is kept."""
+        return bool((await self.ask("detach", "reaped", row, row=row, leave=leave))["kept"])
+
+    async def advance(self, to_ns: int) -> None:
+        """Move a virtual clock; returns when all that fell due was handed out."""
+        await self.ask("advance", "advanced", to_ns, to=to_ns)
+
+    # -- death ----------------------------------------------------------------------------------
+
+    def _exited(self, link: ClockLink) -> None:
+        if link is not self._link or self._stopping or not self._running.is_set():
+            return
+        self._running.clear()
+        self._restarting = asyncio.create_task(self._restart(link))
+
+    async def _restart(self, dead: ClockLink) -> None:
+        began = time.monotonic()
+        self.restarts += 1
+        log.warning("the clock (pid %s) died; starting another", dead.pid)
+        await dead.end()
+        attempt = 0
+        while True:
+            try:
+                await self._begin()
+                break
+            except DamagedMemory as error:
+                self._on_failure(str(error))
+                return
+            except Exception as error:  # whatever it is may be over soon: timers wait, none is lost
+                self._failed_to_start(error)
+            attempt += 1
+            pause = pause_before(attempt)
+            log.error("no clock runs: %s; another try in %.2f s", self.trouble, pause)
+            await asyncio.sleep(pause)
+        log.warning("a new clock runs after %.0f ms", 1e3 * (time.monotonic() - began))
+
+    async def stop(self, for_good: bool = True) -> None:
+        """Stop the clock.
+
+        Parameters
+        ----------
+        for_good : bool
+            Tell the workers that the daemon is over. Else it is left as by a killed one: they go on
+            in the memory, and so does the next daemon.
+        """
+        self._stopping = True
+        self._running.set()  # whoever waits to ask learns it
+        await self._watch_no_more()
+        if self._before is not None:
+            await self._before.gone()
+        if for_good:
+            await self._link.stop()
+            if not self.locked_out and self._resources.damage() is None:  # a killed one could not
+                _native.set_daemon_state(self._resources.memories["wheel"], STOPPING)
+        else:
+            await self._link.stop(keep=True)
+        os.close(self._bell)
+
+    async def leave_running(self) -> tuple[int, int] | None:
+        """Let go of the clock: it drives the wheel until its channel closes (`ClockLink`)."""
+        self._stopping = True
+        self._running.set()
+        await self._watch_no_more()
+        clock = self._link.leave_running()
+        os.close(self._bell)
+        return clock
+
+    async def _watch_no_more(self) -> None:
+        for task in (self._watcher, self._restarting):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+
+    # -- progress -------------------------------------------------------------------------------
+
+    def look_soon(self) -> None:
+        """The clock's sleep is over, or a worker says that it does not wake: look."""
+        self._look.set()
+
+    def heed_alarm(self) -> None:
+        """A worker rang, and the clock sleeps on: somebody may have taken that byte. What the clock
+        is told over its own socket nobody can take; one that hangs is not told without end."""
+        if (now := time.monotonic()) >= self._next_nudge:
+            self._next_nudge = now + NUDGE_SECONDS
+            self.tell("look")
+        self.look_soon()
+
+    def _rings_unheard(self) -> bool:
+        return bool(struct.unpack("i", fcntl.ioctl(self._bell, termios.FIONREAD, b"\0" * 4))[0])
+
+    def _should_move(self) -> bool:
+        """Is the clock awake, overdue, or rung for, so that it has to make progress?"""
+        header = self._resources.wheel.header
+        sleep_until = int(header["sleep_until"])
+        overdue = not header["virtual_clock"] and sleep_until <= _native.read_clock()
+        return sleep_until == _AWAKE or overdue or self._rings_unheard()
+
+    def _seconds_to_next_look(self) -> float:
+        often = self._config.hang_after_s / 4
+        if self._should_move():
+            return often
+        seldom = EVICT_LOOK_SECONDS if self._config.evict_after else IDLE_LOOK_SECONDS
+        if self._resources.wheel.header["virtual_clock"]:
+            return seldom
+        rest = (int(self._resources.wheel.header["sleep_until"]) - _native.read_clock()) / 1e9
+        return min(max(rest + often, often), seldom)
+
+    async def _watch(self) -> None:
+        """Look at the clock's progress for as long as the daemon lives, whatever goes wrong."""
+        while not self._stopping:
+            try:
+                await self._look_on()
+                return
+            except Exception:
+                log.exception("a look at the clock failed; there will be others")
+                await asyncio.sleep(self._config.hang_after_s / 4)
+
+    async def _look_on(self) -> None:
+        """Look at it often while it works, seldom while it sleeps; returns when there is no more.
+
+        Only time in which this process itself ran counts: after a stop of both, the clock gets its
+        chance first.
+        """
+        often = self._config.hang_after_s / 4
+        last, stuck = None, 0.0
+        while not self._stopping:  # before Python 3.12 wait_for can lose a cancellation
+            began = time.monotonic()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._look.wait(), self._seconds_to_next_look())
+                await asyncio.sleep(often / 4)
+            self._look.clear()
+            if (damage := self._resources.damage()) is not None:
+                self._on_failure(damage)  # a look into it would be our end (SIGBUS)
+                return
+            self._resources.mend()
+            if self._resources.lost_slots:
+                self._link.kill()  # what it knows of them is not so any more; the next one looks
+            self.on_look()
+            header = self._resources.wheel.header
+            now = (int(header["passes"]), int(header["sleep_seq"]), self.pid)
+            if now != last or not self._should_move() or not self._running.is_set():
+                last, stuck = now, 0.0
+                continue
+            stuck += min(time.monotonic() - began, 2 * often)
+            if stuck >= self._config.hang_after_s:
+                log.warning("the clock (pid %s) hung for %.1f s: killed", self.pid, stuck)
+                self._link.kill()
+                stuck = 0.0

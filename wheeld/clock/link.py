@@ -1,0 +1,151 @@
+"""The supervisor's end of one clock process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable
+from typing import Any
+
+from wheeld.processes.offspring import Offspring
+from wheeld.processes.spawn import CLOCK
+from wheeld_core import control
+from wheeld_core.control import Message
+from wheeld_core.errors import WheelError
+
+
+class ClockGone(WheelError):
+    """The clock process ended before it answered; its successor can be asked."""
+
+
+class ClockLink:
+    """Starts a clock, sends it orders, waits for its answers.
+
+    Parameters
+    ----------
+    on_exit : callable
+        Called once when the clock's end of the channel closes.
+    on_awake : callable
+        Called when the clock says that a long sleep is over.
+    on_waiting : callable
+        Called when a new clock has all that it needs but the lock.
+    """
+
+    def __init__(
+        self,
+        on_exit: Callable[[ClockLink], None],
+        on_awake: Callable[[], None],
+        on_waiting: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._on_exit = on_exit
+        self._said = {"awake": on_awake, "waits": on_waiting}
+        self._waiting: dict[tuple[str, int], asyncio.Future[Message]] = {}
+        self._process: Offspring | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._reader_task: asyncio.Task[None] | None = None
+        self.ended = False
+        """Its end of the channel is closed: it is dead, or about to be."""
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the clock."""
+        return self._process.pid if self._process else None
+
+    async def start(self, hello: Callable[[], dict[str, Any]]) -> Message:
+        """Start the process, wait until it drives the wheel; returns its answer.
+
+        `hello` makes what the process is told first. It is called when the process is there: orders
+        that come from then on reach it, and what was ordered before is in the hello.
+
+        Raises
+        ------
+        ClockGone
+            It ended before that; its message is on stderr.
+        OSError
+            There is no room for another process.
+        """
+        self._process = Offspring(CLOCK)
+        reader, self._writer = await self._process.connect()
+        ready = self._expect("ready", 0)
+        self._reader_task = asyncio.create_task(self._read(reader))
+        self._send({"op": "hello", "supervisor": os.getpid(), **hello()})
+        return await ready
+
+    async def ask(self, op: str, answer: str, key: int, **fields: Any) -> Message:
+        """Send an order and wait for its answer, which is told from others by `key`.
+
+        Raises
+        ------
+        ClockGone
+            The process ended first.
+        """
+        done = self._expect(answer, key)
+        self._send({"op": op, **fields})
+        return await done
+
+    def tell(self, op: str, **fields: Any) -> None:
+        """Send an order that has no answer."""
+        self._send({"op": op, **fields})
+
+    async def stop(self, keep: bool = False) -> None:
+        """Stop the process at the end of its pass; a clock that does not answer is killed. With
+        `keep` it says nothing of that to the workers."""
+        if self._writer is not None and not self._writer.is_closing():
+            self._send({"op": "stop", "keep": keep})
+        await self.end(5)
+
+    def leave_running(self) -> tuple[int, int] | None:
+        """Let go of the process, which ends when its channel does: its id, and a descriptor of
+        the channel; None if there is none that runs."""
+        if self._process is None or self._writer is None or self.ended:
+            return None
+        if self._reader_task is not None:
+            self._reader_task.cancel()
+        return self._process.pid, os.dup(self._writer.get_extra_info("socket").fileno())
+
+    async def end(self, patience: float = 0) -> None:
+        """Have the process gone, killed if need be; call it for one that exited, too."""
+        if self._process is not None:
+            await self._process.end(patience or 0.001)
+        if self._reader_task is not None:
+            self._reader_task.cancel()
+        if self._writer is not None:
+            self._writer.close()
+
+    def kill(self) -> None:
+        """SIGKILL, also for a clock that is stopped."""
+        if self._process is not None:
+            self._process.kill()
+
+    def _send(self, message: Message) -> None:
+        if self._writer is None:
+            raise ClockGone("there is no clock process")
+        self._writer.write(control.encode(message))
+
+    def _expect(self, op: str, key: int) -> asyncio.Future[Message]:
+        if self.ended:
+            raise ClockGone("the clock process is gone")
+        future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+        self._waiting[op, key] = future
+        return future
+
+    async def _read(self, reader: asyncio.StreamReader) -> None:
+        # To its end, also when the process is dead: an answer that it gave before is still good,
+        # and must not be taken for its successor's.
+        with contextlib.suppress(ConnectionError, ValueError):
+            while line := await reader.readline():
+                message = control.decode(line)
+                if (heed := self._said.get(message["op"])) is not None:
+                    heed()
+                    continue
+                key = int(message.get("row") or message.get("to") or 0)
+                future = self._waiting.pop((message["op"], key), None)
+                if future is not None and not future.done():
+                    future.set_result(message)
+        self.ended = True
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(ClockGone("the clock process is gone"))
+        self._on_exit(self)

@@ -1,0 +1,158 @@
+"""The clock process: the single writer of the wheel.
+
+It is started by the supervisor (`python -m wheeld.clock.process <fd>`), gets what it needs over
+that socket, makes the wheel anew from the slots, and then lives in one native loop. Control
+messages are rare: a worker comes or goes, a virtual clock moves, the daemon stops. When the socket
+closes, the supervisor is gone, and so is the clock. It may be killed at any instruction: the next
+one goes on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+from pathlib import Path
+
+from wheeld.processes import child_main as child
+from wheeld_core import _native, segments
+from wheeld_core.control import Message
+from wheeld_core.errors import WheelError
+
+_FIFO_FLAGS = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+
+
+class ClockProcess:
+    """Maps the segments, serves control messages, drives the native clock between them."""
+
+    def __init__(self, channel: child.Channel) -> None:
+        self._channel = channel
+        hello = channel.hello()
+        self._clock_set = _native.prepare_clock_process()
+        child.check_supervisor(hello["supervisor"])
+        if hello["pin_cpu"] is not None:
+            os.sched_setaffinity(0, {hello["pin_cpu"]})
+        self._bells: dict[int, int] = {}
+        self._memories: dict[str, mmap.mmap] = {
+            kind: segments.attach(name, segments.KINDS[kind], writable=kind != "registry")
+            for kind, name in hello["segments"].items()
+        }
+        self._bell = os.open(hello["bell"], _FIFO_FLAGS)
+        channel.send({"op": "waits"})  # for its lock alone: who drives the wheel may end now
+        try:
+            self._lock = child.lock(Path(hello["lock"]), hello["lock_seconds"], "clock")
+        except (OSError, WheelError) as error:
+            locked_out = isinstance(error, WheelError)
+            failed = f"{error}, then start again" if locked_out else str(error)
+            channel.send({"op": "ready", "failed": failed, "locked_out": locked_out})
+            raise SystemExit(1) from None
+        self._growing = [
+            segments.open_to_grow(hello["segments"][kind], self._memories[kind])
+            for kind in ("wheel", "slots")
+        ]
+        self._clock = _native.Clock(
+            self._memories["wheel"], self._memories["slots"], *self._growing
+        )
+        self._clock.groups(self._memories["registry"])
+        if "trace" in self._memories:
+            self._clock.trace(self._memories["trace"])
+        skipped = [row["row"] for row in hello["workers"] if not self._begin(row)]
+        self._linked = self._clock.recover()
+        if not self._clock.back(hello["slabs"]):
+            child.say("/dev/shm has no room for all that is to be reserved; enlarge it")
+        channel.send({"op": "ready", "linked": self._linked, "skipped": skipped})
+
+    def _begin(self, worker: Message) -> bool:
+        """Serve a worker that was there before this clock. False: its segment is damaged."""
+        try:
+            self._attach(worker)
+        except (OSError, WheelError) as error:
+            child.say(f"worker {worker['row']}: {error}")
+            return False
+        self._clock.presence(worker["row"], worker["present"], worker["groups"])
+        return True
+
+    def run(self) -> None:
+        """Serve until told to stop, or until the supervisor is gone."""
+        self._clock.set_state(1)
+        while True:
+            reaped = self._clock.run(self._bell, self._channel.fileno(), self._clock_set)
+            if reaped is not None:
+                self._reaped(reaped)
+            elif not self._serve():
+                break
+
+    def _serve(self) -> bool:
+        """Handle every message that is here. False: stop."""
+        while self._channel.ready():
+            message = self._channel.receive()
+            if message is None:
+                return False
+            if message["op"] == "stop":
+                if not message["keep"]:
+                    self._stop()
+                return False
+            if message["op"] == "attach":
+                self._arrive(message)
+            elif message["op"] == "detach":
+                self._detach(message)
+            elif message["op"] == "presence" and self._clock.attached(message["row"]):
+                self._clock.presence(message["row"], message["present"], message["groups"])
+            elif message["op"] == "advance":
+                self._advance(message)
+            # "look": it is awake by now, and the next pass looks at all rings
+        return True
+
+    def _stop(self) -> None:
+        """An orderly end of the daemon: tell those who wait that nothing more comes."""
+        self._clock.set_state(2)
+        for bell in self._bells.values():
+            with contextlib.suppress(BlockingIOError):  # a full FIFO says it already
+                os.write(bell, b"\1")
+
+    def _attach(self, message: Message) -> None:
+        row = message["row"]
+        memory = segments.attach(message["segment"], _native.KIND_WORKER, writable=True)
+        bell = os.open(message["bell"], _FIFO_FLAGS)
+        try:
+            self._clock.attach(row, message["incarnation"], memory, bell, message["groups"])
+        except BaseException:
+            os.close(bell)
+            raise
+        self._bells[row] = bell
+
+    def _arrive(self, message: Message) -> None:
+        error = None
+        if not self._clock.attached(message["row"]):  # else: said to the clock before this one, too
+            try:
+                self._attach(message)
+            except (OSError, WheelError) as problem:
+                error = str(problem)
+        self._channel.send({"op": "attached", "row": message["row"], "error": error})
+
+    def _detach(self, message: Message) -> None:
+        if self._clock.attached(message["row"]):
+            self._clock.detach(message["row"], message["leave"])
+        else:
+            self._channel.send({"op": "reaped", "row": message["row"], "kept": False})
+
+    def _advance(self, message: Message) -> None:
+        while (reaped := self._clock.advance(message["to"])) is not None:
+            self._reaped(reaped)
+        self._channel.send({"op": "advanced", "to": message["to"]})
+
+    def _reaped(self, row: int) -> None:
+        kept = self._clock.attached(row)
+        if not kept:
+            self._clock.forget(row)
+            os.close(self._bells.pop(row))
+        self._channel.send({"op": "reaped", "row": row, "kept": kept})
+
+
+def main() -> None:
+    """Entry point of the clock process."""
+    child.run("clock", lambda channel: ClockProcess(channel).run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,37 @@
+"""What of a daemon's configuration can change while it runs."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import fields, replace
+from typing import Final
+
+from wheeld.config.settings import Config
+from wheeld_core.errors import WheelError
+
+log = logging.getLogger("wheeld")
+
+LIVE: Final = ("keep_for", "hang_after", "evict_after", "max_per_worker", "snapshot_every")
+"""What is read each time that it is needed; `max_per_worker` by each worker that connects."""
+
+
+def reloaded(old: Config, read: Callable[[], Config]) -> Config:
+    """The configuration to go on with when its sources are read again, and what to say of it.
+
+    One that is wrong changes nothing.
+    """
+    try:
+        new = read()
+    except (WheelError, OSError, ValueError) as error:
+        log.error("the configuration was not reloaded, all stays as it was: %s", error)
+        return old
+    keys = [field.name for field in fields(Config)]
+    differ = [key for key in keys if getattr(old, key) != getattr(new, key)]
+    live = [key for key in differ if key in LIVE]
+    rest = [key for key in differ if key not in LIVE]
+    said = ", ".join(f"{key} = {getattr(new, key)}" for key in live)
+    log.info("reloaded the configuration: %s", said or "nothing has changed that can be reloaded")
+    if rest:
+        log.warning("changed as well, and needs a stop and a start: %s", ", ".join(rest))
+    return replace(old, **{key: getattr(new, key) for key in live})

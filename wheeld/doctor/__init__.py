@@ -1,0 +1,1 @@
+"""`wheeld doctor`: is this machine fit for timers, and is the daemon well?"""

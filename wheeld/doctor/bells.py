@@ -1,0 +1,45 @@
+"""What `wheeld doctor` looks at of doorbells: does the clock sleep on what it was rung for?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from wheeld.doctor.machine import Finding, ok
+from wheeld.fsck.image import ARMED, Snapshot
+
+LATE_NS = 300_000_000
+"""Overdue by more than a clock takes to wake."""
+_KIND = np.uint64(3 << 30)
+_BASE_CLOCK = 0
+
+
+def unheard(s: Snapshot, row: int, now_ns: int) -> int:
+    """Timers that a worker has submitted, that are overdue, and that a sleeping clock has not met.
+
+    A clock may sleep beside submissions: those of cancels, and of timers that are due after its
+    sleep. For any other one it was rung.
+    """
+    ring = s.subs.get(row)
+    if ring is None or not s.quiet:
+        return 0
+    ids = ring.entries & ~_KIND
+    slots = (ids & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    known = slots < s.capacity
+    ids, slots = ids[known], slots[known]
+    met = (s.ids[slots] != ids) | (s.phases[slots] != ARMED)
+    timers = s.slots[slots]
+    overdue = (timers["flags"] & 3 == _BASE_CLOCK) & (timers["deadline"] < now_ns - LATE_NS)
+    return len(np.unique(slots[overdue & ~met]))
+
+
+def doorbell(found: Mapping[str, int]) -> Finding:
+    """The verdict on how many timers of each worker the clock sleeps on."""
+    bad = {worker: count for worker, count in found.items() if count}
+    if not bad:
+        return ok("doorbell", "nothing overdue beside a sleeping clock")
+    return Finding(
+        "doorbell", "failure", "; ".join(f"{who}: {count:,} timers" for who, count in bad.items()),
+        "a clock that wakes for what is due", "somebody empties clock.fifo: a process of this user",
+    )  # fmt: skip

@@ -1,0 +1,196 @@
+"""What `wheeld doctor` finds of daemons that are gone: segments and runtime directories."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+
+from wheeld.doctor.machine import MIB, Finding, ok
+from wheeld.fsck.source import daemon_file, locked
+from wheeld.resources import vital_signs
+from wheeld.resources.vital_signs import Use
+from wheeld_core import _native, runtime
+from wheeld_core.views import dtype_of
+
+_KINDS = "wheel|slots|registry|watch|pools|trace|worker-[0-9]+"
+EARLIER_BOOT = "of an earlier boot"
+LOOK_ELSEWHERE = (
+    "this is another PID namespace than their daemon's, whose workers may live: look from there "
+    "before anything is done about them"
+)
+SEGMENT = re.compile(rf"(wheeld-(.+)-[0-9a-f]{{12}}-)({_KINDS})(?:-[0-9a-f]{{16}})?")
+
+
+@dataclass
+class Group:
+    """The segments of one daemon."""
+
+    prefix: str
+    name: str
+    kinds: list[str] = field(default_factory=list)
+    size: int = 0
+
+
+def groups(shm: Path, uid: int) -> list[Group]:
+    """The wheeld segments in a directory, by daemon: those of `uid`, or all for root.
+
+    Whether those of other users are in use is not to be seen.
+    """
+    found: dict[str, Group] = {}
+    for path in sorted(shm.iterdir()):
+        match = SEGMENT.fullmatch(path.name)
+        with contextlib.suppress(OSError):
+            status = path.lstat()
+            if match is not None and uid in (0, status.st_uid):
+                group = found.setdefault(match[1], Group(match[1], match[2]))
+                group.kinds.append(match[3])
+                group.size += status.st_size
+    return list(found.values())
+
+
+def mapped_prefixes(proc: Path, prefixes: Iterable[str]) -> set[str]:
+    """Those of `prefixes` whose segments some other process maps."""
+    wanted, found = set(prefixes), set[str]()
+    for process in proc.glob("[0-9]*"):
+        if found == wanted:
+            break
+        if process.name == str(os.getpid()):
+            continue  # it maps them to look into them
+        with contextlib.suppress(OSError):
+            text = (process / "maps").read_text(errors="replace")
+            found |= {prefix for prefix in wanted - found if f"/{prefix}" in text}
+    return found
+
+
+def segments(
+    shm: Path,
+    proc: Path,
+    boot_id: str,
+    uid: int,
+    own: int | None = None,
+    namespaces: Mapping[str, int] = MappingProxyType({}),
+) -> Finding:
+    """Segments that no process has, of what kind they are, and those of which it is not known.
+
+    `own` is the PID namespace of who looks, `namespaces` that of the daemons, by prefix.
+    """
+    name = "left segments"
+    own = vital_signs.own_pid_namespace() if own is None else own
+    found = groups(shm, uid)
+    mapped = mapped_prefixes(proc, (group.prefix for group in found))
+    dead: list[Group] = []
+    unseen: list[Group] = []
+    for group in found:
+        use = Use.ALIVE if group.prefix in mapped else _use_of(group, shm, boot_id, own, namespaces)
+        if use != Use.ALIVE:
+            (dead if use == Use.DEAD else unseen).append(group)
+    if not dead and not unseen:
+        return ok(name, f"none; {len(found)} daemons' segments are in use")
+    texts = [f"{_described(group)}: {_kind_of(group, shm, boot_id)}" for group in dead]
+    texts += [f"{_described(group)}: whether anybody uses them cannot be seen" for group in unseen]
+    if not dead:
+        return Finding(name, "note", "; ".join(texts), "all of them in use", LOOK_ELSEWHERE)
+    first = dead[0]
+    return Finding(
+        name, "warning", "; ".join(texts), "none that no process has",
+        f"`wheeld start --name {first.name}` goes on with them, `wheeld start --name {first.name} "
+        f"--fresh` or `rm /dev/shm/{first.prefix}*` drops them",
+    )  # fmt: skip
+
+
+def _described(group: Group) -> str:
+    return f"{group.prefix}* ({len(group.kinds)}, {group.size / MIB:,.1f} MiB)"
+
+
+def _use_of(group: Group, shm: Path, boot_id: str, own: int, namespaces: Mapping[str, int]) -> Use:
+    if _kind_of(group, shm, boot_id) == EARLIER_BOOT:
+        return Use.DEAD
+    return vital_signs.use_of(shm, group.prefix, own, namespaces.get(group.prefix))
+
+
+def namespaces(bases: Iterable[Path]) -> dict[str, int]:
+    """The PID namespaces of daemons, by the prefix of their segments, as these wrote them down."""
+    found = {}
+    for base in bases:
+        with contextlib.suppress(OSError):
+            for directory in base.iterdir():
+                facts = daemon_file(directory)
+                prefix, number = facts.get("segment_prefix"), facts.get("pid_namespace")
+                if isinstance(prefix, str) and isinstance(number, int):
+                    found[prefix] = number
+    return found
+
+
+def _kind_of(group: Group, shm: Path, boot_id: str) -> str:
+    """Whose they are: of this layout and boot, or not."""
+    for kind, number in (("wheel", _native.KIND_WHEEL), ("registry", _native.KIND_REGISTRY)):
+        try:
+            with (shm / (group.prefix + kind)).open("rb") as file:
+                start = file.read(dtype_of(kind).itemsize)
+        except OSError:
+            return "incomplete"
+        status, version, _ = _native.attach_status(start, number)
+        if status == _native.ATTACH_NOT_READY:
+            return "half-made"
+        if status in (_native.ATTACH_VERSION, _native.ATTACH_FINGERPRINT):
+            return f"layout version {version} of another build"
+        if status == _native.ATTACH_FOREIGN:
+            return "not of wheeld"
+    if len(start) == dtype_of("registry").itemsize:
+        made = bytes(np.frombuffer(start, dtype_of("registry"))["boot_id"][0]).decode()
+        if boot_id and made != boot_id:
+            return EARLIER_BOOT
+    return f"a dead daemon {group.name!r}"
+
+
+def directories(
+    bases: Iterable[Path],
+    answers: Callable[[Path], bool],
+    use: Callable[[Path], Use] = lambda directory: Use.DEAD,
+) -> Finding:
+    """Runtime directories without a daemon that answers; `use`: does anybody have its segments?"""
+    name, silent, living = "left directories", [], 0
+    for base in bases:
+        with contextlib.suppress(OSError):
+            for directory in sorted(base.iterdir()):
+                files = (runtime.DAEMON_FILE, runtime.CONTROL_SOCKET)
+                if not any((directory / file).exists() for file in files):
+                    continue
+                if answers(directory):
+                    living += 1
+                else:
+                    silent.append(directory)
+    if not silent:
+        return ok(name, f"none; {living} daemons answer")
+    uses = {path: use(path) for path in silent}
+    hung = [path for path in silent if locked(path / runtime.CLOCK_LOCK)]
+    if hung:
+        return Finding(
+            name, "failure", f"{hung[0]}: a clock runs, and its supervisor does not answer",
+            "a supervisor that answers", f"see `wheeld fsck --name {hung[0]}`; restart the daemon",
+        )  # fmt: skip
+    advice = f"`wheeld start --name {silent[0].name}` uses it again"
+    if uses[silent[0]] == Use.DEAD:
+        advice += "; or remove it"
+    elif uses[silent[0]] == Use.UNSEEN:
+        advice = LOOK_ELSEWHERE
+    else:
+        advice += ", and goes on with the memory that somebody has there"
+    found = ", ".join(map(str, silent))
+    return Finding(name, "note", found, "none without a daemon", advice)
+
+
+def use_of_directory(directory: Path, shm: Path) -> Use:
+    """Does anybody have the segments that the last daemon of a runtime directory made?"""
+    prefix = daemon_file(directory).get("segment_prefix")
+    if not isinstance(prefix, str) or "/" in prefix or not (shm / f"{prefix}wheel").exists():
+        return Use.DEAD
+    own, theirs = vital_signs.own_pid_namespace(), namespaces([directory.parent])
+    return vital_signs.use_of(shm, prefix, own, theirs.get(prefix))

@@ -1,0 +1,401 @@
+"""What `wheeld doctor` looks at of a running daemon: its clock, its workers, its room.
+
+`gather` looks twice, a third of a second apart; the checks are functions of what it saw.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from wheeld.doctor import bells as doctor_bells, pools as doctor_pools
+from wheeld.doctor.machine import Finding, ok
+from wheeld.fsck.image import ARMED, EXPIRED, NEVER, OFFERED, Memories, Snapshot
+from wheeld.tables import sharing
+from wheeld.tables.registry import RowState
+from wheeld_core.views import PoolsView, WheelView, record
+
+LOOK_SECONDS = 0.3
+LATE_NOTE_NS, LATE_WARNING_NS = 5_000_000, 50_000_000
+FULL_WARNING, FULL_FAILURE = 0.9, 0.98
+LARGE_SHARE = 0.5
+HOARD_SHARE = 0.25
+HOARD_AFTER_NS = 60 * 10**9
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process as /proc/PID/stat tells it; state "" when it is gone."""
+
+    state: str
+    start_time: int
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One row of the worker table, and what its rings and slots were like in both looks."""
+
+    row: int
+    name: str
+    pid: int
+    row_state: int
+    start_time: int
+    process: Process
+    backlog: bool
+    heads: tuple[tuple[int, int], tuple[int, int]]
+    """Consumed completions and returns, at both looks."""
+    fulls: int
+    offences: int
+    held: int
+    idle: int
+    """Slots of its whose last timer was due more than a minute ago."""
+    unheard: int = 0  # overdue timers that the clock sleeps on
+
+    def __str__(self) -> str:
+        return f"{self.name} (row {self.row}, pid {self.pid})"
+
+
+@dataclass(frozen=True)
+class Clock:
+    """The clock process."""
+
+    pid: int
+    process: Process
+    answers: bool
+    wake_late_ns: int
+    restarts: int
+    timer_slack_ns: int | None
+    swapped_kib: int | None
+    locked_kib: int | None
+
+
+@dataclass(frozen=True)
+class Vitals:
+    """All that the checks need."""
+
+    capacity: int
+    unowned: int
+    armed: int
+    clock: Clock
+    workers: list[Worker]
+    pools: tuple[doctor_pools.PoolVitals, ...] = ()
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def process(proc: Path, pid: int) -> Process:
+    """What /proc says of a process."""
+    try:
+        fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        return Process(fields[0], int(fields[19]))
+    except (OSError, IndexError, ValueError):
+        return Process("", 0)
+
+
+def mapped_memory(smaps: str, prefix: str) -> dict[str, int]:
+    """Sums in KiB over the maps of our segments, by the names of /proc/PID/smaps."""
+    sums: dict[str, int] = {}
+    ours = False
+    for line in smaps.splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            ours = f"/{prefix}" in line
+        elif ours and (match := re.fullmatch(r"(\w+):\s+(\d+) kB", line)):
+            sums[match[1]] = sums.get(match[1], 0) + int(match[2])
+    return sums
+
+
+def _heads(memories: Memories) -> dict[int, tuple[int, int]]:
+    return {
+        row: (int(segment["comp_head"]), int(segment["ret_head"]))
+        for row, memory in memories.workers.items()
+        for segment in (record(memory, "worker"),)
+    }
+
+
+def _pools(memories: Memories) -> PoolsView:
+    workers = WheelView(memories.wheel).max_workers
+    return sharing.copies(workers, memories.watch, memories.pools)[1]
+
+
+def gather(
+    status: dict[str, Any],
+    memories: Memories,
+    prefix: str,
+    proc: Path = Path("/proc"),
+    sleep: Callable[[float], None] = time.sleep,
+) -> Vitals:
+    """Look at a daemon and its processes."""
+    first, waiting = _heads(memories), doctor_pools.tickets(_pools(memories))
+    sleep(LOOK_SECONDS)
+    second = _heads(memories)
+    snapshot = Snapshot(memories, True)
+    pid = int(status["clock_pid"] or 0)
+    smaps = mapped_memory(_text(proc / str(pid) / "smaps"), prefix)
+    slack = _text(proc / str(pid) / "timerslack_ns").strip()
+    clock = Clock(
+        pid,
+        process(proc, pid),
+        bool(status["clock_ok"]),
+        int(snapshot.view.header["wake_late_ns"]),
+        int(status.get("clock_restarts", 0)),
+        int(slack) if slack.isdigit() else None,
+        smaps.get("Swap"),
+        smaps.get("Locked"),
+    )
+    workers = [
+        _worker(snapshot, row, proc, (first.get(row, (0, 0)), second.get(row, (0, 0))))
+        for row in np.flatnonzero(snapshot.rows["state"] > 1).tolist()
+    ]
+    armed = int((snapshot.phases == ARMED).sum())
+    names = {worker.row: str(worker) for worker in workers}
+    pools = doctor_pools.gather(snapshot.pools, waiting, names, time.monotonic_ns())
+    unowned = int(snapshot.unowned.sum())
+    return Vitals(snapshot.capacity, unowned, armed, clock, workers, tuple(pools))
+
+
+def _worker(
+    s: Snapshot, row: int, proc: Path, heads: tuple[tuple[int, int], tuple[int, int]]
+) -> Worker:
+    fields, pid = s.rows[row], int(s.rows["pid"][row])
+    memory = s.memories.workers.get(row)
+    mine = s.owned & (s.owner_row == row)
+    now = int(s.view.header["virtual_now"])
+    if not s.view.header["virtual_clock"]:
+        now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    rest = mine & s.same & (s.stages >= EXPIRED) & (s.phases != ARMED) & (s.phases != NEVER)
+    rest &= s.stages != OFFERED
+    rest &= s.links["due"][: s.capacity] < now - HOARD_AFTER_NS
+    return Worker(
+        row,
+        bytes(fields["name"]).decode(errors="replace"),
+        pid,
+        int(fields["state"]),
+        int(fields["start_time"]),
+        process(proc, pid),
+        bool(s.lines["backlog"][row]),
+        heads,
+        int(record(memory, "worker")["fulls"]) if memory is not None else 0,
+        int(s.lines["offences"][row]),
+        int(mine.sum()),
+        int(rest.sum()),
+        doctor_bells.unheard(s, row, now),
+    )
+
+
+def _text(path: Path) -> str:
+    with contextlib.suppress(OSError, UnicodeDecodeError):
+        return path.read_text()
+    return ""
+
+
+# -- the clock -------------------------------------------------------------------------------------
+
+
+def clock_runs(v: Vitals) -> Finding:
+    """Is the clock process there, running, and making progress?"""
+    name, clock = "clock", v.clock
+    found = f"pid {clock.pid}"
+    if clock.process.state in ("", "Z", "X"):
+        return Finding(name, "failure", f"{found} is dead", "alive", "see the daemon's messages")
+    if clock.process.state in ("T", "t"):
+        return Finding(name, "failure", f"{found} is stopped", "running", f"kill -CONT {clock.pid}")
+    if not clock.answers:
+        return Finding(
+            name, "failure", f"{found} makes no progress", "passes when something is due",
+            "the daemon replaces a hung clock by itself; if it does not, restart the daemon",
+        )  # fmt: skip
+    if clock.process.state == "D":
+        advice = "it waits for a disk: does the wheel swap?"
+        return Finding(name, "warning", f"{found} is in state D", "running or asleep", advice)
+    return ok(name, found)
+
+
+def clock_restarts(v: Vitals) -> Finding:
+    """Did the clock die since the daemon started?"""
+    if v.clock.restarts:
+        return Finding(
+            "clock restarts", "warning", f"{v.clock.restarts}", "0",
+            "see the daemon's messages for why: out of memory, a signal, a truncated segment",
+        )  # fmt: skip
+    return ok("clock restarts", "0")
+
+
+def lateness(v: Vitals) -> Finding:
+    """How late did the clock ever wake?"""
+    late, name = v.clock.wake_late_ns, "lateness"
+    found = f"latest wake-up {late / 1e6:.3f} ms after it was due"
+    if late < LATE_NOTE_NS:
+        return ok(name, found)
+    return Finding(
+        name, "warning" if late >= LATE_WARNING_NS else "note", found,
+        f"less than {LATE_NOTE_NS / 1e6:g} ms",
+        "the machine was busy, asleep, or swapping: give the clock a CPU (pin_cpu) "
+        "or CPUSchedulingPolicy=fifo",
+    )  # fmt: skip
+
+
+def timer_slack(v: Vitals) -> Finding:
+    """Has the clock asked for exact wake-ups?"""
+    slack = v.clock.timer_slack_ns
+    if slack is None:
+        return ok("timer slack", "not readable")
+    if slack > 1:
+        return Finding(
+            "timer slack", "warning", f"{slack:,} ns for pid {v.clock.pid}", "1 ns",
+            "something set it back after the clock had set it: who writes timerslack_ns?",
+        )  # fmt: skip
+    return ok("timer slack", f"{slack} ns")
+
+
+def swapped(v: Vitals) -> Finding:
+    """Is the wheel in memory?"""
+    if v.clock.swapped_kib is None:
+        return ok("swap", "not readable")
+    locked = f", {(v.clock.locked_kib or 0) / 1024:,.1f} MiB locked"
+    if v.clock.swapped_kib:
+        return Finding(
+            "swap", "warning", f"{v.clock.swapped_kib / 1024:,.1f} MiB of the wheel{locked}",
+            "none",
+            "timers are late by a read of the disk: more memory, less capacity, or swapoff",
+        )  # fmt: skip
+    return ok("swap", f"nothing of the wheel{locked}")
+
+
+# -- the workers -----------------------------------------------------------------------------------
+
+_STATES = {
+    "T": ("stopped", "kill -CONT {pid}, or end it"),
+    "t": ("stopped by a debugger", "let it go on"),
+    "Z": ("a zombie", "its parent must wait() for it"),
+    "D": ("in state D", "it waits for a disk or a network file system"),
+}
+
+
+def worker_processes(v: Vitals) -> Finding:
+    """Are the workers' processes there, the same as ever, and running?"""
+    name, texts, advice, status = "worker processes", [], [], "ok"
+    for worker in v.workers:
+        state = worker.process.state
+        if worker.row_state != RowState.ACTIVE:
+            continue
+        if not state or state == "X":
+            texts.append(f"{worker} is gone")
+            advice.append("the supervisor should have reaped it: see its messages")
+            status = "failure"
+        elif worker.process.start_time != worker.start_time:
+            texts.append(f"{worker}: that process id is another process's now")
+            advice.append("the supervisor should have reaped it: see its messages")
+            status = "failure"
+        elif state in _STATES:
+            what, help = _STATES[state]
+            texts.append(f"{worker} is {what}")
+            advice.append(help.format(pid=worker.pid))
+            status = "warning" if status == "ok" else status
+    if not texts:
+        return ok(name, f"{len(v.workers)} workers")
+    return Finding(
+        name, status, "; ".join(texts), "alive and running", "; ".join(dict.fromkeys(advice))
+    )
+
+
+def stuck(v: Vitals) -> Finding:
+    """Does every worker take what waits for it?"""
+    name = "stuck workers"
+    bad = [
+        worker
+        for worker in v.workers
+        if worker.row_state == RowState.ACTIVE
+        and worker.backlog
+        and worker.heads[0] == worker.heads[1]
+    ]
+    if not bad:
+        return ok(name, "none")
+    return Finding(
+        name, "warning", "; ".join(f"{w} has full rings and reads nothing" for w in bad),
+        "poll() often enough", "its expirations wait, and keep their slots: have it call poll()",
+    )  # fmt: skip
+
+
+def doorbell(v: Vitals) -> Finding:
+    """Does the clock wake when it is rung?"""
+    return doctor_bells.doorbell({str(worker): worker.unheard for worker in v.workers})
+
+
+def kept(v: Vitals) -> Finding:
+    """Workers that are gone and whose timers wait for a successor."""
+    rows = [worker for worker in v.workers if worker.row_state == RowState.KEPT]
+    if not rows:
+        return ok("kept workers", "none")
+    return Finding(
+        "kept workers", "note", "; ".join(f"{w}: {w.held:,} slots" for w in rows), "none for long",
+        "start a worker of that name, or their timers are dropped when --keep-for is over",
+    )  # fmt: skip
+
+
+def offences(v: Vitals) -> Finding:
+    """Submissions that no honest client makes."""
+    bad = [worker for worker in v.workers if worker.offences]
+    if not bad:
+        return ok("offences", "none")
+    return Finding(
+        "offences", "warning", "; ".join(f"{w}: {w.offences:,}" for w in bad), "none",
+        "that client writes where it must not, or uses ids that it made up: `wheeld fsck`",
+    )  # fmt: skip
+
+
+# -- room ------------------------------------------------------------------------------------------
+
+
+def room(v: Vitals) -> Finding:
+    """Is the wheel nearly full; was it?"""
+    name, taken = "room", v.capacity - v.unowned
+    found = f"{v.armed:,} armed, {taken:,} of {v.capacity:,} slots held by workers"
+    refused = [worker for worker in v.workers if worker.fulls]
+    if refused:
+        found += "; refused with WheelFull: " + ", ".join(f"{w} {w.fulls:,}" for w in refused)
+    share = v.armed / v.capacity
+    if share >= FULL_WARNING or refused:
+        status = "failure" if share >= FULL_FAILURE else "warning"
+        return Finding(
+            name, status, found, f"armed timers below {FULL_WARNING:.0%} of the capacity",
+            "start the daemon with a larger --capacity; or cancel what is not needed",
+        )  # fmt: skip
+    return ok(name, found)
+
+
+def shares(v: Vitals) -> Finding:
+    """Does one of several workers hold most of the wheel?"""
+    large = [w for w in v.workers if len(v.workers) > 1 and w.held >= LARGE_SHARE * v.capacity]
+    if not large:
+        return ok("shares", f"none holds {LARGE_SHARE:.0%} of the capacity")
+    return Finding(
+        "shares", "note", "; ".join(f"{w}: {w.held / v.capacity:.0%}" for w in large),
+        f"less than {LARGE_SHARE:.0%} each", "the others may find no slot left",
+    )  # fmt: skip
+
+
+def hoarders(v: Vitals) -> Finding:
+    """Workers that hold many slots and have not used them for a minute."""
+    bad = [worker for worker in v.workers if worker.idle >= HOARD_SHARE * v.capacity]
+    if not bad:
+        return ok("hoarders", "none")
+    return Finding(
+        "hoarders", "warning",
+        "; ".join(f"{w}: {w.idle:,} of its {w.held:,} slots unused for a minute" for w in bad),
+        f"less than {HOARD_SHARE:.0%} of the capacity each",
+        "it does not take its slots up again, so they do not go back: have it call poll()",
+    )  # fmt: skip
+
+
+CHECKS: tuple[Callable[[Vitals], Finding], ...] = (
+    clock_runs, clock_restarts, lateness, timer_slack, swapped, worker_processes, stuck, doorbell,
+    kept, offences, room, shares, hoarders,
+)  # fmt: skip

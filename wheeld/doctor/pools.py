@@ -1,0 +1,134 @@
+"""What `wheeld doctor` looks at of a daemon's memory pools: are they large enough, who has them?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from wheeld.doctor.machine import Finding, ok
+from wheeld.listing import size_text
+from wheeld_core.views import PoolsView
+
+DEPLETED = 50.0
+"""Per cent of the time."""
+YOUNG_NS = 10 * 10**9
+"""A pool that is younger is not judged by its share of time."""
+LONG_WAIT_NS = 5 * 10**9
+NEARLY_ALL = 0.9
+
+
+@dataclass(frozen=True)
+class PoolVitals:
+    """One pool."""
+
+    name: str
+    size: int
+    used: int
+    age_ns: int
+    depleted_percent: float
+    dry_ns: int
+    """How long the dry spell that lasts has lasted; 0: there is none."""
+    waiters: tuple[str, ...]
+    """Workers that waited in both looks, with the same ticket."""
+    shares: Mapping[str, int]
+    """Bytes by worker."""
+
+    def __str__(self) -> str:
+        return f"{self.name}: {size_text(self.used)} of {size_text(self.size)} out"
+
+
+def tickets(view: PoolsView) -> np.ndarray:
+    """Who waits with which ticket, 0: nobody of that worker; shape (pools, workers)."""
+    rows = view.ledgers.shape[1] - 1
+    found: np.ndarray = np.where(view.waiting()[:, :rows], view.ledgers["ticket"][:, :rows], 0)
+    return found
+
+
+def gather(
+    view: PoolsView, before: np.ndarray, names: Mapping[int, str], now: int
+) -> list[PoolVitals]:
+    """Look at the pools.
+
+    Parameters
+    ----------
+    view : PoolsView
+        A copy of the segment.
+    before : ndarray
+        What `tickets` said a moment ago.
+    names : mapping
+        Row -> worker.
+    now : int
+        CLOCK_MONOTONIC, ns.
+    """
+    stuck = (before == tickets(view)) & (before != 0)
+    used, out, depleted = view.used(), view.out(), view.depleted_percent(now)
+    return [
+        PoolVitals(
+            name,
+            int(fields["size"]),
+            int(used[i]),
+            now - int(fields["created"]),
+            float(depleted[i]),
+            now - int(fields["dry_since"]) if fields["dry_since"] else 0,
+            tuple(names.get(row, f"row {row}") for row in np.flatnonzero(stuck[i]).tolist()),
+            {who: int(out[i, row]) for row, who in names.items()},
+        )
+        for i, (name, fields) in enumerate(zip(view.names(), view.pools, strict=True))
+    ]
+
+
+# -- the checks ------------------------------------------------------------------------------------
+
+
+def depletion(pools: Sequence[PoolVitals]) -> Finding:
+    """Was there no memory most of the time?"""
+    name = "pool depletion"
+    bad = [p for p in pools if p.age_ns >= YOUNG_NS and p.depleted_percent >= DEPLETED]
+    if not bad:
+        most = max((pool.depleted_percent for pool in pools), default=0.0)
+        return ok(name, f"{len(pools)} pools, at most {most:.1f} % of the time depleted")
+    return Finding(
+        name, "warning",
+        "; ".join(f"{p}, depleted {p.depleted_percent:.1f} % of the time" for p in bad),
+        f"less than {DEPLETED:g} %",
+        "requests wait for memory: a larger --pool, a smaller largest=, or workers that "
+        "finish sooner",
+    )  # fmt: skip
+
+
+def waits(pools: Sequence[PoolVitals]) -> Finding:
+    """Does somebody wait for memory, and nothing comes back?"""
+    name = "pool waits"
+    bad = [p for p in pools if p.waiters and p.dry_ns >= LONG_WAIT_NS]
+    if not bad:
+        return ok(name, "nobody waits for long")
+    return Finding(
+        name, "warning",
+        "; ".join(f"{p}, {', '.join(p.waiters)} waited for {p.dry_ns / 1e9:.0f} s" for p in bad),
+        f"memory within {LONG_WAIT_NS / 1e9:g} s",
+        "those who have it do not give it back (`wheeld status` says who): a buffer that is "
+        "forgotten, or a handler that hangs",
+    )  # fmt: skip
+
+
+def hogs(pools: Sequence[PoolVitals]) -> Finding:
+    """Does one of several workers have nearly all of a pool?"""
+    name = "pool shares"
+    texts = [
+        f"{who} has {share / pool.size:.0%} of {pool.name}"
+        for pool in pools
+        if len(pool.shares) > 1
+        for who, share in pool.shares.items()
+        if share >= NEARLY_ALL * pool.size
+    ]
+    if not texts:
+        return ok(name, f"nobody has {NEARLY_ALL:.0%} of a pool")
+    return Finding(
+        name, "note", "; ".join(texts), f"less than {NEARLY_ALL:.0%}",
+        "the others wait for what it gives back; a pool of its own, or a bound on its requests",
+    )  # fmt: skip
+
+
+CHECKS: tuple[Callable[[Sequence[PoolVitals]], Finding], ...] = (depletion, waits, hogs)

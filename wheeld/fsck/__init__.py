@@ -1,0 +1,1 @@
+"""`wheeld fsck`: is the wheel in shared memory what it should be?"""

@@ -1,0 +1,351 @@
+"""What `wheeld fsck` looks at: a copy of the wheel's memory, and what a check says about it.
+
+Nothing here writes into shared memory. Copies are made record by record, so that one record is of
+one moment; two records may not be, and on a living wheel that alone can look like damage. A finding
+therefore carries a key made of all the words that it speaks of: what is really broken stays as it
+is from look to look, what was only caught in motion does not.
+"""
+
+from __future__ import annotations
+
+import mmap
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from wheeld.tables import sharing
+from wheeld_core import _native
+from wheeld_core.views import (
+    NIL,
+    POSITION_BITS,
+    RegistryView,
+    Stage,
+    WheelView,
+    dtype_of,
+    holder_words,
+    owner_names,
+    record,
+    records,
+)
+
+Array = npt.NDArray[Any]
+
+MASK64 = 2**64 - 1
+POSITION_MASK = (1 << POSITION_BITS) - 1
+AWAKE = -(2**63)
+NEVER_FIRED = -(2**63)
+SLAB_BITS = _native.SLAB_SLOTS.bit_length() - 1
+QUICK_LOOKS = 30
+"""How often what looks broken is read again at once, on a living wheel."""
+
+NEVER, ARMED, CANCELLED, FIRED, TAKEN, DONE = range(6)
+(
+    OPEN,
+    TICKED,
+    WAIT_TICK,
+    WAIT_EXPIRE,
+    WAIT_RETURN,
+    LENT,
+    EXPIRED,
+    RETURNED,
+    RECLAIMED,
+    HANDED,
+    OFFERED,
+) = Stage
+STAGES = (
+    "open", "ticked", "tick waits", "expiration waits", "return waits", "lent", "expired",
+    "returned", "reclaimed", "handed", "offered",
+)  # fmt: skip
+
+
+@dataclass
+class Damage:
+    """Like things that one check found wrong.
+
+    Attributes
+    ----------
+    keys : ndarray of u64, shape (n,)
+        What the finding is about and all that it rests on; equal in two looks: it has not moved.
+    slots : ndarray of i64, shape (n,)
+        The slot that it is about, or -1.
+    also : ndarray of i64, shape (n,)
+        Another slot that is part of the same finding, or -1.
+    text : callable
+        Finding i in words.
+    """
+
+    keys: Array
+    slots: Array
+    also: Array
+    text: Callable[[int], str]
+
+    def only(self, chosen: Array) -> Damage:
+        """Some of them, by mask."""
+        where = np.flatnonzero(chosen)
+        return Damage(
+            self.keys[where],
+            self.slots[where],
+            self.also[where],
+            lambda i: self.text(int(where[i])),
+        )
+
+
+def mix(*parts: Array | int) -> Array:
+    """A u64 for each row of equally long columns: equal rows, equal numbers."""
+    arrays = [np.atleast_1d(np.asarray(part)).astype(np.uint64) for part in parts]
+    mixed = np.zeros(max(len(array) for array in arrays), np.uint64)
+    for array in arrays:
+        mixed = (mixed ^ array) * np.uint64(0x9E3779B97F4A7C15)
+        mixed ^= mixed >> np.uint64(29)
+    return mixed
+
+
+def of_slots(slots: Array, keys: Array, text: Callable[[int], str]) -> Damage:
+    """Findings about one slot each."""
+    return Damage(keys, slots.astype(np.int64), np.full(len(slots), -1), text)
+
+
+def of_texts(texts: list[str], salt: int = 0) -> Damage:
+    """Findings about no slot; what stays is what reads the same."""
+    keys = np.array([hash(text) & MASK64 for text in texts], np.uint64) ^ np.uint64(salt)
+    nothing = np.full(len(texts), -1)
+    return Damage(keys, nothing, nothing, texts.__getitem__)
+
+
+class Memories(NamedTuple):
+    """The mapped segments of one daemon."""
+
+    wheel: mmap.mmap
+    slots: mmap.mmap
+    registry: mmap.mmap
+    workers: dict[int, mmap.mmap]
+    watch: mmap.mmap
+    pools: mmap.mmap
+
+
+class Ring(NamedTuple):
+    """One ring's positions, and what in it is unread."""
+
+    tail: int
+    """Read before the head: never too far ahead of it."""
+    head: int
+    late_tail: int
+    """Read after the head: never behind it."""
+    size: int
+    positions: Array
+    entries: Array
+
+    def used(self) -> int:
+        """Entries that are in it."""
+        return (self.tail - self.head) & MASK64
+
+
+@dataclass
+class Snapshot:
+    """One look at everything. Rows, lines and rings by row; states and links by slot."""
+
+    memories: Memories
+    live: bool
+    subs: dict[int, Ring] = field(default_factory=dict)
+    comps: dict[int, Ring] = field(default_factory=dict)
+    rets: dict[int, Ring] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        memories = self.memories
+        self.view = WheelView(memories.wheel)
+        header = self.view.header
+        self.capacity, self.max_workers = self.view.capacity, self.view.max_workers
+        self.bits, self.levels = int(header["wheel_bits"]), int(header["levels"])
+        self.tick_ns = int(header["tick_ns"])
+        self.lists = int(header["lists"])
+        self.lane_bits = self.bits + (self.levels - 1).bit_length()
+        self.lanes = int(header["lanes"])
+        self.buckets = self.lanes << self.lane_bits
+        self.all_levels = self.buckets >> self.bits
+        self.words = 1 << (self.bits - 6) if self.bits > 6 else 1
+        self.geometry = geometry_of(header)
+        self.clock_offsets = _clock_offsets(bool(header["virtual_clock"]))
+        self._read()
+
+    def _read(self) -> None:
+        memories, header, view = self.memories, self.view.header, self.view
+        pulse = self._pulse()
+        lanes = records(memories.wheel, "lane", self.geometry["lanes_off"], self.lanes)
+        self.ticks = [lanes["tick"].copy()]
+        g = self.geometry
+        self.rows = RegistryView(memories.registry).rows.copy()
+        for row in memories.workers:
+            self._read_rings(row)
+        slabs = self.capacity >> SLAB_BITS
+        self.owners = np.frombuffer(memories.slots, "u8", slabs, g["owners_off"]).copy()
+        self.states = np.frombuffer(memories.slots, "u8", self.capacity, g["states_off"]).copy()
+        self.slots = records(memories.slots, "slot", g["slots_off"], self.capacity)
+        self.summary = self.live_summary().copy()
+        self.occupancy = self.live_occupancy().copy()
+        self.links, self.holders = view.copied()
+        self.hole = view.hole()
+        """Slots without memory. As of now: what was owned above had some by then."""
+        self.lines = view.lines.copy()
+        self.linked = int(header["linked"])
+        self.lane_linked = lanes["linked"].copy()
+        self.ticks.append(lanes["tick"].copy())
+        self.watch, self.pools = sharing.copies(self.max_workers, memories.watch, memories.pools)
+        self.quiet = not self.live or (AWAKE not in pulse and pulse == self._pulse())
+        self._derive()
+
+    def _pulse(self) -> tuple[int, ...]:
+        header = self.view.header
+        return tuple(int(header[name]) for name in ("sleep_until", "sleep_seq", "passes"))
+
+    def _read_rings(self, row: int) -> None:
+        memory, line, g = self.memories.workers[row], self.view.lines[row], self.geometry
+        worker = record(memory, "worker")
+        for rings, names, kind, bits, offset in (
+            (self.subs, (worker, "sub_tail", line, "sub_head"), "u8", "sub_bits", "sub_off"),
+            (self.comps, (line, "comp_tail", worker, "comp_head"), dtype_of("completion"),
+             "comp_bits", "comp_off"),
+            (self.rets, (line, "ret_tail", worker, "ret_head"), "u4", "ret_bits", "ret_off"),
+        ):  # fmt: skip
+            producer, tail_name, consumer, head_name = names
+            size = 1 << g[bits]
+            tail, head = int(producer[tail_name]), int(consumer[head_name])
+            used = (tail - head) & MASK64
+            entries = np.frombuffer(memory, kind, count=size, offset=g[offset])
+            count = used if used <= size else 0  # else the check of the rings names it
+            positions = np.uint64(head) + np.arange(count, dtype=np.uint64)
+            rings[row] = Ring(
+                tail, head, int(producer[tail_name]), size, positions,
+                entries[(positions & np.uint64(size - 1)).astype(np.int64)],
+            )  # fmt: skip
+
+    def _derive(self) -> None:
+        links = self.links[: self.capacity]
+        self.gens = self.states >> np.uint64(32)
+        self.phases = (self.states & np.uint64(0xFF)).astype(np.int64)
+        self.list = links["list"].astype(np.int64)
+        self.listed = self.list != NIL
+        completion = links["completion"]
+        self.stages = (completion >> np.uint64(60)).astype(np.int64)
+        self.stage_worker = (completion >> np.uint64(POSITION_BITS)).astype(np.int64) & 0xFFF
+        self.positions = completion & np.uint64(POSITION_MASK)
+        self.same = links["gen"] == self.gens
+        self.ids = self.gens << np.uint64(32) | np.arange(self.capacity, dtype=np.uint64)
+        self._derive_owners()
+        taken = [ring.entries for ring in self.subs.values()]
+        submitted = np.concatenate([*taken, np.zeros(0, np.uint64)]) & np.uint64(
+            ~(3 << 30) & MASK64
+        )
+        self.submitted = np.unique(submitted)
+
+    def _derive_owners(self) -> None:
+        words = np.repeat(owner_names(self.owners), _native.SLAB_SLOTS)
+        self.split = words == _native.SPLIT
+        words[self.split] = holder_words(self.holders[self.split], self.rows["incarnation"])
+        self.owner_row = (words & np.uint64(0xFFFF)).astype(np.int64) - 1
+        known = (self.owner_row >= 0) & (self.owner_row < self.max_workers)
+        rows = self.rows[np.where(known, self.owner_row, 0)]
+        tenant = (rows["state"] != 0) & (rows["incarnation"] == words >> np.uint64(16))
+        self.owned = known & tenant
+        self.unowned = words == 0
+        whole = slice(None, None, _native.SLAB_SLOTS)
+        self.slab_valid = self.owned[whole] | self.split[whole]
+
+    # -- for checks ------------------------------------------------------------------------------
+
+    def live_summary(self) -> Array:
+        """The summary words, one per level of each lane, as they are now."""
+        return np.frombuffer(
+            self.memories.wheel, "u8", self.all_levels, self.geometry["summary_off"]
+        )
+
+    def live_occupancy(self) -> Array:
+        """The occupancy words, one per 64 buckets and level, as they are now."""
+        return np.frombuffer(
+            self.memories.wheel,
+            "u8",
+            self.all_levels * self.words,
+            self.geometry["occupancy_off"],
+        )
+
+    def still(self, suspects: Array, broken: Callable[[Array], Array]) -> Array:
+        """The suspects that are broken each time one looks; `broken` reads the living memory."""
+        for _ in range(QUICK_LOOKS if self.live else 0):
+            if len(suspects) == 0:
+                break
+            suspects = suspects[broken(suspects)]
+        return suspects
+
+    def node_keys(self, nodes: Array) -> Array:
+        """What nodes hold: the link record, and the state of those that are slots."""
+        links = self.links[nodes]
+        slot = np.where(nodes < self.capacity, nodes, 0)
+        state = np.where(nodes < self.capacity, self.states[slot], 0)
+        columns = [links[name] for name in ("next", "prev", "list", "gen", "completion", "due")]
+        return mix(nodes, state, *(column.view(f"u{column.itemsize}") for column in columns))
+
+    def slot_damage(self, mask: Array, salt: int, say: Callable[[int], str]) -> Damage:
+        """Findings about the slots in `mask`; `say(slot)` is what is wrong with one."""
+        slots = np.flatnonzero(mask)
+        keys = mix(self.node_keys(slots), salt, self.owners[slots >> SLAB_BITS])
+        return of_slots(slots, keys, lambda i: self.name(int(slots[i])) + say(int(slots[i])))
+
+    def worker(self, row: int) -> str:
+        """A worker by name and row."""
+        if not 0 <= row < self.max_workers:
+            return f"row {row}"
+        name = bytes(self.rows["name"][row]).decode(errors="replace")
+        return f"{name} (row {row})" if name else f"row {row}"
+
+    def name(self, slot: int) -> str:
+        """A slot for a reader: index, id, owner."""
+        owner = "nobody" if self.unowned[slot] else self.worker(int(self.owner_row[slot]))
+        return f"slot {slot}, id {int(self.ids[slot])}, owner {owner}: "
+
+    def node(self, node: int) -> str:
+        """A node of a list: a slot, or the head of a list."""
+        if node < self.capacity:
+            return f"slot {node}"
+        return f"the head of {self.list_name(node - self.capacity)}" if (
+            node < self.capacity + self.lists
+        ) else f"node {node}, which does not exist"  # fmt: skip
+
+    def list_name(self, index: int) -> str:
+        """A list by what it is for."""
+        if index == NIL:
+            return "no list"
+        if index < self.buckets:
+            level = index >> self.bits & (1 << self.lane_bits - self.bits) - 1
+            where = f"bucket {index & ((1 << self.bits) - 1)} of level {level}"
+            return where if self.lanes == 1 else f"{where} in lane {index >> self.lane_bits}"
+        worker = index - self.buckets
+        kind, row = ("backlog", worker) if worker < self.max_workers else (
+            "loans", worker - self.max_workers
+        )  # fmt: skip
+        return f"the {kind} of {self.worker(row)}" if index < self.lists else f"list {index}"
+
+    def waits_in_ring(self, slots: Array) -> Array:
+        """Is a submission of these slots' generation in somebody's ring?"""
+        return np.isin(self.ids[slots], self.submitted)
+
+    def attached(self) -> Iterator[int]:
+        """Rows whose rings could be read."""
+        return iter(sorted(self.subs))
+
+
+def _clock_offsets(virtual: bool) -> Array:
+    """What to add to a time of clock 0, 1, 2 (3 counts as 0) for a time of the base clock, ns."""
+    if virtual:
+        return np.zeros(4, np.int64)
+    now = time.clock_gettime_ns(time.CLOCK_MONOTONIC)
+    others = (time.CLOCK_REALTIME, time.CLOCK_BOOTTIME)
+    return np.array([0, *(now - time.clock_gettime_ns(clock) for clock in others), 0], np.int64)
+
+
+def geometry_of(header: Array) -> dict[str, int]:
+    """Sizes and offsets that a wheel with this header must have."""
+    names = ("capacity", "max_workers", "tick_ns", "wheel_bits", "payload_bytes", "virtual_clock")
+    return _native.geometry(**{name: int(header[name]) for name in names})

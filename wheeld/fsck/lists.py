@@ -1,0 +1,268 @@
+"""The checks of `wheeld fsck` on the wheel itself: lists, bitmaps, and what stands in which bucket.
+
+Each check is a function from a snapshot to what it finds wrong, vectorised over all nodes. On a
+living wheel what looks broken is read again at once, some thirty times: a list that the clock is
+just changing is whole in one of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from wheeld.fsck.image import NEVER_FIRED, OPEN, Array, Damage, Snapshot, mix, of_texts
+from wheeld.snapshot.contents import FOREVER, next_on_grid
+
+# -- lists -----------------------------------------------------------------------------------------
+
+
+def lists(s: Snapshot) -> list[Damage]:
+    """Every list is one circle through its sentinel.
+
+    If each node's `next` names a node of the same list whose `prev` names it back, then `next` is a
+    permutation, so the nodes form circles; what then is not on the circle of a sentinel is found by
+    pointer jumping, in as many steps as the longest list has binary digits.
+    """
+    total = s.capacity + s.lists
+    nodes = np.concatenate([np.flatnonzero(s.listed), np.arange(s.capacity, total)])
+    home = s.links["list"].astype(np.int64)
+    astray = nodes[_astray(s, s.links, nodes)]
+    nodes = nodes[~_astray(s, s.links, nodes) | (nodes >= s.capacity)]
+    broken = nodes[_unpaired(s, s.links, nodes)]
+    broken = s.still(broken, lambda some: _unpaired(s, s.view.links, some))
+    follows = s.links["next"].astype(np.int64)
+    found = [_list_damage(s, astray, lambda node: "is in " + s.list_name(int(home[node])))]
+    found.append(
+        _list_damage(
+            s,
+            broken,
+            lambda node: (
+                f"in {s.list_name(_home(s, node))}, is followed by {s.node(int(follows[node]))}, "
+                f"which {_other_side(s, int(follows[node]))}"
+            ),
+            follows[broken],
+        )
+    )
+    loose = s.still(
+        _loose(s, nodes, follows), lambda some: s.view.links["list"][some] == home[some]
+    )
+    found.append(
+        _list_damage(
+            s, loose, lambda node: f"in a circle of {s.list_name(_home(s, node))} without its head"
+        )
+    )
+    return found
+
+
+def _home(s: Snapshot, node: int) -> int:
+    return int(s.links["list"][node]) if node < s.capacity else node - s.capacity
+
+
+def _astray(s: Snapshot, links: Array, nodes: Array) -> Array:
+    """Nodes in a list that does not exist; sentinels that do not name their own list."""
+    named = links["list"][nodes].astype(np.int64)
+    return np.where(nodes < s.capacity, named >= s.lists, named != nodes - s.capacity)
+
+
+def _unpaired(s: Snapshot, links: Array, nodes: Array) -> Array:
+    """Nodes whose `next` does not name them back, or is in another list."""
+    total = s.capacity + s.lists
+    follows = links["next"][nodes].astype(np.int64)
+    inside = follows < total
+    follows = np.where(inside, follows, 0)
+    own = np.where(nodes < s.capacity, links["list"][nodes], nodes - s.capacity)
+    theirs = np.where(follows < s.capacity, links["list"][follows], follows - s.capacity)
+    broken: Array = ~inside | (links["prev"][follows] != nodes) | (theirs != own)
+    return broken
+
+
+def _other_side(s: Snapshot, node: int) -> str:
+    if node >= s.capacity + s.lists:
+        return "is none"
+    link = s.links[node]
+    return f"is in {s.list_name(_home(s, node))} and follows {s.node(int(link['prev']))}"
+
+
+def _loose(s: Snapshot, nodes: Array, follows: Array) -> Array:
+    """Nodes that no sentinel's circle holds, although each of them is paired."""
+    places = np.empty(s.capacity + s.lists, np.int64)
+    places[nodes] = np.arange(len(nodes))
+    ends = (nodes >= s.capacity) | _unpaired(s, s.links, nodes)
+    jump = np.where(ends, np.arange(len(nodes)), 0)
+    jump[~ends] = places[follows[nodes[~ends]]]
+    longest = int(np.bincount(s.list[s.listed & (s.list < s.lists)], minlength=1).max())
+    for _ in range(longest.bit_length() + 1):
+        jump = jump[jump]
+    return nodes[~ends[jump]]
+
+
+def _list_damage(
+    s: Snapshot, nodes: Array, say: Callable[[int], str], also: Array | None = None
+) -> Damage:
+    others = np.full(len(nodes), -1) if also is None else also
+    total = s.capacity + s.lists
+    inside = np.where((others >= 0) & (others < total), others, nodes)
+    third = s.links["prev"][inside].astype(np.int64)
+    third = np.where(third < total, third, nodes)
+    keys = mix(s.node_keys(nodes), s.node_keys(inside), s.node_keys(third))
+    return Damage(
+        keys,
+        np.where(nodes < s.capacity, nodes, -1),
+        np.where((others >= 0) & (others < s.capacity), others, -1),
+        lambda i: (
+            s.name(int(nodes[i])) if nodes[i] < s.capacity else s.node(int(nodes[i])) + ": "
+        ) + say(int(nodes[i])),
+    )  # fmt: skip
+
+
+# -- bitmaps and counts ----------------------------------------------------------------------------
+
+
+def bitmaps(s: Snapshot) -> list[Damage]:
+    """A bucket's bit is set if and only if its list is not empty, a summary bit if its word is."""
+    per_level = 1 << s.bits
+
+    def wrong_bits(buckets: Array, occupancy: Array, links: Array) -> Array:
+        level, digit = buckets >> s.bits, buckets & (per_level - 1)
+        word = occupancy[level * s.words + (digit >> 6)]
+        bit = word >> (digit & 63).astype(np.uint64) & np.uint64(1)
+        sentinel = buckets + s.capacity
+        wrong: Array = (bit != 0) != (links["next"][sentinel] != sentinel)
+        return wrong
+
+    buckets = np.arange(s.buckets)
+    suspects = buckets[wrong_bits(buckets, s.occupancy, s.links)]
+    suspects = s.still(suspects, lambda some: wrong_bits(some, s.live_occupancy(), s.view.links))
+    texts = [
+        f"{s.list_name(int(bucket))} is "
+        + ("empty and marked" if _empty(s, int(bucket)) else "not empty and not marked")
+        for bucket in suspects
+    ]
+
+    def wrong_words(words: Array, occupancy: Array, summary: Array) -> Array:
+        level, index = words // s.words, (words % s.words).astype(np.uint64)
+        wrong: Array = (summary[level] >> index & np.uint64(1) != 0) != (occupancy[words] != 0)
+        return wrong
+
+    words = np.arange(s.all_levels * s.words)
+    suspects = words[wrong_words(words, s.occupancy, s.summary)]
+    suspects = s.still(
+        suspects, lambda some: wrong_words(some, s.live_occupancy(), s.live_summary())
+    )
+    texts += [
+        f"{_level(s, word // s.words)}: summary bit {word % s.words} and its occupancy word differ"
+        for word in suspects.tolist()
+    ]
+    beyond = s.occupancy & np.uint64(~((1 << min(64, per_level)) - 1) & (2**64 - 1))
+    texts += [
+        f"{_level(s, i // s.words)}: marks of no bucket" for i in np.flatnonzero(beyond).tolist()
+    ]
+    return [of_texts(texts)]
+
+
+def _level(s: Snapshot, index: int) -> str:
+    """A level by its place among those of all lanes."""
+    lane_levels = s.lane_bits - s.bits
+    level, lane = index & (1 << lane_levels) - 1, index >> lane_levels
+    return f"level {level}" if s.lanes == 1 else f"level {level} of lane {lane}"
+
+
+def _empty(s: Snapshot, bucket: int) -> bool:
+    return bool(s.links["next"][s.capacity + bucket] == s.capacity + bucket)
+
+
+def linked(s: Snapshot) -> list[Damage]:
+    """The counts of the header and of each lane are the numbers of nodes in buckets. Not compared
+    while the clock works."""
+    if not s.quiet:
+        return []
+    placed = s.list[s.listed & (s.list < s.buckets)]
+    by_lane = np.bincount(placed >> s.lane_bits, minlength=s.lanes)
+    texts = [
+        f"{by_lane[lane]:,} timers are in buckets of lane {lane}, it says {s.lane_linked[lane]:,}"
+        for lane in np.flatnonzero(by_lane != s.lane_linked.astype(np.int64))
+    ]
+    if len(placed) != s.linked:
+        texts.append(f"{len(placed):,} timers are in buckets, the header says {s.linked:,}")
+    return [of_texts(texts)]
+
+
+# -- buckets ---------------------------------------------------------------------------------------
+
+
+def buckets(s: Snapshot) -> list[Damage]:
+    """Each linked timer stands in the bucket of its due tick."""
+    slots = np.flatnonzero(s.listed & (s.list < s.buckets) & s.same)
+    due, exact = _due(s, slots)
+    fits = np.zeros(len(slots), bool)
+    lane = s.list[slots] >> s.lane_bits
+    for ticks in s.ticks:
+        fits |= _fits(s, s.list[slots], due, exact, ticks[lane])
+    fits |= s.waits_in_ring(slots)  # a submission may be about just that
+    wrong = np.zeros(s.capacity, bool)
+    wrong[slots[~fits]] = True
+    dues = dict(zip(slots[~fits].tolist(), due[~fits].tolist(), strict=True))
+    return [
+        s.slot_damage(
+            wrong,
+            1,
+            lambda slot: (
+                f"in {s.list_name(int(s.list[slot]))}, which does not fit due time {dues[slot]} ns "
+                f"at tick {s.ticks[-1][s.list[slot] >> s.lane_bits]}"
+            ),
+        )
+    ]
+
+
+def _due(s: Snapshot, slots: Array) -> tuple[Array, Array]:
+    """When linked timers are due on the base clock, and whether that is exactly known.
+
+    A one-shot timer's link record says what it was linked for. A periodic one's next time follows
+    from its slot. On another clock it depends on how far the clocks were apart when it was linked:
+    how far they are apart now is near that.
+    """
+    links, fields = s.links[slots], s.slots[slots]
+    known = (s.stages[slots] == OPEN) & (links["due"] != NEVER_FIRED)
+    due = np.where(known, links["due"], fields["deadline"])
+    periodic = ~known & (fields["interval"] > 0)
+    due = np.where(
+        periodic, next_on_grid(fields["deadline"], fields["interval"], links["due"]), due
+    )
+    kind = np.where(known, 0, fields["flags"] & 3)
+    return _saturating(due, s.clock_offsets[kind]), kind == 0
+
+
+def _saturating(times: Array, offsets: Array) -> Array:
+    """Sums of times, at most the end of time, at least its beginning."""
+    sums = times.astype(np.float64) + offsets
+    return np.where(
+        np.abs(sums) < float(FOREVER), times + offsets, np.where(sums > 0, FOREVER, NEVER_FIRED)
+    )
+
+
+def _fits(s: Snapshot, lists: Array, due: Array, exact: Array, now: Array) -> Array:
+    """Is each timer in the bucket of its due tick, or in another one that it may be in? `now`: the
+    current tick of its lane."""
+    at, bits = lists & (1 << s.lane_bits) - 1, np.uint64(s.bits)
+    late = np.maximum((np.maximum(due, 1) - 1).astype(np.uint64) // np.uint64(s.tick_ns) + 1, now)
+    wanted = np.where(due <= 0, now, late)
+    level = np.zeros(len(due), np.uint64)
+    for k in range(1, s.levels):
+        level += (wanted ^ now) >> np.uint64(k * s.bits) != 0
+    mask = np.uint64((1 << s.bits) - 1)
+    right = at == (level << bits | (wanted >> (level * bits) & mask)).astype(np.int64)
+    # What the next pass empties anyway: the bucket of this very tick, or an upper one that is
+    # being emptied, which begins at this tick.
+    at_level, digit = (at >> s.bits).astype(np.uint64), at.astype(np.uint64) & mask
+    shift = at_level * bits
+    current = now >> shift & mask
+    begins = (now & ((np.uint64(1) << shift) - np.uint64(1))) == 0
+    taken_next = (digit == current) & ((at_level == 0) | begins)
+    # Clocks drift apart: a timer of another clock may stand too early, and somewhat too late.
+    above = np.minimum(shift + bits, np.uint64(63))
+    prefix = np.where(shift + bits > 63, np.uint64(0), now >> above << above)
+    late_by = np.uint64(1_000_000_000 // s.tick_ns + 1) + ((wanted - now) >> np.uint64(10))
+    in_time = (prefix | digit << shift) <= wanted + late_by
+    fits: Array = right | taken_next | (~exact & (digit > current) & in_time)
+    return fits

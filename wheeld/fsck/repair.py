@@ -1,0 +1,100 @@
+"""`wheeld fsck --repair`: has the native recovery make a dead daemon's wheel anew.
+
+Nothing of the wheel is rewritten by hand: it is what a new clock does first, under the same locks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wheeld.fsck import shared as fsck_shared
+from wheeld.resources import trace_segment as segment
+from wheeld.resources.leftovers import KINDS
+from wheeld.tables.registry import RowState
+from wheeld_core import _native, runtime, segments
+from wheeld_core.errors import WheelError
+from wheeld_core.views import RegistryView
+
+if TYPE_CHECKING:
+    from wheeld.fsck.source import Daemon
+
+
+def repair(daemon: Daemon) -> None:
+    """Recover the wheel of a daemon that does not run.
+
+    Raises
+    ------
+    WheelError
+        A daemon or a clock runs; or the segments' headers are damaged, so that nothing in them can
+        be believed.
+    """
+    with _no_daemon(daemon.directory):
+        faults = [damage.text(i) for damage in daemon.headers() for i in range(len(damage.keys))]
+        memories = daemon.memories()
+        if memories is None:
+            raise WheelError(
+                f"cannot repair: {'; '.join(faults)}: begin anew with `wheeld start --fresh`"
+            )
+        with contextlib.ExitStack() as stack:
+            wheel, slots, registry, watch, pools = (
+                segments.attach(daemon.prefix + kind, number, writable=True, owner_uid=daemon.uid)
+                for kind, number in KINDS.items()
+            )
+            clock = _native.Clock(wheel, slots)
+            clock.groups(registry)
+            if (trace := segment.of_dead(daemon.trace_name(), wheel)) is not None:
+                clock.trace(trace)
+            rows = RegistryView(memories.registry).rows
+            for row, name in daemon.worker_names().items():
+                _attach(clock, daemon, stack, row, rows[row], name)
+            clock.recover()
+            fsck_shared.repair(watch, pools, rows, alone=not daemon.workers_live())
+
+
+def _attach(
+    clock: _native.Clock,
+    daemon: Daemon,
+    stack: contextlib.ExitStack,
+    row: int,
+    fields: Any,
+    name: str,
+) -> None:
+    """Attach a worker; one whose segment is gone is left out, and what it held is reclaimed."""
+    try:
+        memory = segments.attach(name, _native.KIND_WORKER, writable=True, owner_uid=daemon.uid)
+    except FileNotFoundError:
+        return
+    bell = daemon.directory / runtime.worker_fifo(row)
+    if not bell.is_fifo():
+        bell = Path(os.devnull)
+    fd = os.open(bell, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    stack.callback(os.close, fd)
+    groups = int(fields["groups"])
+    clock.attach(row, int(fields["incarnation"]), memory, fd, groups)
+    clock.presence(row, int(fields["state"]) == RowState.ACTIVE, groups)
+
+
+@contextlib.contextmanager
+def _no_daemon(directory: Path) -> Iterator[None]:
+    """Hold the locks that a supervisor and a clock would hold."""
+    with contextlib.ExitStack() as stack:
+        for path, flags, holder in (
+            (directory, os.O_RDONLY | os.O_DIRECTORY, "daemon"),
+            (directory / runtime.CLOCK_LOCK, os.O_RDWR | os.O_CREAT, "clock"),
+        ):
+            fd = os.open(path, flags | os.O_CLOEXEC, 0o600)
+            stack.callback(os.close, fd)
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise WheelError(
+                    f"cannot repair: a {holder} runs in {directory}; stop it with "
+                    f"`wheeld stop --name {directory.name}`. A running clock needs no repair by "
+                    "this: restart the daemon"
+                ) from None
+        yield

@@ -1,0 +1,287 @@
+"""The checks of `wheeld fsck` on what all workers write: watched keys and memory pools.
+
+A row has a bit, a place in a line, or bytes only while a worker is in it. A pool's word says what
+its workers' ledgers say, and names the last change of one of them. Of the changes that a ledger has
+begun all are noted as made, but perhaps the last.
+"""
+
+from __future__ import annotations
+
+import mmap
+import zlib
+from collections.abc import Iterator
+
+import numpy as np
+
+from wheeld.fsck.image import Array, Damage, Snapshot, of_texts
+from wheeld.tables import sharing
+from wheeld.tables.registry import RowState
+from wheeld_core import _native
+from wheeld_core.views import CHANGE_BITS, USED_SHIFT, WORD_LIVE, PoolsView, WatchView
+
+EXAMPLES = 3
+NOBODY = (1 << 12) - 1
+"""In place of a ledger, in the word of a pool that was never used."""
+_CHANGES = (1 << CHANGE_BITS) - 1
+_REAPING = (1 << 48) - 1
+_GONE = (RowState.FREE, RowState.KEPT)
+"""States of rows without a worker."""
+
+
+def watch(s: Snapshot) -> list[Damage]:
+    """Only workers that are there watch keys."""
+    view, texts = s.watch, _wrong_tenants(s, s.watch.rows["tenant"], "the watch directory")
+    watched = view.watched()
+    gone = np.ones(len(watched), bool)
+    gone[: s.max_workers] = np.isin(s.rows["state"], _GONE)
+    for row in np.flatnonzero(gone & (watched > 0)).tolist():
+        column = view.directory[:, row // 64] >> np.uint64(row % 64) & np.uint64(1)
+        first = ", ".join(str(bucket) for bucket in np.flatnonzero(column)[:EXAMPLES])
+        who = "but nobody is there" if row < s.max_workers else "which does not exist"
+        texts.append(f"{s.worker(row)}: watches {watched[row]:,} buckets ({first}), {who}")
+    for row in np.flatnonzero(s.rows["state"] == RowState.FREE).tolist():
+        if count := int((view.rows["notes"][row] != 0).sum() + view.rows["everything"][row]):
+            texts.append(f"{s.worker(row)}: {count:,} changes are noted, but nobody is there")
+    bad = (view.rows["notes"] > _native.BUCKETS).any(axis=1)
+    bad |= view.rows["touching"] > _native.WORD_PLACES
+    texts += [
+        f"{s.worker(row)}: a note or a place that it touches is none"
+        for row in np.flatnonzero(bad).tolist()
+    ]
+    odd = np.flatnonzero(view.rows["any"] > 1)
+    texts += [f"{s.worker(r)}: any is {view.rows['any'][r]}, expected 0 or 1" for r in odd.tolist()]
+    return [of_texts(texts)]
+
+
+def words(s: Snapshot) -> list[Damage]:
+    """Empty places of shared words are empty, each key's has a whole name, and no key has two."""
+    sets = s.watch.sets
+    tags, checks, values = (sets[field] for field in ("tags", "checks", "values"))
+    states, here = tags & np.uint64(7), np.arange(len(sets), dtype=np.uint64)[:, np.newaxis]
+    dirty = (tags == 0) & ((checks != 0) | (values != 0))
+    texts = _places(dirty, "is empty and has a check or a value")
+    texts += _places(states > 4, "is in no state that there is")
+    texts += _places((states == 0) & (tags != 0), "has no state, and a name")
+    live, shift = states == WORD_LIVE, np.uint64(64 - 11)
+    texts += _places(live & (checks == 0), "is a key's, and its name is half")
+    elsewhere = live & (tags >> shift != here) & (checks >> shift != here)
+    texts += _places(elsewhere, "is of a key that has its word in other sets")
+    names = np.stack([tags[live], checks[live]], axis=-1)
+    _, counts = np.unique(names, axis=0, return_counts=True)
+    if (twice := int((counts > 1).sum())) > 0:
+        texts.append(f"{twice:,} keys have two words")
+    return [of_texts(texts)]
+
+
+def _places(which: Array, what: str) -> list[str]:
+    found = np.flatnonzero(which)
+    if not len(found):
+        return []
+    first = ", ".join(str(place) for place in found[:EXAMPLES].tolist())
+    return [f"word places {first} ({len(found):,}): each {what}"]
+
+
+def pools(s: Snapshot) -> list[Damage]:
+    """Pools and ledgers agree, and only workers that are there have something of a pool."""
+    damage = []
+    for pool, name in enumerate(s.pools.names()):
+        ledgers = s.pools.ledgers[pool]
+        texts = list(_of_pool(s, pool))
+        # of one moment, or it has moved: every change leaves its number in these words
+        salt = zlib.crc32(ledgers.tobytes()) << 32 | zlib.crc32(s.pools.pools[pool].tobytes())
+        damage.append(of_texts([f"pool {name}: {text}" for text in texts], salt))
+        texts = list(_of_rows(s, pool))
+        texts += _wrong_tenants(s, ledgers["tenant"][:-1], "its ledger")
+        damage.append(of_texts([f"pool {name}: {text}" for text in texts]))
+    return damage
+
+
+def _of_pool(s: Snapshot, pool: int) -> Iterator[str]:
+    """What is wrong with a pool's own words."""
+    view, fields = s.pools, s.pools.pools[pool]
+    used, out = int(view.used()[pool]), view.out()[pool, :-1]
+    row, change, made = _being_returned(view, pool)
+    total = int(out.sum()) - (int(out[row]) if made else 0)
+    if used != total:
+        yield f"{used:,} bytes are out by its own word, {total:,} by the ledgers"
+    most = int(fields["size"]) + (0 if fields["strict"] else int(fields["largest"]) - 1)
+    if used > most:
+        yield f"{used:,} bytes are out, expected at most {most:,}"
+    if change and not s.live:
+        yield f"the bytes of {s.worker(row)} were being returned when the supervisor died"
+    word = int(fields["used"])
+    last = word >> CHANGE_BITS & NOBODY
+    if last == NOBODY:
+        if used:
+            yield f"{used:,} bytes are out, and nobody has made a change"
+    elif last >= len(view.ledgers[pool]):
+        yield f"ledger {last} has made the last change, and does not exist"
+    elif (begun := int(view.ledgers[pool]["change"][last])) - word & _CHANGES > 1:
+        yield f"its word names change {word & _CHANGES} of {_who(s, last)}, which has begun {begun}"
+
+
+def _being_returned(view: PoolsView, pool: int) -> tuple[int, int, bool]:
+    """Row and number of the supervisor's change in `reaping`, (0, 0) if there is none; and whether
+    `used` has that change already."""
+    reaping = int(view.pools["reaping"][pool])
+    row, change = (reaping & 0xFFFF) - 1, reaping >> 16
+    boss = len(view.ledgers[pool]) - 1
+    if not 0 <= row < boss:
+        return 0, change, False
+    begun, word = int(view.ledgers[pool]["change"][boss]), int(view.pools["used"][pool])
+    named = word >> CHANGE_BITS & NOBODY == boss and (word ^ begun) & _CHANGES == 0
+    named |= int(view.ledgers[pool]["made"][boss]) == begun
+    return row, change, (begun ^ change) & _REAPING == 0 and named
+
+
+def _of_rows(s: Snapshot, pool: int) -> Iterator[str]:
+    """What is wrong with the ledgers of a pool."""
+    view, fields, ledgers = s.pools, s.pools.pools[pool], s.pools.ledgers[pool]
+    out, waiting = view.out()[pool, :-1], view.waiting()[pool]
+    most = int(fields["size"]) + int(fields["largest"])
+    gone = np.isin(s.rows["state"], _GONE)
+    for row in np.flatnonzero((out < 0) | (out > most)).tolist():
+        yield f"{s.worker(row)} has {out[row]:,} bytes, which cannot be"
+    for row in np.flatnonzero(gone & (out > 0) & (out <= most)).tolist():
+        yield f"{s.worker(row)} has {out[row]:,} bytes, but nobody is there"
+    for row in np.flatnonzero(ledgers["change"] - ledgers["made"] > 1).tolist():  # it wraps
+        begun, made = int(ledgers["change"][row]), int(ledgers["made"][row])
+        yield f"{_who(s, row)} has begun {begun} changes, and number {made} is noted as made"
+    for row in np.flatnonzero(gone & waiting[: s.max_workers]).tolist():
+        yield f"{s.worker(row)} waits for memory, but nobody is there"
+    for row in (np.flatnonzero(waiting[s.max_workers :]) + s.max_workers).tolist():
+        yield f"row {row} waits for memory, and does not exist"
+    for row in np.flatnonzero(ledgers["ticket"] > fields["tickets"]).tolist():
+        ticket, given = int(ledgers["ticket"][row]), int(fields["tickets"])
+        yield f"{_who(s, row)} waits with ticket {ticket}, but {given} were given"
+
+
+def _who(s: Snapshot, ledger: int) -> str:
+    return "the supervisor" if ledger == s.max_workers else s.worker(ledger)
+
+
+def _wrong_tenants(s: Snapshot, tenants: Array, where: str) -> list[str]:
+    """Rows that are let to somebody else than the worker table says."""
+    states, incarnations = s.rows["state"], s.rows["incarnation"]
+    let, same = tenants != 0, tenants == incarnations
+    wrong = (states == RowState.FREE) & let
+    wrong |= (states == RowState.ACTIVE) & ~same
+    moving = (RowState.ATTACHING, RowState.DYING, RowState.KEPT)
+    wrong |= np.isin(states, moving) & let & ~same
+    return [
+        f"{s.worker(row)}: {where} is let to incarnation {int(tenants[row])}, the worker table has "
+        f"{int(incarnations[row]) if states[row] else 'nobody'}"
+        for row in np.flatnonzero(wrong).tolist()
+    ]
+
+
+# -- repair ----------------------------------------------------------------------------------------
+
+
+def repair(watch: mmap.mmap, pools: mmap.mmap, rows: Array, alone: bool) -> None:
+    """Do what the next supervisor would do; and if no worker lives, mend what is left.
+
+    Parameters
+    ----------
+    watch, pools : mmap
+        The segments, writable; their headers are well.
+    rows : ndarray of registry rows
+        The worker table.
+    alone : bool
+        No worker lives: nobody else writes these words.
+    """
+    _native.resume_pools(pools)
+    directory, budget = WatchView(watch), PoolsView(pools)
+    gone = np.isin(rows["state"], _GONE) & sharing.occupied(directory, budget)
+    for row in np.flatnonzero(gone).tolist():
+        _native.seat_watcher(watch, row, 0)
+        _native.seat_borrower(pools, row, 0)
+    if alone:
+        _mend_watch(directory, rows)
+        for pool in range(len(budget.pools)):
+            _mend_pool(budget, pool, rows)
+
+
+def _let(tenants: Array, rows: Array) -> None:
+    """Let each row to whom the worker table names."""
+    states = rows["state"]
+    tenants[states == RowState.FREE] = 0
+    taken = states != RowState.FREE
+    wrong = (
+        taken & (tenants != rows["incarnation"]) & ((tenants != 0) | (states == RowState.ACTIVE))
+    )
+    tenants[wrong] = rows["incarnation"][wrong]
+
+
+def _mend_watch(view: WatchView, rows: Array) -> None:
+    """No bits beyond the table."""
+    if len(rows) % 64:
+        view.directory[:, -1] &= np.uint64((1 << len(rows) % 64) - 1)
+    view.rows["any"][view.rows["any"] > 1] = 1
+    view.rows["touching"] = 0
+    view.rows["notes"][view.rows["notes"] > _native.BUCKETS] = 0
+    _mend_words(view.sets)
+    tenants = view.rows["tenant"].copy()
+    _let(tenants, rows)
+    view.rows["tenant"] = tenants
+
+
+def _mend_words(sets: Array) -> None:
+    """What is no key's whole word is nobody's, and of two words of a key the smaller one."""
+    tags, checks, values = (sets[field].ravel() for field in ("tags", "checks", "values"))
+    here = (np.arange(len(tags)) // 16).astype(np.uint64)
+    shift = np.uint64(64 - 11)
+    good = (tags & np.uint64(7) == WORD_LIVE) & (checks != 0)
+    good &= (tags >> shift == here) | (checks >> shift == here)
+    order = np.lexsort((~values, checks, tags))
+    same = (tags[order][1:] == tags[order][:-1]) & (checks[order][1:] == checks[order][:-1])
+    good[order[1:][same]] = False
+    for field in ("tags", "checks", "values"):
+        sets[field][~good.reshape(sets[field].shape)] = 0
+
+
+def _mend_pool(view: PoolsView, pool: int, rows: Array) -> None:
+    """Ledgers that can be, and a word that says what they say."""
+    fields, ledgers = view.pools[pool], view.ledgers[pool]
+    most = int(fields["size"]) + int(fields["largest"])
+    out = view.out()[pool]
+    for row in np.flatnonzero((out < 0) | (out > most)).tolist():
+        if row < len(rows):  # the supervisor's goes below 0
+            ledgers["even"][row] = ledgers["odd"][row] = 0
+    change, word = ledgers["change"], fields["used"]
+    wrong = change - ledgers["made"] > 1
+    named = word >> np.uint64(CHANGE_BITS) & np.uint64(NOBODY) == np.arange(len(ledgers))
+    named &= (word ^ change) & np.uint64(_CHANGES) == 0
+    ledgers["made"][wrong] = (change - (~named & (change > 0)))[wrong]
+    tenants = ledgers["tenant"][:-1].copy()
+    _let(tenants, rows)
+    ledgers["tenant"][:-1] = tenants
+    if len(rows) % 64:
+        view.waiters[pool, -1] &= np.uint64((1 << len(rows) % 64) - 1)
+    fields["tickets"] = max(int(fields["tickets"]), *map(int, ledgers["ticket"]))
+    fields["reaping"] = 0
+    _mend_used(view, pool)
+
+
+def _mend_used(view: PoolsView, pool: int) -> None:
+    """The word of a pool: whom it names stays if it can be, its bytes are the ledgers'."""
+    fields, ledgers = view.pools[pool], view.ledgers[pool]
+    word = int(fields["used"])
+    last, name = word >> CHANGE_BITS & NOBODY, word & (1 << USED_SHIFT) - 1
+    if last >= len(ledgers) or int(ledgers["change"][last]) - word & _CHANGES > 1:
+        name = _fitting_name(view, pool, word >> USED_SHIFT)
+    fields["used"] = name  # first: what the ledgers say rests on the name
+    fields["used"] = int(view.out()[pool, :-1].sum()) << USED_SHIFT | name
+
+
+def _fitting_name(view: PoolsView, pool: int, used: int) -> int:
+    """Who made the last change, as the word of a pool has it, if that name is lost: a worker whose
+    last change makes the ledgers say `used`, else the supervisor."""
+    ledgers = view.ledgers[pool]
+    view.pools["used"][pool] = NOBODY << CHANGE_BITS
+    without, change = view.out()[pool, :-1], ledgers["change"]
+    made = np.where(change & np.uint64(1) == 1, ledgers["odd"], ledgers["even"])[:-1]
+    fits = (ledgers["made"] != change)[:-1] & (without.sum() - without + made == used)
+    rows = [] if without.sum() == used else np.flatnonzero(fits).tolist()
+    last = rows[0] if rows else len(ledgers) - 1
+    return last << CHANGE_BITS | int(change[last]) & _CHANGES

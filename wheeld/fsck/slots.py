@@ -1,0 +1,223 @@
+"""The checks of `wheeld fsck` on slots: their stories, what leaks, who owns them.
+
+Each check is a function from a snapshot to what it finds wrong, vectorised over all slots.
+
+The story of a slot whose slab has an owner. `gen` is the generation in its state word; the link
+record speaks of `gen` too, or of an earlier one when the clock has not seen this one yet.
+
+    phase      link of       stage            where
+    NEVER      0             open, returned, reclaimed     in its owner's hands
+    ARMED      earlier gen   any              in a submission ring
+    ARMED      gen           open, ticked     in a bucket (unless its next tick is past all time)
+    ARMED      gen           tick waits       in the backlog of the worker that it names
+    CANCELLED  earlier gen   any              in a submission ring
+    CANCELLED  gen           open .. waits    where it was, with a cancel in a submission ring
+    CANCELLED  gen           return waits     queued; the owner's line says backlog
+    FIRED      gen           expiration waits in the backlog of the worker that it names
+    FIRED      gen           lent             in that worker's list of loans
+    FIRED      gen           offered          a group's: in a member's list of loans
+    TAKEN      gen           offered, waits   likewise, and one of the group has it in hand
+    DONE       gen           likewise, or returned ..    and has handed it on
+    FIRED      gen           expired          out: position below the completion ring's tail
+    not ARMED  gen           returned         out: position below the return ring's tail
+    not ARMED  gen           reclaimed        in the hands of the next owner
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from wheeld.fsck.image import (
+    ARMED,
+    CANCELLED,
+    DONE,
+    EXPIRED,
+    FIRED,
+    LENT,
+    NEVER,
+    OFFERED,
+    OPEN,
+    RECLAIMED,
+    RETURNED,
+    SLAB_BITS,
+    STAGES,
+    TAKEN,
+    TICKED,
+    WAIT_EXPIRE,
+    WAIT_RETURN,
+    WAIT_TICK,
+    Array,
+    Damage,
+    Snapshot,
+    mix,
+    of_slots,
+    of_texts,
+)
+from wheeld.snapshot.contents import FOREVER, next_on_grid
+from wheeld.tables.registry import RowState
+from wheeld_core.views import owner_names, position_before
+
+_FIRED = (FIRED, TAKEN, DONE)
+
+
+def slots(s: Snapshot) -> list[Damage]:
+    """Phase, generation, stage, list and ring position of each slot tell one story."""
+    own, phase, stage, same = s.owned, s.phases, s.stages, s.same
+    bucket = s.listed & (s.list < s.buckets)
+    backlog = s.listed & (s.list >= s.buckets) & (s.list < s.buckets + s.max_workers)
+    loans = s.listed & (s.list >= s.buckets + s.max_workers) & (s.list < s.lists)
+    reader = np.where(backlog, s.list - s.buckets, s.list - s.buckets - s.max_workers)
+    armed, cancelled, fired = phase == ARMED, phase == CANCELLED, np.isin(phase, _FIRED)
+    loose = own & ~s.listed
+    told = own & same
+    lost = loose & armed & ~same
+    lost[lost] = ~s.waits_in_ring(np.flatnonzero(lost))
+    lent = np.isin(stage, (LENT, OFFERED))
+    at_backlog = np.where(stage == WAIT_EXPIRE, fired, (stage == WAIT_TICK) & (armed | cancelled))
+    rules = [
+        (own & (phase > DONE), "has phase {phase}, which does not exist"),
+        (own & (stage > OFFERED), "has stage {stage}, which does not exist"),
+        (own & (phase == NEVER) & ((s.gens != 0) | ~same), "was never armed, at generation {gen}"),
+        (own & s.listed & ~same, "is linked for generation {link_gen}, but is at {gen}"),
+        (lost, "is armed, but neither linked nor submitted"),
+        (loose & armed & same & (stage <= TICKED) & ~_endless(s), "is armed, but nowhere linked"),
+        (told & armed & (stage >= WAIT_EXPIRE), "is armed, but its end is told: {stage}"),
+        (told & bucket & (fired | (phase == NEVER)), "is linked in {list}, but not armed: {phase}"),
+        # a waiting tick too: its timer may have been moved to later meanwhile
+        (told & bucket & ~armed & (stage > WAIT_TICK), "is in {list}, with stage {stage}"),
+        (told & backlog & ~at_backlog, "is in {list}, {phase}, with stage {stage}"),
+        (told & loans & (~lent | ~fired), "is in {list}, {phase}, with stage {stage}"),
+        (told & (backlog | loans) & (s.stage_worker != reader), "is in {list}, but names {reader}"),
+        (loose & same & (lent | np.isin(stage, (WAIT_TICK, WAIT_EXPIRE))) & ~_over_armed(s),
+         "has stage {stage}, but is in no list"),
+        (told & (phase == TAKEN) & ~np.isin(stage, (OFFERED, WAIT_EXPIRE)),
+         "is {phase}, but not offered: {stage}"),
+        (loose & fired & ~same, "has fired, but the clock's record is of generation {link_gen}"),
+        (loose & fired & same & (stage <= TICKED), "has fired without a completion"),
+        (told & (cancelled | (phase == NEVER)) & np.isin(stage, (WAIT_EXPIRE, EXPIRED)),
+         "is {phase}, but an expiration of it is told: {stage}"),
+        *_position_rules(s, told),
+    ]  # fmt: skip
+    return [
+        s.slot_damage(mask, 100 + number, partial(_tell, s, text))
+        for number, (mask, text) in enumerate(rules)
+        if mask.any()
+    ]
+
+
+def _over_armed(s: Snapshot) -> Array:
+    """Named already: armed, and its end is told."""
+    over: Array = (s.phases == ARMED) & (s.stages >= WAIT_EXPIRE)
+    return over
+
+
+def _endless(s: Snapshot) -> Array:
+    """Periodic timers whose next tick is past the end of time: armed, and rightly in no bucket."""
+    endless: Array = (s.phases == ARMED) & s.same & ~s.listed & (s.stages <= TICKED)
+    some = np.flatnonzero(endless)
+    fields = s.slots[some]
+    following = next_on_grid(fields["deadline"], fields["interval"], s.links["due"][some])
+    endless[some] = (fields["interval"] > 0) & (following == FOREVER)
+    return endless
+
+
+def _position_rules(s: Snapshot, told: Array) -> list[tuple[Array, str]]:
+    """A position that a final or lent record names is below the tail of that worker's ring."""
+    row = np.minimum(s.stage_worker, s.max_workers - 1)
+    out = position_before(s.positions, s.lines["comp_tail"][row])
+    back = position_before(s.positions, s.lines["ret_tail"][row])
+    names = told & (s.stages != OPEN) & ((s.stages < RECLAIMED) | (s.stages == OFFERED))
+    told = told & (s.stage_worker < s.max_workers)
+    sent = np.isin(s.stages, (TICKED, LENT, EXPIRED, OFFERED)) & ~_over_armed(s)
+    returned = (s.stages == RETURNED) & (s.phases != ARMED)
+    return [
+        (names & (s.stage_worker >= s.max_workers), "names row {row}, which does not exist"),
+        (told & sent & ~out, "has stage {stage} at position {position} of {reader}'s completion "
+                             "ring, which ends before that"),
+        (told & returned & ~back, "has stage {stage} at position {position} of {reader}'s return "
+                                  "ring, which ends before that"),
+    ]  # fmt: skip
+
+
+_PHASES = ("never armed", "armed", "cancelled", "fired", "taken", "done")
+
+
+def _tell(s: Snapshot, text: str, slot: int) -> str:
+    phase, stage, row = int(s.phases[slot]), int(s.stages[slot]), int(s.stage_worker[slot])
+    return text.format(
+        phase=_PHASES[phase] if phase <= DONE else phase,
+        stage=STAGES[stage] if stage <= OFFERED else stage,
+        gen=int(s.gens[slot]),
+        link_gen=int(s.links["gen"][slot]),
+        list=s.list_name(int(s.list[slot])),
+        row=row,
+        reader=s.worker(row),
+        position=int(s.positions[slot]),
+    )
+
+
+def leaks(s: Snapshot) -> list[Damage]:
+    """What is over is on its way back to its owner: submitted, queued, or returned."""
+    own, stage = s.owned & (s.phases == CANCELLED), s.stages
+    waiting = own & (~s.same | (stage < WAIT_EXPIRE))
+    waiting[waiting] = ~s.waits_in_ring(np.flatnonzero(waiting))
+    row = np.minimum(s.stage_worker, s.max_workers - 1)
+    deaf = (s.lines["backlog"] == 0) & (s.rows["state"] != 0) & (s.rows["state"] != RowState.DYING)
+    queued = s.owned & s.same & (stage == WAIT_RETURN) & (s.phases != ARMED)
+    rules = [
+        (waiting & ~s.same & ~s.listed, "is cancelled, unknown to the clock, and in no ring"),
+        (waiting & s.same & s.listed, "is cancelled and in {list}, and no cancel is on its way"),
+        (waiting & s.same & ~s.listed, "is cancelled and unlinked, but was never returned"),
+        (queued & deaf[row], "waits to be returned, but {reader}'s line does not say so"),
+    ]
+    found = [
+        s.slot_damage(mask, 200 + number, partial(_tell, s, text))
+        for number, (mask, text) in enumerate(rules)
+        if mask.any()
+    ]
+    heads = s.capacity + s.buckets + np.arange(s.max_workers)
+    stuck = np.flatnonzero((s.links["next"][heads] != heads) & deaf)
+    stuck = s.still(stuck, lambda some: s.view.lines["backlog"][some] == 0)
+    texts = [
+        f"{s.worker(int(i))}: timers wait for room, but its line does not say so" for i in stuck
+    ]
+    return [*found, of_texts(texts)]
+
+
+def owners(s: Snapshot) -> list[Damage]:
+    """An owned slab's word names a worker that is there; a slab that nobody owns holds nothing."""
+    orphans = np.flatnonzero((s.owners != 0) & ~s.slab_valid)
+    armed = (s.phases == ARMED).reshape(-1, s.capacity // len(s.owners)).sum(axis=1)
+
+    def say(i: int) -> str:
+        slab, word = int(orphans[i]), int(owner_names(s.owners[orphans[i]]))
+        return (
+            f"slab {slab} (slots {slab << 6} to {(slab << 6) + 63}, {armed[slab]} armed) names "
+            f"{s.worker((word & 0xFFFF) - 1)}, incarnation {word >> 16}: nobody"
+        )
+
+    absent = np.arange(s.hole.start >> SLAB_BITS, s.hole.stop >> SLAB_BITS)
+    absent = absent[s.owners[absent] != 0]
+    found = [
+        of_slots(np.full(len(orphans), -1), mix(orphans, s.owners[orphans]), say),
+        of_slots(
+            np.full(len(absent), -1),
+            mix(absent, s.owners[absent]),
+            lambda i: f"slab {int(absent[i])} has an owner, and no memory",
+        ),
+    ]
+    open_still = s.same & ((s.stages < EXPIRED) | (s.stages == OFFERED)) & (s.phases != NEVER)
+    rules = [
+        (s.split & ~s.unowned & ~s.owned, "is held, in a split slab, by nobody that is there"),
+        (s.unowned & (s.phases == ARMED), "is armed, in a slab that nobody owns"),
+        (s.unowned & (s.phases != ARMED) & s.listed, "is in {list}, in a slab that nobody owns"),
+        (s.unowned & (s.phases != ARMED) & ~s.listed & open_still,
+         "has stage {stage}, in a slab that nobody owns"),
+    ]  # fmt: skip
+    return found + [
+        s.slot_damage(mask, 300 + number, partial(_tell, s, text))
+        for number, (mask, text) in enumerate(rules)
+        if mask.any()
+    ]

@@ -1,0 +1,243 @@
+"""The checks of `wheeld fsck` on tables and rings: rows, positions, records, counts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from wheeld.fsck.image import (
+    ARMED,
+    CANCELLED,
+    DONE,
+    EXPIRED,
+    FIRED,
+    HANDED,
+    LENT,
+    MASK64,
+    OFFERED,
+    POSITION_MASK,
+    RETURNED,
+    TAKEN,
+    TICKED,
+    Array,
+    Damage,
+    Ring,
+    Snapshot,
+    mix,
+    of_texts,
+)
+from wheeld.tables.registry import RowState
+from wheeld_core.views import dtype_of, position_before
+
+SLOT_MASK = (1 << 30) - 1
+_KIND_TICK, _KIND_LENT, _KIND_OFFER = 1, 2, 3
+"""Kinds of completions besides EXPIRED, 0."""
+
+
+def rows(s: Snapshot) -> list[Damage]:
+    """The worker table: states, names and incarnations, and whom the clock serves."""
+    texts = []
+    taken = np.flatnonzero(s.rows["state"] != RowState.FREE)
+    names: dict[bytes, int] = {}
+    incarnations: dict[int, int] = {}
+    groups = _groups_used(s)
+    for row in taken.tolist():
+        fields, who = s.rows[row], s.worker(row)
+        state, incarnation = int(fields["state"]), int(fields["incarnation"])
+        if state > RowState.KEPT:
+            texts.append(f"{who}: state {state} does not exist")
+        if not fields["name"]:
+            texts.append(f"{who}: no name")
+        elif (other := names.setdefault(bytes(fields["name"]), row)) != row:
+            texts.append(f"{who}: row {other} has the same name")
+        if incarnation == 0:
+            texts.append(f"{who}: no incarnation")
+        elif (other := incarnations.setdefault(incarnation, row)) != row:
+            texts.append(f"{who}: row {other} has the same incarnation {incarnation}")
+        served = int(s.lines["incarnation"][row])
+        if state in (RowState.ACTIVE, RowState.KEPT) and served != incarnation:
+            texts.append(f"{who}: incarnation {incarnation}, but the clock serves {served}")
+        if int(fields["on_death"]) > 2:
+            texts.append(f"{who}: on_death {int(fields['on_death'])} does not exist")
+        if int(fields["groups"]) & ~groups:
+            texts.append(f"{who}: in a group that has no name")
+    return [of_texts(texts)]
+
+
+def _groups_used(s: Snapshot) -> int:
+    size = dtype_of("group").itemsize
+    count = (s.geometry["registry_bytes"] - s.geometry["groups_off"]) // size
+    table = np.frombuffer(
+        s.memories.registry, dtype_of("group"), min(count, 64), s.geometry["groups_off"]
+    )
+    return sum(1 << int(i) for i in np.flatnonzero(table["used"] & 1))
+
+
+def rings(s: Snapshot) -> list[Damage]:
+    """0 <= tail - head <= size, of each ring."""
+    texts = [
+        f"{s.worker(row)}: its {kind} ring of {ring.size:,} has tail {ring.tail}, head {ring.head}"
+        for kind, found in (("submission", s.subs), ("completion", s.comps), ("return", s.rets))
+        for row, ring in found.items()
+        if _signed(ring.tail - ring.head) > ring.size or _signed(ring.late_tail - ring.head) < 0
+    ]
+    return [of_texts(texts)]
+
+
+def _signed(difference: int) -> int:
+    """A difference of positions that run freely."""
+    return ((difference + (1 << 63)) & MASK64) - (1 << 63)
+
+
+def _unread(s: Snapshot, stages: tuple[int, ...], found: dict[int, Ring]) -> Array:
+    """Slots whose record is out, by their own word, and was not read."""
+    heads, tails = np.zeros((2, s.max_workers), np.uint64)
+    for row, ring in found.items():
+        heads[row], tails[row] = ring.head, ring.late_tail if s.live else ring.tail
+    row = np.minimum(s.stage_worker, s.max_workers - 1)
+    told: Array = s.owned & s.same & np.isin(s.stages, stages) & (s.phases != ARMED)
+    told &= s.stage_worker < s.max_workers
+    told &= ~position_before(s.positions, heads[row]) & position_before(s.positions, tails[row])
+    return told
+
+
+def _read_by_somebody(s: Snapshot, found: dict[int, Ring]) -> Iterator[tuple[int, Ring]]:
+    """Rings of workers that do not depart: what a dead one did not read is told anew or dropped."""
+    return ((row, ring) for row, ring in found.items() if s.rows["state"][row] != RowState.DYING)
+
+
+def completions(s: Snapshot) -> list[Damage]:
+    """Unread completions and the slots that they are about name each other."""
+    expected = _unread(s, (EXPIRED, LENT, OFFERED), s.comps) & (s.phases == FIRED)
+    damage = []
+    for row, ring in _read_by_somebody(s, s.comps):
+        ids = ring.entries["id"]
+        slots = (ids & np.uint64(SLOT_MASK)).astype(np.int64)
+        kinds = (ids >> np.uint64(30) & np.uint64(3)).astype(np.int64)
+        gens = ids >> np.uint64(32)
+        safe = np.where(slots < s.capacity, slots, 0)
+        stages = np.array([EXPIRED, TICKED, LENT, OFFERED])[kinds]
+        agrees = (
+            (slots < s.capacity)
+            & (s.gens[safe] == gens)
+            & s.same[safe]
+            & ((s.stages[safe] == stages) | (s.split[safe] & (s.stages[safe] == LENT)))
+            & (s.stage_worker[safe] == row)
+            & (s.positions[safe] == ring.positions & np.uint64(POSITION_MASK))
+        )
+        # an offer may be another's by now, as a tick may be over
+        passing = np.isin(kinds, (_KIND_TICK, _KIND_OFFER))
+        wrong = (slots >= s.capacity) | (~passing & ~agrees)
+        damage.append(_wrong_entries(s, row, ring, wrong, slots, ids, expected, "completion"))
+    return damage
+
+
+def returns(s: Snapshot) -> list[Damage]:
+    """Unread returns and the slots that they are about name each other; none is there twice."""
+    expected = _unread(s, (RETURNED,), s.rets)
+    damage = []
+    for row, ring in _read_by_somebody(s, s.rets):
+        slots = ring.entries.astype(np.int64)
+        safe = np.where(slots < s.capacity, slots, 0)
+        agrees = (
+            (slots < s.capacity)
+            & (s.stages[safe] == RETURNED)
+            & (s.stage_worker[safe] == row)
+            & (s.positions[safe] == ring.positions & np.uint64(POSITION_MASK))
+        )
+        wrong = ~agrees & ~_taken_over(s, row, ring, safe, slots)
+        damage.append(_wrong_entries(s, row, ring, wrong, slots, ring.entries, expected, "return"))
+    return damage
+
+
+def _taken_over(s: Snapshot, row: int, ring: Ring, safe: Array, slots: Array) -> Array:
+    """Entries about slots that are another worker's since: their reader passes them over."""
+    here = (ring.positions & np.uint64(0xFFFFF)) << np.uint64(12) | np.uint64(row + 1)
+    handed = s.split[safe] & (s.holders[safe] == here)
+    kept = ~s.split[safe] & (s.owner_row[safe] == row)
+    over: Array = (slots < s.capacity) & ~handed & ~kept
+    return over
+
+
+def _wrong_entries(
+    s: Snapshot,
+    row: int,
+    ring: Ring,
+    wrong: Array,
+    slots: Array,
+    words: Array,
+    expected: Array,
+    kind: str,
+) -> Damage:
+    """Entries that do not agree with their slots, and slots whose entry is another's."""
+    positions = ring.positions & np.uint64(POSITION_MASK)
+    mine = np.flatnonzero(expected & (s.stage_worker == row))
+    place = (s.positions[mine] - np.uint64(ring.head) & np.uint64(POSITION_MASK)).astype(np.int64)
+    mine, place = mine[place < len(slots)], place[place < len(slots)]
+    lost = np.full(len(slots), -1)
+    gone = slots[place] != mine
+    lost[place[gone]] = mine[gone]
+    where = np.flatnonzero(wrong | (lost >= 0))
+    order = np.sort(slots)
+    twice = np.unique(order[1:][order[1:] == order[:-1]]) if kind == "return" else order[:0]
+
+    def say(i: int) -> str:
+        at = int(where[i])
+        slot = int(slots[at])
+        text = f"{s.worker(row)}: position {int(positions[at])} of its {kind} ring names "
+        text += f"slot {slot}" if slot < s.capacity else f"slot {slot}, which does not exist"
+        text += ", which is there twice" if slot in twice else ""
+        return text + (f"; slot {lost[at]} should be there" if lost[at] >= 0 else "")
+
+    about = np.where(slots[where] < s.capacity, slots[where], -1)
+    keys = mix(np.full(len(where), row), positions[where], words[where], s.states[about])
+    return Damage(keys, np.where(lost[where] >= 0, lost[where], about), about, say)
+
+
+def offences(s: Snapshot) -> list[str]:
+    """Workers that submitted what an honest client never does."""
+    counted = s.lines["offences"]
+    return [
+        f"{s.worker(row)}: {int(counted[row]):,} submissions that an honest client never makes"
+        for row in np.flatnonzero((counted > 0) & (s.rows["state"] != RowState.FREE)).tolist()
+    ]
+
+
+def counts(s: Snapshot) -> tuple[dict[str, int], Array]:
+    """How many slots are what, and which owned slots are nothing that there is.
+
+    pending + in flight + free = what workers hold.
+    """
+    pending = s.owned & (s.phases == ARMED)
+    over = np.isin(s.phases, (CANCELLED, FIRED, TAKEN, DONE))
+    final = s.same & (s.stages >= EXPIRED) & ~np.isin(s.stages, (HANDED, OFFERED))
+    unread = _unread(s, (EXPIRED,), s.comps) | _unread(s, (RETURNED,), s.rets)
+    flight = s.owned & over & (~final | unread) | (unread & (s.phases == 0))
+    free = s.owned & s.same & ~unread & (final & over | (s.phases == 0))
+    figures = {
+        "capacity": s.capacity,
+        "owned": int(s.owned.sum()),
+        "pending": int(pending.sum()),
+        "in_flight": int(flight.sum()),
+        "free": int(free.sum()),
+        "unowned": int(s.unowned.sum()),
+    }
+    return figures, s.owned & ~pending & ~flight & ~free
+
+
+def shares(s: Snapshot) -> list[dict[str, object]]:
+    """What each worker holds, by row."""
+    found: list[dict[str, object]] = []
+    armed = s.phases == ARMED
+    for row in np.flatnonzero(s.rows["state"] != RowState.FREE).tolist():
+        mine = s.owned & (s.owner_row == row)
+        found.append(
+            {
+                "row": row,
+                "name": bytes(s.rows["name"][row]).decode(errors="replace"),
+                "held": int(mine.sum()),
+                "pending": int((mine & armed).sum()),
+            }
+        )
+    return found

@@ -1,0 +1,1 @@
+"""Processes as the kernel knows them: start, identity, signals, limits, ends."""

@@ -1,0 +1,105 @@
+"""What the supervisor's own processes share: the channel to it, a lock, their beginning and end.
+
+Each gets one end of a socket pair (`python -m MODULE <fd>`), over which messages come and go in
+lines, as on the control socket. When it closes, the supervisor is gone, and so is the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import math
+import os
+import select
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from wheeld.processes import signals
+from wheeld_core import control
+from wheeld_core.control import Message
+from wheeld_core.errors import WheelError
+
+
+class Channel:
+    """The end of the channel that the process has."""
+
+    def __init__(self, end: socket.socket) -> None:
+        self._socket, self._rest = end, b""
+        self._poll = select.poll()
+        self._poll.register(end, select.POLLIN)
+
+    def fileno(self) -> int:
+        """The socket's descriptor: readable when something comes, and when the supervisor goes."""
+        return self._socket.fileno()
+
+    def hello(self) -> Message:
+        """What the supervisor says first; without it, the process ends."""
+        message = self.receive()
+        if message is None:
+            raise SystemExit(1)
+        return message
+
+    def send(self, message: Message) -> None:
+        """Say something; blocks while the other end does not read."""
+        self._socket.sendall(control.encode(message))
+
+    def ready(self, seconds: float = 0) -> bool:
+        """Wait so long for something to come; whether `receive` has it without waiting."""
+        return b"\n" in self._rest or bool(self._poll.poll(math.ceil(1000 * seconds)))
+
+    def receive(self) -> Message | None:
+        """The next message, waited for; None: the supervisor is gone."""
+        while b"\n" not in self._rest:
+            part = self._socket.recv(65536)
+            if not part:
+                return None
+            self._rest += part
+        line, _, self._rest = self._rest.partition(b"\n")
+        return control.decode(line)
+
+
+def check_supervisor(pid: int) -> None:
+    """End the process if the supervisor died before the kernel was asked to tell us."""
+    if os.getppid() != pid:
+        raise SystemExit(1)
+
+
+def lock(path: Path, seconds: float, who: str) -> int:
+    """Take the lock that makes this the only `who`; the kernel gives it back however we end."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    if os.fstat(fd).st_size == 0:
+        os.fchmod(fd, 0o600)  # whatever the umask
+    give_up = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+        except BlockingIOError:
+            if time.monotonic() > give_up:
+                raise WheelError(
+                    f"another {who} has held {path} for {seconds:g} s; end the process that holds "
+                    "it (`lslocks` names it)"
+                ) from None
+            time.sleep(0.005)
+
+
+def say(text: str) -> None:
+    """A message on stderr; one that cannot be written is not worth the process."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"wheeld: {text}\n".encode(errors="replace"))
+
+
+def run(who: str, serve: Callable[[Channel], None]) -> None:
+    """Run the process `who` to its end: what it has to say about that goes to stderr."""
+    signals.leave_to_the_supervisor()
+    Path("/proc/self/comm").write_text(f"wheeld-{who}")
+    try:
+        serve(Channel(socket.socket(fileno=int(sys.argv[1]))))
+    except (BrokenPipeError, ConnectionResetError):
+        pass  # the supervisor is gone
+    except (OSError, WheelError) as error:
+        say(f"{who}: {error}")
+        raise SystemExit(1) from None

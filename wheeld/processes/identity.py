@@ -1,0 +1,85 @@
+"""Which process a number in the worker table stood for: it may be another's by now.
+
+It is known by its start time, as /proc has that; where /proc hides it (`hidepid=2`, for a process
+of another user), by the inode of its pidfd, which from Linux 6.9 on no other process ever has.
+Where there is neither, a process of that number is taken for it: one that is called dead loses its
+timers, and others get its slots under its hands.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+from typing import Final
+
+from wheeld.processes.pidfd import has_ended
+
+UNKNOWN: Final = 0
+_OF_PIDFD: Final = 1 << 63
+"""Set in the inode of a pidfd, so that it is no start time."""
+
+
+def _start_time(pid: int) -> int:
+    """When it started, clock ticks since boot; 0 when it is gone, or hidden."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return UNKNOWN
+    return int(stat.rpartition(")")[2].split()[19])
+
+
+def _of_pidfd(pidfd: int) -> int:
+    """The inode of a pidfd, marked; 0 where all of them have the same."""
+    own = os.pidfd_open(os.getpid())
+    try:
+        ours, theirs = os.fstat(own).st_ino, os.fstat(pidfd).st_ino
+    finally:
+        os.close(own)
+    return UNKNOWN if ours == theirs else theirs | _OF_PIDFD
+
+
+def of_pid(pid: int) -> int:
+    """What to write down of a process that lives; 0 when nothing can be known of it."""
+    if (found := _start_time(pid)) != UNKNOWN:
+        return found
+    try:
+        pidfd = os.pidfd_open(pid)
+    except (OSError, OverflowError):
+        return UNKNOWN
+    try:
+        return _of_pidfd(pidfd)
+    finally:
+        os.close(pidfd)
+
+
+def pid_namespace(pid: int) -> int:
+    """Inode of its pid namespace; 0 when that cannot be seen."""
+    with contextlib.suppress(OSError):
+        return os.stat(f"/proc/{pid}/ns/pid").st_ino
+    return 0
+
+
+def open_process(pid: int, known: int, pid_ns: int) -> int | None:
+    """A pidfd of the process that `known` was written down of, or None if that is dead: gone, a
+    zombie, or another process with the same number."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except (OSError, OverflowError):
+        return None
+    now = _of_pidfd(pidfd) if known & _OF_PIDFD else _start_time(pid)
+    same = UNKNOWN in (known, now) or now == known
+    if same and pid_ns not in (0, seen := pid_namespace(pid)):
+        same = seen == 0
+    if same and not has_ended(pidfd):  # asked last: it has lived through all of these looks
+        return pidfd
+    os.close(pidfd)
+    return None
+
+
+def lives(pid: int, known: int, pid_ns: int) -> bool:
+    """Is it there?"""
+    if (pidfd := open_process(pid, known, pid_ns)) is None:
+        return False
+    os.close(pidfd)
+    return True

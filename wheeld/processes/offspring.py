@@ -1,0 +1,91 @@
+"""A module that runs as a child process of the supervisor, at the other end of a socket pair.
+
+It is held by its pidfd: no thread waits for it (there may be no room for one when it is needed
+most), a signal reaches it or nobody, and only its end collects it. asyncio's own children have a
+thread each before Python 3.12, and a kill of one that has just ended takes its exit status away
+from that thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+
+from wheeld.processes import spawn
+from wheeld_core import control
+
+
+class Offspring:
+    """One child process, from its start; call it from the running event loop.
+
+    Parameters
+    ----------
+    module : str
+        What runs: `python -m MODULE <fd>`, as `wheeld.processes.child_main` expects it.
+
+    Raises
+    ------
+    OSError
+        There is no room for a process or a descriptor; nothing is left of it.
+
+    Attributes
+    ----------
+    channel : socket
+        Our end; the caller closes it.
+    """
+
+    def __init__(self, module: str) -> None:
+        self._over = asyncio.Event()
+        self._process, self.channel = spawn.take(module)
+        try:
+            self._pidfd = os.pidfd_open(self._process.pid)
+        except OSError:
+            self.channel.close()
+            self._process.kill()
+            self._process.wait()
+            raise
+        asyncio.get_running_loop().add_reader(self._pidfd, self._collect)
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """The channel as streams; closed if that fails."""
+        try:
+            return await asyncio.open_connection(sock=self.channel, limit=control.MAX_MESSAGE)
+        except BaseException:
+            self.channel.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        """Its process id."""
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """Its exit code, negative for a signal; None while it runs."""
+        return self._process.returncode
+
+    def _collect(self) -> None:
+        asyncio.get_running_loop().remove_reader(self._pidfd)
+        os.close(self._pidfd)
+        self._process.wait()  # it has ended: at once
+        self._over.set()
+
+    async def wait(self) -> None:
+        """Wait until it has ended, by itself."""
+        await self._over.wait()
+
+    async def end(self, patience: float) -> None:
+        """Wait so many seconds for its end, then kill it; returns when it is gone."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._over.wait(), patience)
+            return
+        self.kill()
+        await self._over.wait()
+
+    def kill(self) -> None:
+        """SIGKILL, also for one that is stopped; nothing when it has ended."""
+        if not self._over.is_set():
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)

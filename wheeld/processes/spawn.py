@@ -1,0 +1,78 @@
+"""Starts a module as a child process, at the other end of a socket pair.
+
+One may be started ahead, before its parent knows what it is for: it waits to be told, and ends when
+nobody does. The supervisor and its clock take most of their start to load what they need, and so do
+it side by side. Nothing but the standard library is imported here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+CLOCK: Final = "wheeld.clock.process"
+RECORDER: Final = "wheeld.recorder.process"
+OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
+    # Ctrl-C is the supervisor's to handle.
+    CLOCK: {"start_new_session": True},
+    # The same; a session would undo nice.
+    RECORDER: {"process_group": 0, "stdin": subprocess.DEVNULL},
+}
+"""For `subprocess.Popen`."""
+
+
+class Spawned(NamedTuple):
+    """A process, and our end of the channel to it."""
+
+    process: subprocess.Popen[bytes]
+    channel: socket.socket
+
+
+_ahead: dict[str, Spawned] = {}
+
+
+def spawn(module: str) -> Spawned:
+    """Run `python -m MODULE <fd>`, one of those in `OPTIONS`.
+
+    Raises
+    ------
+    OSError
+        There is no room for a process or a descriptor; nothing is left of it.
+    """
+    ours, theirs = socket.socketpair()
+    try:
+        with theirs:
+            process = subprocess.Popen(
+                # -P: nothing is imported from the directory that we happen to be in
+                [sys.executable, "-P", "-m", module, str(theirs.fileno())],
+                pass_fds=[theirs.fileno()],
+                **OPTIONS[module],
+            )
+    except BaseException:
+        ours.close()
+        raise
+    return Spawned(process, ours)
+
+
+def ahead(module: str) -> None:
+    """Start one for who asks for it first."""
+    with contextlib.suppress(OSError):  # who asks finds out why
+        _ahead[module] = spawn(module)
+
+
+def take(module: str) -> Spawned:
+    """The one that was started ahead, or else another; raises as `spawn`."""
+    return _ahead.pop(module, None) or spawn(module)
+
+
+def end_unused() -> None:
+    """End those that nobody has asked for."""
+    while _ahead:
+        _, (process, channel) = _ahead.popitem()
+        channel.close()
+        process.kill()
+        process.wait()

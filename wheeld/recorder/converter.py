@@ -1,0 +1,169 @@
+"""The recorder's second thread: it makes Parquet of spools, and removes files that are too old."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from wheeld.recorder import parquet
+from wheeld.recorder.rates import Load
+from wheeld.recorder.retention import retain
+from wheeld.recorder.spool import COUNTERS, remove
+
+LEAST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
+"""Seconds between tries when the system refuses."""
+LAST_TRIES: Final = 3
+"""How often it is tried at the end; what cannot be done then is left for the next recorder."""
+RETAIN_SECONDS: Final = 30.0
+MOST_WAITING: Final = 16
+"""Spools that wait for a quieter time; with more of them, no time is too busy."""
+BUSY_PAUSE: Final = 0.25
+"""Seconds between two looks whether it is quieter."""
+
+
+class Converter(threading.Thread):
+    """Converts spools in the order in which they come.
+
+    Parameters
+    ----------
+    trace : Path
+        The directory of the trace.
+    keep_ns, most_bytes : int, optional
+        What is kept of it; None: everything.
+    written : callable
+        Called with each new file and its rows.
+    trouble : callable
+        Called when the system refuses, with why, and with None when it does no more.
+    warn : callable
+        Called with what has gone wrong for good.
+    load : Load
+        How fast records come in: when that is very fast, spools had better wait, because the clock
+        and the workers may need the processors that making Parquet takes.
+    """
+
+    def __init__(
+        self,
+        trace: Path,
+        keep_ns: int | None,
+        most_bytes: int | None,
+        written: Callable[[Path, int], None],
+        trouble: Callable[[str | None], None],
+        warn: Callable[[str], None],
+        load: Load | None = None,
+    ) -> None:
+        super().__init__(name="converter", daemon=True)
+        self._trace, self._keep_ns, self._most_bytes = trace, keep_ns, most_bytes
+        self._written, self._trouble, self._warn = written, trouble, warn
+        self._load = load or Load()
+        self._spools: deque[Path] = deque()
+        self._known: set[Path] = set()
+        self._change = threading.Condition()
+        self._ending = False
+        self._retained = 0.0
+        self.steps = 0
+        """Grows with each step that is done."""
+
+    def add(self, spool: Path) -> None:
+        """Convert a spool that nothing is added to any more."""
+        with self._change:
+            if spool not in self._known:
+                self._known.add(spool)
+                self._spools.append(spool)
+                self._change.notify()
+
+    @property
+    def waiting(self) -> int:
+        """Spools that are not converted yet."""
+        return len(self._spools)
+
+    def end(self) -> None:
+        """Have the thread end when the spool that it is at is done; `finish` does the others."""
+        with self._change:
+            self._ending = True
+            self._change.notify()
+
+    def run(self) -> None:
+        """The thread."""
+        failures = 0
+        while not self._ending:
+            with self._change:
+                if not self._spools:
+                    self._change.wait(RETAIN_SECONDS)
+                if 0 < len(self._spools) <= MOST_WAITING and self._load.busy:
+                    self._change.wait(BUSY_PAUSE)
+                    continue
+                spool = self._spools[0] if self._spools else None
+            began = time.thread_time()
+            if self._attempt(spool):
+                failures = 0
+                self._rest(time.thread_time() - began)
+                continue
+            failures += 1
+            with self._change:
+                self._change.wait(min(LEAST_PAUSE * 2**failures, LONGEST_PAUSE))
+
+    def _rest(self, worked: float) -> None:
+        """Do nothing for a while, if the load wants that, and only as long as it does."""
+        until = time.monotonic() + self._load.rest(worked)
+        while not self._ending and self._load.lossy and (left := until - time.monotonic()) > 0:
+            with self._change:
+                self._change.wait(min(left, BUSY_PAUSE))
+
+    def finish(self) -> None:
+        """Convert all that is left, in the thread that calls; the other one has ended.
+
+        What cannot be converted, `waiting` tells how many, stays for the next recorder.
+        """
+        failures = 0
+        while self._spools and failures < LAST_TRIES:
+            failures = 0 if self._attempt(self._spools[0]) else failures + 1
+            if failures:
+                time.sleep(LEAST_PAUSE)
+
+    def _attempt(self, spool: Path | None) -> bool:
+        """Convert a spool, and look for old files. False: the system refused."""
+        try:
+            if spool is not None:
+                self._convert(spool)
+                with self._change:
+                    self._spools.popleft()
+                    self._known.discard(spool)
+            if spool is not None or time.monotonic() - self._retained >= RETAIN_SECONDS:
+                self._retain()
+        except OSError as error:
+            where = error.filename or spool or self._trace
+            self._trouble(f"{where}: {error.strerror or error}")
+            return False
+        self._trouble(None)
+        self.steps += 1
+        return True
+
+    def _convert(self, spool: Path) -> None:
+        if not spool.exists():
+            self._warn(f"{spool} was removed before it became Parquet")
+            return
+        try:
+            if spool.suffix == COUNTERS:
+                parquet.convert_counters(spool, self._trace, self._file)
+            else:
+                parquet.convert_records(spool, self._trace, self._file, self._warn)
+        except (ValueError, TypeError, KeyError) as error:  # to try again would not help
+            aside = spool.with_name(spool.name + ".refused")
+            self._warn(f"{spool} cannot be read, and is kept as {aside.name}: {error}")
+            with contextlib.suppress(FileNotFoundError):
+                spool.rename(aside)
+            return
+        remove(spool)
+
+    def _file(self, path: Path, rows: int) -> None:
+        self.steps += 1
+        self._written(path, rows)
+
+    def _retain(self) -> None:
+        self._retained = time.monotonic()
+        retain(self._trace, self._keep_ns, self._most_bytes, time.time_ns())

@@ -1,0 +1,169 @@
+"""The daemon's counters, one row a second, in a spool of their own."""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from wheeld.recorder.facts import Facts
+from wheeld.recorder.spool import COUNTERS, SpoolName, spools
+from wheeld.resources.trace_directory import make_again
+from wheeld_core import _native
+from wheeld_core.trace_view import TraceView
+from wheeld_core.views import PoolsView, WheelView
+
+EVERY_SECONDS: Final = 1.0
+_CLOCKS = (
+    "linked",
+    "passes",
+    "wakes",
+    "bells",
+    "fired",
+    "returned",
+    "relinked",
+    "cascaded",
+    "dropped",
+    "wake_late_ns",
+)
+_ACCOUNTS: Mapping[str, str] = {
+    "scheduled": "scheduled",
+    "rescheduled": "rescheduled",
+    "cancelled": "cancelled",
+    "expired": "expired",
+    "ended": "dropped",
+}
+
+
+class Counters:
+    """Makes rows of counters and keeps them.
+
+    Parameters
+    ----------
+    wheel, trace, pools : mmap
+        The segments that they are read from.
+    directory : Path
+        The directory of the trace.
+    facts : Facts
+        Whose counters they are.
+    full : callable
+        Called with each spool that nothing is added to any more.
+
+    Attributes
+    ----------
+    virtual : bool
+        The wheel's time moves by `advance` only.
+    """
+
+    def __init__(
+        self,
+        wheel: mmap.mmap,
+        trace: mmap.mmap,
+        pools: mmap.mmap,
+        directory: Path,
+        facts: Facts,
+        full: Callable[[Path], None],
+    ) -> None:
+        self._wheel, self._trace, self._pools = WheelView(wheel), TraceView(trace), PoolsView(pools)
+        self._pool_names = self._pools.names()
+        self._directory, self._facts, self._full = directory, facts, full
+        self._path: Path | None = None
+        self._next = 0.0
+        self._began = 0.0
+        self.virtual = bool(self._wheel.header["virtual_clock"])
+
+    def resume(self) -> None:
+        """What a killed recorder of this run left is full."""
+        for path in spools(make_again(self._directory), COUNTERS, self._facts.origin.run):
+            self._full(path)
+
+    def now_ns(self) -> int:
+        """Unix time; the wheel's own when that is virtual."""
+        return int(self._wheel.header["virtual_now"]) if self.virtual else time.time_ns()
+
+    def row(self, last: bool = False) -> dict[str, Any]:
+        """The counters of now."""
+        header, counts = self._wheel.header, self._trace.counts()
+        return {
+            "time": self.now_ns() // 1000,
+            **asdict(self._facts.origin),
+            "last": last,
+            "tick_ns": int(header["tick_ns"]),
+            "wheel_size": 1 << int(header["wheel_bits"]),
+            "capacity": int(header["capacity"]),
+            **{name: int(header[name]) for name in _CLOCKS},
+            "clock_epoch": int(header["epoch"]),
+            **{column: counts[kind] for column, kind in _ACCOUNTS.items()},
+            "lost": sum(self._trace.lost().values()),
+            "pools": self._pool_rows(),
+        }
+
+    def _pool_rows(self) -> list[dict[str, Any]]:
+        view, now, used = self._pools, _native.read_clock(), self._pools.used()
+        rows = []
+        for i, name in enumerate(self._pool_names):
+            pool = view.pools[i]
+            since = int(pool["dry_since"])
+            spell = max(now - since, 0) if since else 0
+            rows.append(
+                {
+                    "name": name,
+                    "size": int(pool["size"]),
+                    "used": int(used[i]),
+                    "depleted_ns": min(int(pool["dry_ns"]) + spell, 2**63 - 1),
+                }
+            )
+        return rows
+
+    def seconds_left(self) -> float:
+        """How long it is to the next row."""
+        return max(0.0, self._next - time.monotonic())
+
+    def keep(self) -> None:
+        """Keep a row, if it is time; raises OSError if it cannot be kept."""
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + EVERY_SECONDS
+            self._append(time.time_ns(), self.row())
+
+    def keep_last(self, position: int) -> None:
+        """Keep the row of an orderly stop, in a spool that gets the same name if done again."""
+        self.close()
+        self._append(position, self.row(last=True))
+        self.close()
+
+    def _append(self, position: int, row: dict[str, Any]) -> None:
+        if self._path is None or not self._path.exists():
+            name = str(SpoolName(self._facts.origin.run, position, COUNTERS))
+            self._path = make_again(self._directory) / name
+            self._path.unlink(missing_ok=True)
+            self._began = time.monotonic()
+            _append(self._path, next(self._facts.lines()))
+        _append(self._path, json.dumps(row, separators=(",", ":")).encode() + b"\n")
+
+    def age(self) -> float:
+        """Seconds since the spool was begun; 0: there is none."""
+        return 0.0 if self._path is None else time.monotonic() - self._began
+
+    def close(self) -> None:
+        """Add nothing more to the spool, if there is one."""
+        if self._path is not None:
+            self._full(self._path)
+            self._path = None
+
+
+def _append(path: Path, line: bytes) -> None:
+    """Append a whole line, or nothing."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    fd = os.open(path, flags, 0o600)
+    try:
+        size = os.fstat(fd).st_size
+        if os.write(fd, line) != len(line):
+            os.ftruncate(fd, size)
+            raise OSError(28, "No space left on device", str(path))
+    finally:
+        os.close(fd)

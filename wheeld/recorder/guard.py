@@ -1,0 +1,299 @@
+"""Keeps a recorder running, and never ends the daemon because of it.
+
+While there is no recorder the ring fills; the clock counts what does not fit, and never waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from wheeld.processes import notify
+from wheeld.processes.offspring import Offspring
+from wheeld.processes.spawn import RECORDER
+from wheeld.resources.owned import RECORDER_LOCK, Resources
+from wheeld.tables.registry import Tenant
+from wheeld_core import control
+from wheeld_core.control import Message
+from wheeld_core.trace_view import TraceView
+from wheeld_core.views import record
+
+log = logging.getLogger("wheeld")
+
+START_SECONDS = 30.0
+"""How long the daemon's start waits for the first recorder."""
+LEAST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
+"""Seconds before the next recorder is started, when they end one after the other."""
+HEALTHY_SECONDS = 30.0
+"""A recorder that ran for so long ended for a reason of its own."""
+STOP_PATIENCE = 10.0
+"""How long a recorder that is told to stop may do nothing: use no processor, say nothing."""
+STOP_TRIES = 3
+NAMES: Final = 10_000
+"""Names of workers that the next recorder is told."""
+SEGMENTS: Final = ("wheel", "registry", "pools", "trace")
+
+
+class RecorderGuard:
+    """One running recorder at a time; none without --trace.
+
+    Parameters
+    ----------
+    resources : Resources
+        What the recorder maps.
+    """
+
+    def __init__(self, resources: Resources) -> None:
+        self._resources, self._config = resources, resources.config
+        self._names: dict[tuple[int, int], tuple[str, int]] = {}
+        self._process: Offspring | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._ready = asyncio.Event()
+        self._moved = asyncio.Event()
+        self._stopping = False
+        self._stopped: Message | None = None
+        self._troubles: dict[str, str] = {}
+        self.restarts = 0
+        self.last_file: str | None = None
+        self._view: TraceView | None = None
+        if "trace" in resources.memories:
+            self._view = TraceView(resources.memories["trace"])
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the recorder, while one runs."""
+        return self._process.pid if self._writer is not None and self._process else None
+
+    # -- start ----------------------------------------------------------------------------------
+
+    def launch(self, tenants: Iterable[Tenant]) -> None:
+        """Begin to keep a recorder running, if there is to be one."""
+        if self._view is not None:
+            for tenant in tenants:
+                self.arrived(tenant)
+            self._keeper = asyncio.create_task(self._keep())
+
+    async def started(self) -> None:
+        """Wait for the first recorder; one that does not come is not waited for longer."""
+        if self._keeper is not None:
+            try:
+                await asyncio.wait_for(self._ready.wait(), START_SECONDS)
+            except TimeoutError:
+                log.warning("no recorder runs yet; the daemon serves without it")
+
+    async def _keep(self) -> None:
+        pause = LEAST_PAUSE
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            try:
+                await self._run()
+            except Exception as error:  # whatever it is, the next one may have more luck
+                log.warning("no recorder can be started: %r", error)
+            if self._stopping:
+                return
+            self._ready.set()  # whoever waits for it at the start has waited long enough
+            self.restarts += 1
+            pause = LEAST_PAUSE if loop.time() - began > HEALTHY_SECONDS else pause
+            code = self._process.returncode if self._process else None
+            log.warning("the recorder ended (exit code %s); another in %.1f s", code, pause)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _run(self) -> None:
+        """One recorder, from its start to its end."""
+        self._process = None
+        self._process = Offspring(RECORDER)
+        try:
+            reader, self._writer = await self._process.connect()
+        except BaseException:
+            await self._end_process()
+            raise
+        try:
+            for message in self._hello():
+                self._writer.write(control.encode(message))
+            with contextlib.suppress(ConnectionError, ValueError):
+                while line := await reader.readline():
+                    self._heard(control.decode(line))
+        finally:
+            self._writer.close()
+            self._writer = None
+            await self._end_process()
+
+    async def _end_process(self) -> None:
+        """It has let go of us, or we of it: have it gone."""
+        if self._process is not None:
+            await self._process.end(1)
+
+    def _kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+
+    def _hello(self) -> Iterable[Message]:
+        """What a new recorder is told first."""
+        config, resources = self._config, self._resources
+        token = int(record(resources.memories["wheel"], "head")["token"])
+        yield {
+            "op": "hello",
+            "supervisor": os.getpid(),
+            "segments": {kind: resources.names[kind] for kind in SEGMENTS},
+            "lock": str(resources.directory / RECORDER_LOCK),
+            "trace": str(resources.trace),
+            "every_ns": config.trace_every_ns,
+            "keep_ns": config.trace_keep_ns,
+            "most_bytes": config.trace_most_bytes,
+            "virtual": config.virtual_clock,
+            "host": socket.gethostname(),
+            "daemon": config.name,
+            "run": f"{token:016x}",
+        }
+        for (row, incarnation), (name, position) in self._names.items():
+            yield {"op": "worker", "worker": [row, incarnation, name, position]}
+        yield {"op": "begin"}
+
+    # -- while it runs --------------------------------------------------------------------------
+
+    def arrived(self, tenant: Tenant) -> None:
+        """A worker has a row; call it before the clock serves it."""
+        key = tenant.row, tenant.incarnation & 0xFFFFFFFF
+        if self._view is None or key in self._names:
+            return
+        self._names[key] = tenant.name, self._view.tail
+        for old in list(self._names)[: max(0, len(self._names) - NAMES)]:
+            del self._names[old]
+        if self._writer is not None:
+            worker = [*key, *self._names[key]]
+            self._writer.write(control.encode({"op": "worker", "worker": worker}))
+
+    def _heard(self, message: Message) -> None:
+        self._moved.set()
+        op = message["op"]
+        if op == "ready":
+            self._ready.set()
+            log.info("recorder (pid %s) writes to %s", self.pid, self._resources.trace)
+        elif op == "file":
+            self.last_file = message["path"]
+        elif op == "warning":
+            log.warning("recorder: %s", message["text"])
+        elif op == "trouble":
+            self._trouble(message["who"], message["text"])
+        elif op == "stopped":
+            self._stopped = message
+
+    def _trouble(self, who: str, text: str | None) -> None:
+        before = self._troubles.pop(who, None)
+        if text is not None:
+            self._troubles[who] = text
+            log.warning("the recorder cannot write (%s); the clock goes on, and counts", text)
+        elif before is not None:
+            log.warning("the recorder can write again")
+
+    def status(self) -> dict[str, Any] | None:
+        """What `wheeld status` shows of it; None without --trace."""
+        if self._view is None:
+            return None
+        counts, lost = self._view.counts(), self._view.lost()
+        return {
+            "directory": str(self._resources.trace),
+            "ring": self._view.size,
+            "recorded": sum(counts.values()) - sum(lost.values()),
+            "lost": sum(lost.values()),
+            "behind": self._view.waiting,
+            "recorder_pid": self.pid,
+            "restarts": self.restarts,
+            "last_file": self.last_file,
+            "trouble": "; ".join(self._troubles.values()) or None,
+        }
+
+    # -- stop -----------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Have the recorder write all that the clock wrote; the clock has ended.
+
+        A recorder that does nothing visible for a while is killed: the daemon's stop does not hang.
+        """
+        if self._keeper is None:
+            return
+        self._stopping = True
+        for _ in range(STOP_TRIES):
+            if self._stopped is not None:
+                break
+            if self._keeper.done() or self._writer is None:
+                await self._restart()
+            await self._ask_to_stop()
+        self._keeper.cancel()
+        await asyncio.gather(self._keeper, return_exceptions=True)
+        await self._end_process()
+        self._say_what_is_left()
+
+    async def leave(self) -> None:
+        """End it as it stands: the next daemon's goes on with its spool, and with the ring."""
+        self._stopping = True
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+            await self._end_process()
+
+    async def _restart(self) -> None:
+        """Another recorder, for the end alone."""
+        assert self._keeper is not None
+        self._keeper.cancel()
+        await asyncio.gather(self._keeper, return_exceptions=True)
+        await self._end_process()
+        self._ready.clear()
+        self._keeper = asyncio.create_task(self._run())
+        ready = asyncio.create_task(self._ready.wait())
+        await asyncio.wait(
+            {self._keeper, ready}, timeout=START_SECONDS, return_when=asyncio.FIRST_COMPLETED
+        )
+        ready.cancel()
+
+    async def _ask_to_stop(self) -> None:
+        """Ask, and wait until it has ended; kill it when it hangs."""
+        assert self._keeper is not None
+        if self._writer is not None:
+            self._writer.write(control.encode({"op": "stop"}))
+        used = -1
+        while not self._keeper.done():
+            notify.notify(f"EXTEND_TIMEOUT_USEC={3 * STOP_PATIENCE * 1e6:.0f}")
+            self._moved.clear()
+            moved = asyncio.create_task(self._moved.wait())
+            await asyncio.wait(
+                {self._keeper, moved}, timeout=STOP_PATIENCE, return_when=asyncio.FIRST_COMPLETED
+            )
+            still = not moved.done() and used == (used := self._processor_time())
+            moved.cancel()
+            if self._keeper.done():
+                return
+            if still:
+                log.warning("the recorder (pid %s) does nothing: killed", self.pid)
+                self._stopped = {"left": 0}  # the next one would hang as well
+                self._kill()
+                return
+
+    def _processor_time(self) -> int:
+        """What the recorder has used, in clock ticks."""
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            text = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
+            return int(text[11]) + int(text[12])
+        return -1
+
+    def _say_what_is_left(self) -> None:
+        assert self._view is not None
+        if self._resources.damage() is not None:
+            return
+        if (left := self._view.waiting) > 0:
+            log.warning("%d events are not in the trace: the recorder could not write them", left)
+        elif self._stopped is None or self._stopped["left"]:
+            log.warning(
+                "the end of the trace stays in %s/_spool; the next daemon that records there "
+                "makes Parquet of it",
+                self._resources.trace,
+            )

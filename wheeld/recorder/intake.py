@@ -1,0 +1,224 @@
+"""Out of the trace ring into the spool: a record is kept before the ring lets go of it."""
+
+from __future__ import annotations
+
+import mmap
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from wheeld.recorder.facts import Facts, Offsets, Origin, name_line, offsets_line
+from wheeld.recorder.spool import (
+    RECORDS,
+    Spool,
+    SpoolGone,
+    SpoolName,
+    read_facts,
+    record_size,
+    remove,
+    remove_orphans,
+    spools,
+)
+from wheeld.resources.trace_directory import make_again
+from wheeld_core import _native
+from wheeld_core.trace_view import NO_ROW, TRACE_KINDS, TRACE_LOST, TraceView
+from wheeld_core.views import dtype_of
+
+SPOOL_ROWS: Final = 1 << 20
+"""A spool of so many records is full: one row group of Parquet."""
+BATCH: Final = 1 << 16
+"""Records that are taken at once."""
+NAMES: Final = 10_000
+"""Names of workers that are kept for records to come, beside those in the worker table."""
+_MOST: Final = 2**32 - 1
+"""That a field of 32 bits holds."""
+_POSITIONS: Final = 1 << 64
+_OTHER_RING: Final = 1 << 32
+"""No daemon is so far behind: positions that are so far apart are of different rings."""
+
+
+class Intake:
+    """Moves records from the ring into spools.
+
+    Parameters
+    ----------
+    memory : mmap
+        The trace segment; this is the only one that moves its head.
+    trace : Path
+        The directory of the trace.
+    facts : Facts
+        Whose records they are; names are added to it.
+    virtual : bool
+        The daemon's time is virtual, and taken for Unix time.
+    full : callable
+        Called with each spool that nothing is added to any more.
+    warn : callable
+        Called with what has gone wrong for good.
+    """
+
+    def __init__(
+        self,
+        memory: mmap.mmap,
+        trace: Path,
+        facts: Facts,
+        virtual: bool,
+        full: Callable[[Path], None],
+        warn: Callable[[str], None],
+    ) -> None:
+        self._memory, self._trace, self._facts = memory, trace, facts
+        self._virtual, self._full, self._warn = virtual, full, warn
+        self._buffer = bytearray(BATCH * record_size())
+        self._spool: Spool | None = None
+        self._unsaid: list[bytes] = []
+        """Facts that are not in the spool yet."""
+        self._opened = 0.0
+        self._offsets = Offsets() if virtual else Offsets.read()
+        self.view = TraceView(memory)
+        self._facts.offsets = [(self.view.head, self._offsets)]
+
+    @property
+    def origin(self) -> Origin:
+        """Whose records they are."""
+        return self._facts.origin
+
+    # -- the spool ------------------------------------------------------------------------------
+
+    def resume(self) -> None:
+        """Go on with what a killed recorder of this run left."""
+        head = self.view.head
+        folder, run = make_again(self._trace), self._facts.origin.run
+        remove_orphans(folder, run)
+        paths = spools(folder, RECORDS, run)
+        for path in paths[:-1]:
+            self._full(path)
+        for path in paths[-1:]:
+            self._resume(path, head)
+
+    def _resume(self, path: Path, head: int) -> None:
+        name = SpoolName.parse(path.name)
+        assert name is not None
+        end = name.position + path.stat().st_size // record_size()
+        if name.position >= head:  # all of it is in the ring
+            remove(path)
+        elif end < head:  # of another ring of this run; or somebody has cut it
+            if head - end < _OTHER_RING:
+                self._warn(f"{path} was cut: {head - end:,} records are missing")
+            self._full(path)
+        else:
+            self._recall(path)
+            self._spool, _ = Spool.resume(path, self._facts, head)
+            self._opened = time.monotonic()
+
+    def _recall(self, path: Path) -> None:
+        """Know what the spool's facts say, before this recorder adds its own."""
+        try:
+            left = read_facts(path)
+        except ValueError:
+            return
+        for known in left.names.known():
+            self._facts.names.learn(*known)
+        if left.offsets and left.offsets[-1][1].like(self._offsets):
+            self._offsets = left.offsets[-1][1]
+            self._facts.offsets = left.offsets[-1:]
+
+    def _open(self, head: int) -> Spool:
+        if self._spool is None:
+            name = SpoolName(self._facts.origin.run, head, RECORDS)
+            self._facts.offsets = [(head, self._offsets)]
+            self._facts.names.forget(NAMES)
+            self._spool = Spool(make_again(self._trace) / str(name), self._facts)
+            self._unsaid.clear()
+            self._opened = time.monotonic()
+        while self._unsaid:
+            self._spool.learn(self._unsaid[0])
+            del self._unsaid[0]
+        return self._spool
+
+    def close(self) -> None:
+        """Add nothing more to the spool, if there is one."""
+        if self._spool is not None:
+            spool, self._spool = self._spool, None
+            spool.close()
+            if spool.rows:
+                self._full(spool.path)
+            else:
+                remove(spool.path)
+
+    def age(self) -> float:
+        """Seconds since the spool was begun; 0: there is none, or nothing in it."""
+        if self._spool is None or not self._spool.rows:
+            return 0.0
+        return time.monotonic() - self._opened
+
+    # -- facts ----------------------------------------------------------------------------------
+
+    def learn(self, row: int, incarnation: int, name: str, position: int | None = None) -> None:
+        """A worker has come to a row of the worker table."""
+        position = self.view.head if position is None else position
+        if self._facts.names.learn(row, incarnation, name, position):
+            self._unsaid.append(name_line(row, incarnation, name, position))
+
+    def _read_clocks(self, head: int) -> None:
+        """Notice that the host's time was set, or that it slept."""
+        if not self._virtual and not (now := Offsets.read()).like(self._offsets):
+            self._offsets = now
+            self._facts.offsets.append((head, now))
+            self._unsaid.append(offsets_line(head, now))
+
+    # -- records --------------------------------------------------------------------------------
+
+    def take(self, tail: int) -> int:
+        """Keep the records before `tail`; returns how many.
+
+        Raises
+        ------
+        OSError
+            They cannot be kept, and stay in the ring.
+        """
+        taken = 0
+        self._read_clocks(self.view.head)
+        while (head := self.view.head) != tail:
+            count = _native.trace_take(self._memory, head, self._buffer)
+            if not count:
+                break
+            spool = self._open(head)
+            # Not what came since: under load there would be no end, and its owners may be unknown.
+            count = min(count, SPOOL_ROWS - spool.rows, (tail - head) % _POSITIONS)
+            try:
+                spool.append(memoryview(self._buffer)[: count * record_size()])
+            except SpoolGone as error:
+                self._warn(str(error))
+                self._spool = None
+                spool.close()
+                continue
+            _native.trace_release(self._memory, head + count)
+            taken += count
+            if spool.rows >= SPOOL_ROWS:
+                self.close()
+        return taken
+
+    def tell_lost(self, now_ns: int) -> None:
+        """Write down what the clock had no room left to tell, in a spool of its own. It has ended.
+
+        The spool's position is the ring's head: to do it again makes the same file again.
+        """
+        untold = self.view.untold()
+        lost = [
+            (kind, min(untold[name] - told, _MOST))
+            for kind, name in TRACE_KINDS.items()
+            for told in range(0, untold[name], _MOST)
+        ]
+        if not lost:
+            return
+        self.close()
+        records = np.zeros(len(lost), dtype_of("trace_record"))
+        records["kind"], records["worker"], records["receiver"] = TRACE_LOST, NO_ROW, NO_ROW
+        records["time_ns"] = now_ns
+        records["id"] = [kind for kind, _ in lost]
+        records["count"] = [count for _, count in lost]
+        records["pending"] = min(self.view.pending, _MOST)
+        self._open(self.view.head).append(memoryview(records.tobytes()))
+        self.close()

@@ -1,0 +1,323 @@
+"""What an earlier daemon of the same name left: its segments, alive or not.
+
+A daemon that was killed leaves its shared memory, and workers that go on in it. The next one
+attaches to that, unless it is of another boot, of another version, half-made, or not wanted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import logging
+import mmap
+import os
+import re
+import secrets
+import stat
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from wheeld.config.pools import Pool, difference, parse
+from wheeld.resources import unseen
+from wheeld.resources.idle import is_idle
+from wheeld.tables import sharing
+from wheeld.tables.heads import SHARED, SharedHeads
+from wheeld_core import _native, control, runtime, segments, time_namespace
+from wheeld_core.errors import LayoutMismatch, WheelError
+from wheeld_core.presence import RUNNING as RUNNING, STOPPING as STOPPING, segment_stem
+from wheeld_core.views import RegistryView, SlotsView, WheelView, record
+
+log = logging.getLogger("wheeld")
+
+BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+KINDS: Mapping[str, int] = {
+    name: kind
+    for name, kind in segments.KINDS.items()
+    if kind not in (_native.KIND_WORKER, _native.KIND_TRACE)
+}
+"""What every daemon has one of."""
+MAX_DAEMON_FILE = 1 << 20
+_HOLD_TRIES, _HOLD_PAUSE = 5, 0.01
+
+
+def _facts(directory: Path) -> control.Message:
+    """What this directory's last daemon wrote about itself; {} if there was none."""
+    path = directory / runtime.DAEMON_FILE
+    try:
+        return control.decode(_read(path))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        log.warning("%s says nothing of an earlier daemon: %s", path, error)
+        return {}
+
+
+def _prefix_of(facts: control.Message, name: str) -> str | None:
+    """What the segments of a daemon are called that wrote this about itself."""
+    prefix = facts.get("segment_prefix")
+    ours = rf"wheeld-{re.escape(name)}-[0-9a-f]{{12}}-"  # nobody else's segments begin like that
+    return prefix if isinstance(prefix, str) and re.fullmatch(ours, prefix) else None
+
+
+def new_prefix(directory: Path, name: str) -> str:
+    """What the segments of a new daemon are called: by its runtime directory and at random, so that
+    they are found without a file in there, and nobody else's are."""
+    return f"{segment_stem(directory, name)}{secrets.token_hex(3)}-"
+
+
+def hold(prefix: str) -> int | None:
+    """Lock the segments of a daemon, as its supervisor does for its life; returns the descriptor
+    that holds the lock, or None if another one does."""
+    path = f"{segments.SHM_DIRECTORY}/{prefix}wheel"
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    for _ in range(_HOLD_TRIES):  # who only looks whether somebody has them holds them for no time
+        with contextlib.suppress(BlockingIOError):
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return fd
+        time.sleep(_HOLD_PAUSE)
+    os.close(fd)
+    return None
+
+
+def _is_free(prefix: str) -> bool:
+    """Has no supervisor these segments? A member of the group, who may read the wheel, can lock it
+    as well: that counts for nothing. A lock whose holder cannot be seen is a supervisor's."""
+    if (held := hold(prefix)) is not None:
+        os.close(held)
+        return True
+    wheel = os.stat(f"{segments.SHM_DIRECTORY}/{prefix}wheel").st_ino
+    pids = re.findall(rf": FLOCK .*? (-?\d+) \S+:{wheel} ", Path("/proc/locks").read_text())
+    return bool(pids) and not any(_is_ours(int(pid)) for pid in pids)
+
+
+def _is_ours(pid: int) -> bool:
+    """Can the process be one of this user's? One that /proc hides is another's."""
+    if pid <= 0:  # of another pid namespace
+        return True
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        return os.stat(f"/proc/{pid}").st_uid == os.getuid()
+    return False
+
+
+def _stray(directory: Path, name: str) -> str | None:
+    """The prefix of living segments that were made for this directory, and that no supervisor has:
+    those that were used last, if there are several."""
+    ours = re.compile(rf"({re.escape(segment_stem(directory, name))}[0-9a-f]{{6}}-)wheel")
+    found = {}
+    for match in filter(None, map(ours.fullmatch, os.listdir(segments.SHM_DIRECTORY))):
+        with contextlib.suppress(WheelError, OSError):
+            if _is_free(match[1]):
+                found[match[1]] = int(WheelView(_attach_own(match[1])["wheel"]).header["heartbeat"])
+    if not found:
+        return None
+    prefix = max(found, key=found.__getitem__)
+    log.warning("no %s names them, but these segments are ours: %s*", runtime.DAEMON_FILE, prefix)
+    return prefix
+
+
+def _read(path: Path) -> bytes:
+    """The beginning of a file that must be an ordinary one of ours."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise WheelError(f"{path} is no file of ours ({error.strerror}); remove it") from error
+    try:
+        status = os.fstat(fd)
+        if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
+            raise WheelError(f"{path} is no file of ours; remove it")
+        if status.st_mode & 0o022:
+            raise ValueError(f"others may write it (mode {stat.S_IMODE(status.st_mode):04o})")
+        return os.read(fd, MAX_DAEMON_FILE)
+    finally:
+        os.close(fd)
+
+
+def _names(prefix: str) -> list[str]:
+    return [name for name in os.listdir(segments.SHM_DIRECTORY) if name.startswith(prefix)]
+
+
+def _attach(prefix: str, kinds: Iterable[str]) -> dict[str, mmap.mmap]:
+    return {
+        kind: segments.attach(prefix + kind, KINDS[kind], writable=True, owner_uid=os.getuid())
+        for kind in kinds
+    }
+
+
+def _attach_own(prefix: str) -> dict[str, mmap.mmap]:
+    """What only a daemon writes of its segments, if it is of one daemon, and of this boot."""
+    memories = _attach(prefix, [kind for kind in KINDS if kind not in SHARED])
+    tokens = {int(record(memory, "head")["token"]) for memory in memories.values()}
+    if len(tokens) != 1:
+        raise segments.SegmentError("they are of different daemons")
+    boot = RegistryView(memories["registry"]).header["boot_id"].item().decode()
+    if boot != BOOT_ID.read_text().strip():
+        raise segments.SegmentError("they are of an earlier boot")
+    if int(WheelView(memories["wheel"]).header["daemon_state"]) == STOPPING:
+        raise segments.SegmentError("their daemon was stopped, and did not finish")
+    if not Path(segments.SHM_DIRECTORY, prefix + "slots").exists():
+        raise segments.SegmentError(f"{prefix}slots has gone, and with it all timers")
+    return memories
+
+
+def _attach_shared(
+    prefix: str, wheel: mmap.mmap, told: object, wanted: list[Pool]
+) -> tuple[dict[str, mmap.mmap], SharedHeads]:
+    """What workers write of them, mended where they wrote what they must not."""
+    heads = SharedHeads(wheel, _pools_of(prefix, wheel, told, wanted))
+    heads.mend({kind: prefix + kind for kind in SHARED})
+    memories = _attach(prefix, SHARED)
+    workers = int(WheelView(wheel).header["max_workers"])
+    if faults := sharing.faults(workers, memories["watch"], memories["pools"]):
+        raise segments.SegmentError("; ".join(faults))
+    return memories, heads
+
+
+def _pools_of(prefix: str, wheel: mmap.mmap, told: object, wanted: list[Pool]) -> list[Pool]:
+    """The pools of a daemon: as it has `told` in a file that is its own. One of a version that did
+    not: as they are written where workers write, if that can be, and else as this start wants them,
+    if the segment has just the size for these."""
+    if isinstance(told, list) and all(isinstance(text, str) for text in told):
+        return parse(told)
+    workers = int(WheelView(wheel).header["max_workers"])
+    with contextlib.suppress(WheelError, OSError, ValueError):
+        memories = _attach(prefix, sharing.KINDS)
+        if not sharing.faults(workers, memories["watch"], memories["pools"]):
+            return parse(pool.text() for pool in sharing.left_pools(memories["pools"]))
+    size = sharing.sizes(workers, len(wanted))["pools"]
+    if os.stat(f"{segments.SHM_DIRECTORY}/{prefix}pools").st_size == size:
+        return wanted
+    raise segments.SegmentError(
+        f"a worker has overwritten the head of {prefix}pools, and nothing says what pools there "
+        "were: start with the same --pool options as before"
+    )
+
+
+def _discard(prefix: str, why: str) -> None:
+    log.warning(
+        "removing what an earlier daemon left (%d segments %s*): %s",
+        len(_names(prefix)),
+        prefix,
+        why,
+    )
+    with contextlib.suppress(WheelError, OSError):  # who still has it learns that it is over
+        wheel = segments.attach(
+            prefix + "wheel", _native.KIND_WHEEL, writable=True, owner_uid=os.getuid()
+        )
+        _native.set_daemon_state(wheel, STOPPING)
+    segments.unlink_all(prefix)
+
+
+_OPTIONS: Mapping[str, str] = {"tick_ns": "--tick", "wheel_bits": "--wheel-size"}
+_UNITS: Mapping[str, int] = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
+
+
+def _option(key: str, value: int) -> str:
+    """A word of the wheel's header as the option of `wheeld start` that makes it so."""
+    option = _OPTIONS.get(key, "--" + key.replace("_", "-"))
+    return f"{option} {_value(key, value)}"
+
+
+def _value(key: str, value: int) -> str:
+    if key == "tick_ns":
+        unit = next(unit for unit, ns in _UNITS.items() if value % ns == 0)
+        return f"{value // _UNITS[unit]}{unit}"
+    if key == "virtual_clock":
+        return "on" if value else "off"
+    return str(1 << value if key == "wheel_bits" else value)
+
+
+def take_over(
+    directory: Path,
+    name: str,
+    wanted: Mapping[str, int],
+    pools: list[Pool],
+    fresh: bool,
+    restores: bool = False,
+) -> tuple[str, dict[str, mmap.mmap], SharedHeads] | None:
+    """The living segments of this directory's last daemon, mapped, and what is fixed in them; None
+    if there are none.
+
+    Parameters
+    ----------
+    directory : Path
+        The runtime directory, locked by the caller.
+    name : str
+        Name of the daemon.
+    wanted : mapping
+        What the wheel should be like (`Config.native`).
+    pools : list of Pool
+        The memory pools that there should be.
+    fresh : bool
+        Discard them.
+    restores : bool
+        What is pending can come from the last snapshot, if that one has all of it.
+
+    Raises
+    ------
+    WheelError
+        They hold another wheel than `wanted`, were left on purpose and are of another layout, or
+        have workers that live where this start cannot see them, or what workers did to them cannot
+        be mended; the message says which and what to do.
+    """
+    facts = _facts(directory)
+    prefix = _prefix_of(facts, name)
+    if prefix is None or not segments.of_daemon(prefix, os.getuid()):
+        prefix = _stray(directory, name)
+    if prefix is None:
+        return None
+    if fresh:
+        _discard(prefix, "--fresh")
+        return None
+    try:
+        memories = _attach_own(prefix)
+    except LayoutMismatch as error:
+        kept = facts.get("kept")
+        if isinstance(kept, dict) and not (kept.get("snapshot") and restores):
+            raise WheelError(
+                f"the last daemon {name!r} left its memory on purpose (stop --keep), and {error}: "
+                "start the version that made it to go on with it, or this one with --fresh to "
+                "discard it; with --state-dir for both, it goes over in a snapshot"
+            ) from None
+        _discard(prefix, f"another version: {error}")
+        return None
+    except (WheelError, OSError) as error:
+        _discard(prefix, str(error))
+        return None
+    unseen.check(name, prefix, memories["registry"])
+    try:
+        shared, heads = _attach_shared(prefix, memories["wheel"], facts.get("pools"), pools)
+    except (WheelError, OSError, ValueError) as error:
+        raise WheelError(
+            f"the last daemon {name!r} left a living wheel, whose memory cannot be used as it is: "
+            f"{error}. It stays, with all timers: put that right and start again, or start with "
+            "--fresh to discard it"
+        ) from error
+    memories |= shared
+    header = WheelView(memories["wheel"]).header
+    differ = [
+        f"{_option(key, int(header[key]))} (this start: {_value(key, value)})"
+        for key, value in wanted.items()
+        if int(header[key]) != value
+    ]
+    differ += difference(sharing.left_pools(memories["pools"]), pools)
+    if differ and is_idle(prefix, memories):
+        _discard(prefix, f"nothing is pending there, and it was made with {', '.join(differ)}")
+        return None
+    if differ:
+        slots = SlotsView(memories["slots"], int(header["capacity"]), int(header["payload_bytes"]))
+        raise WheelError(
+            f"the last daemon {name!r} left a living wheel with {len(slots.armed())} pending "
+            f"timers, made with {', '.join(differ)}: start with the same options to go on with it, "
+            "or with --fresh to discard it"
+        )
+    apart = time_namespace.difference(facts.get("time"), time_namespace.of_this_process())
+    if apart is not None:
+        raise WheelError(
+            f"the last daemon {name!r} left a living wheel, and this start is in another time "
+            f"namespace ({apart}): start with the same time offsets to go on with it, or with "
+            "--fresh to discard it"
+        )
+    return prefix, memories, heads

@@ -1,0 +1,331 @@
+"""What a daemon puts into the system, and takes out again: segments, FIFOs, files.
+
+Everything made here is written down in the object at once, so that `close` removes it whatever
+happened in between. A killed daemon leaves all of it; the next one takes it over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import mmap
+import os
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+
+from wheeld.config.settings import Config
+from wheeld.resources import (
+    backing,
+    leftovers,
+    room,
+    trace_directory as trace_directory,
+    trace_segment as trace_segment,
+    unseen,
+)
+from wheeld.resources.handover import Handover
+from wheeld.resources.runtime_files import RuntimeFiles, remove
+from wheeld.tables import sharing
+from wheeld.tables.heads import SHARED, SharedHeads, WorkerHead
+from wheeld_core import _native, runtime, segments, time_namespace
+from wheeld_core.errors import WheelError
+from wheeld_core.views import RegistryView, SlotsView, WheelView
+
+log = logging.getLogger("wheeld")
+
+RECORDER_LOCK = "recorder.lock"
+"""File of the runtime directory that the recorder holds: two never empty one ring."""
+_TRIES = 16
+
+
+class Resources(RuntimeFiles):
+    """The runtime directory, the shared segments and the FIFOs of one daemon.
+
+    Only the supervisor makes one. The directory is locked (flock) for as long as it lives, so a
+    second daemon of the same name is refused.
+
+    Parameters
+    ----------
+    config : Config
+        What the daemon is started with.
+    fresh : bool
+        Discard what a killed daemon of that name left, instead of going on with it.
+    handover : Handover, optional
+        What this process itself has left, before it executed the program anew.
+
+    Attributes
+    ----------
+    taken_over : bool
+        The segments are those of a killed daemon, and may have living workers.
+    sharing : Sharing
+        The segments that all workers write.
+    trace : Path or None
+        The directory of the trace, with --trace.
+    lost_slots : bool
+        Somebody has truncated the slots under the clock that runs.
+    """
+
+    def __init__(
+        self, config: Config, fresh: bool = False, handover: Handover | None = None
+    ) -> None:
+        self._left: dict[str, str] = {}
+        """Segments that are there, and that no clock is to attach: not yet, or not any more."""
+        self.memories: dict[str, mmap.mmap] = {}
+        self._held: int | None = None
+        self.lost_slots = False
+        self._wholes: dict[str, _native.Whole] = {}
+        if time_namespace.children_differ():  # the clock is a child
+            raise WheelError(
+                "this process lives in one time namespace and its children in another, so its "
+                "clock would; start the daemon with `unshare --fork`, or as such a child"
+            )
+        self.trace = trace_directory.prepare(config.trace) if config.trace is not None else None
+        if self.trace is not None:
+            trace_directory.check_pyarrow()
+        super().__init__(config, handover)
+        try:
+            living = leftovers.take_over(
+                self.directory,
+                config.name,
+                config.native(),
+                config.memory_pools,
+                fresh,
+                config.state_dir is not None,
+            )
+            self.taken_over = living is not None
+            room.check(config, over_living=self.taken_over)
+            if living is not None:
+                self._take(*living)
+            else:
+                self._make()
+            unseen.note_namespace(self.memories["registry"])
+            self.wheel = WheelView(self.memories["wheel"])
+            self._held = leftovers.hold(self.segment_prefix)
+            self._settle_trace()
+            self.make_fifo(runtime.CLOCK_FIFO, keep=self.taken_over)
+            self._files += [
+                self.directory / name
+                for name in (runtime.CLOCK_LOCK, RECORDER_LOCK, runtime.DAEMON_FILE)
+            ]
+            self.slots = SlotsView(self.memories["slots"], config.all_slots, config.payload_room)
+        except BaseException as error:
+            self.close(discard=not getattr(self, "taken_over", True))
+            if isinstance(error, OSError):
+                raise WheelError(f"{error.filename or self.directory}: {error.strerror}") from error
+            raise
+        for kind in SHARED:
+            memory = self.memories[kind]
+            self._wholes[kind] = _native.Whole(
+                memory, segments.open_to_grow(self.names[kind], memory)
+            )
+        self._fixed = list(self._heads.parts(self.memories["pools"]))
+        self.sharing = sharing.Sharing(
+            self.memories["watch"], self.memories["pools"], self._check_and_mend, self.ring_worker
+        )
+        self.worker_bytes = _native.geometry(**config.native())["worker_bytes"]
+        self._worker_head = WorkerHead(self.memories["wheel"], self.worker_bytes)
+
+    def _take(self, prefix: str, memories: dict[str, mmap.mmap], heads: SharedHeads) -> None:
+        self.segment_prefix = prefix
+        self.memories = memories
+        self._heads, self.pools = heads, heads.pools  # in the order that they have there
+        self.names = {kind: prefix + kind for kind in memories}
+        inodes = RegistryView(memories["registry"]).segment_inodes()
+        there = segments.of_daemon(prefix, os.getuid(), inodes).items()
+        self._left = {kind: name for kind, name in there if kind not in memories}
+
+    def _make(self) -> None:
+        """All segments anew. Who sees the first could take the names of the others: those that are
+        taken are passed over, all together, as they have one prefix."""
+        made, tries = False, 0
+        while not made:
+            self.segment_prefix = leftovers.new_prefix(self.directory, self.config.name)
+            self.write_daemon_file()  # before the segments: so that they are found if we die here
+            try:
+                self._make_wheel()
+                made = True
+            except segments.NameTaken:
+                segments.unlink_all(self.segment_prefix)
+                self.names, self.memories = {}, {}
+                tries += 1
+                if tries == _TRIES:
+                    raise
+
+    def _make_wheel(self) -> None:
+        native = self.config.native()
+        sizes = _native.geometry(**native)
+        backed = self.config.first_slabs
+        wheel_holes, slots_holes = _native.spans(backed, self.config.shared_slabs, **native)
+        # The wheel and the table of workers are for clients to read.
+        for kind, mode, holes in (
+            ("wheel", 0o640, wheel_holes),
+            ("slots", 0o660, slots_holes),
+            ("registry", 0o640, []),
+        ):
+            size = sizes[f"{kind}_bytes"]
+            self.memories[kind] = self.make_segment(kind, size, mode, holes)
+        origin = self.config.virtual_start if self.config.virtual_clock else _native.read_clock()
+        _native.create(
+            self.memories["wheel"],
+            self.memories["slots"],
+            self.memories["registry"],
+            leftovers.BOOT_ID.read_text().strip(),
+            **native,
+            origin_ns=origin,
+            backed=backed,
+            token=(token := secrets.randbits(63)),
+        )
+        self._make_shared(token)
+
+    def _make_shared(self, token: int) -> None:
+        """The segments that all workers write."""
+        workers, pools = self.config.max_workers, self.config.memory_pools
+        for kind, size in sharing.sizes(workers, len(pools)).items():
+            self.memories[kind] = self.make_segment(kind, size)
+        sharing.create(self.memories["watch"], self.memories["pools"], workers, token, pools)
+        self._heads = SharedHeads(self.memories["wheel"], pools)
+
+    def _settle_trace(self) -> None:
+        """Have a trace segment if one is wanted, the last daemon's if it left one; else none."""
+        left = None
+        if self.taken_over:
+            name = self._left.get(trace_segment.KIND)
+            left = trace_segment.find(name, self.memories["wheel"], self.config)
+            if left is not None:
+                self.names[trace_segment.KIND] = str(name)
+        if left is None and self.trace is not None:
+            self.drop_segment(trace_segment.KIND)  # one that is of no use
+            size = trace_segment.size(self.config)
+            left = self.make_hidden(trace_segment.KIND, size, trace_segment.MODE)
+            trace_segment.fill(left, self.memories["wheel"], self.config)
+        if left is not None:
+            self.memories[trace_segment.KIND] = left
+        else:
+            self.drop_segment(trace_segment.KIND)
+
+    # -- segments -------------------------------------------------------------------------------
+
+    def make_segment(
+        self, kind: str, size: int, mode: int = 0o660, holes: Sequence[tuple[int, int]] = ()
+    ) -> mmap.mmap:
+        """Make the segment called `kind`; its name goes to `names`."""
+        name = self.segment_prefix + kind
+        memory = segments.create(name, size, self._mode(mode), self._gid, holes)
+        self.names[kind] = name
+        return memory
+
+    def back(self, slabs: int) -> None:
+        """Have memory for so many of the first slabs. Once there is a clock, it does that."""
+        backing.back(self.names, self.memories, self.config, slabs)
+
+    def make_hidden(self, kind: str, size: int, mode: int = 0o660) -> mmap.mmap:
+        """The same, for one that comes when the prefix is known to all: nobody can foresee its
+        name, which is said over sockets only."""
+        self.drop_segment(kind)  # a daemon that died may have left one
+        stem = self.segment_prefix + kind
+        self.names[kind], memory = segments.create_unguessable(
+            stem, size, self._mode(mode), self._gid
+        )
+        return memory
+
+    def make_worker_segment(self, row: int) -> str:
+        """Make the segment of the worker in `row`, ready to attach; returns its name."""
+        kind = runtime.worker_segment(row)
+        memory = self.make_hidden(kind, self.worker_bytes)
+        with contextlib.closing(memory):
+            _native.create_worker(memory, self.memories["wheel"], row)
+        return self.names[kind]
+
+    def mend_worker(self, row: int) -> None:
+        """Write the head of a worker's segment again if others have overwritten it."""
+        kind = runtime.worker_segment(row)
+        if (name := self.names.get(kind) or self._left.get(kind)) is not None:
+            self._worker_head.mend(name)
+
+    def find_worker_segment(self, row: int) -> mmap.mmap:
+        """Map the segment of a worker that an earlier daemon had; its name goes to `names`."""
+        kind = runtime.worker_segment(row)
+        name = self.names.get(kind) or self._left.get(kind)
+        if name is None:
+            raise FileNotFoundError(f"there is no segment {kind} of this daemon")
+        self.mend_worker(row)
+        memory = segments.attach(name, _native.KIND_WORKER, writable=True, owner_uid=os.getuid())
+        self.names[kind] = name
+        return memory
+
+    def drop_segment(self, kind: str) -> None:
+        """Unlink the segment called `kind`, if there is one."""
+        for names in (self.names, self._left):
+            if (name := names.pop(kind, None)) is not None:
+                segments.unlink(name)
+
+    def disuse_segment(self, kind: str) -> None:
+        """No new clock is to attach it; it stays until it is dropped."""
+        if (name := self.names.pop(kind, None)) is not None:
+            self._left[kind] = name
+
+    def damage(self) -> str | None:
+        """What is wrong with the segments that the daemon needs, or None. Somebody who may write
+        them can also truncate them: those that all workers write get their lengths again."""
+        for kind, memory in self.memories.items():
+            path = Path(segments.SHM_DIRECTORY, self.names[kind])
+            try:
+                if kind in self._wholes and (left := self._wholes[kind].cut()) >= 0:
+                    self.lost_slots |= self._heads.refill(kind, path.name, left)
+                size = path.stat().st_size
+                if size != len(memory) and kind in SHARED:
+                    self.lost_slots |= self._heads.mend(self.names)
+                    continue
+            except FileNotFoundError:
+                return f"{path} was removed while the daemon ran"
+            except (OSError, WheelError) as error:
+                return f"{path} was truncated, and cannot be mended: {error}"
+            if size != len(memory):
+                return f"{path} has {size} bytes, expected {len(memory)}: it was truncated"
+        return None
+
+    def mend(self) -> None:
+        """Write what is fixed again if a worker, who may write there, has overwritten it: nobody
+        could attach any more."""
+        for kind, offset, fixed in self._fixed:
+            memory, end = self.memories[kind], offset + len(fixed)
+            if memory[offset:end] != fixed:
+                log.warning("a worker has overwritten the head of %s: mended", self.names[kind])
+                memory[offset:end] = fixed
+
+    def _check_and_mend(self) -> None:
+        if (damage := self.damage()) is not None:
+            raise WheelError(damage)
+        self.mend()
+
+    def shared_bytes(self) -> tuple[int, int]:
+        """Bytes of shared memory: reserved now, and when all slots are needed."""
+        return backing.shared_bytes(self.names.values())
+
+    def leave_locked(self, discard: bool = False) -> int:
+        """Let go of all but the locked directory, for who goes on in this process; returns the
+        descriptor that has the lock. `discard`: without the segments."""
+        if discard:
+            segments.unlink_all(self.segment_prefix)
+            self.drop_file(runtime.DAEMON_FILE)
+        if self._held is not None:
+            os.close(self._held)
+        return self._lock
+
+    def close(self, discard: bool = True) -> None:
+        """Remove everything, where we may; or, with `discard` false, only let go: all that the next
+        daemon of that name goes on with stays."""
+        if discard:
+            if self.segment_prefix:  # else nothing was begun
+                segments.unlink_all(self.segment_prefix)
+            for path in [*self._files, self.directory / runtime.DAEMON_FILE]:
+                remove(path)
+            self._files.clear()
+            with contextlib.suppress(OSError):
+                self.directory.rmdir()
+        elif self.directory / runtime.CONTROL_SOCKET in self._files:
+            self.drop_file(runtime.CONTROL_SOCKET)  # who waits for a stop sees that it is over
+        self._wholes.clear()
+        for held in (self._held, self._lock):
+            if held is not None:
+                os.close(held)

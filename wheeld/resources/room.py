@@ -1,0 +1,137 @@
+"""Whether this machine has what a daemon will need: looked at before it makes anything.
+
+What is missing would show later, as the OOM killer, of which nobody is told, or as a last snapshot
+that finds no place. Over living memory nothing of that keeps a daemon from going on: timers wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from wheeld.config.settings import Config
+from wheeld.processes import cgroups
+from wheeld.resources import trace_segment as trace_segment
+from wheeld.snapshot import file as snapshot_file
+from wheeld.tables import sharing
+from wheeld_core import _native
+from wheeld_core.errors import WheelError
+
+log = logging.getLogger("wheeld")
+
+OWN_BYTES: Final = 48 << 20
+"""What the supervisor and its clock take for themselves."""
+NEARLY_FULL: Final = 0.8
+PROBE_BYTES: Final = 1 << 16
+_MIB: Final = 1 << 20
+
+
+def segment_sizes(config: Config) -> Mapping[str, Sequence[int]]:
+    """Bytes of the segments that a daemon makes at its start, by the option that sets them."""
+    sizes = _native.geometry(**config.native())
+    shared = sharing.sizes(config.max_workers, len(config.pools))
+    return {
+        "capacity": [sizes["wheel_bytes"], sizes["slots_bytes"]],
+        "max_workers": [sizes["registry_bytes"], *shared.values()],
+        "trace_ring": [trace_segment.size(config)] if config.trace is not None else [],
+    }
+
+
+def bytes_of_later(config: Config) -> int:
+    """Of these, what has no memory before its slots are needed."""
+    parts = _native.spans(config.first_slabs, config.shared_slabs, **config.native())
+    return sum(size for part in parts for _, size in part)
+
+
+def largest_option(sizes: Mapping[str, Sequence[int]]) -> str:
+    """The option that most of it follows from."""
+    return max(sizes, key=lambda option: sum(sizes[option]))
+
+
+def check(
+    config: Config,
+    over_living: bool,
+    subject: Path = Path("/proc/self"),
+    groups: Path = cgroups.ROOT,
+) -> None:
+    """Look at the state directory and at the limit of memory.
+
+    Parameters
+    ----------
+    config : Config
+        What the daemon is started with.
+    over_living : bool
+        It goes on with memory that is there: what is wrong is a warning then.
+    subject, groups : Path
+        Whose limits: a /proc/PID; and where control groups are.
+
+    Raises
+    ------
+    WheelError
+        The daemon could not live, or not keep its promise; the message says what is missing.
+    """
+    for fault in _faults(config, subject, groups):
+        if not over_living:
+            raise WheelError(fault)
+        log.warning("%s", fault)
+
+
+def _faults(config: Config, subject: Path, groups: Path) -> Iterator[str]:
+    try:
+        _try_state_directory(config)
+    except WheelError as error:
+        yield str(error)
+    if (limit := cgroups.memory_limit(subject, groups)) is not None:
+        yield from _too_little_memory(config, *limit)
+
+
+def _try_state_directory(config: Config) -> None:
+    """Write there as a snapshot is written, and take it away again."""
+    if config.state_dir is None:
+        return
+    directory = snapshot_file.make_directory(config.state_dir)
+    probe = snapshot_file.path_of(directory, config.name).with_suffix(".probe")
+    try:
+        probe.unlink(missing_ok=True)
+        descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            if os.write(descriptor, bytes(PROBE_BYTES)) < PROBE_BYTES:
+                os.write(descriptor, bytes(PROBE_BYTES))  # says why
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise WheelError(
+            f"state_dir {directory}: nothing can be written there ({error.strerror}), so no "
+            "snapshot could be: make room, or start without --state-dir"
+        ) from error
+    finally:
+        with contextlib.suppress(OSError):
+            probe.unlink(missing_ok=True)
+
+
+def _too_little_memory(config: Config, limit: int, file: Path) -> Iterator[str]:
+    """A fault if what is made at the start does not fit; a warning if there is hardly more."""
+    sizes = segment_sizes(config)
+    base = sum(map(sum, sizes.values()))
+    workers = _native.geometry(**config.native())["worker_bytes"] * config.max_workers
+    allowed = f"the memory control group allows {limit / _MIB:,.1f} MiB ({file})"
+    option = "--" + largest_option(sizes).replace("_", "-")
+    if limit < base + OWN_BYTES:
+        yield (
+            f"{allowed}, this daemon needs {(base + OWN_BYTES) / _MIB:,.1f} MiB, "
+            f"{base / _MIB:,.1f} of them shared: it would be killed as out of memory. Raise the "
+            f"limit (memory.max, MemoryMax= in the unit, `docker run --memory`), or lower {option}"
+        )
+    elif limit * NEARLY_FULL < base + workers + OWN_BYTES:
+        log.warning(
+            "%s, and this daemon can come to need %.1f MiB with all workers: it may be killed as "
+            "out of memory; raise the limit, or lower %s",
+            allowed,
+            (base + workers + OWN_BYTES) / _MIB,
+            option,
+        )

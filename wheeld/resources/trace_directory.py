@@ -1,0 +1,75 @@
+"""The directory of a trace, and what else `--trace` needs, checked before anything is made."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+from typing import Final
+
+from wheeld_core import trust
+from wheeld_core.errors import WheelError
+
+SPOOL_FOLDER: Final = "_spool"
+
+
+def check_pyarrow() -> None:
+    """Is there what the recorder writes Parquet with? It is not loaded here.
+
+    Raises
+    ------
+    WheelError
+        It is not installed.
+    """
+    if importlib.util.find_spec("pyarrow") is None:
+        raise WheelError("--trace needs pyarrow, which is not here: pip install 'wheeld[parquet]'")
+
+
+def prepare(given: str | os.PathLike[str]) -> Path:
+    """Make the directory of a trace, or check the one that is there; returns its whole path.
+
+    Raises
+    ------
+    WheelError
+        It cannot be made, is no directory, cannot be written to, or is another user's, or others
+        may write to it.
+    """
+    directory = Path(given).absolute()
+    spool = directory / SPOOL_FOLDER
+    try:
+        trust.own_directory(directory, 0o750)
+        _make_spool(spool)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise WheelError(
+            f"trace {error.filename or directory} is not a directory; expected one that can be "
+            "made or written to"
+        ) from error
+    except OSError as error:
+        raise WheelError(
+            f"trace {directory}: {error.strerror or error}; give a directory that uid "
+            f"{os.geteuid()} can write to, and nobody else"
+        ) from error
+    for folder in (directory, spool):
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise WheelError(
+                f"trace {folder} cannot be written to by uid {os.geteuid()}; give another "
+                "directory, or change its owner or mode"
+            )
+    return directory
+
+
+def make_again(trace: Path) -> Path:
+    """The folder of spools, made again if somebody has removed it, with the directory around it."""
+    spool = trace / SPOOL_FOLDER
+    if not spool.is_dir() or spool.is_symlink():
+        trace.mkdir(mode=0o750, exist_ok=True)
+        _make_spool(spool)
+    return spool
+
+
+def _make_spool(spool: Path) -> None:
+    """Make the folder of spools, or check the one that is there: a link would have the recorder
+    write, and remove, elsewhere."""
+    if spool.is_symlink():
+        raise PermissionError(f"{spool} is a link; refusing to write through it")
+    trust.own_directory(spool, 0o700)

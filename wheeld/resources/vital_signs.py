@@ -1,0 +1,108 @@
+"""Does anybody use what a daemon left? What cannot be seen is not taken for dead.
+
+A supervisor holds a lock on its wheel for its life (`leftovers.hold`), which shows in every
+namespace. Its clock dies with it. Workers stand in the table of workers, with numbers that mean
+something in the PID namespace of their daemon, and in no other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import mmap
+import os
+from enum import Enum
+from pathlib import Path
+
+from wheeld.processes.identity import lives
+from wheeld.tables.registry import RowState
+from wheeld_core import _native, segments
+from wheeld_core.errors import WheelError
+from wheeld_core.views import RegistryView
+
+INITIAL_PID_NAMESPACE = 0xEFFFFFFC
+"""Inode of the first PID namespace of a kernel, the host's."""
+
+
+class Use(Enum):
+    """What is known of those who use some segments."""
+
+    ALIVE = "alive"
+    DEAD = "dead"
+    UNSEEN = "unseen"
+    """Nobody is seen, but somebody could be there."""
+
+
+def own_pid_namespace(proc: Path = Path("/proc")) -> int:
+    """Inode of this process's; 0: unknown."""
+    with contextlib.suppress(OSError):
+        return os.stat(proc / "self/ns/pid").st_ino
+    return 0
+
+
+def is_held(wheel: Path) -> bool:
+    """Has a supervisor this wheel?"""
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        fd = os.open(wheel, flags)
+    except OSError:
+        return False
+    return is_locked(fd)
+
+
+def is_locked(fd: int) -> bool:
+    """Does somebody hold the lock of the file that was opened as `fd`, which is closed here?"""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
+def use_of(shm: Path, prefix: str, own: int, daemons: int | None = None) -> Use:
+    """Who uses the segments that begin so.
+
+    Parameters
+    ----------
+    shm : Path
+        Where they are.
+    prefix : str
+        What their names begin with.
+    own : int
+        The PID namespace of who looks.
+    daemons : int, optional
+        That of their daemon, if it is known.
+    """
+    if is_held(shm / f"{prefix}wheel"):
+        return Use.ALIVE
+    try:
+        memory = _registry(shm / f"{prefix}registry")
+    except (OSError, ValueError, WheelError):  # nothing says who had them
+        return Use.DEAD if own == INITIAL_PID_NAMESPACE else Use.UNSEEN
+    rows = RegistryView(memory).rows
+    found = Use.DEAD
+    for row in rows[(rows["state"] != RowState.FREE) & (rows["state"] != RowState.KEPT)]:
+        # A daemon is never below its workers: above those of the first namespace there is none.
+        known = int(row["pid_ns"]) == INITIAL_PID_NAMESPACE if daemons is None else True
+        if own != (daemons or INITIAL_PID_NAMESPACE) or not known:
+            found = Use.UNSEEN
+        elif _lives(int(row["pid"]), int(row["start_time"])):
+            return Use.ALIVE
+    return found
+
+
+def _registry(path: Path) -> mmap.mmap:
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        memory = mmap.mmap(fd, 0, mmap.MAP_SHARED, mmap.PROT_READ)
+    finally:
+        os.close(fd)
+    segments.check(memory, _native.KIND_REGISTRY, path.name)
+    return memory
+
+
+def _lives(pid: int, started: int) -> bool:
+    """Is it there? One whose /proc is hidden is."""
+    return lives(pid, started, 0)

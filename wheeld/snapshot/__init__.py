@@ -1,0 +1,1 @@
+"""Snapshots: pending timers in a file, and a wheel made of one."""

@@ -1,0 +1,333 @@
+"""Taking a snapshot of a living wheel: who works on it is not disturbed, and no lock is taken.
+
+The slots are read block by block. A slot's state word is read before and after its fields; where
+both are equal, the fields between them are one timer's (slot.h, invariant 3). What moved meanwhile
+is looked at again. So each record is exact for some moment of the collection; different records
+may be of different moments. What is compared with what stood before or after it is `gathered`:
+numpy's own copies are plain loads, and only some machines keep those in order.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from wheeld.snapshot.contents import (
+    FIELDS,
+    I64,
+    TIMER,
+    TO_GROUP,
+    TO_WORKER,
+    U64,
+    Clocks,
+    Snapshot,
+    clock_of,
+    next_on_grid,
+)
+from wheeld.tables.registry import RowState
+from wheeld_core import _native
+from wheeld_core.views import (
+    TARGET_GROUP,
+    RegistryView,
+    SlotsView,
+    Stage,
+    WheelView,
+    gathered,
+    position_before,
+    record,
+)
+
+BLOCK_SLOTS: Final = 65_536
+BLOCK_PAYLOADS: Final = 16 << 20
+"""Bytes of payload that are copied at once."""
+LOOKS: Final = 12
+"""How often a slot that is another one each time is looked at."""
+PATIENT_LOOKS: Final = 4
+"""After how many looks a timer that was moved in each of them is taken as it is."""
+
+_ARMED, _FIRED, _TAKEN = 1, 3, 4
+_PRIVATE: Final = 4
+_VERSION: Final = np.uint64(0xFFFFFF00)
+
+
+def comp_head(worker_memory: mmap.mmap) -> npt.NDArray[Any]:
+    """The live word of a worker's segment for `collect`, shape (); it keeps the map alive."""
+    head: npt.NDArray[Any] = record(worker_memory, "worker")["comp_head"]
+    return head
+
+
+def collect(
+    wheel: WheelView,
+    slots: SlotsView,
+    registry: RegistryView,
+    now: Clocks,
+    *,
+    name: str = "",
+    heads: Mapping[int, Any] | None = None,
+) -> Snapshot:
+    """The pending timers of named workers: armed, or fired and not yet received.
+
+    For a thread; it holds the interpreter for no more than a few milliseconds at a time.
+
+    Parameters
+    ----------
+    now : Clocks
+        Read before the call: what passes meanwhile makes a timer late, never early.
+    name : str
+        The daemon's.
+    heads : mapping, optional
+        Row -> `comp_head` of the worker there, best the living word itself: a copy grows old,
+        and a timer that was received meanwhile is then taken for unread. It may be changed
+        while it is used. Of a row that is not in it, what was published counts as received.
+    """
+    return _Collection(wheel, slots, registry, heads or {}).run(now, name)
+
+
+@dataclass
+class _Look:
+    """What stood in some slots: the rest counts where `pending` is set. Owner and target are still
+    the words of the slots."""
+
+    index: npt.NDArray[np.intp]
+    owners: U64
+    pending: npt.NDArray[np.bool_]
+    targets: npt.NDArray[np.uint32]
+    timers: npt.NDArray[Any]
+    payloads: npt.NDArray[np.uint8]
+
+    def only(self, mask: npt.NDArray[np.bool_]) -> _Look:
+        """The slots that `mask` selects."""
+        return self if mask.all() else self.taken(np.flatnonzero(mask))
+
+    def taken(self, order: npt.NDArray[np.intp]) -> _Look:
+        """The slots at these places, in that order."""
+        return _Look(*(part.take(order, axis=0) for part in vars(self).values()))
+
+    def plus(self, other: _Look) -> _Look:
+        """These slots and those of `other`."""
+        pairs = zip(vars(self).values(), vars(other).values(), strict=True)
+        return _Look(*(np.concatenate(pair) for pair in pairs))
+
+
+class _Collection:
+    """One run of `collect`."""
+
+    def __init__(
+        self,
+        wheel: WheelView,
+        slots: SlotsView,
+        registry: RegistryView,
+        heads: Mapping[int, Any],
+    ) -> None:
+        self.wheel, self.slots, self.registry = wheel, slots, registry
+        self.heads = heads
+        self.names: dict[str, int] = {}
+        self.uids: list[int] = []
+        self.groups: dict[str, int] = {}
+        self.left_out = self.unsettled = 0
+
+    def run(self, now: Clocks, name: str) -> Snapshot:
+        """All blocks, put together."""
+        timers, payloads, slabs, generations = [], [], [], []
+        for first, end in self._blocks():
+            states = gathered(self.slots.states, np.arange(first, end))
+            used = (states >> np.uint64(32)).astype(np.uint32).reshape(-1, _native.SLAB_SLOTS)
+            found = np.flatnonzero(used.any(axis=1))
+            slabs.append((found + first // _native.SLAB_SLOTS).astype(np.uint32))
+            generations.append(used[found])
+            block = self._block(first, end, states)
+            timers.append(block.timers)
+            payloads.append(_used_bytes(block))
+        return Snapshot(
+            name=name,
+            clocks=now,
+            capacity=self.wheel.capacity,
+            tick_ns=int(self.wheel.header["tick_ns"]),
+            payload_bytes=int(self.wheel.header["payload_bytes"]),
+            names=tuple(self.names),
+            uids=tuple(self.uids),
+            groups=tuple(self.groups),
+            timers=np.concatenate(timers),
+            payloads=np.concatenate(payloads),
+            slabs=np.concatenate(slabs),
+            generations=np.concatenate(generations),
+            left_out=self.left_out,
+            unsettled=self.unsettled,
+        )
+
+    def _blocks(self) -> Iterator[tuple[int, int]]:
+        """First slot and end of each block, whole slabs."""
+        payload = max(1, int(self.wheel.header["payload_bytes"]))
+        size = min(BLOCK_SLOTS, BLOCK_PAYLOADS // payload)
+        size = max(1, size // _native.SLAB_SLOTS) * _native.SLAB_SLOTS
+        for first in range(0, self.wheel.capacity, size):
+            yield first, min(first + size, self.wheel.capacity)
+
+    # -- one block -------------------------------------------------------------------------------
+
+    def _block(self, first: int, end: int, states: U64) -> _Look:
+        """The pending timers of one block, in the order of their slots, named owners only."""
+        phases = states & np.uint64(0xFF)
+        owned = self.slots.owner_words(self.wheel, slice(first, end)) != 0
+        index = np.flatnonzero(owned & np.isin(phases, (_ARMED, _FIRED, _TAKEN))) + first
+        taken: _Look | None = None
+        for attempt in range(LOOKS):
+            look, steady = self._look(index, patient=attempt < PATIENT_LOOKS)
+            found = look.only(steady & look.pending)
+            taken = found if taken is None else taken.plus(found)
+            # A slab can change hands with its timers: all that is taken of it has the last owner;
+            # and who that is was read before, or an owner that left would have no name.
+            rows = self._rows()
+            same = taken.owners == self.slots.owner_words(self.wheel, taken.index)
+            index = np.concatenate([look.index[~steady], taken.index[~same]])
+            taken = taken.only(same)
+            if len(index) == 0:
+                break
+        assert taken is not None
+        self.unsettled += len(index)
+        if (np.diff(taken.index) < 0).any():
+            taken = taken.taken(np.argsort(taken.index))
+        return self._named(taken, rows)
+
+    def _look(
+        self, index: npt.NDArray[np.intp], *, patient: bool = True
+    ) -> tuple[_Look, npt.NDArray[np.bool_]]:
+        """One look at each slot, and which of them held still.
+
+        Who is not patient also takes an armed timer that was only moved: its deadline is one that
+        it had meanwhile, and nothing else of it changes before its end.
+        """
+        owners = self.slots.owner_words(self.wheel, index)
+        before = gathered(self.slots.states, index)
+        fields = gathered(self.slots.slots, index)
+        links = gathered(self.wheel.links, index)
+        payloads = np.empty((len(index), 0), np.uint8)
+        if self.slots.payloads is not None:
+            payloads = gathered(self.slots.payloads, index)
+        # After the fields: a record that is unread even now has not given its slot back before.
+        heads = self._heads()
+        changed = before ^ gathered(self.slots.states, index)
+        if not patient:
+            changed[(before & np.uint64(0xFF)) == _ARMED] &= ~_VERSION
+        steady = changed == 0
+        pending, timers = _pending_timers(index, before, fields, links, heads)
+        timers["payload_size"] = np.minimum(fields["payload_size"], payloads.shape[1])
+        return _Look(index, owners, pending, fields["target"], timers, payloads), steady
+
+    def _heads(self) -> U64:
+        """How far each worker has read its completions, by row."""
+        lines = self.wheel.lines
+        heads: U64 = gathered(lines, np.arange(len(lines)))["comp_tail"].copy()
+        for row, head in dict(self.heads).items():
+            heads[row] = gathered(head.reshape(1), np.zeros(1, np.intp))[0]
+        return heads
+
+    # -- names -----------------------------------------------------------------------------------
+
+    def _named(self, taken: _Look, rows: npt.NDArray[Any]) -> _Look:
+        """Those of `taken` whose owner has a name of its own, with owners and targets by name."""
+        row = (taken.owners & np.uint64(0xFFFF)).astype(np.int64) - 1
+        named = _is_tenant(rows, row, taken.owners >> np.uint64(16), 48)
+        self.left_out += int(np.count_nonzero(~named))
+        taken, row = taken.only(named), row[named]
+        timers = taken.timers
+        timers["owner"] = self._numbers(rows, row)
+        low = (taken.targets & TARGET_GROUP).astype(np.int64)
+        high = (taken.targets >> 12).astype(np.uint64)
+        to_worker = _is_tenant(rows, low - 1, high, 20)
+        timers["to"][to_worker] = TO_WORKER
+        timers["target"][to_worker] = self._numbers(rows, low[to_worker] - 1)
+        known = self.registry.group_targets()
+        for target in np.unique(taken.targets[low == TARGET_GROUP]):
+            to_group = taken.targets == target
+            if (name := known.get(int(target))) is not None:
+                timers["to"][to_group] = TO_GROUP
+                timers["target"][to_group] = self.groups.setdefault(name, len(self.groups))
+        return taken  # what names nobody goes to its owner, as ever
+
+    def _rows(self) -> npt.NDArray[Any]:
+        """The worker table, no row of it half written."""
+        every = np.arange(len(self.registry.rows))
+        rows = gathered(self.registry.rows, every)
+        for _ in range(LOOKS):
+            again = gathered(self.registry.rows, every)
+            if rows.tobytes() == again.tobytes():
+                break
+            rows = again
+        return rows
+
+    def _numbers(self, rows: npt.NDArray[Any], row: I64) -> npt.NDArray[np.uint16]:
+        """The numbers of the names of these rows; each name has one from its first use on."""
+        numbers = np.zeros(len(rows), np.uint16)
+        for used in np.flatnonzero(np.bincount(row)):
+            name = bytes(rows["name"][used]).decode()
+            numbers[used] = self.names.setdefault(name, len(self.names))
+            if len(self.uids) < len(self.names):
+                self.uids.append(int(rows["uid"][used]))
+        return numbers[row]
+
+
+def _is_tenant(
+    rows: npt.NDArray[Any], row: I64, incarnation: U64, bits: int
+) -> npt.NDArray[np.bool_]:
+    """Does that incarnation (its lower `bits`) have that row, under a name of its own, to stay?"""
+    stays = np.isin(rows["state"], (RowState.ATTACHING, RowState.ACTIVE, RowState.KEPT))
+    stays |= (rows["state"] == RowState.DYING) & (rows["on_death"] != 0)
+    stays &= rows["named"] == 1
+    inside = (row >= 0) & (row < len(rows))
+    row = np.where(inside, row, 0)
+    same = rows["incarnation"][row] & np.uint64((1 << bits) - 1) == incarnation
+    held: npt.NDArray[np.bool_] = inside & stays[row] & same
+    return held
+
+
+def _pending_timers(
+    index: npt.NDArray[np.intp],
+    states: U64,
+    fields: npt.NDArray[Any],
+    links: npt.NDArray[Any],
+    heads: U64,
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
+    """Which slots hold a timer that is still owed, and those timers, less what names are for."""
+    phases, generations = states & np.uint64(0xFF), (states >> np.uint64(32)).astype(np.uint32)
+    known = links["gen"] == generations
+    stages = np.where(known, links["completion"] >> np.uint64(60), 0)
+    receivers = (links["completion"] >> np.uint64(48)) & np.uint64(0xFFF)
+    unread = ~position_before(links["completion"], heads[np.minimum(receivers, len(heads) - 1)])
+    # an offer is owed until the one who took it is done with it, wherever its record stands
+    fired = np.isin(phases, (_FIRED, _TAKEN)) & (
+        np.isin(stages, (Stage.WAIT_EXPIRE, Stage.OFFERED))
+        | (((stages == Stage.EXPIRED) | (stages == Stage.LENT)) & unread)
+    )
+    timers = np.zeros(len(index), TIMER)
+    timers["slot"], timers["generation"] = index, generations
+    for field in FIELDS:
+        timers[field] = fields[field]
+    timers["flags"] -= np.where(clock_of(timers) == 3, 3, 0).astype(np.uint16)  # as the clock does
+    timers["deadline"] = np.where(fired, links["due"], fields["deadline"])
+    timers["interval"] = np.where(fired, 0, np.maximum(fields["interval"], 0))
+    periodic = np.flatnonzero(timers["interval"] > 0)
+    last = np.where(known, links["due"], np.iinfo(np.int64).min)[periodic]
+    ticked = ((stages == Stage.TICKED) & unread)[periodic]
+    timers["deadline"][periodic] = _periodic_due(timers[periodic], last, ticked)
+    shared = fields["flags"] & _PRIVATE == 0  # the others end with their process, which ends first
+    return ((phases == _ARMED) | fired) & shared, timers
+
+
+def _periodic_due(timers: npt.NDArray[Any], last: I64, ticked: npt.NDArray[np.bool_]) -> I64:
+    """The first tick that is still owed: the one at `last` if that is unread, else the next."""
+    first, interval = timers["deadline"].copy(), timers["interval"].copy()
+    into = (last.view(np.uint64) - first.view(np.uint64)) % interval.view(np.uint64)
+    again = ticked & (last >= first) & (into == 0)  # else it was moved to another grid since
+    return np.where(again, last, next_on_grid(first, interval, last))
+
+
+def _used_bytes(look: _Look) -> npt.NDArray[np.uint8]:
+    """The used bytes of the payloads, end to end."""
+    used = np.arange(look.payloads.shape[1]) < look.timers["payload_size"][:, None]
+    return look.payloads[used]

@@ -1,0 +1,151 @@
+"""A snapshot: the pending timers of a wheel, what it takes to arm them again, and when it was.
+
+collect.py takes one of a living wheel, file.py keeps it in a file,
+restore.py arms its timers after a restart of the host.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from wheeld_core import _native
+from wheeld_core.errors import WheelError
+from wheeld_core.views import dtype_of
+
+FIELDS: Final = tuple(name for name in dtype_of("slot").names or () if name != "target")
+"""What of a slot is kept as it stands, whatever its fields are; its target is kept by name."""
+TIMER: Final = np.dtype(
+    [
+        ("slot", "<u4"),
+        ("generation", "<u4"),
+        *((name, dtype_of("slot")[name].newbyteorder("<")) for name in FIELDS),
+        ("owner", "<u2"),
+        ("target", "<u2"),
+        ("to", "u1"),
+    ]
+)
+"""A pending timer. `deadline`: when it is due next, on its own clock, ns. `owner`: index into the
+names. `to`: what `target` is, see below. `flags`: see `clock_of`."""
+TO_OWNER, TO_WORKER, TO_GROUP = 0, 1, 2
+"""`target` means nothing, is an index into the names, is an index into the groups."""
+
+
+def clock_of(timers: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
+    """The clock of each timer: 0 monotonic, 1 realtime, 2 boottime."""
+    clock: npt.NDArray[np.uint16] = timers["flags"] & np.uint16(3)
+    return clock
+
+
+U64 = npt.NDArray[np.uint64]
+I64 = npt.NDArray[np.int64]
+
+FOREVER: Final = 2**63 - 1
+"""The end of time: where saturated deadlines stand."""
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+class SnapshotError(WheelError):
+    """A snapshot cannot be written, or a file is not a whole snapshot of ours."""
+
+
+@dataclass(frozen=True)
+class Clocks:
+    """One moment on the three clocks, ns, and the boot of the host that it belongs to."""
+
+    monotonic: int
+    realtime: int
+    boottime: int
+    boot_id: str
+    virtual: bool = False
+
+    @classmethod
+    def read(cls, *, restoring: bool = False) -> Clocks:
+        """The clocks of this host, read one after the other.
+
+        The order makes what passes in between lateness, never earliness: for a snapshot the
+        monotonic clock comes before the realtime one, for a restore after it.
+        """
+        ids = [time.CLOCK_MONOTONIC, time.CLOCK_BOOTTIME, time.CLOCK_REALTIME]
+        found = {id: time.clock_gettime_ns(id) for id in (reversed(ids) if restoring else ids)}
+        monotonic, boottime, realtime = (found[id] for id in ids)
+        return cls(monotonic, realtime, boottime, _BOOT_ID.read_text().strip())
+
+    @classmethod
+    def of_virtual(cls, now_ns: int) -> Clocks:
+        """A virtual clock stands in for all three."""
+        return cls(now_ns, now_ns, now_ns, "", virtual=True)
+
+    def by_kind(self) -> tuple[int, int, int]:
+        """The moment on each clock, indexed by TIMER's `clock`."""
+        return self.monotonic, self.realtime, self.boottime
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What a wheel held. `timers` (dtype TIMER) are in the order of their slots."""
+
+    name: str
+    clocks: Clocks
+    capacity: int
+    tick_ns: int
+    payload_bytes: int
+    names: tuple[str, ...]
+    """Workers that own some of the timers or are the target of some."""
+    groups: tuple[str, ...]
+    timers: npt.NDArray[Any]
+    payloads: npt.NDArray[np.uint8]
+    """The used bytes of the timers' payloads, end to end."""
+    slabs: npt.NDArray[np.uint32]
+    """All slabs that were ever used, in order."""
+    generations: npt.NDArray[np.uint32]
+    """Of each of their slots, shape (slabs, 64)."""
+    left_out: int = 0
+    """Armed timers of workers whose name their user did not choose: nobody could claim them."""
+    uids: tuple[int, ...] = ()
+    """Whose each of the names is; none are in files that were written before they were kept."""
+    unsettled: int = 0
+    """Slots that were another timer at every look: such timers live for microseconds."""
+
+    def check(self) -> None:
+        """Raise ValueError unless all of it can be restored as it stands."""
+        timers, slab_count = self.timers, self.capacity // _native.SLAB_SLOTS
+        slabs = timers["slot"] // _native.SLAB_SLOTS
+        targets = np.array([1, len(self.names), len(self.groups)])
+        for what, holds in {
+            "a user for each name": len(self.uids) in (0, len(self.names)),
+            "slots in order": np.diff(timers["slot"].astype("i8")) > 0,
+            "slabs in order": np.diff(self.slabs.astype("i8")) > 0,
+            "slots below the capacity": timers["slot"] < self.capacity,
+            "slabs below the capacity": self.slabs < slab_count,
+            "timers in used slabs": np.isin(slabs, self.slabs),
+            "generations from 1": timers["generation"] > 0,
+            "intervals from 0": timers["interval"] >= 0,
+            "known owners": timers["owner"] < len(self.names),
+            "known targets": (timers["to"] <= TO_GROUP)
+            & (timers["target"] < targets[np.minimum(timers["to"], TO_GROUP)]),
+            "known clocks": clock_of(timers) <= 2,
+            "payloads that fit": timers["payload_size"] <= self.payload_bytes,
+        }.items():
+            if not np.all(holds):
+                raise ValueError(f"expected {what}")
+        if timers["payload_size"].sum(dtype="i8") != len(self.payloads):
+            raise ValueError("expected as many bytes of payload as the timers have")
+
+
+def next_on_grid(first: I64, interval: I64, last: I64) -> I64:
+    """The first time on the grid first + k * interval that is after `last`, elementwise.
+
+    The same as wh_periodic_due in timing.h; it saturates.
+    """
+    step = np.maximum(interval, 1).view(np.uint64)
+    into = (last.view(np.uint64) - first.view(np.uint64)) % step
+    ahead = (step - into).astype(np.int64)
+    room = FOREVER - ahead
+    after = np.where(last > room, FOREVER, np.minimum(last, room) + ahead)
+    return np.where(first > last, first, after)

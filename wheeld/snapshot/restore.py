@@ -1,0 +1,277 @@
+"""Arming the timers of a snapshot again: when each is due now, then into fresh segments.
+
+Each timer keeps its slot and its generation, so its id stays what it was. Whole slabs are claimed
+for their owners, which wait as kept workers until somebody connects with their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from wheeld.snapshot.contents import (
+    FIELDS,
+    FOREVER,
+    TO_GROUP,
+    TO_WORKER,
+    Clocks,
+    Snapshot,
+    clock_of,
+    next_on_grid,
+)
+from wheeld.tables.registry import ANY_UID
+from wheeld_core import _native
+from wheeld_core.errors import WheelError
+from wheeld_core.views import PARKED, SlotsView, WheelView
+
+REALTIME: Final = 1
+_ARMED, _CANCELLED = 1, 2
+_PAYLOAD_CHUNK = 16 << 20
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What to write, and what became of each timer."""
+
+    snapshot: Snapshot
+    timers: npt.NDArray[Any]
+    """Those to arm (dtype TIMER), with the deadlines they have now."""
+    payloads: npt.NDArray[np.uint8]
+    late: int
+    """How many of them fell due meanwhile and are due at once."""
+    skipped: int
+    """One-shot timers that fell due meanwhile and are dropped."""
+    moved_on: int
+    """Periodic ones that fell due meanwhile and go on at their next tick."""
+
+    @property
+    def workers(self) -> list[str]:
+        """The names that need a row: owners, and workers that timers are for."""
+        owners = np.unique(self.timers["owner"])
+        targets = np.unique(self.timers["target"][self.timers["to"] == TO_WORKER])
+        return [self.snapshot.names[i] for i in np.union1d(owners, targets)]
+
+    def uid_of(self, name: str) -> int:
+        """Whose that name is."""
+        snapshot = self.snapshot
+        return snapshot.uids[snapshot.names.index(name)] if snapshot.uids else ANY_UID
+
+    @property
+    def groups(self) -> list[str]:
+        """The groups that timers are for."""
+        used = np.unique(self.timers["target"][self.timers["to"] == TO_GROUP])
+        return [self.snapshot.groups[i] for i in used]
+
+
+def plan_restore(
+    snapshot: Snapshot,
+    now: Clocks,
+    capacity: int,
+    payload_bytes: int,
+    restore: str = "remaining",
+    misfire: str = "fire",
+) -> Plan:
+    """When each timer of a snapshot is due, and which are dropped.
+
+    Parameters
+    ----------
+    now : Clocks
+        `Clocks.read(restoring=True)`.
+    capacity, payload_bytes : int
+        Of the new segments.
+    restore : str
+        "remaining": a monotonic or boottime timer has the time left that it had at the snapshot.
+        "wall": less the time since, by the realtime clock. Realtime timers keep their deadline.
+    misfire : str
+        What fell due after the snapshot and not later than now: "fire" it at once, or "skip" it.
+        What was due at the snapshot already is owed in any case.
+
+    Raises
+    ------
+    WheelError
+        The snapshot does not fit; the message says what to start the daemon with.
+    """
+    timers = snapshot.timers.copy()
+    then = snapshot.clocks
+    _check_fit(snapshot, now, capacity, payload_bytes)
+    clock = clock_of(timers)
+    owed = timers["deadline"] <= np.array(then.by_kind())[clock]
+    for kind, offset in enumerate(_offsets(then, now, restore)):
+        mine = clock == kind
+        timers["deadline"][mine] = _shifted(timers["deadline"][mine], offset)
+    now_of = np.array(now.by_kind())[clock]
+    missed = ~owed & (timers["deadline"] <= now_of)
+    periodic = timers["interval"] > 0
+    late = skipped = moved_on = 0
+    keep = np.ones(len(timers), bool)
+    if misfire == "fire":
+        late = int(missed.sum())
+    else:
+        on = missed & periodic
+        timers["deadline"][on] = next_on_grid(
+            timers["deadline"][on], timers["interval"][on], now_of[on]
+        )
+        keep = ~missed | periodic
+        skipped, moved_on = int((~keep).sum()), int(on.sum())
+    payloads = snapshot.payloads[np.repeat(keep, timers["payload_size"])]
+    return Plan(snapshot, timers[keep], payloads, late, skipped, moved_on)
+
+
+def _check_fit(snapshot: Snapshot, now: Clocks, capacity: int, payload_bytes: int) -> None:
+    if snapshot.clocks.virtual != now.virtual:
+        kinds = ["the real clock", "a virtual clock"]
+        raise WheelError(
+            f"the snapshot was made under {kinds[snapshot.clocks.virtual]}, this daemon runs on "
+            f"{kinds[now.virtual]}: start it as before, or with another state_dir"
+        )
+    if len(snapshot.timers) == 0:
+        return
+    needed = (int(snapshot.timers["slot"][-1]) // _native.SLAB_SLOTS + 1) * _native.SLAB_SLOTS
+    if needed > capacity:
+        raise WheelError(
+            f"the snapshot's timers need a capacity of {needed}, this daemon has {capacity}: "
+            f"start it with --capacity {needed} or more"
+        )
+    longest = int(snapshot.timers["payload_size"].max())
+    if longest > payload_bytes:
+        raise WheelError(
+            f"the snapshot has a payload of {longest} bytes, this daemon has room for "
+            f"{payload_bytes}: start it with --payload-bytes {longest} or more"
+        )
+
+
+def _offsets(then: Clocks, now: Clocks, restore: str) -> tuple[int, int, int]:
+    """What to add to the deadlines of each clock."""
+    shift = now.monotonic - then.monotonic, 0, now.boottime - then.boottime
+    if restore == "remaining":
+        return shift
+    if now.boot_id == then.boot_id and now.monotonic >= then.monotonic:
+        return 0, 0, 0  # the very same clocks, and they went on
+    down = max(0, now.realtime - then.realtime)
+    return shift[0] - down, 0, shift[2] - down
+
+
+def _shifted(deadline: npt.NDArray[np.int64], offset: int) -> npt.NDArray[np.int64]:
+    """The sums, saturated; the end of time stays where it is."""
+    offset = max(-FOREVER, min(offset, FOREVER))
+    if offset < 0:
+        moved = np.maximum(deadline, -FOREVER - 1 - offset) + offset
+    else:
+        moved = np.minimum(deadline, FOREVER - offset) + offset
+    return np.where(deadline == FOREVER, FOREVER, moved)
+
+
+# -- into the segments ---------------------------------------------------------------------------
+
+
+def apply(
+    plan: Plan,
+    slots: SlotsView,
+    wheel: WheelView,
+    rows: Mapping[str, tuple[int, int]],
+    groups: Mapping[str, int] | None = None,
+) -> None:
+    """Write the timers of a plan into fresh segments, before any clock runs over it.
+
+    Slots of the claimed slabs that hold no timer are written as cancelled ones, so that the first
+    clock gives them to their owner. All other generations go on, too, so that ids stay unique.
+
+    Parameters
+    ----------
+    rows : mapping
+        Name -> (row, incarnation), for all of `plan.workers`. A target that is not in it is
+        gone: the owner gets what was for it.
+    groups : mapping, optional
+        Name -> index, for `plan.groups`.
+
+    Raises
+    ------
+    WheelError
+        The segment is in use, or an owner has no row. Nothing is written then.
+    """
+    names, timers = plan.snapshot.names, plan.timers
+    if slots.states.any() or slots.owners.any():
+        raise WheelError("a snapshot can be restored into fresh segments only")
+    owners = np.unique(timers["owner"])
+    for owner in owners:
+        if names[owner] not in rows:
+            raise WheelError(f"worker {names[owner]!r} of the snapshot has no row")
+    words = np.zeros(len(names), np.uint64)
+    for owner in owners:
+        row, incarnation = rows[names[owner]]
+        words[owner] = incarnation << 16 | (row + 1)
+    index = timers["slot"]
+    _write_owners(slots, wheel, index, words[timers["owner"]])
+    for field in FIELDS:
+        slots.slots[field][index] = timers[field]
+    slots.slots["target"][index] = _target_words(plan, rows, groups or {})
+    if slots.payloads is not None:
+        _write_payloads(plan, slots.payloads)
+    _write_states(plan, slots)
+
+
+def _write_owners(
+    slots: SlotsView,
+    wheel: WheelView,
+    index: npt.NDArray[Any],
+    words: npt.NDArray[np.uint64],
+) -> None:
+    """The slabs of these slots are their owners'; one that has several is split."""
+    slab = index // _native.SLAB_SLOTS
+    slots.owners[slab] = words | PARKED
+    several = np.unique(slab[slots.owners[slab] != words | PARKED])
+    slots.owners[several] = _native.SPLIT
+    split = np.isin(slab, several)
+    wheel.holders[index[split]] = (words[split] & np.uint64(0xFFFF)).astype(np.uint32)
+
+
+def _target_words(
+    plan: Plan, rows: Mapping[str, tuple[int, int]], groups: Mapping[str, int]
+) -> npt.NDArray[np.uint32]:
+    """slot.target of each timer, see layout.h."""
+    workers = np.zeros(len(plan.snapshot.names) + 1, np.uint32)
+    for i, name in enumerate(plan.snapshot.names):
+        if name in rows:
+            row, incarnation = rows[name]
+            workers[i] = (incarnation & 0xFFFFF) << 12 | (row + 1)
+    of_groups = np.zeros(len(plan.snapshot.groups) + 1, np.uint32)
+    for i, name in enumerate(plan.snapshot.groups):
+        if name in groups:
+            of_groups[i] = groups[name] << 12 | 0xFFF
+    to, target = plan.timers["to"], plan.timers["target"]
+    words = np.zeros(len(to), np.uint32)
+    words[to == TO_WORKER] = workers[target[to == TO_WORKER]]
+    words[to == TO_GROUP] = of_groups[target[to == TO_GROUP]]
+    return words
+
+
+def _write_payloads(plan: Plan, payloads: npt.NDArray[np.uint8]) -> None:
+    sizes = plan.timers["payload_size"].astype(np.int64)
+    ends = np.cumsum(sizes)
+    room = payloads.shape[1]
+    step = max(1, _PAYLOAD_CHUNK // room)
+    for first in range(0, len(sizes), step):
+        part = slice(first, first + step)
+        padded = np.zeros((len(sizes[part]), room), np.uint8)
+        used = np.arange(room) < sizes[part][:, None]
+        padded[used] = plan.payloads[ends[first] - sizes[first] : ends[part][-1]]
+        payloads[plan.timers["slot"][part]] = padded
+
+
+def _write_states(plan: Plan, slots: SlotsView) -> None:
+    """Last of all: from here on the slots speak of timers."""
+    states = slots.states.reshape(-1, _native.SLAB_SLOTS)
+    fits = plan.snapshot.slabs < len(states)
+    used = plan.snapshot.slabs[fits]
+    generations = plan.snapshot.generations[fits].astype(np.uint64)
+    claimed = slots.owners[used] != 0
+    # In a claimed slab also what was never used is to be given back: generation 1, not 0.
+    generations[claimed] = np.maximum(generations[claimed], 1)
+    words = np.where(generations == 0, 0, generations << np.uint64(32) | np.uint64(_CANCELLED))
+    states[used] = words
+    armed = plan.timers["generation"].astype(np.uint64) << np.uint64(32) | np.uint64(_ARMED)
+    slots.states[plan.timers["slot"]] = armed

@@ -1,0 +1,1 @@
+"""The supervisor: control socket, workers, the daemon's life from start to end."""

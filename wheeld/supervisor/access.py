@@ -1,0 +1,63 @@
+"""Who calls at the control socket, as the kernel knows them, and what they may ask for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+from typing import Final, NamedTuple
+
+from wheeld.config.settings import Config
+
+OWNERS_ONLY: Final = ("stop", "restart", "advance")
+"""What ends the daemon for all others, or moves their time."""
+_CREDENTIALS: Final = struct.Struct("3i")
+_SO_PEERGROUPS: Final = 59
+_MOST_BYTES: Final = 1024  # that Python's getsockopt takes: 256 groups
+
+
+class Caller(NamedTuple):
+    """The process at the other end of a connection."""
+
+    pid: int
+    uid: int
+    gids: tuple[int, ...]
+
+    @property
+    def owns(self) -> bool:
+        """Is it the daemon's own user, or root?"""
+        return self.uid in (os.getuid(), 0)
+
+    def check_entry(self, config: Config) -> None:
+        """Raise PermissionError unless it may use the daemon at all."""
+        if not self.owns and config.gid not in self.gids:
+            raise PermissionError(
+                f"uid {self.uid} may not use this daemon, which runs as uid {os.getuid()}; start "
+                "it with --group to share it"
+            )
+
+    def check_request(self, op: object, config: Config) -> None:
+        """Raise PermissionError for what only the owner and root may ask, and --admin-group."""
+        if op not in OWNERS_ONLY or self.owns or config.admin_gid in self.gids:
+            return
+        admins = "" if config.admin_group is None else f", and to members of {config.admin_group!r}"
+        raise PermissionError(
+            f"uid {self.uid} may not ask this daemon to {op}: that is left to uid {os.getuid()}, "
+            f"whose it is, to root{admins} (--admin-group)"
+        )
+
+
+def caller_of(peer: socket.socket) -> Caller:
+    """Who is at the other end."""
+    told = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, uid, gid = _CREDENTIALS.unpack(told)
+    return Caller(pid, uid, (gid, *_peer_groups(peer)))
+
+
+def _peer_groups(peer: socket.socket) -> tuple[int, ...]:
+    """The supplementary groups of the other end."""
+    with contextlib.suppress(OSError):
+        found = peer.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MOST_BYTES)
+        return struct.unpack(f"{len(found) // 4}I", found)
+    return ()

@@ -1,0 +1,136 @@
+"""How a daemon ends: for good, with its memory left, or to go on as the program that it is then."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+import os
+import time
+from collections.abc import Coroutine
+from typing import TYPE_CHECKING, Any
+
+from wheeld.resources.handover import Handover
+from wheeld.resources.leftovers import RUNNING
+from wheeld_core import _native
+from wheeld_core.errors import WheelError
+
+if TYPE_CHECKING:
+    from wheeld.supervisor.server import Supervisor
+
+log = logging.getLogger("wheeld")
+
+
+class Wish(enum.Enum):
+    """What is to be left."""
+
+    NOTHING = enum.auto()
+    """A stop: what is pending goes to the last snapshot, with --state-dir."""
+    MEMORY = enum.auto()
+    """A stop for a while: workers go on, and so does the next start."""
+    CLOCK = enum.auto()
+    """A restart in place, to the same layout: even the clock runs on."""
+    SNAPSHOT = enum.auto()
+    """A restart in place, to another layout: for the workers a stop."""
+
+
+class Ending:
+    """The end of one supervisor.
+
+    Parameters
+    ----------
+    supervisor : Supervisor
+        Which no longer waits for anything.
+    wish : Wish
+        What comes of it depends on what can be left.
+    """
+
+    def __init__(self, supervisor: Supervisor, wish: Wish) -> None:
+        self._supervisor = supervisor
+        self._wish = wish
+
+    async def run(self, server: asyncio.Server | None) -> Handover | None:
+        """Clean up; what goes wrong in one step keeps none of the others from being done.
+
+        Returns
+        -------
+        Handover or None
+            For who is to go on in this process.
+        """
+        its = self._supervisor
+        listener = -1
+        if server is not None:
+            if self._wish in (Wish.CLOCK, Wish.SNAPSHOT):
+                listener = os.dup(server.sockets[0].fileno())
+            server.close()
+        await self._step(its.drop_connections())
+        await self._step(its.workers.close())
+        if listener >= 0:
+            log.info("restarts in place")
+        next_one = Handover(os.getpid(), its.restarts + 1, listener=listener)
+        if (
+            self._wish is Wish.CLOCK
+            and self._may_leave()
+            and await self._step(self._hand(next_one))
+        ):
+            return next_one
+        kept = await self._stop_clock()
+        if self._wish is Wish.SNAPSHOT and not kept:
+            next_one.ended_ns = time.monotonic_ns()
+            next_one.lock = its.resources.leave_locked(discard=True)
+            return next_one
+        if listener >= 0:
+            os.close(listener)
+        its.resources.close(discard=not (kept or its.clock.locked_out))
+        return None
+
+    def _may_leave(self) -> bool:
+        """Are there segments that another daemon can go on with, and that may hold timers?"""
+        its = self._supervisor
+        return its.resources.damage() is None and (its.served or its.resources.taken_over)
+
+    async def _hand(self, next_one: Handover) -> None:
+        its = self._supervisor
+        await its.recorder.leave()
+        if (clock := await its.clock.leave_running()) is not None:
+            next_one.clock_pid, next_one.clock_channel = clock
+        next_one.ended_ns = time.monotonic_ns()
+        next_one.lock = its.resources.leave_locked()
+
+    async def _stop_clock(self) -> bool:
+        """End the clock and what works for it; returns whether the memory is left."""
+        its = self._supervisor
+        wanted = self._wish in (Wish.MEMORY, Wish.CLOCK)
+        sound = its.resources.damage() is None
+        keep = (wanted or its.failed is not None) and self._may_leave()
+        await self._step(its.clock.stop(for_good=not keep))
+        await self._step(its.recorder.stop())
+        if sound and not await self._step(its.snapshots.write_last()) and not keep:
+            keep = True
+            _native.set_daemon_state(its.resources.memories["wheel"], RUNNING)
+        if keep and wanted:
+            await self._step(self._say_that_it_stays())
+        if keep and not its.clock.locked_out:
+            log.log(
+                logging.INFO if wanted and its.failed is None else logging.ERROR,
+                "the memory stays, with %d timers: `wheeld start` goes on with it",
+                len(its.resources.slots.armed()),
+            )
+        return keep
+
+    async def _say_that_it_stays(self) -> None:
+        """To a start, which may be of another layout and cannot read the memory then."""
+        its = self._supervisor
+        snapshot = its.config.state_dir is not None and its.failed is None
+        its.resources.write_daemon_file(kept={"snapshot": snapshot})
+
+    async def _step(self, step: Coroutine[Any, Any, None]) -> bool:
+        """One step of the end; false if it failed, which the daemon's exit code tells."""
+        try:
+            await step
+        except Exception as error:
+            if not isinstance(error, OSError | WheelError):
+                log.exception("an error of the daemon's own at its end")
+            self._supervisor.fail(str(error) or repr(error))
+            return False
+        return True

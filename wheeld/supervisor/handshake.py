@@ -1,0 +1,66 @@
+"""What a worker asks for when it comes, and what it is told."""
+
+from __future__ import annotations
+
+from wheeld.resources.leftovers import KINDS
+from wheeld.resources.owned import Resources
+from wheeld.tables import outstanding
+from wheeld.tables.registry import OnDeath, Registry, Tenant
+from wheeld_core import runtime, segments
+from wheeld_core.control import Message
+
+
+def policy_of(message: Message, registry: Registry, resources: Resources) -> tuple[OnDeath, int]:
+    """What becomes of its timers when it goes, and the bits of its groups.
+
+    Raises
+    ------
+    ValueError
+        There is no such policy, or it lacks a group, or the name of that does not fit.
+    WheelError
+        There is no room for another group.
+    """
+    policy, group = message.get("on_death", "drop"), message.get("group")
+    names = [option.name.lower() for option in OnDeath]
+    if policy not in names:
+        raise ValueError(f"on_death={policy!r}: expected one of {', '.join(names)}")
+    if policy == "reroute" and group is None:
+        raise ValueError("on_death='reroute' needs a group")
+    if group is None:
+        return OnDeath[policy.upper()], 0
+    registry.check_group(group)
+    wheel, slots = resources.wheel, resources.slots
+    bit = registry.group_bit(group, lambda: outstanding.targets(wheel, slots))
+    return OnDeath[policy.upper()], bit
+
+
+def with_number(name: str, number: int) -> str:
+    """The name of a forked child: its parent's, cut where it must be, and a number."""
+    suffix = f"-{number}"
+    stem = name.encode()[: runtime.WORKER_NAME_BYTES - len(suffix)]
+    return stem.decode(errors="ignore") + suffix
+
+
+def welcome_of(tenant: Tenant, adopted: bool, resources: Resources) -> Message:
+    """The answer to its hello, less the wheel's token."""
+    names = resources.names
+    return {
+        "ok": True,
+        "row": tenant.row,
+        "incarnation": tenant.incarnation,
+        "worker": tenant.name,
+        "adopted": adopted,
+        "keep_for_s": resources.config.keep_for_s,
+        "max_per_worker": resources.config.most_per_worker,
+        "segments": {
+            "worker": names[runtime.worker_segment(tenant.row)],
+            **{kind: names[kind] for kind in KINDS},
+        },
+        "shm": segments.place(),
+        **bells_of(tenant),
+    }
+
+
+def bells_of(tenant: Tenant) -> Message:
+    """Its FIFO and the clock's; also for one that comes back: they may have been removed."""
+    return {"clock_fifo": runtime.CLOCK_FIFO, "worker_fifo": runtime.worker_fifo(tenant.row)}

@@ -1,0 +1,86 @@
+"""What workers left for a successor or for their group, until one comes or the time is over."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+from wheeld.resources.owned import Resources
+from wheeld.supervisor.fences import Fences
+from wheeld.tables.registry import OnDeath, Registry, RowState, Tenant
+
+MEMBER_LOOK_SECONDS: Final = 0.25
+"""How often to look whether a member of a group, who is to inherit, has begun to receive."""
+
+
+class Kept:
+    """The kept rows of a daemon.
+
+    Parameters
+    ----------
+    resources : Resources
+        Their configuration says for how long.
+    registry : Registry
+        The worker table.
+    fences : Fences
+        Knows who receives.
+    depart : callable
+        Begins the departure of a tenant, for a reason.
+    """
+
+    def __init__(
+        self,
+        resources: Resources,
+        registry: Registry,
+        fences: Fences,
+        depart: Callable[[Tenant, str], object],
+    ) -> None:
+        self._resources, self._registry, self._fences = resources, registry, fences
+        self._depart = depart
+        self._expiries: dict[int, asyncio.TimerHandle] = {}
+        self._offers: dict[int, asyncio.TimerHandle] = {}
+
+    def hold(self, tenant: Tenant) -> None:
+        """Drop it if it has no successor in time; its group may have it at once."""
+        loop = asyncio.get_running_loop()
+        patience = self._resources.config.keep_for_s
+        self._expiries[tenant.row] = loop.call_later(patience, self._expire, tenant)
+        self._offer(tenant)
+
+    def release(self, row: int) -> None:
+        """It has a successor, or departs for good."""
+        for timers in (self._expiries, self._offers):
+            if (timer := timers.pop(row, None)) is not None:
+                timer.cancel()
+
+    def close(self) -> None:
+        """Forget all of them."""
+        for row in {*self._expiries, *self._offers}:
+            self.release(row)
+
+    def offer_all(self) -> None:
+        """Somebody has come: perhaps a member that some have waited for."""
+        for tenant in list(self._registry.tenants.values()):
+            self._offer(tenant)
+
+    def has_heir(self, groups: int) -> bool:
+        """Is there an active worker in any of `groups` that receives?"""
+        return any(self._fences.receives(member) for member in self._registry.members(groups))
+
+    def _expire(self, tenant: Tenant) -> None:
+        if self._registry.state(tenant) == RowState.KEPT:
+            retired = self._registry.retire(tenant, OnDeath.DROP)
+            self._depart(retired, f"was not succeeded within {self._resources.config.keep_for}")
+
+    def _offer(self, tenant: Tenant) -> None:
+        """What one of a group left goes to a member that receives; if there may be one soon, look
+        again."""
+        self._offers.pop(tenant.row, None)
+        if tenant.on_death != OnDeath.REROUTE or self._registry.state(tenant) != RowState.KEPT:
+            return
+        if self.has_heir(tenant.groups):
+            self._depart(tenant, "is inherited by its group")
+        elif self._registry.members(tenant.groups):
+            loop = asyncio.get_running_loop()
+            self._offers[tenant.row] = loop.call_later(MEMBER_LOOK_SECONDS, self._offer, tenant)

@@ -1,0 +1,85 @@
+"""Runs a daemon in this process: what `wheeld start` does once its options are read.
+
+Embedded daemons give them as JSON: to load the command line would be a sixth of their start.
+
+    python -m wheeld --private '{"name": "x", "capacity": 1000, "parent_pid": 7}'
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import json
+import logging
+import sys
+from pathlib import Path
+from typing import Any, Final
+
+from wheeld.config import settings as configuration
+from wheeld.resources import handover
+from wheeld.supervisor import logs
+from wheeld.supervisor.server import Supervisor
+from wheeld_core.errors import WheelError
+
+EXPECTED: Final = (WheelError, PermissionError, ValueError)
+"""What a daemon can end with, and says in one line."""
+
+
+def launch(
+    given: dict[str, Any],
+    file: Path | None = None,
+    *,
+    parent_pid: int | None = None,
+    remove_base: bool = False,
+    fresh: bool = False,
+    quiet: bool = False,
+    check: bool = False,
+) -> None:
+    """Run a daemon to its end, or to that of the program, in whose place another one comes.
+
+    Parameters
+    ----------
+    given : dict
+        Options; None stands for not given.
+    file : Path, optional
+        A TOML file, as in `config.load`.
+    parent_pid, remove_base, fresh
+        As in `Supervisor`.
+    quiet : bool
+        Log warnings only.
+    check : bool
+        Start nothing: print what would be.
+
+    Raises
+    ------
+    Those in `EXPECTED`.
+    """
+    logs.set_up(logging.WARNING if quiet else logging.INFO)
+    loaded = configuration.load(given, file)
+    for note in loaded.notes():
+        logging.getLogger("wheeld").info(note)
+    if check:
+        print(handover.introduce(loaded))
+        return
+    again = functools.partial(configuration.load, given, file)
+    supervisor = Supervisor(loaded, parent_pid, remove_base, fresh, again, handover.received())
+    asyncio.run(supervisor.run())
+    if supervisor.successor is not None:
+        logs.give_back()
+        supervisor.successor.execute()
+
+
+def main() -> None:
+    """Run the embedded daemon whose options are the second argument."""
+    options = json.loads(sys.argv[2])
+    flags = {name: options.pop(name, False) for name in ("remove_base", "fresh")}
+    try:
+        launch(
+            options,
+            parent_pid=options.pop("parent_pid"),
+            quiet=True,
+            check=handover.CHECK_OPTION in sys.argv[3:],
+            **flags,
+        )
+    except EXPECTED as error:
+        raise SystemExit(f"wheeld: {error}") from None

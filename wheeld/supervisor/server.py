@@ -1,0 +1,402 @@
+"""The supervisor: control socket, worker table, the clock's parent. No hot path.
+
+Everything runs on one asyncio loop. It may be killed at any moment: its clock goes with it, workers
+go on in the shared memory, and the next daemon of that name takes over (leftovers.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import logging
+import os
+import socket
+import time
+from collections.abc import Callable
+from typing import Any
+
+from wheeld.clock.guard import ClockGuard
+from wheeld.config.reload import reloaded
+from wheeld.config.settings import Config
+from wheeld.processes import descriptors, notify, signals
+from wheeld.recorder.guard import RecorderGuard
+from wheeld.resources import handover
+from wheeld.resources.handover import Handover, Predecessor
+from wheeld.resources.owned import Resources
+from wheeld.supervisor import callers, status
+from wheeld.supervisor.access import Caller, caller_of
+from wheeld.supervisor.callers import Callers, OneForAll
+from wheeld.supervisor.ending import Ending, Wish
+from wheeld.supervisor.snapshots import Snapshots
+from wheeld.supervisor.workers import Workers
+from wheeld.tables.registry import Tenant
+from wheeld_core import control, runtime
+from wheeld_core.control import Message
+from wheeld_core.errors import WheelError
+
+log = logging.getLogger("wheeld")
+
+FIRST_MESSAGE_SECONDS = 10.0
+"""How long a new connection may take to say what it wants."""
+IDLE_SECONDS = 60.0
+"""How long a connection that is no worker's may say nothing more."""
+WATCHDOG_LOOKS = 5
+"""How often it is seen within the watchdog's time whether the clock is well: one that is replaced
+just then is not, and will be at the next look."""
+BACKLOG = 1024
+"""Connections that wait to be accepted, while others are served."""
+STOP_SECONDS, TRACE_STOP_SECONDS = 15.0, 600.0
+"""How long who asks for a stop should wait for its end: a trace is written to its end first."""
+
+
+class Supervisor:
+    """One daemon, from start to stop.
+
+    Parameters
+    ----------
+    config : Config
+        What it is started with.
+    parent_pid : int, optional
+        Stop when this process dies (embedded daemons).
+    remove_base : bool
+        Remove the directory that holds the runtime directory, too, if it is empty then.
+    fresh : bool
+        Discard what a killed daemon of that name left, instead of going on with it.
+    read_config : callable, optional
+        Reads the configuration again, for SIGHUP; default: it stays as it is.
+    before : Handover, optional
+        What this process left before it executed the program anew.
+
+    Attributes
+    ----------
+    successor : Handover or None
+        After `run`: what is to be executed, with signals held.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        parent_pid: int | None = None,
+        remove_base: bool = False,
+        fresh: bool = False,
+        read_config: Callable[[], Config] | None = None,
+        before: Handover | None = None,
+    ) -> None:
+        descriptors.claim(config.max_workers)
+        # A signal that comes while the segments are made waits until run() can clean up after them.
+        signals.hold()
+        self.started = time.time()
+        self._read_config = read_config or (lambda: self.config)
+        self.restarts = before.number if before is not None else 0
+        self._before = before
+        fresh = fresh and before is None
+        self.resources = Resources(config, fresh, before)
+        self.workers = Workers(self.resources)
+        self.clock = ClockGuard(
+            self.resources,
+            self.workers.attachments,
+            self.workers.damaged,
+            self.fail,
+            Predecessor(before) if before is not None else None,
+        )
+        self.clock.on_look = self._look
+        self.workers.clock = self.clock
+        self.recorder = RecorderGuard(self.resources)
+        self.workers.on_arrival = self.recorder.arrived
+        self.snapshots = Snapshots(self.resources, self.workers, fresh)
+        self._parent_pid = parent_pid
+        self._parent_pidfd: int | None = None
+        self._remove_base = remove_base
+        self._stopping = asyncio.Event()
+        self._wish = Wish.NOTHING
+        self.successor: Handover | None = None
+        self.failed: str | None = None
+        self.served = False
+        self._facts_are_old = False
+        self._advancing = asyncio.Lock()
+        self._connections: set[asyncio.Task[None]] = set()
+        self._callers = Callers()
+        self._status = OneForAll(self.status)
+
+    async def run(self) -> None:
+        """Serve until a signal, `wheeld stop`, or the parent's death; then clean up.
+
+        Raises
+        ------
+        WheelError
+            Why it ended, if not because it was told to. Memory with which another daemon can go on
+            is left then.
+        """
+        keep = functools.partial(self.stop, Wish.MEMORY)
+        signals.handle(asyncio.get_running_loop(), self._stopping.set, keep, self._reload)
+        server = None
+        tasks: list[asyncio.Task[None]] = []
+        try:
+            self._watch_parent()
+            if self.resources.taken_over:
+                self.workers.adopt()
+            else:
+                self.snapshots.restore()
+            self.recorder.launch(self.workers.registry.tenants.values())
+            await self.clock.start()
+            self.workers.watch_adopted()
+            path = self.resources.prepare_socket()
+            server = await asyncio.start_unix_server(
+                self._serve,
+                **handover.listening(self._before, path),
+                limit=control.MAX_MESSAGE,
+                backlog=BACKLOG,
+            )
+            await self.recorder.started()
+            self.resources.open_socket()
+            self.workers.look_for_goodbyes()
+            self._write_facts()
+            self.served = True
+            self.clock.on_start = self._renew_facts
+            notify.notify(f"READY=1\nMAINPID={os.getpid()}\nSTATUS=serving {self.config.name}")
+            log.info(
+                "%s %s in %s",
+                "goes on with" if self.resources.taken_over else "serving",
+                self.config.name,
+                self.resources.directory,
+            )
+            tasks += [
+                asyncio.create_task(self._feed_watchdog()),
+                asyncio.create_task(self.snapshots.keep_writing()),
+            ]
+            if self.resources.bells_removed:
+                heed = self.workers.unheard.heed(functools.partial(self.clock.tell, "look"))
+                tasks.append(asyncio.create_task(heed))
+            await self._stopping.wait()
+        except (OSError, WheelError) as error:  # such as a file in our way
+            self.fail(str(error))
+        except Exception as error:
+            log.exception("the daemon ends by an error that is its own")
+            self.fail(repr(error))
+        finally:
+            restarts = self._wish in (Wish.CLOCK, Wish.SNAPSHOT)
+            now = f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}"
+            notify.notify(now if restarts else "STOPPING=1")
+            await self._end(server, tasks)
+            if self.successor is not None:
+                signals.hold()
+        if self.failed:
+            raise WheelError(self.failed)
+
+    async def _end(self, server: asyncio.Server | None, tasks: list[asyncio.Task[None]]) -> None:
+        """Clean up, and have ready what `successor` is for."""
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        self.successor = await Ending(self, self._wish).run(server)
+        if self._parent_pidfd is not None:
+            os.close(self._parent_pidfd)
+        if self._remove_base and self.successor is None:
+            with contextlib.suppress(OSError):
+                self.resources.directory.parent.rmdir()
+
+    def _write_facts(self) -> None:
+        self.resources.write_daemon_file(pid=os.getpid(), clock_pid=self.clock.pid)
+
+    def _renew_facts(self) -> None:
+        """Write them again; if there is no room now, at one of the next looks."""
+        try:
+            self._write_facts()
+            self._facts_are_old = False
+        except OSError as error:
+            if not self._facts_are_old:
+                log.warning("%s stays as it was: %s", runtime.DAEMON_FILE, error)
+            self._facts_are_old = True
+
+    def _look(self) -> None:
+        """What is done at each look at the clock."""
+        self.workers.evict()
+        if self._facts_are_old:
+            self._renew_facts()
+
+    @property
+    def config(self) -> Config:
+        """What it runs with now."""
+        return self.resources.config
+
+    def _reload(self) -> None:
+        self.resources.config = reloaded(self.config, self._read_config)
+        self.clock.look_soon()  # the next look may be due earlier now
+
+    def stop(self, wish: Wish = Wish.NOTHING) -> None:
+        """Have `run` return; the first who says what is to be left is heard."""
+        if not self._stopping.is_set():
+            self._wish = wish
+            self._stopping.set()
+
+    # -- watching -------------------------------------------------------------------------------
+
+    def fail(self, why: str) -> None:
+        """End, with this message, or with that of what went wrong before."""
+        self.failed = self.failed or why
+        self._stopping.set()
+
+    def _watch_parent(self) -> None:
+        if self._parent_pid is None:
+            return
+        try:
+            self._parent_pidfd = os.pidfd_open(self._parent_pid)
+        except ProcessLookupError:
+            self._stopping.set()
+            return
+        asyncio.get_running_loop().add_reader(self._parent_pidfd, self._stopping.set)
+
+    async def _feed_watchdog(self) -> None:
+        interval = notify.watchdog_seconds()
+        while interval is not None:
+            await asyncio.sleep(interval / WATCHDOG_LOOKS)
+            if self.clock_is_well(interval):
+                notify.notify("WATCHDOG=1")
+
+    def clock_is_well(self, within: float) -> bool:
+        """Is there a clock, and has it made progress within so many seconds, if it had to?"""
+        whole = self.clock.runs and self.resources.damage() is None
+        return whole and status.clock_is_well(self.resources.wheel, within)
+
+    # -- the control socket ---------------------------------------------------------------------
+
+    async def drop_connections(self) -> None:
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            workers = len(self.workers.registry.tenants)
+            crowd = len(self._connections) > descriptors.most_connections(workers)
+            if crowd and not self._callers.make_room():
+                callers.refuse(writer)
+            else:
+                await self._converse(reader, writer)
+        except asyncio.CancelledError:
+            pass  # the daemon stops; to end quietly is all that is asked of this task
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection: a worker for as long as it lives, or a command."""
+        tenant: Tenant | None = None
+        dismiss = functools.partial(callers.dismiss, asyncio.current_task(), writer)
+        silent: contextlib.AbstractContextManager[None]
+        patience: float | None = FIRST_MESSAGE_SECONDS
+        with contextlib.suppress(OSError, ValueError):
+            caller = self._admit(writer)
+            uid = caller.uid
+            # Before Python 3.12 wait_for can lose a cancellation.
+            while not self._stopping.is_set():
+                silent = contextlib.nullcontext()
+                if tenant is None:
+                    silent = self._callers.silent(uid, dismiss)
+                with silent:
+                    line = await asyncio.wait_for(reader.readline(), patience)
+                if not line:
+                    break
+                await self._callers.turn(uid)
+                answer: Message | None
+                try:
+                    message = control.decode(line)
+                    if message.get("op") == "hello" and tenant is None:
+                        tenant, answer = await self.workers.arrive(message, caller)
+                    elif message.get("op") == "resume" and tenant is None:
+                        tenant, answer = self.workers.resume(message, caller.pid)
+                    else:
+                        caller.check_request(message.get("op"), self.config)
+                        answer = await self._answer(message, tenant)
+                except (WheelError, ValueError, OSError) as error:
+                    answer = control.failure(error)
+                patience = IDLE_SECONDS if tenant is None else None
+                if answer is not None:
+                    await self._say(writer, answer)
+        # At an end it is we who hang up; whoever comes next asks who is there.
+        if tenant is not None and not self._stopping.is_set():
+            self.workers.hang_up(tenant)
+
+    async def _say(self, writer: asyncio.StreamWriter, answer: Message) -> None:
+        """Send an answer; a worker's welcome with the descriptor of its doorbell."""
+        line = control.encode(answer)
+        if "worker_fifo" in answer and writer.transport.get_write_buffer_size() == 0:
+            # One that reads nothing opens the FIFO by its name; so do all while none is free here.
+            with contextlib.suppress(OSError), contextlib.ExitStack() as opened:
+                bell = self.resources.open_worker_fifo(answer["row"])
+                opened.callback(os.close, bell)
+                end = opened.enter_context(writer.get_extra_info("socket").dup())
+                line = line[socket.send_fds(end, [line], [bell]) :]
+        writer.write(line)
+        await writer.drain()
+
+    async def _answer(self, message: Message, tenant: Tenant | None) -> Message | None:
+        op = message.get("op")
+        if op == "bye" and tenant is not None:
+            departure = self.workers.depart(tenant, "said good-bye")
+            if departure is not None:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(asyncio.shield(departure), 2)
+            return {"ok": True}
+        if op == "alarm":
+            self.clock.heed_alarm()
+            return None
+        if op == "status":
+            return {"ok": True, "status": await self._status.get()}
+        if op == "advance":
+            return {"ok": True, "now_ns": await self._advance(message)}
+        if op == "stop":
+            return self._leave(Wish.MEMORY if message.get("keep") is True else Wish.NOTHING)
+        if op == "restart":
+            same = await handover.keeps_memory(self.config)
+            return self._leave(Wish.CLOCK if same else Wish.SNAPSHOT)
+        raise ValueError(
+            f"unknown request {op!r}; allowed: hello, resume, bye, alarm, status, advance, stop, "
+            "restart"
+        )
+
+    def _leave(self, wish: Wish) -> Message:
+        """Begin to end; returns what who asked for it is to know."""
+        asyncio.get_running_loop().call_soon(self.stop, wish)
+        return {
+            "ok": True,
+            "pid": os.getpid(),
+            "patience_s": STOP_SECONDS if self.config.trace is None else TRACE_STOP_SECONDS,
+            "wheel": self.resources.names["wheel"],
+            "pending": len(self.resources.slots.armed()),
+            "restarts": self.restarts,
+            "keeps": wish in (Wish.MEMORY, Wish.CLOCK),
+        }
+
+    async def _advance(self, message: Message) -> int:
+        if not self.config.virtual_clock:
+            raise ValueError("this daemon runs on the real clock; start it with --virtual-clock")
+        step = message.get("ns")
+        if type(step) is not int or step < 0:
+            raise ValueError(f"advance by {step!r}: expected a number of ns, 0 or more")
+        async with self._advancing:
+            now = int(self.resources.wheel.header["virtual_now"])
+            target = min(now + step, 2**63 - 1)
+            await self.clock.advance(target)
+        return target
+
+    def _admit(self, writer: asyncio.StreamWriter) -> Caller:
+        """Who is at the other end, if it may come in."""
+        caller = caller_of(writer.get_extra_info("socket"))
+        try:
+            caller.check_entry(self.config)
+        except PermissionError as error:
+            writer.write(control.encode(control.failure(error)))
+            raise ConnectionError(str(error)) from error
+        return caller
+
+    def status(self) -> dict[str, Any]:
+        """What `wheeld status` shows."""
+        if (damage := self.resources.damage()) is not None:
+            self.fail(damage)  # a look into it would be our end (SIGBUS)
+            raise WheelError(damage)
+        return status.collect(self)

@@ -1,0 +1,156 @@
+"""What the supervisor knows about its daemon, read from the shared memory's views."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wheeld.resources.vital_signs import own_pid_namespace
+from wheeld.tables.registry import Tenant
+from wheeld.tables.sharing import Sharing
+from wheeld_core import _native
+from wheeld_core.views import WORD_LIVE, WheelView
+
+if TYPE_CHECKING:
+    from wheeld.supervisor.server import Supervisor
+
+_AWAKE = -(2**63)
+
+
+def clock_is_well(wheel: WheelView, within: float) -> bool:
+    """Does the clock do its work: is its last pass recent, or its sleep not over for long?
+
+    Reads two words; a clock that sleeps is not woken for it.
+    """
+    now = _native.read_clock()
+    sleep_until = int(wheel.header["sleep_until"])
+    if sleep_until == _AWAKE:
+        return now - int(wheel.header["heartbeat"]) < within * 1e9
+    if wheel.header["virtual_clock"]:
+        return True
+    return now - sleep_until < within * 1e9
+
+
+def collect(supervisor: Supervisor) -> dict[str, Any]:
+    """The status of a daemon, as JSON-able values."""
+    resources, config = supervisor.resources, supervisor.config
+    wheel = resources.wheel
+    shared_bytes, most_bytes = resources.shared_bytes()
+    armed, holders = resources.slots.armed(), resources.slots.owner_rows(wheel)
+    return {
+        "name": config.name,
+        "pid": os.getpid(),
+        "pid_namespace": own_pid_namespace(),
+        "clock_pid": supervisor.clock.pid,
+        "uptime_s": round(time.time() - supervisor.started, 3),
+        "directory": str(resources.directory),
+        "group": config.group,
+        "admin_group": config.admin_group,
+        "clock_ok": supervisor.clock_is_well(2.0),
+        "clock_trouble": supervisor.clock.trouble,
+        "capacity": config.slots,
+        "pending": len(armed),
+        "max_per_worker": config.most_per_worker,
+        "free": int(np.count_nonzero(holders[: config.slots] < 0)),
+        "tick_ns": config.tick_ns,
+        "wheel_size": 1 << config.wheel_bits,
+        "payload_bytes": config.payload_room,
+        "virtual_now_ns": int(wheel.header["virtual_now"]) if config.virtual_clock else None,
+        "shared_bytes": shared_bytes,
+        "shared_bytes_at_most": most_bytes,
+        "slots_with_memory": int(wheel.header["backed"]) * _native.SLAB_SLOTS,
+        "segments": dict(resources.names),
+        "counters": wheel.counters(),
+        "clock_restarts": supervisor.clock.restarts,
+        "taken_over": resources.taken_over,
+        "restarts": supervisor.restarts,
+        **supervisor.clock.handed_over,
+        "workers": _workers(supervisor, holders, armed),
+        "purgatories": _purgatories(supervisor),
+        "pools": _pools(resources.sharing),
+        "words": {
+            "used": int(resources.sharing.watch.words()[WORD_LIVE]),
+            "possible": _native.WORD_PLACES,
+        },
+        "pool_bytes_returned": resources.sharing.returned,
+        "trace": supervisor.recorder.status(),
+    }
+
+
+def _workers(
+    supervisor: Supervisor, holders: npt.NDArray[np.int64], armed: npt.NDArray[np.intp]
+) -> list[dict[str, Any]]:
+    """One dict per worker; `holders` has a row for each slot, `armed` those with a timer."""
+    registry, wheel = supervisor.workers.registry, supervisor.resources.wheel
+    sharing = supervisor.resources.sharing
+    groups = registry.group_names().items()
+    pending, held = (
+        np.bincount(rows[(rows >= 0) & (rows < wheel.max_workers)], minlength=wheel.max_workers)
+        for rows in (holders[armed], holders)
+    )
+    watched, out, pools = sharing.watch.watched(), sharing.pools.out(), sharing.pools.names()
+    return [
+        {
+            "row": row,
+            "name": tenant.name,
+            "pid": tenant.pid,
+            "uid": tenant.uid,
+            "state": _state(supervisor, tenant),
+            "on_death": tenant.on_death.name.lower(),
+            "groups": [name for group, name in groups if tenant.groups >> group & 1],
+            "pending": int(pending[row]),
+            "held": int(held[row]),
+            "fired": int(wheel.lines["fired"][row]),
+            "backlog": bool(wheel.lines["backlog"][row]),
+            "offences": int(wheel.lines["offences"][row]),
+            "watched_buckets": int(watched[row]),
+            "purgatories": {
+                name: size._asdict() for name, size in sorted(sharing.sizes.of(row).items())
+            },
+            "pool_bytes": {name: int(out[i, row]) for i, name in enumerate(pools)},
+        }
+        for row, tenant in registry.tenants.items()
+    ]
+
+
+def _purgatories(supervisor: Supervisor) -> list[dict[str, Any]]:
+    """One dict per name, of all workers together."""
+    sizes, sums = supervisor.resources.sharing.sizes, dict[str, list[int]]()
+    for row in list(supervisor.workers.registry.tenants):
+        for name, (delayed, watched) in sizes.of(row).items():
+            known = sums.setdefault(name, [0, 0, 0])
+            known[:] = known[0] + delayed, known[1] + watched, known[2] + 1
+    return [
+        {"name": name, "delayed": delayed, "watched": watched, "workers": workers}
+        for name, (delayed, watched, workers) in sorted(sums.items())
+    ]
+
+
+def _state(supervisor: Supervisor, tenant: Tenant) -> str:
+    if supervisor.workers.fences.holds(tenant):
+        return "fenced"
+    return supervisor.workers.registry.state(tenant).name.lower()
+
+
+def _pools(sharing: Sharing) -> list[dict[str, Any]]:
+    """One dict per memory pool."""
+    view = sharing.pools
+    used, waiters = view.used(), view.waiting().sum(axis=1)
+    depleted = view.depleted_percent(_native.read_clock())
+    return [
+        {
+            "name": name,
+            "size": int(fields["size"]),
+            "largest": int(fields["largest"]),
+            "strict": bool(fields["strict"]),
+            "used": int(used[i]),
+            "available": int(fields["size"]) - int(used[i]),
+            "depleted_percent": round(float(depleted[i]), 3),
+            "waiters": int(waiters[i]),
+        }
+        for i, (name, fields) in enumerate(zip(view.names(), view.pools, strict=True))
+    ]

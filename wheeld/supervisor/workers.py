@@ -1,0 +1,400 @@
+"""The workers of a daemon: how they arrive, come back, and depart.
+
+A worker is a process with a row of the worker table. It departs by a good-bye or by its death
+(pidfd), not by the end of its connection (fences.py); each leads to the same departure, which
+begins once. What becomes of its timers then is its policy: dropped, kept, or rerouted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Callable
+
+from wheeld.clock.guard import ClockGuard
+from wheeld.clock.link import ClockGone
+from wheeld.config.settings import Config
+from wheeld.processes.pidfd import ended, has_ended, kill, wait_for_end
+from wheeld.resources.owned import Resources
+from wheeld.supervisor import kinship
+from wheeld.supervisor.access import Caller
+from wheeld.supervisor.fences import Fences
+from wheeld.supervisor.handshake import bells_of, policy_of, welcome_of, with_number
+from wheeld.supervisor.kept import Kept
+from wheeld.supervisor.unheard import Unheard
+from wheeld.tables.registry import OnDeath, Registry, RowState, Tenant
+from wheeld_core import runtime, segments
+from wheeld_core.control import Message
+from wheeld_core.errors import DaemonNotRunning, WheelError
+from wheeld_core.views import record
+
+log = logging.getLogger("wheeld")
+
+
+class Workers:
+    """Registers workers, watches their processes, sees to it that nothing of them is left.
+
+    Parameters
+    ----------
+    resources : Resources
+        Where segments and FIFOs are made.
+    """
+
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+        self.registry = Registry(resources.memories["registry"])
+        self.clock: ClockGuard
+        self.on_arrival: Callable[[Tenant], None] = lambda tenant: None
+        """Called for each new worker before the clock serves it."""
+        self._token = int(record(resources.memories["wheel"], "head")["token"])
+        self._pidfds: dict[int, int] = {}
+        self._departures: dict[int, asyncio.Task[None]] = {}
+        self.fences = Fences(resources)
+        self._kept = Kept(resources, self.registry, self.fences, self._depart)
+        self.unheard = Unheard()
+        self._killed: dict[int, int] = {}
+        """Row -> pidfd of a worker that departs and may not be dead yet."""
+
+    @property
+    def _config(self) -> Config:
+        """As it is now: a reload changes it."""
+        return self._resources.config
+
+    # -- for a new clock ------------------------------------------------------------------------
+
+    def attachments(self) -> list[Message]:
+        """All workers that a new clock serves from its start."""
+        for row in self.registry.tenants:
+            self._resources.mend_worker(row)
+        return [
+            self._attachment(tenant)
+            for tenant in self.registry.tenants.values()
+            if runtime.worker_segment(tenant.row) in self._resources.names
+        ]
+
+    def _attachment(self, tenant: Tenant) -> Message:
+        return {
+            "row": tenant.row,
+            "incarnation": tenant.incarnation,
+            "segment": self._resources.names[runtime.worker_segment(tenant.row)],
+            "bell": str(self._resources.directory / runtime.worker_fifo(tenant.row)),
+            "groups": tenant.groups,
+            "present": self.registry.state(tenant) in (RowState.ATTACHING, RowState.ACTIVE),
+        }
+
+    def damaged(self, rows: list[int]) -> None:
+        """A new clock found the segments of these workers unusable: they are out."""
+        for row in rows:
+            tenant = self.registry.tenants.get(row)
+            if tenant is not None:
+                # It would go on to write into slots that are others' by then.
+                log.warning(
+                    "worker %s (pid %d): its segment is damaged: killed", tenant.name, tenant.pid
+                )
+                if row in self._pidfds:
+                    kill(self._pidfds[row])
+                    self._killed[row] = os.dup(self._pidfds[row])
+                self._resources.disuse_segment(runtime.worker_segment(row))
+                self.registry.retire(tenant, OnDeath.DROP)
+                self._depart(tenant, "is out")
+
+    # -- a supervisor that comes after a killed one -----------------------------------------------
+
+    def adopt(self) -> None:
+        """Take over the workers of a killed supervisor: find their segments; nothing runs yet."""
+        gone = (RowState.FREE, RowState.KEPT)
+        tenants = self.registry.tenants
+        self._resources.sharing.resume(
+            [row for row, tenant in tenants.items() if self.registry.state(tenant) not in gone]
+        )
+        for tenant in list(self.registry.tenants.values()):
+            try:
+                self._resources.find_worker_segment(tenant.row).close()
+                self._resources.make_fifo(runtime.worker_fifo(tenant.row), keep=True)
+            except (WheelError, OSError) as error:
+                log.warning("worker %s has no usable segment: %s", tenant.name, error)
+                pidfd = self.registry.open_process(tenant)
+                if pidfd is not None:
+                    if self.registry.state(tenant) in (RowState.ACTIVE, RowState.DYING):
+                        kill(pidfd)  # as in `damaged`
+                        wait_for_end(pidfd)
+                    os.close(pidfd)
+                self._unseat(tenant)
+                self._drop_segment(tenant)
+                self.registry.set_state(tenant, RowState.FREE)
+
+    def watch_adopted(self) -> None:
+        """Watch those of them that live, begin the departure of the others. The clock runs."""
+        for tenant in list(self.registry.tenants.values()):
+            state = self.registry.state(tenant)
+            pidfd = self.registry.open_process(tenant)
+            if state == RowState.KEPT:
+                self._kept.hold(tenant)
+            elif pidfd is None or self.fences.said_goodbye(tenant):
+                self._depart(tenant, "died or left while there was no supervisor")
+            else:
+                self._watch(tenant, pidfd)
+                log.info("worker %s (pid %d) is still there", tenant.name, tenant.pid)
+                self.unheard.add(tenant.row)
+                if state != RowState.ACTIVE:
+                    self._fence(tenant)
+                continue
+            if pidfd is not None:
+                os.close(pidfd)
+
+    def look_for_goodbyes(self) -> None:
+        """Begin the departure of those that closed while nobody listened."""
+        for tenant in list(self.registry.tenants.values()):
+            if self.registry.state(tenant) == RowState.ACTIVE and self.fences.said_goodbye(tenant):
+                self._depart(tenant, "left while there was no supervisor")
+
+    def _watch(self, tenant: Tenant, pidfd: int) -> None:
+        self._pidfds[tenant.row] = pidfd
+        asyncio.get_running_loop().add_reader(pidfd, lambda: self.depart(tenant, "died"))
+
+    # -- a worker without a connection ------------------------------------------------------------
+
+    def hang_up(self, tenant: Tenant) -> None:
+        """The end of a worker's connection: its departure, or if its process lives and has said no
+        good-bye, its fence. A process that dies closes its connection before it has died."""
+        if not self.unheard.hangs_up(tenant) or self.registry.state(tenant) != RowState.ACTIVE:
+            return
+        if self.registry.tenants.get(tenant.row) is not tenant:
+            return  # its successor is there already
+        pidfd = self._pidfds.get(tenant.row)
+        if pidfd is None or has_ended(pidfd) or self.fences.said_goodbye(tenant):
+            self._depart(tenant, "closed its connection")
+        else:
+            self._fence(tenant)
+
+    def _fence(self, tenant: Tenant) -> None:
+        """Have its calls refused; its departure begins when its process ends."""
+        self.registry.set_state(tenant, RowState.DYING)
+        self.clock.tell("presence", row=tenant.row, present=False, groups=tenant.groups)
+        self.fences.put(tenant)
+
+    # -- arrival ----------------------------------------------------------------------------------
+
+    async def arrive(self, message: Message, caller: Caller) -> tuple[Tenant, Message]:
+        """Register a worker; returns its tenancy and the answer to its hello."""
+        pid, uid = caller.pid, caller.uid
+        kinship.check(message)
+        on_death, groups = policy_of(message, self.registry, self._resources)
+        name = message.get("worker")
+        if name is not None:
+            self.registry.check_name(name)
+        if on_death == OnDeath.KEEP and name is None:
+            raise ValueError("on_death='keep' needs a worker name, by which a successor is known")
+        if pid == 0:
+            raise WheelError("a worker must be in the daemon's pid namespace (or one below it)")
+        self._resources.mend()
+        for left in self.fences.left():
+            self._depart(left, "left after it had lost its connection")
+        name, kept = await self._place_of(name, bool(message.get("numbered")), uid)
+        pidfd = os.pidfd_open(pid)
+        try:
+            if kept is not None:
+                tenant = self._succeed(kept, pid, uid, on_death, groups)
+            else:
+                tenant = self.registry.allocate(name, pid, uid, on_death, groups)
+                await self._furnish(tenant)
+        except BaseException:
+            os.close(pidfd)
+            raise
+        self._watch(tenant, pidfd)
+        self.unheard.hear(tenant)
+        log.info("worker %s (pid %d) %s", tenant.name, pid, "came back" if kept else "connected")
+        self._kept.offer_all()
+        return tenant, {"token": self._token, **welcome_of(tenant, bool(kept), self._resources)}
+
+    async def _place_of(
+        self, name: str | None, numbered: bool, uid: int
+    ) -> tuple[str | None, Tenant | None]:
+        """Its name, and who left that. A forked child has its parent's, with the first number that
+        nobody has who lives: so those that come after it succeed it."""
+        if name is None or not numbered:
+            kept = await self._settled(name)
+            if kept is not None:
+                self.registry.check_heir(kept, uid)
+            return name, kept
+        number = 0
+        while True:
+            one = with_number(name, number := number + 1)
+            kept = await self._settled(one)
+            if kept is not None:
+                with contextlib.suppress(PermissionError):  # another user's: the next one then
+                    self.registry.check_heir(kept, uid)
+                    return one, kept
+            elif self.registry.find(one) is None:
+                return one, None
+
+    async def _settled(self, name: str | None) -> Tenant | None:
+        """The kept tenant of that name, once a departure under way is over."""
+        tenant = self.registry.find(name) if name is not None else None
+        if tenant is not None:
+            await self.fences.await_end(tenant)
+            if has_ended(self._pidfds.get(tenant.row)):
+                self._depart(tenant, "died")
+        if tenant is not None and tenant.row in self._departures:
+            with contextlib.suppress(WheelError, TimeoutError):
+                await asyncio.wait_for(asyncio.shield(self._departures[tenant.row]), 10)
+            tenant = self.registry.find(str(name))
+        kept = tenant is not None and self.registry.state(tenant) == RowState.KEPT
+        return tenant if kept else None
+
+    def _succeed(self, kept: Tenant, pid: int, uid: int, on_death: OnDeath, groups: int) -> Tenant:
+        self.fences.await_client(kept)
+        self._resources.sharing.seat(kept.row, kept.incarnation)
+        self._kept.release(kept.row)
+        tenant = self.registry.succeed(kept, pid, uid, on_death, groups)
+        self.clock.tell("presence", row=tenant.row, present=True, groups=groups)
+        return tenant
+
+    async def _furnish(self, tenant: Tenant) -> None:
+        """Segment, FIFO, and a clock that serves it."""
+        self.on_arrival(tenant)
+        try:
+            name = self._resources.make_worker_segment(tenant.row)
+            self.registry.note_segment(tenant, segments.inode_word(name))
+            self._resources.make_fifo(runtime.worker_fifo(tenant.row))
+            await self.clock.attach(self._attachment(tenant))
+            self._resources.sharing.seat(tenant.row, tenant.incarnation)
+            if not self.registry.arrives(tenant):
+                raise WheelError("somebody has damaged the segment of this worker as it came")
+        except BaseException:
+            if self.registry.arrives(tenant):
+                self._forget(tenant)
+            raise
+        self.registry.set_state(tenant, RowState.ACTIVE)
+
+    def resume(self, message: Message, pid: int) -> tuple[Tenant, Message]:
+        """The tenancy of a living worker that lost its connection, and the answer to it.
+
+        Raises
+        ------
+        DaemonNotRunning
+            It is none of ours: these are other segments, or it was reaped meanwhile.
+        """
+        kinship.check(message)
+        if message.get("token") != self._token:
+            raise DaemonNotRunning("the daemon was started with a fresh wheel; connect() again")
+        row = message.get("row")
+        tenant = self.registry.tenants.get(row) if type(row) is int else None
+        if (
+            tenant is None
+            or tenant.incarnation != message.get("incarnation")
+            or tenant.pid != pid
+            or not self._may_resume(tenant)
+        ):
+            raise DaemonNotRunning("the daemon knows this worker no more; connect() again")
+        log.info("worker %s (pid %d) reconnected", tenant.name, pid)
+        self.unheard.hear(tenant)
+        return tenant, {"ok": True, "row": tenant.row, **bells_of(tenant)}
+
+    def _may_resume(self, tenant: Tenant) -> bool:
+        """One that is fenced may come back only to leave."""
+        if self.fences.holds(tenant):
+            return self.fences.said_goodbye(tenant)
+        return self.registry.state(tenant) == RowState.ACTIVE
+
+    # -- departure --------------------------------------------------------------------------------
+
+    def depart(self, tenant: Tenant, why: str) -> asyncio.Task[None] | None:
+        """Begin a worker's departure, once; returns the task that completes it."""
+        state = self.registry.state(tenant)
+        if self.registry.tenants.get(tenant.row) is not tenant and state != RowState.DYING:
+            return None  # its successor is there already
+        if state in (RowState.FREE, RowState.KEPT):
+            return None
+        return self._depart(tenant, why)
+
+    def _depart(self, tenant: Tenant, why: str) -> asyncio.Task[None]:
+        if tenant.row not in self._departures:
+            log.info("worker %s (pid %d) %s", tenant.name, tenant.pid, why)
+            self.registry.set_state(tenant, RowState.DYING)
+            self._kept.release(tenant.row)
+            self._unwatch(tenant)
+            self._departures[tenant.row] = asyncio.create_task(self._reap(tenant))
+        return self._departures[tenant.row]
+
+    def _unwatch(self, tenant: Tenant) -> None:
+        pidfd = self._pidfds.pop(tenant.row, None)
+        self.unheard.discard(tenant.row)
+        self.fences.lift(tenant.row)
+        if pidfd is not None:
+            asyncio.get_running_loop().remove_reader(pidfd)
+            os.close(pidfd)
+
+    async def _reap(self, tenant: Tenant) -> None:
+        """Have the clock do what the policy says; then the row is free, or kept."""
+        policy = tenant.on_death
+        if policy == OnDeath.REROUTE and not self._kept.has_heir(tenant.groups):
+            policy = OnDeath.KEEP
+        try:
+            if (pidfd := self._killed.pop(tenant.row, None)) is not None:
+                await ended(pidfd)
+            self._unseat(tenant)
+            kept = await self.clock.reap(tenant.row, policy.leave)
+        except ClockGone:
+            return  # the daemon stops; the row stays as it is
+        finally:
+            self._departures.pop(tenant.row)
+        if not kept:
+            self._forget(tenant)
+            return
+        if tenant.on_death == OnDeath.REROUTE:
+            # Part of it may be a member's already, and records of that stand in its ring still: no
+            # successor of the name may read them.
+            tenant = self.registry.set_aside(tenant)
+        self.registry.set_state(tenant, RowState.KEPT)
+        self._kept.hold(tenant)
+
+    def _unseat(self, tenant: Tenant) -> None:
+        """Nothing of a worker whose process has gone stays in what the workers share."""
+        try:
+            returned = self._resources.sharing.clear(tenant.row)
+        except WheelError as error:
+            log.error("%s", error)
+            self.clock.look_soon()  # if they are damaged the daemon ends
+            return
+        if returned > 0:
+            log.info("worker %s: %d bytes are back in the pools", tenant.name, returned)
+
+    def _drop_segment(self, tenant: Tenant) -> None:
+        try:
+            self._resources.drop_segment(runtime.worker_segment(tenant.row))
+        except WheelError as error:  # not ours: the row must be free all the same
+            log.warning("%s", error)
+
+    def _forget(self, tenant: Tenant) -> None:
+        self._unwatch(tenant)
+        self._unseat(tenant)
+        self._drop_segment(tenant)
+        self._resources.drop_file(runtime.worker_fifo(tenant.row))
+        self.registry.set_state(tenant, RowState.FREE)
+
+    def evict(self) -> None:
+        """Kill workers that misbehave more than `evict_after` allows. They could write into slots
+        that are others' by then, so it is not enough to ignore them."""
+        limit = self._config.evict_after
+        if limit is None:
+            return
+        for tenant in list(self.registry.tenants.values()):
+            offences = int(self._resources.wheel.lines["offences"][tenant.row])
+            if offences >= limit and tenant.row in self._pidfds:
+                who = tenant.name, tenant.pid
+                log.warning("worker %s (pid %d): %d offences: killed", *who, offences)
+                kill(self._pidfds[tenant.row])
+
+    async def close(self) -> None:
+        """Let go of all processes."""
+        for task in self._departures.values():
+            task.cancel()
+        await asyncio.gather(*self._departures.values(), return_exceptions=True)
+        self._kept.close()
+        self.fences.close()
+        for pidfd in [*self._pidfds.values(), *self._killed.values()]:
+            os.close(pidfd)
+        self._pidfds.clear()

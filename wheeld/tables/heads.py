@@ -1,0 +1,189 @@
+"""The heads of segments that members of a group may write, and nobody has to; and their lengths.
+
+Nobody attaches a segment whose head is damaged. Whoever overwrites a worker's would have it killed,
+and whoever overwrites one of those that all share, or cuts it short, would end the daemon and keep
+the next one from its wheel. All of it follows from the wheel and from the daemon's options, which
+are not theirs to write, so it is mended before. What a segment lost with its length stays lost.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import mmap
+import os
+import stat
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from wheeld.config.pools import Pool
+from wheeld.tables import sharing
+from wheeld_core import _native, segments, trust
+from wheeld_core.views import WheelView, dtype_of, record
+
+log = logging.getLogger("wheeld")
+
+SHARED: Final = ("slots", "watch", "pools")
+"""Segments that all workers write."""
+_FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_OPTIONS: Final = (
+    "capacity", "homes", "max_workers", "tick_ns", "wheel_bits", "payload_bytes", "virtual_clock"
+)  # fmt: skip
+
+
+class WorkerHead:
+    """What stands at the beginning of each worker's segment for as long as that is there.
+
+    Parameters
+    ----------
+    wheel : mmap
+        The wheel segment.
+    size : int
+        Bytes of a worker's segment.
+    """
+
+    def __init__(self, wheel: mmap.mmap, size: int) -> None:
+        fields = dtype_of("worker").fields
+        assert fields is not None
+        scratch = mmap.mmap(-1, size)
+        _native.create_worker(scratch, wheel, 0)
+        self._size = size
+        self._head = scratch[: int(fields["sub_tail"][1])]
+
+    def mend(self, name: str) -> None:
+        """Write it again into that segment, if something else stands there. One that is not a whole
+        segment of ours is left to who attaches it."""
+        with contextlib.suppress(OSError):
+            fd = os.open(f"{segments.SHM_DIRECTORY}/{trust.plain(name)}", _FLAGS)
+            try:
+                status = os.fstat(fd)
+                ours = stat.S_ISREG(status.st_mode) and status.st_uid == os.getuid()
+                if not ours or status.st_size != self._size:
+                    return
+                if os.pread(fd, len(self._head), 0) != self._head:
+                    log.warning("somebody has overwritten the head of %s: mended", name)
+                    os.pwrite(fd, self._head, 0)
+            finally:
+                os.close(fd)
+
+
+class SharedHeads:
+    """What is fixed in the segments that all workers write: their lengths, and what stands in their
+    heads for as long as they are there.
+
+    Parameters
+    ----------
+    wheel : mmap
+        The wheel segment.
+    pools : sequence of Pool
+        The memory pools that its daemon has.
+    """
+
+    def __init__(self, wheel: mmap.mmap, pools: Sequence[Pool]) -> None:
+        self.pools = list(pools)
+        self._header = WheelView(wheel).header
+        self._native = {key: int(self._header[key]) for key in _OPTIONS}
+        workers, head = self._native["max_workers"], record(wheel, "head")
+        sizes = _native.geometry(**self._native)
+        self.sizes = {"slots": sizes["slots_bytes"], **sharing.sizes(workers, len(pools))}
+        fresh = {kind: mmap.mmap(-1, self.sizes[kind]) for kind in sharing.KINDS}
+        fresh["slots"] = mmap.mmap(-1, mmap.PAGESIZE)  # nothing is fixed behind that
+        sharing.create(fresh["watch"], fresh["pools"], workers, int(head["token"]), self.pools)
+        slots, its_head = record(fresh["slots"], "slots"), record(fresh["slots"], "head")
+        for field in ("owners_off", "states_off", "slots_off", "payloads_off"):
+            slots[field] = sizes[field]
+        for field in head.dtype.names or ():
+            its_head[field] = head[field]
+        its_head["bytes"] = self.sizes["slots"]
+        its_head["magic"] = int(head["magic"]) ^ _native.KIND_WHEEL ^ _native.KIND_SLOTS
+        self._fresh = fresh
+
+    def parts(self, pools: mmap.mmap | bytes) -> Iterator[tuple[str, int, bytes]]:
+        """Segment, offset and bytes of what is fixed. Of `pools`, the segment as it is, come the
+        times at which its pools were made, where they can be true: nobody else knows them."""
+        fresh, now = self._fresh["pools"], time.monotonic_ns()
+        for i in range(len(self.pools)):
+            offset = int(record(fresh, "pools")["pools_off"]) + i * dtype_of("pool").itemsize
+            made = int(record(pools, "pool", offset)["created"])
+            record(fresh, "pool", offset)["created"] = made if 0 < made < now else now
+        for kind, offset, size in sharing.fixed_parts(fresh):
+            yield kind, offset, self._fresh[kind][offset : offset + size]
+
+    def mend(self, names: Mapping[str, str]) -> bool:
+        """Give the segments of these names the length that they must have, and their heads. Where
+        `watch` or `pools` has gone, there is a new one.
+
+        Returns
+        -------
+        bool
+            A part of `slots` is lost.
+
+        Raises
+        ------
+        OSError, SegmentError
+            One is no segment of ours, or /dev/shm has no room for what it lost.
+        """
+        with contextlib.ExitStack() as opened:
+            fds: dict[str, int] = {}
+            lost = False
+            for kind in SHARED:
+                fds[kind] = _open(names[kind], fds.get("slots"))
+                opened.callback(os.close, fds[kind])
+                lost |= self._mend_length(kind, names[kind], fds[kind])
+            for kind, offset, fixed in self.parts(os.pread(fds["pools"], self.sizes["pools"], 0)):
+                if os.pread(fds[kind], len(fixed), offset) != fixed:
+                    log.warning("somebody has overwritten the head of %s: mended", names[kind])
+                    os.pwrite(fds[kind], fixed, offset)
+        return lost
+
+    def refill(self, kind: str, name: str, size: int) -> bool:
+        """Make one good that has its length again, and lost what was behind `size`; returns whether
+        that are slots. Raises as `mend`."""
+        fd = _open(name, None)
+        try:
+            return self._refill(kind, name, fd, size)
+        finally:
+            os.close(fd)
+
+    def _mend_length(self, kind: str, name: str, fd: int) -> bool:
+        size, wanted = os.fstat(fd).st_size, self.sizes[kind]
+        if size == wanted:
+            return False
+        os.ftruncate(fd, wanted)  # at once: who touches what is not there is ended by SIGBUS
+        return self._refill(kind, name, fd, size)
+
+    def _refill(self, kind: str, name: str, fd: int, size: int) -> bool:
+        wanted = self.sizes[kind]
+        holes: list[tuple[int, int]] = []
+        if kind == "slots":
+            shared = self._native["capacity"] // _native.SLAB_SLOTS - self._native["homes"]
+            _, holes = _native.spans(int(self._header["backed"]), shared, **self._native)
+        segments.reserve_but(fd, name, wanted, holes)
+        if kind != "slots":
+            os.pwrite(fd, self._fresh[kind][size:], size)
+        log.error(
+            "%s/%s had %d bytes, expected %d: somebody has truncated it; it has its length again, "
+            "and what stood there is lost",
+            *(segments.SHM_DIRECTORY, name, size, wanted),
+        )
+        return kind == "slots" and size < wanted
+
+
+def _open(name: str, model: int | None) -> int:
+    """A descriptor of a segment of ours; of a new one, for those who may use `model`, if there is
+    none."""
+    path = f"{segments.SHM_DIRECTORY}/{trust.plain(name)}"
+    try:
+        fd = os.open(path, _FLAGS)
+    except FileNotFoundError:
+        if model is None:
+            raise
+        fd = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, 0o600)
+        os.fchown(fd, -1, os.fstat(model).st_gid)
+        os.fchmod(fd, stat.S_IMODE(os.fstat(model).st_mode))
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
+        os.close(fd)
+        raise segments.SegmentError(f"{path} is no shared memory segment of ours")
+    return fd

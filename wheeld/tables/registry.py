@@ -1,0 +1,309 @@
+"""The worker table: who is connected, in which row, under which incarnation; and the groups.
+
+The supervisor is its only writer. A row's `state` is written last when it is filled and first when
+it is emptied, so a reader never takes a half-written row for an active one. The table outlives the
+supervisor: the next one reads from it who was there.
+"""
+
+from __future__ import annotations
+
+import mmap
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import Final
+
+from wheeld.processes import identity
+from wheeld_core import _native
+from wheeld_core.errors import WheelError
+from wheeld_core.runtime import GROUP_NAME_BYTES, WORKER_NAME_BYTES
+from wheeld_core.views import RegistryView
+
+
+class RowState(IntEnum):
+    """State of a row of the worker table."""
+
+    FREE = 0
+    ATTACHING = 1
+    ACTIVE = 2
+    DYING = 3
+    KEPT = 4
+
+
+ANY_UID: Final = 2**32 - 1
+"""No user's: in the row of a name that was restored from a snapshot which says nothing of users."""
+
+
+class OnDeath(IntEnum):
+    """What becomes of a worker's timers when it goes; as `row.on_death` has it."""
+
+    DROP = 0
+    KEEP = 1
+    REROUTE = 2
+
+    @property
+    def leave(self) -> int:
+        """The same for `Clock.detach`."""
+        return self + 1
+
+
+@dataclass(frozen=True)
+class Tenant:
+    """The worker in a row."""
+
+    row: int
+    incarnation: int
+    name: str
+    pid: int
+    on_death: OnDeath = OnDeath.DROP
+    groups: int = 0
+    """A bit per group."""
+    named: bool = True
+    """The user chose the name, so a successor can have it."""
+    identity: int = 0
+    """See identity.py."""
+    uid: int = ANY_UID
+    """Whose process it is or was. What it left under its name is for that user alone."""
+
+
+def _encoded(what: str, name: object, most: int) -> bytes:
+    encoded = name.encode() if isinstance(name, str) else b""
+    if not 1 <= len(encoded) <= most or b"\0" in encoded:
+        raise ValueError(f"{what}: expected 1 to {most} bytes of UTF-8")
+    return encoded
+
+
+def _check_printable(what: str, name: object) -> None:
+    """Names go into logs and terminals: one with a line break could be read as lines of others."""
+    if not str(name).isprintable():
+        raise ValueError(f"{what}: expected printable characters and no line breaks")
+
+
+class Registry:
+    """Allocates rows and writes them.
+
+    Parameters
+    ----------
+    memory : mmap
+        The registry segment; rows that are not free become tenants.
+    """
+
+    def __init__(self, memory: mmap.mmap) -> None:
+        self._memory = memory
+        self._view = RegistryView(memory)
+        self._rows = self._view.rows
+        # In a new table at random: what a client remembers of another wheel is nobody's here.
+        self._incarnations = int(self._rows["incarnation"].max()) or secrets.randbits(24) << 16
+        self.tenants: dict[int, Tenant] = {
+            row: self._read(row) for row in range(len(self._rows)) if self._rows["state"][row]
+        }
+
+    def _read(self, row: int) -> Tenant:
+        fields = self._rows[row]
+        on_death = int(fields["on_death"])
+        return Tenant(
+            row,
+            int(fields["incarnation"]),
+            bytes(fields["name"]).decode(errors="replace"),
+            int(fields["pid"]),
+            OnDeath(on_death) if on_death in set(OnDeath) else OnDeath.DROP,
+            int(fields["groups"]),
+            bool(fields["named"]),
+            int(fields["start_time"]),
+            int(fields["uid"]),
+        )
+
+    def allocate(
+        self,
+        name: str | None,
+        pid: int,
+        uid: int,
+        on_death: OnDeath = OnDeath.DROP,
+        groups: int = 0,
+    ) -> Tenant:
+        """Give a new worker a row, state ATTACHING.
+
+        The row that had the same name before is taken again if it is free. Without a name it gets
+        one made from `pid`.
+
+        Raises
+        ------
+        ValueError
+            The name is empty, too long, or in use.
+        WheelError
+            Every row is taken.
+        """
+        chosen = name if name is not None else f"pid-{pid}-{self._incarnations + 1 & 0xFFFF}"
+        encoded = self.encode_name(chosen)
+        if (tenant := self.find(chosen)) is not None:
+            raise ValueError(f"a worker {chosen!r} is connected already (pid {tenant.pid})")
+        free = [row for row in range(len(self._rows)) if row not in self.tenants]
+        if not free:
+            raise WheelError(
+                f"all {len(self._rows)} rows of the worker table are taken; start wheeld with a "
+                "larger --max-workers"
+            )
+        row = min(free, key=lambda row: bytes(self._rows["name"][row]) != encoded)
+        self._incarnations += 1
+        self._rows[row]["incarnation"] = self._incarnations
+        self._rows[row]["name"] = encoded
+        self._rows[row]["named"] = name is not None
+        self._rows[row]["segment_ino"] = 0
+        tenant = self._fill(row, pid, uid, on_death, groups)
+        self.set_state(tenant, RowState.ATTACHING)
+        return tenant
+
+    def _fill(self, row: int, pid: int, uid: int, on_death: OnDeath, groups: int) -> Tenant:
+        fields = self._rows[row]
+        fields["pid"] = pid
+        fields["uid"] = uid
+        fields["start_time"] = identity.of_pid(pid)
+        fields["pid_ns"] = identity.pid_namespace(pid)
+        fields["on_death"] = on_death
+        fields["groups"] = groups
+        self.tenants[row] = self._read(row)
+        return self.tenants[row]
+
+    def note_segment(self, tenant: Tenant, inode: int) -> None:
+        """Write down which file its segment is: its name could be a link to another's."""
+        self._rows[tenant.row]["segment_ino"] = inode
+
+    def succeed(self, kept: Tenant, pid: int, uid: int, on_death: OnDeath, groups: int) -> Tenant:
+        """Give a kept row to its successor: same name, same incarnation; state ACTIVE."""
+        tenant = self._fill(kept.row, pid, uid, on_death, groups)
+        self.set_state(tenant, RowState.ACTIVE)
+        return tenant
+
+    def retire(self, tenant: Tenant, on_death: OnDeath) -> Tenant:
+        """Change what becomes of a departed worker's timers."""
+        self._rows[tenant.row]["on_death"] = on_death
+        self.tenants[tenant.row] = replace(tenant, on_death=on_death)
+        return self.tenants[tenant.row]
+
+    def set_aside(self, tenant: Tenant) -> Tenant:
+        """Take a departed worker's name from it, for others to have; its row stays."""
+        suffix = f" (left {tenant.incarnation})"
+        stem = tenant.name.removesuffix(suffix).encode()[: WORKER_NAME_BYTES - len(suffix)]
+        name = stem.decode(errors="ignore") + suffix
+        self._rows[tenant.row]["name"] = name.encode()
+        self.tenants[tenant.row] = replace(tenant, name=name)
+        return self.tenants[tenant.row]
+
+    def find(self, name: str) -> Tenant | None:
+        """The tenant of that name, in whatever state."""
+        return next((tenant for tenant in self.tenants.values() if tenant.name == name), None)
+
+    @staticmethod
+    def check_heir(kept: Tenant, uid: int) -> None:
+        """Raise PermissionError unless what `kept` left is that user's.
+
+        Payloads and cookies that another user has armed are nothing to trust, be the one who asks
+        root; nor are they for others to read.
+        """
+        if kept.uid not in (uid, ANY_UID):
+            raise PermissionError(
+                f"worker {kept.name!r} is kept for a successor of uid {kept.uid}, which left it: "
+                f"uid {uid} may not have its timers; use another worker name, or come as that user"
+            )
+
+    @staticmethod
+    def encode_name(name: object) -> bytes:
+        """The name as it stands in the table; ValueError if it does not fit."""
+        encoded = _encoded(f"worker name {name!r}", name, WORKER_NAME_BYTES)
+        if encoded.startswith(b"group:"):
+            raise ValueError(f"worker name {name!r}: 'group:' is for the names of groups")
+        return encoded
+
+    @classmethod
+    def check_name(cls, name: object) -> None:
+        """Raise ValueError unless a worker may have that name."""
+        cls.encode_name(name)
+        _check_printable(f"worker name {name!r}", name)
+
+    @staticmethod
+    def encode_group(name: object) -> bytes:
+        """The same as `encode_name` for the name of a group."""
+        return _encoded(f"group {name!r}", name, GROUP_NAME_BYTES)
+
+    @classmethod
+    def check_group(cls, name: object) -> None:
+        """The same as `check_name` for the name of a group."""
+        cls.encode_group(name)
+        _check_printable(f"group {name!r}", name)
+
+    def group_bit(self, name: object, targets: Callable[[], frozenset[int]] | None = None) -> int:
+        """The bit of a group, which is named here if it is new.
+
+        When all numbers have names, one whose group is empty gets this name: no worker belongs to
+        it, none that is kept either, and it is not among the `targets` of timers that are armed or
+        not delivered yet. Without those no number is used again.
+
+        Raises
+        ------
+        ValueError
+            The name does not fit.
+        WheelError
+            All 64 groups are in use.
+        """
+        encoded = self.encode_group(name)
+        known = self._view.group_names()
+        for number, other in known.items():
+            if other == name:
+                return 1 << number
+        unnamed = (number for number in range(_native.GROUPS) if number not in known)
+        group = next(unnamed, None)
+        if group is None and targets is not None:
+            group = self._empty_group(targets())
+        if group is None:
+            raise WheelError(
+                f"all {_native.GROUPS} groups have workers or pending timers: "
+                f"{', '.join(known.values())}"
+            )
+        _native.name_group(self._memory, group, encoded.decode())
+        return 1 << group
+
+    def _empty_group(self, targets: frozenset[int]) -> int | None:
+        """A group that nobody is in and nothing is for: that of the number with the fewest uses."""
+        in_use = 0
+        for tenant in self.tenants.values():
+            in_use |= tenant.groups
+        words = {group: self._view.group_target(group) for group in range(_native.GROUPS)}
+        empty = [
+            group for group in words if not in_use >> group & 1 and words[group] not in targets
+        ]
+        return min(empty, key=words.__getitem__, default=None)
+
+    def group_names(self) -> dict[int, str]:
+        """Bit number -> name of the groups."""
+        return self._view.group_names()
+
+    def members(self, groups: int) -> list[Tenant]:
+        """Active workers in any of `groups`."""
+        return [
+            tenant
+            for tenant in self.tenants.values()
+            if tenant.groups & groups and self.state(tenant) == RowState.ACTIVE
+        ]
+
+    def set_state(self, tenant: Tenant, state: RowState) -> None:
+        """Move a tenant on; FREE gives its row back."""
+        _native.set_row_state(self._memory, tenant.row, state)
+        if state == RowState.FREE:
+            del self.tenants[tenant.row]
+
+    def state(self, tenant: Tenant) -> RowState:
+        """Where a tenant stands; FREE when its row is another's."""
+        now = self.tenants.get(tenant.row)
+        if now is None or now.incarnation != tenant.incarnation:
+            return RowState.FREE
+        return RowState(int(self._rows["state"][tenant.row]))
+
+    def arrives(self, tenant: Tenant) -> bool:
+        """Has it not departed before it had arrived? Its row is another's then, or about to be."""
+        return self.state(tenant) == RowState.ATTACHING
+
+    def open_process(self, tenant: Tenant) -> int | None:
+        """A pidfd of the tenant's process, for the caller to close; None if that is dead."""
+        pid_ns = int(self._rows["pid_ns"][tenant.row])
+        return identity.open_process(tenant.pid, tenant.identity, pid_ns)

@@ -1,0 +1,209 @@
+"""What the daemon does in the two segments that workers write together: `watch` and `pools`.
+
+It makes them, lets each worker into its row, and clears up after it: a dead worker watches nothing,
+and what it had of the pools goes back. All of this may be cut short by a SIGKILL and done again by
+the next supervisor: what was done already is not done twice (core/include/wheeld/{watch,pool}.h).
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from wheeld.config.pools import Pool
+from wheeld_core import _native, segments
+from wheeld_core.errors import WheelError
+from wheeld_core.sizes import SizesView
+from wheeld_core.views import PoolsView, WatchView, dtype_of, record
+
+log = logging.getLogger("wheeld")
+
+T = TypeVar("T")
+
+TRIES = 10
+"""How often heads that a worker overwrites again and again are mended before that is given up."""
+KINDS: Mapping[str, int] = {name: segments.KINDS[name] for name in ("watch", "pools")}
+
+
+class Sharing:
+    """Rows of the watch directory and of the pools' ledgers, for the workers that come and go.
+
+    Parameters
+    ----------
+    watch, pools : mmap
+        The two segments.
+    ready : callable
+        Called before each use: raises WheelError if the segments must not be touched any more.
+    ring : callable
+        Wakes the worker in a row, if there is one.
+    """
+
+    def __init__(
+        self,
+        watch: mmap.mmap,
+        pools: mmap.mmap,
+        ready: Callable[[], None],
+        ring: Callable[[int], None],
+    ) -> None:
+        self._watch, self._pools, self._ready, self._ring = watch, pools, ready, ring
+        self._seated: set[int] = set()
+        self.watch = WatchView(watch)
+        self.pools = PoolsView(pools)
+        self.sizes = SizesView(watch)
+        self.returned = 0
+        """Bytes that went back to the pools because their worker was gone."""
+
+    def resume(self, there: Collection[int]) -> None:
+        """Go on after a killed supervisor: end what it was at; of the rows not in `there` nothing
+        stays. Those that are there are cleared when they depart. Who sleeps although something is
+        marked for it is rung for."""
+        self._do(lambda: _native.resume_pools(self._pools))
+        self._ring_for(self._do(lambda: _native.owed_watchers(self._watch)))
+        self._seated = set(there)
+        found = occupied(self.watch, self.pools) | (self.sizes.lines["made"] != 0).any(axis=1)
+        for row in np.flatnonzero(found).tolist():
+            if row not in self._seated and (returned := self._put(row, 0)) > 0:
+                log.info("%d bytes of a worker that is gone are back in the pools", returned)
+
+    def seat(self, row: int, incarnation: int) -> None:
+        """Let a worker in."""
+        self._seated.add(row)
+        self._put(row, incarnation)
+
+    def clear(self, row: int) -> int:
+        """A worker's process is gone: take back what it had, once; returns the bytes."""
+        if row not in self._seated:
+            return 0
+        returned = self._put(row, 0)
+        self._seated.remove(row)
+        return returned
+
+    def _put(self, row: int, incarnation: int) -> int:
+        """Take back what is in a row, and let in who comes; 0: nobody."""
+        self._ring_for(self._do(lambda: _native.seat_watcher(self._watch, row, incarnation)))
+        returned = self._do(lambda: _native.seat_borrower(self._pools, row, incarnation))
+        self.returned += max(returned, 0)
+        return returned
+
+    def _ring_for(self, rows: list[int]) -> None:
+        """They sleep, and something is marked for them."""
+        for row in rows:
+            self._ring(row)
+
+    def _do(self, work: Callable[[], T]) -> T:
+        """Do it on segments that are whole and whose heads are what they should be."""
+        for _ in range(TRIES):
+            self._ready()
+            try:
+                return work()
+            except ValueError as error:  # its head is not what it was a moment ago
+                log.warning("a worker writes where it must not: %s", error)
+        raise WheelError("the heads of the segments that all workers share do not stay as they are")
+
+
+def occupied(watch: WatchView, pools: PoolsView) -> npt.NDArray[np.bool_]:
+    """Rows in which there is something of a worker, shape (workers,)."""
+    rows = len(watch.rows)
+    found: npt.NDArray[np.bool_]
+    found = (watch.rows["tenant"] != 0) | (watch.rows["any"] != 0) | watch.watching()[:rows]
+    for field in ("touching", "everything"):
+        found |= watch.rows[field] != 0
+    for field in ("dirty", "notes"):
+        found |= watch.rows[field].any(axis=1)
+    ledgers = pools.ledgers[:, :rows]
+    for field in ("tenant", "even", "odd", "ticket"):
+        found |= (ledgers[field] != 0).any(axis=0)
+    found |= pools.waiting()[:, :rows].any(axis=0)
+    return found
+
+
+# -- the segments ----------------------------------------------------------------------------------
+
+
+def create(
+    watch: mmap.mmap, pools: mmap.mmap, workers: int, token: int, wanted: list[Pool]
+) -> None:
+    """Fill the two new segments."""
+    _native.create_watch(watch, workers, token)
+    _native.create_pools(pools, workers, token, list(wanted))
+
+
+def sizes(workers: int, pools: int) -> dict[str, int]:
+    """Bytes of the two segments."""
+    return {"watch": _native.watch_bytes(workers), "pools": _native.pools_bytes(workers, pools)}
+
+
+def faults(workers: int, watch: mmap.mmap | bytes, pools: mmap.mmap | bytes) -> list[str]:
+    """What in the headers of the two segments does not follow from the number of workers.
+
+    Workers can write there, so nobody looks any further before this.
+    """
+    found = []
+    count = int(record(pools, "pools")["pool_count"])
+    if count > _native.POOLS:
+        return [f"pools: pool_count {count}, expected at most {_native.POOLS}"]
+    for kind, memory in (("watch", watch), ("pools", pools)):
+        size = sizes(workers, count)[kind]
+        if len(memory) != size:
+            found.append(f"{kind}: {len(memory)} bytes, expected {size}")
+            continue
+        header = record(memory, kind)
+        found += [
+            f"{kind}: {field} {int(header[field])}, expected {value}"
+            for field, value in _expected(kind, workers, count).items()
+            if int(header[field]) != value
+        ]
+    return found
+
+
+def _expected(kind: str, workers: int, pools: int) -> dict[str, int]:
+    """The header that a segment must have: as a new one's."""
+    fresh = mmap.mmap(-1, sizes(workers, pools)[kind])
+    if kind == "watch":
+        _native.create_watch(fresh, workers, 0)
+    else:
+        _native.create_pools(fresh, workers, 0, [("x", 1, 1, False)] * pools)
+    header = record(fresh, kind)
+    return {name: int(header[name]) for name in header.dtype.names or () if "_pad" not in name}
+
+
+def copies(workers: int, watch: mmap.mmap, pools: mmap.mmap) -> tuple[WatchView, PoolsView]:
+    """Views of copies, which nobody changes any more.
+
+    Raises
+    ------
+    WheelError
+        Their headers are not what they should be.
+    """
+    copied = bytes(watch), bytes(pools)
+    if found := faults(workers, *copied):
+        raise WheelError(f"{'; '.join(found)}: a worker has overwritten that")
+    return WatchView(copied[0]), PoolsView(copied[1])
+
+
+def left_pools(memory: mmap.mmap) -> list[Pool]:
+    """The pools of a segment whose headers are well."""
+    view = PoolsView(memory)
+    return [
+        Pool(name, int(fields["size"]), int(fields["largest"]), bool(fields["strict"]))
+        for name, fields in zip(view.names(), view.pools, strict=True)
+    ]
+
+
+def fixed_parts(pools: mmap.mmap) -> Iterator[tuple[str, int, int]]:
+    """Segment, offset and size of what nobody changes after its creation, where workers write."""
+    slots = dtype_of("slots")
+    assert slots.fields is not None
+    yield "slots", 0, int(slots.fields["freed"][1])
+    yield "watch", 0, dtype_of("watch").itemsize
+    header = record(pools, "pools")
+    pool = dtype_of("pool")
+    assert pool.fields is not None
+    yield "pools", 0, dtype_of("pools").itemsize
+    for i in range(int(header["pool_count"])):
+        yield "pools", int(header["pools_off"]) + i * pool.itemsize, int(pool.fields["used"][1])
