@@ -3,7 +3,7 @@
 ledger     what each worker writes down, in memory that no fault can take away
 crew       seats: their workers' names and policies; lives and deaths
 worker     one worker process: a random mix of all calls, noted before and after
-nursery    the process that forks the workers, warmed up
+spawner    the process that forks the workers, warmed up
 daemon     the daemon under test: start, kill, restart, outages
 faults     the table of faults and how each is injected
 history    all ledgers of a round as one array, and what can be read off it

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from torture import spawner as nursery
+from torture import spawner
 from torture.ledger import PROBE, SEATS, Command, Memory
 
 STALL_SECONDS: Final = 30.0
@@ -48,7 +48,7 @@ class Life:
 
 
 class Crew:
-    """The nursery and the lives that it gave.
+    """The spawner and the lives that it gave.
 
     Parameters
     ----------
@@ -72,7 +72,7 @@ class Crew:
         self.next_life = first_life
         self._asked: set[int] = set()
         self._due: dict[int, float] = {}
-        self._process, self._channel = nursery.start(memory, daemon, seed, log)
+        self._process, self._channel = spawner.start(memory, daemon, seed, log)
         self._heard_of = select.poll()
         self._heard_of.register(self._channel, select.POLLIN)
 
@@ -100,9 +100,9 @@ class Crew:
         for number in [number for number, due in self._due.items() if due <= now]:
             self._request(number)
         while self._heard_of.poll(0):
-            message, fds, _, _ = socket.recv_fds(self._channel, nursery.MAX_MESSAGE, 1)
+            message, fds, _, _ = socket.recv_fds(self._channel, spawner.MAX_MESSAGE, 1)
             if not message:
-                raise RuntimeError("the nursery is gone; see its messages")
+                raise RuntimeError("the spawner is gone; see its messages")
             self._heard(json.loads(message), fds)
         for life in self.living():
             self._watch(life, now)
@@ -184,7 +184,7 @@ class Crew:
         self.lives = {number: life for number, life in self.lives.items() if not life.gone}
 
     def close(self) -> None:
-        """End all workers and the nursery."""
+        """End all workers and the spawner."""
         for life in self.living():
             life.send(signal.SIGCONT)
             life.send(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""The seats: what the worker in each is called, and what becomes of its timers when it dies."""
+"""Roles: what the worker in each seat is called, and what becomes of its timers when it dies."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""The nursery: one process, warmed up, that forks every worker.
+"""The spawner: one process, warmed up, that forks every worker.
 
 A thousand deaths cost a thousand forks of a small process, not a thousand starts of an interpreter.
 Requests and answers are JSON over a socket; with each birth comes a pidfd, opened before anybody
 could reap the child, so that the driver never signals a stranger. When the driver goes, however it
-goes, the nursery kills its children and ends.
+goes, the spawner kills its children and ends.
 
     {"seat": 3, "life": 17}             fork a worker into that seat
     {"seat": 8, "life": 18, "capacity": 65536}    fork the probe
@@ -34,7 +34,7 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 MAX_MESSAGE: Final = 4096
 
 
-class Nursery:
+class Spawner:
     """The process itself."""
 
     def __init__(self, channel: socket.socket, memory: Memory, config: dict[str, Any]) -> None:
@@ -107,7 +107,7 @@ class Nursery:
 
 
 def start(memory: Memory, daemon: str, seed: int, log: Path) -> tuple[Any, socket.socket]:
-    """Start the nursery; returns its process and the driver's end of the channel."""
+    """Start the spawner; returns its process and the driver's end of the channel."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     config = {"daemon": daemon, "seed": seed, "memory": memory.fd, "channel": theirs.fileno()}
     with theirs, log.open("ab") as output:
@@ -125,7 +125,7 @@ def start(memory: Memory, daemon: str, seed: int, log: Path) -> tuple[Any, socke
 
 
 def main() -> None:
-    """Entry point of the nursery."""
+    """Entry point of the spawner."""
     config = json.loads(sys.argv[1])
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)  # the driver asks one that hangs
@@ -134,7 +134,7 @@ def main() -> None:
     memory = Memory(config["memory"])
     gc.collect()
     gc.freeze()  # a child touches no more pages than it must
-    Nursery(channel, memory, config).run()
+    Spawner(channel, memory, config).run()
 
 
 if __name__ == "__main__":

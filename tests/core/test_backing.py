@@ -198,7 +198,7 @@ exec "$0" "$1"
 """
 IN_SMALL = """
 import wheeld
-from wheeld import fsck
+from wheeld.fsck import run as fsck
 from wheeld_client import WheelFull, connect
 with wheeld.embedded(capacity=1_000_000) as name, connect(name) as timers:
     ids = []

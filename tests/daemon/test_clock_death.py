@@ -214,7 +214,7 @@ def test_killed_before_anybody_watches(daemon: Daemon, timers: Timers) -> None:
 
 
 # In the place of `wheeld`: the same with other patience.
-PATIENCE = "from wheeld import clock_guard as g; g.{0} = {1}; from wheeld.cli.app import app; app()"
+PATIENCE = "from wheeld.clock import guard; guard.{0} = {1}; from wheeld.cli.app import app; app()"
 
 
 def clocks(daemon: Daemon) -> list[int]:

@@ -16,7 +16,11 @@ from wheeld_client import DaemonNotRunning, connect
 
 SHORT_OF = """
 import errno, os, sys
-from wheeld import clock_guard, clock_link, cli, resources, snapshot_file, supervisor
+from wheeld.cli import app as cli
+from wheeld.clock import guard, link
+from wheeld.resources import owned
+from wheeld.snapshot import file as snapshot_file
+from wheeld.supervisor import server
 
 def short_while_the_file_is_there(module, name, error):
     whole = getattr(module, name)
@@ -26,14 +30,14 @@ def short_while_the_file_is_there(module, name, error):
         return whole(*args, **named)
     setattr(module, name, call)
 
-clock_guard.LONGEST_PAUSE = 0.05
+guard.LONGEST_PAUSE = 0.05
 full = OSError(errno.ENOSPC, "No space left on device")
 short_while_the_file_is_there({short})
 cli.app()
 """
-THREADS = 'clock_link.ClockLink, "start", RuntimeError("can\'t start new thread")'
-PROCESSES = 'clock_link.ClockLink, "start", BlockingIOError(errno.EAGAIN, "no more processes")'
-RUNTIME_DIR = 'resources.Resources, "write_daemon_file", full'
+THREADS = 'link.ClockLink, "start", RuntimeError("can\'t start new thread")'
+PROCESSES = 'link.ClockLink, "start", BlockingIOError(errno.EAGAIN, "no more processes")'
+RUNTIME_DIR = 'owned.Resources, "write_daemon_file", full'
 DISK = 'snapshot_file, "write", full'
 
 
@@ -172,7 +176,7 @@ def test_snapshots_go_on_after_any_error(daemon: Short, runtime_dir: Path) -> No
 
 DESCRIPTORS = """__import__("asyncio").trsock.TransportSocket, "dup", OSError(
     errno.EMFILE, "Too many open files")"""
-ANSWERS = """supervisor.Supervisor, "_say", OSError(errno.EMFILE, "Too many open files")"""
+ANSWERS = """server.Supervisor, "_say", OSError(errno.EMFILE, "Too many open files")"""
 
 
 def test_a_welcome_without_a_free_descriptor(daemon: Short) -> None:

@@ -67,7 +67,7 @@ def test_function_is_named(tmp_path: Path) -> None:
         ("wheeld/a.py", "from wheeld_client.timers.timers import Timers"),
         ("wheeld/a.py", "import wheeld_client.timers.timers"),
         ("wheeld/a.py", "from wheeld_client import timers"),
-        ("pipeline/wheeld_pipeline/a.py", "import wheeld_core"),
+        ("wheeld/a.py", "import wheeld_pipeline"),
     ],
 )
 def test_layers_red(tmp_path: Path, path: str, line: str) -> None:
@@ -83,7 +83,7 @@ def test_layers_red(tmp_path: Path, path: str, line: str) -> None:
         ("client/wheeld_client/a.py", "from wheeld_client.timers.timers import Timers"),
         ("wheeld/a.py", "from wheeld_client import Timers"),
         ("wheeld/a.py", "import wheeld_client"),
-        ("wheeld/a.py", "import wheeld_pipeline"),
+        ("pipeline/wheeld_pipeline/a.py", "import wheeld_core"),
         ("tests/a.py", "from wheeld_client.timers.timers import Timers"),
     ],
 )

@@ -85,7 +85,7 @@ def test_ctrl_c_leaves_nothing(tmp_path: Path) -> None:
         said, _ = driver.communicate()
         assert driver.returncode == 130, said
     assert "Traceback" not in said
-    assert len(pidfds) == 2, "the daemon and the nursery"
+    assert len(pidfds) == 2, "the daemon and the spawner"
     for pidfd in pidfds:
         assert select.select([pidfd], [], [], 0)[0]
         os.close(pidfd)

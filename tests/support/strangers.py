@@ -25,8 +25,8 @@ if not os.access(sys.executable, os.X_OK):
     os.environ["PYTHONPATH"] = ":".join(path for path in sys.path if path)
 if sys.argv[1:] == ["try"]:
     sys.exit(subprocess.run([sys.executable, "-c", "import wheeld.clock.process"]).returncode)
-from wheeld import cli
-cli.app()
+from wheeld.cli.app import app
+app()
 """
 """A program that runs `wheeld` as whoever starts it, and its clock as well."""
 
