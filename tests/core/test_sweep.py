@@ -157,7 +157,7 @@ def test_broken_core(what: str, tmp_path: Path) -> None:
     program, path, name, text, instead = BROKEN[what]
     include = tmp_path / "include"
     shutil.copytree(sanitize.INCLUDE, include)
-    header = include / "wheeld" / name
+    (header,) = include.rglob(name)
     whole = header.read_text()
     assert whole.count(text) == 1
     header.write_text(whole.replace(text, instead.replace("{}", text)))

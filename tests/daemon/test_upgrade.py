@@ -58,7 +58,7 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
         CORE / "wheeld_core", place / "wheeld_core", ignore=shutil.ignore_patterns("_native*.so")
     )
     shutil.copytree(CORE / "include", place / "include")
-    layout = place / "include/wheeld/layout.h"
+    layout = place / "include/wheeld/shared/layout.h"
     was = f"#define WH_LAYOUT_VERSION {_native.LAYOUT_VERSION}u"
     assert was in layout.read_text()
     layout.write_text(layout.read_text().replace(was, f"#define WH_LAYOUT_VERSION {OTHER}u"))
