@@ -229,7 +229,7 @@ def clocks(daemon: Daemon) -> list[int]:
 
 def test_a_clock_that_hangs_while_it_starts(own: Daemon) -> None:
     """It is given up, and another one is started."""
-    own.program = [sys.executable, "-c", PATIENCE.format("START_SECONDS = g.LOCK_SECONDS", 1.0)]
+    own.program = [sys.executable, "-c", PATIENCE.format("START_SECONDS = guard.LOCK_SECONDS", 1.0)]
     own.start()
     with connect(str(own.directory)) as timers:
         timers.schedule(0.01, 9)
