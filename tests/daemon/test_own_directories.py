@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from strangers import NOBODY, as_root, as_user
-from wheeld.resources import trace_directory as trace_directory
+from wheeld.resources import trace_directory
 from wheeld.snapshot.file import make_directory
 from wheeld_core.errors import WheelError
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from wheeld.doctor import leftovers as leftovers, machine as checks, systemd as systemd
+from wheeld.doctor import leftovers, machine as checks, systemd
 from wheeld.doctor.machine import Finding
 from wheeld.doctor.run import Diagnosis
 from wheeld.resources.vital_signs import INITIAL_PID_NAMESPACE

@@ -17,7 +17,7 @@ from test_doctor import PREFIX, assert_bad, segment
 
 from daemons import Daemon, until
 from remotes import Remote
-from wheeld.doctor import leftovers as leftovers
+from wheeld.doctor import leftovers
 from wheeld.doctor.machine import Finding
 from wheeld.fsck import source as fsck_source
 from wheeld.processes import identity

@@ -18,7 +18,7 @@ from test_doctor import assert_bad, put
 
 from commands import Daemon, wheeld_command
 from fsck_wheels import FullWheel, Local, remains
-from wheeld.doctor import live as live, run as doctor
+from wheeld.doctor import live, run as doctor
 from wheeld.doctor.live import Clock, Process, Vitals, Worker
 from wheeld.fsck import source as fsck_source
 from wheeld.tables.registry import RowState

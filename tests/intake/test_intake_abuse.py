@@ -98,7 +98,7 @@ def test_helper_does_not_keep_the_interpreter() -> None:
     program = """
 import asyncio, os, socket, sys
 from model_pool import ModelPool
-from wheeld_client.intake import Intake
+from wheeld_client.intake.server import Intake
 
 async def main():
     pool = ModelPool(10)

@@ -19,8 +19,8 @@ from wheeld.resources import (
     backing,
     leftovers,
     room,
-    trace_directory as trace_directory,
-    trace_segment as trace_segment,
+    trace_directory,
+    trace_segment,
     unseen,
 )
 from wheeld.resources.handover import Handover

@@ -15,7 +15,7 @@ from typing import Final
 
 from wheeld.config.settings import Config
 from wheeld.processes import cgroups
-from wheeld.resources import trace_segment as trace_segment
+from wheeld.resources import trace_segment
 from wheeld.snapshot import file as snapshot_file
 from wheeld.tables import sharing
 from wheeld_core import _native
