@@ -1,6 +1,6 @@
 """What workers and a supervisor write into the segments `watch` and `pools`, one word after the
-other (core/include/wheeld/sharing/{watch,pool}.h): so that a test can stop in between. Nobody else may
-write there meanwhile."""
+other (core/include/wheeld/sharing/{watch,pool}.h): so that a test can stop in between. Nobody else
+may write there meanwhile."""
 
 from __future__ import annotations
 

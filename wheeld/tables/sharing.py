@@ -2,7 +2,8 @@
 
 It makes them, lets each worker into its row, and clears up after it: a dead worker watches nothing,
 and what it had of the pools goes back. All of this may be cut short by a SIGKILL and done again by
-the next supervisor: what was done already is not done twice (core/include/wheeld/sharing/{watch,pool}.h).
+the next supervisor: what was done already is not done twice
+(core/include/wheeld/sharing/{watch,pool}.h).
 """
 
 from __future__ import annotations
