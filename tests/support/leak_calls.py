@@ -290,7 +290,7 @@ ALONGSIDE = {
 }
 """Called by the functions above."""
 ELSEWHERE = {"set_row_state", "_renews", "_end_wheel", "_renew", "_thread"}
-"""Plain stores and numbers without any object; and what comes once in a wheel (test_next_daemon.py)."""
+"""Plain stores and numbers; and what comes once in a wheel (test_next_daemon.py)."""
 
 BAD: dict[str, Callable[[Bench], Any]] = {
     "memory": lambda b: _native.Memory(-1, 4096, False),
