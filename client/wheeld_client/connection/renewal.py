@@ -11,7 +11,7 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from wheeld_client.connection.reconnect import FIRST_PAUSE, Reconnector, Refused, Wait
 from wheeld_core import control
@@ -57,6 +57,13 @@ class Reconnection:
 
 
 Announce = Callable[[Reconnection], object]
+
+
+class Block(Protocol):
+    """What a worker is in the middle of, and notes in its row: a block of `Purgatory.changing`."""
+
+    def note_anew(self) -> None:
+        """It has another row now."""
 
 
 class Renewal:

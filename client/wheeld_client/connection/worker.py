@@ -13,20 +13,17 @@ import time
 import weakref
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from wheeld_client.connection import hub
 from wheeld_client.connection.options import Options
 from wheeld_client.connection.reconnect import FIRST_PAUSE, Reconnector, Refused, Wait
-from wheeld_client.connection.renewal import Reconnection, Renewal
+from wheeld_client.connection.renewal import Block, Reconnection, Renewal
 from wheeld_core import _native, control, runtime, segments, trust
 from wheeld_core.errors import DaemonNotRunning, ForkedClient, WheelError
 from wheeld_core.views import RegistryView, WheelView, expiration_dtype
-
-if TYPE_CHECKING:
-    from wheeld_client.purgatory.changing import Changing
 
 log = logging.getLogger("wheeld")
 
@@ -49,7 +46,7 @@ class ConnectedWorker(_native.Worker):
     _connection: Any
     _reconnector: Reconnector | None = None
     _renewal: Renewal | None = None
-    _changing: set[Changing]
+    _changing: set[Block]
     """The blocks that threads are in."""
     _watched = False
     """Somebody else watches the connection, and has it taken up again."""
