@@ -36,7 +36,7 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench.purgatory", description=__doc__)
     effort = parser.add_mutually_exclusive_group()
     effort.add_argument("--quick", action="store_true", help="tiny: does it run at all?")
-    effort.add_argument("--brief", action="store_true", help="about 6 minutes")
+    effort.add_argument("--brief", action="store_true", help="about 9 minutes")
     effort.add_argument("--full", action="store_true", help="1 million requests in each run")
     parser.add_argument("--only", metavar="PART[,PART]", help=f"sweep, {', '.join(PARTS)}")
     parser.add_argument("--contenders", metavar="NAME[;NAME]", help="; ".join(CONTENDERS))
