@@ -66,6 +66,8 @@ class Peer:
         self.sock = sock
         self.sock.setblocking(False)
         self._prefix_bytes = prefix_bytes
+        self.patience: float | None = LONG
+        """How long it waits for bytes."""
 
     async def send(self, data: bytes) -> Peer:
         """Bytes, as they are."""
@@ -82,7 +84,7 @@ class Peer:
         found = b""
         while len(found) < size:
             receive = asyncio.get_running_loop().sock_recv(self.sock, size - len(found))
-            part = await asyncio.wait_for(receive, LONG)
+            part = await asyncio.wait_for(receive, self.patience)
             if not part:
                 break
             found += part
