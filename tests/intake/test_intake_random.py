@@ -55,7 +55,7 @@ class Guest:
     def __init__(self, number: int, peer: Peer) -> None:
         self.number = number
         self.peer = peer
-        self.peer.patience = None  # wait_for can lose the cancellation of who collects (Python 3.11)
+        self.peer.patience = None  # wait_for may lose a cancellation (Python 3.11)
         self.sent: list[str] = []
         """The kinds of its complete requests; their positions are their names."""
         self.rest = b""
