@@ -121,8 +121,7 @@ def _heads(memories: Memories) -> dict[int, tuple[int, int]]:
 
 
 def _pools(memories: Memories) -> PoolsView:
-    workers = WheelView(memories.wheel).max_workers
-    return sharing.copies(workers, memories.watch, memories.pools)[1]
+    return sharing.copies(WheelView(memories.wheel).max_workers, memories.watch, memories.pools)[1]
 
 
 def gather(

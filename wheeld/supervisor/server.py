@@ -22,11 +22,9 @@ from wheeld.config.settings import Config
 from wheeld.processes import descriptors, notify, signals
 from wheeld.recorder.guard import RecorderGuard
 from wheeld.resources import handover
-from wheeld.resources.handover import Handover, Predecessor
 from wheeld.resources.owned import Resources
 from wheeld.supervisor import callers, status
 from wheeld.supervisor.access import Caller, caller_of
-from wheeld.supervisor.callers import Callers, OneForAll
 from wheeld.supervisor.ending import Ending, Wish
 from wheeld.supervisor.snapshots import Snapshots
 from wheeld.supervisor.workers import Workers
@@ -65,12 +63,12 @@ class Supervisor:
         Discard what a killed daemon of that name left, instead of going on with it.
     read_config : callable, optional
         Reads the configuration again, for SIGHUP; default: it stays as it is.
-    before : Handover, optional
+    before : handover.Handover, optional
         What this process left before it executed the program anew.
 
     Attributes
     ----------
-    successor : Handover or None
+    successor : handover.Handover or None
         After `run`: what is to be executed, with signals held.
     """
 
@@ -81,7 +79,7 @@ class Supervisor:
         remove_base: bool = False,
         fresh: bool = False,
         read_config: Callable[[], Config] | None = None,
-        before: Handover | None = None,
+        before: handover.Handover | None = None,
     ) -> None:
         descriptors.claim(config.max_workers)
         # A signal that comes while the segments are made waits until run() can clean up after them.
@@ -98,7 +96,7 @@ class Supervisor:
             self.workers.attachments,
             self.workers.damaged,
             self.fail,
-            Predecessor(before) if before is not None else None,
+            handover.Predecessor(before) if before is not None else None,
         )
         self.clock.on_look = self._look
         self.workers.clock = self.clock
@@ -110,14 +108,14 @@ class Supervisor:
         self._remove_base = remove_base
         self._stopping = asyncio.Event()
         self._wish = Wish.NOTHING
-        self.successor: Handover | None = None
+        self.successor: handover.Handover | None = None
         self.failed: str | None = None
         self.served = False
         self._facts_are_old = False
         self._advancing = asyncio.Lock()
         self._connections: set[asyncio.Task[None]] = set()
-        self._callers = Callers()
-        self._status = OneForAll(self.status)
+        self._callers = callers.Callers()
+        self._status = callers.OneForAll(self.status)
 
     async def run(self) -> None:
         """Serve until a signal, `wheeld stop`, or the parent's death; then clean up.
