@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from house_rules import Source, imports
 from programs import ROOT
 
 PACKAGES = {"wheeld": "wheeld", "wheeld_client": "client/wheeld_client"}
@@ -18,20 +17,14 @@ MOST_FILES = 15
 """Of a folder, but for its `__init__.py`."""
 
 
-def modules(text: str) -> Iterator[str]:
-    """Dotted names of what is imported, also for types only."""
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.ImportFrom) and node.module:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
-
-
 def python_rooms(package: str, home: Path) -> dict[str, set[str]]:
     """Which folders each folder imports from; a file beside the folders is one of its own."""
     found: dict[str, set[str]] = defaultdict(set)
     for path in home.rglob("*.py"):
         room = path.relative_to(home).parts[0].removesuffix(".py")
-        for parts in (name.split(".") for name in modules(path.read_text())):
-            if parts[0] == package and parts[1] != room:
+        source = Source(home, path.name, path.read_text())
+        for parts in (name.split(".") for _, name in imports(source)):
+            if parts[0] == package and parts[1:] and parts[1] != room:
                 found[room].add(parts[1])
     return found
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import Any
 
@@ -89,7 +90,7 @@ class Group:
             self.leave()
 
 
-class Member(threading.Thread):
+class Member(threading.Thread, ABC):
     """A consumer that polls until it is to leave."""
 
     strategies: tuple[str, ...] = ()
@@ -114,9 +115,9 @@ class Member(threading.Thread):
         except Exception as error:
             self.error = repr(error)
 
+    @abstractmethod
     def consume(self) -> None:
         """Subscribe, poll, close."""
-        raise NotImplementedError
 
 
 class Confluent(Member):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from typing import Any
 
 from broker_runs import LONG
@@ -11,7 +12,7 @@ from broker_runs import LONG
 WAIT_MS = 30_000
 
 
-class Poller:
+class Poller(ABC):
     """`with Poller(address) as poller: poller.start(topic)`; it reads partition 0."""
 
     def __init__(self, address: str) -> None:
@@ -33,9 +34,9 @@ class Poller:
         if self._thread is not None:
             self._thread.join(LONG)
 
+    @abstractmethod
     def poll(self, topic: str) -> None:
         """The thread."""
-        raise NotImplementedError
 
 
 class Confluent(Poller):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from typing import Any
 
 from broker_runs import LONG, until
@@ -11,7 +12,7 @@ Records = list[tuple[int, bytes]]
 """Offset and value."""
 
 
-class Reader:
+class Reader(ABC):
     """A member of a group; the topic has one partition that matters, 0."""
 
     def __init__(self, address: str, topic: str) -> None:
@@ -29,9 +30,9 @@ class Reader:
         until(enough, f"{count} records")
         return found
 
+    @abstractmethod
     def _poll(self) -> Records:
         """What is there."""
-        raise NotImplementedError
 
 
 class Confluent(Reader):
