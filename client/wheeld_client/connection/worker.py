@@ -370,19 +370,20 @@ class ConnectedWorker(_native.Worker):
         self._shared = {}
 
 
-def _has_hung_up(connection: control.Connection) -> bool:
+def _tells(connection: control.Connection, events: int) -> bool:
+    """Is one of these there already?"""
     poller = select.poll()
-    poller.register(connection.fileno(), select.POLLRDHUP)
+    poller.register(connection.fileno(), events)
     return bool(poller.poll(0))
+
+
+def _has_hung_up(connection: control.Connection) -> bool:
+    return _tells(connection, select.POLLRDHUP)
 
 
 def _is_silent(connection: control.Connection) -> bool:
     """Does it stand, with nothing to read?"""
-    if connection.fileno() < 0:
-        return False
-    poller = select.poll()
-    poller.register(connection.fileno(), select.POLLIN | select.POLLRDHUP)
-    return not poller.poll(0)
+    return connection.fileno() >= 0 and not _tells(connection, select.POLLIN | select.POLLRDHUP)
 
 
 def _forget_parents() -> None:
