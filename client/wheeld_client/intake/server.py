@@ -281,8 +281,7 @@ class Intake:
         """A request comes to its handler."""
         self._tally.requests += 1
         self._at_work.add(connection)
-        if connection._clock is not None:
-            connection._clock.stop(connection)
+        self._clocks.stop(connection)
         if not connection._spoke:
             connection._spoke = True
             self._limits.spoke(connection)
