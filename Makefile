@@ -38,6 +38,7 @@ check: ## lint, formatting, types, house rules, compiler warnings
 	$(SETUP) dev
 	$(RUN)/ruff check $(CHECKED)
 	$(RUN)/ruff format --check $(CHECKED)
+	find core tests -name '*.[ch]' -print0 | xargs -0 $(RUN)/clang-format --dry-run --Werror
 	$(RUN)/mypy
 	$(RUN)/python tools/house_rules.py
 	WHEELD_WERROR=1 $(RUN)/python setup.py -q build_ext --force \

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 import house_rules
+import memory_orders
+from programs import ROOT
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 HEADER = "core/include/wheeld/example.h"
@@ -38,6 +40,21 @@ def c_function(lines: int) -> str:
 def test_file_length(tmp_path: Path, name: str) -> None:
     assert found(tmp_path, {name: "\n" * 400}) == []
     assert found(tmp_path, {name: "\n" * 401}) == [(name, 1, "file-length")]
+
+
+def test_long_files_are_named() -> None:
+    """Each of them is there, and too long still."""
+    for path in house_rules.LONG_FILES:
+        lines = (ROOT / path).read_text().splitlines()
+        assert len(lines) > house_rules.MAX_FILE_LINES, path
+
+
+def test_columns(tmp_path: Path) -> None:
+    """Of C; what clang-format cannot break, a string, may be longer."""
+    fits, long = "/* " + "x" * 94 + " */\n", "/* " + "x" * 95 + " */\n"
+    assert found(tmp_path, {"core/a.h": fits}) == []
+    assert found(tmp_path, {"core/a.h": "\n" + long}) == [("core/a.h", 2, "columns")]
+    assert found(tmp_path, {"core/a.h": f'char *text = "{"x" * 100}";\n'}) == []
 
 
 def test_length_of_other_files_is_free(tmp_path: Path) -> None:
@@ -186,7 +203,7 @@ def test_partner_in_python(tmp_path: Path) -> None:
 def test_raw_atomics(tmp_path: Path) -> None:
     files = {
         HEADER: "volatile int a;\natomic_thread_fence(memory_order_seq_cst);\n",
-        house_rules.ATOMICS: "#define wh_load_seq(p) atomic_load_explicit((p), 0)\n",
+        memory_orders.ATOMICS: "#define wh_load_seq(p) atomic_load_explicit((p), 0)\n",
     }
     assert found(tmp_path, files) == [(HEADER, 1, "atomics"), (HEADER, 2, "atomics")]
 

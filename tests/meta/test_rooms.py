@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from house_rules import Source, imports
+from house_rules import imports
 from programs import ROOT
+from sources import Source
 
 PACKAGES = {"wheeld": "wheeld", "wheeld_client": "client/wheeld_client"}
 HEADERS = "core/include/wheeld"

@@ -302,7 +302,7 @@ def test_no_pools(daemon: Daemon) -> None:
         assert "pools " not in well("status", *where)
         daemon.kill()
         daemon.start()
-        a.ask("timers.schedule(1.0)")
+        a.ask("timers.schedule(3600.0)")
     daemon.kill()
     assert "no pool a (this start: a=1M)" in daemon.refused("--pool", "a=1M")
 

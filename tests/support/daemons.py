@@ -109,8 +109,14 @@ class Daemon:
         """Start another of that name, which must end with an error; returns what it said."""
         before, first = len(self.said()), self.process
         process = self.launch(*more, **options)
-        self.process = first or self.process
-        assert process.wait(LONG) == 1, self.said()
+        try:
+            code = process.wait(LONG)
+        except subprocess.TimeoutExpired:
+            process.terminate()
+            code = process.wait(LONG)
+        finally:
+            self.process = first or self.process
+        assert code == 1, self.said()
         message = self.said()[before:]
         assert "Traceback" not in message, message
         return message

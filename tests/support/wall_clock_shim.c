@@ -1,7 +1,8 @@
 /* A wall clock that tests can set: LD_PRELOAD over what a program asks the kernel.
  *
- * $STEP_FILE holds two offsets, of the wall clock and of the boot clock, ns. A timerfd of the wall clock is
- * the FIFO $STEP_FIFO: a byte in there says that the clock was set, as ECANCELED does from a real one.
+ * $STEP_FILE holds two offsets, of the wall clock and of the boot clock, ns. A timerfd of the wall
+ * clock is the FIFO $STEP_FIFO: a byte in there says that the clock was set, as ECANCELED does from
+ * a real one.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>

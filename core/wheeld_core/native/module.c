@@ -228,9 +228,10 @@ static int module_exec(PyObject *module)
     snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)wh_fingerprint());
     /* types and exceptions are statics: those of the last interpreter would be everybody's */
     if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
-        PyErr_SetString(PyExc_ImportError, "wheeld works in the main interpreter of a process only, "
-                                           "not in a subinterpreter (WSGIApplicationGroup %{GLOBAL} "
-                                           "in mod_wsgi)");
+        PyErr_SetString(PyExc_ImportError,
+                        "wheeld works in the main interpreter of a process only, "
+                        "not in a subinterpreter (WSGIApplicationGroup %{GLOBAL} "
+                        "in mod_wsgi)");
         return -1;
     }
     if (find_errors() < 0 || add_types(module) < 0)
@@ -247,10 +248,8 @@ static PyModuleDef_Slot module_slots[] = {
     {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
 #endif
     {0, NULL}};
-static struct PyModuleDef module_def = {PyModuleDef_HEAD_INIT,
-                                        .m_name = "wheeld_core._native",
+static struct PyModuleDef module_def = {PyModuleDef_HEAD_INIT, .m_name = "wheeld_core._native",
                                         .m_doc = "wheeld's shared structures, natively.",
-                                        .m_methods = functions,
-                                        .m_slots = module_slots};
+                                        .m_methods = functions, .m_slots = module_slots};
 
 PyMODINIT_FUNC PyInit__native(void) { return PyModuleDef_Init(&module_def); }

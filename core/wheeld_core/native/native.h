@@ -28,15 +28,15 @@
 #include "wheeld/sharing/words.h"
 #include "wheeld/loop/clock_check.h"
 
-#define FAST(function) (PyCFunction)(void (*)(void))function
+#define FAST(function) (PyCFunction)(void (*)(void)) function
 
 /* Types that others check for, set at import. */
 static PyTypeObject *worker_type, *operation_type;
 
 /* Exceptions of wheeld_core.errors, looked up once at import. */
 static struct {
-    PyObject *wheel_error, *wheel_full, *words_full, *ring_full, *daemon_not_running, *forked_client, *client_closed,
-        *payload_too_large, *invalid_delay;
+    PyObject *wheel_error, *wheel_full, *words_full, *ring_full, *daemon_not_running,
+        *forked_client, *client_closed, *payload_too_large, *invalid_delay;
 } errors;
 
 /* A mapped segment: the buffer keeps the mmap open for as long as we use it. */
@@ -66,8 +66,8 @@ static bool mapping_get(Mapping *m, PyObject *object, bool writable, uint64_t by
     return false;
 }
 
-/* Is `object` a ready wheel segment? What it was made with goes to `config`, read once and checked. Sets
- * ValueError if not; callers check kinds before. */
+/* Is `object` a ready wheel segment? What it was made with goes to `config`, read once and checked.
+ * Sets ValueError if not; callers check kinds before. */
 static bool mapping_get_wheel(Mapping *m, PyObject *object, bool writable, wh_config *config)
 {
     if (!mapping_get(m, object, writable, sizeof(wh_wheel_seg)))

@@ -47,7 +47,8 @@ static inline void account_free(account *a) { free(a->entries); }
 static inline bool entry_over(entry *e)
 {
     return wh_load_relaxed(&e->cancels) + wh_load_relaxed(&e->events) +
-               wh_load_relaxed(&e->dropped) != 0;
+               wh_load_relaxed(&e->dropped) !=
+           0;
 }
 
 /* A tick follows the one before it on the grid, less what that one said to have skipped. */

@@ -1,4 +1,5 @@
-/* Bounds: however long a list is, a pass does a piece of it, and the others' work between two pieces. */
+/* Bounds: however long a list is, a pass does a piece of it, and the others' work between two
+ * pieces. */
 #include "single.h"
 
 #include "wheeld/loop/recover.h"
@@ -53,7 +54,8 @@ static uint32_t length(uint32_t list)
 
 static uint32_t for_b(void)
 {
-    return length(wh_backlog_list(&w.clock, &w.peers[1])) + length(wh_lent_list(&w.clock, &w.peers[1]));
+    return length(wh_backlog_list(&w.clock, &w.peers[1])) +
+           length(wh_lent_list(&w.clock, &w.peers[1]));
 }
 
 static bool one_pass(void)
@@ -90,8 +92,8 @@ static void play_dead_reader(void)
     CHECK(kept == CROWD, "A gets %llu of %u", (ull)kept, CROWD);
 }
 
-/* A crowd of A's, in one tick or in a bucket that cascades, and C's timers, armed before, in between and
- * after, in the same ticks: these do not wait for the crowd. */
+/* A crowd of A's, in one tick or in a bucket that cascades, and C's timers, armed before, in
+ * between and after, in the same ticks: these do not wait for the crowd. */
 static void play_crowded_neighbour(void)
 {
     for (int upper = 0; upper <= 1; upper++) {
@@ -143,7 +145,8 @@ static void play_deaths_at_once(void)
     for (bool more = true; more;) {
         more = one_pass();
         uint64_t dropped = wh_load_relaxed(&w.clock.seg->dropped);
-        CHECK(dropped - before <= WH_REAP_OWN * WH_SLAB_SLOTS, "%llu in one pass", (ull)(dropped - before));
+        CHECK(dropped - before <= WH_REAP_OWN * WH_SLAB_SLOTS, "%llu in one pass",
+              (ull)(dropped - before));
         before = dropped;
     }
     for (int row = 1; row < ROWS; row++)
@@ -165,7 +168,10 @@ static void in_pieces(uint32_t (*left)(void), uint32_t most)
 }
 
 static uint32_t lent_to_b(void) { return length(wh_lent_list(&w.clock, &w.peers[1])); }
-static uint32_t returns_of_a(void) { return (uint32_t)(w.peers[0].returns_tail - w.peers[0].returns_head); }
+static uint32_t returns_of_a(void)
+{
+    return (uint32_t)(w.peers[0].returns_tail - w.peers[0].returns_head);
+}
 
 static void play_loans(void)
 {
@@ -213,7 +219,8 @@ static void play_events(void)
     CHECK(ring, "out of memory");
     arm(A, 0, 0);
     one_pass();
-    CHECK(ring[(a->comp_tail - 1) & (CAPACITY - 1)].cookie < CROWD, "what came last overtakes the rest");
+    CHECK(ring[(a->comp_tail - 1) & (CAPACITY - 1)].cookie < CROWD,
+          "what came last overtakes the rest");
     in_pieces(backlog_of_a, WH_ROW_BUDGET);
 }
 

@@ -10,8 +10,8 @@ static hand hands[3];
 
 static void begin(uint32_t capacity, int64_t tick_ns)
 {
-    wh_config config = {.tick_ns = tick_ns, .wheel_bits = 6, .capacity = capacity,
-                        .payload_bytes = 16};
+    wh_config config = {
+        .tick_ns = tick_ns, .wheel_bits = 6, .capacity = capacity, .payload_bytes = 16};
     single_make(&w, &book, hands, 3, &config);
 }
 
@@ -108,7 +108,8 @@ static void play_cancel_after_sweep(void)
     CHECK(hand_idle(B), "B's slot is lost");
 }
 
-/* receive.h, invariant 2: an unread tick does not hold up the sweep of its dead owner, and is none then. */
+/* receive.h, invariant 2: an unread tick does not hold up the sweep of its dead owner, and is none
+ * then. */
 static void play_tick_of_dead_owner(void)
 {
     begin(4096, MS);
@@ -119,7 +120,8 @@ static void play_tick_of_dead_owner(void)
     wh_clock_detach(&w.peers[1], WH_LEAVE_DROP);
     passes(8);
     CHECK(w.reaped[1] == 1, "B is never reaped");
-    CHECK(wh_load_relaxed(&w.clock.owners[wh_id_slot(id) >> WH_SLAB_BITS]) == 0, "its slab is kept");
+    CHECK(wh_load_relaxed(&w.clock.owners[wh_id_slot(id) >> WH_SLAB_BITS]) == 0,
+          "its slab is kept");
     CHECK(wh_client_receive(&A->client, A->events, 1) == 0, "a tick of a timer that was dropped");
 }
 
@@ -148,8 +150,8 @@ static void play_returns_of_dead_owner(void)
 
 /* -- sleep ------------------------------------------------------------------------------------- */
 
-/* A made room just before the clock said that it wants to be told: A does not ring, so the clock has
- * to see the room itself before it sleeps. */
+/* A made room just before the clock said that it wants to be told: A does not ring, so the clock
+ * has to see the room itself before it sleeps. */
 static void play_room_before_sleep(void)
 {
     begin(4096, MS);
@@ -191,8 +193,9 @@ static bool is_free(const hand *h, uint32_t slot)
     return h->client.slabs.free[slot >> WH_SLAB_BITS] >> (slot & (WH_SLAB_SLOTS - 1)) & 1;
 }
 
-/* A slot is taken over before its return was read, and handed to the same worker again. That worker reads
- * the old entry when the clock has named it holder already, and before the new entry is out. */
+/* A slot is taken over before its return was read, and handed to the same worker again. That worker
+ * reads the old entry when the clock has named it holder already, and before the new entry is
+ * out. */
 static void play_old_news(void)
 {
     begin(4096, MS);
@@ -209,7 +212,8 @@ static void play_old_news(void)
     wh_client_publish(&B->client, FAR_NS);
     wh_slabs_park(slabs);
     world_settle(&w);
-    CHECK(wh_client_returns_ready(&B->client) == WH_SLAB_SLOTS - 1, "they came back, and are not read");
+    CHECK(wh_client_returns_ready(&B->client) == WH_SLAB_SLOTS - 1,
+          "they came back, and are not read");
     wh_client_ask(&A->client, 10, false);
     world_settle(&w);
     CHECK(w.clock.stock.slots == WH_SLAB_SLOTS - 11, "the rest is in stock");

@@ -71,7 +71,8 @@ static void round_end(hand *h, uint64_t first)
     }
 }
 
-/* Slots of cancelled timers come back when the clock gets to it: on a busy machine that takes a while. */
+/* Slots of cancelled timers come back when the clock gets to it: on a busy machine that takes a
+ * while. */
 static void schedule_patiently(hand *h, plan p, uint64_t *cookie)
 {
     int64_t give_up = wh_clock_read(CLOCK_MONOTONIC) + GIVE_UP_NS;
@@ -105,8 +106,12 @@ static void play(const char *name, challenge challenge, uint32_t hands, uint64_t
 {
     static duel d;
     memset(&d, 0, sizeof d);
-    wh_config config = {.tick_ns = 1000, .wheel_bits = 6, .capacity = 1024, .max_workers = hands,
-                        .payload_bytes = 8, .origin_ns = wh_clock_read(CLOCK_MONOTONIC)};
+    wh_config config = {.tick_ns = 1000,
+                        .wheel_bits = 6,
+                        .capacity = 1024,
+                        .max_workers = hands,
+                        .payload_bytes = 8,
+                        .origin_ns = wh_clock_read(CLOCK_MONOTONIC)};
     world_make(&d.world, &config);
     account_make(&d.account, rounds * ROUND);
     for (uint32_t i = 0; i < hands; i++)

@@ -46,8 +46,8 @@ static inline void hand_attach(hand *h, world *w, account *a, uint32_t row, uint
     wh_create_worker(memory, &w->config, wh_line_of(w->wheel, &w->geometry, row));
     attachment wanted = {row, incarnation};
     world_ask(w, request_attach, &wanted);
-    *h = (hand){.world = w, .account = a, .row = row, .bell = w->bells[row][0],
-                .rng = rng_seeded(row + 1)};
+    *h = (hand){
+        .world = w, .account = a, .row = row, .bell = w->bells[row][0], .rng = rng_seeded(row + 1)};
     CHECK(wh_client_bind(&h->client, &w->config, w->wheel, w->slots, memory, row, incarnation,
                          w->bell[1]),
           "out of memory");
@@ -166,8 +166,12 @@ static inline bool hand_schedule(hand *h, plan p, uint64_t *cookie)
         memcpy(payload + at, cookie, 8);
     entry *e = &h->account->entries[*cookie];
     int64_t now = wh_client_now(c);
-    wh_request r = {.deadline = wh_time_add(now, p.delay), .interval = p.interval, .now = now,
-                    .cookie = *cookie, .payload = payload, .payload_size = p.payload_size,
+    wh_request r = {.deadline = wh_time_add(now, p.delay),
+                    .interval = p.interval,
+                    .now = now,
+                    .cookie = *cookie,
+                    .payload = payload,
+                    .payload_size = p.payload_size,
                     .target = p.target};
     e->interval = p.interval;
     e->next_tick = r.deadline;

@@ -1,9 +1,9 @@
 /* Handoffs: plain memory that passes from thread to thread, for the thread sanitizer.
  *
- * Idea. The threads take turns, in a fixed order, by a relaxed word that orders nothing. So the only
- * order that the sanitizer knows of is what the core itself makes, and a release or an acquire that is
- * missing on the way shows each time, not by chance: as a race on the record, the payload or the head
- * that was handed on. Built without it, this program shows nothing. */
+ * Idea. The threads take turns, in a fixed order, by a relaxed word that orders nothing. So the
+ * only order that the sanitizer knows of is what the core itself makes, and a release or an acquire
+ * that is missing on the way shows each time, not by chance: as a race on the record, the payload
+ * or the head that was handed on. Built without it, this program shows nothing. */
 #include "single.h"
 
 enum { CLOCK, FIRST, SECOND, ACTORS };
@@ -26,12 +26,15 @@ static uint64_t touched; /* plain: whoever has the slab writes this */
 static void *segment;
 static char events[2][1024 * 64];
 
-/* -- what they do --------------------------------------------------------------------------------- */
+/* -- what they do ------------------------------------------------------------------------------ */
 
 static void arm(hand *h, uint32_t target, int64_t interval)
 {
     wh_client *c = &h->client;
-    wh_request r = {.deadline = MS, .interval = interval, .target = target, .payload = "payload",
+    wh_request r = {.deadline = MS,
+                    .interval = interval,
+                    .target = target,
+                    .payload = "payload",
                     .payload_size = 8};
     wh_client_push(c, wh_client_arm(c, slot, &r));
     wh_client_publish(c, MS);
@@ -93,7 +96,7 @@ static void b_attaches(void)
     CHECK(attached == WH_ATTACH_READY, "attach: %d", attached);
 }
 
-/* -- in turn --------------------------------------------------------------------------------------- */
+/* -- in turn ----------------------------------------------------------------------------------- */
 
 static void *actor_main(void *argument)
 {
@@ -114,8 +117,12 @@ static void play(const char *name, const turn *list, size_t count)
 {
     static int numbers[ACTORS] = {CLOCK, FIRST, SECOND};
     pthread_t threads[ACTORS];
-    wh_config config = {.tick_ns = MS, .wheel_bits = 6, .capacity = 256, .max_workers = 2,
-                        .payload_bytes = 8, .virtual_clock = 1};
+    wh_config config = {.tick_ns = MS,
+                        .wheel_bits = 6,
+                        .capacity = 256,
+                        .max_workers = 2,
+                        .payload_bytes = 8,
+                        .virtual_clock = 1};
     world_make(&w, &config);
     for (uint32_t i = 0; i < 2; i++)
         hand_attach(&hands[i], &w, NULL, i, i + 1);
@@ -141,13 +148,17 @@ static void play(const char *name, const turn *list, size_t count)
 
 int main(int argc, char **argv)
 {
-    static const turn lent[] = {{FIRST, a_schedules_to_b}, {CLOCK, clock_goes_on},
-                                {SECOND, b_receives},      {CLOCK, clock_goes_on},
+    static const turn lent[] = {{FIRST, a_schedules_to_b},
+                                {CLOCK, clock_goes_on},
+                                {SECOND, b_receives},
+                                {CLOCK, clock_goes_on},
                                 {FIRST, a_uses_it_again}};
-    static const turn given[] = {{FIRST, a_schedules}, {CLOCK, clock_goes_on},
-                                 {FIRST, a_receives},  {SECOND, b_schedules}};
-    static const turn around[] = {{FIRST, a_schedules_ticks}, {CLOCK, clock_fills_ring},
-                                  {FIRST, a_receives_all},    {CLOCK, clock_fills_on}};
+    static const turn given[] = {
+        {FIRST, a_schedules}, {CLOCK, clock_goes_on}, {FIRST, a_receives}, {SECOND, b_schedules}};
+    static const turn around[] = {{FIRST, a_schedules_ticks},
+                                  {CLOCK, clock_fills_ring},
+                                  {FIRST, a_receives_all},
+                                  {CLOCK, clock_fills_on}};
     static const turn made[] = {{FIRST, a_creates}, {SECOND, b_attaches}};
     options_read(argc, argv);
     PLAY("a payload that is lent, and its slot used again", lent);

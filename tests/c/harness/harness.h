@@ -39,20 +39,20 @@ typedef struct options {
 static options opt;
 
 /* Print why and end at once: the other threads may be stuck. */
-#define FAIL(...)                                                                                 \
-    do {                                                                                          \
-        printf("FAIL %s --seed %llu --scale %llu --jitter %u: %s:%d: ", opt.program,              \
-               (unsigned long long)opt.seed, (unsigned long long)opt.scale, opt.jitter, __FILE__, \
-               __LINE__);                                                                         \
-        printf(__VA_ARGS__);                                                                      \
-        printf("\n");                                                                             \
-        fflush(stdout);                                                                           \
-        _exit(1);                                                                                 \
+#define FAIL(...)                                                                                  \
+    do {                                                                                           \
+        printf("FAIL %s --seed %llu --scale %llu --jitter %u: %s:%d: ", opt.program,               \
+               (unsigned long long)opt.seed, (unsigned long long)opt.scale, opt.jitter, __FILE__,  \
+               __LINE__);                                                                          \
+        printf(__VA_ARGS__);                                                                       \
+        printf("\n");                                                                              \
+        fflush(stdout);                                                                            \
+        _exit(1);                                                                                  \
     } while (0)
-#define CHECK(holds, ...)                                                                         \
-    do {                                                                                          \
-        if (!(holds))                                                                             \
-            FAIL(__VA_ARGS__);                                                                    \
+#define CHECK(holds, ...)                                                                          \
+    do {                                                                                           \
+        if (!(holds))                                                                              \
+            FAIL(__VA_ARGS__);                                                                     \
     } while (0)
 
 typedef unsigned long long ull;
@@ -123,14 +123,14 @@ static inline void jitter(void)
 #define wh_store_release(p, v) (jitter(), atomic_store_explicit((p), (v), memory_order_release))
 #define wh_load_seq(p) (jitter(), atomic_load_explicit((p), memory_order_seq_cst))
 #define wh_store_seq(p, v) (jitter(), atomic_store_explicit((p), (v), memory_order_seq_cst))
-#define wh_cas_acq_rel(p, expected, desired)                                                      \
-    (jitter(), atomic_compare_exchange_strong_explicit((p), (expected), (desired),                \
-                                                       memory_order_acq_rel, memory_order_acquire))
-#define JITTERED(operation, p, v)                                                                 \
+#define wh_cas_acq_rel(p, expected, desired)                                                       \
+    (jitter(), atomic_compare_exchange_strong_explicit(                                            \
+                   (p), (expected), (desired), memory_order_acq_rel, memory_order_acquire))
+#define JITTERED(operation, p, v)                                                                  \
     (jitter(), atomic_##operation##_explicit((p), (v), memory_order_seq_cst))
-#define wh_cas_seq(p, expected, desired)                                                          \
-    (jitter(), atomic_compare_exchange_strong_explicit((p), (expected), (desired),                \
-                                                       memory_order_seq_cst, memory_order_seq_cst))
+#define wh_cas_seq(p, expected, desired)                                                           \
+    (jitter(), atomic_compare_exchange_strong_explicit(                                            \
+                   (p), (expected), (desired), memory_order_seq_cst, memory_order_seq_cst))
 #define wh_fetch_or_seq(p, bits) JITTERED(fetch_or, p, bits)
 #define wh_fetch_and_seq(p, bits) JITTERED(fetch_and, p, bits)
 #define wh_fetch_add_seq(p, n) JITTERED(fetch_add, p, n)
@@ -154,7 +154,9 @@ static inline void on_alarm(int signal)
 static inline void options_read(int argc, char **argv)
 {
     const char *slash = strrchr(argv[0], '/');
-    opt = (options){.seed = (uint64_t)wh_clock_read(CLOCK_REALTIME), .scale = 1, .jitter = 64,
+    opt = (options){.seed = (uint64_t)wh_clock_read(CLOCK_REALTIME),
+                    .scale = 1,
+                    .jitter = 64,
                     .program = slash ? slash + 1 : argv[0]};
     for (int i = 1; i + 1 < argc; i += 2) {
         uint64_t value = strtoull(argv[i + 1], NULL, 0);

@@ -1,5 +1,5 @@
-/* Hold: one operation, and the other side's whole operation at each of its atomic operations; and each
- * of its stores held back for as long as C11 allows it to. All in one thread: see orders.c. */
+/* Hold: one operation, and the other side's whole operation at each of its atomic operations; and
+ * each of its stores held back for as long as C11 allows it to. All in one thread: see orders.c. */
 #ifndef HARNESS_HOLD_H
 #define HARNESS_HOLD_H
 
@@ -37,7 +37,7 @@ static void trial_load(const void *p, enum strength strength);
 #define wh_store_release(p, v) STORE(p, v, ORDERED)
 #define wh_store_seq(p, v) STORE(p, v, SEQ)
 #define wh_step() trial_point()
-#define wh_cas_acq_rel(p, expected, desired)                                                      \
+#define wh_cas_acq_rel(p, expected, desired)                                                       \
     (trial_cas(), atomic_compare_exchange_strong((p), (expected), (desired)))
 #define wh_cas_seq wh_cas_acq_rel
 #define wh_fetch_or_seq(p, bits) (trial_cas(), atomic_fetch_or((p), (bits)))
@@ -58,7 +58,7 @@ static void trial_load(const void *p, enum strength strength);
 static void begin(void);
 static void end(void);
 
-/* -- one trial ---------------------------------------------------------------------------------- */
+/* -- one trial --------------------------------------------------------------------------------- */
 
 #define NEVER UINT64_MAX
 #define MOST_VICTIMS 64
@@ -158,7 +158,7 @@ static void trial_store(void *p, size_t size, uint64_t value, enum strength stre
     }
 }
 
-/* -- races: what stands before, the operation, what comes in between, the verdict ------------------ */
+/* -- races: what stands before, the operation, what comes in between, the verdict -------------- */
 
 typedef struct race {
     const char *name;

@@ -27,8 +27,9 @@ static uint32_t own_slot(attack *a, uint64_t dice)
 static uint64_t garbage(attack *a, hand *h)
 {
     uint64_t dice = rng_next(&h->rng), r = rng_next(&h->rng);
-    static const uint64_t odd[] = {0, 1, 2, UINT64_MAX, 1ull << 63, INT64_MAX, 1ull << 32,
-                                   0xffffffff, 1ull << 30, 1ull << 48, (1ull << 63) + 5};
+    static const uint64_t odd[] = {
+        0,          1,          2,          UINT64_MAX, 1ull << 63,      INT64_MAX,
+        1ull << 32, 0xffffffff, 1ull << 30, 1ull << 48, (1ull << 63) + 5};
     switch (dice % 6) {
     case 0:
         return odd[r % (sizeof odd / sizeof *odd)];
@@ -89,8 +90,8 @@ static void scribble_segment(attack *a, hand *h)
 {
     wh_worker_seg *seg = h->client.seg;
     uint64_t dice = rng_next(&h->rng), word = garbage(a, h);
-    wh_au64 *words[] = {&seg->comp_head, &seg->ret_head, &seg->wait_seq,
-                        &seg->scheduled, &seg->sub_tail};
+    wh_au64 *words[] = {&seg->comp_head, &seg->ret_head, &seg->wait_seq, &seg->scheduled,
+                        &seg->sub_tail};
     if (dice % 16 == 0)
         wh_store_seq(words[(dice >> 8) % 5], word);
     else if (dice % 16 == 1) /* a plausible position */
@@ -112,7 +113,8 @@ static void submit_some(hand *h)
 static void arm_some(attack *a, hand *h)
 {
     uint64_t dice = rng_next(&h->rng);
-    wh_request r = {.deadline = (int64_t)garbage(a, h), .target = (uint32_t)garbage(a, h),
+    wh_request r = {.deadline = (int64_t)garbage(a, h),
+                    .target = (uint32_t)garbage(a, h),
                     .interval = dice >> 40 & 1 ? (int64_t)garbage(a, h) : 0,
                     .cookie = garbage(a, h)};
     uint64_t id = wh_client_arm(&h->client, own_slot(a, dice), &r);
@@ -220,8 +222,12 @@ static void play(uint64_t ops, uint32_t capacity)
 {
     static attack a;
     memset(&a, 0, sizeof a);
-    wh_config config = {.tick_ns = 10000, .wheel_bits = 6, .capacity = capacity, .payload_bytes = 8,
-                        .max_workers = HONEST + 1, .origin_ns = wh_clock_read(CLOCK_MONOTONIC)};
+    wh_config config = {.tick_ns = 10000,
+                        .wheel_bits = 6,
+                        .capacity = capacity,
+                        .payload_bytes = 8,
+                        .max_workers = HONEST + 1,
+                        .origin_ns = wh_clock_read(CLOCK_MONOTONIC)};
     world_make(&a.world, &config);
     account_make(&a.account, ops * HONEST);
     a.account.tolerant = true;

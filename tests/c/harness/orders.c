@@ -1,14 +1,14 @@
 /* Orders: what two processes may see of each other, tried out one by one, in one thread.
  *
- * Idea. One operation runs; at each of its atomic operations in turn, the other side's whole operation
- * comes in between. And each of its stores in turn is held back for as long as C11 allows it to: until a
- * later release is seen, or for ever if it was not sequentially consistent. So a store that is too weak,
- * and two steps in the wrong order, show every time and on any processor; a load that comes too early
- * does not (the thread sanitizer sees to that, in handoffs.c). Then the verdict: nothing is slept over,
- * lost, taken twice, or seen half written. */
+ * Idea. One operation runs; at each of its atomic operations in turn, the other side's whole
+ * operation comes in between. And each of its stores in turn is held back for as long as C11 allows
+ * it to: until a later release is seen, or for ever if it was not sequentially consistent. So a
+ * store that is too weak, and two steps in the wrong order, show every time and on any processor; a
+ * load that comes too early does not (the thread sanitizer sees to that, in handoffs.c). Then the
+ * verdict: nothing is slept over, lost, taken twice, or seen half written. */
 #include "trial.h"
 
-/* -- races: before, the operation, what comes in between, the verdict ------------------------------ */
+/* -- races: before, the operation, what comes in between, the verdict -------------------------- */
 
 /* A slot that had a tenant far away, so that what is left of its fields shows. */
 static void before_schedule(void)
@@ -67,7 +67,8 @@ static void before_backlog(void)
 static void verdict_backlog(void)
 {
     bool room = wh_can_settle(&w.clock, &w.peers[0]);
-    CHECK(!asleep || !room || rung(w.bell[0]), "there is room, and the clock sleeps on the backlog");
+    CHECK(!asleep || !room || rung(w.bell[0]),
+          "there is room, and the clock sleeps on the backlog");
     wake_up();
     passes();
     receive_some();
@@ -111,7 +112,8 @@ static void before_returns(void)
 static void verdict_returns(void)
 {
     bool room = wh_can_settle(&w.clock, &w.peers[0]);
-    CHECK(!asleep || !room || rung(w.bell[0]), "there is room, and the clock sleeps on the returns");
+    CHECK(!asleep || !room || rung(w.bell[0]),
+          "there is room, and the clock sleeps on the returns");
     wake_up();
     passes();
     reclaim();
@@ -119,7 +121,8 @@ static void verdict_returns(void)
     CHECK(!has(A, CAPACITY - 1), "a slot of nobody's slab was taken up");
 }
 
-/* Two are in A's hands, one that it took; entry 0 of the ring names the one, old entries the other. */
+/* Two are in A's hands, one that it took; entry 0 of the ring names the one, old entries the
+ * other. */
 static void before_return(void)
 {
     due = 5000 * MS;
@@ -136,7 +139,8 @@ static void verdict_return(void)
 {
     reclaim();
     CHECK(has(A, wh_id_slot(id)), "a slot is lost");
-    CHECK(wh_client_ready(&A->client) == 0 && A->client.slabs.magazine_size < WH_SLAB_SLOTS, "events");
+    CHECK(wh_client_ready(&A->client) == 0 && A->client.slabs.magazine_size < WH_SLAB_SLOTS,
+          "events");
     for (uint32_t slot = 0; slot < CAPACITY; slot++)
         CHECK(!has(A, slot) || wh_state_phase(atomic_load(&w.clock.states[slot])) != WH_ARMED,
               "slot %u is armed and free", slot);
@@ -179,14 +183,8 @@ static void verdict_cancel(void)
 
 static void nothing(void) {}
 static void claim_a(void) { wh_slabs_claim(&A->client.slabs); }
-static void claim_b(void)
-{
-    wh_slabs_claim(&B->client.slabs);
-}
-static void before_claim(void)
-{
-    A->client.slabs.cursor = B->client.slabs.cursor = 0;
-}
+static void claim_b(void) { wh_slabs_claim(&B->client.slabs); }
+static void before_claim(void) { A->client.slabs.cursor = B->client.slabs.cursor = 0; }
 static void verdict_claim(void)
 {
     for (uint32_t slab = 0; slab < CAPACITY >> WH_SLAB_BITS; slab++)
@@ -210,7 +208,8 @@ static void move(void)
 }
 static void move_unless_ticked(void)
 {
-    bool ticked = wh_load_relaxed(&w.clock.states[wh_id_slot(id)]) != wh_state(wh_id_gen(id), WH_ARMED);
+    bool ticked =
+        wh_load_relaxed(&w.clock.states[wh_id_slot(id)]) != wh_state(wh_id_gen(id), WH_ARMED);
     move();
     moved &= !ticked;
 }
@@ -273,7 +272,7 @@ static void before_second_life(void)
     cancel();
 }
 
-/* -- a worker's slab is free only when all of it is settled ----------------------------------------- */
+/* -- a worker's slab is free only when all of it is settled ------------------------------------ */
 
 /* A's whole share is armed; then it is gone, and nobody was told, or the clock was. */
 static void before_orphan(void)
@@ -307,10 +306,11 @@ static void verdict_slab(void)
         check_event(B);
         return;
     }
-    CHECK(wh_load_relaxed(&w.clock.owners[wh_id_slot(id) >> WH_SLAB_BITS]) == 0, "it is held still");
+    CHECK(wh_load_relaxed(&w.clock.owners[wh_id_slot(id) >> WH_SLAB_BITS]) == 0,
+          "it is held still");
 }
 
-/* -- fields that change under the clock's eyes ------------------------------------------------------ */
+/* -- fields that change under the clock's eyes ------------------------------------------------- */
 
 static void before_scribble(void)
 {
@@ -343,6 +343,7 @@ static void scribbled_turn(void)
 
 int main(int argc, char **argv)
 {
+    /* clang-format off */
     static const race races[] = {
         {.name = "a near timer as the clock falls asleep", .before = before_schedule, .operate = schedule,
          .meanwhile = turn, .verdict = verdict_schedule, .hold = true},
@@ -393,6 +394,7 @@ int main(int argc, char **argv)
         {.name = "fields change as the clock looks", .before = before_scribble, .operate = scribbled_turn,
          .meanwhile = scribble, .verdict = nothing, .variants = 24, .hold = false},
     };
+    /* clang-format on */
     options_read(argc, argv);
     return races_run(races, sizeof races / sizeof *races);
 }

@@ -1,4 +1,5 @@
-/* Places: the wheel by itself: each node in its bucket, each bit with its bucket, each at its time. */
+/* Places: the wheel by itself: each node in its bucket, each bit with its bucket, each at its
+ * time. */
 #include "single.h"
 
 #define NODES 256
@@ -81,7 +82,8 @@ static void play_bits(void)
         wh_wheel_remove(&wheel, node);
         check();
     }
-    CHECK(wh_wheel_next(&wheel).tick == UINT64_MAX && wh_wheel_linked(&wheel) == 0, "it is not empty");
+    CHECK(wh_wheel_next(&wheel).tick == UINT64_MAX && wh_wheel_linked(&wheel) == 0,
+          "it is not empty");
     end();
 }
 
@@ -119,7 +121,8 @@ static void play_by_pieces(void)
     for (int turn = 0; ends < NODES; turn++) {
         CHECK(turn < 100000, "it does not come to an end");
         if (turn % 3 == 0 && 100 + turn / 3 < NODES)
-            add(100 + (uint32_t)turn / 3, (int64_t)wheel.tick * TICK_NS + (int64_t)rng_below(&rng, 900 * TICK_NS));
+            add(100 + (uint32_t)turn / 3,
+                (int64_t)wheel.tick * TICK_NS + (int64_t)rng_below(&rng, 900 * TICK_NS));
         advance(turn < 500 ? turn * 4 : 9000, 1);
     }
     for (uint32_t node = 0; node < NODES; node++)
@@ -141,7 +144,8 @@ static void play_late(void)
     end();
 }
 
-/* A crowd in one lane, in one tick and in a bucket that cascades: what another lane has comes in between. */
+/* A crowd in one lane, in one tick and in a bucket that cascades: what another lane has comes in
+ * between. */
 static void play_neighbour(void)
 {
     for (int upper = 0; upper <= 1; upper++) {
@@ -167,8 +171,8 @@ static void play_neighbour(void)
     }
 }
 
-/* Each lane has a share in each round, wherever the last call's budget ended; what is late keeps its order
- * within its lane. */
+/* Each lane has a share in each round, wherever the last call's budget ended; what is late keeps
+ * its order within its lane. */
 static void play_turns(void)
 {
     begin_lanes(2, 8);
@@ -204,14 +208,10 @@ static void play_idle_lane(void)
 int main(int argc, char **argv)
 {
     static const single_case cases[] = {
-        {"a bit per bucket", play_bits},
-        {"a tick is never early", play_rounding},
-        {"what is late is next", play_past},
-        {"by pieces", play_by_pieces},
-        {"late ones in order", play_late},
-        {"a crowded neighbour", play_neighbour},
-        {"lanes in turn", play_turns},
-        {"an idle lane", play_idle_lane},
+        {"a bit per bucket", play_bits},     {"a tick is never early", play_rounding},
+        {"what is late is next", play_past}, {"by pieces", play_by_pieces},
+        {"late ones in order", play_late},   {"a crowded neighbour", play_neighbour},
+        {"lanes in turn", play_turns},       {"an idle lane", play_idle_lane},
     };
     options_read(argc, argv);
     opt.jitter = 0; /* one thread */

@@ -48,7 +48,7 @@ static void new_clock_at(int64_t now)
 
 static void new_clock(void) { new_clock_at(w.clock.now[WH_CLOCK_BASE]); }
 
-/* -- a new clock -------------------------------------------------------------------------------- */
+/* -- a new clock ------------------------------------------------------------------------------- */
 
 /* A rang, the clock took the byte and died. What A needs next, it rings for again. */
 static void play_rung_for_the_dead(void)
@@ -92,7 +92,8 @@ static void play_loans_in_order(void)
     new_clock();
     B->client.seg->comp_head++;
     world_settle(&w);
-    CHECK(wh_client_returns_ready(&A->client) == 1, "a loan that is back waits for one that is not");
+    CHECK(wh_client_returns_ready(&A->client) == 1,
+          "a loan that is back waits for one that is not");
 }
 
 /* Backlogs go by the due time, not by the slot. */
@@ -120,7 +121,8 @@ static void play_backlog_in_order(void)
 static void play_late_ones_in_order(void)
 {
     begin();
-    uint64_t late = schedule(A, (plan){.delay = 9 * MS}), soon = schedule(A, (plan){.delay = 3 * MS});
+    uint64_t late = schedule(A, (plan){.delay = 9 * MS}),
+             soon = schedule(A, (plan){.delay = 3 * MS});
     world_settle(&w);
     w.clock.now[WH_CLOCK_BASE] = 20 * MS;
     new_clock();
@@ -153,7 +155,8 @@ static void play_waiting_tick(void)
 static void play_tick_keeps_no_slot(void)
 {
     begin();
-    uint64_t cookie = schedule(A, (plan){.delay = MS, .interval = FAR_NS, .target = hand_target(B)});
+    uint64_t cookie =
+        schedule(A, (plan){.delay = MS, .interval = FAR_NS, .target = hand_target(B)});
     world_advance_to(&w, 2 * MS);
     CHECK(hand_cancel(A, cookie), "cancel");
     new_clock();
@@ -163,7 +166,7 @@ static void play_tick_keeps_no_slot(void)
     CHECK(wh_client_receive(&B->client, B->events, 1) == 0, "an event after its cancel");
 }
 
-/* -- what comes late -------------------------------------------------------------------------------- */
+/* -- what comes late --------------------------------------------------------------------------- */
 
 /* B cancelled A's timer; its submission is seen when the slot has another tenant. */
 static void play_late_cancel_of_an_earlier_tenant(void)
@@ -246,8 +249,8 @@ static void play_target_of_another_tenant(void)
     CHECK(wh_client_ready(&A->client) == 1, "it is nobody's");
 }
 
-/* A slot waits to be returned to A, whose ring is full; A dies, B inherits that slab, but the rest is
- * kept, as B leaves the group. A's successor makes room: the slot is B's, who uses it by now. */
+/* A slot waits to be returned to A, whose ring is full; A dies, B inherits that slab, but the rest
+ * is kept, as B leaves the group. A's successor makes room: the slot is B's, who uses it by now. */
 static void play_hint_of_an_inherited_slot(void)
 {
     uint32_t reaped;
@@ -286,7 +289,7 @@ static void play_hint_of_an_inherited_slot(void)
     CHECK(wh_client_returns_ready(&B->client) == 1, "B's slot is lost");
 }
 
-/* -- an heir, and a neighbour ------------------------------------------------------------------------- */
+/* -- an heir, and a neighbour ------------------------------------------------------------------ */
 
 /* A had its event; then it dies, and B inherits the slot, not the event. */
 static void play_read_before_death(void)
@@ -345,8 +348,8 @@ static void play_scribbled_size(void)
         CHECK(events[at] == 0x55, "byte %zu behind the event was written", at);
 }
 
-/* What fell due while there was no clock is late by what passed since; the longest time is kept, over
- * further deaths, too. */
+/* What fell due while there was no clock is late by what passed since; the longest time is kept,
+ * over further deaths, too. */
 static void play_lateness(void)
 {
     begin();

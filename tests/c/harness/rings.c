@@ -157,7 +157,8 @@ static void check_end(run *r)
 static void check_trace(run *r)
 {
     wh_trace_seg *seg = r->world.trace;
-    uint64_t wanted[WH_TRACE_KINDS] = {[WH_TRACE_EXPIRED] = wh_load_relaxed(&r->world.clock.seg->fired)};
+    uint64_t wanted[WH_TRACE_KINDS] = {[WH_TRACE_EXPIRED] =
+                                           wh_load_relaxed(&r->world.clock.seg->fired)};
     for (uint64_t i = 0; i < r->account.size; i++) {
         entry *e = &r->account.entries[i];
         wanted[WH_TRACE_SCHEDULED] += wh_load_relaxed(&e->id) != 0;
@@ -227,12 +228,27 @@ int main(int argc, char **argv)
 {
     static const setting settings[] = {
         {"scarce", {.tick_ns = 100000, .wheel_bits = 6, .capacity = 256}, 3, 0, 4000, 2 * MS, 8},
-        {"stalling", {.tick_ns = MS, .wheel_bits = 2, .capacity = 16384, .payload_bytes = 64}, 4, 2,
-         8000, 4 * MS, 0},
-        {"fine", {.tick_ns = 1000, .wheel_bits = 8, .capacity = 8192, .payload_bytes = 16}, 4, 1,
-         6000, MS, 18},
-        {"virtual", {.tick_ns = MS, .wheel_bits = 6, .capacity = 4096, .virtual_clock = 1}, 3, 1,
-         6000, 50 * MS, 16},
+        {"stalling",
+         {.tick_ns = MS, .wheel_bits = 2, .capacity = 16384, .payload_bytes = 64},
+         4,
+         2,
+         8000,
+         4 * MS,
+         0},
+        {"fine",
+         {.tick_ns = 1000, .wheel_bits = 8, .capacity = 8192, .payload_bytes = 16},
+         4,
+         1,
+         6000,
+         MS,
+         18},
+        {"virtual",
+         {.tick_ns = MS, .wheel_bits = 6, .capacity = 4096, .virtual_clock = 1},
+         3,
+         1,
+         6000,
+         50 * MS,
+         16},
     };
     options_read(argc, argv);
     for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)

@@ -1,9 +1,10 @@
 /* Sharing: watchers and checkers, borrowers and their reaper, each a thread, with jitter.
  *
- * Watchers go in lockstep: in each round checkers move keys on and check them at once, and each watcher
- * sleeps, with a real FIFO, until it has seen the last number of its keys; a check that is missed is a hang.
- * Borrowers go as they like: they wait in the line on real futexes, and die at rest and are reaped while the
- * others go on; the account is exact at each reaping and in the end. */
+ * Watchers go in lockstep: in each round checkers move keys on and check them at once, and each
+ * watcher sleeps, with a real FIFO, until it has seen the last number of its keys; a check that is
+ * missed is a hang. Borrowers go as they like: they wait in the line on real futexes, and die at
+ * rest and are reaped while the others go on; the account is exact at each reaping and in the
+ * end. */
 #include <limits.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -33,7 +34,7 @@ static wh_au64 condition[KEYS];
 static pthread_barrier_t lockstep;
 static uint64_t rounds;
 
-/* -- watchers and checkers ------------------------------------------------------------------------ */
+/* -- watchers and checkers --------------------------------------------------------------------- */
 
 static void see(actor *a, int key) { a->seen[key] = atomic_load(&condition[key]); }
 
@@ -71,7 +72,8 @@ static void nap(actor *a)
     if (!wh_watch_ready(&a->watch)) {
         struct pollfd fd = {.fd = a->bell[0], .events = POLLIN};
         a->slept++;
-        CHECK(poll(&fd, 1, GIVE_UP_NS / MS) == 1, "row %u sleeps on a key that was checked", a->row);
+        CHECK(poll(&fd, 1, GIVE_UP_NS / MS) == 1, "row %u sleeps on a key that was checked",
+              a->row);
     }
     wh_watch_say_wait(a->watch.mine, ++a->wait_seq);
     wh_bell_clear(a->bell[0]);
@@ -114,7 +116,7 @@ static void *watcher_main(void *argument)
     return NULL;
 }
 
-/* -- borrowers ------------------------------------------------------------------------------------ */
+/* -- borrowers --------------------------------------------------------------------------------- */
 
 static void futex_wake(wh_au32 *word)
 {
@@ -196,7 +198,7 @@ static void *borrower_main(void *argument)
     return NULL;
 }
 
-/* -- both ----------------------------------------------------------------------------------------- */
+/* -- both -------------------------------------------------------------------------------------- */
 
 static void play(void *(*act)(void *))
 {

@@ -1,6 +1,6 @@
-/* Orders of sharing: what two workers may see of each other over one watch directory and one pool, tried
- * out one by one, in one thread; the idea is that of orders.c. The verdicts: nobody sleeps on a key that
- * was checked, or beside memory; and the account of the pool is exact. */
+/* Orders of sharing: what two workers may see of each other over one watch directory and one pool,
+ * tried out one by one, in one thread; the idea is that of orders.c. The verdicts: nobody sleeps on
+ * a key that was checked, or beside memory; and the account of the pool is exact. */
 #include "hold.h"
 
 enum { ROWS = 2, SIZE = 1000, LARGEST = 300, BUCKET = 3 };
@@ -48,7 +48,7 @@ static void end(void)
     free(pools);
 }
 
-/* -- A watches, B checks ------------------------------------------------------------------------------ */
+/* -- A watches, B checks ----------------------------------------------------------------------- */
 
 static void see(void) { A->seen = wh_load_relaxed(&condition); }
 
@@ -60,7 +60,8 @@ static void watch(void)
 
 static void look(void)
 {
-    if (wh_watch_drain(&A->watch) && wh_hash_is_marked(HASH, wh_watch_take(&A->watch, wh_hash_mark_word(HASH))))
+    if (wh_watch_drain(&A->watch) &&
+        wh_hash_is_marked(HASH, wh_watch_take(&A->watch, wh_hash_mark_word(HASH))))
         see();
 }
 
@@ -112,7 +113,7 @@ static void verdict_seen(void)
     CHECK(A->seen == atomic_load(&condition), "a check is missed");
 }
 
-/* -- A and B borrow ------------------------------------------------------------------------------------ */
+/* -- A and B borrow ---------------------------------------------------------------------------- */
 
 static bool change(worker *w, int64_t bytes)
 {
@@ -221,6 +222,7 @@ static void succeed(void)
 
 int main(int argc, char **argv)
 {
+    /* clang-format off */
     static const race races[] = {
         {.name = "a watcher falls asleep as its key is checked", .before = watch, .operate = fall_asleep,
          .meanwhile = check, .verdict = verdict_seen, .hold = true},
@@ -255,6 +257,7 @@ int main(int argc, char **argv)
         {.name = "a supervisor dies as it reaps", .before = before_unnoted, .operate = bury,
          .meanwhile = succeed, .verdict = verdict_exact, .dies = true},
     };
+    /* clang-format on */
     options_read(argc, argv);
     return races_run(races, sizeof races / sizeof *races);
 }

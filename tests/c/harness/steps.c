@@ -39,7 +39,8 @@ static void go_on(int64_t ns)
 static void stale_pass(void)
 {
     uint32_t reaped;
-    for (int i = 0; i < 4; i++) { /* not until nothing is left to do: the pass must not try for ever */
+    /* not until nothing is left to do: the pass must not try for ever */
+    for (int i = 0; i < 4; i++) {
         bool more = wh_pass(&w.clock, &reaped);
         CHECK(!more, "it is looked at again and again");
     }
@@ -71,7 +72,8 @@ static void play_armed_after(void)
             go_on(4 * MS);
             CHECK(ready() == 0, "clock %u: it came before its deadline", clock);
             uint64_t looks = wh_load_relaxed(&w.clock.seg->relinked);
-            CHECK(looks == 1, "clock %u: looked at %llu times before it was due", clock, (ull)looks);
+            CHECK(looks == 1, "clock %u: looked at %llu times before it was due", clock,
+                  (ull)looks);
             go_on(2 * MS);
             CHECK(ready() == 1, "clock %u: it did not come", clock);
         }
@@ -94,8 +96,8 @@ static void play_extended_after(void)
     CHECK(ready() == 1, "it did not come");
 }
 
-/* The clock is set forward and nobody says so yet: what a pass with the old time places is too late, until
- * the sweep that follows a step has placed it anew. */
+/* The clock is set forward and nobody says so yet: what a pass with the old time places is too
+ * late, until the sweep that follows a step has placed it anew. */
 static void play_forward(void)
 {
     begin();
@@ -134,7 +136,8 @@ static void play_without_memory(void)
     w.clock.relink_slot = 0;
     go_on(0);
     CHECK(w.clock.relink_slot == w.clock.wheel.capacity, "it stands at %u", w.clock.relink_slot);
-    CHECK(w.clock.wheel.lanes[0].linked == 1, "%llu are linked", (ull)w.clock.wheel.lanes[0].linked);
+    CHECK(w.clock.wheel.lanes[0].linked == 1, "%llu are linked",
+          (ull)w.clock.wheel.lanes[0].linked);
     CHECK(w.clock.wheel.links[there << WH_SLAB_BITS].list == 0, "a slot without memory was placed");
 }
 

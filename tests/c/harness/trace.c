@@ -1,7 +1,9 @@
-/* Trace: a clock that appends without waiting, a recorder that copies and releases, at odd moments each.
+/* Trace: a clock that appends without waiting, a recorder that copies and releases, at odd moments
+ * each.
  *
- * Every record is whole and of its event, in order; what is not there is told of, kind by kind. Positions
- * run over their edges. Beside that, what needs clocks that differ, or a worker that is faster than a tick. */
+ * Every record is whole and of its event, in order; what is not there is told of, kind by kind.
+ * Positions run over their edges. Beside that, what needs clocks that differ, or a worker that is
+ * faster than a tick. */
 #include "hand.h"
 
 #define TAKE 40
@@ -15,7 +17,10 @@ typedef struct run {
     uint64_t next, rows, losses;
 } run;
 
-static enum wh_trace_kind kind_of(uint64_t event) { return 1 + (enum wh_trace_kind)(event * 7 % 5); }
+static enum wh_trace_kind kind_of(uint64_t event)
+{
+    return 1 + (enum wh_trace_kind)(event * 7 % 5);
+}
 static uint32_t count_of(uint64_t event)
 {
     return kind_of(event) == WH_TRACE_RESCHEDULED ? 1 + (uint32_t)(event % 3) : 1;
@@ -30,10 +35,13 @@ static void *clock_main(void *argument)
         wh_trace_record *record =
             wh_trace_append(&r->trace, kind_of(event), count_of(event), (int64_t)event);
         if (record) {
-            *record = (wh_trace_record){.time_ns = (int64_t)event, .scheduled_ns = ~(int64_t)event,
-                                        .deadline_ns = (int64_t)event * 3, .id = event,
+            *record = (wh_trace_record){.time_ns = (int64_t)event,
+                                        .scheduled_ns = ~(int64_t)event,
+                                        .deadline_ns = (int64_t)event * 3,
+                                        .id = event,
                                         .cookie = event * 0x9e3779b97f4a7c15ull,
-                                        .count = count_of(event), .missed = (uint32_t)event,
+                                        .count = count_of(event),
+                                        .missed = (uint32_t)event,
                                         .kind = (uint8_t)kind_of(event)};
             wh_trace_publish(&r->trace);
         }
@@ -56,7 +64,8 @@ static void check_record(run *r, const wh_trace_record *record)
         r->losses++;
         return;
     }
-    CHECK(event >= r->next && event <= r->events, "event %llu after %llu", (ull)event, (ull)r->next);
+    CHECK(event >= r->next && event <= r->events, "event %llu after %llu", (ull)event,
+          (ull)r->next);
     CHECK(record->time_ns == (int64_t)event && record->scheduled_ns == ~(int64_t)event &&
               record->deadline_ns == (int64_t)event * 3 && record->missed == (uint32_t)event &&
               record->cookie == event * 0x9e3779b97f4a7c15ull && record->count == count_of(event) &&
@@ -126,19 +135,24 @@ static void play(const char *name, uint32_t bits, uint64_t position)
     for (uint32_t kind = 1; kind < WH_TRACE_LOST; kind++) {
         CHECK(r.known[kind] == expected[kind], "kind %u: rows tell of %llu, there were %llu", kind,
               (ull)r.known[kind], (ull)expected[kind]);
-        CHECK(wh_load_relaxed(&r.seg->counts[kind]) == expected[kind], "the account of kind %u", kind);
+        CHECK(wh_load_relaxed(&r.seg->counts[kind]) == expected[kind], "the account of kind %u",
+              kind);
     }
     printf("  %s: %llu events, %llu rows, %llu tell of losses\n", name, (ull)r.events, (ull)r.rows,
            (ull)r.losses);
     free(r.seg);
 }
 
-/* -- with a wheel -------------------------------------------------------------------------------- */
+/* -- with a wheel ------------------------------------------------------------------------------ */
 
 static void traced_world(world *w, hand *h, account *a)
 {
-    wh_config config = {.tick_ns = MS, .wheel_bits = 6, .capacity = 256, .max_workers = 1,
-                        .virtual_clock = 1, .origin_ns = 5 * MS};
+    wh_config config = {.tick_ns = MS,
+                        .wheel_bits = 6,
+                        .capacity = 256,
+                        .max_workers = 1,
+                        .virtual_clock = 1,
+                        .origin_ns = 5 * MS};
     world_make(w, &config);
     world_trace(w, 10);
     account_make(a, 1);
@@ -175,9 +189,11 @@ static void play_clocks(void)
         CHECK(wh_trace_take(w.trace, 0, records, 4) == 2, "clock %u: not two records", kind);
         const wh_trace_record *scheduled = &records[0], *expired = &records[1];
         CHECK(scheduled->time_ns == 5 * MS && scheduled->deadline_ns == 9 * MS &&
-                  scheduled->flags == kind, "clock %u: scheduled", kind);
+                  scheduled->flags == kind,
+              "clock %u: scheduled", kind);
         CHECK(expired->time_ns == 10 * MS + ahead && expired->deadline_ns == due &&
-                  expired->scheduled_ns == 5 * MS && expired->flags == kind, "clock %u: expired", kind);
+                  expired->scheduled_ns == 5 * MS && expired->flags == kind,
+              "clock %u: expired", kind);
         traced_world_free(&w, &h, &a);
     }
 }
@@ -216,9 +232,11 @@ static void play_moves(void)
     wh_client_publish_lazily(&h.client);
     world_settle(&w);
     wh_trace_seg *seg = w.trace;
-    CHECK(wh_load_relaxed(&seg->counts[WH_TRACE_RESCHEDULED]) == h.moves, "%llu moves, the trace says %llu",
-          (ull)h.moves, (ull)wh_load_relaxed(&seg->counts[WH_TRACE_RESCHEDULED]));
-    CHECK(wh_load_relaxed(&seg->counts[WH_TRACE_EXPIRED]) == wh_load_relaxed(&w.clock.seg->fired), "ticks");
+    CHECK(wh_load_relaxed(&seg->counts[WH_TRACE_RESCHEDULED]) == h.moves,
+          "%llu moves, the trace says %llu", (ull)h.moves,
+          (ull)wh_load_relaxed(&seg->counts[WH_TRACE_RESCHEDULED]));
+    CHECK(wh_load_relaxed(&seg->counts[WH_TRACE_EXPIRED]) == wh_load_relaxed(&w.clock.seg->fired),
+          "ticks");
     CHECK(wh_load_relaxed(&seg->counts[WH_TRACE_CANCELLED]) == 1, "cancels");
     printf("  moves: %llu, ticks: %llu\n", (ull)h.moves, (ull)wh_load_relaxed(&w.clock.seg->fired));
     traced_world_free(&w, &h, &a);

@@ -6,7 +6,7 @@
 
 #define CAPACITY 256
 
-/* -- the wheel ----------------------------------------------------------------------------------- */
+/* -- the wheel --------------------------------------------------------------------------------- */
 
 static world w;
 static hand hands[2];
@@ -20,8 +20,12 @@ static int64_t due;
 
 static void begin(void)
 {
-    wh_config config = {.tick_ns = MS, .wheel_bits = 6, .capacity = CAPACITY, .max_workers = 2,
-                        .payload_bytes = 8, .virtual_clock = 1};
+    wh_config config = {.tick_ns = MS,
+                        .wheel_bits = 6,
+                        .capacity = CAPACITY,
+                        .max_workers = 2,
+                        .payload_bytes = 8,
+                        .virtual_clock = 1};
     world_make(&w, &config);
     for (uint32_t i = 0; i < 2; i++)
         hand_attach(&hands[i], &w, NULL, i, i + 1);
@@ -81,8 +85,12 @@ static uint64_t arm(hand *h, uint32_t target, int64_t interval)
     if (slot == WH_NIL && wh_client_claim(c))
         slot = wh_slabs_take(&c->slabs);
     CHECK(slot != WH_NIL, "no slot");
-    wh_request r = {.deadline = due, .interval = interval, .cookie = 77, .target = target,
-                    .payload = "payload", .payload_size = 8};
+    wh_request r = {.deadline = due,
+                    .interval = interval,
+                    .cookie = 77,
+                    .target = target,
+                    .payload = "payload",
+                    .payload_size = 8};
     return wh_client_arm(c, slot, &r);
 }
 
@@ -124,10 +132,7 @@ static void new_clock(void)
     passes();
 }
 
-static void receive_some(void)
-{
-    wh_client_receive(&A->client, A->events, EVENTS_ROOM);
-}
+static void receive_some(void) { wh_client_receive(&A->client, A->events, EVENTS_ROOM); }
 
 static void reclaim(void) { wh_client_reclaim(&A->client); }
 

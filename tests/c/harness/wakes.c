@@ -108,7 +108,10 @@ int main(int argc, char **argv)
     static lockstep l;
     options_read(argc, argv);
     l.rounds = 2000 * opt.scale;
-    wh_config config = {.tick_ns = 1000, .wheel_bits = 6, .capacity = 8192, .max_workers = HANDS,
+    wh_config config = {.tick_ns = 1000,
+                        .wheel_bits = 6,
+                        .capacity = 8192,
+                        .max_workers = HANDS,
                         .origin_ns = wh_clock_read(CLOCK_MONOTONIC)};
     world_make(&l.world, &config);
     uint64_t share = l.rounds * 16;

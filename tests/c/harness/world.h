@@ -192,7 +192,10 @@ static inline void request_stop(world *w, void *unused)
     w->stop = true;
 }
 
-static inline void request_detach(world *w, void *row) { wh_clock_detach(&w->peers[*(uint32_t *)row], WH_LEAVE_DROP); }
+static inline void request_detach(world *w, void *row)
+{
+    wh_clock_detach(&w->peers[*(uint32_t *)row], WH_LEAVE_DROP);
+}
 
 /* Virtual time: go to *target, through all reaps on the way. */
 static inline void request_advance(world *w, void *target)
@@ -218,7 +221,8 @@ static inline void request_check(world *w, void *linked)
         in_lists += count;
     }
     for (uint32_t slot = 0; slot < wheel->capacity; slot++)
-        in_lists -= wh_slab_there(&w->clock, slot >> WH_SLAB_BITS) && wheel->links[slot].list != WH_NIL;
+        in_lists -=
+            wh_slab_there(&w->clock, slot >> WH_SLAB_BITS) && wheel->links[slot].list != WH_NIL;
     CHECK(in_lists == 0, "%lld more nodes in lists than nodes that name one", (long long)in_lists);
     if (linked)
         *(uint64_t *)linked = check.linked;

@@ -18,8 +18,12 @@ static origin from; /* of the case that runs */
 
 static void make(void)
 {
-    wh_config config = {.tick_ns = from.tick_ns, .wheel_bits = from.wheel_bits, .capacity = 4096,
-                        .max_workers = 2, .payload_bytes = 8, .virtual_clock = 1,
+    wh_config config = {.tick_ns = from.tick_ns,
+                        .wheel_bits = from.wheel_bits,
+                        .capacity = 4096,
+                        .max_workers = 2,
+                        .payload_bytes = 8,
+                        .virtual_clock = 1,
                         .origin_ns = from.start_ns};
     world_make(&w, &config);
     account_make(&book, 16384);
@@ -126,8 +130,8 @@ static int try(const char *what, uint64_t where, origin o)
 
 int main(int argc, char **argv)
 {
-    static const uint64_t positions[] = {1ull << 31, 1ull << 32, 1ull << 47, 1ull << 48,
-                                         1ull << 63, 0};
+    static const uint64_t positions[] = {1ull << 31, 1ull << 32, 1ull << 47,
+                                         1ull << 48, 1ull << 63, 0};
     static const int64_t ticks[] = {1ll << 31, 1ll << 32, 1ll << 48, 1ll << 62, INT64_MAX - 100000};
     static const uint32_t bits[] = {1, 2, 5, 6, 7, 9, 12};
     origin plain = {.position = 1 << 20, .wheel_bits = 6, .tick_ns = 1000, .start_ns = 5000};

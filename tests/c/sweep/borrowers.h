@@ -1,8 +1,9 @@
 /* Borrowers: workers and a supervisor over one pool, driven by hand, all in the arena.
  *
- * What each worker had acknowledged stands outside the pool (`have`), so at rest the account is exact:
- * `used` is what the living have. Futexes are counters: a waiter that was refused sleeps until its wake
- * counter moves, so a wake-up that was lost shows as one who sleeps beside memory. */
+ * What each worker had acknowledged stands outside the pool (`have`), so at rest the account is
+ * exact: `used` is what the living have. Futexes are counters: a waiter that was refused sleeps
+ * until its wake counter moves, so a wake-up that was lost shows as one who sleeps beside
+ * memory. */
 #ifndef SWEEP_BORROWERS_H
 #define SWEEP_BORROWERS_H
 
@@ -40,7 +41,10 @@ static bank *S; /* the first thing in the arena */
 
 static inline uint64_t dice(uint64_t limit) { return rng_next(&S->rng) % limit; }
 
-static uint64_t bank_used(void) { return wh_used_bytes(wh_load_relaxed(&S->supervisor.pool->used)); }
+static uint64_t bank_used(void)
+{
+    return wh_used_bytes(wh_load_relaxed(&S->supervisor.pool->used));
+}
 
 /* What never fails to hold, whoever stands where. */
 static void bank_bounds(void)
@@ -60,7 +64,7 @@ static void bank_exact(void)
           (long long)sum);
 }
 
-/* -- calls: what the operation does stands between step_begin and step_end -------------------------- */
+/* -- calls: what the operation does stands between step_begin and step_end --------------------- */
 
 static bool change(borrower *w, int64_t bytes)
 {
@@ -107,11 +111,12 @@ static void check_line(void)
     for (uint32_t i = 0; i < BORROWERS; i++) {
         borrower *w = &S->workers[i];
         if (w->alive && w->sleeps && wh_load_relaxed(&w->budget.mine->wake) == w->seen)
-            CHECK(!wh_pool_fits(w->budget.pool, bank_used(), LARGEST), "worker %u sleeps beside memory", i);
+            CHECK(!wh_pool_fits(w->budget.pool, bank_used(), LARGEST),
+                  "worker %u sleeps beside memory", i);
     }
 }
 
-/* -- deaths ------------------------------------------------------------------------------------- */
+/* -- deaths ------------------------------------------------------------------------------------ */
 
 /* What seat_borrower and resume_pools of sharing_part.c do. */
 static int64_t seat(uint32_t row)
@@ -146,7 +151,7 @@ static void bury(borrower *w)
     w->alive = true;
 }
 
-/* -- random changes ------------------------------------------------------------------------------ */
+/* -- random changes ---------------------------------------------------------------------------- */
 
 /* Not dead, nor asleep, nor stopped. */
 static bool goes_on(const borrower *w) { return w->alive && !w->waits && !(S->unnoted && w == B); }
@@ -214,7 +219,7 @@ static void finish(void)
     CHECK(wh_line_empty(&S->supervisor), "somebody stands in the line");
 }
 
-/* -- the beginning -------------------------------------------------------------------------------- */
+/* -- the beginning ----------------------------------------------------------------------------- */
 
 /* As if so many changes had been made: near a wrap of the 14 bits, or of all. */
 static void start_at(wh_ledger *l, uint64_t count)
@@ -228,8 +233,8 @@ static void round_world(uint64_t seed)
     memory->used = 0;
     S = arena_take(sizeof *S);
     S->rng = seed;
-    uint64_t starts[] = {0, 1, WRAP - 1, WRAP, 5 * WRAP - 1, UINT64_MAX - 1, UINT64_MAX,
-                         dice(UINT64_MAX)};
+    uint64_t starts[] = {
+        0, 1, WRAP - 1, WRAP, 5 * WRAP - 1, UINT64_MAX - 1, UINT64_MAX, dice(UINT64_MAX)};
     S->pools = arena_take(wh_pools_bytes(BORROWERS, 2));
     wh_pool *pools = wh_pools_create(S->pools, BORROWERS, 2);
     for (uint32_t i = 0; i < 2; i++)

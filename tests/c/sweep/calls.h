@@ -1,5 +1,5 @@
-/* Calls: what workers do: the calls of worker_part.c and receive_part.c, each with its entry in the ledger;
- * and a crew at work. */
+/* Calls: what workers do: the calls of worker_part.c and receive_part.c, each with its entry in the
+ * ledger; and a crew at work. */
 #ifndef SWEEP_CALLS_H
 #define SWEEP_CALLS_H
 
@@ -97,8 +97,8 @@ typedef struct plan {
     uint32_t kind; /* of clock */
 } plan;
 
-/* From when on the clock knows of a call that has returned. What goes to others may meet one whose sweep
- * is not over, and is dealt with then. */
+/* From when on the clock knows of a call that has returned. What goes to others may meet one whose
+ * sweep is not over, and is dealt with then. */
 static int64_t told_of(const entry *e, uint32_t to)
 {
     for (uint32_t row = 0; row < ROWS; row++)
@@ -116,8 +116,11 @@ static bool worker_schedule(worker *w, plan p, uint32_t *cookie)
     uint64_t number = (uint64_t)(e - S->book.entries);
     for (uint32_t at = 0; at < S->config.payload_bytes; at += 8)
         memcpy(payload + at, &number, 8);
-    wh_request r = {.deadline = deadline, .interval = p.interval, .cookie = number,
-                    .payload = payload, .payload_size = S->config.payload_bytes,
+    wh_request r = {.deadline = deadline,
+                    .interval = p.interval,
+                    .cookie = number,
+                    .payload = payload,
+                    .payload_size = S->config.payload_bytes,
                     .flags = p.kind,
                     .target = p.to == w->row ? 0 : worker_target(p.to)};
     if (p.to < ROWS && !S->workers[p.to].alive)
@@ -186,7 +189,8 @@ static bool worker_move(worker *w, uint32_t cookie, int64_t delay)
 }
 
 /* As reschedule_many does: told in one piece. All of them are `w`'s. */
-static inline void worker_move_many(worker *w, const uint32_t *cookies, uint32_t count, int64_t delay)
+static inline void worker_move_many(worker *w, const uint32_t *cookies, uint32_t count,
+                                    int64_t delay)
 {
     wh_client *c = &w->client;
     int64_t wanted = wh_time_add(wh_client_now(c), delay);
@@ -209,7 +213,8 @@ static inline void worker_move_many(worker *w, const uint32_t *cookies, uint32_t
     step_end();
     for (uint32_t i = 0; i < count; i++) {
         S->book.entries[cookies[i]].flight = LANDED;
-        S->book.entries[cookies[i]].asked = told_of(&S->book.entries[cookies[i]], S->book.entries[cookies[i]].to);
+        S->book.entries[cookies[i]].asked =
+            told_of(&S->book.entries[cookies[i]], S->book.entries[cookies[i]].to);
         if (moved[i])
             S->book.entries[cookies[i]].wanted = wanted;
     }
@@ -227,7 +232,8 @@ static uint64_t act_receive(worker *w)
     wh_client_reclaim(c);
     uint64_t got = wh_client_receive(c, w->events, EVENTS);
     wh_count(&c->seg->received, got);
-    if (w->sleeps ? !wh_client_may_sleep(c) : !got && wh_client_offered(c) && !wh_client_may_sleep(c))
+    if (w->sleeps ? !wh_client_may_sleep(c)
+                  : !got && wh_client_offered(c) && !wh_client_may_sleep(c))
         wh_bell_ring((int)w->row);
     return got;
 }
@@ -245,7 +251,8 @@ static void worker_note(const worker *w, const wh_completion *event)
     ledger_event(&S->book, event->cookie, event->id, event->deadline, event->fired, event->missed);
     const entry *e = &S->book.entries[event->cookie];
     bool firm = e->to < ROWS && e->owner < ROWS && !e->loose && S->workers[e->to].alive;
-    CHECK(!firm || e->to == w->row, "%llu went to row %u, not %u", (ull)event->cookie, w->row, e->to);
+    CHECK(!firm || e->to == w->row, "%llu went to row %u, not %u", (ull)event->cookie, w->row,
+          e->to);
 }
 
 /* What came; nothing, if it sleeps and was not rung. */
@@ -277,8 +284,9 @@ static void crew_none_overdue(void)
             wh_state_phase(wh_load_relaxed(&c->states[slot])) != WH_ARMED)
             continue;
         wh_timing t = wh_timing_of(c, slot);
-        CHECK(wh_due_tick(&c->wheel, t.due) > now, "slot %u (%llu) is overdue by %lld ns, link: list %d stage %llx",
-              slot, (ull)wh_load_relaxed(&c->slots[slot].cookie), (long long)(crew_now() - t.due),
+        CHECK(wh_due_tick(&c->wheel, t.due) > now,
+              "slot %u (%llu) is overdue by %lld ns, link: list %d stage %llx", slot,
+              (ull)wh_load_relaxed(&c->slots[slot].cookie), (long long)(crew_now() - t.due),
               (int)c->wheel.links[slot].list, (ull)c->wheel.links[slot].completion);
     }
 }
@@ -309,7 +317,7 @@ static void crew_settle(void)
     ledger_none_waits(&S->book, crew_now());
 }
 
-/* -- the beginning ------------------------------------------------------------------------------ */
+/* -- the beginning ----------------------------------------------------------------------------- */
 
 /* Ring positions start anywhere, just below a wrap too. */
 static uint64_t odd_position(void)
@@ -324,10 +332,14 @@ static void crew_make(uint64_t seed)
     memory->used = 0;
     S = arena_take(sizeof *S);
     S->rng = rng_mix(seed, 7);
-    S->config = (wh_config){.tick_ns = MS, .wheel_bits = 2 + (uint32_t)dice(3),
-                            .capacity = capacities[dice(4)], .max_workers = ROWS,
-                            .payload_bytes = dice(3) ? 16 : 0, .virtual_clock = 1,
-                            .origin_ns = (int64_t)dice(1000) * MS + (int64_t)dice(MS), .token = 1};
+    S->config = (wh_config){.tick_ns = MS,
+                            .wheel_bits = 2 + (uint32_t)dice(3),
+                            .capacity = capacities[dice(4)],
+                            .max_workers = ROWS,
+                            .payload_bytes = dice(3) ? 16 : 0,
+                            .virtual_clock = 1,
+                            .origin_ns = (int64_t)dice(1000) * MS + (int64_t)dice(MS),
+                            .token = 1};
     S->geometry = wh_geometry_of(&S->config);
     S->wheel = arena_take(S->geometry.wheel_bytes);
     S->slots = arena_take(S->geometry.slots_bytes);

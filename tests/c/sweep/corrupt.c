@@ -1,12 +1,13 @@
 /* Corrupt words that clients can write, one after the other, between the passes of a clock.
  *
- *   own   one hostile worker: its segment, its slots, the owner words of its slabs. The account of the
- *         others stays exact, also over deaths of the clock and the hostile worker's reaping.
- *   all   everything that any client can write. The clock does not crash, does not hang, and its wheel
- *         holds, also after recovery; there is no account to be kept.
+ *   own   one hostile worker: its segment, its slots, the owner words of its slabs. The account
+ *         of the others stays exact, also over deaths of the clock and the hostile
+ *         worker's reaping.
+ *   all   everything that any client can write. The clock does not crash, does not hang, and its
+ *         wheel holds, also after recovery; there is no account to be kept.
  *
- * Every other episode is traced. Bit flips, copies of other words, and garbage that means something to somebody. One thread, virtual
- * time: a seed is exact. */
+ * Every other episode is traced. Bit flips, copies of other words, and garbage that means something
+ * to somebody. One thread, virtual time: a seed is exact. */
 #include "paths.h"
 #include "rounds.h"
 
@@ -17,12 +18,13 @@ enum { EPISODE = 2500, BATCH = 24, MOST_PASSES = 300, HOSTILE_SLABS = 2 };
 static uint64_t done; /* corruptions in this run of a path */
 static uint32_t slabs[HOSTILE_SLABS];
 
-/* -- words ------------------------------------------------------------------------------------------ */
+/* -- words ------------------------------------------------------------------------------------- */
 
 static uint64_t garbage(void)
 {
-    static const uint64_t odd[] = {0, 1, 2, UINT64_MAX, 1ull << 63, INT64_MAX, 1ull << 32, 0xffffffff,
-                                   1ull << 30, 1ull << 48, (1ull << 48) - 1, (1ull << 63) + 5};
+    static const uint64_t odd[] = {
+        0,          1,          2,          UINT64_MAX, 1ull << 63,       INT64_MAX,
+        1ull << 32, 0xffffffff, 1ull << 30, 1ull << 48, (1ull << 48) - 1, (1ull << 63) + 5};
     uint64_t r = rng_next(&S->rng), slot = (r & 0xffff) % (S->config.capacity + 2);
     switch (dice(7)) {
     case 0:
@@ -36,7 +38,8 @@ static uint64_t garbage(void)
     case 4: /* a time around now */
         return (uint64_t)(crew_now() + (int64_t)(r % (8 * MS)) - 4 * MS);
     case 5: /* a position around those of a ring */
-        return wh_load_relaxed(&wh_line_of(S->wheel, &S->geometry, r % ROWS)->comp_tail) + (r >> 8) % 2100 - 1050;
+        return wh_load_relaxed(&wh_line_of(S->wheel, &S->geometry, r % ROWS)->comp_tail) +
+               (r >> 8) % 2100 - 1050;
     default:
         return r;
     }
@@ -76,7 +79,7 @@ static uint64_t *slot_word(uint32_t slot)
     return word_in(&S->clock.slots[slot], 0, sizeof(wh_slot));
 }
 
-/* -- the two modes ------------------------------------------------------------------------------------ */
+/* -- the two modes ----------------------------------------------------------------------------- */
 
 static uint32_t hostile_slot(void)
 {
@@ -88,7 +91,8 @@ static void spoil_owner(void)
 {
     uint64_t word = dice(2) ? H->client.me : garbage();
     for (uint32_t row = 1; row < ROWS; row++)
-        if (word == 0 || (S->workers[row].alive && wh_owner_name(word) == S->workers[row].client.me))
+        if (word == 0 ||
+            (S->workers[row].alive && wh_owner_name(word) == S->workers[row].client.me))
             return;
     wh_store_relaxed(&S->clock.owners[slabs[dice(HOSTILE_SLABS)]], word);
     done++;
@@ -126,8 +130,10 @@ static void spoil_all(void)
 static void spoil_usefully(uint32_t row, uint32_t slot)
 {
     wh_client *c = &S->workers[row].client;
-    wh_request r = {.deadline = (int64_t)garbage(), .target = (uint32_t)garbage(),
-                    .interval = dice(4) ? 0 : (int64_t)garbage(), .cookie = UINT64_MAX};
+    wh_request r = {.deadline = (int64_t)garbage(),
+                    .target = (uint32_t)garbage(),
+                    .interval = dice(4) ? 0 : (int64_t)garbage(),
+                    .cookie = UINT64_MAX};
     uint64_t id = wh_client_arm(c, slot, &r), head = wh_load_relaxed(&c->line->sub_head);
     uint64_t *subs = (uint64_t *)c->subs;
     uint64_t pushed = dice(8);
@@ -139,10 +145,10 @@ static void spoil_usefully(uint32_t row, uint32_t slot)
     step_stops++;
 }
 
-/* -- the clock, bounded -------------------------------------------------------------------------------- */
+/* -- the clock, bounded ------------------------------------------------------------------------ */
 
-/* What spoiled timers leave in the trace may be wrong; its accounts are not, and its records are whole. A
- * recorder reads now and then, so the ring is full at times. */
+/* What spoiled timers leave in the trace may be wrong; its accounts are not, and its records are
+ * whole. A recorder reads now and then, so the ring is full at times. */
 static void check_trace(void)
 {
     const wh_trace *t = &S->clock.trace;
@@ -152,8 +158,8 @@ static void check_trace(void)
         pending += t->traced[slot].gen != 0;
     for (uint32_t kind = 0; kind < WH_TRACE_KINDS; kind++)
         untold += wh_load_relaxed(&t->seg->lost[kind]) - wh_load_relaxed(&t->seg->told[kind]);
-    CHECK(pending == t->pending && untold == t->untold, "trace: %llu pending, %llu stories are open",
-          (ull)t->pending, (ull)pending);
+    CHECK(pending == t->pending && untold == t->untold,
+          "trace: %llu pending, %llu stories are open", (ull)t->pending, (ull)pending);
     uint64_t count = wh_trace_take(t->seg, at, records, 64);
     CHECK(count <= 64, "trace: the ring is torn");
     for (uint64_t i = 0; i < count; i++)
@@ -189,7 +195,7 @@ static void new_clock(void)
     crew_check_lists();
 }
 
-/* -- own ------------------------------------------------------------------------------------------------ */
+/* -- own --------------------------------------------------------------------------------------- */
 
 /* B sends something to the hostile worker: its slot has to come back to B. */
 static void lend(void)
@@ -226,7 +232,8 @@ static bool own_begin(void)
     return true;
 }
 
-/* The hostile worker goes; its slabs too, whatever their owner words say: a new clock sees to that. */
+/* The hostile worker goes; its slabs too, whatever their owner words say: a new clock sees to
+ * that. */
 static void own_end(void)
 {
     H->alive = false;
@@ -252,8 +259,9 @@ static void own_end(void)
     crew_finish();
 }
 
-/* A slab whose owner word a new clock could not believe is nobody's again: it claims it anew. One that an
- * honest worker was faster to claim is none of its business, nor one of which others hold slots by now. */
+/* A slab whose owner word a new clock could not believe is nobody's again: it claims it anew. One
+ * that an honest worker was faster to claim is none of its business, nor one of which others hold
+ * slots by now. */
 static bool own_slabs(void)
 {
     uint32_t held = 0;
@@ -293,7 +301,7 @@ static bool own_round(void)
     return S->book.count < MOST_ENTRIES - 40;
 }
 
-/* -- all ------------------------------------------------------------------------------------------------ */
+/* -- all --------------------------------------------------------------------------------------- */
 
 static bool all_round(void)
 {
@@ -316,7 +324,7 @@ static bool all_round(void)
     return true;
 }
 
-/* -- both ----------------------------------------------------------------------------------------------- */
+/* -- both -------------------------------------------------------------------------------------- */
 
 static void episode(uint64_t number)
 {

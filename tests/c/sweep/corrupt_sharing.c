@@ -1,9 +1,11 @@
-/* Corrupt the words of the pools and watch segments, which every client maps writable, head and all.
+/* Corrupt the words of the pools and watch segments, which every client maps writable, head and
+ * all.
  *
  *   pools, watch   one after the other, between the calls of the supervisor and of workers
  *   race           by another process, at full speed, while they call
  *
- * Nobody crashes, hangs, or reads beyond the segment, which stands between pages that nobody may touch. */
+ * Nobody crashes, hangs, or reads beyond the segment, which stands between pages that nobody may
+ * touch. */
 #include "step.h"
 
 #include "wheeld/sharing/pool.h"
@@ -26,12 +28,13 @@ static wh_budget borrowers[POOLS][2];
 static wh_watch watchers[2];
 static uint32_t *keys[2];
 
-/* -- words ------------------------------------------------------------------------------------------ */
+/* -- words ------------------------------------------------------------------------------------- */
 
 static uint64_t garbage(void)
 {
-    static const uint64_t odd[] = {0, 1, UINT64_MAX, 1ull << 63, INT64_MAX, 0xffff, 0x10000, 0xffffffff,
-                                   ROWS, ROWS + 1, 1ull << 26, (1ull << 38) - 1};
+    static const uint64_t odd[] = {0,         1,        UINT64_MAX, 1ull << 63,
+                                   INT64_MAX, 0xffff,   0x10000,    0xffffffff,
+                                   ROWS,      ROWS + 1, 1ull << 26, (1ull << 38) - 1};
     uint64_t r = rng_next(&S->rng);
     switch (dice(4)) {
     case 0:
@@ -52,7 +55,8 @@ static uint64_t *victim(int which)
     if (dice(8) == 0)
         return base + dice(heads);
     if (which == 1)
-        return dice(2) ? (uint64_t *)&watchers[0].rows[dice(ROWS)] + dice(48) : base + dice(sizes[1] / 8);
+        return dice(2) ? (uint64_t *)&watchers[0].rows[dice(ROWS)] + dice(48)
+                       : base + dice(sizes[1] / 8);
     wh_budget *b = &borrowers[dice(POOLS)][0];
     if (dice(8) == 0)
         return (uint64_t *)&b->waiters[dice(b->words)];
@@ -70,7 +74,7 @@ static void spoil(int which)
     step_stops++;
 }
 
-/* -- calls ------------------------------------------------------------------------------------------ */
+/* -- calls ------------------------------------------------------------------------------------- */
 
 static void no_wake(wh_au32 *word) { (void)wh_load_relaxed(word); }
 
@@ -165,7 +169,7 @@ static void call(int which)
     }
 }
 
-/* -- episodes ---------------------------------------------------------------------------------------- */
+/* -- episodes ---------------------------------------------------------------------------------- */
 
 static void segments_make(void)
 {
@@ -244,8 +248,10 @@ static void run(size_t at)
 /* So many bytes between others that nobody may touch, as far as any number of a row can reach. */
 static void *guarded_pages(uint64_t bytes)
 {
-    char *pages = mmap(NULL, bytes + 2 * GUARD, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    CHECK(pages != MAP_FAILED && mprotect(pages + GUARD, bytes, PROT_READ | PROT_WRITE) == 0, "mmap");
+    char *pages =
+        mmap(NULL, bytes + 2 * GUARD, PROT_NONE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(pages != MAP_FAILED && mprotect(pages + GUARD, bytes, PROT_READ | PROT_WRITE) == 0,
+          "mmap");
     return pages + GUARD;
 }
 

@@ -1,8 +1,8 @@
 /* Crew: a clock and workers over one wheel, driven by hand under virtual time, all in the arena.
  *
- * What a process under test does stands between step_begin and step_end; the ledger's part around it does
- * not. Doorbells are counters: a worker that said it sleeps takes nothing from its ring until it is rung,
- * so a wake-up that was lost shows as an event that never came. */
+ * What a process under test does stands between step_begin and step_end; the ledger's part around
+ * it does not. Doorbells are counters: a worker that said it sleeps takes nothing from its ring
+ * until it is rung, so a wake-up that was lost shows as an event that never came. */
 #ifndef SWEEP_CREW_H
 #define SWEEP_CREW_H
 
@@ -61,7 +61,8 @@ typedef struct crew {
 
 static crew *S; /* the first thing in the arena */
 static uint32_t crew_trace_bits;   /* log2 of the records of a trace, if there is to be one */
-static bool crew_scribbled;        /* somebody writes what no client does: slots and links may differ */
+/* somebody writes what no client does: slots and links may differ */
+static bool crew_scribbled;
 static void (*crew_account)(void); /* looks at the ledger in the end, before it is used anew */
 
 static inline void wh_bell_ring(int fd) { S->bells[fd]++; }
@@ -110,9 +111,10 @@ static bool crew_jammed(void)
 {
     for (uint32_t row = 0; row < ROWS; row++) {
         const wh_peer *peer = &S->peers[row];
-        if (peer->attached && (wh_list_first(&S->clock.wheel, wh_backlog_list(&S->clock, peer)) != WH_NIL ||
-                               wh_ring_room(peer->comp_tail, wh_load_relaxed(&peer->seg->comp_head),
-                                            S->clock.comp_size) == 0))
+        if (peer->attached &&
+            (wh_list_first(&S->clock.wheel, wh_backlog_list(&S->clock, peer)) != WH_NIL ||
+             wh_ring_room(peer->comp_tail, wh_load_relaxed(&peer->seg->comp_head),
+                          S->clock.comp_size) == 0))
             return true;
     }
     return false;
@@ -148,7 +150,8 @@ static void clock_attach(uint32_t row)
     bool made = wh_clock_attach(&S->clock, row, w->incarnation, S->segments[row], (int)row);
     step_end();
     CHECK(made, "attach: out of memory");
-    CHECK(wh_clock_join(&S->clock, &S->peers[row], w->member ? 1ull << GROUP : 0), "join: out of memory");
+    CHECK(wh_clock_join(&S->clock, &S->peers[row], w->member ? 1ull << GROUP : 0),
+          "join: out of memory");
 }
 
 /* A worker that is gone joins nothing. */

@@ -1,11 +1,11 @@
-/* History: random pasts, deaths, and the end to which each trial is played: all time passes, all that is
- * due is received, every slot is used once more, and then the account is exact. */
+/* History: random pasts, deaths, and the end to which each trial is played: all time passes, all
+ * that is due is received, every slot is used once more, and then the account is exact. */
 #ifndef SWEEP_HISTORY_H
 #define SWEEP_HISTORY_H
 
 #include "calls.h"
 
-/* -- random pasts ------------------------------------------------------------------------------- */
+/* -- random pasts ------------------------------------------------------------------------------ */
 
 static worker *someone(void)
 {
@@ -84,13 +84,14 @@ static void crew_history(uint64_t steps)
         do_something();
 }
 
-/* -- death --------------------------------------------------------------------------------------- */
+/* -- death ------------------------------------------------------------------------------------- */
 
 /* Did the dead worker take this offer to its end? It may have had it by an earlier record. */
 static bool had_offer(const wh_client *c, const wh_completion *r)
 {
     uint64_t done = wh_state_of(wh_id_gen(r->id), wh_taker(c->me), WH_DONE);
-    return wh_load_relaxed(&c->states[wh_id_slot(r->id)]) == done && !S->book.entries[r->cookie].events;
+    return wh_load_relaxed(&c->states[wh_id_slot(r->id)]) == done &&
+           !S->book.entries[r->cookie].events;
 }
 
 /* What the dead worker's head has passed, it had; and the offers that it was done with. */
@@ -118,8 +119,8 @@ static void bury_schedule(worker *w, entry *e, uint64_t cookie)
     e->used = false;
     for (uint32_t slot = 0; slot < S->config.capacity; slot++) {
         uint64_t state = wh_load_relaxed(&c->states[slot]);
-        if (!wh_slabs_own(&c->slabs, slot) ||
-            wh_state_phase(state) != WH_ARMED || wh_load_relaxed(&c->slots[slot].cookie) != cookie)
+        if (!wh_slabs_own(&c->slabs, slot) || wh_state_phase(state) != WH_ARMED ||
+            wh_load_relaxed(&c->slots[slot].cookie) != cookie)
             continue;
         CHECK(!e->used, "%llu stands in two slots", (ull)cookie);
         e->used = true;
@@ -190,12 +191,12 @@ static void check_dropped(const worker *w)
 {
     uint64_t dropped = wh_load_relaxed(&S->clock.seg->dropped) - S->dropped[w->row];
     uint64_t expected = S->policy[w->row] == WH_LEAVE_DROP ? ledger_drop(w->row) : 0;
-    CHECK(dropped <= expected + S->deaths && dropped + S->deaths >= expected, "%llu dropped, the ledger says %llu",
-          (ull)dropped, (ull)expected);
+    CHECK(dropped <= expected + S->deaths && dropped + S->deaths >= expected,
+          "%llu dropped, the ledger says %llu", (ull)dropped, (ull)expected);
 }
 
-/* The sweep of a worker that leaves, to its end; then its row has a tenant again. Others read meanwhile:
- * what is on loan to them holds it up. */
+/* The sweep of a worker that leaves, to its end; then its row has a tenant again. Others read
+ * meanwhile: what is on loan to them holds it up. */
 static void worker_left(worker *w)
 {
     for (int turn = 0; S->leaving[w->row]; turn++) {
@@ -221,7 +222,7 @@ static void worker_left(worker *w)
     worker_hire(w->row);
 }
 
-/* -- the end --------------------------------------------------------------------------------------- */
+/* -- the end ----------------------------------------------------------------------------------- */
 
 static bool worker_holds(const worker *w, uint32_t slot)
 {
@@ -241,15 +242,18 @@ static void crew_check_slots(void)
         const wh_link *link = &S->clock.wheel.links[slot];
         if (word == 0)
             continue;
-        CHECK((word == WH_SPLIT) == wh_is_split(&S->clock, slot >> WH_SLAB_BITS), "slab %u is split or not",
-              slot >> WH_SLAB_BITS);
+        CHECK((word == WH_SPLIT) == wh_is_split(&S->clock, slot >> WH_SLAB_BITS),
+              "slab %u is split or not", slot >> WH_SLAB_BITS);
         if (word == WH_SPLIT) {
             row = wh_holder_row(wh_load_relaxed(&S->clock.stock.holders[slot]));
-            bool stocked = S->clock.stock.free[slot >> WH_SLAB_BITS] >> (slot & (WH_SLAB_SLOTS - 1)) & 1;
-            CHECK(stocked == (row == WH_NIL), "slot %u of a split slab: stock or row %u", slot, row);
+            bool stocked =
+                S->clock.stock.free[slot >> WH_SLAB_BITS] >> (slot & (WH_SLAB_SLOTS - 1)) & 1;
+            CHECK(stocked == (row == WH_NIL), "slot %u of a split slab: stock or row %u", slot,
+                  row);
             if (stocked)
                 continue;
-            CHECK(row < ROWS && S->workers[row].alive, "slot %u is held by row %u, who is dead", slot, row);
+            CHECK(row < ROWS && S->workers[row].alive, "slot %u is held by row %u, who is dead",
+                  slot, row);
             word = S->workers[row].client.me;
         }
         CHECK(row < ROWS && S->workers[row].alive && S->workers[row].client.me == word,

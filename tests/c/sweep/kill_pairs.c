@@ -1,6 +1,6 @@
-/* Kill twice, or three times: a worker and then the clock that sweeps it, a clock and then the one that
- * recovers from its death, and that one's successor. The first kill and the second are chosen by chance:
- * all pairs would be too many. */
+/* Kill twice, or three times: a worker and then the clock that sweeps it, a clock and then the one
+ * that recovers from its death, and that one's successor. The first kill and the second are chosen
+ * by chance: all pairs would be too many. */
 #include "paths_clock.h"
 #include "paths_worker.h"
 #include "rounds.h"
@@ -41,8 +41,8 @@ static void third_survive(void *unused, uint64_t k, bool whole)
 /* The clock has died (again). */
 static void second_survive(void *unused, uint64_t k, bool whole)
 {
-    static const step_plan third = {.operate = recover, .survive = third_survive,
-                                    .next = third_next};
+    static const step_plan third = {
+        .operate = recover, .survive = third_survive, .next = third_next};
     (void)k, (void)whole;
     round_dice();
     clock_dies();

@@ -1,6 +1,6 @@
-/* Kill a borrower at every instruction of each change, and the supervisor at every instruction of reaping;
- * then the next supervisor, too, and the one after it. Others change the pool meanwhile or do not; what
- * the dead had returns exactly, and once. */
+/* Kill a borrower at every instruction of each change, and the supervisor at every instruction of
+ * reaping; then the next supervisor, too, and the one after it. Others change the pool meanwhile or
+ * do not; what the dead had returns exactly, and once. */
 #include "paths_pool.h"
 #include "rounds.h"
 
@@ -11,7 +11,7 @@ static bool supervised(void)
     return rounds.path >= supervisor_paths && rounds.path < supervisor_paths + SUPERVISOR_PATHS;
 }
 
-/* -- a worker has died ---------------------------------------------------------------------------- */
+/* -- a worker has died ------------------------------------------------------------------------- */
 
 static void worker_survived(bool whole)
 {
@@ -30,7 +30,7 @@ static void worker_survived(bool whole)
     finish();
 }
 
-/* -- a supervisor has died -------------------------------------------------------------------------- */
+/* -- a supervisor has died --------------------------------------------------------------------- */
 
 /* The next one; it knows from the registry that B is dead. */
 static void succeed(void *unused)
@@ -67,8 +67,8 @@ static uint64_t third_next(void *unused, uint64_t k)
 
 static void second_survive(void *unused, uint64_t k, bool whole)
 {
-    static const step_plan third = {.operate = succeed, .survive = third_survive,
-                                    .next = third_next};
+    static const step_plan third = {
+        .operate = succeed, .survive = third_survive, .next = third_next};
     (void)k, (void)whole;
     round_dice();
     others_act(dice(3));
@@ -88,8 +88,8 @@ static uint64_t second_next(void *unused, uint64_t k)
 
 static void supervisor_survived(void)
 {
-    static const step_plan second = {.operate = succeed, .survive = second_survive,
-                                     .next = second_next};
+    static const step_plan second = {
+        .operate = succeed, .survive = second_survive, .next = second_next};
     others_act(dice(4));
     step_sweep(&second);
 }

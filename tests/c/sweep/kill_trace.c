@@ -1,5 +1,5 @@
-/* Kill the clock at every instruction of a pass that records events, and of its recovery: the ring is never
- * torn, and at most the event that the clock was at is missing or doubled. */
+/* Kill the clock at every instruction of a pass that records events, and of its recovery: the ring
+ * is never torn, and at most the event that the clock was at is missing or doubled. */
 #include "survive_clock.h"
 #include "trace_book.h"
 

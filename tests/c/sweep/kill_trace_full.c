@@ -1,6 +1,6 @@
-/* Kill the clock at every instruction of a pass whose events find the trace ring full: at most the event
- * that the clock was at is missing in the counts, or doubled. All moves of a timer that one look finds are
- * one event, that counts as so many. */
+/* Kill the clock at every instruction of a pass whose events find the trace ring full: at most the
+ * event that the clock was at is missing in the counts, or doubled. All moves of a timer that one
+ * look finds are one event, that counts as so many. */
 #include "survive_clock.h"
 
 #define FULL_BITS 4u
@@ -58,8 +58,9 @@ static void near(const char *what, uint32_t kind, uint64_t found, uint64_t expec
 {
     uint64_t odd = found > expected ? found - expected : expected - found;
     bool several = kind == WH_TRACE_RESCHEDULED && moves_at_death > 1;
-    CHECK(odd <= S->deaths * (several ? moves_at_death : 1), "after %llu deaths %llu %s of kind %u, expected %llu", (ull)S->deaths,
-          (ull)found, what, kind, (ull)expected);
+    CHECK(odd <= S->deaths * (several ? moves_at_death : 1),
+          "after %llu deaths %llu %s of kind %u, expected %llu", (ull)S->deaths, (ull)found, what,
+          kind, (ull)expected);
 }
 
 static void full_account(void)
@@ -73,7 +74,8 @@ static void full_account(void)
             near("events", kind, counted, expected.of[kind]);
         near("events lost or recorded", kind, lost + recorded.of[kind], counted);
     }
-    for (uint32_t kind = 0; kind < WH_TRACE_KINDS; kind++) { /* the next ledger begins with nothing */
+    /* the next ledger begins with nothing */
+    for (uint32_t kind = 0; kind < WH_TRACE_KINDS; kind++) {
         wh_store_relaxed(&seg->counts[kind], 0);
         wh_store_relaxed(&seg->lost[kind], 0);
         wh_store_relaxed(&seg->told[kind], 0);

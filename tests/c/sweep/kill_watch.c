@@ -1,6 +1,6 @@
-/* Kill a checker, a watcher, or the supervisor that clears a row, at every instruction. When the supervisor, or
- * the next one, has seen to the row of who died, everybody has learned of what it changed; of the dead nothing
- * stays. */
+/* Kill a checker, a watcher, or the supervisor that clears a row, at every instruction. When the
+ * supervisor, or the next one, has seen to the row of who died, everybody has learned of what it
+ * changed; of the dead nothing stays. */
 #include "paths_watch.h"
 #include "rounds.h"
 

@@ -1,5 +1,5 @@
-/* Kill a worker that grows, makes, reads or forgets a shared word, at every instruction: the word is its key's
- * and one, and when the supervisor has seen to the dead one's row no place is lost. */
+/* Kill a worker that grows, makes, reads or forgets a shared word, at every instruction: the word
+ * is its key's and one, and when the supervisor has seen to the dead one's row no place is lost. */
 #include "wording.h"
 #include "rounds.h"
 

@@ -1,5 +1,6 @@
-/* Kill a worker at every instruction of each of its calls. The clock sweeps it under its policy, time
- * goes on before or after, the others lose nothing; the row has a new tenant, or a successor. */
+/* Kill a worker at every instruction of each of its calls. The clock sweeps it under its policy,
+ * time goes on before or after, the others lose nothing; the row has a new tenant, or a
+ * successor. */
 #include "paths_worker.h"
 #include "rounds.h"
 

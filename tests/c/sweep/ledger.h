@@ -1,6 +1,6 @@
-/* Ledger: what became of each timer. It stands outside the wheel's memory; a timer's cookie is the index
- * of its entry. Intent is written before a call and the outcome after it, so what was in flight when a
- * process died is known. */
+/* Ledger: what became of each timer. It stands outside the wheel's memory; a timer's cookie is the
+ * index of its entry. Intent is written before a call and the outcome after it, so what was in
+ * flight when a process died is known. */
 #ifndef SWEEP_LEDGER_H
 #define SWEEP_LEDGER_H
 
@@ -18,8 +18,8 @@ typedef struct entry {
     int64_t wanted, tried; /* the deadlines that it may fire for */
     int64_t interval, next; /* next: the tick to come of a periodic timer */
     int64_t asked; /* when the clock could last be told of it; INT64_MAX: nobody has told it yet */
-    uint8_t owner, to;      /* rows; to: whom it was sent to */
-    uint8_t flight, flier;  /* what is being done to it, and the row that does it */
+    uint8_t owner, to; /* rows; to: whom it was sent to */
+    uint8_t flight, flier; /* what is being done to it, and the row that does it */
     bool used;
     bool raced; /* cancelled while somebody stood in the middle of a call: it may hold a tick */
     bool moved; /* ticks are not compared with the grid: it is another one by now */
@@ -27,7 +27,8 @@ typedef struct entry {
     uint8_t events, cancels, dropped;
 } entry;
 
-/* From then to then something was in the way of time or of deliveries: a full ring, a clock that stood. */
+/* From then to then something was in the way of time or of deliveries: a full ring, a clock that
+ * stood. */
 typedef struct trouble {
     int64_t from, to; /* to: INT64_MAX: it lasts */
 } trouble;
@@ -47,9 +48,16 @@ static inline entry *ledger_add(ledger *l, uint32_t owner, uint32_t to, int64_t 
 {
     CHECK(l->count < MOST_ENTRIES, "the ledger is full");
     entry *e = &l->entries[l->count++];
-    *e = (entry){.wanted = wanted, .tried = wanted, .interval = interval, .next = wanted,
-                 .owner = (uint8_t)owner, .to = (uint8_t)to, .flight = SCHEDULING,
-                 .flier = (uint8_t)owner, .used = true, .asked = INT64_MAX,
+    *e = (entry){.wanted = wanted,
+                 .tried = wanted,
+                 .interval = interval,
+                 .next = wanted,
+                 .owner = (uint8_t)owner,
+                 .to = (uint8_t)to,
+                 .flight = SCHEDULING,
+                 .flier = (uint8_t)owner,
+                 .used = true,
+                 .asked = INT64_MAX,
                  .loose = to == TO_GROUP}; /* its members read in any order */
     return e;
 }
@@ -62,7 +70,7 @@ static inline bool entry_open(const entry *e)
     return e->used && e->flight != SCHEDULING && !entry_over(e);
 }
 
-/* -- lateness ------------------------------------------------------------------------------------ */
+/* -- lateness ---------------------------------------------------------------------------------- */
 
 /* Something is in the way, or nothing any more. */
 static inline void ledger_trouble(ledger *l, bool lasts, int64_t from, int64_t to)
@@ -88,28 +96,29 @@ static inline int64_t ledger_latest(const ledger *l, const entry *e, int64_t dea
     return latest;
 }
 
-static inline void ledger_punctual(const ledger *l, const entry *e, uint32_t cookie, int64_t deadline,
-                                   int64_t fired)
+static inline void ledger_punctual(const ledger *l, const entry *e, uint32_t cookie,
+                                   int64_t deadline, int64_t fired)
 {
     int64_t latest = ledger_latest(l, e, deadline);
-    CHECK(fired <= latest || l->tolerant,
-          "%u (row %u to %u, every %lld) was due at %lld and asked for at %lld, it fired at %lld: late by %lld",
-          cookie, e->owner, e->to, (long long)e->interval, (long long)deadline, (long long)e->asked, (long long)fired,
-          (long long)(fired - latest));
+    CHECK(
+        fired <= latest || l->tolerant,
+        "%u (row %u to %u, every %lld) was due at %lld and asked for at %lld, it fired at %lld: late by %lld",
+        cookie, e->owner, e->to, (long long)e->interval, (long long)deadline, (long long)e->asked,
+        (long long)fired, (long long)(fired - latest));
 }
 
-/* -- events -------------------------------------------------------------------------------------- */
+/* -- events ------------------------------------------------------------------------------------ */
 
-/* The next on its grid; or, where ticks were lost with their reader, one that is due after its sweep, and
- * no earlier one again. A group's members read in any order. */
+/* The next on its grid; or, where ticks were lost with their reader, one that is due after its
+ * sweep, and no earlier one again. A group's members read in any order. */
 static inline void ledger_tick(ledger *l, entry *e, uint32_t cookie, int64_t deadline,
                                uint32_t missed)
 {
     bool lost = e->loose && deadline > e->next && deadline - e->interval <= e->asked;
     bool grid = (deadline - e->wanted) % e->interval == 0;
     CHECK(e->moved || (grid && (e->to == TO_GROUP || lost || deadline == e->next)),
-          "tick of %u (row %u to %u, every %lld) due at %lld, expected %lld", cookie, e->owner, e->to,
-          (long long)e->interval, (long long)deadline, (long long)e->next);
+          "tick of %u (row %u to %u, every %lld) due at %lld, expected %lld", cookie, e->owner,
+          e->to, (long long)e->interval, (long long)deadline, (long long)e->next);
     CHECK((!e->cancels || e->raced) && !e->dropped, "tick of %u, which is over", cookie);
     e->next = deadline + ((int64_t)missed + 1) * e->interval;
     l->ticks++;
@@ -157,15 +166,18 @@ static inline void ledger_none_late(const ledger *l, int64_t now)
     }
 }
 
-/* All is quiet, and everyone reads: what may fire no later than now has come, whoever held it first. */
+/* All is quiet, and everyone reads: what may fire no later than now has come, whoever held it
+ * first. */
 static inline void ledger_none_waits(const ledger *l, int64_t now)
 {
     for (uint32_t i = 0; i < l->count; i++) {
         const entry *e = &l->entries[i];
         int64_t last = e->wanted > e->tried ? e->wanted : e->tried;
-        bool waits = entry_open(e) && e->flight == LANDED && !e->interval && ledger_latest(l, e, last) <= now;
-        CHECK(!waits, "%u (row %u to %u, id %llx) was due at %lld, it is %lld, and everyone has looked", i, e->owner,
-              e->to, (ull)e->id, (long long)last, (long long)now);
+        bool waits = entry_open(e) && e->flight == LANDED && !e->interval &&
+                     ledger_latest(l, e, last) <= now;
+        CHECK(!waits,
+              "%u (row %u to %u, id %llx) was due at %lld, it is %lld, and everyone has looked", i,
+              e->owner, e->to, (ull)e->id, (long long)last, (long long)now);
     }
 }
 

@@ -49,7 +49,7 @@ static void before_drain_moved(void)
     }
 }
 
-/* -- advance ------------------------------------------------------------------------------------- */
+/* -- advance ----------------------------------------------------------------------------------- */
 
 static void before_cascade(void)
 {
@@ -69,7 +69,8 @@ static void before_later(void)
 static void before_fire(void)
 {
     for (uint32_t i = 0; i < 6; i++)
-        schedule(i % 2 ? B : A, (plan){.delay = (int64_t)dice(2 * MS), .to = i / 2 ? i / 2 - 1 : 0});
+        schedule(i % 2 ? B : A,
+                 (plan){.delay = (int64_t)dice(2 * MS), .to = i / 2 ? i / 2 - 1 : 0});
     clock_work();
 }
 
@@ -80,7 +81,8 @@ static void before_fire_group(void)
         schedule(i % 2 ? B : A, (plan){.delay = (int64_t)dice(2 * MS), .to = TO_GROUP});
 }
 
-/* Offers stand in the rings of `busy`, who does not read, and of B, who waits; ticks of the group's, too. */
+/* Offers stand in the rings of `busy`, who does not read, and of B, who waits; ticks of the
+ * group's, too. */
 static void before_offers_to(worker *busy, worker *owner)
 {
     crew_joins(busy), crew_joins(B);
@@ -112,7 +114,8 @@ static void before_taken(enum wh_leave policy)
     for (uint64_t i = 0; i < ready && i < most; i++) {
         const wh_completion *r = &c->comps[(c->comp_head + i) & (c->comp_size - 1)];
         if (wh_id_kind(r->id) == WH_EV_OFFER &&
-            wh_offer_take(&c->states[wh_id_slot(r->id)], wh_id_gen(r->id), wh_taker(c->me)) && dice(2))
+            wh_offer_take(&c->states[wh_id_slot(r->id)], wh_id_gen(r->id), wh_taker(c->me)) &&
+            dice(2))
             wh_offer_done(&c->states[wh_id_slot(r->id)], wh_id_gen(r->id), wh_taker(c->me));
     }
     worker_dies(A);
@@ -139,7 +142,7 @@ static void before_fire_periodic(void)
         worker_cancel(A, subject = S->book.count - 1);
 }
 
-/* -- full rings ------------------------------------------------------------------------------------ */
+/* -- full rings -------------------------------------------------------------------------------- */
 
 static void before_backlog_fills(void)
 {
@@ -195,7 +198,7 @@ static void before_loans(void)
     schedule(A, (plan){.delay = 0, .to = 1});
 }
 
-/* -- short of slots -------------------------------------------------------------------------------- */
+/* -- short of slots ---------------------------------------------------------------------------- */
 
 /* B has much that it does not use: free, on its way back, fired and not read. A asks. */
 static void before_serve(void)
@@ -229,7 +232,7 @@ static void before_split_ends(void)
         worker_cancel(dice(2) ? A : B, (uint32_t)dice(S->book.count));
 }
 
-/* -- deaths ----------------------------------------------------------------------------------------- */
+/* -- deaths ------------------------------------------------------------------------------------ */
 
 /* A died with a bit of everything in its hands and in flight. */
 static void before_reap(enum wh_leave policy)

@@ -13,7 +13,7 @@ static void clear_all(void)
             change(&S->workers[i], -S->workers[i].have);
 }
 
-/* -- situations ----------------------------------------------------------------------------------- */
+/* -- situations -------------------------------------------------------------------------------- */
 
 static void strictly(bool strict)
 {
@@ -59,8 +59,8 @@ static void before_unnoted(void)
     S->unnoted = true;
 }
 
-/* Two tenants of B's row were killed like that, one after the other, and D is still about to note the
- * first one's change. */
+/* Two tenants of B's row were killed like that, one after the other, and D is still about to note
+ * the first one's change. */
 static void before_tenants(void)
 {
     before_fits();
@@ -106,7 +106,7 @@ static void before_wait(void)
     CHECK(!change(A, 1), "not full");
 }
 
-/* -- what a worker does ------------------------------------------------------------------------------ */
+/* -- what a worker does ------------------------------------------------------------------------ */
 
 static void allocate(void) { change(A, 50); }
 static void allocate_largest(void) { change(A, LARGEST); }
@@ -141,7 +141,7 @@ static const path worker_paths[] = {
 };
 #define WORKER_PATHS (sizeof worker_paths / sizeof *worker_paths)
 
-/* -- what B's death leaves, and the supervisor finds ------------------------------------------------- */
+/* -- what B's death leaves, and the supervisor finds ------------------------------------------- */
 
 static void dies(borrower *w) { w->alive = false; }
 
@@ -191,7 +191,7 @@ static void before_line(void)
 static void reap(void) { seat(B->row); }
 
 static const path supervisor_paths[] = {
-    {"reap", before_loan, reap, 1},         {"reap-none", before_none, reap, 1},
+    {"reap", before_loan, reap, 1},          {"reap-none", before_none, reap, 1},
     {"reap-unmade", before_unmade, reap, 1}, {"reap-named", before_named, reap, 1},
     {"reap-noted", before_noted, reap, 1},   {"reap-again", before_own_name, reap, 1},
     {"reap-line", before_line, reap, 1},

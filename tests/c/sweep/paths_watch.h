@@ -4,7 +4,7 @@
 
 #include "watchers.h"
 
-/* -- situations ------------------------------------------------------------------------------------ */
+/* -- situations -------------------------------------------------------------------------------- */
 
 static void before_awake(void)
 {
@@ -52,7 +52,7 @@ static void before_sleep(void)
     look(A);
 }
 
-/* -- operations ------------------------------------------------------------------------------------- */
+/* -- operations -------------------------------------------------------------------------------- */
 
 static void check_key(void) { check(A, 0); }
 static void watch_one(void) { watch_key(A, 0); }
@@ -69,12 +69,9 @@ static const path checker_paths[] = {
 #define CHECKER_PATHS (sizeof checker_paths / sizeof *checker_paths)
 
 static const path watcher_paths[] = {
-    {"watch", before_alone, watch_one, 1},
-    {"watch-again", before_same_bucket, watch_one, 1},
-    {"forget", before_marks, forget_one, 1},
-    {"look", before_marks, look_around, 12},
-    {"sleep", before_sleep, go_to_sleep, 1},
-    {"sleep-marked", before_marks, go_to_sleep, 1},
+    {"watch", before_alone, watch_one, 1},   {"watch-again", before_same_bucket, watch_one, 1},
+    {"forget", before_marks, forget_one, 1}, {"look", before_marks, look_around, 12},
+    {"sleep", before_sleep, go_to_sleep, 1}, {"sleep-marked", before_marks, go_to_sleep, 1},
 };
 #define WATCHER_PATHS (sizeof watcher_paths / sizeof *watcher_paths)
 

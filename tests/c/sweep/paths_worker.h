@@ -87,8 +87,10 @@ static uint32_t several[4];
 static void before_movable_many(void)
 {
     for (uint32_t i = 0; i < 4; i++) {
-        several[i] = schedule(A, (plan){.delay = (20 + (int64_t)dice(60)) * MS, .to = i / 3,
-                                        .interval = i % 2 ? 9 * MS : 0, .kind = i % WH_CLOCK_KINDS});
+        several[i] = schedule(A, (plan){.delay = (20 + (int64_t)dice(60)) * MS,
+                                        .to = i / 3,
+                                        .interval = i % 2 ? 9 * MS : 0,
+                                        .kind = i % WH_CLOCK_KINDS});
         if (dice(2))
             clock_advance(crew_now() + (int64_t)dice(4) * MS);
     }
@@ -109,8 +111,8 @@ static void before_events(void)
 }
 static void do_receive(void) { worker_receive(A); }
 
-/* A tick for the group stands in A's ring, a later one in B's: whoever looks at the timer's last tick does not
- * see that A reads. */
+/* A tick for the group stands in A's ring, a later one in B's: whoever looks at the timer's last
+ * tick does not see that A reads. */
 static void before_group_tick(void)
 {
     crew_joins(A), crew_joins(B);
@@ -183,7 +185,8 @@ static void before_asking(void)
 }
 static void do_ask(void) { worker_ask(A); }
 
-/* A has nothing in its magazine; what it has free is in parked slabs. B asks, and has no answer yet. */
+/* A has nothing in its magazine; what it has free is in parked slabs. B asks, and has no answer
+ * yet. */
 static void before_unpark(void)
 {
     wh_slabs *slabs = &A->client.slabs;

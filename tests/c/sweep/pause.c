@@ -1,5 +1,6 @@
-/* Stop a process at every instruction of an operation while the others go on: they cancel what it is at,
- * time passes, slots come back and are used again; then it continues. Workers first, then the clock. */
+/* Stop a process at every instruction of an operation while the others go on: they cancel what it
+ * is at, time passes, slots come back and are used again; then it continues. Workers first, then
+ * the clock. */
 #include "paths_clock.h"
 #include "paths_worker.h"
 #include "rounds.h"

@@ -1,5 +1,5 @@
-/* Stop a borrower or the supervisor at every instruction, while others change the pool, die and are reaped,
- * and come all the way round the 14 bits of a name; then it goes on. */
+/* Stop a borrower or the supervisor at every instruction, while others change the pool, die and are
+ * reaped, and come all the way round the 14 bits of a name; then it goes on. */
 #include "paths_pool.h"
 #include "rounds.h"
 

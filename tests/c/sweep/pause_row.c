@@ -1,5 +1,6 @@
-/* Stop a worker that looks up a name at every instruction, while the supervisor gives rows to others: what it
- * finds is the incarnation that had that name, whoever has the row by then, or nobody. */
+/* Stop a worker that looks up a name at every instruction, while the supervisor gives rows to
+ * others: what it finds is the incarnation that had that name, whoever has the row by then, or
+ * nobody. */
 #include "rounds_row.h"
 
 /* The supervisor goes on, and may be in the middle of it when the reader does. */

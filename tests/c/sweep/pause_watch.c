@@ -1,5 +1,5 @@
-/* Stop a checker, a watcher, or the supervisor that clears a row, at every instruction, while the others
- * check, watch, look and sleep; then it goes on, and nobody has missed anything. */
+/* Stop a checker, a watcher, or the supervisor that clears a row, at every instruction, while the
+ * others check, watch, look and sleep; then it goes on, and nobody has missed anything. */
 #include "paths_watch.h"
 #include "rounds.h"
 

@@ -1,12 +1,13 @@
-/* Stop a worker that grows, makes, reads or forgets a shared word, at every instruction, while others grow and
- * forget that one and its neighbours; then it goes on. */
+/* Stop a worker that grows, makes, reads or forgets a shared word, at every instruction, while
+ * others grow and forget that one and its neighbours; then it goes on. */
 #include "wording.h"
 #include "rounds.h"
 
 static uint32_t held; /* the place that C touches, WH_NIL: none */
 
-/* B comes to the place before A's, which has become free, and finds all others to give way. Before it says so C
- * comes to the other set. A, which has looked at B's place before, may give way to C's only when it looks again. */
+/* B comes to the place before A's, which has become free, and finds all others to give way. Before
+ * it says so C comes to the other set. A, which has looked at B's place before, may give way to C's
+ * only when it looks again. */
 static void stop_in_contest(void)
 {
     wh_word_key mine = key_of(MINE);

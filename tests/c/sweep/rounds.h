@@ -1,5 +1,5 @@
-/* Rounds: seed after seed, path after path, at most until the time or the stops that were given are used
- * up. Whoever includes this says in round_world() what each begins with, and has S->rng. */
+/* Rounds: seed after seed, path after path, at most until the time or the stops that were given are
+ * used up. Whoever includes this says in round_world() what each begins with, and has S->rng. */
 #ifndef SWEEP_ROUNDS_H
 #define SWEEP_ROUNDS_H
 
@@ -12,7 +12,7 @@ static struct round {
     size_t count;
     step_plan plan;
     const path *path; /* in hand */
-    uint64_t seed;    /* of that path and the seed in hand */
+    uint64_t seed; /* of that path and the seed in hand */
     int64_t begun;
     uint64_t stops[MOST_PATHS], deepest[MOST_PATHS], seeds[MOST_PATHS];
 } rounds;

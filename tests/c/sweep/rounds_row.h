@@ -1,5 +1,5 @@
-/* A worker table and its supervisor, which gives its rows to one tenant after the other, store by store; for
- * pause_row.c. */
+/* A worker table and its supervisor, which gives its rows to one tenant after the other, store by
+ * store; for pause_row.c. */
 #ifndef SWEEP_ROUNDS_ROW_H
 #define SWEEP_ROUNDS_ROW_H
 

@@ -1,13 +1,13 @@
 /* Step: a child that runs one operation instruction by instruction, and what happens at each.
  *
- * The child sets the trap flag; the kernel then sends SIGTRAP after every instruction, and the handler
- * counts them. At a stop it forks: the original is killed by SIGKILL right there (or paused there), the
- * clone waits. The parent plays those who live on, puts the memory back to what it was at the stop, and
- * lets the clone run on to the next one. So a sweep over n instructions takes n steps and not n * n / 2,
- * and each death is a real one.
+ * The child sets the trap flag; the kernel then sends SIGTRAP after every instruction, and the
+ * handler counts them. At a stop it forks: the original is killed by SIGKILL right there (or paused
+ * there), the clone waits. The parent plays those who live on, puts the memory back to what it was
+ * at the stop, and lets the clone run on to the next one. So a sweep over n instructions takes n
+ * steps and not n * n / 2, and each death is a real one.
  *
- * Where there is no trap flag (not x86-64), or with -DSTEP_BY_POINTS, the stops are the operations of
- * atomics.h instead: coarser, and faster.
+ * Where there is no trap flag (not x86-64), or with -DSTEP_BY_POINTS, the stops are the operations
+ * of atomics.h instead: coarser, and faster.
  */
 #ifndef SWEEP_STEP_H
 #define SWEEP_STEP_H
@@ -60,7 +60,8 @@ static void futex_set(wh_au32 *word, uint32_t value)
     syscall(SYS_futex, word, FUTEX_WAKE, 1, NULL, NULL, 0);
 }
 
-/* End the children, whatever they are in the middle of: who reads what we print waits until all have ended. */
+/* End the children, whatever they are in the middle of: who reads what we print waits until all
+ * have ended. */
 static void step_abandon(void)
 {
     for (uint32_t i = 0; i < step_depth && !step_mine; i++) {
@@ -138,16 +139,14 @@ static void step_install(void) {}
 #define wh_store_release(p, v) POINT_STORE(p, v, memory_order_release)
 #define wh_store_seq(p, v) POINT_STORE(p, v, memory_order_seq_cst)
 #define wh_step() step_point()
-#define wh_cas_acq_rel(p, expected, desired)                                                      \
-    (step_point(), atomic_compare_exchange_strong_explicit((p), (expected), (desired),            \
-                                                           memory_order_acq_rel,                  \
-                                                           memory_order_acquire))
-#define POINT_CHANGE(operation, p, v)                                                             \
+#define wh_cas_acq_rel(p, expected, desired)                                                       \
+    (step_point(), atomic_compare_exchange_strong_explicit(                                        \
+                       (p), (expected), (desired), memory_order_acq_rel, memory_order_acquire))
+#define POINT_CHANGE(operation, p, v)                                                              \
     (step_point(), atomic_##operation##_explicit((p), (v), memory_order_seq_cst))
-#define wh_cas_seq(p, expected, desired)                                                          \
-    (step_point(), atomic_compare_exchange_strong_explicit((p), (expected), (desired),            \
-                                                           memory_order_seq_cst,                  \
-                                                           memory_order_seq_cst))
+#define wh_cas_seq(p, expected, desired)                                                           \
+    (step_point(), atomic_compare_exchange_strong_explicit(                                        \
+                       (p), (expected), (desired), memory_order_seq_cst, memory_order_seq_cst))
 #define wh_fetch_or_seq(p, bits) POINT_CHANGE(fetch_or, p, bits)
 #define wh_fetch_and_seq(p, bits) POINT_CHANGE(fetch_and, p, bits)
 #define wh_fetch_add_seq(p, n) POINT_CHANGE(fetch_add, p, n)
@@ -166,19 +165,21 @@ static void step_trap(int signal, siginfo_t *info, void *context)
         ((ucontext_t *)context)->uc_mcontext.gregs[REG_EFL] &= ~TRAP_FLAG;
 }
 
-/* On both sides of an operation; in the parent they do nothing. The stack pointer keeps clear of what
- * the compiler may have put below it. */
+/* On both sides of an operation; in the parent they do nothing. The stack pointer keeps clear of
+ * what the compiler may have put below it. */
 static __attribute__((noinline)) void step_begin(void)
 {
     if (step_mine)
         __asm__ volatile("lea -256(%%rsp), %%rsp\n\tpushfq\n\torq $0x100, (%%rsp)\n\tpopfq\n\t"
-                         "lea 256(%%rsp), %%rsp" ::: "memory", "cc");
+                         "lea 256(%%rsp), %%rsp" ::
+                             : "memory", "cc");
 }
 static __attribute__((noinline)) void step_end(void)
 {
     if (step_mine)
         __asm__ volatile("lea -256(%%rsp), %%rsp\n\tpushfq\n\tandq $~0x100, (%%rsp)\n\tpopfq\n\t"
-                         "lea 256(%%rsp), %%rsp" ::: "memory", "cc");
+                         "lea 256(%%rsp), %%rsp" ::
+                             : "memory", "cc");
 }
 
 static void step_install(void)
@@ -191,11 +192,12 @@ static void step_install(void)
 
 #endif
 
-/* -- in the parent ------------------------------------------------------------------------------ */
+/* -- in the parent ----------------------------------------------------------------------------- */
 
 static void step_make(void)
 {
-    struct rlimit most = {1200, 1200}; /* a child that spins for ever without its parent ends, too */
+    /* a child that spins for ever without its parent ends, too */
+    struct rlimit most = {1200, 1200};
     setrlimit(RLIMIT_CPU, &most);
     prctl(PR_SET_CHILD_SUBREAPER, 1); /* clones lose their parents */
     step_install();

@@ -1,13 +1,14 @@
 /* Sweep: what the programs here have in common. Each takes one path of the core through all its
- * instructions: at each of them a process dies (or stops), the others go on, and the account is exact.
+ * instructions: at each of them a process dies (or stops), the others go on, and the account is
+ * exact.
  *
  *   sweep.h    options, failure, random numbers, the arena
  *   step.h     a child that runs instruction by instruction; what it dies of
  *   ledger.h   what became of each timer, kept outside the wheel's memory
- *   crew.h     a clock and workers over one wheel, driven by hand under virtual time; calls.h: theirs
+ *   crew.h     a clock and workers over one wheel, driven by hand in virtual time; calls.h: theirs
  *   history.h  random pasts, and the end to which each trial is played
  *   paths.h    situations and operations: those of a worker, those of a clock; rounds.h runs them
- *   borrowers.h, watchers.h, rounds_row.h   the same for pool.h, watch.h and rows.h, which have no clock
+ *   borrowers.h, watchers.h, rounds_row.h   the same for pool.h, watch.h and rows.h: no clock
  *
  * All memory that a trial touches stands in one shared mapping, the arena: the segments, what the
  * processes think of as private, the ledger. So a trial is undone by copying the arena back.
@@ -58,21 +59,21 @@ static void where_print(void)
     printf(": ");
 }
 
-#define FAIL(...)                                                                                 \
-    do {                                                                                          \
-        where_print();                                                                            \
-        printf("%s:%d: ", strrchr(__FILE__, '/') ? strrchr(__FILE__, '/') + 1 : __FILE__,         \
-               __LINE__);                                                                         \
-        printf(__VA_ARGS__);                                                                      \
-        printf("\n");                                                                             \
-        fflush(stdout);                                                                           \
-        step_abandon();                                                                           \
-        _exit(1);                                                                                 \
+#define FAIL(...)                                                                                  \
+    do {                                                                                           \
+        where_print();                                                                             \
+        printf("%s:%d: ", strrchr(__FILE__, '/') ? strrchr(__FILE__, '/') + 1 : __FILE__,          \
+               __LINE__);                                                                          \
+        printf(__VA_ARGS__);                                                                       \
+        printf("\n");                                                                              \
+        fflush(stdout);                                                                            \
+        step_abandon();                                                                            \
+        _exit(1);                                                                                  \
     } while (0)
-#define CHECK(holds, ...)                                                                         \
-    do {                                                                                          \
-        if (!(holds))                                                                             \
-            FAIL(__VA_ARGS__);                                                                    \
+#define CHECK(holds, ...)                                                                          \
+    do {                                                                                           \
+        if (!(holds))                                                                              \
+            FAIL(__VA_ARGS__);                                                                     \
     } while (0)
 
 /* A survivor crashed, or hangs. */
@@ -112,8 +113,8 @@ static arena *memory;
 
 static void *shared_pages(size_t bytes)
 {
-    void *pages = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                       MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
+    void *pages =
+        mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_POPULATE, -1, 0);
     CHECK(pages != MAP_FAILED, "mmap");
     return pages;
 }
@@ -127,14 +128,8 @@ static void *arena_take(size_t bytes)
     return memset(memory->bytes + at, 0, bytes);
 }
 
-static void arena_save(arena *copy)
-{
-    memcpy(copy, memory, sizeof(arena) + memory->used);
-}
-static void arena_restore(const arena *copy)
-{
-    memcpy(memory, copy, sizeof(arena) + copy->used);
-}
+static void arena_save(arena *copy) { memcpy(copy, memory, sizeof(arena) + memory->used); }
+static void arena_restore(const arena *copy) { memcpy(memory, copy, sizeof(arena) + copy->used); }
 
 /* What the core allocates is private to a process; here it stands in the arena too. */
 #define malloc(bytes) arena_take(bytes)
@@ -152,9 +147,10 @@ typedef struct path {
 
 static void options_usage(void)
 {
-    printf("usage: %s [--list 1] [--path NAME] [--seed N] [--seeds N] [--stride N] [--stops N] [--seconds N] "
-           "[--k N [--j N [--i N]]]\n",
-           opt.program);
+    printf(
+        "usage: %s [--list 1] [--path NAME] [--seed N] [--seeds N] [--stride N] [--stops N] [--seconds N] "
+        "[--k N [--j N [--i N]]]\n",
+        opt.program);
     exit(2);
 }
 

@@ -1,8 +1,8 @@
 /* Trace book: what a trace says, held against the ledger.
  *
- * Each timer has one beginning and one end, of the kind that the ledger knows. A clock that died has left
- * at most the record that it was at missing, doubled or of the wrong kind; of a timer that it met and
- * ended in one look, its beginning too. */
+ * Each timer has one beginning and one end, of the kind that the ledger knows. A clock that died
+ * has left at most the record that it was at missing, doubled or of the wrong kind; of a timer that
+ * it met and ended in one look, its beginning too. */
 #ifndef SWEEP_TRACE_BOOK_H
 #define SWEEP_TRACE_BOOK_H
 
@@ -36,11 +36,12 @@ static void trace_check_record(const wh_trace_record *r)
     CHECK(r->worker < ROWS, "row %u", r->worker);
     CHECK(r->cookie < S->book.count, "cookie %llu", (ull)r->cookie);
     const entry *e = &S->book.entries[r->cookie];
-    CHECK(!e->id || e->id == r->id, "%llu has id %llx, the trace says %llx", (ull)r->cookie, (ull)e->id,
-          (ull)r->id);
+    CHECK(!e->id || e->id == r->id, "%llu has id %llx, the trace says %llx", (ull)r->cookie,
+          (ull)e->id, (ull)r->id);
     CHECK(r->kind != WH_TRACE_EXPIRED || r->time_ns >= r->deadline_ns, "%llu expired early",
           (ull)r->cookie);
-    CHECK(!(r->flags & WH_TRACE_PERIODIC) == !e->interval, "%llu: flags %x", (ull)r->cookie, r->flags);
+    CHECK(!(r->flags & WH_TRACE_PERIODIC) == !e->interval, "%llu: flags %x", (ull)r->cookie,
+          r->flags);
 }
 
 static void trace_tell(const wh_trace_record *r)
@@ -103,11 +104,12 @@ static void trace_account(void)
     }
     const entry *e = &S->book.entries[worst == WH_NIL ? 0 : worst];
     const tale *t = &tales[worst == WH_NIL ? 0 : worst];
-    CHECK(wrong <= S->deaths && trace_odd <= S->deaths,
-          "after %llu deaths %llu records are odd, %llu out of order, such as those of %u (id %llx; events "
-          "%u cancels %u dropped %u): begins %u cancels %u expires %u drops %u",
-          (ull)S->deaths, (ull)wrong, (ull)trace_odd, worst, (ull)e->id, e->events, e->cancels, e->dropped,
-          t->begins, t->cancels, t->expires, t->drops);
+    CHECK(
+        wrong <= S->deaths && trace_odd <= S->deaths,
+        "after %llu deaths %llu records are odd, %llu out of order, such as those of %u (id %llx; events "
+        "%u cancels %u dropped %u): begins %u cancels %u expires %u drops %u",
+        (ull)S->deaths, (ull)wrong, (ull)trace_odd, worst, (ull)e->id, e->events, e->cancels,
+        e->dropped, t->begins, t->cancels, t->expires, t->drops);
     CHECK(S->clock.trace.pending == 0, "%llu stories without an end", (ull)S->clock.trace.pending);
 }
 

@@ -1,8 +1,10 @@
-/* Watchers: workers that watch keys and check them for each other, driven by hand, all in the arena.
+/* Watchers: workers that watch keys and check them for each other, driven by hand, all in the
+ * arena.
  *
- * The condition of a key is a number that each check moves up first. Doorbells are flags: a worker that
- * sleeps looks at nothing until it is rung for. The promise: when every check that began has returned,
- * and those who are awake or were rung have looked, each watcher has seen the last number. */
+ * The condition of a key is a number that each check moves up first. Doorbells are flags: a worker
+ * that sleeps looks at nothing until it is rung for. The promise: when every check that began has
+ * returned, and those who are awake or were rung have looked, each watcher has seen the last
+ * number. */
 #ifndef SWEEP_WATCHERS_H
 #define SWEEP_WATCHERS_H
 
@@ -13,9 +15,10 @@
 #define WATCHERS 3
 #define KEYS 4
 
-/* Two share a bucket and three of five bits of their marks; three share a word, the third one bit of the first; no
- * key has all bits of another. */
-static const uint64_t hashes[KEYS] = {0x906030000005, 0xf06030000005, 0xc0804020ffff, 0xd0a051000004};
+/* Two share a bucket and three of five bits of their marks; three share a word, the third one bit
+ * of the first; no key has all bits of another. */
+static const uint64_t hashes[KEYS] = {0x906030000005, 0xf06030000005, 0xc0804020ffff,
+                                      0xd0a051000004};
 
 typedef struct watcher {
     wh_watch watch;
@@ -39,7 +42,7 @@ static club *S; /* the first thing in the arena */
 
 static inline uint64_t dice(uint64_t limit) { return rng_next(&S->rng) % limit; }
 
-/* -- watchers: what they do stands between step_begin and step_end ---------------------------------- */
+/* -- watchers: what they do stands between step_begin and step_end ----------------------------- */
 
 static void see(watcher *w, int key) { w->seen[key] = wh_load_relaxed(&S->condition[key]); }
 
@@ -111,7 +114,7 @@ static void react(watcher *w)
     CHECK(!w->alive, "it never sleeps");
 }
 
-/* -- checkers -------------------------------------------------------------------------------------- */
+/* -- checkers ---------------------------------------------------------------------------------- */
 
 static void check(watcher *w, int key)
 {
@@ -120,7 +123,8 @@ static void check(watcher *w, int key)
     wh_store_relaxed(&S->condition[key], wh_load_relaxed(&S->condition[key]) + 1);
     wh_watch_barrier(&w->watch);
     for (uint32_t i = 0; i < w->watch.words; i++)
-        for (uint64_t rows = wh_watch_others(&w->watch, wh_hash_bucket(hashes[key]), i); rows; rows &= rows - 1) {
+        for (uint64_t rows = wh_watch_others(&w->watch, wh_hash_bucket(hashes[key]), i); rows;
+             rows &= rows - 1) {
             uint32_t row = 64 * i + (uint32_t)__builtin_ctzll(rows);
             if (wh_watch_mark(&w->watch, row, hashes[key]) & 1)
                 wh_store_relaxed(&S->rung[row], 1);
@@ -143,7 +147,7 @@ static void verdict(void)
     }
 }
 
-/* -- seats ---------------------------------------------------------------------------------------- */
+/* -- seats ------------------------------------------------------------------------------------- */
 
 static void clear(watcher *w)
 {
@@ -152,7 +156,8 @@ static void clear(watcher *w)
     step_end();
 }
 
-/* It is gone: what it was changing is marked, its row cleared, and who sleeps with a mark rung for. */
+/* It is gone: what it was changing is marked, its row cleared, and who sleeps with a mark rung
+ * for. */
 static void leave(watcher *w)
 {
     step_begin();
@@ -173,12 +178,14 @@ static void check_clear(watcher *w)
     CHECK(found == 0, "a bit of a dead worker stays");
     for (uint32_t i = 0; i < WH_MARK_WORDS; i++)
         found |= wh_load_relaxed(&w->watch.mine->dirty[i]);
-    CHECK(found == 0 && wh_load_relaxed(&w->watch.mine->any) == 0, "a mark for a dead worker stays");
+    CHECK(found == 0 && wh_load_relaxed(&w->watch.mine->any) == 0,
+          "a mark for a dead worker stays");
     for (int key = 0; key < KEYS; key++)
         for (int i = 0; i < WATCHERS; i++)
             if (&S->workers[i] != w && S->workers[i].alive && S->workers[i].watches[key])
                 expected |= 1ull << i,
-                    found |= wh_load_relaxed(wh_watch_word(&w->watch, wh_hash_bucket(hashes[key]), 0));
+                    found |=
+                    wh_load_relaxed(wh_watch_word(&w->watch, wh_hash_bucket(hashes[key]), 0));
     CHECK((found & expected) == expected, "a bit of a living worker is gone");
 }
 
@@ -210,7 +217,7 @@ static void round_world(uint64_t seed)
     }
 }
 
-/* -- others than A go on --------------------------------------------------------------------------- */
+/* -- others than A go on ----------------------------------------------------------------------- */
 
 static void other_acts(void)
 {

@@ -1,8 +1,9 @@
 /* Wording: workers that grow, read and forget shared words, all in two crowded sets of the arena.
  *
- * Each key's values are of a range of its own: a value in another key's word is a place that was emptied while
- * somebody still touched it. Fillers leave three places free, so what is forgotten is used again at once. Either
- * set is the lower one: who makes a word looks at one first, and gives way to the lower place. */
+ * Each key's values are of a range of its own: a value in another key's word is a place that was
+ * emptied while somebody still touched it. Fillers leave three places free, so what is forgotten is
+ * used again at once. Either set is the lower one: who makes a word looks at one first, and gives
+ * way to the lower place. */
 #ifndef SWEEP_WORDING_H
 #define SWEEP_WORDING_H
 
@@ -20,8 +21,8 @@ typedef struct book {
     void *segment;
     wh_watch workers[WORKERS];
     uint64_t rng, tried[KEYS], grown[KEYS]; /* the largest value, since it was forgotten last */
-    uint64_t first, second;                 /* the top bit of hash and check: which set is which */
-    uint32_t free;                          /* places */
+    uint64_t first, second; /* the top bit of hash and check: which set is which */
+    uint32_t free; /* places */
     uint32_t contested; /* is to be LIVE, of one that was stopped before it says so; WH_NIL: none */
 } book;
 
@@ -137,7 +138,7 @@ static void round_world(uint64_t seed)
     }
 }
 
-/* -- situations and operations ---------------------------------------------------------------------- */
+/* -- situations and operations ----------------------------------------------------------------- */
 
 static void before_none(void) {}
 static void before_grown(void) { grow(B, MINE, 1 + dice(5)); }
@@ -210,11 +211,16 @@ static void empty_by(wh_watch *w)
 static void empty_it(void) { empty_by(A); }
 
 static const path word_paths[] = {
-    {"grow", before_grown, grow_it, 1},      {"make", before_none, grow_it, 2},
-    {"make-over", before_over, grow_it, 3},  {"make-coming", before_coming, grow_it, 2},
-    {"forget", before_grown, forget_it, 1},  {"read", before_grown, read_it, 1},
-    {"make-two-coming", before_two_coming, grow_it, 3}, {"empty", before_over, empty_it, 1},
-    {"make-contested", before_contested, grow_it, 2}, {"make-late", before_late, grow_it, 1},
+    {"grow", before_grown, grow_it, 1},
+    {"make", before_none, grow_it, 2},
+    {"make-over", before_over, grow_it, 3},
+    {"make-coming", before_coming, grow_it, 2},
+    {"forget", before_grown, forget_it, 1},
+    {"read", before_grown, read_it, 1},
+    {"make-two-coming", before_two_coming, grow_it, 3},
+    {"empty", before_over, empty_it, 1},
+    {"make-contested", before_contested, grow_it, 2},
+    {"make-late", before_late, grow_it, 1},
 };
 #define WORD_PATHS (sizeof word_paths / sizeof *word_paths)
 

@@ -3,9 +3,9 @@
  * The worker says so by moving its head; it rings only if `backlog` is set in its line. Otherwise
  * the next pass, whenever it comes, is soon enough.
  *
- * Each call does a bounded piece, of each of the three by itself, so that none of them keeps another from
- * its turn. What waits goes before what comes: as long as a backlog is not empty, `behind` sends new
- * events to its end.
+ * Each call does a bounded piece, of each of the three by itself, so that none of them keeps
+ * another from its turn. What waits goes before what comes: as long as a backlog is not empty,
+ * `behind` sends new events to its end.
  */
 #ifndef WHEELD_SETTLE_H
 #define WHEELD_SETTLE_H
@@ -18,7 +18,8 @@
 static inline bool wh_loan_stands(wh_clock *c, uint32_t slot, const wh_peer *peer)
 {
     const wh_link *link = &c->wheel.links[slot];
-    bool unread = wh_unread(c, link); /* before the state: what it had in hand is done when it is read */
+    /* before the state: what it had in hand is done when it is read */
+    bool unread = wh_unread(c, link);
     if (wh_likely(wh_stage_of(link) != WH_STAGE_OFFERED) || !unread)
         return unread;
     uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: offer */
@@ -26,8 +27,8 @@ static inline bool wh_loan_stands(wh_clock *c, uint32_t slot, const wh_peer *pee
            (wh_state_phase(state) == WH_TAKEN && wh_taker_peer(c, state) == peer);
 }
 
-/* Return what `peer` has read of other workers' timers. Loans stand in the order of the ring. Returns how
- * many it returned. */
+/* Return what `peer` has read of other workers' timers. Loans stand in the order of the ring.
+ * Returns how many it returned. */
 static inline uint32_t wh_settle_loans(wh_clock *c, wh_peer *peer, uint32_t budget)
 {
     uint32_t list = wh_lent_list(c, peer), slot, count;
@@ -58,8 +59,8 @@ static inline void wh_settle_one(wh_clock *c, wh_peer *peer, uint32_t slot)
 }
 
 /* Slots that wait to be returned. A worker that is short of slots waits for just this, so what is
- * there is published on the way. An entry is a hint: the slot may have been inherited since. Returns how
- * many it looked at. */
+ * there is published on the way. An entry is a hint: the slot may have been inherited since.
+ * Returns how many it looked at. */
 static inline uint32_t wh_settle_returns(wh_clock *c, wh_peer *peer, uint32_t budget)
 {
     uint32_t capacity = c->wheel.capacity, count = 0;
@@ -92,8 +93,8 @@ static inline uint32_t wh_settle_backlog(wh_clock *c, wh_peer *peer, uint32_t bu
     return count;
 }
 
-/* One piece, up to `budget` of each kind; adds what it did to *done. True: there may be more to do at once.
- * A dying worker gets nothing more; what waits for it is the reaper's. */
+/* One piece, up to `budget` of each kind; adds what it did to *done. True: there may be more to do
+ * at once. A dying worker gets nothing more; what waits for it is the reaper's. */
 static inline bool wh_settle(wh_clock *c, wh_peer *peer, uint32_t budget, uint32_t *done)
 {
     uint32_t loans = wh_settle_loans(c, peer, budget), events = 0, returns = 0;

@@ -20,8 +20,8 @@
  *  3. link.completion of a slot's generation says where its end stands (the stages below). A final
  *     stage is never left for that generation, so a submission met later is a no-op.
  *  4. A slot is its owner's again when it has consumed the EXPIRED completion or the entry in its
- *     return ring; the clock puts exactly one of these there per generation. A slot of a split slab is
- *     the clock's again instead.
+ *     return ring; the clock puts exactly one of these there per generation. A slot of a split slab
+ *     is the clock's again instead.
  */
 #ifndef WHEELD_CLOCK_H
 #define WHEELD_CLOCK_H
@@ -61,7 +61,8 @@ typedef struct wh_peer {
     uint32_t ask_left, look_slab;  /* slots still to hand over; where to look for some */
     uint64_t freed_before;         /* slabs that had been freed out of stock when it asked */
     uint64_t stale_until; /* below it its return ring may name slots that were taken over since */
-    uint16_t team[WH_GROUPS]; /* [i]: of that group's members that a pass found, the one in place i */
+    /* [i]: of that group's members that a pass found, the one in place i */
+    uint16_t team[WH_GROUPS];
 } wh_peer;
 
 /* The members of a group, as a pass found them (route.h): their rows stand in the peers' `team`. */
@@ -74,10 +75,11 @@ typedef struct wh_team {
     uint32_t open;     /* members, the first, that may have room; those behind have none */
     uint32_t next;     /* whose turn it is */
     bool stir;         /* something went to a member that does not wait */
-    int64_t look_at;   /* when what went to members that did is looked after, ns; 0: nothing did */
+    int64_t look_at; /* when what went to members that did is looked after, ns; 0: nothing did */
 } wh_team;
 
-/* Place of a slot in its group's queue (offer.h): 1 + the slots before and behind it; 0, 0: in none. */
+/* Place of a slot in its group's queue (offer.h): 1 + the slots before and behind it; 0, 0: in
+ * none. */
 typedef struct wh_place_in {
     uint32_t prev, next;
 } wh_place_in;
@@ -88,10 +90,10 @@ typedef int64_t (*wh_read_time_fn)(uint32_t kind);
 /* Free slots in the clock's hands, and where more may be (stock.h). */
 typedef struct wh_stock {
     wh_au32 *holders; /* shared */
-    uint8_t *split;   /* 1: the slab's slots are held one by one */
-    uint8_t *ended;   /* 1: a slot of it may have come free since the last look; padded to 8 */
-    uint64_t *free;   /* its slots in stock, a bit each */
-    uint32_t *stack;  /* slabs that may have some, each at most once */
+    uint8_t *split; /* 1: the slab's slots are held one by one */
+    uint8_t *ended; /* 1: a slot of it may have come free since the last look; padded to 8 */
+    uint64_t *free; /* its slots in stock, a bit each */
+    uint32_t *stack; /* slabs that may have some, each at most once */
     uint8_t *stacked; /* 1: it is in the stack */
     uint32_t stack_size;
     uint64_t slots, slabs_freed, slabs_split;
@@ -105,21 +107,23 @@ typedef struct wh_clock {
     wh_au64 *owners, *freed;
     wh_peer *peers;
     uint32_t max_workers, peers_used; /* rows below peers_used may be attached */
-    uint32_t turn;                    /* the row that the next pass begins with */
+    uint32_t turn; /* the row that the next pass begins with */
     uint64_t sub_size, comp_size, ret_size;
-    int64_t now[WH_CLOCK_KINDS]; /* of this pass; another clock's is read anew before it fires a timer */
-    wh_read_time_fn read_time;   /* NULL: time stands still (a virtual clock, a test) */
+    /* of this pass; another clock's is read anew before it fires a timer */
+    int64_t now[WH_CLOCK_KINDS];
+    wh_read_time_fn read_time; /* NULL: time stands still (a virtual clock, a test) */
     wh_undo *undo;
     uint64_t undo_used;
     wh_team teams[WH_GROUPS];
-    wh_place_in *queue;         /* one per slot, then one sentinel per group; NULL: no group has a member */
+    /* one per slot, then one sentinel per group; NULL: no group has a member */
+    wh_place_in *queue;
     uint64_t offering, offered; /* groups whose queue is not empty; of which workers are told */
-    const wh_group *groups;     /* the names' table; NULL: no number has a second name */
+    const wh_group *groups; /* the names' table; NULL: no number has a second name */
     wh_trace trace;
     wh_stock stock;
     uint32_t shared_slabs; /* those behind them are kept for one worker each */
-    uint32_t backed;       /* of the shared ones, the first: they have memory (backing.h) */
-    uint32_t back_until;   /* so many are to have it soon */
+    uint32_t backed; /* of the shared ones, the first: they have memory (backing.h) */
+    uint32_t back_until; /* so many are to have it soon */
     int wheel_fd, slots_fd; /* the segments, to reserve more of them; -1: it is there */
     uint32_t relink_slot; /* sweep after a step of the wall clock; == capacity: none */
 } wh_clock;
@@ -183,7 +187,8 @@ static inline uint64_t wh_owner_word_of(const wh_clock *c, uint32_t slot)
     return holder ? wh_owner_word(wh_peer_index(c, holder), holder->incarnation) : 0;
 }
 
-/* Does EXPIRED to `to` make the slot `owner`'s again? In a split slab every end comes home to the clock. */
+/* Does EXPIRED to `to` make the slot `owner`'s again? In a split slab every end comes home to the
+ * clock. */
 static inline bool wh_ends_with(const wh_clock *c, uint32_t slot, const wh_peer *to,
                                 const wh_peer *owner)
 {
@@ -195,11 +200,11 @@ static inline void wh_free_slab(wh_clock *c, uint32_t slab)
 {
     c->stock.ended[slab] = 1;
     wh_store_release(&c->owners[slab], 0); /* pairs: slab - all of it is settled */
-    wh_fetch_add_seq(c->freed, 1);         /* pairs: freed */
+    wh_fetch_add_seq(c->freed, 1); /* pairs: freed */
 }
 
-/* Where a timer is placed: with those of its owner, and of no other worker if there is a lane for each.
- * Whatever a client writes into the owner's word names a lane. */
+/* Where a timer is placed: with those of its owner, and of no other worker if there is a lane for
+ * each. Whatever a client writes into the owner's word names a lane. */
 static inline uint32_t wh_lane_of(const wh_clock *c, uint32_t slot)
 {
     uint32_t row = (uint32_t)(wh_load_relaxed(&c->owners[slot >> WH_SLAB_BITS]) & 0xffff) - 1;
@@ -315,10 +320,10 @@ static inline void wh_line_begin(wh_line *line, uint64_t incarnation)
     wh_store_relaxed(&line->incarnation, incarnation);
 }
 
-/* Attach a worker whose segment is mapped at `memory`, new or as an earlier clock left it. False: out
- * of memory. */
-static inline bool wh_clock_attach(wh_clock *c, uint32_t worker, uint64_t incarnation,
-                                   void *memory, int bell)
+/* Attach a worker whose segment is mapped at `memory`, new or as an earlier clock left it. False:
+ * out of memory. */
+static inline bool wh_clock_attach(wh_clock *c, uint32_t worker, uint64_t incarnation, void *memory,
+                                   int bell)
 {
     wh_config config = wh_config_of(c->seg);
     wh_geometry g = wh_geometry_of(&config);
@@ -339,7 +344,7 @@ static inline bool wh_clock_attach(wh_clock *c, uint32_t worker, uint64_t incarn
     peer->comp_tail = wh_load_relaxed(&peer->line->comp_tail);
     peer->ret_tail = wh_load_relaxed(&peer->line->ret_tail);
     peer->comp_head = wh_load_acquire(&peer->seg->comp_head); /* pairs: comp-head */
-    peer->ret_head = wh_load_acquire(&peer->seg->ret_head);   /* pairs: ret-head */
+    peer->ret_head = wh_load_acquire(&peer->seg->ret_head); /* pairs: ret-head */
     peer->stale_until = peer->ret_tail;
     peer->answered = wh_load_relaxed(&peer->line->answered);
     wh_store_relaxed(&peer->line->backlog, 0);

@@ -7,9 +7,9 @@
  *     position below the tail is out, any other is not.
  *  2. A full ring delays nobody else: events wait in that worker's backlog (a list), returns in a
  *     queue of its own, and keep their slots. Both follow from the slots after a crash.
- *  3. The slot of an expiration that another worker than its owner reads is on loan until that worker's
- *     head has passed the record, or it is done with the offer; only then does the owner get it back. A
- *     tick is no loan. A slot of a split slab is on loan to its owner, too.
+ *  3. The slot of an expiration that another worker than its owner reads is on loan until that
+ *     worker's head has passed the record, or it is done with the offer; only then does the owner
+ *     get it back. A tick is no loan. A slot of a split slab is on loan to its owner, too.
  */
 #ifndef WHEELD_DELIVER_H
 #define WHEELD_DELIVER_H
@@ -145,16 +145,16 @@ static inline bool wh_unread(wh_clock *c, const wh_link *link)
     return !wh_pos_before(link->completion & WH_POS_MASK, peer->comp_head);
 }
 
-/* A tick waits in a backlog no more: the stage names a position that is out, so no undo is of it. */
+/* A tick waits in a backlog no more: the stage names a position that is out, so no undo is of
+ * it. */
 static inline void wh_wait_over(const wh_clock *c, wh_link *link)
 {
     uint32_t reader = wh_stage_worker(link);
-    link->completion =
-        wh_completion_word(WH_STAGE_TICKED, reader, c->peers[reader].comp_tail - 1);
+    link->completion = wh_completion_word(WH_STAGE_TICKED, reader, c->peers[reader].comp_tail - 1);
 }
 
-/* The end of a cancelled timer, which is in no list. Its ticks that are unread keep nothing: who reads one
- * looks at the state when it has copied it (receive.h, invariant 2). */
+/* The end of a cancelled timer, which is in no list. Its ticks that are unread keep nothing: who
+ * reads one looks at the state when it has copied it (receive.h, invariant 2). */
 static inline void wh_give_back(wh_clock *c, uint32_t slot)
 {
     if (wh_traces(c))
@@ -162,8 +162,9 @@ static inline void wh_give_back(wh_clock *c, uint32_t slot)
     wh_return(c, slot);
 }
 
-/* When a timer fell due that waited for room, or that a member of its group did not come to. Virtual time
- * has gone on from bucket to bucket since, each at its own time; how long the reader took is no lateness there. */
+/* When a timer fell due that waited for room, or that a member of its group did not come to.
+ * Virtual time has gone on from bucket to bucket since, each at its own time; how long the reader
+ * took is no lateness there. */
 static inline int64_t wh_fell_due(const wh_clock *c, int64_t due, int64_t now)
 {
     int64_t tick = c->wheel.tick_ns, over = due % tick;
@@ -231,7 +232,8 @@ static inline void wh_deliver_fired(wh_clock *c, uint32_t slot, wh_peer *to, wh_
     }
 }
 
-/* Leave an offer to the worker that has it in hand: it is done before its head passes what is there now. */
+/* Leave an offer to the worker that has it in hand: it is done before its head passes what is there
+ * now. */
 static inline void wh_leave_to(wh_clock *c, uint32_t slot, wh_peer *taker)
 {
     c->wheel.links[slot].completion =
@@ -247,8 +249,8 @@ static inline bool wh_offer_missed(wh_clock *c, uint32_t slot, const wh_peer *wo
            !wh_unread(c, link);
 }
 
-/* What was on its way and is in no list goes on: to `to`, or where it would go now. It may be an offer that
- * was taken in the meantime, by one who lives or not. */
+/* What was on its way and is in no list goes on: to `to`, or where it would go now. It may be an
+ * offer that was taken in the meantime, by one who lives or not. */
 static inline void wh_deliver_again(wh_clock *c, uint32_t slot, wh_peer *to, wh_peer *owner)
 {
     for (;;) {
@@ -261,7 +263,7 @@ static inline void wh_deliver_again(wh_clock *c, uint32_t slot, wh_peer *to, wh_
                 wh_leave_to(c, slot, taker);
                 return;
             }
-            /* pairs: offer - a taker that was given up is done with it, or will find that it is not his */
+            /* pairs: offer - a taker given up on is done with it, or finds it is not its own */
             wh_cas_acq_rel(&c->states[slot], &state, wh_state_of(wh_state_gen(state), 0, then));
             continue;
         }

@@ -1,22 +1,23 @@
 /* Events: what happens to timers, as records of the trace, if there is one.
  *
- *     scheduled     the clock meets a generation for the first time; `found`: it met it when there was
- *                   no trace
- *     rescheduled   the clock learns that the deadline was changed; the version of the state word tells
+ *     scheduled     the clock meets a generation for the first time; `found`: it met it when there
+ *                   was no trace
+ *     rescheduled   the clock learns that the deadline was changed; the state word's version says
  *                   how often since the last look. What no look met stands before the end.
  *     cancelled     the clock gives a cancelled timer back
- *     expired       an expiration is put into a ring: the end of a one-shot, a tick of a periodic timer.
- *                   What waits behind a full ring has not expired yet: so time - deadline is what the
- *                   receiver sees.
- *     dropped       an armed or waiting timer ends with its owner; or a client armed a slot anew that
- *                   it had not got back (then only id and owner are known)
+ *     expired       an expiration is put into a ring: the end of a one-shot, a tick of a periodic
+ *                   timer. What waits behind a full ring has not expired yet: so time - deadline is
+ *                   what the receiver sees.
+ *     dropped       an armed or waiting timer ends with its owner; or a client armed a slot anew
+ *                   that it had not got back (then only id and owner are known)
  *
  * Invariants
- *  1. A timer has one beginning and one end: traced.gen names it in between, and an end that it does not
- *     name is recorded already. So what a new clock delivers again is not recorded again.
- *  2. The record comes first, then what makes the next clock pass the event over: link.gen after the
- *     beginning is announced in traced.gen, traced.gen = 0 after the end. The tick of a periodic timer
- *     that is done again after a death was recorded (WH_TRACED_TICK), unless the clock died at it.
+ *  1. A timer has one beginning and one end: traced.gen names it in between, and an end that it
+ *     does not name is recorded already. So what a new clock delivers again is not recorded again.
+ *  2. The record comes first, then what makes the next clock pass the event over: link.gen after
+ *     the beginning is announced in traced.gen, traced.gen = 0 after the end. The tick of a
+ *     periodic timer that is done again after a death was recorded (WH_TRACED_TICK), unless the
+ *     clock died at it.
  *  3. What a client can scribble makes records wrong, not more than one or two for each submission.
  */
 #ifndef WHEELD_EVENTS_H
@@ -34,15 +35,16 @@ static inline void wh_event_pending(wh_trace *t, uint64_t more)
     wh_store_relaxed(&t->seg->pending, t->pending);
 }
 
-/* Changes of a state word since `known`; what looks like a step back is none: a tick that a dead clock
- * had noted and not done. */
+/* Changes of a state word since `known`; what looks like a step back is none: a tick that a dead
+ * clock had noted and not done. */
 static inline uint32_t wh_version_ahead(uint32_t version, uint32_t known)
 {
     uint32_t ahead = (version - known) & WH_VERSION_MASK;
     return ahead <= WH_VERSION_MASK / 2 ? ahead : 0;
 }
 
-/* A record of the slot's tenant with all that is the same in each kind of event, or NULL: it is lost. */
+/* A record of the slot's tenant with all that is the same in each kind of event, or NULL: it is
+ * lost. */
 static inline wh_trace_record *wh_event_begin(wh_clock *c, uint32_t slot, enum wh_trace_kind kind,
                                               uint32_t count)
 {
@@ -106,10 +108,10 @@ static inline void wh_event_gone(wh_clock *c, uint32_t slot)
     wh_step();
 }
 
-/* -- the beginning --------------------------------------------------------------------------------- */
+/* -- the beginning ----------------------------------------------------------------------------- */
 
-/* From here on traced.gen names `gen`. A clock that dies before it has set link.gen is followed by one that
- * does all this again. */
+/* From here on traced.gen names `gen`. A clock that dies before it has set link.gen is followed by
+ * one that does all this again. */
 static inline void wh_event_open(wh_clock *c, uint32_t slot, uint32_t gen, uint32_t version)
 {
     wh_traced *known = &c->trace.traced[slot];
@@ -149,7 +151,8 @@ static inline void wh_event_moved(wh_clock *c, uint32_t slot, uint64_t state)
 }
 
 /* A timer that was cancelled before the clock met it finds the ring full: its beginning and its end
- * are lost in this one look, and nothing is to be known of it in between. False: there is more to do. */
+ * are lost in this one look, and nothing is to be known of it in between. False: there is more to
+ * do. */
 static inline bool wh_event_all_lost(wh_clock *c, uint32_t slot, uint64_t state)
 {
     wh_trace *t = &c->trace;
@@ -164,7 +167,8 @@ static inline bool wh_event_all_lost(wh_clock *c, uint32_t slot, uint64_t state)
     return true;
 }
 
-/* The clock meets the timer of `state` for the first time, or for the first time after its death. */
+/* The clock meets the timer of `state` for the first time, or for the first time after its
+ * death. */
 static inline void wh_first_sight(wh_clock *c, uint32_t slot, uint64_t state)
 {
     uint32_t gen = wh_state_gen(state);
@@ -197,15 +201,14 @@ static inline void wh_event_found(wh_clock *c, uint32_t slot, uint64_t state)
     wh_event_scheduled(c, slot, WH_TRACE_FOUND);
 }
 
-/* -- ticks ----------------------------------------------------------------------------------------- */
+/* -- ticks ------------------------------------------------------------------------------------- */
 
 /* Before the version goes up with a tick: that is no change of the deadline. */
 static inline void wh_event_ticks(wh_clock *c, uint32_t slot, uint64_t state)
 {
     wh_traced *known = &c->trace.traced[slot];
     wh_event_moved(c, slot, state);
-    known->version =
-        wh_state_version(wh_state_touch(state)) | (known->version & WH_TRACED_TICK);
+    known->version = wh_state_version(wh_state_touch(state)) | (known->version & WH_TRACED_TICK);
     wh_step();
 }
 
@@ -213,8 +216,7 @@ static inline void wh_event_ticks(wh_clock *c, uint32_t slot, uint64_t state)
 static inline void wh_event_no_tick(wh_clock *c, uint32_t slot)
 {
     wh_traced *known = &c->trace.traced[slot];
-    known->version =
-        ((known->version - 1) & WH_VERSION_MASK) | (known->version & WH_TRACED_TICK);
+    known->version = ((known->version - 1) & WH_VERSION_MASK) | (known->version & WH_TRACED_TICK);
 }
 
 /* A new clock does a tick again: was it recorded? */
@@ -227,7 +229,7 @@ static inline void wh_event_tick_again(wh_clock *c, uint32_t slot)
         known->version |= WH_TRACED_TICK;
 }
 
-/* -- the end --------------------------------------------------------------------------------------- */
+/* -- the end ----------------------------------------------------------------------------------- */
 
 /* An expiration that was just put into a ring; the slot is `to`'s again, if it `owns` it. */
 static inline void wh_event_expired(wh_clock *c, uint32_t slot, const wh_completion *record,

@@ -1,9 +1,10 @@
 /* Fire: what to do with a timer whose bucket is due.
  *
  * Invariants
- *  1. Never early: a timer fires only when its own deadline, read in this look, has passed. The base
- *     clock only goes forward, so the time at which the pass began will do for it. Another clock may have
- *     been set back since, and the timer armed after that: that clock is read after the deadline.
+ *  1. Never early: a timer fires only when its own deadline, read in this look, has passed. The
+ *     base clock only goes forward, so the time at which the pass began will do for it. Another
+ *     clock may have been set back since, and the timer armed after that: that clock is read after
+ *     the deadline.
  *  2. One winner: ARMED -> FIRED is a compare-and-swap from the very state that was read before
  *     the deadline was, so a cancel or an extension in between makes the clock look again.
  *  3. A periodic timer stays ARMED: its version goes up with each tick, so a cancel either comes
@@ -20,8 +21,8 @@ static inline int64_t wh_slot_due(void *context, uint32_t slot)
     return wh_base_due(context, wh_timing_of(context, slot));
 }
 
-/* The same, as it was when the timer was linked, without a look at the slot where that will do: if it
- * was extended since, that shows when the lowest bucket is due. */
+/* The same, as it was when the timer was linked, without a look at the slot where that will do: if
+ * it was extended since, that shows when the lowest bucket is due. */
 static inline int64_t wh_linked_due(void *context, uint32_t slot)
 {
     wh_clock *c = context;
@@ -40,8 +41,9 @@ static inline void wh_place(wh_clock *c, uint32_t slot, wh_timing t, int64_t now
     wh_wheel_add(&c->wheel, wh_lane_of(c, slot), slot, wh_base_due(c, t), now_ns);
 }
 
-/* Is it in a bucket, or past the end of time and so nowhere? Else it waits in a worker's backlog, and is
- * looked at when there is room. That is a matter of where it is linked: a stage only tells the next clock. */
+/* Is it in a bucket, or past the end of time and so nowhere? Else it waits in a worker's backlog,
+ * and is looked at when there is room. That is a matter of where it is linked: a stage only tells
+ * the next clock. */
 static inline bool wh_placed(const wh_clock *c, const wh_link *link)
 {
     return link->list < c->wheel.buckets || link->list == WH_NIL;
@@ -56,8 +58,8 @@ static inline void wh_prefetch_slot(void *context, uint32_t slot)
         wh_prefetch_write(&c->trace.traced[slot]);
 }
 
-/* The end of a linked timer whose owner is gone, or whose slot somebody armed anew without having got
- * it back: then the new generation is not touched. */
+/* The end of a linked timer whose owner is gone, or whose slot somebody armed anew without having
+ * got it back: then the new generation is not touched. */
 static inline void wh_drop(wh_clock *c, uint32_t slot)
 {
     wh_link *link = &c->wheel.links[slot];
@@ -84,8 +86,7 @@ static inline bool wh_fire_periodic(wh_clock *c, uint32_t slot, uint64_t state, 
     uint64_t missed = passed / (uint64_t)t.interval;
     uint64_t before = link->completion;
     wh_undo_note(c, slot);
-    link->completion =
-        wh_completion_word(WH_STAGE_TICKED, wh_peer_index(c, to), to->comp_tail);
+    link->completion = wh_completion_word(WH_STAGE_TICKED, wh_peer_index(c, to), to->comp_tail);
     if (wh_traces(c))
         wh_event_ticks(c, slot, state);
     /* pairs: cancel, extend */

@@ -1,21 +1,21 @@
 /* Offer: an expiration for a group, which its members may take from each other.
  *
- * Idea. The record in a member's ring is an offer: the state word decides who takes it (slot.h, invariant 4).
- * So the clock may offer it again, to another member, whenever it likes: a member that comes late passes
- * the record over. What is offered, or waits behind a full ring, stands in its group's queue until the clock
- * finds that somebody took it (share.h).
+ * Idea. The record in a member's ring is an offer: the state word decides who takes it (slot.h,
+ * invariant 4). So the clock may offer it again, to another member, whenever it likes: a member
+ * that comes late passes the record over. What is offered, or waits behind a full ring, stands in
+ * its group's queue until the clock finds that somebody took it (share.h).
  *
  *     state    link                       means
- *     FIRED    offered (M, position)      in M's ring; in those of others, too, if it was offered before
+ *     FIRED    offered (M, position)      in M's ring; also in others', if it was offered before
  *     FIRED    expiration waits (M)       behind M's full ring; likewise
  *     TAKEN T  either                     in T's hands: until T is done, or gone
  *     DONE     either                     its slot is to be returned
  *
  * Invariants
- *  1. Whatever is FIRED or waits for a tick, for a group, and offered or waiting, is in that group's queue.
- *     The queue may name more: what was taken meanwhile.
- *  2. What is offered is in the list of loans of the worker that link.completion names: the one to whom it
- *     was offered last, or the one that has it in hand.
+ *  1. Whatever is FIRED or waits for a tick, for a group, and offered or waiting, is in that
+ *     group's queue. The queue may name more: what was taken meanwhile.
+ *  2. What is offered is in the list of loans of the worker that link.completion names: the one to
+ *     whom it was offered last, or the one that has it in hand.
  *  3. The queue is private: recovery makes it anew.
  */
 #ifndef WHEELD_OFFER_H
@@ -23,9 +23,11 @@
 
 #include "wheeld/clock/route.h"
 
-#define WH_OFFER_PATIENCE_NS 10000000 /* who was woken for an offer has looked by then; else others may have it */
+/* who was woken for an offer has looked by then; else others may have it */
+#define WH_OFFER_PATIENCE_NS 10000000
 
-/* Is what goes to `to` an offer? An owner who gets it because the group has no member has it for good. */
+/* Is what goes to `to` an offer? An owner who gets it because the group has no member has it for
+ * good. */
 static inline bool wh_is_offer(const wh_clock *c, uint32_t slot, const wh_peer *to)
 {
     uint32_t group = wh_group_of(c, slot);
@@ -66,19 +68,20 @@ static inline wh_peer *wh_route_again(wh_clock *c, uint32_t slot, wh_peer *owner
     return to ? to : wh_route(c, slot, owner);
 }
 
-/* Before an expiration that is FIRED goes to `to`: it is an offer, or no earlier record of it counts any
- * more. False: somebody took it. */
+/* Before an expiration that is FIRED goes to `to`: it is an offer, or no earlier record of it
+ * counts any more. False: somebody took it. */
 static inline bool wh_offer_turns(wh_clock *c, uint32_t slot, uint64_t state, const wh_peer *to)
 {
     bool open = to != NULL && wh_is_offer(c, slot, to);
-    if (wh_likely(wh_group_of(c, slot) >= WH_GROUPS) || open == (wh_state_taker(state) != WH_CLOSED))
+    if (wh_likely(wh_group_of(c, slot) >= WH_GROUPS) ||
+        open == (wh_state_taker(state) != WH_CLOSED))
         return true;
     /* pairs: offer - else who finds an earlier record would take what is not there */
     return wh_cas_acq_rel(&c->states[slot], &state,
                           wh_state_of(wh_state_gen(state), open ? 0 : WH_CLOSED, WH_FIRED));
 }
 
-/* -- the queues ------------------------------------------------------------------------------------- */
+/* -- the queues -------------------------------------------------------------------------------- */
 
 static inline void wh_queue_remove(wh_clock *c, uint32_t slot)
 {
@@ -109,7 +112,8 @@ static inline uint32_t wh_queue_last(const wh_clock *c, uint32_t group)
     return last < c->wheel.capacity ? last : WH_NIL;
 }
 
-/* Does it sleep, as far as the clock can know? Then it was rung for what it has, or is going to be. */
+/* Does it sleep, as far as the clock can know? Then it was rung for what it has, or is going to
+ * be. */
 static inline bool wh_peer_sleeps(const wh_peer *peer)
 {
     return !peer->absent && wh_load_relaxed(&peer->seg->wait_seq) & 1;

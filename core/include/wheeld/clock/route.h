@@ -3,8 +3,8 @@
  * To its owner; to the worker that it names, or its owner when that one is gone; to a member of the
  * group that it names: those that wait for events, once; then all in turn, while there is room.
  *
- * Invariant: for each group that it has an event for, a pass looks at a row once, and finds it full once.
- * So a million events for a group cost the same whatever its members do.
+ * Invariant: for each group that it has an event for, a pass looks at a row once, and finds it full
+ * once. So a million events for a group cost the same whatever its members do.
  */
 #ifndef WHEELD_ROUTE_H
 #define WHEELD_ROUTE_H
@@ -38,8 +38,8 @@ static inline bool wh_is_member(const wh_peer *peer, uint64_t groups)
     return wh_has_joined(peer, groups) && wh_load_relaxed(&peer->seg->receives) != 0;
 }
 
-/* Gather the members of `group`, or all that have joined it, beginning with the one whose turn it is; those
- * that wait stand first. */
+/* Gather the members of `group`, or all that have joined it, beginning with the one whose turn it
+ * is; those that wait stand first. */
 static inline void wh_team_gather(wh_clock *c, uint32_t group, bool members)
 {
     wh_team *team = &c->teams[group];
@@ -61,8 +61,8 @@ static inline void wh_team_gather(wh_clock *c, uint32_t group, bool members)
     team->served = 0;
 }
 
-/* Find the members of `group`. With none there, those that have joined: the first member that comes takes
- * what they do not read (share.h). */
+/* Find the members of `group`. With none there, those that have joined: the first member that comes
+ * takes what they do not read (share.h). */
 static inline void wh_team_look(wh_clock *c, uint32_t group)
 {
     wh_team_gather(c, group, true);
@@ -78,7 +78,8 @@ static inline wh_peer *wh_team_at(wh_clock *c, uint32_t group, uint32_t i)
     return wh_has_joined(peer, 1ull << group) ? peer : NULL;
 }
 
-/* Who waits, once; then all in turn that have room. Who has none is passed over for the rest of the pass. */
+/* Who waits, once; then all in turn that have room. Who has none is passed over for the rest of the
+ * pass. */
 static inline wh_peer *wh_team_next(wh_clock *c, uint32_t group)
 {
     wh_team *team = &c->teams[group];
@@ -113,8 +114,8 @@ static wh_seldom wh_peer *wh_group_member(wh_clock *c, uint32_t group)
     return found;
 }
 
-/* The group that a target word is for, or WH_GROUPS: none, or its number has another name than the sender
- * found. */
+/* The group that a target word is for, or WH_GROUPS: none, or its number has another name than the
+ * sender found. */
 static inline uint32_t wh_group_at(const wh_clock *c, uint32_t target)
 {
     if (wh_likely((target & 0xfff) != WH_TARGET_GROUP))

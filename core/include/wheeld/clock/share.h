@@ -1,10 +1,11 @@
 /* Share: what members of a group have unread and do not come to goes to members that wait.
  *
- * When. A member that finds nothing rings if its group's bit in `offered` is set: then a busy one may have
- * something unread. The clock sets it when nobody waits to whom it could give it, and clears it when the
- * group's queue is empty: so nobody is rung for nothing, and idle groups wake nobody. A member that was
- * woken has time to look (WH_OFFER_PATIENCE_NS); then what it was woken for goes to another one that
- * waits: it may be stopped, or busy beside the descriptor that it waits by.
+ * When. A member that finds nothing rings if its group's bit in `offered` is set: then a busy one
+ * may have something unread. The clock sets it when nobody waits to whom it could give it, and
+ * clears it when the group's queue is empty: so nobody is rung for nothing, and idle groups wake
+ * nobody. A member that was woken has time to look (WH_OFFER_PATIENCE_NS); then what it was woken
+ * for goes to another one that waits: it may be stopped, or busy beside the descriptor that it
+ * waits by.
  *
  *     member                             clock
  *     wait_seq = odd       (seq_cst)     offered |= group           (seq_cst)
@@ -28,7 +29,8 @@ static inline bool wh_offer_waits(const wh_clock *c, uint32_t slot, uint32_t gro
     uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire, offer */
     enum wh_stage stage = wh_stage_of(link);
     bool fired = wh_stage_offers(stage);
-    return wh_state_gen(state) == link->gen && wh_group_of(c, slot) == group && link->list != WH_NIL &&
+    return wh_state_gen(state) == link->gen && wh_group_of(c, slot) == group &&
+           link->list != WH_NIL &&
            (fired ? wh_state_phase(state) == WH_FIRED
                   : stage == WH_STAGE_WAIT_TICK && wh_state_phase(state) == WH_ARMED);
 }
@@ -78,7 +80,8 @@ static inline void wh_share_end(wh_clock *c, uint32_t group)
         wh_store_seq(&c->seg->offered, c->offered &= ~(1ull << group)); /* pairs: offered */
 }
 
-/* Look through a group's queue. `late`: also at what members were woken for. True: there is more. */
+/* Look through a group's queue. `late`: also at what members were woken for. True: there is
+ * more. */
 static inline bool wh_share(wh_clock *c, uint32_t group, bool late)
 {
     wh_team *team = &c->teams[group];

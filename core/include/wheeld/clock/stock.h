@@ -1,15 +1,15 @@
 /* Stock: free slots in the clock's hands, for workers that find none (supply.h).
  *
- * Idea. A slab is one worker's as a whole until somebody is short of slots. Then the clock splits it: the
- * slab's owner word says WH_SPLIT, and `holders` names who holds each slot, or nobody: such a slot is in
- * stock. A timer of a split slab comes home to the clock at its end, whoever held the slot. When all 64
- * are in stock the slab is nobody's again, for anyone to claim.
+ * Idea. A slab is one worker's as a whole until somebody is short of slots. Then the clock splits
+ * it: the slab's owner word says WH_SPLIT, and `holders` names who holds each slot, or nobody: such
+ * a slot is in stock. A timer of a split slab comes home to the clock at its end, whoever held the
+ * slot. When all 64 are in stock the slab is nobody's again, for anyone to claim.
  *
  * Invariants
- *  1. A slot of a split slab is in stock exactly if its holder is 0; that is stored before anything else
- *     says so, so a new clock makes the stock anew from the holders.
- *  2. Only the clock writes the owner word of a split slab, and only to make it nobody's. Whether it is
- *     split the clock knows by a mark of its own.
+ *  1. A slot of a split slab is in stock exactly if its holder is 0; that is stored before anything
+ *     else says so, so a new clock makes the stock anew from the holders.
+ *  2. Only the clock writes the owner word of a split slab, and only to make it nobody's. Whether
+ *     it is split the clock knows by a mark of its own.
  */
 #ifndef WHEELD_STOCK_H
 #define WHEELD_STOCK_H

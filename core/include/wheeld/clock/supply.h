@@ -1,9 +1,10 @@
 /* Supply: slots for workers that find none.
  *
- * Idea. A worker marks the owner word of each slab that it does not work on right now: it is parked. Of a
- * parked slab the worker uses nothing before it has taken the mark away by compare-and-swap. So when
- * somebody asks, the clock may split a parked slab (stock.h): what is neither armed nor on its way goes
- * into stock, without a call of its owner, who finds out when it wants to go on with the slab.
+ * Idea. A worker marks the owner word of each slab that it does not work on right now: it is
+ * parked. Of a parked slab the worker uses nothing before it has taken the mark away by
+ * compare-and-swap. So when somebody asks, the clock may split a parked slab (stock.h): what is
+ * neither armed nor on its way goes into stock, without a call of its owner, who finds out when it
+ * wants to go on with the slab.
  *
  *     owner                                    clock
  *     CAS  A|parked -> A                       CAS    A|parked -> A|parked|taking
@@ -11,13 +12,14 @@
  *       else: it is split, or another's        CAS    A|parked|taking -> WH_SPLIT
  *
  * Invariants
- *  1. `taking` is set by the clock alone and goes with `parked`: if the slab was unparked since, and be it
- *     parked again, the second compare-and-swap fails.
- *  2. A return that the owner has not taken up is the clock's again, too. Its entry stays in the ring: the
- *     owner believes an entry for a split slab only if the slot's holder names this very position, and
- *     reads the ring to its end after it has claimed a slab. Before the slab is another's by other ways, the
- *     ring has to be past `stale_until`.
- *  3. An expiration that the owner has not read keeps its slot; it is on loan to the owner from then on.
+ *  1. `taking` is set by the clock alone and goes with `parked`: if the slab was unparked since,
+ *     and be it parked again, the second compare-and-swap fails.
+ *  2. A return that the owner has not taken up is the clock's again, too. Its entry stays in the
+ *     ring: the owner believes an entry for a split slab only if the slot's holder names this very
+ *     position, and reads the ring to its end after it has claimed a slab. Before the slab is
+ *     another's by other ways, the ring has to be past `stale_until`.
+ *  3. An expiration that the owner has not read keeps its slot; it is on loan to the owner from
+ *     then on.
  *  4. A parked slab whose mark in `ended` is 0 has nothing to take.
  *  5. A slab that is kept for one worker (its home) is not taken over.
  *  6. Nothing is taken over while slabs without memory can be given some (backing.h).
@@ -73,8 +75,8 @@ static inline void wh_split_slots(wh_clock *c, uint32_t slab, wh_peer *owner, wh
         uint32_t slot = slab << WH_SLAB_BITS | i;
         wh_link *link = &c->wheel.links[slot];
         if (sorted.unread >> i & 1) {
-            link->completion = wh_completion_word(WH_STAGE_LENT, wh_stage_worker(link),
-                                                  link->completion);
+            link->completion =
+                wh_completion_word(WH_STAGE_LENT, wh_stage_worker(link), link->completion);
             wh_list_append(&c->wheel, wh_lent_list(c, owner), slot);
         } else if (sorted.idle >> i & 1) {
             wh_stock_put(c, slot);
@@ -91,8 +93,8 @@ static inline wh_sorted wh_sort_slab(wh_clock *c, uint32_t slab, wh_peer *owner)
     return sorted;
 }
 
-/* Look at one slab for `asker`, which has its own at hand. False: look again when somebody asks the next
- * time. */
+/* Look at one slab for `asker`, which has its own at hand. False: look again when somebody asks the
+ * next time. */
 static inline bool wh_take_over(wh_clock *c, uint32_t slab, const wh_peer *asker)
 {
     uint64_t word = wh_load_acquire(&c->owners[slab]); /* pairs: slab */
@@ -152,7 +154,8 @@ static inline bool wh_back_some(wh_clock *c)
     wh_config config = wh_config_of(c->seg);
     wh_geometry g = wh_geometry_of(&config);
     for (uint32_t step = wh_back_step(config.payload_bytes); step; step /= 16) {
-        uint32_t first = c->backed, left = c->shared_slabs - first, end = first + (step < left ? step : left);
+        uint32_t first = c->backed, left = c->shared_slabs - first,
+                 end = first + (step < left ? step : left);
         wh_span wheel[WH_SPANS], slots[WH_SPANS];
         wh_wheel_spans(&g, first, end, wheel);
         wh_slots_spans(&g, config.payload_bytes, first, end, slots);
@@ -169,8 +172,8 @@ static inline bool wh_back_some(wh_clock *c)
     return false;
 }
 
-/* Somebody needs more: reserve some at once, and a quarter of all that there are in the passes to come, so that
- * others need not ask for the next ones. */
+/* Somebody needs more: reserve some at once, and a quarter of all that there are in the passes to
+ * come, so that others need not ask for the next ones. */
 static inline bool wh_back_more(wh_clock *c)
 {
     uint64_t until = (uint64_t)c->backed + c->backed / 4;
@@ -182,7 +185,8 @@ static inline bool wh_back_more(wh_clock *c)
 static inline bool wh_stock_up(wh_clock *c, wh_peer *peer)
 {
     uint32_t slab;
-    if (!wh_in_stock(c, peer) && c->backed < c->shared_slabs && wh_back_more(c) && !wh_in_stock(c, peer))
+    if (!wh_in_stock(c, peer) && c->backed < c->shared_slabs && wh_back_more(c) &&
+        !wh_in_stock(c, peer))
         return false;
     for (uint32_t looks = 0; !wh_in_stock(c, peer); looks++) {
         if ((slab = wh_next_ended(c, peer->look_slab)) == WH_NIL)
@@ -200,7 +204,8 @@ static inline bool wh_stock_up(wh_clock *c, wh_peer *peer)
 static inline bool wh_hand_some(wh_clock *c, wh_peer *peer)
 {
     uint32_t slot;
-    for (uint32_t given = 0; peer->ask_left && wh_peer_return_room(c, peer); given++, peer->ask_left--) {
+    for (uint32_t given = 0; peer->ask_left && wh_peer_return_room(c, peer);
+         given++, peer->ask_left--) {
         if (given == WH_SUPPLY_SLOTS)
             return false;
         if ((slot = wh_stock_take(c)) == WH_NIL)

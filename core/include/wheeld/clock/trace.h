@@ -1,19 +1,19 @@
 /* Trace: one record per event of a timer, from the clock to the recorder, through a ring.
  *
- * The clock appends and never waits: what finds the ring full is counted by kind, and once there is room
- * a record of kind `lost` says how many are missing. The recorder copies what is published, keeps it,
- * and only then moves `rec_head`; it is never rung for, it looks now and then.
+ * The clock appends and never waits: what finds the ring full is counted by kind, and once there is
+ * room a record of kind `lost` says how many are missing. The recorder copies what is published,
+ * keeps it, and only then moves `rec_head`; it is never rung for, it looks now and then.
  *
  * Beside the ring stands what the trace knows of each slot's timer. It tells the next clock what is
  * recorded, so that a death leaves the one event that the clock was at missing or doubled, at most.
  *
  * Invariants
- *  1. A record is whole before the tail that covers it is published, one by one: a record that a dead
- *     clock wrote and did not publish is written over by the next.
- *  2. counts = records that tell of events (each by its count) + lost; lost - told is what no record
- *     tells of yet.
- *  3. traced.gen names a timer exactly from the record of its beginning to that of its end; `pending`
- *     counts those that name one.
+ *  1. A record is whole before the tail that covers it is published, one by one: a record that a
+ *     dead clock wrote and did not publish is written over by the next.
+ *  2. counts = records that tell of events (each by its count) + lost; lost - told is what no
+ *     record tells of yet.
+ *  3. traced.gen names a timer exactly from the record of its beginning to that of its end;
+ *     `pending` counts those that name one.
  */
 #ifndef WHEELD_TRACE_H
 #define WHEELD_TRACE_H
@@ -32,7 +32,7 @@ typedef struct wh_trace {
     uint64_t untold; /* lost events that no record tells of yet */
 } wh_trace;
 
-/* -- the segment ----------------------------------------------------------------------------------- */
+/* -- the segment ------------------------------------------------------------------------------- */
 
 static inline uint64_t wh_traced_offset(void) { return wh_align(sizeof(wh_trace_seg), 4096); }
 static inline uint64_t wh_trace_records_offset(uint32_t capacity)
@@ -41,10 +41,12 @@ static inline uint64_t wh_trace_records_offset(uint32_t capacity)
 }
 static inline uint64_t wh_trace_bytes(uint32_t capacity, uint32_t ring_bits)
 {
-    return wh_align(wh_trace_records_offset(capacity) + (sizeof(wh_trace_record) << ring_bits), 4096);
+    return wh_align(wh_trace_records_offset(capacity) + (sizeof(wh_trace_record) << ring_bits),
+                    4096);
 }
 
-/* Positions go on from `position`: what made files of an earlier ring's positions need not see them again. */
+/* Positions go on from `position`: what made files of an earlier ring's positions need not see them
+ * again. */
 static inline void wh_trace_create(void *memory, uint32_t capacity, uint32_t ring_bits,
                                    uint64_t token, uint64_t position)
 {
@@ -72,7 +74,7 @@ static inline wh_trace_record *wh_trace_records(wh_trace_seg *seg)
     return (wh_trace_record *)((char *)seg + wh_trace_records_offset(seg->capacity));
 }
 
-/* -- the clock ------------------------------------------------------------------------------------- */
+/* -- the clock --------------------------------------------------------------------------------- */
 
 /* Go on where the last clock stopped. */
 static inline void wh_trace_bind(wh_trace *t, wh_trace_seg *seg)
@@ -117,9 +119,14 @@ static inline void wh_trace_tell(wh_trace *t, int64_t now_ns)
             return;
         missing = missing < UINT32_MAX ? missing : UINT32_MAX;
         t->records[t->tail & (t->size - 1)] = (wh_trace_record){
-            .time_ns = now_ns, .deadline_ns = INT64_MAX, .id = kind, .count = (uint32_t)missing,
+            .time_ns = now_ns,
+            .deadline_ns = INT64_MAX,
+            .id = kind,
+            .count = (uint32_t)missing,
             .pending = t->pending < UINT32_MAX ? (uint32_t)t->pending : UINT32_MAX,
-            .worker = WH_NO_ROW, .receiver = WH_NO_ROW, .kind = WH_TRACE_LOST};
+            .worker = WH_NO_ROW,
+            .receiver = WH_NO_ROW,
+            .kind = WH_TRACE_LOST};
         wh_trace_publish(t);
         wh_store_relaxed(&t->seg->told[kind], told + missing);
         wh_count(&t->seg->counts[WH_TRACE_LOST], 1);
@@ -149,10 +156,10 @@ static inline wh_trace_record *wh_trace_append(wh_trace *t, enum wh_trace_kind k
     return NULL;
 }
 
-/* -- the recorder ---------------------------------------------------------------------------------- */
+/* -- the recorder ------------------------------------------------------------------------------ */
 
-/* Copy what is published from `position` on, up to `most` records. Returns how many; UINT64_MAX: the
- * position is not between head and tail. */
+/* Copy what is published from `position` on, up to `most` records. Returns how many; UINT64_MAX:
+ * the position is not between head and tail. */
 static inline uint64_t wh_trace_take(wh_trace_seg *seg, uint64_t position, wh_trace_record *out,
                                      uint64_t most)
 {
@@ -169,7 +176,8 @@ static inline uint64_t wh_trace_take(wh_trace_seg *seg, uint64_t position, wh_tr
     return count;
 }
 
-/* What is before `position` is kept; its room is the clock's. False: it is not between head and tail. */
+/* What is before `position` is kept; its room is the clock's. False: it is not between head and
+ * tail. */
 static inline bool wh_trace_release(wh_trace_seg *seg, uint64_t position)
 {
     uint64_t tail = wh_load_acquire(&seg->rec_tail); /* pairs: trace-tail */

@@ -1,26 +1,29 @@
 /* Inherit: a dead worker's slabs go on, under its successor or under members of its groups.
  *
- * Idea. Each slot tells where it stands: armed, over and on its way, or over and taken up, which means
- * that it was in the dead worker's hands. Armed timers stay where they are linked, unless their slot says
- * an earlier time: the worker died before it told the clock. But for that, only the owner word of their
- * slab changes. What was on its way to the dead worker goes to the heir. What was in its hands is returned
- * to the heir through the return ring, as if cancelled: so an heir needs no other message.
+ * Idea. Each slot tells where it stands: armed, over and on its way, or over and taken up, which
+ * means that it was in the dead worker's hands. Armed timers stay where they are linked, unless
+ * their slot says an earlier time: the worker died before it told the clock. But for that, only the
+ * owner word of their slab changes. What was on its way to the dead worker goes to the heir. What
+ * was in its hands is returned to the heir through the return ring, as if cancelled: so an heir
+ * needs no other message.
  *
- * A private timer has a callback, a future or an operation of the dead process: it is nothing to an heir,
- * and ends here. Its slot is handed on as one that was in the dead worker's hands.
+ * A private timer has a callback, a future or an operation of the dead process: it is nothing to an
+ * heir, and ends here. Its slot is handed on as one that was in the dead worker's hands.
  *
  * A successor of the same name ("keep") takes over row, incarnation and rings: it is its own heir.
  *
  * Invariants
- *  1. A slot is handed to exactly one heir, also if the clock dies on the way: before the owner word
- *     changes, every slot in the dead worker's hands is marked HANDED, which recovery goes on with. What
- *     names another worker than the owner otherwise was given back by that one, unless it is unread.
- *  2. Expirations that the dead worker had not read are delivered; ticks of periodic timers that it had
- *     not read are not delivered again to another worker: the timer goes on.
- *  3. No armed timer is linked for a later time than its slot says, whatever its owner was at when it
- *     died: so an heir that moves it need only compare with the slot.
- *  4. No private timer is left when the owner word changes, or when the slab is in order for a successor:
- *     what stands unread in the ring that this one takes over is made a tick of a timer that has ended.
+ *  1. A slot is handed to exactly one heir, also if the clock dies on the way: before the owner
+ *     word changes, every slot in the dead worker's hands is marked HANDED, which recovery goes on
+ *     with. What names another worker than the owner otherwise was given back by that one, unless
+ *     it is unread.
+ *  2. Expirations that the dead worker had not read are delivered; ticks of periodic timers that it
+ *     had not read are not delivered again to another worker: the timer goes on.
+ *  3. No armed timer is linked for a later time than its slot says, whatever its owner was at when
+ *     it died: so an heir that moves it need only compare with the slot.
+ *  4. No private timer is left when the owner word changes, or when the slab is in order for a
+ *     successor: what stands unread in the ring that this one takes over is made a tick of a timer
+ *     that has ended.
  */
 #ifndef WHEELD_INHERIT_H
 #define WHEELD_INHERIT_H
@@ -28,8 +31,8 @@
 #include "wheeld/clock/drain.h"
 #include "wheeld/clock/backlog.h"
 
-/* Was the slot, which is not armed, in `from`'s hands: is its end taken up? If that end names another
- * worker, this one took it up and gave the slab back, for `from` to claim. */
+/* Was the slot, which is not armed, in `from`'s hands: is its end taken up? If that end names
+ * another worker, this one took it up and gave the slab back, for `from` to claim. */
 static inline bool wh_in_hands(const wh_clock *c, const wh_link *link, const wh_peer *from)
 {
     uint64_t position = link->completion & WH_POS_MASK;
@@ -103,8 +106,8 @@ static inline void wh_mark_in_hands(wh_clock *c, uint32_t slot, const wh_peer *f
         link->completion = wh_completion_word(WH_STAGE_HANDED, 0, 0);
 }
 
-/* Invariant 3. Of a periodic timer, or one on another clock, the link does not tell what it is linked
- * for. */
+/* Invariant 3. Of a periodic timer, or one on another clock, the link does not tell what it is
+ * linked for. */
 static inline void wh_inherit_armed(wh_clock *c, uint32_t slot, uint64_t state)
 {
     const wh_link *link = &c->wheel.links[slot];
@@ -152,7 +155,8 @@ static inline void wh_inherit(wh_clock *c, uint32_t slot, const wh_peer *from, w
         if (moves)
             wh_return(c, slot);
         else
-            wh_return_to(c, heir, slot); /* its own to come: nobody else arms it before that one is back */
+            /* its own to come: nobody else arms it before that one is back */
+            wh_return_to(c, heir, slot);
     } else if (moves && theirs && (stage == WH_STAGE_WAIT_EXPIRE || stage == WH_STAGE_EXPIRED)) {
         wh_wheel_remove(&c->wheel, slot);
         wh_deliver_again(c, slot, NULL, heir);
@@ -164,11 +168,11 @@ static inline void wh_inherit(wh_clock *c, uint32_t slot, const wh_peer *from, w
 static inline void wh_look_at_heads(wh_peer *from)
 {
     from->comp_head = wh_load_acquire(&from->seg->comp_head); /* pairs: comp-head */
-    from->ret_head = wh_load_acquire(&from->seg->ret_head);   /* pairs: ret-head */
+    from->ret_head = wh_load_acquire(&from->seg->ret_head); /* pairs: ret-head */
 }
 
-/* Give a slab to another worker: as a whole, or, if its return ring may name slots of it that were taken
- * over in former times, slot by slot. */
+/* Give a slab to another worker: as a whole, or, if its return ring may name slots of it that were
+ * taken over in former times, slot by slot. */
 static inline void wh_bequeath(wh_clock *c, uint32_t slab, wh_peer *heir)
 {
     uint64_t word = wh_owner_word(wh_peer_index(c, heir), heir->incarnation) | WH_PARKED;

@@ -6,9 +6,9 @@
  *     keep     the slab stays, its slots are handed to the successor to come (inherit.h)
  *     reroute  the slab goes to a living member of its groups; with none left, it is kept
  *
- * In the slabs of others it may have cancelled a timer and died before it said so. What others had sent
- * to it and it did not read goes where it would go now; if it is kept, it stays. Each pass does a
- * bounded piece of this, for one worker; it may begin anew at any time: a new clock does.
+ * In the slabs of others it may have cancelled a timer and died before it said so. What others had
+ * sent to it and it did not read goes where it would go now; if it is kept, it stays. Each pass
+ * does a bounded piece of this, for one worker; it may begin anew at any time: a new clock does.
  */
 #ifndef WHEELD_REAP_H
 #define WHEELD_REAP_H
@@ -21,8 +21,8 @@
 #define WH_REAP_OWN 16   /* of those, its own: each slot of them is ended or handed on */
 #define WH_REAP_LISTED 1024 /* of what waited for it, or was lent to it */
 
-/* Is the slot's record still to be read by another worker that may read it? Two that die together must
- * not wait for each other. */
+/* Is the slot's record still to be read by another worker that may read it? Two that die together
+ * must not wait for each other. */
 static inline bool wh_on_loan(wh_clock *c, const wh_link *link, const wh_peer *owner)
 {
     const wh_peer *reader = &c->peers[wh_stage_worker(link)];
@@ -32,8 +32,8 @@ static inline bool wh_on_loan(wh_clock *c, const wh_link *link, const wh_peer *o
            (wh_stage_of(link) == WH_STAGE_LENT && wh_unread(c, link));
 }
 
-/* Settle a group's expiration before its slot goes: it may be done, or in the hands of a member that is
- * gone, or be offered to one while another lives; then that one gets it. */
+/* Settle a group's expiration before its slot goes: it may be done, or in the hands of a member
+ * that is gone, or be offered to one while another lives; then that one gets it. */
 static inline void wh_reclaim_offer(wh_clock *c, uint32_t slot, wh_peer *owner)
 {
     const wh_link *link = &c->wheel.links[slot];
@@ -154,8 +154,8 @@ static inline void wh_reap_listed(wh_clock *c, uint32_t slot)
         wh_deliver_again(c, slot, NULL, owner);
 }
 
-/* What waits in the dead worker's ring and backlog goes to its owners. It is dying: nothing is added to
- * these lists any more. False: there is more. */
+/* What waits in the dead worker's ring and backlog goes to its owners. It is dying: nothing is
+ * added to these lists any more. False: there is more. */
 static inline bool wh_reap_lists(wh_clock *c, wh_peer *peer)
 {
     uint32_t lists[2] = {wh_lent_list(c, peer), wh_backlog_list(c, peer)}, slot;
@@ -233,7 +233,8 @@ static inline bool wh_reap_slab(wh_clock *c, wh_peer *peer, uint32_t slab)
     return true;
 }
 
-/* What it holds of a split slab; `last`: what nobody holds, too. False: something is on loan still. */
+/* What it holds of a split slab; `last`: what nobody holds, too. False: something is on loan
+ * still. */
 static inline bool wh_reap_split(wh_clock *c, wh_peer *peer, uint32_t slab, bool last)
 {
     bool held = false;
@@ -256,8 +257,8 @@ static inline bool wh_reap_split(wh_clock *c, wh_peer *peer, uint32_t slab, bool
     return !held;
 }
 
-/* Its sweep is over: nothing is its own any more, or all of it is in order for a successor. False: there
- * is something for it still. */
+/* Its sweep is over: nothing is its own any more, or all of it is in order for a successor. False:
+ * there is something for it still. */
 static inline bool wh_reap_end(wh_clock *c, wh_peer *peer)
 {
     if (peer->leave != WH_LEAVE_KEEP) {
@@ -270,7 +271,8 @@ static inline bool wh_reap_end(wh_clock *c, wh_peer *peer)
         peer->returns = NULL;
         peer->attached = false;
         wh_store_relaxed(&peer->line->incarnation, 0);
-        wh_fetch_add_seq(c->freed, 1); /* pairs: freed - for a slab that it gave back and did not count */
+        /* pairs: freed - for a slab that it gave back and did not count */
+        wh_fetch_add_seq(c->freed, 1);
     }
     peer->leave = WH_STAYS;
     peer->reap_slab = 0;
@@ -278,8 +280,8 @@ static inline bool wh_reap_end(wh_clock *c, wh_peer *peer)
     return true;
 }
 
-/* Those that rest look again: something may have come back. Without the rest two sweeps out of step, each
- * held by loans to a worker that does not read, would call each other up for ever. */
+/* Those that rest look again: something may have come back. Without the rest two sweeps out of
+ * step, each held by loans to a worker that does not read, would call each other up for ever. */
 static inline void wh_reaps_go_on(wh_clock *c)
 {
     for (uint32_t i = 0; i < c->peers_used; i++)

@@ -2,12 +2,13 @@
  *
  * Once every submission has been looked at, an armed timer of a worker that stays
  *  1. was met: its link record is of its generation;
- *  2. stands in a bucket that begins no later than the slot says that it is due; or is periodic and past
- *     the end of time; or waits in a backlog, and then its stage says so, and in no other place does it.
+ *  2. stands in a bucket that begins no later than the slot says that it is due; or is periodic and
+ *     past the end of time; or waits in a backlog, and then its stage says so, and in no other
+ *     place does it.
  *
- * The fields are read from the slots, so a timer that was moved and not linked anew is found whoever
- * forgot it. Timers on the wall clock are left out unless time is virtual: where they belong changes
- * as it is disciplined. For tests; it costs O(capacity).
+ * The fields are read from the slots, so a timer that was moved and not linked anew is found
+ * whoever forgot it. Timers on the wall clock are left out unless time is virtual: where they
+ * belong changes as it is disciplined. For tests; it costs O(capacity).
  */
 #ifndef WHEELD_CLOCK_CHECK_H
 #define WHEELD_CLOCK_CHECK_H

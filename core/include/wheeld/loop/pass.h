@@ -1,10 +1,10 @@
 /* Pass: one turn of the clock's loop, and the hand-off between it and its sleep.
  *
- * A pass does a bounded piece of everything, about a millisecond of work at most; it says whether there is
- * more. No list is walked to its end because it is long, and no worker's work waits for the end of
- * another's: each pass begins with the row at which the budget of the last one ended. The clock sleeps only
- * when there is nothing left to do, by the protocol below. Time comes in as an argument, so that a virtual clock
- * and a test drive the very code that runs in production.
+ * A pass does a bounded piece of everything, about a millisecond of work at most; it says whether
+ * there is more. No list is walked to its end because it is long, and no worker's work waits for
+ * the end of another's: each pass begins with the row at which the budget of the last one ended.
+ * The clock sleeps only when there is nothing left to do, by the protocol below. Time comes in as
+ * an argument, so that a virtual clock and a test drive the very code that runs in production.
  *
  *     worker                                   clock
  *     sub_tail = t + 1            (seq_cst)    sleep_until = next bucket        (seq_cst)
@@ -24,11 +24,13 @@
 #include "wheeld/clock/supply.h"
 
 /* Per pass. */
-#define WH_ROW_BUDGET 2048     /* submissions of one worker, and of each kind of what waits for it */
+/* submissions of one worker, and of each kind of what waits for it */
+#define WH_ROW_BUDGET 2048
 #define WH_ROWS_BUDGET 4096    /* of all workers together */
 #define WH_ROW_LEAST 32        /* of one worker when that is spent */
-#define WH_ADVANCE_BUDGET 2048 /* timers moved or fired, beside two for each submission: a new timer is
-                                  moved once and fired once, as a rule */
+/* timers moved or fired, beside two for each submission: a new timer is moved once and fired once,
+ * as a rule */
+#define WH_ADVANCE_BUDGET 2048
 #define WH_RELINK_LOOKS 8192   /* slots looked at after a step of the wall clock */
 #define WH_RELINK_BUDGET 1024  /* and timers placed anew */
 
@@ -120,11 +122,13 @@ static inline void wh_serve_all(wh_clock *c, wh_work *work)
             wh_serve(c, &c->peers[row], work);
         row = row + 1 < c->peers_used ? row + 1 : 0;
         if (open && work->left == 0)
-            c->turn = row; /* who comes from here on gets the least in this pass, and is first in the next */
+            /* who comes from here on gets the least in this pass, and is first in the next */
+            c->turn = row;
     }
 }
 
-/* Slots for workers that ask, once all that they had submitted was met. True: there is more to do. */
+/* Slots for workers that ask, once all that they had submitted was met. True: there is more to
+ * do. */
 static inline bool wh_supply_all(wh_clock *c)
 {
     bool more = false;
@@ -136,8 +140,8 @@ static inline bool wh_supply_all(wh_clock *c)
     return more;
 }
 
-/* One pass at the times in c->now. Sets *reaped to a worker whose sweep is over (it is detached now,
- * or kept), else to WH_NIL.
+/* One pass at the times in c->now. Sets *reaped to a worker whose sweep is over (it is detached
+ * now, or kept), else to WH_NIL.
  * True: there is more to do at once. */
 static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
 {
@@ -213,7 +217,8 @@ static inline void wh_advance_virtual(wh_clock *c, int64_t target_ns, uint32_t *
     int64_t now = c->now[WH_CLOCK_BASE], next;
     wh_reaps_go_on(c);
     wh_pass_all(c, reaped);
-    while (*reaped == WH_NIL && (next = wh_wheel_next_ns(&c->wheel)) <= target_ns && now < target_ns) {
+    while (*reaped == WH_NIL && (next = wh_wheel_next_ns(&c->wheel)) <= target_ns &&
+           now < target_ns) {
         now = next > now ? next : now;
         for (int kind = 0; kind < WH_CLOCK_KINDS; kind++)
             c->now[kind] = now;

@@ -1,15 +1,16 @@
 /* Recover: what a new clock does first with the memory that a dead one left.
  *
- * Idea. Nothing of the wheel's lists is believed: they are made anew from the slots, each of which tells
- * by its state and its link record where it stands. What had been decided and not published is put to
- * wait (a backlog, a queue of returns), and the ordinary passes deliver it. Nothing is put into a ring
- * and no tail moves in here, so that a clock that dies in here is followed by the very same scan.
+ * Idea. Nothing of the wheel's lists is believed: they are made anew from the slots, each of which
+ * tells by its state and its link record where it stands. What had been decided and not published
+ * is put to wait (a backlog, a queue of returns), and the ordinary passes deliver it. Nothing is
+ * put into a ring and no tail moves in here, so that a clock that dies in here is followed by the
+ * very same scan.
  *
  *     state       link                              then
  *     ARMED       of another generation             link it: its submission may come, or never
  *     ARMED       any stage                         link it: the step to FIRED was not done
  *     CANCELLED   other generation, or not over     return it
- *     FIRED       position below the tail           it is out; on loan, if another has yet to read it
+ *     FIRED       position below the tail           out; on loan, if another has yet to read it
  *     FIRED       position not below the tail       put it to wait
  *     TAKEN       offered, or waits                 leave it to the taker; if he is gone: FIRED
  *     DONE        offered, or waits                 return it
@@ -18,9 +19,9 @@
  *     not ARMED   final, read by another            it gave the slab back: in the owner's hands
  *     any         a waiting stage                   back into that list or queue
  *
- * Called once, after all workers were attached, those too that died meanwhile. Costs a look at every
- * slot of owned slabs, and a sort of what waits; however long that takes, the heartbeat goes on, so that
- * nobody takes it for a clock that hangs.
+ * Called once, after all workers were attached, those too that died meanwhile. Costs a look at
+ * every slot of owned slabs, and a sort of what waits; however long that takes, the heartbeat goes
+ * on, so that nobody takes it for a clock that hangs.
  */
 #ifndef WHEELD_RECOVER_H
 #define WHEELD_RECOVER_H
@@ -83,9 +84,10 @@ static inline void wh_recover_undo(wh_clock *c)
     }
 }
 
-/* -- one slot ------------------------------------------------------------------------------------ */
+/* -- one slot ---------------------------------------------------------------------------------- */
 
-static inline void wh_recover_wait(wh_recovery *r, uint32_t slot, enum wh_stage stage, wh_peer *peer)
+static inline void wh_recover_wait(wh_recovery *r, uint32_t slot, enum wh_stage stage,
+                                   wh_peer *peer)
 {
     wh_clock *c = r->clock;
     c->wheel.links[slot].completion = wh_completion_word(stage, wh_peer_index(c, peer), 0);
@@ -104,8 +106,7 @@ static inline void wh_recover_armed(wh_recovery *r, uint32_t slot)
     }
     if (stage == WH_STAGE_TICKED && to) {
         if (!wh_published(c, link)) /* it was undone: no position that others' records will have */
-            link->completion =
-                wh_completion_word(stage, wh_stage_worker(link), to->comp_tail - 1);
+            link->completion = wh_completion_word(stage, wh_stage_worker(link), to->comp_tail - 1);
     } else if (stage != WH_STAGE_OPEN) {
         if (wh_stage_over(stage))
             link->due = INT64_MIN;
@@ -136,7 +137,8 @@ static inline void wh_recover_sent(wh_recovery *r, uint32_t slot, wh_peer *owner
     bool lent = wh_stage_of(link) == WH_STAGE_LENT;
     if (wh_is_split(c, slot >> WH_SLAB_BITS) && to) { /* its slab was being split */
         lent = true;
-        link->completion = wh_completion_word(WH_STAGE_LENT, wh_stage_worker(link), link->completion);
+        link->completion =
+            wh_completion_word(WH_STAGE_LENT, wh_stage_worker(link), link->completion);
     }
     bool out = wh_stage_worker(link) < c->max_workers && wh_published(c, link);
     bool unread = to && wh_unread(c, link);
@@ -152,7 +154,8 @@ static inline void wh_recover_sent(wh_recovery *r, uint32_t slot, wh_peer *owner
         wh_recover_home(c, owner, slot); /* cancelled before the step to FIRED */
 }
 
-/* Offered, and not taken: it stays with him to whom it was offered last, if he can read it still. */
+/* Offered, and not taken: it stays with him to whom it was offered last, if he can read it
+ * still. */
 static inline void wh_recover_offered(wh_recovery *r, uint32_t slot, wh_peer *owner, bool fired)
 {
     wh_clock *c = r->clock;
@@ -175,7 +178,8 @@ static inline void wh_recover_taken(wh_recovery *r, uint32_t slot, wh_peer *owne
             wh_completion_word(WH_STAGE_OFFERED, wh_peer_index(c, taker), taker->comp_tail - 1);
         r->waiting[r->count++] = slot;
         /* pairs: offer - unless he was given up, lives, and is done with it */
-    } else if (wh_cas_acq_rel(&c->states[slot], &state, wh_state_of(wh_state_gen(state), 0, WH_FIRED))) {
+    } else if (wh_cas_acq_rel(&c->states[slot], &state,
+                              wh_state_of(wh_state_gen(state), 0, WH_FIRED))) {
         wh_recover_wait(r, slot, WH_STAGE_WAIT_EXPIRE, wh_route_again(c, slot, owner));
     } else {
         wh_recover_home(c, owner, slot);
@@ -233,7 +237,8 @@ static inline void wh_recover_slot(wh_recovery *r, uint32_t slot, wh_peer *owner
     uint32_t phase = wh_state_phase(state);
     if (link->gen != wh_state_gen(state)) {
         if (phase != WH_ARMED && phase != WH_CANCELLED) {
-            wh_forget(c, slot); /* nothing that an honest worker does: others have overwritten the state */
+            /* nothing that an honest worker does: others have overwritten the state */
+            wh_forget(c, slot);
             return;
         }
         wh_first_sight(c, slot, state);
@@ -269,8 +274,8 @@ static inline void wh_recover_split(wh_recovery *r, uint32_t slab)
     }
 }
 
-/* In nobody's hands: where others have truncated the states, whoever gets them counts generations anew, and
- * the clock would take what it knows of the last timer for that of the next. */
+/* In nobody's hands: where others have truncated the states, whoever gets them counts generations
+ * anew, and the clock would take what it knows of the last timer for that of the next. */
 static inline void wh_recover_free(wh_clock *c, uint32_t slab)
 {
     for (uint32_t slot = slab << WH_SLAB_BITS, i = 0; i < WH_SLAB_SLOTS; i++, slot++)
@@ -278,7 +283,7 @@ static inline void wh_recover_free(wh_clock *c, uint32_t slab)
             wh_forget(c, slot);
 }
 
-/* -- all of them --------------------------------------------------------------------------------- */
+/* -- all of them ------------------------------------------------------------------------------- */
 
 static inline void wh_recover_lists(wh_recovery *r)
 {
@@ -330,21 +335,23 @@ static inline void wh_recover_waiting(wh_recovery *r)
     wh_count(&c->seg->recovered, r->count);
 }
 
-/* How late the first timer is that fell due without a clock. One that was armed for a time before the
- * last clock's last pass is not late by more than since that: it was armed after it. */
+/* How late the first timer is that fell due without a clock. One that was armed for a time before
+ * the last clock's last pass is not late by more than since that: it was armed after it. */
 static inline void wh_recover_lateness(wh_recovery *r)
 {
     wh_clock *c = r->clock;
     int64_t stood = (int64_t)c->wheel.tick * c->wheel.tick_ns;
     int64_t late = c->now[WH_CLOCK_BASE] - (r->first_due > stood ? r->first_due : stood);
-    if (late > 0 && (uint64_t)late > wh_load_relaxed(&c->seg->wake_late_ns) && r->first_due < INT64_MAX)
+    if (late > 0 && (uint64_t)late > wh_load_relaxed(&c->seg->wake_late_ns) &&
+        r->first_due < INT64_MAX)
         wh_store_relaxed(&c->seg->wake_late_ns, (uint64_t)late);
 }
 
 /* Make the wheel anew from the slots. False: out of memory; nothing was touched. */
 static inline bool wh_clock_recover(wh_clock *c)
 {
-    wh_recovery r = {.clock = c, .first_due = INT64_MAX,
+    wh_recovery r = {.clock = c,
+                     .first_due = INT64_MAX,
                      .waiting = malloc(sizeof(uint32_t) * c->wheel.capacity)};
     if (r.waiting == NULL)
         return false;

@@ -2,8 +2,8 @@
  * constants, and how words are put together.
  *
  * All of it goes into the fingerprint (geometry.h), by the lists at the end: name and value of each
- * constant, and what each packing function makes of a sample. tools/agreed.py looks for a constant of a
- * header that is neither in the list nor known to be one process's own.
+ * constant, and what each packing function makes of a sample. tools/agreed.py looks for a constant
+ * of a header that is neither in the list nor known to be one process's own.
  */
 #ifndef WHEELD_AGREED_H
 #define WHEELD_AGREED_H
@@ -14,7 +14,8 @@
 
 enum wh_stage {
     WH_STAGE_OPEN = 0,    /* linked, or not seen yet */
-    WH_STAGE_TICKED,      /* periodic, armed: its last tick went to (worker, position); for its undo */
+    /* periodic, armed: its last tick went to (worker, position); for its undo */
+    WH_STAGE_TICKED,
     WH_STAGE_WAIT_TICK,   /* periodic, armed: a tick waits in that worker's backlog */
     WH_STAGE_WAIT_EXPIRE, /* fired: waits in that worker's backlog */
     WH_STAGE_WAIT_RETURN, /* over: the return waits in the owner's queue of returns */
@@ -23,15 +24,14 @@ enum wh_stage {
     WH_STAGE_RETURNED,    /* final: in the owner's return ring at (worker, position) */
     WH_STAGE_RECLAIMED,   /* final: its owner died */
     WH_STAGE_HANDED,      /* it was in a dead worker's hands; its slab's owner is to get it */
-    WH_STAGE_OFFERED      /* a group's: in the ring of (worker, position), or in that worker's hands; returned
-                           * when it is done */
+    WH_STAGE_OFFERED /* a group's: at (worker, position), or in that worker's hands */
 };
 
 /* How a worker leaves: what becomes of its timers. row.on_death is one less. */
 enum wh_leave {
     WH_STAYS = 0,
-    WH_LEAVE_DROP,   /* they are dropped */
-    WH_LEAVE_KEEP,   /* they wait for a successor, which takes over its row */
+    WH_LEAVE_DROP, /* they are dropped */
+    WH_LEAVE_KEEP, /* they wait for a successor, which takes over its row */
     WH_LEAVE_REROUTE /* living members of its groups take them over */
 };
 
@@ -40,10 +40,10 @@ enum wh_row_state { WH_ROW_FREE = 0, WH_ROW_ATTACHING, WH_ROW_ACTIVE, WH_ROW_DYI
 /* What the place of a shared word is: the low bits of its tag. */
 enum wh_word_state {
     WH_WORD_EMPTY = 0, /* check and value are 0 */
-    WH_WORD_LIVE,      /* a key's; of each key there is at most one */
-    WH_WORD_COMING,    /* who makes it has not seen yet that there is no other */
-    WH_WORD_OVER,      /* forgotten: it is emptied when nobody looks at it any more */
-    WH_WORD_EMPTYING   /* tag: row + 1 of who does that */
+    WH_WORD_LIVE, /* a key's; of each key there is at most one */
+    WH_WORD_COMING, /* who makes it has not seen yet that there is no other */
+    WH_WORD_OVER, /* forgotten: it is emptied when nobody looks at it any more */
+    WH_WORD_EMPTYING /* tag: row + 1 of who does that */
 };
 #define WH_WORD_STATE 7ull
 
@@ -65,14 +65,15 @@ enum wh_trace_kind {
 #define WH_POOL_NOBODY 0xfffu
 #define WH_REAPING_CHANGES ((1ull << 48) - 1) /* of the supervisor's own changes, in `reaping` */
 
-/* -- words --------------------------------------------------------------------------------------- */
+/* -- words ------------------------------------------------------------------------------------- */
 
 static inline uint64_t wh_owner_word(uint32_t worker, uint64_t incarnation)
 {
     return incarnation << 16 | (worker + 1);
 }
 
-/* slot.target: a worker of that incarnation; a group by the name that its number has after `uses` others. */
+/* slot.target: a worker of that incarnation; a group by the name that its number has after `uses`
+ * others. */
 static inline uint32_t wh_target_word(uint32_t worker, uint64_t incarnation)
 {
     return (uint32_t)(incarnation & 0xfffff) << 12 | (worker + 1);
@@ -126,10 +127,14 @@ static inline uint64_t wh_word_tag(uint64_t hash, enum wh_word_state state)
 static inline uint64_t wh_word_state(uint64_t tag) { return tag & WH_WORD_STATE; }
 
 /* The two sets in one of which the word of a key is. */
-static inline uint32_t wh_word_set_of(uint64_t hash) { return (uint32_t)(hash >> (64 - WH_WORD_SET_BITS)); }
+static inline uint32_t wh_word_set_of(uint64_t hash)
+{
+    return (uint32_t)(hash >> (64 - WH_WORD_SET_BITS));
+}
 
-/* -- the lists ----------------------------------------------------------------------------------- */
+/* -- the lists --------------------------------------------------------------------------------- */
 
+/* clang-format off */
 #define WH_AGREED(K)                                                                               \
     K(WH_LAYOUT_VERSION) K(WH_MAGIC) K(WH_LINE) K(WH_SLAB_BITS) K(WH_SLAB_SLOTS) K(WH_SLOT_BITS)   \
     K(WH_MAX_CAPACITY) K(WH_MAX_WORKERS) K(WH_MAX_WHEEL_BITS) K(WH_UNDO_ENTRIES) K(WH_GROUPS)      \
@@ -141,7 +146,7 @@ static inline uint32_t wh_word_set_of(uint64_t hash) { return (uint32_t)(hash >>
     K(WH_VERSION_MASK) K(WH_POS_BITS) K(WH_POS_MASK) K(WH_CLOCK_KINDS) K(WH_KIND_SHIFT)            \
     K(WH_SLOT_MASK) K(WH_NOTES) K(WH_WORD_SET_BITS) K(WH_WORD_SETS) K(WH_WORD_PLACES)              \
     K(WH_WORD_EMPTY) K(WH_WORD_LIVE) K(WH_WORD_COMING) K(WH_WORD_OVER) K(WH_WORD_EMPTYING)         \
-    K(WH_WORD_STATE)                                                                                \
+    K(WH_WORD_STATE)                                                                               \
     K(WH_KIND_WHEEL) K(WH_KIND_SLOTS) K(WH_KIND_REGISTRY) K(WH_KIND_WORKER) K(WH_KIND_WATCH)       \
     K(WH_KIND_POOLS) K(WH_KIND_TRACE)                                                              \
     K(WH_NEVER) K(WH_ARMED) K(WH_CANCELLED) K(WH_FIRED) K(WH_TAKEN) K(WH_DONE) K(WH_CLOSED)        \
@@ -155,6 +160,7 @@ static inline uint32_t wh_word_set_of(uint64_t hash) { return (uint32_t)(hash >>
     K(WH_ROW_FREE) K(WH_ROW_ATTACHING) K(WH_ROW_ACTIVE) K(WH_ROW_DYING) K(WH_ROW_KEPT)             \
     K(WH_TRACE_SCHEDULED) K(WH_TRACE_RESCHEDULED) K(WH_TRACE_CANCELLED) K(WH_TRACE_EXPIRED)        \
     K(WH_TRACE_DROPPED) K(WH_TRACE_LOST)
+/* clang-format on */
 
 /* Samples with a bit in every part, so that each shift and mask shows. */
 #define WH_AGREED_WORDS(W)                                                                         \

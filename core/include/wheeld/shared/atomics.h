@@ -30,12 +30,12 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a lock in shared memory would die w
 #define wh_store_seq(p, v) atomic_store_explicit((p), (v), memory_order_seq_cst)
 
 /* Compare-and-swap; on failure *expected holds what was found. */
-#define wh_cas_acq_rel(p, expected, desired)                                                      \
-    atomic_compare_exchange_strong_explicit((p), (expected), (desired), memory_order_acq_rel,     \
+#define wh_cas_acq_rel(p, expected, desired)                                                       \
+    atomic_compare_exchange_strong_explicit((p), (expected), (desired), memory_order_acq_rel,      \
                                             memory_order_acquire)
 
 #define wh_cas_seq(p, expected, desired)                                                           \
-    atomic_compare_exchange_strong_explicit((p), (expected), (desired), memory_order_seq_cst,     \
+    atomic_compare_exchange_strong_explicit((p), (expected), (desired), memory_order_seq_cst,      \
                                             memory_order_seq_cst)
 
 /* Read-modify-writes of words with several writers; each returns what was there before. */
@@ -44,8 +44,9 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a lock in shared memory would die w
 #define wh_fetch_add_seq(p, n) atomic_fetch_add_explicit((p), (n), memory_order_seq_cst)
 #define wh_exchange_seq(p, v) atomic_exchange_explicit((p), (v), memory_order_seq_cst)
 
-/* A process may be killed between any two instructions. What stands above is stored before what stands
- * below, so the next incarnation finds no other order; to other processes it orders nothing. */
+/* A process may be killed between any two instructions. What stands above is stored before what
+ * stands below, so the next incarnation finds no other order; to other processes it orders
+ * nothing. */
 #define wh_step() atomic_signal_fence(memory_order_acq_rel)
 
 /* A counter with one writer: no read-modify-write is needed. */
@@ -54,9 +55,10 @@ _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2, "a lock in shared memory would die w
 #define wh_likely(x) __builtin_expect(!!(x), 1)
 #define wh_unlikely(x) __builtin_expect(!!(x), 0)
 #define wh_seldom __attribute__((noinline, cold)) /* kept out of what is inlined around it */
-#define wh_hot static inline __attribute__((always_inline)) /* inlined however large its caller is */
-/* Have a line at hand that is written soon: not shared first, and then asked for again. The builtin of a
- * plain x86-64 target only fetches it for reading. */
+/* inlined however large its caller is */
+#define wh_hot static inline __attribute__((always_inline))
+/* Have a line at hand that is written soon: not shared first, and then asked for again. The builtin
+ * of a plain x86-64 target only fetches it for reading. */
 #ifdef __x86_64__
 #define wh_prefetch_write(p) __asm__ volatile("prefetchw %0" : : "m"(*(const char *)(p)))
 #else

@@ -1,15 +1,15 @@
 /* Backing: memory for slots as they are needed.
  *
- * Idea. A segment is as large as the capacity asks for, and a file with a hole: what is written per slot, but
- * for its state word, has memory only for slabs below `backed`, and for the slabs that are kept for the rows.
- * No worker claims a slab above. When one finds none, and asks, the clock reserves memory for some more. If
- * there is none to be had, the wheel is full at that size; nobody is ended by a signal (SIGBUS) because the
- * file system is full.
+ * Idea. A segment is as large as the capacity asks for, and a file with a hole: what is written per
+ * slot, but for its state word, has memory only for slabs below `backed`, and for the slabs that
+ * are kept for the rows. No worker claims a slab above. When one finds none, and asks, the clock
+ * reserves memory for some more. If there is none to be had, the wheel is full at that size; nobody
+ * is ended by a signal (SIGBUS) because the file system is full.
  *
  * Invariants
  *  1. `backed` only grows, and is stored after the memory is reserved and its links are in no list.
- *  2. Whoever reads slots by their numbers reads those only that somebody owns or owned: below `backed`, or
- *     of a row's own slab. Reading elsewhere would take memory, or end the reader.
+ *  2. Whoever reads slots by their numbers reads those only that somebody owns or owned: below
+ *     `backed`, or of a row's own slab. Reading elsewhere would take memory, or end the reader.
  */
 #ifndef WHEELD_BACKING_H
 #define WHEELD_BACKING_H
@@ -34,16 +34,18 @@ typedef struct wh_span {
 static inline void wh_wheel_spans(const wh_geometry *g, uint32_t first, uint32_t end,
                                   wh_span spans[WH_SPANS])
 {
-    uint64_t slot = (uint64_t)first << WH_SLAB_BITS, slots = (uint64_t)(end - first) << WH_SLAB_BITS;
+    uint64_t slot = (uint64_t)first << WH_SLAB_BITS, slots = (uint64_t)(end - first)
+                                                             << WH_SLAB_BITS;
     spans[0] = (wh_span){g->links_off + slot * sizeof(wh_link), slots * sizeof(wh_link)};
     spans[1] = (wh_span){g->holders_off + slot * sizeof(wh_holder), slots * sizeof(wh_holder)};
 }
 
 /* The same in the slots' segment. */
-static inline void wh_slots_spans(const wh_geometry *g, uint32_t payload, uint32_t first, uint32_t end,
-                                  wh_span spans[WH_SPANS])
+static inline void wh_slots_spans(const wh_geometry *g, uint32_t payload, uint32_t first,
+                                  uint32_t end, wh_span spans[WH_SPANS])
 {
-    uint64_t slot = (uint64_t)first << WH_SLAB_BITS, slots = (uint64_t)(end - first) << WH_SLAB_BITS;
+    uint64_t slot = (uint64_t)first << WH_SLAB_BITS, slots = (uint64_t)(end - first)
+                                                             << WH_SLAB_BITS;
     spans[0] = (wh_span){g->slots_off + slot * sizeof(wh_slot), slots * sizeof(wh_slot)};
     spans[1] = (wh_span){g->payloads_off + slot * payload, slots * payload};
 }
@@ -51,7 +53,8 @@ static inline void wh_slots_spans(const wh_geometry *g, uint32_t payload, uint32
 /* What a slab needs in both. */
 static inline uint64_t wh_slab_bytes(uint32_t payload)
 {
-    return WH_SLAB_SLOTS * (sizeof(wh_link) + sizeof(wh_holder) + sizeof(wh_slot) + (uint64_t)payload);
+    return WH_SLAB_SLOTS *
+           (sizeof(wh_link) + sizeof(wh_holder) + sizeof(wh_slot) + (uint64_t)payload);
 }
 
 /* How many slabs to reserve at a time. */
@@ -61,27 +64,29 @@ static inline uint32_t wh_back_step(uint32_t payload)
     return slab < WH_BACK_BYTES ? (uint32_t)(WH_BACK_BYTES / slab) : 1;
 }
 
-/* Is there room for so many bytes? The last eighth of the file system is left to workers that connect, whose
- * rings are there as well, and to other programs. */
+/* Is there room for so many bytes? The last eighth of the file system is left to workers that
+ * connect, whose rings are there as well, and to other programs. */
 static inline bool wh_room_for(int fd, uint64_t bytes)
 {
     struct statvfs room;
     return fd < 0 || fstatvfs(fd, &room) != 0 || room.f_blocks == 0 ||
-           (uint64_t)room.f_bavail * room.f_frsize >= bytes + (uint64_t)room.f_blocks / 8 * room.f_frsize;
+           (uint64_t)room.f_bavail * room.f_frsize >=
+               bytes + (uint64_t)room.f_blocks / 8 * room.f_frsize;
 }
 
 /* Reserve them. `fd`: of the segment, or -1: its memory is there. False: there is no room. */
 static inline bool wh_reserve(int fd, const wh_span spans[WH_SPANS])
 {
     for (int i = 0; fd >= 0 && i < WH_SPANS; i++)
-        while (spans[i].bytes && fallocate(fd, 0, (off_t)spans[i].offset, (off_t)spans[i].bytes) != 0)
+        while (spans[i].bytes &&
+               fallocate(fd, 0, (off_t)spans[i].offset, (off_t)spans[i].bytes) != 0)
             if (errno != EINTR)
                 return false;
     return true;
 }
 
-/* Have the pages of what has memory at hand, so that no hot call pays for a page fault; where the kernel is
- * older than 5.14, each is paid for once. */
+/* Have the pages of what has memory at hand, so that no hot call pays for a page fault; where the
+ * kernel is older than 5.14, each is paid for once. */
 static inline void wh_populate(const void *from, uint64_t bytes)
 {
 #ifdef MADV_POPULATE_WRITE

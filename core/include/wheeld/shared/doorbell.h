@@ -1,8 +1,9 @@
 /* Doorbell: one byte in a FIFO that says "look at your ring"; never data.
  *
- * Who sleeps on it opens it read-write, so it reports no hang-up without a writer. Who may only ring, another
- * user in the daemon's group, opens it to write: a byte that somebody else took would be a wake-up lost for
- * ever, as nobody rings twice in one sleep. A full FIFO means that the byte is there already.
+ * Who sleeps on it opens it read-write, so it reports no hang-up without a writer. Who may only
+ * ring, another user in the daemon's group, opens it to write: a byte that somebody else took would
+ * be a wake-up lost for ever, as nobody rings twice in one sleep. A full FIFO means that the byte
+ * is there already.
  */
 #ifndef WHEELD_DOORBELL_H
 #define WHEELD_DOORBELL_H
@@ -32,7 +33,9 @@ static inline wh_fd wh_fd_of(int number)
 {
     struct stat file = {0};
     bool open = number >= 0 && fstat(number, &file) == 0;
-    return (wh_fd){.number = open ? number : -1, .device = file.st_dev, .inode = file.st_ino,
+    return (wh_fd){.number = open ? number : -1,
+                   .device = file.st_dev,
+                   .inode = file.st_ino,
                    .rings_only = open && wh_fd_rings_only(number)};
 }
 
@@ -62,8 +65,8 @@ static inline void wh_bell_ring(int fd)
     (void)written;
 }
 
-/* The same where we may not read: without a reader the kernel would end a process that does not expect
- * SIGPIPE. Nobody sleeps there then, and whoever comes looks first. */
+/* The same where we may not read: without a reader the kernel would end a process that does not
+ * expect SIGPIPE. Nobody sleeps there then, and whoever comes looks first. */
 static inline void wh_bell_ring_only(int fd)
 {
     static const struct timespec at_once;

@@ -40,8 +40,8 @@ static inline uint32_t wh_bits_between(uint64_t entries, uint32_t low, uint32_t 
     return bits;
 }
 
-/* A lane for each worker, or, where that would take too much memory for its empty buckets, for some of them
- * together: 2 MiB is never too much, nor are four bytes per slot. */
+/* A lane for each worker, or, where that would take too much memory for its empty buckets, for some
+ * of them together: 2 MiB is never too much, nor are four bytes per slot. */
 static inline uint32_t wh_lanes_for(const wh_config *c)
 {
     uint32_t each = 1u << wh_lane_bits(c->wheel_bits), lanes = 1;
@@ -104,7 +104,8 @@ static inline wh_parts wh_parts_of(void *wheel_memory, const wh_geometry *g)
                       .occupancy = (uint64_t *)(base + g->occupancy_off)};
 }
 
-/* Is it in the layout's range? Then what follows from it neither overflows nor divides by nothing. */
+/* Is it in the layout's range? Then what follows from it neither overflows nor divides by
+ * nothing. */
 static inline bool wh_config_fits(const wh_config *c)
 {
     return c->capacity >= WH_SLAB_SLOTS && c->capacity <= WH_MAX_CAPACITY &&
@@ -116,14 +117,18 @@ static inline bool wh_config_fits(const wh_config *c)
             (c->homes == c->max_workers && c->homes < c->capacity / WH_SLAB_SLOTS));
 }
 
-/* The configuration that a wheel segment was made with. A client's daemon may be a false one, and may write
- * there again: what is checked is what was read here, and what is used is that. */
+/* The configuration that a wheel segment was made with. A client's daemon may be a false one, and
+ * may write there again: what is checked is what was read here, and what is used is that. */
 static inline wh_config wh_config_of(const wh_wheel_seg *seg)
 {
-    wh_config c = {.tick_ns = seg->tick_ns, .wheel_bits = seg->wheel_bits,
-                   .capacity = seg->capacity, .max_workers = seg->max_workers,
-                   .payload_bytes = seg->payload_bytes, .virtual_clock = seg->virtual_clock,
-                   .homes = seg->homes, .token = seg->head.token};
+    wh_config c = {.tick_ns = seg->tick_ns,
+                   .wheel_bits = seg->wheel_bits,
+                   .capacity = seg->capacity,
+                   .max_workers = seg->max_workers,
+                   .payload_bytes = seg->payload_bytes,
+                   .virtual_clock = seg->virtual_clock,
+                   .homes = seg->homes,
+                   .token = seg->head.token};
     wh_step(); /* no compiler reads them once more after this */
     return c;
 }
@@ -144,30 +149,33 @@ static inline uint64_t wh_hash_word(uint64_t h, uint64_t word)
 /* Where everything stands, for a wheel of odd numbers. */
 static inline uint64_t wh_hash_geometry(uint64_t h)
 {
-    wh_config sample = {.wheel_bits = 7, .capacity = 64 * 331, .max_workers = 13, .payload_bytes = 24};
+    wh_config sample = {
+        .wheel_bits = 7, .capacity = 64 * 331, .max_workers = 13, .payload_bytes = 24};
     wh_geometry g = wh_geometry_of(&sample);
-    uint64_t words[] = {g.levels, g.words, g.lists, g.slab_count, g.sub_bits, g.comp_bits, g.ret_bits,
-                        g.lines_off, g.undo_off, g.lanes_off, g.summary_off, g.occupancy_off,
-                        g.links_off, g.holders_off,
-                        g.wheel_bytes, g.owners_off, g.states_off, g.slots_off, g.payloads_off,
-                        g.slots_bytes, g.rows_off, g.groups_off, g.registry_bytes, g.sub_off,
-                        g.comp_off, g.ret_off, g.worker_bytes};
+    uint64_t words[] = {g.levels,     g.words,       g.lists,          g.slab_count,
+                        g.sub_bits,   g.comp_bits,   g.ret_bits,       g.lines_off,
+                        g.undo_off,   g.lanes_off,   g.summary_off,    g.occupancy_off,
+                        g.links_off,  g.holders_off, g.wheel_bytes,    g.owners_off,
+                        g.states_off, g.slots_off,   g.payloads_off,   g.slots_bytes,
+                        g.rows_off,   g.groups_off,  g.registry_bytes, g.sub_off,
+                        g.comp_off,   g.ret_off,     g.worker_bytes};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         h = wh_hash_word(h, words[i]);
     return h;
 }
 
-/* Two builds with the same fingerprint agree on every offset, size, constant and packing of a word. */
+/* Two builds with the same fingerprint agree on every offset, size, constant and packing of a
+ * word. */
 static inline uint64_t wh_fingerprint(void)
 {
     uint64_t h = wh_hash_geometry(0xcbf29ce484222325ull);
-#define WH_HASH_FIELD(type, name, ...)                                                            \
+#define WH_HASH_FIELD(type, name, ...)                                                             \
     h = wh_hash_word(wh_hash_text(h, #type " " #name), offsetof(hashed, name));
-#define WH_HASH_STRUCT(name, type, fields)                                                        \
-    {                                                                                             \
-        typedef type hashed;                                                                      \
-        h = wh_hash_word(wh_hash_text(h, #name), sizeof(type));                                   \
-        fields(WH_HASH_FIELD, WH_HASH_FIELD, WH_HASH_FIELD)                                       \
+#define WH_HASH_STRUCT(name, type, fields)                                                         \
+    {                                                                                              \
+        typedef type hashed;                                                                       \
+        h = wh_hash_word(wh_hash_text(h, #name), sizeof(type));                                    \
+        fields(WH_HASH_FIELD, WH_HASH_FIELD, WH_HASH_FIELD)                                        \
     }
 #define WH_HASH_CONSTANT(name) h = wh_hash_word(wh_hash_text(h, #name), (uint64_t)(name));
 #define WH_HASH_SAMPLE(word) h = wh_hash_word(h, (uint64_t)(word));
@@ -242,7 +250,8 @@ static inline void wh_create_wheel(void *memory, const wh_config *c)
     wh_store_relaxed(&seg->virtual_now, c->origin_ns);
     wh_wheel w;
     wh_wheel_bind(&w, wh_parts_of(memory, &g), c->capacity, g.lanes, c->wheel_bits, c->tick_ns);
-    uint32_t shared = g.slab_count - c->homes, backed = c->backed && c->backed < shared ? c->backed : shared;
+    uint32_t shared = g.slab_count - c->homes,
+             backed = c->backed && c->backed < shared ? c->backed : shared;
     wh_store_relaxed(&seg->backed, backed);
     for (uint32_t slot = 0; slot < c->capacity; slot++)
         if (slot >> WH_SLAB_BITS < backed || slot >> WH_SLAB_BITS >= shared)

@@ -1,9 +1,9 @@
 /* Key hash: the same for equal keys in every process of one layout, whatever the machine's seed.
  *
- * Eight bytes at a time through a multiply-and-fold; each piece is preceded by its kind and length, so
- * that ("a", "b") is not ("ab",). The low 16 bits are the bucket of the watch directory, the next 32 tell keys
- * of one bucket apart in its mark. A hostile key can at most have the mark of another: that costs looks, never a
- * wrong completion. */
+ * Eight bytes at a time through a multiply-and-fold; each piece is preceded by its kind and length,
+ * so that ("a", "b") is not ("ab",). The low 16 bits are the bucket of the watch directory, the
+ * next 32 tell keys of one bucket apart in its mark. A hostile key can at most have the mark of
+ * another: that costs looks, never a wrong completion. */
 #ifndef WHEELD_KEY_HASH_H
 #define WHEELD_KEY_HASH_H
 
@@ -40,8 +40,9 @@ static inline uint64_t wh_hash_piece(uint64_t h, uint32_t kind, const void *byte
 
 static inline uint32_t wh_hash_bucket(uint64_t h) { return (uint32_t)(h & 0xffff); }
 
-/* The word of marks that the key's bucket is in, and the key's bits of it: of the lower 16 the one of its bucket, of
- * the upper 48 four by other bits of the hash. All are set at once, so none of them is seen without the others. */
+/* The word of marks that the key's bucket is in, and the key's bits of it: of the lower 16 the one
+ * of its bucket, of the upper 48 four by other bits of the hash. All are set at once, so none of
+ * them is seen without the others. */
 static inline uint32_t wh_hash_mark_word(uint64_t h) { return wh_hash_bucket(h) / 16; }
 
 static inline uint64_t wh_hash_mark(uint64_t h)
@@ -53,7 +54,10 @@ static inline uint64_t wh_hash_mark(uint64_t h)
 }
 
 /* The marks of all keys of a bucket. */
-static inline uint64_t wh_bucket_marks(uint32_t bucket) { return ~0ull << 16 | 1ull << bucket % 16; }
+static inline uint64_t wh_bucket_marks(uint32_t bucket)
+{
+    return ~0ull << 16 | 1ull << bucket % 16;
+}
 
 /* May the key be one of those that were marked? Never a no for one that was. */
 static inline bool wh_hash_is_marked(uint64_t h, uint64_t marks)

@@ -8,8 +8,9 @@
  *   A(type, name, count, ...)                        an array field
  *
  * Invariants
- *  1. A field has exactly one writer, named here. State words, slab owners, the count of freed slabs and
- *     the words of the watch and pools segments that say so are the exceptions: they change by read-modify-write only.
+ *  1. A field has exactly one writer, named here. State words, slab owners, the count of freed
+ *     slabs and the words of the watch and pools segments that say so are the exceptions: they
+ *     change by read-modify-write only.
  *  2. Words of different writers never share a 128-byte line (two adjacent cache lines are
  *     fetched together). A slab's states and slots fill whole lines, so no two owners share one.
  *  3. `creator` writes before the segment's magic is published and never after.
@@ -37,6 +38,7 @@ enum wh_kind {
     WH_KIND_TRACE
 };
 
+/* clang-format off */
 #define WH_HEAD_FIELDS(N, F, A)                                                                    \
     F(wh_au64, magic, "WH_MAGIC | kind", "creator", "all", "release, written last; pairs: ready")  \
     F(uint32_t, layout_version, "WH_LAYOUT_VERSION", "creator", "all", "before magic")             \
@@ -102,7 +104,7 @@ enum wh_kind {
       "relaxed")                                                                                   \
     F(wh_au64, relinked, "timers found due later than linked", "clock", "inspectors", "relaxed")   \
     F(wh_au64, cascaded, "timers moved down a level", "clock", "inspectors", "relaxed")            \
-    F(wh_au64, passes, "passes of the clock's loop", "clock", "inspectors", "relaxed")              \
+    F(wh_au64, passes, "passes of the clock's loop", "clock", "inspectors", "relaxed")             \
     F(wh_au64, wakes, "times that the clock slept and woke", "clock", "inspectors", "relaxed")     \
     F(wh_au64, bells, "doorbells that the clock rang", "clock", "inspectors", "relaxed")           \
     F(wh_au64, dropped, "armed timers dropped with their dead owner", "clock", "inspectors",       \
@@ -121,7 +123,7 @@ enum wh_kind {
 /* Who holds a slot of a split slab. Clients map it read-only. */
 #define WH_HOLDER_FIELDS(N, F, A)                                                                  \
     F(wh_au32, holder,                                                                             \
-      "ring position (20 bits) << 12 | worker + 1; 0: the clock. Counts in a slab that is WH_SPLIT", \
+      "ring position (20 bits) << 12 | worker + 1; 0: the clock. Counts if the slab is WH_SPLIT",  \
       "clock", "all", "relaxed; before the CAS of the owner, or before ret_tail")
 
 /* One line per worker in the wheel segment: what the clock tells that worker. */
@@ -134,11 +136,11 @@ enum wh_kind {
       "seq_cst; pairs: backlog")                                                                   \
     F(wh_au64, incarnation, "incarnation attached, 0: none", "clock", "supervisor", "relaxed")     \
     F(wh_au64, fired, "expirations put into its ring", "clock", "inspectors", "relaxed")           \
-    F(wh_au64, returned, "slots put into its return ring", "clock", "inspectors", "relaxed")     \
+    F(wh_au64, returned, "slots put into its return ring", "clock", "inspectors", "relaxed")       \
     F(wh_au64, dropped, "armed timers dropped with it", "clock", "inspectors", "relaxed")          \
     F(wh_au64, offences, "submissions that an honest client never makes", "clock", "inspectors",   \
       "relaxed")                                                                                   \
-    F(wh_au64, groups, "what it is a member of, a bit per group", "clock", "worker", "relaxed")          \
+    F(wh_au64, groups, "what it is a member of, a bit per group", "clock", "worker", "relaxed")    \
     F(wh_au64, answered, "the last `asked` that was dealt with", "clock", "worker",                \
       "release, after ret_tail; pairs: asked")
 
@@ -164,8 +166,8 @@ enum wh_kind {
       "INT64_MIN; ns",                                                                             \
       "clock", "inspectors", "-")
 
-/* What a tick of a periodic timer overwrote and the next clock needs if this one dies before the tick
- * is published. Emptied at each publication. */
+/* What a tick of a periodic timer overwrote and the next clock needs if this one dies before the
+ * tick is published. Emptied at each publication. */
 #define WH_UNDO_FIELDS(N, F, A)                                                                    \
     F(uint32_t, slot, "a periodic timer", "clock", "the next clock", "before undo_used")           \
     F(uint32_t, gen, "its generation", "clock", "the next clock", "before undo_used")              \
@@ -205,7 +207,7 @@ enum wh_kind {
       "owner", "clock", "before arm")                                                              \
     F(wh_au16, payload_size, "used bytes of the payload", "owner", "clock, target", "before arm")  \
     F(wh_au16, flags,                                                                              \
-      "bits 0-1: 0 base clock, 1 realtime, 2 boottime; 2: private, ends with its owner's process",  \
+      "bits 0-1: 0 base clock, 1 realtime, 2 boottime; 2: private, ends with its owner's process", \
       "owner", "clock", "before arm")
 
 #define WH_REGISTRY_FIELDS(N, F, A)                                                                \
@@ -213,14 +215,14 @@ enum wh_kind {
     F(uint64_t, row_count, "rows of the worker table", "creator", "all", "before magic")           \
     F(uint64_t, groups_off, "offset of the group table, 64 entries", "creator", "all",             \
       "before magic")                                                                              \
-    A(char, boot_id, 40, "kernel's boot id", "creator", "all", "before magic")                      \
+    A(char, boot_id, 40, "kernel's boot id", "creator", "all", "before magic")                     \
     N(uint64_t, pid_ns, "inode of the daemon's pid namespace: what the rows' pids mean", "supervisor",  \
       "supervisor", "before any row")
 
 #define WH_ROW_FIELDS(N, F, A)                                                                     \
     N(wh_au32, state,                                                                              \
       "0 free, 1 attaching, 2 active, 3 dying, 4 kept; but for 2 its calls are refused",           \
-      "supervisor", "all", "release, after the other fields; pairs: row")                                               \
+      "supervisor", "all", "release, after the other fields; pairs: row")                          \
     F(uint32_t, pid, "process id", "supervisor", "all", "before state")                            \
     F(uint32_t, uid, "user id", "supervisor", "all", "before state")                               \
     F(uint32_t, on_death, "0 drop, 1 keep, 2 reroute", "supervisor", "all", "before state")        \
@@ -238,9 +240,9 @@ enum wh_kind {
     F(uint32_t, segment_ino, "inode of its segment, its lower 32 bits, which no link to another can have", \
       "supervisor", "all", "before state")
 
-/* A number gets another name only when the group has no worker, and no timer is for it that is armed or not
- * delivered yet. Whoever had looked its name up before arms a timer with the old `uses`, which reaches nobody
- * but its owner. */
+/* A number gets another name only when the group has no worker, and no timer is for it that is
+ * armed or not delivered yet. Whoever had looked its name up before arms a timer with the old
+ * `uses`, which reaches nobody but its owner. */
 #define WH_GROUP_FIELDS(N, F, A)                                                                   \
     F(wh_au32, used, "names before this one, 14 bits, << 1 | 1: named", "supervisor", "all",       \
       "release, after the name; pairs: group")                                                     \
@@ -270,7 +272,7 @@ enum wh_kind {
     F(wh_au64, received, "expirations handed to the user", "worker", "inspectors", "relaxed")      \
     F(wh_au64, bells, "doorbells rung", "worker", "inspectors", "relaxed")                         \
     F(wh_au64, fulls, "calls refused with WheelFull", "worker", "inspectors", "relaxed")           \
-    F(wh_au64, disbelieved, "records of its rings that could not be so, and were passed over",      \
+    F(wh_au64, disbelieved, "records of its rings that could not be so, and were passed over",     \
       "worker", "inspectors", "relaxed")                                                           \
     F(wh_au64, goodbye, "1: no client uses it: not yet (set before there is one), or not any more", \
       "worker", "supervisor", "relaxed")
@@ -318,6 +320,7 @@ typedef struct wh_ledger { WH_DECLARE(WH_LEDGER_FIELDS) } wh_ledger;
 typedef struct wh_trace_seg { wh_head head; WH_DECLARE(WH_TRACE_FIELDS) } wh_trace_seg;
 typedef struct wh_traced { WH_DECLARE(WH_TRACED_FIELDS) } wh_traced;
 typedef struct wh_trace_record { WH_DECLARE(WH_TRACE_RECORD_FIELDS) } wh_trace_record;
+/* clang-format on */
 
 /* name of the struct, its type, its field list */
 #define WH_STRUCTS(S)                                                                              \

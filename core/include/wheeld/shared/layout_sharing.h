@@ -11,6 +11,7 @@
 #define WH_SIZES 16u                      /* purgatories of a worker whose sizes are told */
 
 /* Who watches which keys, by hash: watch.h. */
+/* clang-format off */
 #define WH_WATCH_FIELDS(N, F, A)                                                                   \
     N(uint64_t, directory_off, "offset of the watch directory: WH_BUCKETS * words", "creator",     \
       "all", "before magic")                                                                       \
@@ -55,7 +56,7 @@
     A(wh_au64, tags, 16, "61 bits of the key's hash | state", "workers by compare-and-swap", "all",  \
       "seq_cst CAS; pairs: word-tag")                                                              \
     A(wh_au64, checks, 16, "64 other bits of the key's hash; 0: empty, or on its way",             \
-      "worker", "workers", "relaxed; whose it is says the tag")                               \
+      "worker", "workers", "relaxed; whose it is says the tag")                                    \
     A(wh_au64, values, 16, "the word; it only grows", "workers by compare-and-swap", "workers",    \
       "seq_cst CAS; pairs: word-value")
 
@@ -131,5 +132,6 @@
     F(uint32_t, wake_pad, "zero", "nobody", "nobody", "-")                                         \
     N(wh_au64, tenant, "incarnation of the worker in this row, 0: none", "supervisor", "worker",   \
       "release; pairs: pool-tenant")
+/* clang-format on */
 
 #endif

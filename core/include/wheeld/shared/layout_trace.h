@@ -1,4 +1,5 @@
-/* Layout, third part: the fields of the trace segment, which the clock writes and the recorder reads.
+/* Layout, third part: the fields of the trace segment, which the clock writes and the recorder
+ * reads.
  *
  * A part of layout.h, which says what the lists are and makes structs of them. */
 #ifndef WHEELD_LAYOUT_TRACE_H
@@ -6,13 +7,14 @@
 
 #define WH_TRACE_KINDS 7u /* of events: indices of the accounts below; 0 is none */
 
+/* clang-format off */
 #define WH_TRACE_FIELDS(N, F, A)                                                                   \
     N(uint32_t, capacity, "slots", "creator", "all", "before magic")                               \
     F(uint32_t, ring_bits, "log2 of the ring's records", "creator", "all", "before magic")         \
     F(uint64_t, traced_off, "offset of what is known of each slot's timer", "creator", "all",      \
       "before magic")                                                                              \
     F(uint64_t, records_off, "offset of the ring of records", "creator", "all", "before magic")    \
-    N(wh_au64, rec_tail, "records published", "clock", "recorder", "release; pairs: trace-tail")       \
+    N(wh_au64, rec_tail, "records published", "clock", "recorder", "release; pairs: trace-tail")   \
     F(wh_au64, pending, "timers whose beginning is recorded, and whose end is not", "clock",       \
       "inspectors", "relaxed")                                                                     \
     A(wh_au64, counts, 7, "events by kind, lost ones too (each by its `count`)", "clock",          \
@@ -20,7 +22,7 @@
     A(wh_au64, lost, 7, "those of them that found the ring full", "clock", "recorder", "relaxed")  \
     A(wh_au64, told, 7, "those of these that a record of kind `lost` tells of", "clock",           \
       "recorder", "relaxed")                                                                       \
-    N(wh_au64, rec_head, "records kept by the recorder", "recorder", "clock",                          \
+    N(wh_au64, rec_head, "records kept by the recorder", "recorder", "clock",                      \
       "release; pairs: trace-head")
 
 /* One per slot. The clock alone reads it, it or the next one. */
@@ -35,31 +37,32 @@
 
 /* One event. */
 #define WH_TRACE_RECORD_FIELDS(N, F, A)                                                            \
-    F(int64_t, time_ns, "when; expired: on the timer's clock, others: base clock; ns", "clock",       \
-      "recorder", "before rec_tail")                                                                   \
-    F(int64_t, scheduled_ns, "when a clock first saw the timer, base clock, ns; lost: 0", "clock",    \
-      "recorder", "before rec_tail")                                                                   \
-    F(int64_t, deadline_ns,                                                                           \
+    F(int64_t, time_ns, "when; expired: on the timer's clock, others: base clock; ns", "clock",    \
+      "recorder", "before rec_tail")                                                               \
+    F(int64_t, scheduled_ns, "when a clock first saw the timer, base clock, ns; lost: 0", "clock", \
+      "recorder", "before rec_tail")                                                               \
+    F(int64_t, deadline_ns,                                                                        \
       "expired: as in the completion; others: due time, base clock; INT64_MAX: none; ns", "clock", \
-      "recorder", "before rec_tail")                                                                   \
+      "recorder", "before rec_tail")                                                               \
     F(uint64_t, id, "timer id; lost: kind of the missing events", "clock", "recorder",             \
-      "before rec_tail")                                                                               \
-    F(uint64_t, cookie, "slot.cookie", "clock", "recorder", "before rec_tail")                         \
+      "before rec_tail")                                                                           \
+    F(uint64_t, cookie, "slot.cookie", "clock", "recorder", "before rec_tail")                     \
     F(uint32_t, count, "events in this record: 1; rescheduled, lost: how many", "clock",           \
-      "recorder", "before rec_tail")                                                                   \
+      "recorder", "before rec_tail")                                                               \
     F(uint32_t, missed, "expired, periodic: whole intervals skipped", "clock", "recorder",         \
-      "before rec_tail")                                                                               \
+      "before rec_tail")                                                                           \
     F(uint32_t, pending, "`pending` of the header after this event, UINT32_MAX at most", "clock",  \
-      "recorder", "before rec_tail")                                                                   \
-    F(uint32_t, incarnation, "of the owner, low 32 bits", "clock", "recorder", "before rec_tail")      \
-    F(uint16_t, worker, "row of the owner; 0xffff: none", "clock", "recorder", "before rec_tail")      \
+      "recorder", "before rec_tail")                                                               \
+    F(uint32_t, incarnation, "of the owner, low 32 bits", "clock", "recorder", "before rec_tail")  \
+    F(uint16_t, worker, "row of the owner; 0xffff: none", "clock", "recorder", "before rec_tail")  \
     F(uint16_t, receiver, "expired: row of who receives it; 0xffff: the owner", "clock",           \
-      "recorder", "before rec_tail")                                                                   \
-    F(uint16_t, payload_size, "slot.payload_size", "clock", "recorder", "before rec_tail")             \
+      "recorder", "before rec_tail")                                                               \
+    F(uint16_t, payload_size, "slot.payload_size", "clock", "recorder", "before rec_tail")         \
     F(uint8_t, kind, "1 scheduled 2 rescheduled 3 cancelled 4 expired 5 dropped 6 lost", "clock",  \
-      "recorder", "before rec_tail")                                                                   \
+      "recorder", "before rec_tail")                                                               \
     F(uint8_t, flags,                                                                              \
       "bits 0-1: the timer's clock, as in slot.flags; 2: periodic; 3: found when the trace began", \
       "clock", "recorder", "before rec_tail")
+/* clang-format on */
 
 #endif

@@ -1,8 +1,8 @@
 /* Rows: for whom a name stands, asked by any process while the supervisor writes the table.
  *
- * A row gets a new tenant in this order: state free, incarnation, name, state active. So the reader's
- * order is: an incarnation, a state that says that its tenant's name is written, the name, and the same
- * incarnation again, which says that no next tenant's name is.
+ * A row gets a new tenant in this order: state free, incarnation, name, state active. So the
+ * reader's order is: an incarnation, a state that says that its tenant's name is written, the name,
+ * and the same incarnation again, which says that no next tenant's name is.
  */
 #ifndef WHEELD_ROWS_H
 #define WHEELD_ROWS_H

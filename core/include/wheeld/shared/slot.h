@@ -5,11 +5,11 @@
  *     matches the slot's next tenant.
  *  2. The owner arms a slot that it holds, from whatever phase it is in; all else is a
  *     compare-and-swap on `state`, so each timer has one end: CANCELLED or FIRED.
- *  3. Payloads are written word by word with release, so that who reads one that may be another's by
- *     now (a tick's) can copy it, look at the state again, and know: copied words of a later tenant
- *     make that look see the end of this one.
- *  4. An offer is taken by whoever sets FIRED to TAKEN, which names him; nobody else but the clock, when
- *     he is gone, ends that. So a record of it may stand in any number of rings.
+ *  3. Payloads are written word by word with release, so that who reads one that may be another's
+ *     by now (a tick's) can copy it, look at the state again, and know: copied words of a later
+ *     tenant make that look see the end of this one.
+ *  4. An offer is taken by whoever sets FIRED to TAKEN, which names him; nobody else but the clock,
+ *     when he is gone, ends that. So a record of it may stand in any number of rings.
  *  5. The version goes up with every change of an armed timer; who read the fields between two
  *     equal states read one consistent set. It wraps after 2**24 changes within one such read.
  */
@@ -30,7 +30,8 @@ enum wh_phase {
 };
 enum wh_clock_kind { WH_CLOCK_BASE = 0, WH_CLOCK_REALTIME = 1, WH_CLOCK_BOOTTIME = 2 };
 #define WH_CLOCK_KINDS 3
-#define WH_PRIVATE 4u /* in slot.flags: what it is for is in its owner's process, and nobody else's */
+/* in slot.flags: what it is for is in its owner's process, and nobody else's */
+#define WH_PRIVATE 4u
 
 /* What a submission asks the clock to look at; in a completion the same bits say what it is. */
 enum wh_op { WH_OP_SCHEDULE = 0, WH_OP_CANCEL = 1, WH_OP_RESCHEDULE = 2 };
@@ -44,8 +45,8 @@ enum wh_event {
 /* Whom an owner word names, parked or not. */
 static inline uint64_t wh_owner_name(uint64_t word) { return word & ~(WH_PARKED | WH_TAKING); }
 
-/* Who holds a slot of a split slab, and where in its return ring it got it. A ring has 2**17 entries at
- * most, so no two entries that stand in it are mistaken for each other. */
+/* Who holds a slot of a split slab, and where in its return ring it got it. A ring has 2**17
+ * entries at most, so no two entries that stand in it are mistaken for each other. */
 static inline uint32_t wh_holder_word(uint32_t worker, uint64_t position)
 {
     return (uint32_t)(position & 0xfffff) << 12 | (worker + 1);
@@ -64,14 +65,20 @@ static inline uint64_t wh_id_with(uint64_t id, uint32_t kind)
     return id | (uint64_t)kind << WH_KIND_SHIFT;
 }
 
-/* Generations of a wheel begin at random, far from where those of another one are: an id of an earlier
- * wheel is nobody's in the next. Of 27 bits: an id of more than 60 is a Python int of a third digit, which
- * costs a `schedule` 8 ns of 74. */
-static inline uint32_t wh_first_gen(uint64_t token) { return ((uint32_t)(token >> 32) & 0x7ffffff) + 1; }
+/* Generations of a wheel begin at random, far from where those of another one are: an id of an
+ * earlier wheel is nobody's in the next. Of 27 bits: an id of more than 60 is a Python int of a
+ * third digit, which costs a `schedule` 8 ns of 74. */
+static inline uint32_t wh_first_gen(uint64_t token)
+{
+    return ((uint32_t)(token >> 32) & 0x7ffffff) + 1;
+}
 
 static inline uint32_t wh_state_gen(uint64_t s) { return (uint32_t)(s >> 32); }
 static inline uint32_t wh_state_phase(uint64_t s) { return (uint32_t)(s & 0xff); }
-static inline uint64_t wh_state(uint32_t gen, uint32_t phase) { return (uint64_t)gen << 32 | phase; }
+static inline uint64_t wh_state(uint32_t gen, uint32_t phase)
+{
+    return (uint64_t)gen << 32 | phase;
+}
 
 /* The same generation and phase, one version on. */
 static inline uint64_t wh_state_touch(uint64_t s)
@@ -93,8 +100,8 @@ static inline bool wh_slot_cancel(wh_au64 *state, uint32_t gen)
     return false;
 }
 
-/* Who takes an offer, in the bits of the version: a worker's row and the end of its incarnation, from its
- * owner word. */
+/* Who takes an offer, in the bits of the version: a worker's row and the end of its incarnation,
+ * from its owner word. */
 static inline uint32_t wh_taker(uint64_t owner_word)
 {
     return (uint32_t)(owner_word & 0xfff) | (uint32_t)(owner_word >> 16 & 0xfff) << 12;
@@ -105,12 +112,14 @@ static inline uint64_t wh_state_of(uint32_t gen, uint32_t taker, uint32_t phase)
     return (uint64_t)gen << 32 | taker << 8 | phase;
 }
 
-#define WH_CLOSED 0xffffffu /* in place of who takes it, FIRED: no offer any more, somebody has it for good */
+/* in place of who takes it, FIRED: no offer any more, somebody has it for good */
+#define WH_CLOSED 0xffffffu
 
 /* Are the bits of the version used otherwise by now? */
 static inline bool wh_state_offered(uint64_t s)
 {
-    return wh_state_phase(s) > WH_FIRED || (wh_state_phase(s) == WH_FIRED && wh_state_taker(s) == WH_CLOSED);
+    return wh_state_phase(s) > WH_FIRED ||
+           (wh_state_phase(s) == WH_FIRED && wh_state_taker(s) == WH_CLOSED);
 }
 
 /* FIRED, and open to whoever it is offered to. */
@@ -124,7 +133,8 @@ static inline uint64_t wh_state_fired(uint64_t s)
 static inline bool wh_offer_take(wh_au64 *state, uint32_t gen, uint32_t taker)
 {
     uint64_t s = wh_load_acquire(state); /* pairs: fire, offer */
-    return wh_state_gen(s) == gen && wh_state_phase(s) == WH_FIRED && wh_state_taker(s) != WH_CLOSED &&
+    return wh_state_gen(s) == gen && wh_state_phase(s) == WH_FIRED &&
+           wh_state_taker(s) != WH_CLOSED &&
            /* pairs: offer - else two to whom it was offered would both have it */
            wh_cas_acq_rel(state, &s, wh_state_of(gen, taker, WH_TAKEN));
 }
@@ -166,8 +176,8 @@ static inline void wh_payload_read(char *to, char *payload, uint32_t size)
     wh_au64 *words = (wh_au64 *)payload;
     for (; size; words++) {
         uint32_t part = size < 8 ? size : 8;
-        /* pairs: payload - acquire: the next look at the state is not done before this load, and sees
-         * the cancel that came before what a later tenant wrote here */
+        /* pairs: payload - acquire: the next look at the state is not done before this load, and
+         * sees the cancel that came before what a later tenant wrote here */
         uint64_t word = wh_load_acquire(words);
         memcpy(to, &word, part);
         to += part;

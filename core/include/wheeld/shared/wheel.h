@@ -9,25 +9,27 @@
  *     bits 6, tick 1 ms   level 0    1      2     3        4      5     ...  10
  *     granularity               1ms  64ms   4.1s  4m22s    4.7h   12d        36,000 years
  *
- * Lanes. A bucket is emptied in pieces, and whatever comes after it waits for the last one: a worker with a
- * million timers in one tick, or in a bucket that cascades, would keep all others waiting. So each worker
- * has a wheel of its own, a lane, with buckets, bitmaps and a current tick. The lanes are worked on in turn;
- * one that is crowded falls behind by itself. With very many workers some share a lane (geometry.h).
+ * Lanes. A bucket is emptied in pieces, and whatever comes after it waits for the last one: a
+ * worker with a million timers in one tick, or in a bucket that cascades, would keep all others
+ * waiting. So each worker has a wheel of its own, a lane, with buckets, bitmaps and a current tick.
+ * The lanes are worked on in turn; one that is crowded falls behind by itself. With very many
+ * workers some share a lane (geometry.h).
  *
- * Given up: order within one tick is by arrival at the bucket, not by deadline; order between workers, when
- * they are late.
+ * Given up: order within one tick is by arrival at the bucket, not by deadline; order between
+ * workers, when they are late.
  * Source: Varghese and Lauck, Hashed and Hierarchical Timing Wheels, IEEE/ACM ToN 5(6), 1997.
  *
  * Invariants (wh_wheel_check looks at all of them, by walking everything)
  *  1. Levels cover all of a non-negative int64 in ticks, so no due time is out of range.
- *  2. An occupied bucket's digit is above the digit of its lane's current tick at its level; at level 0 it
- *     may be equal: those are due in the next pass. The one bucket that is being emptied is exempt.
+ *  2. An occupied bucket's digit is above the digit of its lane's current tick at its level; at
+ *     level 0 it may be equal: those are due in the next pass. The one bucket that is being emptied
+ *     is exempt.
  *  3. An occupancy bit is set if and only if its bucket's list is not empty; a summary bit if and
  *     only if its occupancy word is not zero.
- *  4. A node is in exactly the list that its `list` names, or in none (WH_NIL). The list names the lane: the
- *     node stays in it if its slot gets another owner meanwhile.
- *  5. No lane is ahead of the wheel's tick. A lane that is behind has nodes; an empty one takes the wheel's
- *     tick with its first node.
+ *  4. A node is in exactly the list that its `list` names, or in none (WH_NIL). The list names the
+ *     lane: the node stays in it if its slot gets another owner meanwhile.
+ *  5. No lane is ahead of the wheel's tick. A lane that is behind has nodes; an empty one takes the
+ *     wheel's tick with its first node.
  *  6. One process writes all this: the clock. Clients map it read-only.
  */
 #ifndef WHEELD_WHEEL_H
@@ -60,7 +62,8 @@ typedef struct wh_wheel {
 static inline uint32_t wh_levels_for(uint32_t bits) { return (63 + bits - 1) / bits; }
 static inline uint32_t wh_words_for(uint32_t bits) { return bits > 6 ? 1u << (bits - 6) : 1; }
 
-/* A lane has room for a power of two of levels, so that a list's number splits into lane, level, digit. */
+/* A lane has room for a power of two of levels, so that a list's number splits into lane, level,
+ * digit. */
 static inline uint32_t wh_lane_bits(uint32_t bits)
 {
     return bits + 32 - (uint32_t)__builtin_clz(wh_levels_for(bits) - 1);
@@ -69,10 +72,18 @@ static inline uint32_t wh_lane_bits(uint32_t bits)
 static inline void wh_wheel_bind(wh_wheel *w, wh_parts parts, uint32_t capacity, uint32_t lanes,
                                  uint32_t bits, int64_t tick_ns)
 {
-    *w = (wh_wheel){.links = parts.links, .lanes = parts.lanes, .summary = parts.summary,
-                    .occupancy = parts.occupancy, .tick_ns = tick_ns, .capacity = capacity,
-                    .bits = bits, .levels = wh_levels_for(bits), .words = wh_words_for(bits),
-                    .lane_bits = wh_lane_bits(bits), .lane_count = lanes, .lanes_used = lanes};
+    *w = (wh_wheel){.links = parts.links,
+                    .lanes = parts.lanes,
+                    .summary = parts.summary,
+                    .occupancy = parts.occupancy,
+                    .tick_ns = tick_ns,
+                    .capacity = capacity,
+                    .bits = bits,
+                    .levels = wh_levels_for(bits),
+                    .words = wh_words_for(bits),
+                    .lane_bits = wh_lane_bits(bits),
+                    .lane_count = lanes,
+                    .lanes_used = lanes};
     w->buckets = lanes << w->lane_bits;
     while (w->lanes_used && w->lanes[w->lanes_used - 1].linked == 0)
         w->lanes_used--;
@@ -187,19 +198,21 @@ typedef struct wh_next {
     uint32_t bucket; /* WH_NIL: none */
 } wh_next;
 
-/* The next non-empty bucket of a lane. Every bucket of a lower level begins before any of a higher one. */
+/* The next non-empty bucket of a lane. Every bucket of a lower level begins before any of a higher
+ * one. */
 static inline wh_next wh_lane_next(const wh_wheel *w, uint32_t lane)
 {
     const wh_lane *l = &w->lanes[lane];
-    uint32_t base = lane << (w->lane_bits - w->bits); /* its first level, among those of all lanes */
+    /* its first level, among those of all lanes */
+    uint32_t base = lane << (w->lane_bits - w->bits);
     if (l->draining != WH_NIL)
         return (wh_next){l->tick, l->draining};
     for (uint32_t level = 0; level < w->levels; level++) {
         if (!w->summary[base + level])
             continue;
         uint32_t word = (uint32_t)__builtin_ctzll(w->summary[base + level]);
-        uint32_t digit = word << 6 | (uint32_t)__builtin_ctzll(
-                                         w->occupancy[(base + level) * w->words + word]);
+        uint32_t digit =
+            word << 6 | (uint32_t)__builtin_ctzll(w->occupancy[(base + level) * w->words + word]);
         uint32_t shift = level * w->bits, above = shift + w->bits;
         uint64_t prefix = above > 63 ? 0 : l->tick >> above << above;
         return (wh_next){prefix | (uint64_t)digit << shift, (base + level) << w->bits | digit};

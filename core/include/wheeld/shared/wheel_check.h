@@ -18,12 +18,12 @@ typedef struct wh_check {
     char message[160];
 } wh_check;
 
-#define WH_CHECK(check, holds, ...)                                                               \
-    do {                                                                                          \
-        if (!(holds)) {                                                                           \
-            snprintf((check)->message, sizeof (check)->message, __VA_ARGS__);                     \
-            return false;                                                                         \
-        }                                                                                         \
+#define WH_CHECK(check, holds, ...)                                                                \
+    do {                                                                                           \
+        if (!(holds)) {                                                                            \
+            snprintf((check)->message, sizeof(check)->message, __VA_ARGS__);                       \
+            return false;                                                                          \
+        }                                                                                          \
     } while (0)
 
 /* Walk one list both ways at once. */

@@ -1,9 +1,10 @@
 /* Pool: a byte budget that all workers share (KIP-72), whose loans return when their holder dies.
  *
- * Idea. One word, `used`, says how many bytes are out; it changes by compare-and-swap. So that a death
- * at any instruction leaves no doubt about what the dead one had, each change is written down in its
- * worker's ledger first, and `used` names who made its last change: a change was made if `used` names it,
- * or if it is noted in `made`. Its worker notes it there itself, or whoever overwrites its name before.
+ * Idea. One word, `used`, says how many bytes are out; it changes by compare-and-swap. So that a
+ * death at any instruction leaves no doubt about what the dead one had, each change is written down
+ * in its worker's ledger first, and `used` names who made its last change: a change was made if
+ * `used` names it, or if it is noted in `made`. Its worker notes it there itself, or whoever
+ * overwrites its name before.
  *
  *     worker                                    next worker
  *     even or odd = bytes out after it          sees (row, change) in `used`
@@ -15,14 +16,16 @@
  * compare-and-swap; docs/decisions/0009-pool-detectable-cas.md.)
  *
  * Invariants
- *  1. Every change of a living worker up to `change` - 1 was made; `change` itself was made or it is making
- *     it. A change that is refused is taken back: the next one has its number.
- *  2. A ledger's numbers go on over its tenants, so a name in `used` is never taken for a later one's.
- *  3. `made` never goes back. While `used` names n it is n, or n - 1 if the worker is or was in between. So
- *     14 bits say which change a name means, and a slow noter of an earlier one comes too late.
+ *  1. Every change of a living worker up to `change` - 1 was made; `change` itself was made or it
+ *     is making it. A change that is refused is taken back: the next one has its number.
+ *  2. A ledger's numbers go on over its tenants, so a name in `used` is never taken for a later
+ *     one's.
+ *  3. `made` never goes back. While `used` names n it is n, or n - 1 if the worker is or was in
+ *     between. So 14 bits say which change a name means, and a slow noter of an earlier one comes
+ *     too late.
  *  4. Lock-free: a compare-and-swap fails only because another worker's succeeded.
- *  5. The line of those who wait: a waiter sets its bit before it looks at `used` and then sleeps; who
- *     gives back looks at the bits after `used`. So either sees the other.
+ *  5. The line of those who wait: a waiter sets its bit before it looks at `used` and then sleeps;
+ *     who gives back looks at the bits after `used`. So either sees the other.
  *  6. Of each worker one thread at a time is in here (the GIL sees to it).
  *  7. Clients can write all of it, the head too: no word of it is an index or a bound unchecked.
  */
@@ -81,8 +84,8 @@ static inline void wh_pool_create(wh_pool *pool, uint64_t size, uint64_t largest
     wh_store_relaxed(&pool->used, WH_POOL_NOBODY << WH_POOL_CHANGE_BITS);
 }
 
-/* The numbers of pools and of workers, as every client could have changed them: they fit `bytes`, or
- * this is false. Offsets follow from them. */
+/* The numbers of pools and of workers, as every client could have changed them: they fit `bytes`,
+ * or this is false. Offsets follow from them. */
 static inline bool wh_pools_shape(const void *memory, uint64_t bytes, uint32_t *pools,
                                   uint32_t *rows)
 {
@@ -92,8 +95,8 @@ static inline bool wh_pools_shape(const void *memory, uint64_t bytes, uint32_t *
     return *pools <= WH_POOLS && *rows <= WH_MAX_WORKERS && wh_pools_bytes(*rows, *pools) == bytes;
 }
 
-/* Of `pools` pools and `rows` workers, as wh_pools_shape found them. `me`: a worker's row, or `rows` for
- * the supervisor. */
+/* Of `pools` pools and `rows` workers, as wh_pools_shape found them. `me`: a worker's row, or
+ * `rows` for the supervisor. */
 static inline void wh_budget_bind(wh_budget *b, void *memory, uint32_t pools, uint32_t rows,
                                   uint32_t pool, uint32_t me)
 {
@@ -146,8 +149,8 @@ static inline void wh_budget_note(const wh_budget *b, uint64_t word)
     wh_au64 *theirs = &b->ledgers[row].made;
     uint64_t made = wh_load_acquire(theirs); /* pairs: pool-made */
     uint64_t ahead = (word - made) & WH_POOL_CHANGES;
-    /* pairs: pool-used - a word that has changed was noted by who changed it. If the compare-and-swap
-     * fails somebody has noted this very change: invariant 3 */
+    /* pairs: pool-used - a word that has changed was noted by who changed it. If the
+     * compare-and-swap fails somebody has noted this very change: invariant 3 */
     if (ahead != 0 && wh_load_seq(&b->pool->used) == word)
         wh_cas_acq_rel(theirs, &made, made + ahead); /* pairs: pool-made */
 }
@@ -182,10 +185,12 @@ static inline bool wh_budget_change(wh_budget *b, int64_t bytes)
     return true;
 }
 
-/* Was that change, the last one begun in the ledger, made? Asked about the dead, and about ourselves. */
+/* Was that change, the last one begun in the ledger, made? Asked about the dead, and about
+ * ourselves. */
 static inline bool wh_change_made(const wh_budget *b, uint32_t row, uint64_t change)
 {
-    uint64_t word = wh_load_seq(&b->pool->used); /* pairs: pool-used - before made: noted, then gone */
+    /* pairs: pool-used - before made: noted, then gone */
+    uint64_t word = wh_load_seq(&b->pool->used);
     if (wh_used_row(word) == row && ((word ^ change) & WH_POOL_CHANGES) == 0)
         return true;
     return wh_load_acquire(&b->ledgers[row].made) == change; /* pairs: pool-made */
@@ -232,8 +237,8 @@ static inline uint64_t wh_line_ticket(wh_budget *b)
     return wh_fetch_add_seq(&b->pool->tickets, 1) + 1; /* pairs: pool-line */
 }
 
-/* Our first waiter has this ticket and wants so many bytes; 0: nobody of us waits. `used` is looked at
- * after this. */
+/* Our first waiter has this ticket and wants so many bytes; 0: nobody of us waits. `used` is looked
+ * at after this. */
 static inline void wh_line_show(wh_budget *b, uint64_t ticket, uint64_t wants)
 {
     wh_au64 *word = &b->waiters[b->me / 64].rows;
@@ -292,8 +297,9 @@ static inline void wh_line_wake(wh_budget *b, void (*futex_wake)(wh_au32 *))
 
 /* -- the supervisor ---------------------------------------------------------------------------- */
 
-/* The bytes are back in `used`: nothing of the dead one stays in its ledger. What it began and did not make
- * is taken back, and what it made is noted, so that its next tenant begins at rest: invariants 1 and 3. */
+/* The bytes are back in `used`: nothing of the dead one stays in its ledger. What it began and did
+ * not make is taken back, and what it made is noted, so that its next tenant begins at rest:
+ * invariants 1 and 3. */
 static inline void wh_reap_ledger(wh_budget *b, uint32_t row)
 {
     wh_ledger *dead = &b->ledgers[row];
@@ -307,7 +313,8 @@ static inline void wh_reap_ledger(wh_budget *b, uint32_t row)
     wh_store_release(&b->pool->reaping, 0);  /* pairs: pool-reaping - after the ledger is empty */
 }
 
-/* Return what the worker that was in `row` had out, once, whenever we die. The caller wakes the line. */
+/* Return what the worker that was in `row` had out, once, whenever we die. The caller wakes the
+ * line. */
 static inline int64_t wh_budget_reap(wh_budget *b, uint32_t row)
 {
     wh_ledger *dead = &b->ledgers[row];
@@ -326,7 +333,8 @@ static inline int64_t wh_budget_reap(wh_budget *b, uint32_t row)
     return out > 0 ? out : 0;
 }
 
-/* A supervisor that comes after a killed one: end the reaping that it was in. The caller wakes the line. */
+/* A supervisor that comes after a killed one: end the reaping that it was in. The caller wakes the
+ * line. */
 static inline void wh_budget_resume(wh_budget *b)
 {
     uint64_t reaping = wh_load_acquire(&b->pool->reaping); /* pairs: pool-reaping */

@@ -1,12 +1,14 @@
-/* Sizes: how many operations wait in each worker's purgatories, by name, for whoever asks the daemon.
+/* Sizes: how many operations wait in each worker's purgatories, by name, for whoever asks the
+ * daemon.
  *
- * A worker has WH_SIZES lines behind the shared words, one for each of its purgatories; a purgatory beyond them is not
- * told. The worker alone writes them, with plain stores; the supervisor reads them, and empties them when it is gone.
+ * A worker has WH_SIZES lines behind the shared words, one for each of its purgatories; a purgatory
+ * beyond them is not told. The worker alone writes them, with plain stores; the supervisor reads
+ * them, and empties them when it is gone.
  *
  * Invariants
- *  1. `made` is odd while the line is a purgatory's, and never the same for two of them. The name is there before it
- *     is odd, and does not change until it is another number: who finds the same odd number before and after
- *     has read one purgatory's name.
+ *  1. `made` is odd while the line is a purgatory's, and never the same for two of them. The name
+ *     is there before it is odd, and does not change until it is another number: who finds the same
+ *     odd number before and after has read one purgatory's name.
  *  2. The worker does not read what it wrote: which lines it uses it knows (`used`).
  */
 #ifndef WHEELD_SIZES_H
@@ -30,8 +32,8 @@ static inline void wh_sizes_bind(wh_sizes *s, const wh_watch *w)
     *s = (wh_sizes){.lines = wh_sizes_of(w->seg, w->row_count, w->me)};
 }
 
-/* A line for a purgatory of that name, of which as much is told as fits. NULL: there is none left. `tenant` is
- * our incarnation. */
+/* A line for a purgatory of that name, of which as much is told as fits. NULL: there is none left.
+ * `tenant` is our incarnation. */
 static inline wh_size *wh_sizes_open(wh_sizes *s, const char *name, size_t length, uint64_t tenant)
 {
     uint32_t i = (uint32_t)__builtin_ctz(~s->used);
@@ -43,7 +45,8 @@ static inline wh_size *wh_sizes_open(wh_sizes *s, const char *name, size_t lengt
     memcpy(line->name, name, length < sizeof line->name ? length : sizeof line->name - 1);
     wh_store_relaxed(&line->delayed, 0);
     wh_store_relaxed(&line->watched, 0);
-    wh_store_release(&line->made, tenant << 16 | (s->opened++ & 0x7fff) << 1 | 1); /* pairs: size-made */
+    /* pairs: size-made */
+    wh_store_release(&line->made, tenant << 16 | (s->opened++ & 0x7fff) << 1 | 1);
     return line;
 }
 

@@ -1,10 +1,10 @@
 /* Watch: which workers watch which keys, so that a check in one process reaches the others.
  *
- * Idea. Keys are hashed into 65,536 buckets. The directory has for each bucket a bit per worker that
- * watches one of its keys. Whoever made a condition true marks the key in the row of each such worker, and rings
- * the doorbell of those that sleep. A mark is a few bits of one word: one of them says which bucket, the others
- * which of its keys, so that hardly ever another key has all of them (key_hash.h). Marks coalesce; a mark too many
- * costs a look.
+ * Idea. Keys are hashed into 65,536 buckets. The directory has for each bucket a bit per worker
+ * that watches one of its keys. Whoever made a condition true marks the key in the row of each such
+ * worker, and rings the doorbell of those that sleep. A mark is a few bits of one word: one of them
+ * says which bucket, the others which of its keys, so that hardly ever another key has all of them
+ * (key_hash.h). Marks coalesce; a mark too many costs a look.
  *
  *     watcher                                   checker
  *     sets its bit in the directory (or)        makes the condition true
@@ -16,17 +16,19 @@
  * Either the checker sees the bit, or the watcher sees the condition.
  *
  * Invariants
- *  1. Bottom up: a mark is set before `any`, `any` before the look at wait_seq; taken up top down. Each
- *     step is done, or seen to be done, by every checker: one that was killed in between has not done it
- *     for the next. All bits of a mark are set in one step.
- *  2. A bit of the directory is set before its worker looks at the condition for the last time before
- *     it waits, and cleared only when it watches no key of the bucket. Bits too many harm nobody.
+ *  1. Bottom up: a mark is set before `any`, `any` before the look at wait_seq; taken up top down.
+ *     Each step is done, or seen to be done, by every checker: one that was killed in between has
+ *     not done it for the next. All bits of a mark are set in one step.
+ *  2. A bit of the directory is set before its worker looks at the condition for the last time
+ *     before it waits, and cleared only when it watches no key of the bucket. Bits too many harm
+ *     nobody.
  *  3. Wait-free: no loop depends on another process.
  *  4. Of each worker one thread at a time is in here (the GIL sees to it), but for wh_watch_ready.
- *  5. Clients can write all of it, the head too: the supervisor believes only what the size confirms.
- *  6. A note of the key stands in its worker's row from before the condition changes until all are marked
- *     and rung for. So of a worker that dies in between the supervisor finds what it has to mark, and it
- *     empties the row only when it has rung, too: the next supervisor does it again.
+ *  5. Clients can write all of it, the head too: the supervisor believes only what the size
+ *     confirms.
+ *  6. A note of the key stands in its worker's row from before the condition changes until all are
+ *     marked and rung for. So of a worker that dies in between the supervisor finds what it has to
+ *     mark, and it empties the row only when it has rung, too: the next supervisor does it again.
  */
 #ifndef WHEELD_WATCH_H
 #define WHEELD_WATCH_H
@@ -83,7 +85,8 @@ static inline void wh_watch_create(void *memory, uint32_t rows, uint64_t token)
     wh_head_publish(&seg->head, WH_KIND_WATCH, wh_watch_bytes(rows), token);
 }
 
-/* A number of a head that others can write into: read once, so that what was checked is what is used. */
+/* A number of a head that others can write into: read once, so that what was checked is what is
+ * used. */
 static inline uint32_t wh_head_number(const uint32_t *number)
 {
     return wh_load_relaxed((wh_au32 *)number);
@@ -160,26 +163,30 @@ static inline uint64_t wh_watch_drain(wh_watch *w)
 {
     if (!wh_watch_ready(w))
         return 0;
-    uint64_t parts = wh_exchange_seq(&w->mine->any, 0); /* pairs: watch-any - before the marks: invariant 1 */
+    /* pairs: watch-any - before the marks: invariant 1 */
+    uint64_t parts = wh_exchange_seq(&w->mine->any, 0);
     wh_count(&w->mine->drains, 1);
     return parts;
 }
 
-/* The marks of the 16 buckets from 16 * i on: wh_hash_is_marked. The condition is looked at after this. */
+/* The marks of the 16 buckets from 16 * i on: wh_hash_is_marked. The condition is looked at after
+ * this. */
 static inline uint64_t wh_watch_take(wh_watch *w, uint32_t i)
 {
     if (wh_load_seq(&w->mine->dirty[i]) == 0) /* pairs: watch-dirty */
         return 0;
     uint64_t marks = wh_exchange_seq(&w->mine->dirty[i], 0); /* pairs: watch-dirty */
-    /* pairs: watch-dirty - on arm64 the zero may be stored after a later, plain load of the condition: a
-     * checker that still sees its mark leaves it at that, and we saw the condition of before */
+    /* pairs: watch-dirty - on arm64 the zero may be stored after a later, plain load of the
+     * condition: a checker that still sees its mark leaves it at that, and we saw the
+     * condition of before */
     (void)wh_load_seq(&w->mine->dirty[i]);
     return marks;
 }
 
 /* -- the checker ------------------------------------------------------------------------------- */
 
-/* Before the directory is looked at: the caller's condition is out by then, however it was stored. */
+/* Before the directory is looked at: the caller's condition is out by then, however it was
+ * stored. */
 static inline void wh_watch_barrier(wh_watch *w)
 {
     /* pairs: watch-directory - a read-modify-write is the full barrier here */
@@ -197,15 +204,16 @@ static inline uint64_t wh_watch_others(const wh_watch *w, uint32_t bucket, uint3
     return rest < 64 ? found & ((1ull << rest) - 1) : found;
 }
 
-/* Set these marks in a word of the worker in `row`. Returns its wait_seq: odd, and it wants a bell. */
+/* Set these marks in a word of the worker in `row`. Returns its wait_seq: odd, and it wants a
+ * bell. */
 static inline uint64_t wh_watch_mark_word(wh_watch *w, uint32_t row, uint32_t i, uint64_t mark)
 {
     wh_watch_row *theirs = &w->rows[row];
     uint64_t part = 1ull << i / 64;
     /* Invariant 1: what is set already is not set again, but each step is looked at. */
     if ((wh_load_seq(&theirs->dirty[i]) & mark) != mark) /* pairs: watch-dirty */
-        wh_fetch_or_seq(&theirs->dirty[i], mark);        /* pairs: watch-dirty */
-    if (!(wh_load_seq(&theirs->any) & part))             /* pairs: watch-any */
+        wh_fetch_or_seq(&theirs->dirty[i], mark); /* pairs: watch-dirty */
+    if (!(wh_load_seq(&theirs->any) & part)) /* pairs: watch-any */
         wh_fetch_or_seq(&theirs->any, part); /* pairs: watch-any */
     wh_count(&w->mine->signals, 1);
     return wh_load_seq(&theirs->wait_seq); /* pairs: watch-wait */
@@ -219,8 +227,8 @@ static inline uint64_t wh_watch_mark(wh_watch *w, uint32_t row, uint64_t hash)
 
 /* -- changes under way ------------------------------------------------------------------------- */
 
-/* Before conditions change whose keys have no note each: all are to be checked, by us or, if we die, by the
- * supervisor. Returns what wh_watch_done takes. */
+/* Before conditions change whose keys have no note each: all are to be checked, by us or, if we
+ * die, by the supervisor. Returns what wh_watch_done takes. */
 static inline uint32_t wh_watch_change_everything(wh_watch *w)
 {
     /* pairs: watch-note - the conditions change after it, in the order that a kill leaves */
@@ -263,13 +271,15 @@ static inline void wh_watch_mark_all(wh_watch *w, uint32_t bucket, uint64_t mark
             wh_watch_mark_word(w, 64 * i + (uint32_t)__builtin_ctzll(rows), bucket / 16, mark);
 }
 
-/* The worker of the row is gone: mark what it was changing for all who watch it. True: there was something;
- * whoever sleeps with a mark (wh_watch_owed) is to be rung for before the row is cleared. */
+/* The worker of the row is gone: mark what it was changing for all who watch it. True: there was
+ * something; whoever sleeps with a mark (wh_watch_owed) is to be rung for before the row is
+ * cleared. */
 static inline bool wh_watch_finish(void *memory, uint32_t rows, uint32_t row)
 {
     wh_watch w;
     wh_watch_map(&w, memory, rows, row);
-    bool everything = wh_load_acquire(&w.mine->everything) != 0, some = everything; /* pairs: watch-note */
+    /* pairs: watch-note */
+    bool everything = wh_load_acquire(&w.mine->everything) != 0, some = everything;
     wh_watch_barrier(&w);
     for (uint32_t bucket = 0; everything && bucket < WH_BUCKETS; bucket++)
         wh_watch_mark_all(&w, bucket, wh_bucket_marks(bucket));
@@ -293,7 +303,8 @@ static inline bool wh_watch_owed(void *memory, uint32_t rows, uint32_t row)
 }
 
 /* Nobody is in this row any more, or not yet: no bit of it stays in the directory, no mark in it. A
- * checker that was stopped may mark it later: a look too many of the next tenant. `rows`: wh_watch_rows. */
+ * checker that was stopped may mark it later: a look too many of the next tenant. `rows`:
+ * wh_watch_rows. */
 static inline void wh_watch_clear(void *memory, uint32_t rows, uint32_t row, uint64_t tenant)
 {
     wh_watch w;
@@ -309,7 +320,7 @@ static inline void wh_watch_clear(void *memory, uint32_t rows, uint32_t row, uin
         wh_exchange_seq(&w.mine->dirty[i], 0); /* pairs: watch-dirty */
     for (uint32_t i = 0; i < WH_NOTES; i++)
         wh_store_release(&w.mine->notes[i], 0); /* pairs: watch-note */
-    wh_store_release(&w.mine->everything, 0);   /* pairs: watch-note */
+    wh_store_release(&w.mine->everything, 0); /* pairs: watch-note */
     wh_store_release(&w.mine->tenant, tenant); /* pairs: watch-tenant */
 }
 

@@ -1,26 +1,29 @@
 /* Words: shared 64-bit words that only grow, found by key; made at first use, and forgotten.
  *
- * Idea. A key is 125 bits of hash: a tag and a check. Each names a set of 16 places; the word of a key is in
- * one of the two. A place is made by compare-and-swap of its tag, so no process waits for another, and is
- * forgotten by another one. Before it is emptied for the next key nobody may still be about to grow the word: a
- * worker says which place it touches, and only then looks whether it is its key's.
+ * Idea. A key is 125 bits of hash: a tag and a check. Each names a set of 16 places; the word of a
+ * key is in one of the two. A place is made by compare-and-swap of its tag, so no process waits for
+ * another, and is forgotten by another one. Before it is emptied for the next key nobody may still
+ * be about to grow the word: a worker says which place it touches, and only then looks whether it
+ * is its key's.
  *
  *     worker                                    who empties the place
  *     touching = place                          tag: OVER -> EMPTYING (compare-and-swap)
- *     is its tag LIVE, of our key?              does anybody touch the place? then: -> OVER, another time
+ *     is its tag LIVE, of our key?              does anybody touch the place? then: -> OVER again
  *     value = larger one (compare-and-swap)     check = 0, value = 0, tag = EMPTY
  *     touching = 0
  *
- * Two who make the same key: each comes first (COMING), then looks for others. One that is LIVE is the
- * key's. Of two that come the lower place goes on, and the higher one gives way, whoever sees it.
+ * Two who make the same key: each comes first (COMING), then looks for others. One that is LIVE is
+ * the key's. Of two that come the lower place goes on, and the higher one gives way, whoever sees
+ * it.
  *
  * Invariants
- *  1. Of each key at most one place is LIVE: who turns its own LIVE has looked at both sets after it came, and
- *     has turned OVER every other one that was coming.
+ *  1. Of each key at most one place is LIVE: who turns its own LIVE has looked at both sets after
+ *     it came, and has turned OVER every other one that was coming.
  *  2. check and value of an EMPTY place are 0. check is stored before the tag says LIVE.
  *  3. A place is EMPTIED only while nobody touches it, and only by who has its tag.
- *  4. Lock-free: a loop goes round only because another process's step succeeded. A worker that was killed
- *     or stopped in between holds up no key; its place stays as it is until it is gone (wh_words_leave).
+ *  4. Lock-free: a loop goes round only because another process's step succeeded. A worker that was
+ *     killed or stopped in between holds up no key; its place stays as it is until it is gone
+ *     (wh_words_leave).
  *  5. Of each worker one thread at a time is in here (the GIL sees to it).
  */
 #ifndef WHEELD_WORDS_H
@@ -67,7 +70,8 @@ static inline uint32_t wh_words_place(const wh_word_key *key, uint32_t i)
 
 /* -- touching ---------------------------------------------------------------------------------- */
 
-/* From here to wh_words_let_go the place is not emptied, if it is what it should be: look after this. */
+/* From here to wh_words_let_go the place is not emptied, if it is what it should be: look after
+ * this. */
 static inline void wh_words_touch(wh_watch *w, uint32_t place)
 {
     wh_store_seq(&w->mine->touching, place + 1ull); /* pairs: word-touch */
@@ -97,7 +101,7 @@ static inline uint32_t wh_words_find(wh_watch *w, const wh_word_key *key)
         if (wh_likely(wh_load_relaxed(wh_words_tag(w, place)) != live))
             continue;
         wh_words_touch(w, place);
-        /* pairs: word-tag - after the touch: who empties it saw that, or we see that it is not ours */
+        /* pairs: word-tag - after the touch: who empties it saw that, or we see it is not ours */
         if (wh_load_seq(wh_words_tag(w, place)) == live &&
             wh_load_relaxed(wh_words_check(w, place)) == key->check)
             return place;
@@ -142,13 +146,14 @@ static inline uint32_t wh_words_room(const wh_watch *w, const wh_word_key *key, 
     return room;
 }
 
-/* A place that comes, touched by us; WH_NIL: there is no room. In the emptier set: so both fill alike. */
+/* A place that comes, touched by us; WH_NIL: there is no room. In the emptier set: so both fill
+ * alike. */
 static inline uint32_t wh_words_come(wh_watch *w, const wh_word_key *key)
 {
     bool again = true;
     while (again) {
-        uint32_t first = wh_words_room(w, key, 0) >= wh_words_room(w, key, WH_WORD_PLACES)
-                             ? 0 : WH_WORD_PLACES;
+        uint32_t first =
+            wh_words_room(w, key, 0) >= wh_words_room(w, key, WH_WORD_PLACES) ? 0 : WH_WORD_PLACES;
         again = false;
         for (uint32_t i = 0; i < WH_WORD_CHOICES; i++) {
             uint32_t place = wh_words_place(key, i ^ first);
@@ -171,8 +176,9 @@ static inline uint32_t wh_words_come(wh_watch *w, const wh_word_key *key)
     return WH_NIL;
 }
 
-/* `place` comes, and is touched by us. Which place of the key is to be LIVE: it, or a lower one, which we
- * touch then; all others have given way. WH_NIL: there is one that is LIVE, or all is to be looked at anew. */
+/* `place` comes, and is touched by us. Which place of the key is to be LIVE: it, or a lower one,
+ * which we touch then; all others have given way. WH_NIL: there is one that is LIVE, or all is to
+ * be looked at anew. */
 static inline uint32_t wh_words_contest(wh_watch *w, const wh_word_key *key, uint32_t place)
 {
     uint64_t live = wh_word_tag(key->hash, WH_WORD_LIVE);
@@ -191,7 +197,8 @@ static inline uint32_t wh_words_contest(wh_watch *w, const wh_word_key *key, uin
             if (wh_load_seq(wh_words_tag(w, other)) != coming) /* pairs: word-tag */
                 return WH_NIL;
             place = other;
-            i = UINT32_MAX; /* what comes after that look sees it; what came before we have to see */
+            /* what comes after that look sees it; what came before we have to see */
+            i = UINT32_MAX;
             /* pairs: word-tag - it gives way; if that fails it is another one now */
         } else if (tag == coming && !wh_cas_seq(wh_words_tag(w, other), &tag, WH_WORD_OVER)) {
             i--;
@@ -200,7 +207,8 @@ static inline uint32_t wh_words_contest(wh_watch *w, const wh_word_key *key, uin
     return place;
 }
 
-/* Make the key's word; it is touched. Also one that another makes meanwhile. WH_NIL: there is no room. */
+/* Make the key's word; it is touched. Also one that another makes meanwhile. WH_NIL: there is no
+ * room. */
 static wh_seldom __attribute__((unused)) uint32_t wh_words_make(wh_watch *w, const wh_word_key *key)
 {
     uint64_t live = wh_word_tag(key->hash, WH_WORD_LIVE);
@@ -233,8 +241,8 @@ static inline uint64_t wh_words_read(wh_watch *w, const wh_word_key *key)
     return value;
 }
 
-/* Let the word of a key be `value` if that is more, and it was from `least` to `most`. Who grows it has noted
- * the key's bucket before. */
+/* Let the word of a key be `value` if that is more, and it was from `least` to `most`. Who grows it
+ * has noted the key's bucket before. */
 static inline enum wh_grown wh_words_grow(wh_watch *w, const wh_word_key *key, uint64_t value,
                                           uint64_t least, uint64_t most)
 {
@@ -269,7 +277,8 @@ static inline bool wh_words_forget(wh_watch *w, const wh_word_key *key)
 
 /* -- the supervisor ---------------------------------------------------------------------------- */
 
-/* The worker of the row is gone: what it was emptying is for others to empty, and it touches nothing. */
+/* The worker of the row is gone: what it was emptying is for others to empty, and it touches
+ * nothing. */
 static inline void wh_words_leave(void *memory, uint32_t rows, uint32_t row)
 {
     wh_watch w;

@@ -9,11 +9,11 @@
  *  3. A slot's fields are written by its owner only, while it holds the slot; `deadline` also
  *     while the timer is armed, before the version goes up.
  *  4. The caller keeps other threads out (the GIL does).
- *  5. A worker whose row is not ACTIVE under its incarnation any more is out: nothing that is shared is
- *     its own to change. It is fenced so while its process lives, and only when that has ended, or has
- *     said good-bye, others get what it held.
- *  6. A clock that does not wake for its bell is reported to the supervisor, now and then, and never
- *     waited for here.
+ *  5. A worker whose row is not ACTIVE under its incarnation any more is out: nothing that is
+ *     shared is its own to change. It is fenced so while its process lives, and only when that has
+ *     ended, or has said good-bye, others get what it held.
+ *  6. A clock that does not wake for its bell is reported to the supervisor, now and then, and
+ *     never waited for here.
  */
 #ifndef WHEELD_CLIENT_H
 #define WHEELD_CLIENT_H
@@ -47,7 +47,8 @@ typedef struct wh_client {
     uint64_t me;
     uint64_t sub_tail, sub_head; /* sub_head: as last read from the clock */
     uint64_t comp_head, ret_head;
-    uint64_t comp_acked; /* what the shared head says: completions from here to comp_head are held */
+    /* what the shared head says: completions from here to comp_head are held */
+    uint64_t comp_acked;
     uint64_t sub_size, comp_size, ret_size;
     uint64_t rung_seq; /* the clock's sleep in which we last rang */
     uint64_t wait_seq;
@@ -64,8 +65,8 @@ typedef struct wh_client {
     int64_t rung_at, alarmed_at; /* CLOCK_MONOTONIC, ns */
 } wh_client;
 
-/* Where a predecessor stood in its rings, if that can be: others can write there. What is further from the
- * clock's end than a ring is long stands at that end. */
+/* Where a predecessor stood in its rings, if that can be: others can write there. What is further
+ * from the clock's end than a ring is long stands at that end. */
 static inline void wh_client_check_positions(wh_client *c)
 {
     uint64_t comp_tail = wh_load_seq(&c->line->comp_tail); /* pairs: comp-tail */
@@ -133,7 +134,8 @@ static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *w
     return wh_slabs_init(&c->slabs, &shared, share);
 }
 
-/* Have slots that got memory since the last time at hand; at first, the owners and the states, too. */
+/* Have slots that got memory since the last time at hand; at first, the owners and the states,
+ * too. */
 static inline void wh_client_populate(wh_client *c)
 {
     uint32_t backed = wh_load_acquire(&c->wheel->backed); /* pairs: backed */
@@ -147,7 +149,8 @@ static inline void wh_client_populate(wh_client *c)
     c->populated = backed;
 }
 
-/* Is our row in the worker table ours still? A line that is written at arrivals and departures only. */
+/* Is our row in the worker table ours still? A line that is written at arrivals and departures
+ * only. */
 static inline bool wh_client_has_row(const wh_client *c)
 {
     /* pairs: row */
@@ -178,8 +181,8 @@ static inline void wh_client_deafen(wh_client *c)
     c->row = &wh_no_row;
 }
 
-/* We rang, and the clock sleeps on. After a while the supervisor should know: one line on its socket,
- * which it does not answer. A full or broken socket is not our trouble. */
+/* We rang, and the clock sleeps on. After a while the supervisor should know: one line on its
+ * socket, which it does not answer. A full or broken socket is not our trouble. */
 static inline void wh_client_doubt(wh_client *c, int64_t now)
 {
     static const char alarm[] = "{\"op\":\"alarm\"}\n";
@@ -187,7 +190,8 @@ static inline void wh_client_doubt(wh_client *c, int64_t now)
         return;
     c->alarmed_at = now;
     if (wh_fd_is_ours(&c->control)) {
-        ssize_t sent = send(c->control.number, alarm, sizeof alarm - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
+        ssize_t sent =
+            send(c->control.number, alarm, sizeof alarm - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
         (void)sent;
     }
 }
@@ -297,7 +301,8 @@ static inline uint64_t wh_client_arm(wh_client *c, uint32_t index, const wh_requ
     wh_store_relaxed(&s->flags, (uint16_t)r->flags);
     wh_store_relaxed(&s->payload_size, (uint16_t)r->payload_size);
     if (r->payload_size)
-        wh_payload_write(c->payloads + (uint64_t)index * c->payload_bytes, r->payload, r->payload_size);
+        wh_payload_write(c->payloads + (uint64_t)index * c->payload_bytes, r->payload,
+                         r->payload_size);
     /* pairs: arm - the clock must not see the timer before its fields */
     wh_store_release(&c->states[index], wh_state(gen, WH_ARMED));
     return wh_id(gen, index);

@@ -1,16 +1,17 @@
 /* Quota: how many slots one worker may hold, so that it cannot take the wheel from the others.
  *
- * Kept by the worker itself, before it takes more: it is for workers that are greedy, not for hostile ones.
- * What it holds is all slots of its slabs and its own ones of split slabs: pending, unread or free. How many
- * these are it does not know exactly, as the clock takes idle ones away: `held` is never too small, and
- * counted anew when it is in the way.
+ * Kept by the worker itself, before it takes more: it is for workers that are greedy, not for
+ * hostile ones. What it holds is all slots of its slabs and its own ones of split slabs: pending,
+ * unread or free. How many these are it does not know exactly, as the clock takes idle ones away:
+ * `held` is never too small, and counted anew when it is in the way.
  */
 #ifndef WHEELD_QUOTA_H
 #define WHEELD_QUOTA_H
 
 #include "wheeld/worker/slabs.h"
 
-#define WH_QUOTA_PAUSE_NS 20 /* between two counts, for each slab: it takes one or two to look at it */
+/* between two counts, for each slab: it takes one or two to look at it */
+#define WH_QUOTA_PAUSE_NS 20
 
 typedef struct wh_quota {
     uint64_t most; /* 0: any number */
@@ -31,8 +32,8 @@ static inline uint64_t wh_quota_count(const wh_slabs *s)
     return held;
 }
 
-/* Count anew; but a worker that is refused again and again does so once in a while. `now`: of a clock that
- * runs, ns. */
+/* Count anew; but a worker that is refused again and again does so once in a while. `now`: of a
+ * clock that runs, ns. */
 static inline void wh_quota_recount(wh_quota *q, const wh_slabs *s, int64_t now)
 {
     if (now < q->next_count)

@@ -2,20 +2,21 @@
  *
  * Invariants
  *  1. Completions are consumed in order; what they say is copied before the head passes them.
- *  2. EXPIRED for a slot of ours gives the slot back, and so does an entry of the return ring. A tick
- *     gives nothing back, and nobody keeps its slot while it is read: it is an event only if its timer
- *     is armed still when all of it is copied. So a cancel that won is never followed by an event, and
- *     a payload is never another timer's.
- *  3. An offer is an event of whoever takes it first, and passed over by all others (slot.h, invariant 4). It
- *     is done when it is copied, or when it is acknowledged, before the head passes its record.
+ *  2. EXPIRED for a slot of ours gives the slot back, and so does an entry of the return ring. A
+ *     tick gives nothing back, and nobody keeps its slot while it is read: it is an event only if
+ *     its timer is armed still when all of it is copied. So a cancel that won is never followed by
+ *     an event, and a payload is never another timer's.
+ *  3. An offer is an event of whoever takes it first, and passed over by all others (slot.h,
+ *     invariant 4). It is done when it is copied, or when it is acknowledged, before the head
+ *     passes its record.
  *  4. Returns have a ring of their own: a worker that is slow to poll still gets back the slots of
  *     what it cancelled.
- *  5. Events may be held: copied, and neither passed by the shared head nor their slots given back until
- *     they are acknowledged. So the successor of a worker that dies in between finds the same events, in
- *     the same order, with their payloads.
- *  6. Whoever shares the wheel can write both rings. A record is copied once, and believed if what it names
- *     can be: the end of a timer that has fired, in a slot of ours unless it was lent; of a return, a slot of
- *     ours that has no timer. Else it is passed over, and counted.
+ *  5. Events may be held: copied, and neither passed by the shared head nor their slots given back
+ *     until they are acknowledged. So the successor of a worker that dies in between finds the same
+ *     events, in the same order, with their payloads.
+ *  6. Whoever shares the wheel can write both rings. A record is copied once, and believed if what
+ *     it names can be: the end of a timer that has fired, in a slot of ours unless it was lent; of
+ *     a return, a slot of ours that has no timer. Else it is passed over, and counted.
  */
 #ifndef WHEELD_RECEIVE_H
 #define WHEELD_RECEIVE_H
@@ -69,12 +70,13 @@ static inline bool wh_client_has_fired(const wh_client *c, uint64_t id)
     return wh_state_gen(state) == wh_id_gen(id) && wh_state_phase(state) == WH_FIRED;
 }
 
-/* One of a split slab goes home to the clock when we have read of its end. Ticks and offers are asked for their
- * states when they are copied. */
+/* One of a split slab goes home to the clock when we have read of its end. Ticks and offers are
+ * asked for their states when they are copied. */
 static wh_seldom enum wh_belief wh_client_doubts(const wh_client *c, uint64_t id)
 {
     uint32_t kind = wh_id_kind(id), slot = wh_id_slot(id);
-    if (slot >= c->capacity || ((kind == WH_EV_EXPIRED || kind == WH_EV_LENT) && !wh_client_has_fired(c, id)))
+    if (slot >= c->capacity ||
+        ((kind == WH_EV_EXPIRED || kind == WH_EV_LENT) && !wh_client_has_fired(c, id)))
         return WH_ABSURD;
     return kind != WH_EV_EXPIRED || wh_slabs_own(&c->slabs, slot) ? WH_GIVES_NOTHING : WH_ABSURD;
 }
@@ -101,7 +103,8 @@ static inline enum wh_belief wh_client_judge(wh_client *c, uint64_t id)
 
 #define WH_RECORDS_AHEAD 8 /* how far ahead the states of slots are prefetched */
 
-/* The id of the record at `position` of those before `end`. It is read once: what was judged is what is used. */
+/* The id of the record at `position` of those before `end`. It is read once: what was judged is
+ * what is used. */
 static inline uint64_t wh_client_id_at(const wh_client *c, uint64_t position, uint64_t end)
 {
     uint64_t mask = c->comp_size - 1;
@@ -111,7 +114,8 @@ static inline uint64_t wh_client_id_at(const wh_client *c, uint64_t position, ui
 }
 
 /* The event of a record, less its payload; its payload's used bytes. */
-static inline uint32_t wh_client_head(const wh_client *c, const wh_completion *record, uint64_t id, char *event)
+static inline uint32_t wh_client_head(const wh_client *c, const wh_completion *record, uint64_t id,
+                                      char *event)
 {
     uint32_t size;
     memcpy(event, record, sizeof *record);
@@ -123,13 +127,15 @@ static inline uint32_t wh_client_head(const wh_client *c, const wh_completion *r
     return size;
 }
 
-/* Copy one completion whose slot may be another's by now. True: it is an event, and stands at `event`. */
-static wh_seldom bool wh_client_copy_shared(const wh_client *c, const wh_completion *record, uint64_t id,
-                                            char *event)
+/* Copy one completion whose slot may be another's by now. True: it is an event, and stands at
+ * `event`. */
+static wh_seldom bool wh_client_copy_shared(const wh_client *c, const wh_completion *record,
+                                            uint64_t id, char *event)
 {
     uint32_t slot = wh_id_slot(id), size;
     char *payload = c->payloads + (uint64_t)slot * c->payload_bytes;
-    if (wh_id_kind(id) == WH_EV_OFFER && !wh_offer_take(&c->states[slot], wh_id_gen(id), wh_taker(c->me)))
+    if (wh_id_kind(id) == WH_EV_OFFER &&
+        !wh_offer_take(&c->states[slot], wh_id_gen(id), wh_taker(c->me)))
         return false;
     size = wh_client_head(c, record, id, event);
     event += sizeof *record;
@@ -154,8 +160,8 @@ static inline bool wh_client_copy(const wh_client *c, uint64_t position, uint64_
     return true;
 }
 
-/* The end of an event: an own slot is ours again, of an offer the clock learns. False: it is an event no
- * more. */
+/* The end of an event: an own slot is ours again, of an offer the clock learns. False: it is an
+ * event no more. */
 static inline bool wh_client_settle(wh_client *c, uint64_t id, enum wh_belief belief)
 {
     uint32_t slot = wh_id_slot(id);
@@ -249,7 +255,8 @@ static inline void wh_client_reclaim(wh_client *c)
             wh_slabs_give(&c->slabs, slot);
         else if (wh_client_owns(c, slot) &&
                  wh_load_relaxed(&c->slabs.holders[slot]) == wh_holder_word(c->worker, c->ret_head))
-            wh_slabs_handed(&c->slabs, slot); /* else it was taken over before we came to read this */
+            /* else it was taken over before we came to read this */
+            wh_slabs_handed(&c->slabs, slot);
     }
     wh_store_seq(&c->seg->ret_head, c->ret_head); /* pairs: ret-head, backlog */
     if (wh_unlikely(wh_client_backlogged(c)))
@@ -303,8 +310,8 @@ static inline bool wh_client_may_sleep(wh_client *c)
 }
 
 /* When a worker that is about to sleep should look whether the clock has heard its bell, ns of
- * CLOCK_MONOTONIC; INT64_MAX: it has, or the supervisor was told of this bell. A clock that is awake is
- * the supervisor's to watch. */
+ * CLOCK_MONOTONIC; INT64_MAX: it has, or the supervisor was told of this bell. A clock that is
+ * awake is the supervisor's to watch. */
 static inline int64_t wh_client_doubts_at(const wh_client *c)
 {
     if (wh_load_seq(&c->wheel->sleep_seq) != c->rung_seq || /* pairs: bell-once */

@@ -5,17 +5,17 @@
  * is one private 64-bit word. Slots are handed out from a small magazine, lowest first, prefetched
  * when it is filled: the next schedule finds its cache line present.
  *
- * A slab of which nothing is in hand (the magazine, a call that is not over, a reservation) is parked: of
- * such a one the clock may take over what is free when another worker is short of slots (supply.h), and
- * what is believed here about its free slots counts only when it could be unparked. Slots of a slab that
- * was split so are ours one by one.
+ * A slab of which nothing is in hand (the magazine, a call that is not over, a reservation) is
+ * parked: of such a one the clock may take over what is free when another worker is short of slots
+ * (supply.h), and what is believed here about its free slots counts only when it could be unparked.
+ * Slots of a slab that was split so are ours one by one.
  *
  * Invariants
- *  1. A place in the magazine, or a set bit of a slab that is worked on or split, means: ours, and in no
- *     other hands. A set bit of a parked slab means so if the slab can be unparked.
+ *  1. A place in the magazine, or a set bit of a slab that is worked on or split, means: ours, and
+ *     in no other hands. A set bit of a parked slab means so if the slab can be unparked.
  *  2. A slab goes back only when all 64 bits are set and some other slab is free too.
- *  3. A walk that found no unowned slab is not made again before one was given back: who gives one back
- *     counts it in `freed` afterwards, and for one that dies in between the clock does.
+ *  3. A walk that found no unowned slab is not made again before one was given back: who gives one
+ *     back counts it in `freed` afterwards, and for one that dies in between the clock does.
  *  4. `worked` has the slabs of mode WORKED, each once.
  *  5. All this is private memory of one process, used by one thread at a time.
  *  6. An owner word is changed by compare-and-swap only, from what names nobody or us.
@@ -29,7 +29,8 @@
 
 #define WH_MAGAZINE 32
 
-/* What we know of a slab that is ours, or was; it is parked if it is neither worked on nor split. */
+/* What we know of a slab that is ours, or was; it is parked if it is neither worked on nor
+ * split. */
 enum wh_slab_mode {
     WH_SLAB_WORKED = 1,
     WH_SLAB_SPLIT = 2,
@@ -47,19 +48,21 @@ typedef struct wh_slabs {
     wh_slot *slots;  /* shared; only for prefetching */
     uint64_t me;     /* our owner word */
     uint64_t *free;  /* a bit per slot */
-    const uint64_t *pinned; /* a bit per slot that is kept for later, or NULL: its slab is not parked */
+    /* a bit per slot that is kept for later, or NULL: its slab is not parked */
+    const uint64_t *pinned;
     uint32_t *stack; /* slabs that may have free slots, each at most once */
     uint8_t *mode;       /* bits of wh_slab_mode */
     uint32_t *worked;    /* slabs that are ours and not parked */
     uint32_t count, stack_size, worked_size;
-    uint32_t shared_count; /* of `count`, those for any worker, as they get memory; behind them, one for
-                              each row */
-    uint32_t home;         /* ours of those, or WH_NIL */
+    /* of `count`, those for any worker, as they get memory; behind them, one for each row */
+    uint32_t shared_count;
+    uint32_t home; /* ours of those, or WH_NIL */
     uint32_t most_worked; /* for the magazine */
-    uint32_t busy;       /* calls that hold slots and may let others in meanwhile: nothing is parked */
-    uint64_t none_at;    /* what `freed` said when a walk over all slabs found none, plus one */
-    uint32_t cursor;     /* where to look for the next unowned slab */
-    uint32_t empty;      /* slabs wholly free */
+    /* calls that hold slots and may let others in meanwhile: nothing is parked */
+    uint32_t busy;
+    uint64_t none_at; /* what `freed` said when a walk over all slabs found none, plus one */
+    uint32_t cursor; /* where to look for the next unowned slab */
+    uint32_t empty; /* slabs wholly free */
     uint32_t keep_empty; /* how many of those to keep */
     uint32_t magazine_size;
     uint32_t magazine[WH_MAGAZINE];
@@ -119,7 +122,7 @@ static inline void wh_slabs_set(wh_slabs *s, uint32_t slab, uint64_t bits)
     s->free[slab] = bits;
 }
 
-/* -- parking ------------------------------------------------------------------------------------ */
+/* -- parking ----------------------------------------------------------------------------------- */
 
 static inline void wh_slabs_work(wh_slabs *s, uint32_t slab)
 {
@@ -205,7 +208,7 @@ static inline void wh_slabs_park(wh_slabs *s)
         wh_slabs_park_all(s, WH_NIL);
 }
 
-/* -- claim, take, give --------------------------------------------------------------------------- */
+/* -- claim, take, give ------------------------------------------------------------------------- */
 
 static inline bool wh_slabs_claim_this(wh_slabs *s, uint32_t slab)
 {
@@ -222,7 +225,8 @@ static inline bool wh_slabs_claim_this(wh_slabs *s, uint32_t slab)
 /* Claim an unowned slab. False: there is none. */
 static inline bool wh_slabs_claim(wh_slabs *s)
 {
-    uint64_t freed = wh_load_seq(s->freed) + 1; /* pairs: freed - what is freed during the walk counts */
+    /* pairs: freed - what is freed during the walk counts */
+    uint64_t freed = wh_load_seq(s->freed) + 1;
     if (freed == s->none_at)
         return false;
     uint32_t there = wh_load_acquire(s->backed); /* pairs: backed - their memory is there */
@@ -283,8 +287,8 @@ static inline bool wh_slabs_load(wh_slabs *s)
     return s->magazine_size != 0;
 }
 
-/* A free slot of ours, or WH_NIL: claim a slab, or wait for returns. Arm it before another thread of ours
- * takes one, or be busy meanwhile. */
+/* A free slot of ours, or WH_NIL: claim a slab, or wait for returns. Arm it before another thread
+ * of ours takes one, or be busy meanwhile. */
 static inline uint32_t wh_slabs_take(wh_slabs *s)
 {
     if (wh_unlikely(s->magazine_size == 0) && !wh_slabs_load(s))

@@ -1,8 +1,7 @@
 /* Clock: the object, and what it maps. */
 
 typedef struct {
-    PyObject_HEAD
-    wh_clock clock;
+    PyObject_HEAD wh_clock clock;
     Mapping wheel, slots, registry, trace;
     Mapping *workers; /* one per row */
     wh_peer *peers;
@@ -35,8 +34,8 @@ static int64_t clock_time_of(uint32_t kind)
     return wh_clock_read(ids[kind]);
 }
 
-/* Clock(wheel, slots, wheel_fd=-1, slots_fd=-1): the descriptors stay the caller's; -1: all of the memory is
- * there */
+/* Clock(wheel, slots, wheel_fd=-1, slots_fd=-1): the descriptors stay the caller's; -1: all of the
+ * memory is there */
 static int clock_init(ClockObject *self, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"wheel", "slots", "wheel_fd", "slots_fd", NULL};
@@ -111,7 +110,8 @@ static PyObject *clock_trace(ClockObject *self, PyObject *segment)
     Py_RETURN_NONE;
 }
 
-/* groups(registry): look there whether the number of a group still has the name that a sender found */
+/* groups(registry): look there whether the number of a group still has the name that a sender
+ * found */
 static PyObject *clock_groups(ClockObject *self, PyObject *registry)
 {
     if (!clock_made(self))

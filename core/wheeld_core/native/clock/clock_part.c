@@ -71,13 +71,10 @@ static PyObject *clock_recover(ClockObject *self, PyObject *unused)
     if (!clock_made(self))
         return NULL;
     bool recovered;
-    Py_BEGIN_ALLOW_THREADS
-    if (!self->clock.seg->virtual_clock)
+    Py_BEGIN_ALLOW_THREADS if (!self->clock.seg->virtual_clock)
         clock_read_time(&self->clock); /* timers of the wall clock are placed by the difference */
     recovered = wh_clock_recover(&self->clock);
-    Py_END_ALLOW_THREADS
-    if (!recovered)
-        return PyErr_NoMemory();
+    Py_END_ALLOW_THREADS if (!recovered) return PyErr_NoMemory();
     return PyLong_FromUnsignedLongLong(wh_wheel_linked(&self->clock.wheel));
 }
 
@@ -112,7 +109,8 @@ static PyObject *reaped_or_none(uint32_t reaped)
 }
 
 enum { FD_BELL, FD_CONTROL, FD_CLOCK_SET, FD_COUNT };
-#define LOOK_UP_EVERY_NS 1000000 /* how often a busy clock looks at its control socket and the wall clock */
+/* how often a busy clock looks at its control socket and the wall clock */
+#define LOOK_UP_EVERY_NS 1000000
 
 #define LONG_SLEEP_NS 100000000
 /* Tell the supervisor that a sleep which was meant to be long is over: it looks at the clock seldom
@@ -210,10 +208,8 @@ static PyObject *clock_run(ClockObject *self, PyObject *args)
     struct pollfd fds[FD_COUNT] = {[FD_BELL] = {.fd = bell, .events = POLLIN},
                                    [FD_CONTROL] = {.fd = control, .events = POLLIN},
                                    [FD_CLOCK_SET] = {.fd = clock_set, .events = POLLIN}};
-    Py_BEGIN_ALLOW_THREADS
-    reaped = clock_loop(&self->clock, fds);
-    Py_END_ALLOW_THREADS
-    return reaped_or_none(reaped);
+    Py_BEGIN_ALLOW_THREADS reaped = clock_loop(&self->clock, fds);
+    Py_END_ALLOW_THREADS return reaped_or_none(reaped);
 }
 
 static PyObject *clock_advance(ClockObject *self, PyObject *args)
@@ -226,10 +222,8 @@ static PyObject *clock_advance(ClockObject *self, PyObject *args)
         PyErr_SetString(PyExc_ValueError, "this wheel runs on the real clock");
         return NULL;
     }
-    Py_BEGIN_ALLOW_THREADS
-    wh_advance_virtual(&self->clock, target, &reaped);
-    Py_END_ALLOW_THREADS
-    return reaped_or_none(reaped);
+    Py_BEGIN_ALLOW_THREADS wh_advance_virtual(&self->clock, target, &reaped);
+    Py_END_ALLOW_THREADS return reaped_or_none(reaped);
 }
 
 static PyObject *clock_check(ClockObject *self, PyObject *args)
@@ -255,8 +249,8 @@ static PyObject *clock_set_state(ClockObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* prepare_clock_process() -> fd: exact sleeps; SIGKILL when the parent dies; a descriptor that is readable when the wall clock was
- * set or the host resumed. */
+/* prepare_clock_process() -> fd: exact sleeps; SIGKILL when the parent dies; a descriptor that is
+ * readable when the wall clock was set or the host resumed. */
 static PyObject *native_prepare_clock_process(PyObject *module, PyObject *unused)
 {
     (void)module, (void)unused;
@@ -264,7 +258,8 @@ static PyObject *native_prepare_clock_process(PyObject *module, PyObject *unused
     int fd = timerfd_create(CLOCK_REALTIME, TFD_NONBLOCK | TFD_CLOEXEC);
     if (fd < 0)
         return PyErr_SetFromErrno(PyExc_OSError);
-    /* a stopped or hanging clock must not outlive its supervisor: the next one starts a clock, too */
+    /* a stopped or hanging clock must not outlive its supervisor: the next one starts a clock,
+     * too */
     if (prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0) < 0 || prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0) < 0 ||
         timerfd_settime(fd, TFD_TIMER_ABSTIME | TFD_TIMER_CANCEL_ON_SET, &far, NULL) < 0) {
         PyErr_SetFromErrno(PyExc_OSError);
@@ -307,11 +302,12 @@ static PyMethodDef clock_methods[] = {
      "set_state(state): 1 running, 2 stopping."},
     {NULL}};
 
-static PyType_Slot clock_slots[] = {{Py_tp_new, PyType_GenericNew},
-                                    {Py_tp_init, clock_init},
-                                    {Py_tp_dealloc, clock_dealloc},
-                                    {Py_tp_methods, clock_methods},
-                                    {Py_tp_doc, "Clock(wheel, slots): the single writer of the wheel."},
-                                    {0, NULL}};
+static PyType_Slot clock_slots[] = {
+    {Py_tp_new, PyType_GenericNew},
+    {Py_tp_init, clock_init},
+    {Py_tp_dealloc, clock_dealloc},
+    {Py_tp_methods, clock_methods},
+    {Py_tp_doc, "Clock(wheel, slots): the single writer of the wheel."},
+    {0, NULL}};
 static PyType_Spec clock_spec = {"wheeld_core._native.Clock", sizeof(ClockObject), 0,
                                  Py_TPFLAGS_DEFAULT, clock_slots};

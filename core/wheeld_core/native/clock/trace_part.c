@@ -1,12 +1,14 @@
-/* The trace segment: made by the supervisor, emptied by the recorder. The clock's side: clock_part.c. */
+/* The trace segment: made by the supervisor, emptied by the recorder. The clock's side:
+ * clock_part.c. */
 
 static bool parse_trace_sizes(unsigned int capacity, unsigned int ring_bits)
 {
-    if (capacity >= WH_SLAB_SLOTS && capacity <= WH_MAX_CAPACITY && ring_bits >= WH_MIN_TRACE_BITS &&
-        ring_bits <= WH_MAX_TRACE_BITS)
+    if (capacity >= WH_SLAB_SLOTS && capacity <= WH_MAX_CAPACITY &&
+        ring_bits >= WH_MIN_TRACE_BITS && ring_bits <= WH_MAX_TRACE_BITS)
         return true;
-    PyErr_Format(PyExc_ValueError, "trace of %u slots with 2**%u records: expected 2**%u to 2**%u records",
-                 capacity, ring_bits, WH_MIN_TRACE_BITS, WH_MAX_TRACE_BITS);
+    PyErr_Format(PyExc_ValueError,
+                 "trace of %u slots with 2**%u records: expected 2**%u to 2**%u records", capacity,
+                 ring_bits, WH_MIN_TRACE_BITS, WH_MAX_TRACE_BITS);
     return false;
 }
 
@@ -53,8 +55,8 @@ static bool mapping_get_trace(Mapping *m, PyObject *object)
 
 static PyObject *no_such_position(const wh_trace_seg *seg, unsigned long long position)
 {
-    return PyErr_Format(PyExc_ValueError, "position %llu of the trace: expected %llu to %llu", position,
-                        (unsigned long long)wh_load_relaxed(&seg->rec_head),
+    return PyErr_Format(PyExc_ValueError, "position %llu of the trace: expected %llu to %llu",
+                        position, (unsigned long long)wh_load_relaxed(&seg->rec_head),
                         (unsigned long long)wh_load_relaxed(&seg->rec_tail));
 }
 
@@ -70,11 +72,9 @@ static PyObject *native_trace_take(PyObject *module, PyObject *args)
         return NULL;
     if (mapping_get(&out, buffer, true, 0)) {
         uint64_t most = (uint64_t)out.view.len / sizeof(wh_trace_record), count;
-        Py_BEGIN_ALLOW_THREADS
-        count = wh_trace_take(map.view.buf, position, out.view.buf, most);
-        Py_END_ALLOW_THREADS
-        result = count == UINT64_MAX ? no_such_position(map.view.buf, position)
-                                     : PyLong_FromUnsignedLongLong(count);
+        Py_BEGIN_ALLOW_THREADS count = wh_trace_take(map.view.buf, position, out.view.buf, most);
+        Py_END_ALLOW_THREADS result = count == UINT64_MAX ? no_such_position(map.view.buf, position)
+                                                          : PyLong_FromUnsignedLongLong(count);
     }
     mapping_drop(&out);
     mapping_drop(&map);

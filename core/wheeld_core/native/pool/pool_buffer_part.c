@@ -1,7 +1,8 @@
 /* PoolBuffer: memory on loan from a Pool.
  *
- * Its bytes are counted as out from its making to its release; its memory stays for as long as somebody
- * looks at it. It is dropped unreleased only by mistake: that is reported, and the bytes return.
+ * Its bytes are counted as out from its making to its release; its memory stays for as long as
+ * somebody looks at it. It is dropped unreleased only by mistake: that is reported, and the bytes
+ * return.
  */
 
 /* A buffer for bytes that are taken already; NULL: no memory, and the bytes are back. */
@@ -27,8 +28,8 @@ static PyObject *pool_buffer_new(PoolObject *p, uint64_t n)
     return (PyObject *)buffer;
 }
 
-/* The end of the loan: whatever happened to the worker, the memory goes; the bytes return if they are
- * still counted as ours. */
+/* The end of the loan: whatever happened to the worker, the memory goes; the bytes return if they
+ * are still counted as ours. */
 static inline void pool_buffer_end(PoolBufferObject *buffer)
 {
     buffer->released = true;
@@ -131,9 +132,11 @@ static void pool_buffer_finalize(PoolBufferObject *buffer)
     if (foreign)
         return;
     PyErr_Fetch(&type, &value, &traceback);
-    if (PyErr_ResourceWarning((PyObject *)buffer, 1, "%zd bytes of pool %R were dropped without release()",
-                              buffer->size, buffer->pool->name) < 0)
-        PyErr_WriteUnraisable((PyObject *)buffer); /* warnings are errors here: nobody can catch it */
+    if (PyErr_ResourceWarning((PyObject *)buffer, 1,
+                              "%zd bytes of pool %R were dropped without release()", buffer->size,
+                              buffer->pool->name) < 0)
+        /* warnings are errors here: nobody can catch it */
+        PyErr_WriteUnraisable((PyObject *)buffer);
     PyErr_Restore(type, value, traceback);
 }
 
@@ -182,12 +185,13 @@ static PyType_Slot pool_buffer_slots[] = {
     {Py_sq_length, pool_buffer_length},
     {Py_bf_getbuffer, pool_buffer_export},
     {Py_bf_releasebuffer, pool_buffer_unexport},
-    {Py_tp_doc, "Writable memory on loan from a MemoryPool: exactly the bytes that were asked for.\n\n"
-                "`memoryview(buffer)` and all that takes a buffer (`sock.recv_into`) read and write it;\n"
-                "`release()`, or the end of a `with` block, gives the bytes back."},
+    {Py_tp_doc,
+     "Writable memory on loan from a MemoryPool: exactly the bytes that were asked for.\n\n"
+     "`memoryview(buffer)` and all that takes a buffer (`sock.recv_into`) read and write it;\n"
+     "`release()`, or the end of a `with` block, gives the bytes back."},
     {0, NULL}};
-static PyType_Spec pool_buffer_spec = {"wheeld_core._native.PoolBuffer", sizeof(PoolBufferObject), 0,
-                                       Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
-                                           Py_TPFLAGS_DISALLOW_INSTANTIATION |
-                                           Py_TPFLAGS_IMMUTABLETYPE,
-                                       pool_buffer_slots};
+static PyType_Spec pool_buffer_spec = {
+    "wheeld_core._native.PoolBuffer", sizeof(PoolBufferObject), 0,
+    Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION |
+        Py_TPFLAGS_IMMUTABLETYPE,
+    pool_buffer_slots};

@@ -1,8 +1,9 @@
-/* Pool: a worker's way to one of the daemon's byte budgets (wheeld/sharing/pool.h), and the two hot calls.
+/* Pool: a worker's way to one of the daemon's byte budgets (wheeld/sharing/pool.h), and the two hot
+ * calls.
  *
- * The GIL is held in every call of pool.h: of each worker one thread at a time is in there. All state of
- * a pool is in shared memory, but for the threads that wait in this process: Pool objects of one worker
- * and one pool share a Line for them.
+ * The GIL is held in every call of pool.h: of each worker one thread at a time is in there. All
+ * state of a pool is in shared memory, but for the threads that wait in this process: Pool objects
+ * of one worker and one pool share a Line for them.
  */
 
 /* The threads of one worker that wait for memory of one pool. */
@@ -12,21 +13,20 @@ typedef struct Line {
     uint64_t incarnation;
     uint32_t pool, users;
     struct Waiter *first; /* by ticket */
-    uint64_t past;        /* tickets up to this one hold nobody up: their owners are stopped */
+    uint64_t past; /* tickets up to this one hold nobody up: their owners are stopped */
 } Line;
 
 static Line *lines; /* of this process; the GIL guards them */
 
 typedef struct {
-    PyObject_HEAD
-    WorkerObject *worker; /* NULL: never initialised */
+    PyObject_HEAD WorkerObject *worker; /* NULL: never initialised */
     Mapping segment;
     wh_budget b;
     Line *line;
     uint64_t incarnation; /* of the worker, whose binding this is: another one after a fork */
     uint64_t size, largest;
-    /* Of who waits: with the head of the line, and how long it sleeps before it looks around. Tests of
-     * order and of wake-ups have more. */
+    /* Of who waits: with the head of the line, and how long it sleeps before it looks around. Tests
+     * of order and of wake-ups have more. */
     long long patience_ns, slice_ns;
     uint32_t index;
     bool strict;
@@ -34,24 +34,24 @@ typedef struct {
 } PoolObject;
 
 typedef struct {
-    PyObject_HEAD
-    PoolObject *pool;
+    PyObject_HEAD PoolObject *pool;
     char *data;
     Py_ssize_t size;
     uint64_t incarnation; /* who has to give it back */
-    uint32_t forks;       /* of that worker when it was lent */
+    uint32_t forks; /* of that worker when it was lent */
     Py_ssize_t exports;
     bool released;
 } PoolBufferObject;
 
 static PyTypeObject *pool_buffer_type;
 
-/* -- binding ------------------------------------------------------------------------------------- */
+/* -- binding ----------------------------------------------------------------------------------- */
 
 static Line *line_join(const WorkerObject *worker, uint64_t incarnation, uint32_t pool)
 {
     Line *line = lines;
-    while (line && (line->worker != worker || line->incarnation != incarnation || line->pool != pool))
+    while (line &&
+           (line->worker != worker || line->incarnation != incarnation || line->pool != pool))
         line = line->next;
     if (line == NULL && (line = calloc(1, sizeof *line)) != NULL) {
         *line = (Line){.next = lines, .worker = worker, .incarnation = incarnation, .pool = pool};
@@ -85,11 +85,13 @@ static void pool_unknown(PyObject *name, const wh_pool *all, uint32_t count)
         Py_XDECREF(one);
     }
     if (names && count)
-        PyErr_Format(PyExc_ValueError, "this daemon has no pool %R: expected one of %R", name, names);
+        PyErr_Format(PyExc_ValueError, "this daemon has no pool %R: expected one of %R", name,
+                     names);
     else if (names)
-        PyErr_Format(PyExc_ValueError,
-                     "this daemon has no pool %R: it has none at all (wheeld start --pool NAME=BYTES)",
-                     name);
+        PyErr_Format(
+            PyExc_ValueError,
+            "this daemon has no pool %R: it has none at all (wheeld start --pool NAME=BYTES)",
+            name);
     Py_XDECREF(names);
 }
 
@@ -151,7 +153,7 @@ static bool pool_bind(PoolObject *p, PyObject *segment)
     return true;
 }
 
-/* -- who may go on ------------------------------------------------------------------------------- */
+/* -- who may go on ----------------------------------------------------------------------------- */
 
 /* Is what we have in the ledger still ours to change? */
 static inline bool pool_is_ours(const PoolObject *p, uint64_t incarnation)
@@ -176,9 +178,10 @@ static void pool_explain(PoolObject *p)
     else if (!worker_is_open(p->worker))
         worker_explain(p->worker);
     else
-        PyErr_SetString(errors.daemon_not_running,
-                        "the daemon has counted this worker as gone, and has its pools' bytes back; "
-                        "connect() again");
+        PyErr_SetString(
+            errors.daemon_not_running,
+            "the daemon has counted this worker as gone, and has its pools' bytes back; "
+            "connect() again");
 }
 
 /* The rare cases. True: a forked child's pool that is a worker's of its own now. */
@@ -201,7 +204,7 @@ static bool pool_refuse(PoolObject *p)
 
 static inline bool pool_usable(PoolObject *p) { return pool_is_open(p) || pool_refuse(p); }
 
-/* -- bytes --------------------------------------------------------------------------------------- */
+/* -- bytes ------------------------------------------------------------------------------------- */
 
 /* Memory came back, or the line moved: end a dry spell, have those who wait look. */
 static inline void pool_stir(PoolObject *p)
@@ -245,7 +248,8 @@ static inline void pool_give(PoolObject *p, uint64_t n)
     pool_stir(p);
 }
 
-/* A size that somebody asks for; true: the call may begin. What __index__ does comes before that look. */
+/* A size that somebody asks for; true: the call may begin. What __index__ does comes before that
+ * look. */
 static bool pool_parse_size(PoolObject *p, PyObject *object, uint64_t *n)
 {
     if (!integer_u64(object, n)) {
@@ -258,7 +262,8 @@ static bool pool_parse_size(PoolObject *p, PyObject *object, uint64_t *n)
         return false;
     if (wh_likely(*n - 1 < p->largest))
         return true;
-    PyErr_Format(PyExc_ValueError, "size must be from 1 to %llu, the largest request of pool %R: got %R",
+    PyErr_Format(PyExc_ValueError,
+                 "size must be from 1 to %llu, the largest request of pool %R: got %R",
                  (unsigned long long)p->largest, p->name, object);
     return false;
 }

@@ -1,4 +1,5 @@
-/* The type of Pool: the hot calls, sensors, the method table. wheeld_client.MemoryPool is its subclass. */
+/* The type of Pool: the hot calls, sensors, the method table. wheeld_client.MemoryPool is its
+ * subclass. */
 
 static PyObject *pool_try_allocate(PoolObject *p, PyObject *size)
 {
@@ -18,8 +19,8 @@ static PyObject *pool_release(PoolObject *p, PyObject *object)
     if (wh_unlikely(!Py_IS_TYPE(object, pool_buffer_type)))
         return PyErr_Format(PyExc_TypeError, "expected a PoolBuffer: got %.200s",
                             Py_TYPE(object)->tp_name);
-    if (wh_unlikely(buffer->pool != p) &&
-        (buffer->pool->worker != p->worker || PyUnicode_Compare(buffer->pool->name, p->name) != 0)) {
+    if (wh_unlikely(buffer->pool != p) && (buffer->pool->worker != p->worker ||
+                                           PyUnicode_Compare(buffer->pool->name, p->name) != 0)) {
         if (!PyErr_Occurred())
             PyErr_Format(PyExc_ValueError, "this buffer is %s pool %R, not of this one",
                          buffer->pool->worker == p->worker ? "of" : "another worker's, of",
@@ -31,7 +32,7 @@ static PyObject *pool_release(PoolObject *p, PyObject *object)
     Py_RETURN_NONE;
 }
 
-/* -- sensors ------------------------------------------------------------------------------------- */
+/* -- sensors ----------------------------------------------------------------------------------- */
 
 static uint64_t pool_used(const PoolObject *p) { return wh_budget_used(&p->b); }
 
@@ -96,12 +97,12 @@ static PyObject *pool_stats(PoolObject *p, PyObject *unused)
         return NULL;
 #define COUNTER(name) #name, (unsigned long long)pool_sum(p, offsetof(wh_ledger, name))
     uint64_t used = pool_used(p);
-    return Py_BuildValue(
-        "{sK sK sL sL sK sK sK sK sd sd}", "size", (unsigned long long)p->size, "used",
-        (unsigned long long)used, "available", (long long)(p->size - used), "outstanding",
-        (long long)wh_budget_out(&p->b, p->b.me), COUNTER(allocations), COUNTER(refusals),
-        COUNTER(waits), COUNTER(timeouts), "depleted_percent", pool_depleted_share(p),
-        "depleted_seconds", (double)pool_depleted(p, &all) / 1e9);
+    return Py_BuildValue("{sK sK sL sL sK sK sK sK sd sd}", "size", (unsigned long long)p->size,
+                         "used", (unsigned long long)used, "available", (long long)(p->size - used),
+                         "outstanding", (long long)wh_budget_out(&p->b, p->b.me),
+                         COUNTER(allocations), COUNTER(refusals), COUNTER(waits), COUNTER(timeouts),
+                         "depleted_percent", pool_depleted_share(p), "depleted_seconds",
+                         (double)pool_depleted(p, &all) / 1e9);
 #undef COUNTER
 }
 
@@ -124,15 +125,15 @@ static PyObject *pool_is_strict(PoolObject *p, void *unused)
     return PyBool_FromLong(p->strict);
 }
 
-/* -- the object ---------------------------------------------------------------------------------- */
+/* -- the object -------------------------------------------------------------------------------- */
 
 /* Pool(worker, segment, name) */
 static int pool_init(PoolObject *p, PyObject *args, PyObject *kwargs)
 {
     static char *names[] = {"worker", "segment", "name", NULL};
     PyObject *worker, *segment, *name;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OU:Pool", names, worker_type, &worker, &segment,
-                                     &name))
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OU:Pool", names, worker_type, &worker,
+                                     &segment, &name))
         return -1;
     if (p->worker) {
         PyErr_SetString(PyExc_TypeError, "this pool is initialised already");
@@ -214,7 +215,8 @@ static PyMethodDef pool_methods[] = {
 static PyGetSetDef pool_getset[] = {
     {"name", (getter)pool_name, NULL, "As given to the daemon.", NULL},
     {"size", (getter)pool_constant, NULL, "Bytes of the whole pool.", MEMBER(size)},
-    {"largest", (getter)pool_constant, NULL, "Bytes of the largest single request.", MEMBER(largest)},
+    {"largest", (getter)pool_constant, NULL, "Bytes of the largest single request.",
+     MEMBER(largest)},
     {"strict", (getter)pool_is_strict, NULL, "Whether never more than `size` is out.", NULL},
     {"has_waiters", (getter)pool_sensor, NULL,
      "Whether anybody, of whatever worker, waits for memory in the line.", SENSOR(HAS_WAITERS)},
@@ -223,7 +225,8 @@ static PyGetSetDef pool_getset[] = {
      SENSOR(AVAILABLE)},
     {"is_out_of_memory", (getter)pool_sensor, NULL, "Whether nothing is available.",
      SENSOR(OUT_OF_MEMORY)},
-    {"outstanding", (getter)pool_sensor, NULL, "Bytes that this worker has out.", SENSOR(OUTSTANDING)},
+    {"outstanding", (getter)pool_sensor, NULL, "Bytes that this worker has out.",
+     SENSOR(OUTSTANDING)},
     {"depleted_percent", (getter)pool_sensor, NULL,
      "Share of the time since the daemon's start in which the pool was dry, 0 to 100; a dry spell "
      "lasts from a refusal to the next success or release.",

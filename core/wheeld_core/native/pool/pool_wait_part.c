@@ -1,13 +1,14 @@
 /* Waiting for memory of a pool, in one line over all processes.
  *
- * Who waits has a ticket; each worker shows the lowest of its threads' tickets, and sleeps on a futex of
- * its own in shared memory. Who gives memory back, or leaves the line, wakes all; then the lowest ticket
- * takes. Nothing of this is needed for safety: `used` decides. It only says whose turn it is.
+ * Who waits has a ticket; each worker shows the lowest of its threads' tickets, and sleeps on a
+ * futex of its own in shared memory. Who gives memory back, or leaves the line, wakes all; then the
+ * lowest ticket takes. Nothing of this is needed for safety: `used` decides. It only says whose
+ * turn it is.
  *
- * Nobody is held up for ever by the head of the line. If that has died, the supervisor takes it out. If it
- * is stopped, those behind it have seen memory that would do for it, and it in its place, for a second:
- * from then on this process passes tickets up to that one by. One that was stopped, and so may have been
- * passed by, goes to the end of the line.
+ * Nobody is held up for ever by the head of the line. If that has died, the supervisor takes it
+ * out. If it is stopped, those behind it have seen memory that would do for it, and it in its
+ * place, for a second: from then on this process passes tickets up to that one by. One that was
+ * stopped, and so may have been passed by, goes to the end of the line.
  */
 
 #define HUB_SLICE_NS 5000000 /* under gevent, which knows no futex: so often it looks */
@@ -60,7 +61,8 @@ static void waiter_leave(PoolObject *p, Waiter *me)
     pool_stir(p); /* the next one, of ours or of others, may be the head now */
 }
 
-/* The lowest ticket before ours that is not passed by, and what it wants; UINT64_MAX: it is our turn. */
+/* The lowest ticket before ours that is not passed by, and what it wants; UINT64_MAX: it is our
+ * turn. */
 static uint64_t line_head(const PoolObject *p, const Waiter *me, uint64_t *wants)
 {
     uint64_t past = p->line->past, limit = me ? me->ticket : UINT64_MAX;
@@ -87,8 +89,8 @@ static bool waiter_may_take(PoolObject *p, Waiter *me, int64_t now)
     return head == UINT64_MAX && pool_fits(p, me->wants);
 }
 
-/* Sleep until woken since `seen`, or for a slice, or until `until`; then see to signals. False: an error
- * is set. */
+/* Sleep until woken since `seen`, or for a slice, or until `until`; then see to signals. False: an
+ * error is set. */
 static bool waiter_sleep(PoolObject *p, Waiter *me, uint32_t seen, int64_t now, int64_t until)
 {
     int64_t rest = wh_time_sub(until, now);
@@ -98,8 +100,7 @@ static bool waiter_sleep(PoolObject *p, Waiter *me, uint32_t seen, int64_t now, 
     wh_au32 *word = &p->b.mine->wake;
     int waited = worker_wait_in_hub(p->worker, -1, -1, rest < HUB_SLICE_NS ? rest : HUB_SLICE_NS);
     if (waited == 0) {
-        Py_BEGIN_ALLOW_THREADS
-        syscall(SYS_futex, word, FUTEX_WAIT, seen, &slice, NULL, 0);
+        Py_BEGIN_ALLOW_THREADS syscall(SYS_futex, word, FUTEX_WAIT, seen, &slice, NULL, 0);
         Py_END_ALLOW_THREADS
     }
     if (waited < 0 || PyErr_CheckSignals() < 0)
@@ -111,15 +112,16 @@ static bool waiter_sleep(PoolObject *p, Waiter *me, uint32_t seen, int64_t now, 
             pool_explain(p);
         return false;
     }
-    if (wh_clock_read(CLOCK_MONOTONIC) - now > p->patience_ns) { /* we were stopped, and passed by */
+    /* we were stopped, and passed by */
+    if (wh_clock_read(CLOCK_MONOTONIC) - now > p->patience_ns) {
         waiter_leave(p, me);
         waiter_enter(p, me);
     }
     return true;
 }
 
-/* Wait in the line. 1: our turn has come, and there is memory, taken or only seen; 0: time is up; -1: an
- * error is set. */
+/* Wait in the line. 1: our turn has come, and there is memory, taken or only seen; 0: time is up;
+ * -1: an error is set. */
 static int waiter_await(PoolObject *p, Waiter *me, int64_t until, bool take)
 {
     for (;;) {
@@ -176,7 +178,8 @@ static bool parse_wait(PyObject *timeout, int64_t *until)
 }
 
 /* allocate(size, timeout=None) */
-static PyObject *pool_allocate(PoolObject *p, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+static PyObject *pool_allocate(PoolObject *p, PyObject *const *args, Py_ssize_t n,
+                               PyObject *kwnames)
 {
     static const char *const names[] = {"size", "timeout", NULL};
     PyObject *values[2] = {0};
@@ -199,8 +202,8 @@ static PyObject *pool_allocate(PoolObject *p, PyObject *const *args, Py_ssize_t 
     wh_count(&p->b.mine->timeouts, 1);
     return PyErr_Format(PyExc_TimeoutError,
                         "%llu bytes of pool %R did not come free in time (%llu of %llu are out)",
-                        (unsigned long long)size, p->name, (unsigned long long)wh_budget_used(&p->b),
-                        (unsigned long long)p->size);
+                        (unsigned long long)size, p->name,
+                        (unsigned long long)wh_budget_used(&p->b), (unsigned long long)p->size);
 }
 
 /* wait_available(timeout=None, size=1) */

@@ -1,7 +1,7 @@
 /* Check: have what waits under a key looked at, or taken out, here and in other workers. */
 
-/* Add an operation to a walk over several keys, under some of which it may wait: it is looked at once. Those
- * marked are unmarked by walk_gathered(), whatever has failed. */
+/* Add an operation to a walk over several keys, under some of which it may wait: it is looked at
+ * once. Those marked are unmarked by walk_gathered(), whatever has failed. */
 static bool walk_gather(Walk *walk, OperationObject *op)
 {
     if (op->gathered)
@@ -68,7 +68,8 @@ static bool purgatory_parse_key(PurgatoryObject *p, PyObject *object, ParsedKey 
     return false;
 }
 
-/* Ask what waits here under keys of which the other workers were told; `failed`: what that has raised. */
+/* Ask what waits here under keys of which the other workers were told; `failed`: what that has
+ * raised. */
 static PyObject *purgatory_ask_keys(PurgatoryObject *p, const ParsedKey *keys, Py_ssize_t count,
                                     PyObject *failed)
 {

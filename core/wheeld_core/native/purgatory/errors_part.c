@@ -34,7 +34,8 @@ static void errors_keep(PyObject **list)
     Py_DECREF(error);
 }
 
-/* The first of the errors that ends a program (KeyboardInterrupt, SystemExit), taken out; NULL: there is none. */
+/* The first of the errors that ends a program (KeyboardInterrupt, SystemExit), taken out; NULL:
+ * there is none. */
 static PyObject *errors_take_exit(PyObject *list)
 {
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); i++) {
@@ -57,7 +58,8 @@ static PyObject *errors_join(PyObject *list)
         return NULL;
     if (PyList_GET_SIZE(list) == 1)
         return Py_NewRef(PyList_GET_ITEM(list, 0));
-    PyObject *group = PyObject_CallFunction(PyExc_BaseExceptionGroup, "sO", "several operations raised", list);
+    PyObject *group =
+        PyObject_CallFunction(PyExc_BaseExceptionGroup, "sO", "several operations raised", list);
     return group ? group : error_take();
 }
 
@@ -74,8 +76,8 @@ static void error_add_context(PyObject *error, PyObject *context)
     Py_DECREF(last);
 }
 
-/* Raise what was kept: itself, or several as a group; but what ends the program by itself, as nobody looks
- * for it in a group, and the others as its context. False: an error is set. */
+/* Raise what was kept: itself, or several as a group; but what ends the program by itself, as
+ * nobody looks for it in a group, and the others as its context. False: an error is set. */
 static bool errors_none(PyObject *list)
 {
     if (list == NULL)

@@ -1,16 +1,19 @@
-/* Hooks: on_complete and on_expiration of operations that are over; each runs once, whatever is raised.
+/* Hooks: on_complete and on_expiration of operations that are over; each runs once, whatever is
+ * raised.
  *
  * Invariants
- *  1. `settled` is set before the first hook is called. Whoever finds it set calls none: an executor that ran
- *     them and raised all the same, one that runs them after it refused.
- *  2. What is completed by a hook stands in the line of the thread that runs the hook, and has its own hooks run
- *     after the outermost has returned, in the order of completion. So no chain of completions is too
- *     long for the stack. What any of them raises is raised when the line is empty.
- *  3. A line is left to whoever made it: under gevent each greenlet has its own, and in a forked child what
- *     stands there is the parent's. */
+ *  1. `settled` is set before the first hook is called. Whoever finds it set calls none: an
+ *     executor that ran them and raised all the same, one that runs them after it refused.
+ *  2. What is completed by a hook stands in the line of the thread that runs the hook, and has its
+ *     own hooks run after the outermost has returned, in the order of completion. So no chain of
+ *     completions is too long for the stack. What any of them raises is raised when the line is
+ *     empty.
+ *  3. A line is left to whoever made it: under gevent each greenlet has its own, and in a forked
+ *     child what stands there is the parent's. */
 
 typedef struct HookLine {
-    struct HookLine *other;    /* of another greenlet of this thread, stopped in the midst of a hook */
+    /* of another greenlet of this thread, stopped in the midst of a hook */
+    struct HookLine *other;
     PyObject *greenlet;    /* strong; NULL: there are none */
     OperationObject **ops; /* strong */
     size_t first, count, size;
@@ -30,7 +33,8 @@ static PyObject *greenlet_current(void)
     if (wh_likely(!gevent_was_seen))
         return NULL;
     if ((module_name == NULL && (module_name = PyUnicode_InternFromString("greenlet")) == NULL) ||
-        (name_getcurrent == NULL && (name_getcurrent = PyUnicode_InternFromString("getcurrent")) == NULL)) {
+        (name_getcurrent == NULL &&
+         (name_getcurrent = PyUnicode_InternFromString("getcurrent")) == NULL)) {
         PyErr_Clear();
         return NULL;
     }
@@ -103,8 +107,8 @@ static OperationObject *hook_line_take(HookLine *line)
     return op;
 }
 
-/* Hand the error that is set to the purgatory's handler (`p` NULL: to the operation's own). What that
- * raises, and what is no Exception (KeyboardInterrupt), stays set. */
+/* Hand the error that is set to the purgatory's handler (`p` NULL: to the operation's own). What
+ * that raises, and what is no Exception (KeyboardInterrupt), stays set. */
 static bool operation_report(PurgatoryObject *p, OperationObject *op)
 {
     if (!PyErr_ExceptionMatches(PyExc_Exception))
@@ -140,7 +144,8 @@ static bool operation_settle(OperationObject *op)
     return errors_none(failed);
 }
 
-/* In the thread of the purgatory's event loop: whoever awaits it goes on when its hooks have run. */
+/* In the thread of the purgatory's event loop: whoever awaits it goes on when its hooks have
+ * run. */
 static bool operation_settle_in_loop(OperationObject *op)
 {
     PurgatoryObject *p = (PurgatoryObject *)Py_NewRef(op->purgatory);
@@ -168,8 +173,8 @@ static bool operation_hand_on(OperationObject *op)
     PyObject *done = settle ? PyObject_CallOneArg(p->submit, settle) : NULL;
     Py_XDECREF(settle);
     Py_XDECREF(done);
-    /* Theirs was told to the handler before it came here. Else it is the executor's own, such as one that was
-     * shut down: if they have not run they do here, rather than never. */
+    /* Theirs was told to the handler before it came here. Else it is the executor's own, such as
+     * one that was shut down: if they have not run they do here, rather than never. */
     if (done == NULL && (op->spilled || !operation_report(p, op)))
         errors_keep(&failed);
     if (done == NULL && !operation_settle(op))
@@ -185,8 +190,8 @@ static bool operation_was_forked(const OperationObject *op)
     return p && (worker_is_forked(p->worker) || p->forks != p->worker->forks);
 }
 
-/* Run an operation's hooks, and then those of all that they complete; or, in a hook, have it wait for its turn.
- * False: an error is set. */
+/* Run an operation's hooks, and then those of all that they complete; or, in a hook, have it wait
+ * for its turn. False: an error is set. */
 static inline bool operation_take_turn(OperationObject *op, bool (*run)(OperationObject *))
 {
     PyObject *failed = NULL, *greenlet = greenlet_current();

@@ -1,7 +1,8 @@
 /* Keys: from Python objects to hashes that all processes agree on, and the table of watched ones.
  *
- * The table is a worker's own: chained, with 65,536 heads or a multiple of that, indexed by the low bits
- * of the hash. So the keys of one bucket of the watch directory are in every 65,536th chain. */
+ * The table is a worker's own: chained, with 65,536 heads or a multiple of that, indexed by the low
+ * bits of the hash. So the keys of one bucket of the watch directory are in every 65,536th
+ * chain. */
 
 typedef struct Watch Watch;
 
@@ -77,15 +78,18 @@ static bool key_hash_int(PyObject *number, uint64_t *hash)
 
 static inline bool key_hash_plain(PyObject *plain, uint64_t *hash)
 {
-    if (wh_likely(PyUnicode_CheckExact(plain) && PyUnicode_IS_COMPACT_ASCII(plain))) { /* its UTF-8 as it stands */
-        *hash = wh_hash_piece(*hash, 's', PyUnicode_1BYTE_DATA(plain), (size_t)PyUnicode_GET_LENGTH(plain));
+    /* its UTF-8 as it stands */
+    if (wh_likely(PyUnicode_CheckExact(plain) && PyUnicode_IS_COMPACT_ASCII(plain))) {
+        *hash = wh_hash_piece(*hash, 's', PyUnicode_1BYTE_DATA(plain),
+                              (size_t)PyUnicode_GET_LENGTH(plain));
         return true;
     }
     if (PyLong_CheckExact(plain))
         return key_hash_int(plain, hash);
     Py_ssize_t length;
     if (PyBytes_CheckExact(plain)) {
-        *hash = wh_hash_piece(*hash, 'b', PyBytes_AS_STRING(plain), (size_t)PyBytes_GET_SIZE(plain));
+        *hash =
+            wh_hash_piece(*hash, 'b', PyBytes_AS_STRING(plain), (size_t)PyBytes_GET_SIZE(plain));
         return true;
     }
     const char *text = PyUnicode_AsUTF8AndSize(plain, &length);
@@ -155,7 +159,8 @@ static bool key_parse(PyObject *object, uint64_t seed, ParsedKey *parsed)
     return false;
 }
 
-/* Are two plain keys of the same hash equal? Of one type each piece: == on a str and bytes may warn. */
+/* Are two plain keys of the same hash equal? Of one type each piece: == on a str and bytes may
+ * warn. */
 static bool key_equal(PyObject *a, PyObject *b)
 {
     if (a == b)
@@ -171,7 +176,7 @@ static bool key_equal(PyObject *a, PyObject *b)
     return same;
 }
 
-/* -- the table ----------------------------------------------------------------------------------- */
+/* -- the table --------------------------------------------------------------------------------- */
 
 static bool table_init(KeyTable *t)
 {
@@ -184,7 +189,8 @@ static inline KeyEntry **table_head(const KeyTable *t, uint64_t hash)
     return &t->heads[hash & (t->size - 1)];
 }
 
-static KeyEntry *table_find(const KeyTable *t, const struct PurgatoryObject *p, const ParsedKey *key)
+static KeyEntry *table_find(const KeyTable *t, const struct PurgatoryObject *p,
+                            const ParsedKey *key)
 {
     KeyEntry *e = *table_head(t, key->hash);
     while (e && !(e->hash == key->hash && e->purgatory == p && key_equal(e->key, key->key)))

@@ -1,12 +1,12 @@
 /* Operation: the native half of wheeld_client.DelayedOperation.
  *
- * States: NEW (in nobody's hands), WAITING (watched, in its purgatory's list), and over: COMPLETED or
- * CANCELLED. `state` leaves NEW or WAITING once; whoever does that runs what follows. The GIL makes each
- * step here one; user code runs between steps only.
+ * States: NEW (in nobody's hands), WAITING (watched, in its purgatory's list), and over: COMPLETED
+ * or CANCELLED. `state` leaves NEW or WAITING once; whoever does that runs what follows. The GIL
+ * makes each step here one; user code runs between steps only.
  *
- * try_complete() is never run by two threads at once: who finds another at it leaves word (`again`) and
- * goes on, and the other one looks once more. So nobody waits for a lock while user code runs, and no
- * trigger is lost. */
+ * try_complete() is never run by two threads at once: who finds another at it leaves word (`again`)
+ * and goes on, and the other one looks once more. So nobody waits for a lock while user code runs,
+ * and no trigger is lost. */
 
 enum operation_state { OP_UNMADE, OP_NEW, OP_WAITING, OP_COMPLETED, OP_CANCELLED };
 enum { FEW_WATCHES = 3 }; /* watches that need no memory of their own */
@@ -14,8 +14,8 @@ enum { MOST_AGAIN = 1000 }; /* looks in a row that a try_complete may ask for by
 enum again { AGAIN_OTHERS = 1, AGAIN_ITSELF = 2 };
 
 struct OperationObject {
-    PyObject_HEAD
-    PurgatoryObject *purgatory; /* until all is done: strong, but borrowed while it waits */
+    PyObject_HEAD PurgatoryObject
+        *purgatory; /* until all is done: strong, but borrowed while it waits */
     Watch *watches;             /* one per key */
     OperationObject *prev, *next; /* in its purgatory's list while it waits */
     double timeout;               /* seconds; negative: none */
@@ -26,14 +26,13 @@ struct OperationObject {
     uint8_t again; /* whoever is in try_complete() is to look once more: bits of enum again */
     bool expired : 1;
     bool gathered : 1; /* in a walk that is just being put together */
-    bool settled : 1;  /* its callbacks were begun */
-    bool spilled : 1;  /* what they raised nobody took */
+    bool settled : 1; /* its callbacks were begun */
+    bool spilled : 1; /* what they raised nobody took */
     Watch few[FEW_WATCHES];
 };
 
 struct PurgatoryObject {
-    PyObject_HEAD
-    WorkerObject *worker; /* strong */
+    PyObject_HEAD WorkerObject *worker; /* strong */
     PyObject *name;
     PyObject *submit; /* runs callbacks: submit(callable); NULL: whoever completes runs them */
     PurgatoryObject *sibling;
@@ -43,17 +42,17 @@ struct PurgatoryObject {
     uint64_t delayed, watched, estimated;
     uint64_t completed, expired, cancelled;
     uint64_t purge_interval, purges; /* purge_interval 0: what is over is unlinked at once */
-    uint32_t expired_in[64];         /* by second, for the rate */
+    uint32_t expired_in[64]; /* by second, for the rate */
     int64_t expired_second[64];
-    uint32_t forks;    /* of its worker, when it was made */
+    uint32_t forks; /* of its worker, when it was made */
     unsigned long thread; /* of its event loop; 0: it has none */
-    char block;        /* may its calls wait for the clock? */
-    char tells;        /* have _cancelled() called when an operation is */
+    char block; /* may its calls wait for the clock? */
+    char tells; /* have _cancelled() called when an operation is */
     bool closed, lost; /* lost: its worker's binding is gone, or it is a forked parent's */
 };
 
-static PyObject *name_try_complete, *name_on_complete, *name_on_expiration, *name_report, *name_settle,
-    *name_cancelled, *name_wake;
+static PyObject *name_try_complete, *name_on_complete, *name_on_expiration, *name_report,
+    *name_settle, *name_cancelled, *name_wake;
 
 /* The methods that are called from here, looked up by interned names. */
 static int intern_names(void)
@@ -76,7 +75,7 @@ static int intern_names(void)
 
 static inline bool operation_over(const OperationObject *op) { return op->state > OP_WAITING; }
 
-/* -- links ---------------------------------------------------------------------------------------- */
+/* -- links ------------------------------------------------------------------------------------- */
 
 /* Unlink one watch; its reference goes to the caller. */
 static OperationObject *watch_unlink(WorkerObject *w, Watch *watch)
@@ -135,8 +134,8 @@ static void operation_enlist(PurgatoryObject *p, OperationObject *op)
     p->last = op;
     p->estimated++;
     /* Its keys hold it: the collector need not look at each that waits, again and again.
-     * watching_traverse() speaks for those that nobody else holds; and one reference to the purgatory, the
-     * worker's, stands for all of theirs. */
+     * watching_traverse() speaks for those that nobody else holds; and one reference to the
+     * purgatory, the worker's, stands for all of theirs. */
     PyObject_GC_UnTrack(op);
     if (p->delayed++ != 0)
         Py_DECREF(p);
@@ -152,8 +151,8 @@ static void operation_delist(PurgatoryObject *p, OperationObject *op)
     PyObject_GC_Track(op);
 }
 
-/* Its timer is not wanted any more. Without room to cancel it now, it is once there is some: nobody who
- * completes an operation waits for the clock. */
+/* Its timer is not wanted any more. Without room to cancel it now, it is once there is some: nobody
+ * who completes an operation waits for the clock. */
 static void operation_drop_timer(PurgatoryObject *p, OperationObject *op)
 {
     uint32_t place = op->place;
@@ -179,7 +178,7 @@ static OperationObject *operation_expired(OperationObject *op)
     return (OperationObject *)Py_NewRef(op);
 }
 
-/* -- the end of an operation ------------------------------------------------------------------------ */
+/* -- the end of an operation ------------------------------------------------------------------- */
 
 static bool operation_run_hooks(OperationObject *op); /* in hooks_part.c */
 
@@ -202,7 +201,8 @@ static void operation_explain_unmade(const OperationObject *op)
                  Py_TYPE(op)->tp_name);
 }
 
-/* Many wait, and this one may have been cold for long: fetch all that is about to be touched at once. */
+/* Many wait, and this one may have been cold for long: fetch all that is about to be touched at
+ * once. */
 static inline void operation_prefetch(const PurgatoryObject *p, const OperationObject *op)
 {
     const Watching *g = p->worker->watching;
@@ -242,7 +242,8 @@ static void operation_withdraw(OperationObject *op)
     Py_CLEAR(op->purgatory);
 }
 
-/* Complete it, once. 1: this call did; 0: it was over; -1: an error is set (it is over all the same). */
+/* Complete it, once. 1: this call did; 0: it was over; -1: an error is set (it is over all the
+ * same). */
 static int operation_complete(OperationObject *op, bool expired)
 {
     if (operation_over(op))
@@ -259,7 +260,7 @@ static int operation_complete(OperationObject *op, bool expired)
     return ok ? 1 : -1;
 }
 
-/* -- try_complete ----------------------------------------------------------------------------------- */
+/* -- try_complete ------------------------------------------------------------------------------ */
 
 /* One call. 1: it completed the operation; 0: not; -1: error. */
 static int operation_ask(OperationObject *op)
@@ -272,7 +273,8 @@ static int operation_ask(OperationObject *op)
     if (truth == 1 && !operation_over(op)) {
         PyErr_Format(PyExc_RuntimeError,
                      "try_complete of %R returned True but did not complete it: "
-                     "`return self.force_complete()`", op);
+                     "`return self.force_complete()`",
+                     op);
         return -1;
     }
     return truth;
@@ -288,7 +290,8 @@ static int operation_ask_for_all(OperationObject *op)
         if (answer == 0 && op->again & AGAIN_ITSELF && ++rounds == MOST_AGAIN) {
             PyErr_Format(PyExc_RuntimeError,
                          "try_complete of %R checks its own key each time it is called: it would "
-                         "never end", op);
+                         "never end",
+                         op);
             return -1;
         }
         if (answer < 0 && op->again && !operation_over(op) && failures++ == 0) {

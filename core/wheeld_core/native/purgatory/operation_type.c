@@ -90,8 +90,9 @@ static PyObject *operation_cancel(OperationObject *op, PyObject *unused)
         Py_RETURN_FALSE;
     PurgatoryObject *p = (PurgatoryObject *)Py_NewRef(op->purgatory);
     operation_withdraw(op);
-    PyObject *told = p->tells ? PyObject_CallMethodOneArg((PyObject *)p, name_cancelled, (PyObject *)op)
-                              : Py_NewRef(Py_None);
+    PyObject *told = p->tells
+                         ? PyObject_CallMethodOneArg((PyObject *)p, name_cancelled, (PyObject *)op)
+                         : Py_NewRef(Py_None);
     Py_DECREF(p);
     Py_XDECREF(told);
     return told ? Py_NewRef(Py_True) : NULL;
@@ -137,13 +138,16 @@ static PyMethodDef operation_methods[] = {
     {"_settle", (PyCFunction)operation_settle_method, METH_NOARGS, NULL},
     {NULL}};
 
-static PyGetSetDef operation_getset[] = {
-    {"timeout", (getter)operation_get_timeout, NULL, "Seconds, or None: it waits without end.", NULL},
-    {"state", (getter)operation_get_state, NULL, "'new', 'waiting', 'completed' or 'cancelled'.", NULL},
-    {"is_completed", (getter)operation_get_is_completed, NULL,
-     "Is it completed, by its condition or by its timeout?", NULL},
-    {"is_expired", (getter)operation_get_is_expired, NULL, "Was it completed by its timeout?", NULL},
-    {NULL}};
+static PyGetSetDef operation_getset[] = {{"timeout", (getter)operation_get_timeout, NULL,
+                                          "Seconds, or None: it waits without end.", NULL},
+                                         {"state", (getter)operation_get_state, NULL,
+                                          "'new', 'waiting', 'completed' or 'cancelled'.", NULL},
+                                         {"is_completed", (getter)operation_get_is_completed, NULL,
+                                          "Is it completed, by its condition or by its timeout?",
+                                          NULL},
+                                         {"is_expired", (getter)operation_get_is_expired, NULL,
+                                          "Was it completed by its timeout?", NULL},
+                                         {NULL}};
 
 static PyType_Slot operation_slots[] = {{Py_tp_new, operation_new},
                                         {Py_tp_init, operation_init},

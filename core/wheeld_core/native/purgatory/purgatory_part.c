@@ -1,8 +1,8 @@
 /* Purgatory: the seeds' algorithm, natively: watch under keys, check by key, expire.
  *
- * User code (try_complete, callbacks) runs with no key's list in hand: a walk takes references to the
- * operations that are there when it begins, and looks at each by itself. What is watched during a walk
- * has had its own look after it was linked. */
+ * User code (try_complete, callbacks) runs with no key's list in hand: a walk takes references to
+ * the operations that are there when it begins, and looks at each by itself. What is watched during
+ * a walk has had its own look after it was linked. */
 
 enum { FEW_KEYS = 8 }; /* keys of an operation that need no memory of their own */
 enum { FEW = 32 }; /* operations of a walk that need no memory of their own */
@@ -76,8 +76,8 @@ static inline bool purgatory_usable(PurgatoryObject *p)
     return false;
 }
 
-/* Has the daemon not come back for so long that nothing new may wait for it? An error is set then. A clock of
- * another epoch is back, though we may not be connected yet. */
+/* Has the daemon not come back for so long that nothing new may wait for it? An error is set then.
+ * A clock of another epoch is back, though we may not be connected yet. */
 static bool purgatory_is_forsaken(const PurgatoryObject *p)
 {
     const WorkerObject *w = p->worker;
@@ -85,11 +85,12 @@ static bool purgatory_is_forsaken(const PurgatoryObject *p)
         return false;
     PyErr_Format(errors.daemon_not_running,
                  "purgatory %R takes no operation: the wheeld daemon has gone and not come back; "
-                 "`wheeld start` continues it", p->name);
+                 "`wheeld start` continues it",
+                 p->name);
     return true;
 }
 
-/* -- watch ------------------------------------------------------------------------------------------ */
+/* -- watch ------------------------------------------------------------------------------------- */
 
 static void keys_drop(ParsedKey *keys, const ParsedKey *few, Py_ssize_t n)
 {
@@ -105,7 +106,8 @@ static ParsedKey *keys_parse(PurgatoryObject *p, PyObject *given, ParsedKey *few
 {
     if (PyUnicode_Check(given) || PyBytes_Check(given))
         return PyErr_Format(PyExc_TypeError, "keys: got the single key %R, expected a list of keys",
-                            given), NULL;
+                            given),
+               NULL;
     PyObject *fast = PySequence_Tuple(given); /* a key's own code may change a list meanwhile */
     if (fast == NULL)
         return NULL;
@@ -117,8 +119,7 @@ static ParsedKey *keys_parse(PurgatoryObject *p, PyObject *given, ParsedKey *few
         PyErr_SetString(PyExc_ValueError, "keys: got none, expected at least one key to watch");
     else if (keys == NULL)
         PyErr_NoMemory();
-    while (keys && done < n &&
-           key_parse(PyTuple_GET_ITEM(fast, done), p->seed, &keys[done]))
+    while (keys && done < n && key_parse(PyTuple_GET_ITEM(fast, done), p->seed, &keys[done]))
         done++;
     Py_DECREF(fast);
     *count = n;
@@ -128,12 +129,13 @@ static ParsedKey *keys_parse(PurgatoryObject *p, PyObject *given, ParsedKey *few
     return NULL;
 }
 
-/* 1: it may be watched; 0: it is completed, by another, before or after it was watched by whomever; -1: an
- * error is set. */
+/* 1: it may be watched; 0: it is completed, by another, before or after it was watched by whomever;
+ * -1: an error is set. */
 static int operation_is_new(PyObject *object)
 {
     OperationObject *op = (OperationObject *)object;
-    static const char *const where[] = {"", "", "waits in a purgatory already", "", "was cancelled"};
+    static const char *const where[] = {"", "", "waits in a purgatory already", "",
+                                        "was cancelled"};
     if (op->state == OP_UNMADE)
         operation_explain_unmade(op);
     else if (op->state == OP_COMPLETED)
@@ -203,7 +205,8 @@ static bool operation_arm(PurgatoryObject *p, OperationObject *op)
     }
     wh_request r = {.cookie = place, .now = wh_client_now(&w->client), .flags = WH_PRIVATE};
     r.deadline = wh_time_add(r.now, delay_ns(op->timeout));
-    uint64_t id = worker_arm_timer(w, &r, r.deadline, p->block); /* may let other threads in before it arms */
+    /* may let other threads in before it arms */
+    uint64_t id = worker_arm_timer(w, &r, r.deadline, p->block);
     if (w->watching != g)
         return id != 0; /* closed meanwhile, and the operation was given back */
     if (id == 0) {
@@ -290,7 +293,8 @@ static PyObject *purgatory_watch(PurgatoryObject *p, PyObject *const *args, Py_s
     return answer < 0 ? NULL : PyBool_FromLong(answer == 1);
 }
 
-/* _take(op, keys): the same, but None when it was completed before: its hooks are not this purgatory's */
+/* _take(op, keys): the same, but None when it was completed before: its hooks are not this
+ * purgatory's */
 static PyObject *purgatory_take_or_none(PurgatoryObject *p, PyObject *const *args, Py_ssize_t n,
                                         PyObject *kwnames)
 {

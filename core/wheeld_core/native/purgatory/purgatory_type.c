@@ -29,7 +29,8 @@ static int purgatory_init(PurgatoryObject *p, PyObject *args, PyObject *kwargs)
     if (text == NULL || !worker_usable(w))
         return -1;
     Watching *g = watching_of(w);
-    if (g == NULL || !purgatory_name_is_free(g, name) || gevent_is_loaded() < 0 || !collections_heeded())
+    if (g == NULL || !purgatory_name_is_free(g, name) || gevent_is_loaded() < 0 ||
+        !collections_heeded())
         return -1;
     p->worker = (WorkerObject *)Py_NewRef(w);
     p->name = Py_NewRef(name);
@@ -130,8 +131,8 @@ static PyObject *purgatory_numbers(PurgatoryObject *p, PyObject *unused)
 {
     (void)unused;
 #define N(name) #name, (unsigned long long)p->name
-    return Py_BuildValue("{sK sK sK sK sK sK sK sK}", N(watched), N(delayed), N(completed), N(expired),
-                         N(cancelled), N(purges), "estimated",
+    return Py_BuildValue("{sK sK sK sK sK sK sK sK}", N(watched), N(delayed), N(completed),
+                         N(expired), N(cancelled), N(purges), "estimated",
                          (unsigned long long)(p->purge_interval ? p->estimated : p->delayed),
                          "expired_lately", (unsigned long long)purgatory_expired_lately(p));
 #undef N

@@ -44,8 +44,9 @@ static void watching_expire(WorkerObject *w, PyObject **fatal)
     }
 }
 
-/* Without a daemon no timer fires, though the wheel may be there: expire by our own clock. What the clock, come
- * back, still fires is nobody's then. Returns the next deadline; INT64_MAX: there is none. */
+/* Without a daemon no timer fires, though the wheel may be there: expire by our own clock. What the
+ * clock, come back, still fires is nobody's then. Returns the next deadline; INT64_MAX: there is
+ * none. */
 static int64_t watching_expire_alone(WorkerObject *w, PyObject **fatal)
 {
     Watching *g = w->watching;
@@ -77,8 +78,8 @@ static bool walk_bucket(Walk *walk, Watching *g, uint32_t bucket, uint64_t marks
     bool ok = true;
     for (uint64_t i = bucket; ok && i < g->table.size; i += WH_BUCKETS)
         for (KeyEntry *entry = g->table.heads[i]; ok && entry; entry = entry->chain)
-            for (Watch *watch = wh_hash_is_marked(entry->hash, marks) ? entry->first : NULL; ok && watch;
-                 watch = watch->next)
+            for (Watch *watch = wh_hash_is_marked(entry->hash, marks) ? entry->first : NULL;
+                 ok && watch; watch = watch->next)
                 if (!operation_over(watch->op))
                     ok = walk_gather(walk, watch->op);
     return ok;
@@ -120,8 +121,8 @@ static PyObject *worker_seconds_until(WorkerObject *w, int64_t deadline)
     return PyFloat_FromDouble(rest > 0 ? (double)rest / 1e9 : 0);
 }
 
-/* _settle(): complete what other workers triggered, and expire; purge where that is a mode. Returns None; but
- * while the daemon is away, and there is a timeout to be kept, the seconds until it. */
+/* _settle(): complete what other workers triggered, and expire; purge where that is a mode. Returns
+ * None; but while the daemon is away, and there is a timeout to be kept, the seconds until it. */
 static PyObject *worker_settle(WorkerObject *w, PyObject *unused)
 {
     PyObject *fatal = NULL;
@@ -129,15 +130,15 @@ static PyObject *worker_settle(WorkerObject *w, PyObject *unused)
     if (!w->watching || worker_is_forked(w))
         Py_RETURN_NONE;
     w->watching->touched = true;
-    watching_answer(w, &fatal); /* first: what was true before the timeout was over is not reported as expired */
+    /* first: what was true before the timeout was over is not reported as expired */
+    watching_answer(w, &fatal);
     watching_expire(w, &fatal);
     int64_t next = watching_is_alone(w) ? watching_expire_alone(w, &fatal) : INT64_MAX;
     if (w->watching) {
         watching_shed(w);
         purgatories_purge(w->watching);
     }
-    if (w->notify_always && watching_has_row(w) &&
-        wh_watch_ready(&w->watching->watch))
+    if (w->notify_always && watching_has_row(w) && wh_watch_ready(&w->watching->watch))
         worker_ring(w);
     return errors_none(fatal) ? worker_seconds_until(w, next) : NULL;
 }

@@ -1,9 +1,11 @@
-/* What is told of a purgatory's size: two plain stores for each operation that begins or ends to wait. */
+/* What is told of a purgatory's size: two plain stores for each operation that begins or ends to
+ * wait. */
 
 /* May we write into our row? */
 static bool purgatory_is_told(PurgatoryObject *p)
 {
-    return p->told && p->worker->watching && watching_has_row(p->worker) && !worker_is_forked(p->worker);
+    return p->told && p->worker->watching && watching_has_row(p->worker) &&
+           !worker_is_forked(p->worker);
 }
 
 static void purgatory_tell_size(PurgatoryObject *p)
@@ -12,9 +14,12 @@ static void purgatory_tell_size(PurgatoryObject *p)
         wh_sizes_show(p->told, p->delayed, p->watched);
 }
 
-static void purgatory_begin_to_tell(PurgatoryObject *p, Watching *g, const char *name, Py_ssize_t length)
+static void purgatory_begin_to_tell(PurgatoryObject *p, Watching *g, const char *name,
+                                    Py_ssize_t length)
 {
-    p->told = watching_has_row(p->worker) ? wh_sizes_open(&g->sizes, name, (size_t)length, g->tenant) : NULL;
+    p->told = watching_has_row(p->worker)
+                  ? wh_sizes_open(&g->sizes, name, (size_t)length, g->tenant)
+                  : NULL;
 }
 
 /* It was shut down, or nobody has it any more. */

@@ -1,10 +1,11 @@
-/* Telling: how a check reaches the watchers of its key in other workers, whatever becomes of who checks.
+/* Telling: how a check reaches the watchers of its key in other workers, whatever becomes of who
+ * checks.
  *
- * All of them are marked before the first is rung for, which may be slow; and a note stands in our row until
- * all were rung for, so that the supervisor goes on where we were killed. */
+ * All of them are marked before the first is rung for, which may be slow; and a note stands in our
+ * row until all were rung for, so that the supervisor goes on where we were killed. */
 
-/* The FIFO of the tenant of a row; -1: it has gone. One that was removed is where it sleeps as long as there
- * is no other. False: an error is set. */
+/* The FIFO of the tenant of a row; -1: it has gone. One that was removed is where it sleeps as long
+ * as there is no other. False: an error is set. */
 static bool watching_bell(WorkerObject *w, uint32_t row, uint64_t tenant, int *fd)
 {
     Bell *bell = &w->watching->bells[row];
@@ -31,8 +32,8 @@ static bool watching_bell(WorkerObject *w, uint32_t row, uint64_t tenant, int *f
     bell = &w->watching->bells[row];
     if (bell->tenant)
         wh_fd_close(&bell->fifo);
-    *bell = (Bell){.tenant = tenant, .fifo = wh_fd_of(*fd),
-                   .wanted = bell->wanted, .wait = bell->wait};
+    *bell =
+        (Bell){.tenant = tenant, .fifo = wh_fd_of(*fd), .wanted = bell->wanted, .wait = bell->wait};
     return true;
 }
 
@@ -40,8 +41,8 @@ static bool watching_bell(WorkerObject *w, uint32_t row, uint64_t tenant, int *f
 static bool watching_mark(Watching *g, uint32_t row, uint64_t hash)
 {
     Bell *bell = &g->bells[row];
-    /* pairs: watch-tenant - before the mark: else the next tenant's bell could be noted as rung for the
-     * wait_seq of this one */
+    /* pairs: watch-tenant - before the mark: else the next tenant's bell could be noted as rung for
+     * the wait_seq of this one */
     bell->wanted = wh_load_acquire(&g->watch.rows[row].tenant);
     bell->wait = wh_watch_mark(&g->watch, row, hash);
     return bell->wait & 1 && bell->wanted != 0 &&
@@ -56,7 +57,8 @@ static bool watching_ring(WorkerObject *w, uint32_t row)
         return false;
     if (fd < 0 || w->watching == NULL)
         return true;
-    Bell *bell = &w->watching->bells[row]; /* another thread may have marked it since: rung for that, too */
+    /* another thread may have marked it since: rung for that, too */
+    Bell *bell = &w->watching->bells[row];
     bell->rung = bell->wait;
     wh_fd_ring(&bell->fifo);
     if (watching_has_row(w))
@@ -108,7 +110,8 @@ static inline void watching_mark_others(Watching *g, uint64_t hash, Asleep *asle
 {
     uint32_t bucket = wh_hash_bucket(hash);
     for (uint32_t i = 0; i < asleep->words; i++)
-        for (uint64_t rows = wh_watch_others(&g->watch, bucket, i); wh_unlikely(rows); rows &= rows - 1)
+        for (uint64_t rows = wh_watch_others(&g->watch, bucket, i); wh_unlikely(rows);
+             rows &= rows - 1)
             if (watching_mark(g, 64 * i + (uint32_t)__builtin_ctzll(rows), hash))
                 asleep->any |= asleep->rows[i] |= rows & -rows;
 }
@@ -124,8 +127,8 @@ static bool watching_ring_all(WorkerObject *w, const Asleep *asleep)
     return errors_none(failed);
 }
 
-/* Reach the watchers of the key in other workers: mark all, then ring for those that sleep. False: an error
- * is set, after all were tried. */
+/* Reach the watchers of the key in other workers: mark all, then ring for those that sleep. False:
+ * an error is set, after all were tried. */
 static bool watching_tell(WorkerObject *w, uint64_t hash)
 {
     Watching *g = w->watching;
@@ -134,7 +137,8 @@ static bool watching_tell(WorkerObject *w, uint64_t hash)
         return true;
     Asleep asleep;
     asleep_begin(&asleep, g->watch.words);
-    Note note = watching_change(g, hash); /* before the first mark: killed earlier, we have told nobody */
+    /* before the first mark: killed earlier, we have told nobody */
+    Note note = watching_change(g, hash);
     watching_mark_others(g, hash, &asleep);
     bool ok = wh_likely(!asleep.any) || watching_ring_all(w, &asleep);
     watching_done(w, note);

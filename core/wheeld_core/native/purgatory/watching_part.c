@@ -1,8 +1,8 @@
-/* Watching: what a worker needs once it has a purgatory: the watch segment, its keys, the timers of its
- * operations, and the bells of other workers.
+/* Watching: what a worker needs once it has a purgatory: the watch segment, its keys, the timers of
+ * its operations, and the bells of other workers.
  *
- * Whoever runs user code from here on (try_complete, callbacks, destructors) holds its own references
- * and looks everything up again afterwards: anything may have changed. */
+ * Whoever runs user code from here on (try_complete, callbacks, destructors) holds its own
+ * references and looks everything up again afterwards: anything may have changed. */
 
 typedef struct OperationObject OperationObject;
 typedef struct PurgatoryObject PurgatoryObject;
@@ -11,18 +11,19 @@ static void purgatory_tell_size(PurgatoryObject *p); /* in sizes_part.c */
 
 typedef struct { /* another worker's FIFO */
     uint64_t tenant; /* whose it is; 0: not open */
-    uint64_t rung;   /* its wait_seq when we rang last */
+    uint64_t rung; /* its wait_seq when we rang last */
     uint64_t wanted, wait; /* whom we marked last, and its wait_seq then */
     wh_fd fifo;
 } Bell;
 
 typedef struct { /* a timer of an operation; the timer's cookie is its place */
-    uint64_t id;         /* 0: free */
+    uint64_t id; /* 0: free */
     OperationObject *op; /* borrowed; NULL: over before it fired, its expiration is on the way */
     uint32_t next_free;
 } Timed;
 
-typedef struct { /* the timer of an operation that was over when the ring had no room for its cancel */
+/* the timer of an operation that was over when the ring had no room for its cancel */
+typedef struct {
     uint64_t id;
     uint32_t place;
 } Unwanted;
@@ -39,21 +40,21 @@ typedef struct Watching {
     int64_t first_deadline; /* none of `timed` is due earlier; INT64_MAX: there is none */
     Unwanted *unwanted;
     size_t unwanted_count, unwanted_size;
-    OperationObject **due;           /* strong; expired, and not looked at yet */
+    OperationObject **due; /* strong; expired, and not looked at yet */
     size_t due_first, due_count, due_size;
     PurgatoryObject *purgatories; /* borrowed, linked */
-    struct Watching *sibling;     /* another worker's of this process */
-    bool touched, spoken_for;     /* collect_part.c */
+    struct Watching *sibling; /* another worker's of this process */
+    bool touched, spoken_for; /* collect_part.c */
 } Watching;
 
 static void watching_release_operations(Watching *g);
 static void watching_enter(Watching *g); /* in collect_part.c */
 static void watching_leave(Watching *g);
 
-/* -- from a worker's first purgatory to its end --------------------------------------------------- */
+/* -- from a worker's first purgatory to its end ------------------------------------------------ */
 
-/* Give back memory, descriptors and references. Touches nothing that is shared: a forked child drops
- * what is its parent's, and of a worker that leaves the supervisor clears the row. */
+/* Give back memory, descriptors and references. Touches nothing that is shared: a forked child
+ * drops what is its parent's, and of a worker that leaves the supervisor clears the row. */
 static void watching_drop(WorkerObject *w)
 {
     Watching *g = w->watching;
@@ -103,7 +104,8 @@ static Watching *watching_of(WorkerObject *w)
 {
     uint32_t forks = w->forks;
     w->inside++;
-    PyObject *memory = w->watching ? NULL : PyObject_CallMethod((PyObject *)w, "_segment", "s", "watch");
+    PyObject *memory =
+        w->watching ? NULL : PyObject_CallMethod((PyObject *)w, "_segment", "s", "watch");
     w->inside -= forks == w->forks;
     if (w->watching) { /* perhaps made by another thread meanwhile */
         Py_XDECREF(memory);
@@ -126,7 +128,8 @@ static Watching *watching_of(WorkerObject *w)
     return w->watching;
 }
 
-/* Is the row in the directory still ours? The supervisor takes it from a worker that it has reaped. */
+/* Is the row in the directory still ours? The supervisor takes it from a worker that it has
+ * reaped. */
 static bool watching_has_row(WorkerObject *w)
 {
     Watching *g = w->watching;
@@ -134,7 +137,7 @@ static bool watching_has_row(WorkerObject *w)
            wh_load_acquire(&g->watch.mine->tenant) == g->tenant; /* pairs: watch-tenant */
 }
 
-/* -- timers of operations ------------------------------------------------------------------------- */
+/* -- timers of operations ---------------------------------------------------------------------- */
 
 /* A free place in `timed`, or WH_NIL: no memory. */
 static uint32_t timed_take(Watching *g)
@@ -180,7 +183,8 @@ static void watching_shed(WorkerObject *w)
     Watching *g = w->watching;
     while (wh_unlikely(g->unwanted_count) && worker_is_open(w) && wh_client_fits(&w->client, 1)) {
         const Unwanted *last = &g->unwanted[--g->unwanted_count];
-        if (worker_cancel_timer(w, last->id, false) > 0) /* else whoever receives it gives its place */
+        /* else whoever receives it gives its place */
+        if (worker_cancel_timer(w, last->id, false) > 0)
             timed_give(g, last->place);
     }
 }

@@ -1,6 +1,8 @@
-/* Words: the shared words of a purgatory's keys, and changes that are noted before they are made. */
+/* Words: the shared words of a purgatory's keys, and changes that are noted before they are
+ * made. */
 
-/* The shared word of a key: 125 bits of hash, from two seeds that nobody outside of the daemon knows. */
+/* The shared word of a key: 125 bits of hash, from two seeds that nobody outside of the daemon
+ * knows. */
 static bool word_key(PurgatoryObject *p, const ParsedKey *key, wh_word_key *word)
 {
     ParsedKey other;
@@ -16,12 +18,14 @@ static bool purgatory_has_row(PurgatoryObject *p)
 {
     if (watching_has_row(p->worker))
         return true;
-    PyErr_Format(errors.daemon_not_running, "the daemon has taken this worker's row back: connect() again");
+    PyErr_Format(errors.daemon_not_running,
+                 "the daemon has taken this worker's row back: connect() again");
     return false;
 }
 
 /* A key for a call that may begin and touch what is shared, and its word. */
-static bool purgatory_parse_word(PurgatoryObject *p, PyObject *object, ParsedKey *key, wh_word_key *word)
+static bool purgatory_parse_word(PurgatoryObject *p, PyObject *object, ParsedKey *key,
+                                 wh_word_key *word)
 {
     if (!purgatory_parse_key(p, object, key))
         return false;
@@ -42,7 +46,8 @@ static PyObject *purgatory_word(PurgatoryObject *p, PyObject *object)
     return PyLong_FromUnsignedLongLong(wh_words_read(&p->worker->watching->watch, &word));
 }
 
-/* Complete what waits under a key whose condition has changed, here and elsewhere. -1: an error is set. */
+/* Complete what waits under a key whose condition has changed, here and elsewhere. -1: an error is
+ * set. */
 static int64_t purgatory_check_key(PurgatoryObject *p, const ParsedKey *key)
 {
     PyObject *count = purgatory_check(p, key->key);
@@ -59,8 +64,8 @@ static bool parse_word_value(PyObject *object, uint64_t *value)
     return !PyErr_Occurred();
 }
 
-/* _grow(key, value, least=0, most=2**64-1) -> did the key's word, which was from `least` to `most`, grow? If so the
- * key was checked. */
+/* _grow(key, value, least=0, most=2**64-1) -> did the key's word, which was from `least` to `most`,
+ * grow? If so the key was checked. */
 static PyObject *purgatory_grow(PurgatoryObject *p, PyObject *const *args, Py_ssize_t n)
 {
     ParsedKey key;
@@ -84,9 +89,11 @@ static PyObject *purgatory_grow(PurgatoryObject *p, PyObject *const *args, Py_ss
         return NULL;
     if (grown != WH_GREW_NO_ROOM)
         return PyBool_FromLong(grown == WH_GREW);
-    return PyErr_Format(errors.words_full,
-                        "no room for the word of key %R: %u places, and both sets of this key are full; forget() "
-                        "keys that are over", args[0], WH_WORD_SETS * WH_WORD_PLACES);
+    return PyErr_Format(
+        errors.words_full,
+        "no room for the word of key %R: %u places, and both sets of this key are full; forget() "
+        "keys that are over",
+        args[0], WH_WORD_SETS * WH_WORD_PLACES);
 }
 
 /* _forget(key) -> had it a word? */

@@ -1,17 +1,17 @@
 /* Gather: items of shared arrays, copied so that copies keep their order.
  *
- * Who looks at a state, then at fields, then at the state again, learns something only if the loads happen
- * in that order. Numpy's copies are plain loads, which x86 keeps in order and other machines do not;
- * here each word is loaded with acquire, so whatever is gathered later was loaded later. The writers'
- * side is that of the words themselves. */
+ * Who looks at a state, then at fields, then at the state again, learns something only if the loads
+ * happen in that order. Numpy's copies are plain loads, which x86 keeps in order and other machines
+ * do not; here each word is loaded with acquire, so whatever is gathered later was loaded later.
+ * The writers' side is that of the words themselves. */
 
 static void gather_words(const wh_au64 *from, const int64_t *index, uint64_t count, uint64_t words,
                          uint64_t *to)
 {
     for (uint64_t i = 0; i < count; i++)
         for (uint64_t word = 0; word < words; word++)
-            /* pairs: arm, cancel, extend, fire, slab, comp-head, comp-tail, row - a later look would
-             * tell of an earlier time */
+            /* pairs: arm, cancel, extend, fire, slab, comp-head, comp-tail, row - a later look
+             * would tell of an earlier time */
             *to++ = wh_load_acquire((wh_au64 *)&from[(uint64_t)index[i] * words + word]);
 }
 
@@ -20,8 +20,10 @@ static bool gather_fits(const Mapping maps[3], Py_ssize_t itemsize)
     uint64_t items = (uint64_t)maps[0].view.len / (uint64_t)itemsize;
     uint64_t count = (uint64_t)maps[1].view.len / sizeof(int64_t);
     const int64_t *index = maps[1].view.buf;
-    bool aligned = ((uintptr_t)maps[0].view.buf | (uintptr_t)maps[1].view.buf |
-                    (uintptr_t)maps[2].view.buf) % 8 == 0;
+    bool aligned =
+        ((uintptr_t)maps[0].view.buf | (uintptr_t)maps[1].view.buf | (uintptr_t)maps[2].view.buf) %
+            8 ==
+        0;
     if (!aligned || (uint64_t)maps[2].view.len != count * (uint64_t)itemsize) {
         PyErr_Format(PyExc_ValueError, "%zd bytes for %llu items of %zd bytes, or not aligned",
                      maps[2].view.len, (unsigned long long)count, itemsize);
@@ -52,9 +54,9 @@ static PyObject *native_gather(PyObject *module, PyObject *args)
         ok = mapping_get(&maps[i], objects[i], i == 2, 0);
     ok = ok && gather_fits(maps, itemsize);
     if (ok) {
-        Py_BEGIN_ALLOW_THREADS
-        gather_words(maps[0].view.buf, maps[1].view.buf, (uint64_t)maps[1].view.len / 8,
-                     (uint64_t)itemsize / 8, maps[2].view.buf);
+        Py_BEGIN_ALLOW_THREADS gather_words(maps[0].view.buf, maps[1].view.buf,
+                                            (uint64_t)maps[1].view.len / 8, (uint64_t)itemsize / 8,
+                                            maps[2].view.buf);
         Py_END_ALLOW_THREADS
     }
     for (int i = 0; i < 3; i++)

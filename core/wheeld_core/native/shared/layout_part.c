@@ -17,16 +17,17 @@ static int append_field(PyObject *list, PyObject *field)
     return failed;
 }
 
-#define EXPORT_F(type, name, ...)                                                                 \
-    failed |= append_field(fields, field_tuple(#name, #type, offsetof(exported, name),            \
+#define EXPORT_F(type, name, ...)                                                                  \
+    failed |= append_field(fields, field_tuple(#name, #type, offsetof(exported, name),             \
                                                sizeof(type), 1, __VA_ARGS__)) < 0;
-#define EXPORT_A(type, name, count, ...)                                                          \
-    failed |= append_field(fields, field_tuple(#name, #type, offsetof(exported, name),            \
+#define EXPORT_A(type, name, count, ...)                                                           \
+    failed |= append_field(fields, field_tuple(#name, #type, offsetof(exported, name),             \
                                                sizeof(type), count, __VA_ARGS__)) < 0;
-#define EXPORT_STRUCT(name, type, list)                                                           \
-    if (!failed && (fields = PyList_New(0)) != NULL) {                                            \
-        typedef type exported;                                                                    \
-        list(EXPORT_F, EXPORT_F, EXPORT_A) failed |= add_struct(result, #name, sizeof(type), fields) < 0; \
+#define EXPORT_STRUCT(name, type, list)                                                            \
+    if (!failed && (fields = PyList_New(0)) != NULL) {                                             \
+        typedef type exported;                                                                     \
+        list(EXPORT_F, EXPORT_F, EXPORT_A) failed |=                                               \
+            add_struct(result, #name, sizeof(type), fields) < 0;                                   \
     }
 
 /* result[name] = (size, fields); takes the reference to `fields`. */
@@ -56,16 +57,16 @@ static PyObject *native_layout(PyObject *module, PyObject *unused)
 
 static bool parse_config(PyObject *args, PyObject *kwargs, wh_config *c)
 {
-    static char *names[] = {"capacity",      "max_workers", "tick_ns", "wheel_bits", "payload_bytes",
-                            "virtual_clock", "origin_ns",   "token",   "homes", "backed", NULL};
+    static char *names[] = {"capacity",      "max_workers",   "tick_ns",   "wheel_bits",
+                            "payload_bytes", "virtual_clock", "origin_ns", "token",
+                            "homes",         "backed",        NULL};
     unsigned int capacity = 0, max_workers = 0, wheel_bits = 0, payload_bytes = 0;
     unsigned int virtual_clock = 0, homes = 0, backed = 0;
     long long tick_ns = 0, origin_ns = 0; /* what must be given is out of range at 0 */
     unsigned long long token = 0;
     if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$IILIIILKII:config", names, &capacity,
                                      &max_workers, &tick_ns, &wheel_bits, &payload_bytes,
-                                     &virtual_clock, &origin_ns, &token, &homes,
-                                     &backed))
+                                     &virtual_clock, &origin_ns, &token, &homes, &backed))
         return false;
     *c = (wh_config){.tick_ns = tick_ns,
                      .wheel_bits = wheel_bits,
@@ -92,23 +93,25 @@ static PyObject *native_geometry(PyObject *module, PyObject *args, PyObject *kwa
     wh_geometry g = wh_geometry_of(&c);
 #define G(name) #name, (unsigned long long)g.name
     return Py_BuildValue(
-        "{sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK}", G(levels),
-        G(words), G(lanes), G(lists), G(slab_count), G(sub_bits), G(comp_bits), G(ret_bits), G(lines_off),
-        G(undo_off), G(lanes_off), G(summary_off), G(occupancy_off), G(links_off), G(holders_off), G(wheel_bytes), G(owners_off),
-        G(states_off), G(slots_off), G(payloads_off), G(slots_bytes), G(rows_off), G(groups_off),
-        G(registry_bytes), G(sub_off), G(comp_off), G(ret_off), G(worker_bytes));
+        "{sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK}",
+        G(levels), G(words), G(lanes), G(lists), G(slab_count), G(sub_bits), G(comp_bits),
+        G(ret_bits), G(lines_off), G(undo_off), G(lanes_off), G(summary_off), G(occupancy_off),
+        G(links_off), G(holders_off), G(wheel_bytes), G(owners_off), G(states_off), G(slots_off),
+        G(payloads_off), G(slots_bytes), G(rows_off), G(groups_off), G(registry_bytes), G(sub_off),
+        G(comp_off), G(ret_off), G(worker_bytes));
 #undef G
 }
 
-/* spans(first, end, **config): what the slabs from `first` to before `end` need of the segments: a list of
- * (offset, bytes) of the wheel's, and one of the slots'. */
+/* spans(first, end, **config): what the slabs from `first` to before `end` need of the segments: a
+ * list of (offset, bytes) of the wheel's, and one of the slots'. */
 static PyObject *native_spans(PyObject *module, PyObject *args, PyObject *kwargs)
 {
     (void)module;
     unsigned int first, end;
     wh_config c;
     PyObject *empty = PyTuple_New(0);
-    bool ok = empty && PyArg_ParseTuple(args, "II", &first, &end) && parse_config(empty, kwargs, &c);
+    bool ok =
+        empty && PyArg_ParseTuple(args, "II", &first, &end) && parse_config(empty, kwargs, &c);
     Py_XDECREF(empty);
     if (!ok)
         return NULL;
@@ -124,7 +127,8 @@ static PyObject *native_spans(PyObject *module, PyObject *args, PyObject *kwargs
 #undef SPAN
 }
 
-/* open_slabs(wheel, end): the memory of all slabs before `end` is there. For who makes the segments. */
+/* open_slabs(wheel, end): the memory of all slabs before `end` is there. For who makes the
+ * segments. */
 static PyObject *native_open_slabs(PyObject *module, PyObject *args)
 {
     (void)module;
@@ -233,7 +237,8 @@ static PyObject *native_set_row_state(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* set_daemon_state(wheel, state): for a supervisor whose clock is dead; else Clock.set_state does it. */
+/* set_daemon_state(wheel, state): for a supervisor whose clock is dead; else Clock.set_state does
+ * it. */
 static PyObject *native_set_daemon_state(PyObject *module, PyObject *args)
 {
     (void)module;
@@ -253,9 +258,9 @@ static PyObject *native_set_daemon_state(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* name_group(registry, group, name): publish an entry of the group table, in place of the name that it
- * had. The number of uses goes up first: who still finds the old name, or half of the new one, makes a
- * target of a use that is over. */
+/* name_group(registry, group, name): publish an entry of the group table, in place of the name that
+ * it had. The number of uses goes up first: who still finds the old name, or half of the new one,
+ * makes a target of a use that is over. */
 static PyObject *native_name_group(PyObject *module, PyObject *args)
 {
     (void)module;
@@ -295,9 +300,8 @@ static PyObject *native_attach_status(PyObject *module, PyObject *args)
     enum wh_attach status = wh_head_attach(map.view.buf, (uint64_t)map.view.len, kind);
     const wh_head *head = map.view.buf;
     bool readable = status != WH_ATTACH_TOO_SHORT || (size_t)map.view.len >= sizeof *head;
-    PyObject *result =
-        Py_BuildValue("(iIK)", (int)status, readable ? head->layout_version : 0,
-                      readable ? (unsigned long long)head->fingerprint : 0ull);
+    PyObject *result = Py_BuildValue("(iIK)", (int)status, readable ? head->layout_version : 0,
+                                     readable ? (unsigned long long)head->fingerprint : 0ull);
     mapping_drop(&map);
     return result;
 }

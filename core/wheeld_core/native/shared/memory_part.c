@@ -1,15 +1,14 @@
-/* Memory: a mapped segment that keeps no descriptor open, as mmap.mmap does until Python 3.13. What has
- * its buffer keeps it mapped. */
+/* Memory: a mapped segment that keeps no descriptor open, as mmap.mmap does until Python 3.13. What
+ * has its buffer keeps it mapped. */
 
 typedef struct {
-    PyObject_HEAD
-    void *at;
+    PyObject_HEAD void *at;
     Py_ssize_t bytes;
     bool writable;
 } MemoryObject;
 
-/* Memory(fd, bytes, writable, populate=False): map a file that others write to, too. The descriptor may be
- * closed. */
+/* Memory(fd, bytes, writable, populate=False): map a file that others write to, too. The descriptor
+ * may be closed. */
 static PyObject *memory_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     int fd, writable, populate = 0;
@@ -21,8 +20,9 @@ static PyObject *memory_new(PyTypeObject *type, PyObject *args, PyObject *kwargs
     if (m == NULL)
         return NULL;
     int flags = MAP_SHARED | (populate ? MAP_POPULATE : 0);
-    void *at = bytes > 0 ? mmap(NULL, (size_t)bytes, PROT_READ | (writable ? PROT_WRITE : 0), flags, fd, 0)
-                         : (errno = EINVAL, MAP_FAILED);
+    void *at =
+        bytes > 0 ? mmap(NULL, (size_t)bytes, PROT_READ | (writable ? PROT_WRITE : 0), flags, fd, 0)
+                  : (errno = EINVAL, MAP_FAILED);
     if (at == MAP_FAILED) {
         PyErr_SetFromErrno(PyExc_OSError);
         Py_DECREF(m);

@@ -1,14 +1,15 @@
 /* Whole: a mapped segment that others may truncate, kept as long as it is mapped.
  *
- * To touch what a file has no more is SIGBUS, and no look at its size before the touch helps: it can be cut
- * short in between. So the signal's handler gives the file its length again, and the touch is made once
- * more, and finds zeros. Whoever has the object learns of it afterwards (`cut`). What is no such segment,
- * or cannot be made whole, ends the process as it would have. */
+ * To touch what a file has no more is SIGBUS, and no look at its size before the touch helps: it
+ * can be cut short in between. So the signal's handler gives the file its length again, and the
+ * touch is made once more, and finds zeros. Whoever has the object learns of it afterwards (`cut`).
+ * What is no such segment, or cannot be made whole, ends the process as it would have. */
 
 #include <signal.h>
 
 #define WH_WHOLES 64
-#define WH_AGAIN (1 << 20) /* how often the same address may be missing before that is no truncation */
+/* how often the same address may be missing before that is no truncation */
+#define WH_AGAIN (1 << 20)
 
 typedef struct {
     Mapping map;
@@ -18,8 +19,7 @@ typedef struct {
 static Kept kept[WH_WHOLES];
 
 typedef struct {
-    PyObject_HEAD
-    Kept *kept;
+    PyObject_HEAD Kept *kept;
 } WholeObject;
 
 static Kept *kept_at(const char *at)
@@ -54,7 +54,8 @@ static void on_bus(int signal_number, siginfo_t *info, void *context)
     signal(signal_number, SIG_DFL); /* the same instruction raises it again */
 }
 
-/* Whole(memory, fd): keep the file of `memory` as long as that is. The descriptor becomes the object's. */
+/* Whole(memory, fd): keep the file of `memory` as long as that is. The descriptor becomes the
+ * object's. */
 static PyObject *whole_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     PyObject *memory;
@@ -93,7 +94,8 @@ static void whole_dealloc(WholeObject *whole)
     Py_DECREF(type);
 }
 
-/* cut() -> int: the least size that the file had when something in it was missing, since the last call; or
+/* cut() -> int: the least size that the file had when something in it was missing, since the last
+ * call; or
  * -1. */
 static PyObject *whole_cut(WholeObject *whole, PyObject *nothing)
 {
@@ -110,8 +112,9 @@ static PyMethodDef whole_methods[] = {
 static PyType_Slot whole_slots[] = {{Py_tp_new, whole_new},
                                     {Py_tp_dealloc, whole_dealloc},
                                     {Py_tp_methods, whole_methods},
-                                    {Py_tp_doc, "A mapped segment that has its length again when others "
-                                                "cut it short."},
+                                    {Py_tp_doc,
+                                     "A mapped segment that has its length again when others "
+                                     "cut it short."},
                                     {0, NULL}};
-static PyType_Spec whole_spec = {"wheeld_core._native.Whole", sizeof(WholeObject), 0, Py_TPFLAGS_DEFAULT,
-                                 whole_slots};
+static PyType_Spec whole_spec = {"wheeld_core._native.Whole", sizeof(WholeObject), 0,
+                                 Py_TPFLAGS_DEFAULT, whole_slots};

@@ -65,8 +65,8 @@ static PyObject *native_owed_watchers(PyObject *module, PyObject *segment)
     return owed;
 }
 
-/* seat_watcher(segment, row, incarnation) -> rows to ring for: what the row's last worker was changing is
- * marked, and nothing of it stays; 0: nobody comes. */
+/* seat_watcher(segment, row, incarnation) -> rows to ring for: what the row's last worker was
+ * changing is marked, and nothing of it stays; 0: nobody comes. */
 static PyObject *native_seat_watcher(PyObject *module, PyObject *args)
 {
     PyObject *segment, *owed = NULL;
@@ -119,7 +119,8 @@ static bool parse_pool(PyObject *entry, wh_pool *pool)
     return true;
 }
 
-/* create_pools(segment, max_workers, token, [(name, size, largest, strict)]): fill a zeroed segment. */
+/* create_pools(segment, max_workers, token, [(name, size, largest, strict)]): fill a zeroed
+ * segment. */
 static PyObject *native_create_pools(PyObject *module, PyObject *args)
 {
     PyObject *segment, *entries;
@@ -152,8 +153,8 @@ static void wake_all(wh_au32 *word)
     syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-/* seat_borrower(segment, row, incarnation) -> bytes of the row's last worker that returned to the pools.
- * 0: nobody comes. */
+/* seat_borrower(segment, row, incarnation) -> bytes of the row's last worker that returned to the
+ * pools. 0: nobody comes. */
 static PyObject *native_seat_borrower(PyObject *module, PyObject *args)
 {
     PyObject *segment;

@@ -1,15 +1,14 @@
 /* Arguments of the hot calls: from Python objects to a wh_request, or an error that says what was
  * got and what is expected.
  *
- * Reading an argument may run code of its own (__float__, __index__, __len__, a buffer's), and that may
- * close the client, or fork. So each call reads all of them first, then asks whether it may begin
- * (worker_usable), and runs no Python code from there on until it has written what it came to write. What
- * an argument is measured by, the wheel's payload bytes and the names in the registry, comes after that
- * look, too. */
+ * Reading an argument may run code of its own (__float__, __index__, __len__, a buffer's), and that
+ * may close the client, or fork. So each call reads all of them first, then asks whether it may
+ * begin (worker_usable), and runs no Python code from there on until it has written what it came to
+ * write. What an argument is measured by, the wheel's payload bytes and the names in the registry,
+ * comes after that look, too. */
 
 typedef struct {
-    PyObject_HEAD
-    wh_client client;
+    PyObject_HEAD wh_client client;
     Mapping wheel, slots, registry, worker;
     wh_row *rows;      /* the worker table */
     wh_group *groups;
@@ -19,13 +18,15 @@ typedef struct {
     wh_fd bell, clock_bell; /* our FIFO and the clock's: descriptors of our own */
     wh_fd daemon;           /* the control socket, for its hang-up and alarms; our own too */
     int sleepers;           /* threads that wait in poll(): the last one out of a closed client */
-    int inside;             /* those that let others in meanwhile, and come back to what is bound now */
+    /* those that let others in meanwhile, and come back to what is bound now */
+    int inside;
     uint64_t connections; /* control sockets so far */
     bool notify_always;   /* fileno() was asked for: stay ready to be rung between polls */
     bool bound, closed;
     bool lost;            /* the control socket has hung up: poll() has _reconnect() called */
     bool removed;         /* our FIFO was, seen by who looked: _come_back() is called */
-    unsigned long long given_up; /* ... for longer than it is patient: the clock's epoch by then, plus 1; or 0 */
+    /* ... for longer than it is patient: the clock's epoch by then, plus 1; or 0 */
+    unsigned long long given_up;
     bool refork;          /* in a forked child, have _refork() bind it anew */
     bool woken;           /* _wake() was called: whoever dispatches returns */
     bool unread;          /* awake, and what was rung is in the FIFO still */
@@ -161,7 +162,8 @@ static bool parse_id(PyObject *object, uint64_t *id)
     return true;
 }
 
-/* Who receives: "group:NAME", or a worker's name. The caller has just looked whether the client is open. */
+/* Who receives: "group:NAME", or a worker's name. The caller has just looked whether the client is
+ * open. */
 static bool parse_target(WorkerObject *w, PyObject *name_object, uint32_t *target)
 {
     static const char prefix[] = "group:";

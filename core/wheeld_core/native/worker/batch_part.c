@@ -1,5 +1,5 @@
-/* Batches: arrays in, arrays out, one native call for all. wheeld_client.timers.timers checks dtypes and
- * shapes; here lengths are checked again, so that no call can write out of bounds. */
+/* Batches: arrays in, arrays out, one native call for all. wheeld_client.timers.timers checks
+ * dtypes and shapes; here lengths are checked again, so that no call can write out of bounds. */
 
 #define BATCH_PUBLISH 1024 /* the clock starts on a batch before it is complete */
 #define BATCH_PIECE 64     /* for so many at once it looks for room in the ring */
@@ -83,11 +83,12 @@ static void batch_give_slots(WorkerObject *w, const Batch *b, Py_ssize_t from, P
         worker_give_slot(w, (uint32_t)b->ids[i], b->me);
 }
 
-/* A batch that may not wait is done whole or not at all: is there room in the ring for all of it? False: an
- * error is set. */
+/* A batch that may not wait is done whole or not at all: is there room in the ring for all of it?
+ * False: an error is set. */
 static bool batch_fits(WorkerObject *w, Py_ssize_t n, bool wait)
 {
-    return wait || wh_client_fits(&w->client, (uint64_t)n) || worker_wait_room(w, (uint64_t)n, false);
+    return wait || wh_client_fits(&w->client, (uint64_t)n) ||
+           worker_wait_room(w, (uint64_t)n, false);
 }
 
 /* Claim all slots, or none. */
@@ -108,8 +109,8 @@ static bool batch_claim(WorkerObject *w, Batch *b)
     }
 }
 
-/* The clock stopped draining half-way: take back what is armed, give back the rest. Of a client that
- * was closed meanwhile all of it is gone. */
+/* The clock stopped draining half-way: take back what is armed, give back the rest. Of a client
+ * that was closed meanwhile all of it is gone. */
 static void batch_undo(WorkerObject *w, const Batch *b, Py_ssize_t armed)
 {
     if (!worker_is(w, b->me))
@@ -120,9 +121,9 @@ static void batch_undo(WorkerObject *w, const Batch *b, Py_ssize_t armed)
     batch_give_slots(w, b, armed, b->n);
 }
 
-/* Arm the timers from `i` to `end`, for which the ring has room. Returns where it stopped: at `end`, or at a
- * payload that is none any more; then an error is set. What all have alike stays in registers: nothing here
- * keeps the address of `r`. */
+/* Arm the timers from `i` to `end`, for which the ring has room. Returns where it stopped: at
+ * `end`, or at a payload that is none any more; then an error is set. What all have alike stays in
+ * registers: nothing here keeps the address of `r`. */
 static Py_ssize_t batch_arm_some(WorkerObject *w, const Batch *b, wh_request r, Py_ssize_t i,
                                  Py_ssize_t end, int64_t *earliest)
 {
@@ -197,9 +198,9 @@ static bool batch_check_payloads(WorkerObject *w, const Batch *b)
 }
 
 /* schedule_batch(delays, cookies, ids, payloads, places, interval, to, block=True)
- * delays: n float64; cookies: n uint64 or an int; ids: n uint64, written; payloads: None, or all bytes in
- * a row; places: n + 1 int64, where each begins and the last one ends, or an int, the width of all;
- * interval, to, block: as in schedule(). */
+ * delays: n float64; cookies: n uint64 or an int; ids: n uint64, written; payloads: None, or all
+ * bytes in a row; places: n + 1 int64, where each begins and the last one ends, or an int, the
+ * width of all; interval, to, block: as in schedule(). */
 static PyObject *worker_schedule_batch(WorkerObject *w, PyObject *args)
 {
     int wait = 1;
@@ -217,10 +218,15 @@ static PyObject *worker_schedule_batch(WorkerObject *w, PyObject *args)
     if (rows && width < 0 && !PyErr_Occurred())
         PyErr_SetString(PyExc_ValueError, "payloads of a negative width");
     bool ok = n >= 0 && width >= 0 && parse_extras(&extras, &r) &&
-              array_get(&arrays[0], delays, 8, n, false) && array_get(&arrays[1], ids, 8, n, true) &&
+              array_get(&arrays[0], delays, 8, n, false) &&
+              array_get(&arrays[1], ids, 8, n, true) &&
               (!each_cookie || array_get(&arrays[2], cookies, 8, n, false));
-    Batch batch = {.delays = arrays[0].view.buf, .cookies = arrays[2].view.buf, .width = width,
-                   .ids = arrays[1].view.buf, .n = n, .wait = wait};
+    Batch batch = {.delays = arrays[0].view.buf,
+                   .cookies = arrays[2].view.buf,
+                   .width = width,
+                   .ids = arrays[1].view.buf,
+                   .n = n,
+                   .wait = wait};
     if (ok && rows) {
         ok = array_get(&arrays[3], payloads, width, n, false);
         extras.payload = (Py_buffer){.buf = arrays[3].view.buf, .len = width};
@@ -230,8 +236,9 @@ static PyObject *worker_schedule_batch(WorkerObject *w, PyObject *args)
              PyObject_GetBuffer(payloads, &bytes, PyBUF_SIMPLE) == 0;
         batch.payloads = (Payloads){bytes.buf, bytes.len, arrays[3].view.buf};
     }
-    ok = ok && worker_may_begin(w, wait) && place_extras(w, &extras, &r) && batch_check_delays(batch.delays, n) &&
-         batch_check_payloads(w, &batch) && batch_fits(w, n, wait) && batch_schedule(w, &batch, r);
+    ok = ok && worker_may_begin(w, wait) && place_extras(w, &extras, &r) &&
+         batch_check_delays(batch.delays, n) && batch_check_payloads(w, &batch) &&
+         batch_fits(w, n, wait) && batch_schedule(w, &batch, r);
     for (int i = 0; i < 4; i++)
         PyBuffer_Release(&arrays[i].view);
     PyBuffer_Release(&bytes);
@@ -251,7 +258,8 @@ static PyObject *worker_cancel_batch(WorkerObject *w, PyObject *args)
         return NULL;
     Py_ssize_t n = PyObject_Length(ids_object);
     bool ok = n >= 0 && array_get(&ids, ids_object, 8, n, false) &&
-              array_get(&won, won_object, 1, n, true) && worker_may_begin(w, wait) && batch_fits(w, n, wait);
+              array_get(&won, won_object, 1, n, true) && worker_may_begin(w, wait) &&
+              batch_fits(w, n, wait);
     uint64_t me = c->me;
     const uint64_t *id = ids.view.buf;
     uint8_t *out = won.view.buf;
@@ -299,7 +307,8 @@ static bool batch_move(WorkerObject *w, const uint64_t *ids, const double *delay
     return true;
 }
 
-/* reschedule_batch(ids, delays, moved, block=True): n uint64, n float64; moved: n bools, written. */
+/* reschedule_batch(ids, delays, moved, block=True): n uint64, n float64; moved: n bools,
+ * written. */
 static PyObject *worker_reschedule_batch(WorkerObject *w, PyObject *args)
 {
     PyObject *objects[3];

@@ -1,8 +1,8 @@
 /* Timers of callbacks: who receives the expiration finds the callback, however soon that is.
  *
- * Between the arming of a timer and its place in the table of callbacks no other thread runs, no signal
- * handler and no destructor: the GIL is held, and no Python code is called. A lock would do for other
- * threads only: a destructor that cancels its timer may run in the thread that holds it.
+ * Between the arming of a timer and its place in the table of callbacks no other thread runs, no
+ * signal handler and no destructor: the GIL is held, and no Python code is called. A lock would do
+ * for other threads only: a destructor that cancels its timer may run in the thread that holds it.
  */
 
 /* _schedule_into(handles, handle, delay, block=True): handle.id, and handles[id] = handle. */
@@ -22,7 +22,8 @@ static PyObject *worker_schedule_into(WorkerObject *w, PyObject *const *args, Py
     PyObject *id = worker_arm(w, &r, r.deadline, wait);
     if (id == NULL)
         return NULL;
-    if (PyObject_SetAttrString(args[1], "id", id) == 0 && PyDict_SetItem(args[0], id, args[1]) == 0) {
+    if (PyObject_SetAttrString(args[1], "id", id) == 0 &&
+        PyDict_SetItem(args[0], id, args[1]) == 0) {
         Py_DECREF(id);
         Py_RETURN_NONE;
     }

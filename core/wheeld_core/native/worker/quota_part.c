@@ -16,8 +16,8 @@ static void count_holder(uint64_t *held, uint32_t rows, uint32_t row, uint32_t s
     held[row < rows ? row : rows] += slots;
 }
 
-/* _holders(held): uint64 for each row and one more, written: slots of each worker, and those that are free
- * for anybody. */
+/* _holders(held): uint64 for each row and one more, written: slots of each worker, and those that
+ * are free for anybody. */
 static PyObject *worker_holders(WorkerObject *w, PyObject *held_object)
 {
     Array held = {0};

@@ -3,10 +3,7 @@
 static PyObject *worker_take_due(WorkerObject *w, PyObject *events); /* in watching_part.c */
 static bool worker_has_work(WorkerObject *w);
 
-static PyObject *empty_events(WorkerObject *w)
-{
-    return Py_NewRef(w->empty_events);
-}
+static PyObject *empty_events(WorkerObject *w) { return Py_NewRef(w->empty_events); }
 
 /* A new array for `n` events, and its memory. */
 static PyObject *events_new(WorkerObject *w, uint64_t n, Py_buffer *view)
@@ -30,8 +27,8 @@ static void worker_stay_ready(WorkerObject *w)
         worker_ring(w); /* there is more already: the fd must be readable */
 }
 
-/* As wh_client_receive(); the ids of ticks go into the set `ticks`. Whoever keeps events for later asks
- * once more whether these stand, as wh_tick_stands() was asked just now. */
+/* As wh_client_receive(); the ids of ticks go into the set `ticks`. Whoever keeps events for later
+ * asks once more whether these stand, as wh_tick_stands() was asked just now. */
 static uint64_t worker_receive_noting(WorkerObject *w, char *events, uint64_t most, PyObject *ticks)
 {
     wh_client *c = &w->client;
@@ -126,8 +123,8 @@ static PyObject *worker_collect_others(WorkerObject *w, const Wanted *wanted)
     return others;
 }
 
-/* Under a virtual clock nothing is late: what fell due and waits behind our full ring belongs to this
- * very moment. Without a daemon whoever makes the passes is our caller. */
+/* Under a virtual clock nothing is late: what fell due and waits behind our full ring belongs to
+ * this very moment. Without a daemon whoever makes the passes is our caller. */
 static inline bool worker_lacks_rest(const WorkerObject *w)
 {
     const wh_client *c = &w->client;
@@ -141,10 +138,11 @@ static inline bool worker_lacks_rest(const WorkerObject *w)
 static int worker_await_rest(WorkerObject *w)
 {
     wh_client *c = &w->client;
-    /* pairs: pass - a pass that begins from here on sees our head; when another has begun, it is over */
+    /* pairs: pass - a pass that begins from here on sees our head; the next one: it is over */
     uint64_t passes = wh_load_acquire(&c->wheel->passes);
     while (wh_client_ready(c) == 0) {
-        if (!worker_lacks_rest(w) || wh_load_acquire(&c->wheel->passes) - passes >= 2) /* pairs: pass */
+        /* pairs: pass */
+        if (!worker_lacks_rest(w) || wh_load_acquire(&c->wheel->passes) - passes >= 2)
             return wh_client_ready(c) != 0;
         wh_client_ring(c);
         if (!worker_sleep(w, wh_time_add(wh_clock_read(CLOCK_MONOTONIC), REST_LOOK_NS), false))
@@ -165,8 +163,8 @@ static bool worker_may_hold(WorkerObject *w, bool hold)
     return false;
 }
 
-/* What a call wants, and for how long it waits: 0, or from its beginning; `until`: INT64_MAX, without end.
- * False: an error is set. */
+/* What a call wants, and for how long it waits: 0, or from its beginning; `until`: INT64_MAX,
+ * without end. False: an error is set. */
 static bool parse_wanted(PyObject *const *values, bool heed, Wanted *wanted, int64_t *timeout,
                          int64_t *until)
 {
@@ -205,7 +203,8 @@ static PyObject *worker_receive(WorkerObject *w, PyObject *const *args, Py_ssize
     PyObject *values[3] = {0};
     int64_t timeout = 0, until = 0;
     Wanted wanted;
-    if (!parse_keywords("poll", heed ? await_names : poll_names, heed ? 3 : 2, args, n, kwnames, values) ||
+    if (!parse_keywords("poll", heed ? await_names : poll_names, heed ? 3 : 2, args, n, kwnames,
+                        values) ||
         !parse_wanted(values, heed, &wanted, &timeout, &until))
         return NULL;
     for (bool asked = false;; asked = true) {
@@ -230,8 +229,9 @@ static PyObject *worker_receive(WorkerObject *w, PyObject *const *args, Py_ssize
         }
         if (events == NULL || events != w->empty_events || wanted.most == 0 ||
             (timeout == 0 && until == 0) || (heed && worker_has_work(w)))
-            return wh_unlikely(w->removed) && events == w->empty_events ? worker_come_back(w, events)
-                                                                        : events;
+            return wh_unlikely(w->removed) && events == w->empty_events
+                       ? worker_come_back(w, events)
+                       : events;
         if (heed && w->woken) {
             w->woken = false;
             return events;
@@ -243,7 +243,8 @@ static PyObject *worker_receive(WorkerObject *w, PyObject *const *args, Py_ssize
         Py_DECREF(events);
         if (!worker_sleep(w, until, heed))
             return NULL;
-        if (heed && worker_is_open(w) && worker_is_marked(w)) { /* it goes first, and the byte can wait */
+        /* it goes first, and the byte can wait */
+        if (heed && worker_is_open(w) && worker_is_marked(w)) {
             wh_client_awake(&w->client);
             w->unread = true;
             return empty_events(w);

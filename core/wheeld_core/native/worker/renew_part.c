@@ -1,30 +1,32 @@
-/* The next daemon: a client whose wheel is over becomes a worker of another one, in the same object.
+/* The next daemon: a client whose wheel is over becomes a worker of another one, in the same
+ * object.
  *
- * From the end of a wheel on no call begins, and each that waits comes back and goes to wait for the next
- * daemon, where it holds nothing of the old wheel. Only when nobody is inside any more does _bind() put the new
- * wheel in its place. Owner words and incarnations differ from wheel to wheel (wheeld/tables/registry.py), so that
- * what is remembered of the old one is not taken for ours in the new.
+ * From the end of a wheel on no call begins, and each that waits comes back and goes to wait for
+ * the next daemon, where it holds nothing of the old wheel. Only when nobody is inside any more
+ * does _bind() put the new wheel in its place. Owner words and incarnations differ from wheel to
+ * wheel (wheeld/tables/registry.py), so that what is remembered of the old one is not taken for
+ * ours in the new.
  */
 
-/* Wait until `until` for what a step of Python code waits for: `fd`, if it is one, or some seconds. False: an
- * error is set. */
+/* Wait until `until` for what a step of Python code waits for: `fd`, if it is one, or some seconds.
+ * False: an error is set. */
 static bool worker_pause(WorkerObject *w, int fd, double seconds, int64_t until)
 {
-    int64_t now = wh_clock_read(CLOCK_MONOTONIC), rest = wh_time_sub(until, now), most = delay_ns(seconds);
+    int64_t now = wh_clock_read(CLOCK_MONOTONIC), rest = wh_time_sub(until, now),
+            most = delay_ns(seconds);
     rest = rest < most ? rest : most;
     int waited = worker_wait_in_hub(w, fd, -1, rest);
     if (waited == 0) {
         struct pollfd watch = {.fd = fd, .events = POLLIN};
         struct timespec timeout = {rest / 1000000000, rest % 1000000000};
-        Py_BEGIN_ALLOW_THREADS
-        ppoll(&watch, 1, &timeout, NULL);
+        Py_BEGIN_ALLOW_THREADS ppoll(&watch, 1, &timeout, NULL);
         Py_END_ALLOW_THREADS
     }
     return waited >= 0 && PyErr_CheckSignals() >= 0;
 }
 
-/* The daemon was stopped: have _renew() go on to bind this worker to the next one, which takes it no time.
- * As worker_ready(). */
+/* The daemon was stopped: have _renew() go on to bind this worker to the next one, which takes it
+ * no time. As worker_ready(). */
 static int worker_renew(WorkerObject *w, int64_t until)
 {
     for (;;) {
@@ -86,10 +88,12 @@ static PyObject *worker_armed(WorkerObject *w, PyObject *unused)
     if (!w->bound || worker_is_forked(w))
         return PyBytes_FromStringAndSize(NULL, 0);
     const wh_slabs *s = &w->client.slabs;
-    PyObject *ids = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(wh_slabs_armed(s) * sizeof(uint64_t)));
+    PyObject *ids =
+        PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(wh_slabs_armed(s) * sizeof(uint64_t)));
     if (ids == NULL)
         return NULL;
-    uint64_t *out = (uint64_t *)PyBytes_AS_STRING(ids), *end = out + PyBytes_GET_SIZE(ids) / sizeof *out;
+    uint64_t *out = (uint64_t *)PyBytes_AS_STRING(ids),
+             *end = out + PyBytes_GET_SIZE(ids) / sizeof *out;
     for (uint32_t slot = 0; slot < w->client.capacity && out < end; slot++) {
         uint64_t state = wh_load_relaxed(&w->client.states[slot]);
         if (wh_state_phase(state) == WH_ARMED && wh_slabs_own(s, slot))
@@ -99,7 +103,8 @@ static PyObject *worker_armed(WorkerObject *w, PyObject *unused)
     return ids;
 }
 
-/* _count_known(ids) -> how many of the ids that _armed() gave name timers that are ours now, fired or not. */
+/* _count_known(ids) -> how many of the ids that _armed() gave name timers that are ours now, fired
+ * or not. */
 static PyObject *worker_count_known(WorkerObject *w, PyObject *ids)
 {
     unsigned long long known = 0;
@@ -123,7 +128,8 @@ static bool purgatory_name_is_free(Watching *g, PyObject *name); /* in purgatory
 static void purgatory_settle_in(PurgatoryObject *p, Watching *g)
 {
     Py_ssize_t length;
-    const char *text = PyUnicode_AsUTF8AndSize(p->name, &length); /* it was asked for once: never NULL */
+    /* it was asked for once: never NULL */
+    const char *text = PyUnicode_AsUTF8AndSize(p->name, &length);
     p->seed = wh_hash_piece(g->watch.seg->head.token, 'p', text, (size_t)length);
     p->closed = p->lost = false;
     p->forks = p->worker->forks;

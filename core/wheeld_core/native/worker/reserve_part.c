@@ -2,9 +2,9 @@
  *
  * A slot's next id follows from its generation. So a worker can claim slots, write the ids into a
  * journal of its own and arm them then; if it dies on the way and its slots are kept ("keep"), its
- * successor reads off each state word whether that id was armed. Nobody else can have armed it: a slot
- * that is claimed stays the worker's, and its successor's until that one gives it away: a slab of which
- * something is reserved is not parked.
+ * successor reads off each state word whether that id was armed. Nobody else can have armed it: a
+ * slot that is claimed stays the worker's, and its successor's until that one gives it away: a slab
+ * of which something is reserved is not parked.
  *
  * `reserved` has a bit per slot that is in the caller's hands: no id is armed or released twice.
  */
@@ -24,9 +24,10 @@ static bool is_reserved(const WorkerObject *w, uint64_t id)
 
 static bool refuse_unreserved(uint64_t id)
 {
-    PyErr_Format(PyExc_ValueError,
-                 "id %llu is not reserved: it was armed or released before, or is of another worker",
-                 (unsigned long long)id);
+    PyErr_Format(
+        PyExc_ValueError,
+        "id %llu is not reserved: it was armed or released before, or is of another worker",
+        (unsigned long long)id);
     return false;
 }
 
@@ -41,7 +42,8 @@ static PyObject *worker_reserve_batch(WorkerObject *w, PyObject *args)
         return NULL;
     Py_ssize_t n = PyObject_Length(ids_object);
     bool ok = n >= 0 && array_get(&ids, ids_object, 8, n, true) && worker_usable(w);
-    if (ok && w->reserved == NULL && (w->reserved = calloc(c->slabs.count, sizeof(uint64_t))) == NULL) {
+    if (ok && w->reserved == NULL &&
+        (w->reserved = calloc(c->slabs.count, sizeof(uint64_t))) == NULL) {
         PyErr_NoMemory();
         ok = false;
     }
@@ -101,7 +103,8 @@ static PyObject *worker_were_armed(WorkerObject *w, PyObject *args)
         uint64_t slot = id[i] & 0xffffffffu;
         /* pairs: arm - and generations are compared as ring positions are: they come round */
         uint64_t state = slot < c->capacity ? wh_load_acquire(&c->states[slot]) : 0;
-        out[i] = slot < c->capacity && wh_id_gen(id[i]) && (int32_t)(wh_state_gen(state) - wh_id_gen(id[i])) >= 0;
+        out[i] = slot < c->capacity && wh_id_gen(id[i]) &&
+                 (int32_t)(wh_state_gen(state) - wh_id_gen(id[i])) >= 0;
     }
     PyBuffer_Release(&ids.view);
     PyBuffer_Release(&armed.view);
@@ -138,8 +141,8 @@ static bool reserved_check(WorkerObject *w, const Reserved *b)
     return true;
 }
 
-/* Arm in the order of the rows. False: an error is set; what was armed stays armed, a beginning. What
- * was checked is checked again: a wait lets other threads at the caller's arrays. */
+/* Arm in the order of the rows. False: an error is set; what was armed stays armed, a beginning.
+ * What was checked is checked again: a wait lets other threads at the caller's arrays. */
 static bool reserved_arm(WorkerObject *w, const Reserved *b, wh_request r)
 {
     wh_client *c = &w->client;
@@ -182,8 +185,9 @@ static bool reserved_arm(WorkerObject *w, const Reserved *b, wh_request r)
 }
 
 /* _arm_batch(deadlines, clock, cookies, ids, data, offsets, to, block=True)
- * deadlines: n int64 ns on `clock`; cookies: n uint64 or an int; ids: n uint64, reserved; data, offsets:
- * None, or bytes and n + 1 int64 that say where each payload begins and the last one ends. */
+ * deadlines: n int64 ns on `clock`; cookies: n uint64 or an int; ids: n uint64, reserved; data,
+ * offsets: None, or bytes and n + 1 int64 that say where each payload begins and the last one
+ * ends. */
 static PyObject *worker_arm_batch(WorkerObject *w, PyObject *args)
 {
     PyObject *deadlines, *cookies, *ids, *data, *offsets;

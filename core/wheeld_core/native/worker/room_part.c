@@ -1,13 +1,14 @@
 /* Room: a slot to arm, and a place in the submission ring; and the waits for either.
  *
- * Room comes from the clock: it drains the ring, and gives slots back. A call that may `wait` sleeps for
- * it, a moment if the clock is busy, some seconds while the supervisor replaces it. One that may not looks
- * for as long as a clock that is awake needs, some microseconds, is refused then, has done nothing, and has
- * rung the clock: when its caller tries again there is room, unless the clock does not run or nothing comes
- * free.
+ * Room comes from the clock: it drains the ring, and gives slots back. A call that may `wait`
+ * sleeps for it, a moment if the clock is busy, some seconds while the supervisor replaces it. One
+ * that may not looks for as long as a clock that is awake needs, some microseconds, is refused
+ * then, has done nothing, and has rung the clock: when its caller tries again there is room, unless
+ * the clock does not run or nothing comes free.
  *
- * A wait lets others go on: other threads, and under gevent other greenlets, which may fork. So who waited
- * asks whether the client is still the one that it was (worker_is) before it touches what it holds.
+ * A wait lets others go on: other threads, and under gevent other greenlets, which may fork. So who
+ * waited asks whether the client is still the one that it was (worker_is) before it touches what it
+ * holds.
  */
 
 #define ROOM_SECONDS 5 /* for the clock, perhaps a new one, to drain the submission ring */
@@ -16,8 +17,9 @@
 #define NAP_NS 20000
 #define HUB_NAP_NS 500000 /* under gevent: a turn of its loop costs more than a nap */
 
-static const char not_drained[] = "the clock process has not drained this worker's ring for 5 s; is it "
-                                  "stopped? see `wheeld status`";
+static const char not_drained[] =
+    "the clock process has not drained this worker's ring for 5 s; is it "
+    "stopped? see `wheeld status`";
 
 /* Is it open, and still the worker whose owner word is `me`? A forked child's is another one. */
 static bool worker_is(WorkerObject *w, uint64_t me)
@@ -39,14 +41,14 @@ static bool worker_nap(WorkerObject *w)
     w->inside++;
     int napped = worker_nap_in_hub(w, HUB_NAP_NS);
     if (napped == 0) {
-        Py_BEGIN_ALLOW_THREADS
-        pause_ns(NAP_NS);
+        Py_BEGIN_ALLOW_THREADS pause_ns(NAP_NS);
         Py_END_ALLOW_THREADS
     }
     w->inside -= forks == w->forks;
     if (napped < 0)
         return false;
-    if (worker_is_open(w) && !worker_is(w, me)) { /* a greenlet's copy in a forked child, bound anew */
+    /* a greenlet's copy in a forked child, bound anew */
+    if (worker_is_open(w) && !worker_is(w, me)) {
         PyErr_SetString(errors.forked_client, "this call belongs to the parent process");
         return false;
     }
@@ -62,14 +64,15 @@ static wh_seldom void worker_refuse_ring(wh_client *c, uint64_t n)
                      "smaller batches, or block=True; nothing was done",
                      (unsigned long long)n, (unsigned long long)c->sub_size);
     else
-        PyErr_Format(errors.ring_full,
-                     "block=False: the clock process has not taken up yet what this worker submitted: "
-                     "room for %llu, needed %llu; nothing was done; try again in a moment",
-                     (unsigned long long)wh_client_room(c), (unsigned long long)n);
+        PyErr_Format(
+            errors.ring_full,
+            "block=False: the clock process has not taken up yet what this worker submitted: "
+            "room for %llu, needed %llu; nothing was done; try again in a moment",
+            (unsigned long long)wh_client_room(c), (unsigned long long)n);
 }
 
-/* Have the ring take `n` more submissions. False: an error is set. Signals wait, too: what a handler does
- * (a fork!) must not happen while a call holds slots. */
+/* Have the ring take `n` more submissions. False: an error is set. Signals wait, too: what a
+ * handler does (a fork!) must not happen while a call holds slots. */
 static bool worker_wait_room(WorkerObject *w, uint64_t n, bool wait)
 {
     wh_client *c = &w->client;
@@ -147,7 +150,8 @@ static uint32_t worker_claimed_slot(WorkerObject *w)
     return wh_slabs_take(&w->client.slabs);
 }
 
-/* How many slots to ask for when one is needed: each time more, so that asking costs little for each. */
+/* How many slots to ask for when one is needed: each time more, so that asking costs little for
+ * each. */
 static uint64_t worker_ask_size(WorkerObject *w)
 {
     uint32_t share = w->client.capacity / (8 * w->client.wheel->max_workers);
@@ -157,9 +161,10 @@ static uint64_t worker_ask_size(WorkerObject *w)
     return wh_quota_cut(&w->quota, size);
 }
 
-/* There is no slot at all: ask the clock, for all that a batch needs, or, if that is 0, for some of which one
- * will do. It looks at what all workers submitted first, and then at what lies idle in their hands. A call
- * that may not wait leaves it at that: what the clock finds is there for the next try. */
+/* There is no slot at all: ask the clock, for all that a batch needs, or, if that is 0, for some of
+ * which one will do. It looks at what all workers submitted first, and then at what lies idle in
+ * their hands. A call that may not wait leaves it at that: what the clock finds is there for the
+ * next try. */
 static void worker_ask(WorkerObject *w, uint64_t batch)
 {
     uint64_t n = batch ? batch : worker_ask_size(w);
@@ -171,11 +176,12 @@ static void worker_ask(WorkerObject *w, uint64_t batch)
 static uint32_t worker_over_quota(WorkerObject *w)
 {
     wh_count(&w->client.seg->fulls, 1);
-    PyErr_Format(errors.wheel_full,
-                 "this worker holds %llu slots, and a worker may hold %llu (--max-per-worker); %llu of them "
-                 "are events that wait for its poll(); cancel or poll, or start wheeld with another cap",
-                 (unsigned long long)w->quota.held, (unsigned long long)w->quota.most,
-                 (unsigned long long)wh_client_ready(&w->client));
+    PyErr_Format(
+        errors.wheel_full,
+        "this worker holds %llu slots, and a worker may hold %llu (--max-per-worker); %llu of them "
+        "are events that wait for its poll(); cancel or poll, or start wheeld with another cap",
+        (unsigned long long)w->quota.held, (unsigned long long)w->quota.most,
+        (unsigned long long)wh_client_ready(&w->client));
     return WH_NIL;
 }
 
@@ -198,9 +204,10 @@ static uint32_t worker_over_capacity(const WorkerObject *w, uint64_t batch)
                  "worker's poll(); cancel or poll, or %s; `wheeld status` says who holds how many",
                  begin, (unsigned long long)wh_load_relaxed(&c->wheel->linked),
                  (unsigned long long)wh_client_ready(c),
-                 short_of_memory ? "enlarge /dev/shm, which has no room for the rest of the capacity "
-                                   "(mount -o remount,size=...; in a container --shm-size)"
-                                 : "start wheeld with a larger --capacity");
+                 short_of_memory
+                     ? "enlarge /dev/shm, which has no room for the rest of the capacity "
+                       "(mount -o remount,size=...; in a container --shm-size)"
+                     : "start wheeld with a larger --capacity");
     return WH_NIL;
 }
 
@@ -213,8 +220,8 @@ static uint32_t worker_find_slot(WorkerObject *w, uint64_t batch, bool wait)
         worker_await_backlog(w);
         slot = worker_returned_slot(w);
     }
-    if (slot == WH_NIL && !wh_quota_allows(&w->quota, &c->slabs, batch ? batch : 1,
-                                           wh_clock_read(CLOCK_MONOTONIC)))
+    if (slot == WH_NIL &&
+        !wh_quota_allows(&w->quota, &c->slabs, batch ? batch : 1, wh_clock_read(CLOCK_MONOTONIC)))
         return worker_over_quota(w);
     if (slot == WH_NIL)
         slot = worker_claimed_slot(w);
@@ -228,7 +235,8 @@ static uint32_t worker_find_slot(WorkerObject *w, uint64_t batch, bool wait)
         if ((none = worker_await_answer(w)) < 0)
             return WH_NIL;
         wh_client_populate(c);
-        if ((slot = worker_returned_slot(w)) == WH_NIL) /* what came may have been taken over since */
+        /* what came may have been taken over since */
+        if ((slot = worker_returned_slot(w)) == WH_NIL)
             slot = worker_claimed_slot(w);
     }
     return slot != WH_NIL ? slot : worker_over_capacity(w, batch);
@@ -241,8 +249,8 @@ static void worker_give_slot(WorkerObject *w, uint32_t slot, uint64_t me)
         wh_slabs_give(&w->client.slabs, slot);
 }
 
-/* A call that has slots in hand and may wait: no slab is parked before it lets go, which it does not if
- * the client is another one by then. Returns who it is. */
+/* A call that has slots in hand and may wait: no slab is parked before it lets go, which it does
+ * not if the client is another one by then. Returns who it is. */
 static uint64_t worker_hold(WorkerObject *w)
 {
     w->client.slabs.busy++;

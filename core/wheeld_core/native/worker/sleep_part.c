@@ -24,15 +24,16 @@ static bool worker_hears(WorkerObject *w)
     return false;
 }
 
-/* Have another FIFO under the number of `fd`, which event loops know. -1: an error is set; 0: it is the same
- * FIFO, or that number is not ours. */
+/* Have another FIFO under the number of `fd`, which event loops know. -1: an error is set; 0: it is
+ * the same FIFO, or that number is not ours. */
 static int worker_exchange(wh_fd *fd, int other)
 {
     wh_fd next = wh_fd_of(other);
     if (!wh_fd_is_ours(fd) || (next.inode == fd->inode && next.device == fd->device))
         return 0;
     if (!fd->rings_only)
-        wh_bell_clear(fd->number); /* a forked child may keep it: no event loop is to see it readable */
+        /* a forked child may keep it: no event loop is to see it readable */
+        wh_bell_clear(fd->number);
     if (dup3(other, fd->number, O_CLOEXEC) < 0) {
         PyErr_SetFromErrno(PyExc_OSError);
         return -1;
@@ -42,8 +43,8 @@ static int worker_exchange(wh_fd *fd, int other)
     return 1;
 }
 
-/* _hear(clock_bell, bell): the FIFOs as they stand in the runtime directory. Where ours were removed, these
- * take their place and are rung: of what was rung meanwhile nobody has heard. */
+/* _hear(clock_bell, bell): the FIFOs as they stand in the runtime directory. Where ours were
+ * removed, these take their place and are rung: of what was rung meanwhile nobody has heard. */
 static PyObject *worker_hear(WorkerObject *w, PyObject *args)
 {
     int clock_bell, bell;
@@ -51,7 +52,8 @@ static PyObject *worker_hear(WorkerObject *w, PyObject *args)
         return NULL;
     if (!w->bound || w->closed || worker_is_forked(w))
         Py_RETURN_NONE;
-    int clocks = worker_exchange(&w->clock_bell, clock_bell), ours = worker_exchange(&w->bell, bell);
+    int clocks = worker_exchange(&w->clock_bell, clock_bell),
+        ours = worker_exchange(&w->bell, bell);
     w->client.clock_bell = w->clock_bell;
     if (clocks > 0)
         wh_fd_ring(&w->clock_bell);
@@ -60,8 +62,8 @@ static PyObject *worker_hear(WorkerObject *w, PyObject *args)
     return clocks < 0 || ours < 0 ? NULL : Py_NewRef(Py_None);
 }
 
-/* What a look has found, from a worker whose FIFO was removed: have _come_back() see whether the next daemon
- * is there, with another. Who looks only now and then would hear of it from nobody. */
+/* What a look has found, from a worker whose FIFO was removed: have _come_back() see whether the
+ * next daemon is there, with another. Who looks only now and then would hear of it from nobody. */
 static PyObject *worker_come_back(WorkerObject *w, PyObject *events)
 {
     w->removed = false;
@@ -104,8 +106,8 @@ static int gevent_is_loaded(void)
     return 1;
 }
 
-/* What a method that waits in the hub has returned: 1, it has waited; 0, there is no hub to wait in; -1: an
- * error is set. */
+/* What a method that waits in the hub has returned: 1, it has waited; 0, there is no hub to wait
+ * in; -1: an error is set. */
 static int hub_waited(PyObject *waited)
 {
     int truth = waited ? PyObject_IsTrue(waited) : -1;
@@ -113,8 +115,8 @@ static int hub_waited(PyObject *waited)
     return truth;
 }
 
-/* Under gevent a thread is many greenlets: have it wait for the descriptors (-1: none) while the others
- * go on. As hub_waited(). `rest`: ns; INT64_MAX: no end. */
+/* Under gevent a thread is many greenlets: have it wait for the descriptors (-1: none) while the
+ * others go on. As hub_waited(). `rest`: ns; INT64_MAX: no end. */
 static int worker_wait_in_hub(WorkerObject *w, int fd, int other, int64_t rest)
 {
     int loaded = gevent_is_loaded();
@@ -145,8 +147,8 @@ static int worker_await_bell(WorkerObject *w, struct pollfd fds[2], int64_t unti
     if (polled >= 0) {
         bool wait = polled == 0;
         struct timespec timeout = {wait ? rest / 1000000000 : 0, wait ? rest % 1000000000 : 0};
-        Py_BEGIN_ALLOW_THREADS
-        polled = ppoll(fds, 2, wait && rest == INT64_MAX ? NULL : &timeout, NULL);
+        Py_BEGIN_ALLOW_THREADS polled =
+            ppoll(fds, 2, wait && rest == INT64_MAX ? NULL : &timeout, NULL);
         error = errno;
         Py_END_ALLOW_THREADS
     } else {
@@ -158,8 +160,9 @@ static int worker_await_bell(WorkerObject *w, struct pollfd fds[2], int64_t unti
     return polled;
 }
 
-/* Sleep on our FIFO until rung, or `until`, or until there is a reason to look around; `heed`: marks of
- * other workers are one. False: an error is set. The wheel may be over then, and renewable. */
+/* Sleep on our FIFO until rung, or `until`, or until there is a reason to look around; `heed`:
+ * marks of other workers are one. False: an error is set. The wheel may be over then, and
+ * renewable. */
 static bool worker_sleep(WorkerObject *w, int64_t until, bool heed)
 {
     wh_client *c = &w->client;

@@ -1,9 +1,10 @@
 /* May a call go on? What every call of a worker asks before it touches anything shared.
  *
- * The GIL keeps other threads out of a call; where a call waits, or runs code of the user, it lets the
- * GIL go. Meanwhile another thread may have closed this client, and what it held may be others': so
- * whoever comes back asks worker_still_usable() before it touches anything shared, and if the answer
- * is no leaves all of it alone. What it had taken is then the supervisor's to clear up.
+ * The GIL keeps other threads out of a call; where a call waits, or runs code of the user, it lets
+ * the GIL go. Meanwhile another thread may have closed this client, and what it held may be
+ * others': so whoever comes back asks worker_still_usable() before it touches anything shared, and
+ * if the answer is no leaves all of it alone. What it had taken is then the supervisor's to clear
+ * up.
  */
 
 /* One load that a call needs anyway, and two of lines that are hardly ever written. */
@@ -34,19 +35,20 @@ static void worker_explain(WorkerObject *w)
         PyErr_SetObject(errors.daemon_not_running, w->ended);
     else if (*w->alive == OPEN && /* pairs: daemon-state */
              wh_load_acquire(&w->client.wheel->daemon_state) == 1)
-        PyErr_SetString(errors.daemon_not_running,
-                        w->client.deaf
-                            ? "the descriptors of this client were closed by somebody else "
-                              "(os.closerange, a library that makes a daemon of this process); "
-                              "close() it, and connect() again after that"
-                            : "the daemon has no place for this worker any more: its connection was "
-                              "closed, but not by close() (os.closerange, a library that makes a "
-                              "daemon of this process?), or it was taken for dead; close() it, and "
-                              "connect() again after that");
+        PyErr_SetString(
+            errors.daemon_not_running,
+            w->client.deaf ? "the descriptors of this client were closed by somebody else "
+                             "(os.closerange, a library that makes a daemon of this process); "
+                             "close() it, and connect() again after that"
+                           : "the daemon has no place for this worker any more: its connection was "
+                             "closed, but not by close() (os.closerange, a library that makes a "
+                             "daemon of this process?), or it was taken for dead; close() it, and "
+                             "connect() again after that");
     else
         PyErr_SetString(errors.daemon_not_running,
-                        w->renews ? "the wheeld daemon was stopped; this client waits for the next one"
-                                  : "the wheeld daemon has stopped");
+                        w->renews
+                            ? "the wheeld daemon was stopped; this client waits for the next one"
+                            : "the wheeld daemon has stopped");
 }
 
 /* Is this wheel over, and is there to be another one? */
@@ -60,9 +62,9 @@ static bool worker_is_renewable(const WorkerObject *w)
 
 static int worker_renew(WorkerObject *w, int64_t until); /* in renew_part.c */
 
-/* The rare cases. 1: it may go on, a forked child's client that is connected now as a worker of its own, or
- * one that is connected to the next daemon; 0: `until` is over, and there is no next daemon yet; -1: an error
- * is set. */
+/* The rare cases. 1: it may go on, a forked child's client that is connected now as a worker of its
+ * own, or one that is connected to the next daemon; 0: `until` is over, and there is no next daemon
+ * yet; -1: an error is set. */
 static wh_seldom int worker_ready(WorkerObject *w, int64_t until)
 {
     if (!w->closed && w->refork && worker_is_forked(w)) {
@@ -87,8 +89,8 @@ static wh_seldom bool worker_refuse(WorkerObject *w, bool wait)
     return ready > 0;
 }
 
-/* May this call begin? Asked once its arguments are read: to read them may run code of the user. `wait`: it
- * may wait for the next daemon. */
+/* May this call begin? Asked once its arguments are read: to read them may run code of the user.
+ * `wait`: it may wait for the next daemon. */
 static inline bool worker_may_begin(WorkerObject *w, bool wait)
 {
     return worker_is_open(w) || worker_refuse(w, wait);

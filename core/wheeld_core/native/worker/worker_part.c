@@ -1,7 +1,8 @@
-/* Worker: the client's hot calls, one native call each. wheeld_client.Timers is its subclass. Whoever waits
- * asks worker_still_usable() afterwards (usable_part.c). `wait`: the call may sleep for room (room_part.c). */
+/* Worker: the client's hot calls, one native call each. wheeld_client.Timers is its subclass.
+ * Whoever waits asks worker_still_usable() afterwards (usable_part.c). `wait`: the call may sleep
+ * for room (room_part.c). */
 
-/* -- the calls ----------------------------------------------------------------------------------- */
+/* -- the calls --------------------------------------------------------------------------------- */
 
 /* Arm a timer; returns its id. 0: an error is set. */
 static uint64_t worker_arm_timer(WorkerObject *w, wh_request *r, int64_t base_deadline, bool wait)
@@ -28,7 +29,8 @@ static PyObject *worker_arm(WorkerObject *w, wh_request *r, int64_t base_deadlin
 static PyObject *worker_schedule_kw(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
                                     PyObject *kwnames)
 {
-    static const char *const names[] = {"delay", "cookie", "payload", "interval", "to", "block", NULL};
+    static const char *const names[] = {"delay", "cookie", "payload", "interval",
+                                        "to",    "block",  NULL};
     PyObject *values[6] = {0};
     Extras extras = {0};
     wh_request r = {0};
@@ -45,7 +47,8 @@ static PyObject *worker_schedule_kw(WorkerObject *w, PyObject *const *args, Py_s
     extras.to = values[4];
     PyObject *id = NULL;
     if (parse_delay(values[0], &delay, "delay") && parse_extras(&extras, &r) &&
-        parse_block(values[5], &wait) && worker_may_begin(w, wait) && place_extras(w, &extras, &r)) {
+        parse_block(values[5], &wait) && worker_may_begin(w, wait) &&
+        place_extras(w, &extras, &r)) {
         r.now = wh_client_now(&w->client);
         r.deadline = wh_time_add(r.now, delay);
         id = worker_arm(w, &r, r.deadline, wait);
@@ -72,8 +75,8 @@ static PyObject *worker_schedule(WorkerObject *w, PyObject *const *args, Py_ssiz
     return worker_arm(w, &r, r.deadline, true);
 }
 
-/* _schedule_private(delay): as schedule(delay, block=False), for what nobody can do in this process's
- * stead. */
+/* _schedule_private(delay): as schedule(delay, block=False), for what nobody can do in this
+ * process's stead. */
 static PyObject *worker_schedule_private(WorkerObject *w, PyObject *delay_object)
 {
     wh_request r = {.flags = WH_PRIVATE};
@@ -94,7 +97,8 @@ static int64_t worker_now(const wh_client *c, uint32_t kind)
     return c->virtual_clock ? wh_client_now(c) : wh_clock_read(clock_ids[kind]);
 }
 
-/* schedule_ns(deadline_ns, clock, cookie, payload, interval, to, block): schedule_at, arguments in place */
+/* schedule_ns(deadline_ns, clock, cookie, payload, interval, to, block): schedule_at, arguments in
+ * place */
 static PyObject *worker_schedule_ns(WorkerObject *w, PyObject *args)
 {
     long long deadline;
@@ -108,7 +112,8 @@ static PyObject *worker_schedule_ns(WorkerObject *w, PyObject *args)
     PyObject *id = NULL;
     if (kind >= WH_CLOCK_KINDS) {
         PyErr_SetString(PyExc_ValueError, "no such clock");
-    } else if (parse_extras(&extras, &r) && worker_may_begin(w, wait) && place_extras(w, &extras, &r)) {
+    } else if (parse_extras(&extras, &r) && worker_may_begin(w, wait) &&
+               place_extras(w, &extras, &r)) {
         r.now = wh_client_now(&w->client);
         r.deadline = deadline;
         r.flags = kind;
@@ -119,8 +124,8 @@ static PyObject *worker_schedule_ns(WorkerObject *w, PyObject *args)
     return id;
 }
 
-/* Room comes before the cancel: once that is decided the clock has to be told. 1: there is some; 0: it needs
- * none, the timer is over; -1: an error is set. */
+/* Room comes before the cancel: once that is decided the clock has to be told. 1: there is some; 0:
+ * it needs none, the timer is over; -1: an error is set. */
 static wh_seldom int worker_room_to_cancel(WorkerObject *w, uint64_t id, bool wait)
 {
     if (!wh_client_is_armed(&w->client, id))
@@ -157,10 +162,12 @@ static wh_seldom PyObject *worker_cancel_kw(WorkerObject *w, PyObject *const *ar
                                             PyObject *kwnames)
 {
     bool wait;
-    return parse_call("cancel", 1, args, n, kwnames, &wait) ? worker_cancel_one(w, args, wait) : NULL;
+    return parse_call("cancel", 1, args, n, kwnames, &wait) ? worker_cancel_one(w, args, wait)
+                                                            : NULL;
 }
 
-static PyObject *worker_cancel(WorkerObject *w, PyObject *const *args, Py_ssize_t n, PyObject *kwnames)
+static PyObject *worker_cancel(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
+                               PyObject *kwnames)
 {
     if (wh_unlikely(n != 1 || kwnames != NULL))
         return worker_cancel_kw(w, args, n, kwnames);
@@ -179,10 +186,10 @@ static bool worker_refuses_move(WorkerObject *w, uint64_t id)
     return true;
 }
 
-/* Room for a move to `delay` from `now`, if that needs any. Returns now, which is later if it waited; -1: an
- * error is set. */
-static wh_seldom int64_t worker_room_to_move(WorkerObject *w, uint64_t id, uint32_t kind, int64_t now,
-                                             int64_t delay, bool wait)
+/* Room for a move to `delay` from `now`, if that needs any. Returns now, which is later if it
+ * waited; -1: an error is set. */
+static wh_seldom int64_t worker_room_to_move(WorkerObject *w, uint64_t id, uint32_t kind,
+                                             int64_t now, int64_t delay, bool wait)
 {
     if (!wh_client_tells(&w->client, id, wh_time_add(now, delay)))
         return now;
@@ -229,12 +236,13 @@ static inline PyObject *worker_reschedule_one(WorkerObject *w, PyObject *const *
     return moved < 0 ? NULL : PyBool_FromLong(moved);
 }
 
-static wh_seldom PyObject *worker_reschedule_kw(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
-                                                PyObject *kwnames)
+static wh_seldom PyObject *worker_reschedule_kw(WorkerObject *w, PyObject *const *args,
+                                                Py_ssize_t n, PyObject *kwnames)
 {
     bool wait;
-    return parse_call("reschedule", 2, args, n, kwnames, &wait) ? worker_reschedule_one(w, args, wait)
-                                                                : NULL;
+    return parse_call("reschedule", 2, args, n, kwnames, &wait)
+               ? worker_reschedule_one(w, args, wait)
+               : NULL;
 }
 
 static PyObject *worker_reschedule(WorkerObject *w, PyObject *const *args, Py_ssize_t n,

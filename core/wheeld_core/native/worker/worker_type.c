@@ -66,15 +66,16 @@ static bool worker_own_fds(WorkerObject *w, const int given[3])
     return true;
 }
 
-/* Tell a supervisor that may not hear us otherwise: nobody uses this worker any more. Not for a parent. */
+/* Tell a supervisor that may not hear us otherwise: nobody uses this worker any more. Not for a
+ * parent. */
 static void worker_say_goodbye(WorkerObject *w)
 {
     if (w->bound && !w->closed && *w->alive != FORKED)
         wh_store_relaxed(&w->client.seg->goodbye, 1);
 }
 
-/* Give back what a bind has taken: the object's end, close(), a bind that failed, or a forked child's
- * first call. What is dropped here may let the GIL go. */
+/* Give back what a bind has taken: the object's end, close(), a bind that failed, or a forked
+ * child's first call. What is dropped here may let the GIL go. */
 static PyObject *worker_unbind(WorkerObject *w)
 {
     char *page = w->alive;
@@ -103,7 +104,8 @@ static PyObject *worker_unbind(WorkerObject *w)
 }
 
 /* Where what stands follows from `config` alone: the heads of the others are not asked. */
-static bool worker_map(WorkerObject *w, PyObject *const segments[4], unsigned int row, wh_config *config)
+static bool worker_map(WorkerObject *w, PyObject *const segments[4], unsigned int row,
+                       wh_config *config)
 {
     if (!mapping_get_wheel(&w->wheel, segments[0], false, config))
         return false;
@@ -155,7 +157,8 @@ static PyObject *worker_bind(WorkerObject *w, PyObject *args)
                           &segments[3], &row, &incarnation, &fds[0], &fds[1], &fds[2], &dtype,
                           &numpy_empty, &refork))
         return NULL;
-    if (w->bound) { /* what is the parent's, or over; if the bind fails, the next call tries again */
+    /* what is the parent's, or over; if the bind fails, the next call tries again */
+    if (w->bound) {
         w->detached = *w->alive == FORKED;
         worker_unbind(w);
     }
@@ -206,7 +209,8 @@ static PyObject *worker_connected(WorkerObject *w, PyObject *fd_object)
     Py_RETURN_NONE;
 }
 
-/* _check(wait=False): as every call begins: raises, or connects a forked child anew, or to the next daemon. */
+/* _check(wait=False): as every call begins: raises, or connects a forked child anew, or to the next
+ * daemon. */
 static PyObject *worker_check(WorkerObject *w, PyObject *const *args, Py_ssize_t n)
 {
     int wait = n > 0 ? PyObject_IsTrue(args[0]) : 0;
@@ -223,8 +227,9 @@ static void worker_dealloc(WorkerObject *w)
     Py_DECREF(type);
 }
 
-/* Refuse all further calls, and give back memory and descriptors; if threads wait in poll(), they are
- * woken, and the last of them does. A thread that waits elsewhere touches neither when it comes back. */
+/* Refuse all further calls, and give back memory and descriptors; if threads wait in poll(), they
+ * are woken, and the last of them does. A thread that waits elsewhere touches neither when it comes
+ * back. */
 static PyObject *worker_close(WorkerObject *w, PyObject *unused)
 {
     (void)unused;
@@ -245,8 +250,11 @@ static PyObject *worker_close(WorkerObject *w, PyObject *unused)
 static PyObject *worker_state(WorkerObject *w, void *unused)
 {
     (void)unused;
-    return PyUnicode_FromString(w->closed ? "closed" : worker_is_forked(w) ? "forked"
-                                : !w->bound ? "unbound" : *w->alive == ENDED ? "ended" : "open");
+    return PyUnicode_FromString(w->closed             ? "closed"
+                                : worker_is_forked(w) ? "forked"
+                                : !w->bound           ? "unbound"
+                                : *w->alive == ENDED  ? "ended"
+                                                      : "open");
 }
 
 /* Is the wheel over, and the next one awaited? */
