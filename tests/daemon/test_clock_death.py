@@ -142,7 +142,7 @@ def test_lent_with_payloads(daemon: Daemon, timers: Timers) -> None:
 
 def test_calls_go_on_without_a_clock(daemon: Daemon, timers: Timers) -> None:
     """While no clock runs timers are armed, moved and cancelled; the next clock does it all."""
-    keep, move, drop = (timers.schedule(0.05, cookie) for cookie in (1, 2, 3))
+    keep, move, drop = (timers.schedule(1.0, cookie) for cookie in (1, 2, 3))
     epoch = daemon.header("epoch")
     with stopped(daemon.pid):  # so that there is no other clock yet
         gone = end_of(daemon.clock_pid)
