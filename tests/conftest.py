@@ -1,18 +1,15 @@
-"""What all tests share: names of their own, a seed that is printed, and nothing left behind."""
+"""What all tests share: an environment, a seed that is printed, and nothing left behind."""
 
 from __future__ import annotations
 
 import os
 import re
-import secrets
-import shutil
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -34,6 +31,9 @@ sys.dont_write_bytecode = False
 
 # Thousands of processes load numpy here, and none needs its threads for linear algebra.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+# Loaded after this file, and numpy with it; the fixtures that are named once and used everywhere.
+pytest_plugins = ["common_fixtures"]
 
 SEGMENT = re.compile(rf"wheeld-(t|embedded-){os.getpid()}-")
 GRACE_SECONDS = 5.0
@@ -107,20 +107,6 @@ def nothing_left_by_a_test() -> Iterator[None]:
 def rng_seed() -> int:
     """The seed for all random numbers; it is in the header of the report."""
     return SEED
-
-
-@pytest.fixture
-def daemon_name() -> str:
-    """A name that no other test, process or run has."""
-    return f"t{os.getpid()}-{secrets.token_hex(4)}"
-
-
-@pytest.fixture
-def runtime_dir() -> Iterator[Path]:
-    """A private directory for runtime directories: short, as a socket's path ends at 107 bytes."""
-    path = Path(tempfile.mkdtemp(prefix="wt-", dir="/tmp"))
-    yield path
-    shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.fixture

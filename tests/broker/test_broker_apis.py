@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from broker_outside import outside
+
 pytest.importorskip("kio")
 
 from kio.index import KioIndexError, load_request_schema, load_response_schema
 from kio.schema.errors import ErrorCode
 
-from broker_outside import API_VERSIONS, Outside, decoded, framed, receive, started
+from broker_outside import API_VERSIONS, Outside, decoded, framed, receive
 
 SERVED = {
     0: ("Produce", 3, 9),
@@ -57,10 +59,7 @@ def others() -> Iterator[tuple[int, int]]:
                 yield api, version
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outside]:
-    with started(tmp_path_factory.mktemp("broker"), "--workers", "1") as run:
-        yield run
+broker = outside("--workers", "1")
 
 
 def ask(run: Outside, api: int, version: int) -> tuple[bytes | None, int]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from itertools import groupby
 from operator import itemgetter
 
 import pytest
 
-from broker_runs import LONG, Consumer, Run, produce, running, until
+from broker_runs import LONG, Consumer, Run, inside, produce, until
 
 pytest.importorskip("kio")
 
@@ -26,10 +25,7 @@ LIBRARIES = [
 COUNT = 300
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    with running(tmp_path_factory.mktemp("broker"), followers=1, min_in_sync=2) as run:
-        yield run
+broker = inside(followers=1, min_in_sync=2)
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

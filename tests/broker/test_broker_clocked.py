@@ -13,6 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from common_fixtures import embedded
+
 pytest.importorskip("kio")
 
 import broker_members
@@ -41,11 +43,7 @@ SESSION_MS = 10_000
 DESCRIBE = 15
 
 
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[wheeld.EmbeddedDaemon]:
-    options = {"capacity": 1 << 16, "payload_bytes": 256, "pools": ["requests=16M"]}
-    with wheeld.embedded(**options, virtual_clock=True) as daemon:
-        yield daemon
+daemon = embedded(capacity=1 << 16, payload_bytes=256, pools=["requests=16M"], virtual_clock=True)
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from common_fixtures import embedded
+
 pytest.importorskip("kio")
 
 from kio.schema.errors import ErrorCode
 
-import wheeld
 from examples.broker import batches
 from examples.broker.batches import made as batch
 from examples.broker.log import OwnWords, Partition
@@ -25,10 +26,7 @@ from wheeld_client import Watermarks, connect
 SECOND = 1_000_000_000
 
 
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[str]:
-    with wheeld.embedded(capacity=1_000) as daemon:
-        yield daemon
+daemon = embedded(capacity=1_000)
 
 
 class Open:

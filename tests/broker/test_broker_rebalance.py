@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from importlib.util import find_spec
 
 import pytest
 
+from broker_outside import outside
+
 pytest.importorskip("kio")
 
 from broker_members import LIBRARIES, MODULES, PARTITIONS, Group
-from broker_outside import Outside, create, started
+from broker_outside import Outside, create
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*_text is deprecated")  # in kafka-python
 EACH = [
@@ -23,10 +24,7 @@ EACH = [
 ]
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outside]:
-    with started(tmp_path_factory.mktemp("broker")) as run:
-        yield run
+broker = outside()
 
 
 @pytest.mark.parametrize(("library", "strategy"), EACH)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
+
+from broker_outside import outside
 
 pytest.importorskip("kio")
 
 import broker_readers
 from broker_members import MODULES
-from broker_outside import PRODUCE, Outside, batch, create, decoded, produce_frame, receive, started
+from broker_outside import PRODUCE, Outside, batch, create, decoded, produce_frame, receive
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*_text is deprecated")  # in kafka-python
 BATCHES, EACH = 6, 5
@@ -19,10 +20,7 @@ COUNT = BATCHES * EACH
 BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outside]:
-    with started(tmp_path_factory.mktemp("broker")) as run:
-        yield run
+broker = outside()
 
 
 def append(run: Outside, topic: str, number: int) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from broker_runs import inside
 
 pytest.importorskip("kio")
 
@@ -19,11 +21,7 @@ from examples.broker.wire import Peer, milliseconds
 JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE = 11, 12, 13, 14, 15
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    place = tmp_path_factory.mktemp("broker")
-    with running(place, virtual_clock=True, initial_delay=0.0) as run:
-        yield run
+broker = inside(virtual_clock=True, initial_delay=0.0)
 
 
 class Member:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
+
+from broker_runs import inside
 
 pytest.importorskip("kio")
 
 from kio.schema.errors import ErrorCode
 
-from broker_runs import LONG, Run, running
+from broker_runs import LONG, Run
 from examples.broker.batches import made as batch
 from examples.broker.wire import Peer, milliseconds
 
@@ -21,14 +22,10 @@ EACH = 8
 """Connections to a broker of two workers: some of each."""
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
-    """Its only follower is led by hand."""
-    options: dict[str, Any] = {"followers": 1, "replica_lag": 20.0, "shortest_session": 0.1}
-    options["quotas"] = {"slow": {"produce": 1000, "fetch": 1000}}
-    place = tmp_path_factory.mktemp("broker")
-    with running(place, virtual_clock=True, by_hand=True, **options) as run:
-        yield run
+OPTIONS: dict[str, Any] = {"followers": 1, "replica_lag": 20.0, "shortest_session": 0.1}
+QUOTAS = {"slow": {"produce": 1000, "fetch": 1000}}
+# Its only follower is led by hand.
+broker = inside(virtual_clock=True, by_hand=True, quotas=QUOTAS, **OPTIONS)
 
 
 class Client:

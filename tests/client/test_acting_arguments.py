@@ -3,28 +3,18 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from common_fixtures import local_wheel
 from local_wheel import SECOND, LocalTimers, LocalWheel
 from purgatory_ops import Op
 from wheeld_client import ClientClosed, DelayedOperation, ForkedClient, Purgatory
 
-
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    """A wheel under virtual time."""
-    with LocalWheel(payload_bytes=8) as wheel:
-        yield wheel
-
-
-@pytest.fixture
-def timers(wheel: LocalWheel) -> LocalTimers:
-    """A worker."""
-    return wheel.worker(0)
+wheel = local_wheel(payload_bytes=8)
 
 
 @pytest.fixture

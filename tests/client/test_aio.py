@@ -6,7 +6,7 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +14,12 @@ import pytest
 
 import wheeld
 from aio_time import Body, Time, ripple, runner_on
+from common_fixtures import embedded
 from wheeld_client import AsyncTimers, DaemonNotRunning, TimerHandle, connect
 from wheeld_core import control
 
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[str]:
-    """A daemon on a virtual clock."""
-    with wheeld.embedded(capacity=4096, virtual_clock=True) as name:
-        yield name
-
-
-@pytest.fixture
-def run(daemon: str) -> Iterator[Callable[[Body], None]]:
-    """Run a body with timers and their time."""
-    yield from runner_on(daemon)
+daemon = embedded(capacity=4096, virtual_clock=True)
+run = pytest.fixture(runner_on)
 
 
 def test_sleep(run: Callable[[Body], None]) -> None:

@@ -13,11 +13,7 @@ from local_aio import LocalAsyncTimers, turns
 from local_wheel import LocalWheel
 from wheeld_client import ClientClosed, DaemonNotRunning, RingFull, WheelFull
 
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a body with timers, none of whose native calls may sleep."""
-    return runner_without_sleep(monkeypatch)
+run = pytest.fixture(runner_without_sleep)
 
 
 @pytest.mark.parametrize("name", WAITING)

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from pathlib import Path
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from aio_time import ripple
+from common_fixtures import fake_supervisor
 from fake_supervisor import StandIn
 from wheeld_client import AsyncTimers, ClientClosed, DaemonNotRunning
 
 LONG = 60.0
 
 
-@pytest.fixture
-def daemon(runtime_dir: Path) -> Iterator[StandIn]:
-    """A stand-in for the daemon."""
-    with StandIn(runtime_dir) as daemon:
-        yield daemon
+daemon = fake_supervisor()
 
 
 async def until(condition: Callable[[], object]) -> None:

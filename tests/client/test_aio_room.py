@@ -14,11 +14,7 @@ from local_wheel import MS, SECOND, LocalWheel
 from purgatory_ops import Op
 from wheeld_client import AsyncPurgatory, RingFull
 
-
-@pytest.fixture
-def run(monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run a body with timers, none of whose native calls may sleep."""
-    return runner_without_sleep(monkeypatch)
+run = pytest.fixture(runner_without_sleep)
 
 
 # -- waiting for room ------------------------------------------------------------------------------

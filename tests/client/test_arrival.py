@@ -7,12 +7,13 @@ import shutil
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
+from common_fixtures import daemon_process
 from daemons import Daemon, until
 from wheeld.fsck import source as fsck_source
 from wheeld_client import AsyncTimers, DaemonNotRunning, Observer, WheelError, connect
@@ -21,11 +22,7 @@ from wheeld_core import presence, segments
 LONG = 60.0
 
 
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon that serves."""
-    with Daemon(runtime_dir, daemon_name) as daemon:
-        yield daemon.start()
+daemon = daemon_process()
 
 
 def tried(monkeypatch: pytest.MonkeyPatch) -> threading.Event:

@@ -6,26 +6,13 @@ import logging
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from local_wheel import MS, SECOND, LocalTimers, LocalWheel, cookies
 from wheeld_client import TimerHandle
-
-
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    """A wheel under virtual time."""
-    with LocalWheel() as wheel:
-        yield wheel
-
-
-@pytest.fixture
-def timers(wheel: LocalWheel) -> LocalTimers:
-    """A worker."""
-    return wheel.worker(0)
 
 
 def test_callbacks_run_in_order_with_their_arguments(

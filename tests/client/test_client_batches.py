@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
+from common_fixtures import local_wheel
 from local_wheel import FOREVER, MS, SECOND, LocalTimers, LocalWheel, cookies, payloads
 from wheeld_client import InvalidDelay, PayloadTooLarge
 
-
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    """A small wheel with payloads."""
-    with LocalWheel(payload_bytes=16) as wheel:
-        yield wheel
-
-
-@pytest.fixture
-def timers(wheel: LocalWheel) -> LocalTimers:
-    """Its first worker."""
-    return wheel.worker(0)
+wheel = local_wheel(payload_bytes=16)
 
 
 def test_batches_are_like_single_calls(wheel: LocalWheel, timers: LocalTimers) -> None:

@@ -6,27 +6,16 @@ import math
 import os
 import select
 import threading
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
+from common_fixtures import local_wheel
 from local_wheel import MS, SECOND, LocalTimers, LocalWheel, cookies, payloads
 from wheeld_client import ClientClosed
 from wheeld_core.views import expiration_dtype
 
-
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    """A small wheel with payloads."""
-    with LocalWheel(payload_bytes=16) as wheel:
-        yield wheel
-
-
-@pytest.fixture
-def timers(wheel: LocalWheel) -> LocalTimers:
-    """Its first worker."""
-    return wheel.worker(0)
+wheel = local_wheel(payload_bytes=16)
 
 
 def test_schedule_returns_an_id_and_delivers_once(wheel: LocalWheel, timers: LocalTimers) -> None:

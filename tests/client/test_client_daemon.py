@@ -12,7 +12,6 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,24 +19,15 @@ import numpy as np
 import pytest
 
 import wheeld
+from common_fixtures import connected, embedded
 from wheeld_client import ClientClosed, Timers, WheelFull, connect, payload_of
 
 LONG = 60.0
 """Seconds that a test waits for an event before it fails."""
 
 
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[str]:
-    """A daemon for this file; small rings (1,024 entries)."""
-    with wheeld.embedded(capacity=16_384, payload_bytes=16, max_workers=16) as name:
-        yield name
-
-
-@pytest.fixture
-def timers(daemon: str) -> Iterator[Timers]:
-    """A worker of it."""
-    with connect(daemon) as timers:
-        yield timers
+daemon = embedded(capacity=16_384, payload_bytes=16, max_workers=16)
+timers = connected()
 
 
 def receive(timers: Timers, count: int) -> np.ndarray[Any, Any]:

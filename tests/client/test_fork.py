@@ -6,27 +6,16 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
-import wheeld
 from children import bare_fork, calls_of, in_child, receive
+from common_fixtures import connected, embedded
 from wheeld_client import ForkedClient, Timers, connect
 
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[str]:
-    """A daemon for this file; small rings (1,024 entries)."""
-    with wheeld.embedded(capacity=16_384, payload_bytes=16, max_workers=16) as name:
-        yield name
-
-
-@pytest.fixture
-def timers(daemon: str) -> Iterator[Timers]:
-    """A worker of it."""
-    with connect(daemon) as timers:
-        yield timers
+daemon = embedded(capacity=16_384, payload_bytes=16, max_workers=16)
+timers = connected()
 
 
 @pytest.mark.parametrize("fork", [os.fork, bare_fork])

@@ -10,7 +10,7 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,22 +19,12 @@ import pytest
 
 import wheeld
 from children import LONG, answer_of, bare_fork, calls_of, in_child, listed, receive, start_child
+from common_fixtures import connected, embedded
 from fake_supervisor import StandIn
 from wheeld_client import DaemonNotRunning, Timers, connect
 
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[str]:
-    """A daemon for this file; small rings (1,024 entries)."""
-    with wheeld.embedded(capacity=16_384, payload_bytes=16, max_workers=16) as name:
-        yield name
-
-
-@pytest.fixture
-def web(daemon: str) -> Iterator[Timers]:
-    """A worker whose children connect themselves."""
-    with connect(daemon, worker="web", after_fork="reconnect") as timers:
-        yield timers
+daemon = embedded(capacity=16_384, payload_bytes=16, max_workers=16)
+web = connected(worker="web", after_fork="reconnect")
 
 
 @pytest.mark.parametrize("fork", [os.fork, bare_fork])

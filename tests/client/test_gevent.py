@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import pytest
 
-import wheeld
+from common_fixtures import embedded
 
 PATIENCE = 60.0
 """Seconds until a program counts as hung; none takes that long."""
@@ -121,11 +120,7 @@ SAYS = {
 }
 
 
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[str]:
-    """A daemon with a pool of which one has all or nothing."""
-    with wheeld.embedded(capacity=1024, pools=["p=1000,strict"]) as name:
-        yield name
+daemon = embedded(capacity=1024, pools=["p=1000,strict"])
 
 
 def run(daemon: str, program: str) -> subprocess.CompletedProcess[str]:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
+from common_fixtures import fake_supervisor
 from fake_supervisor import StandIn
 from wheeld_client import AsyncTimers, connect
 
-
-@pytest.fixture
-def daemon(runtime_dir: Path) -> Iterator[StandIn]:
-    """A stand-in for the daemon."""
-    with StandIn(runtime_dir) as daemon:
-        yield daemon
+daemon = fake_supervisor()
 
 
 def test_hello_carries_the_options(daemon: StandIn) -> None:

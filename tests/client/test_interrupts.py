@@ -13,24 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import wheeld
 from children import LONG, receive
+from common_fixtures import connected, embedded
 from fake_supervisor import StandIn
 from wheeld_client import ClientClosed, DaemonNotRunning, Timers, connect
 
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[str]:
-    """A daemon for this file; small rings (1,024 entries)."""
-    with wheeld.embedded(capacity=16_384, max_workers=8) as name:
-        yield name
-
-
-@pytest.fixture
-def timers(daemon: str) -> Iterator[Timers]:
-    """A worker of it."""
-    with connect(daemon) as timers:
-        yield timers
+daemon = embedded(capacity=16_384, max_workers=8)
+timers = connected()
 
 
 class Interrupted(Exception):

@@ -8,11 +8,9 @@ close() gives back.
 from __future__ import annotations
 
 import gc
-import os
 import platform
 import subprocess
 import sys
-import tempfile
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from children import in_child, receive
+from common_fixtures import shared_daemon
 from daemons import Daemon, map_segment, stopped, until
 from remotes import Remote, RemoteError
 from wheeld_client import Timers, WheelFull, connect
@@ -47,14 +46,7 @@ CALLS = (
 )
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Daemon]:
-    """One daemon for all tests that leave nothing in it."""
-    with (
-        tempfile.TemporaryDirectory(prefix="wt-", dir="/tmp") as base,
-        Daemon(Path(base), f"t{os.getpid()}-lost") as daemon,
-    ):
-        yield daemon.start()
+shared = shared_daemon()
 
 
 @pytest.fixture

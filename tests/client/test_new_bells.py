@@ -4,19 +4,8 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Iterator
-
-import pytest
 
 from local_wheel import LocalWheel, doorbell
-
-
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    """A wheel with a worker."""
-    wheel = LocalWheel()
-    yield wheel
-    wheel.close()
 
 
 def is_readable(fd: int) -> bool:

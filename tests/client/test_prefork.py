@@ -6,23 +6,18 @@ Children that take the place of others succeed them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from children import answer_of, in_child, receive, start_child
+from common_fixtures import daemon_process
 from daemons import Daemon, until
 from local_wheel import KEEP, REROUTE, SECOND, LocalTimers, LocalWheel, cookies
 from wheeld_client import Timers, connect
 
-
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """One with few rows."""
-    with Daemon(runtime_dir, daemon_name, max_workers=6) as daemon:
-        yield daemon.start()
+daemon = daemon_process(max_workers=6)
 
 
 BEGIN: dict[str, Callable[[LocalTimers], object]] = {

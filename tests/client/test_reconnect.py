@@ -7,7 +7,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from common_fixtures import fake_supervisor
 from fake_supervisor import StandIn
 from wheeld_client import ClientClosed, DaemonNotRunning, Timers, connect
 from wheeld_client.connection import reconnect
@@ -23,11 +24,7 @@ LONG = 60.0
 """Seconds that a test waits for an event before it fails."""
 
 
-@pytest.fixture
-def daemon(runtime_dir: Path) -> Iterator[StandIn]:
-    """A stand-in for the daemon."""
-    with StandIn(runtime_dir) as daemon:
-        yield daemon
+daemon = fake_supervisor()
 
 
 class Poller(threading.Thread):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 
+from common_fixtures import local_wheel
 from full_wheels import RING, Slept, fill_ring, fill_slots, never_sleep, on_nap
 from local_wheel import MS, LocalTimers, LocalWheel
 from purgatory_ops import Op
@@ -18,11 +19,7 @@ from wheeld_client import ClientClosed, Purgatory, RingFull, WheelFull
 FAR = 1e6
 
 
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    """Four times as many slots as the ring has places."""
-    with LocalWheel(4 * RING, 2) as wheel:
-        yield wheel
+wheel = local_wheel(4 * RING, 2)
 
 
 @pytest.fixture

@@ -6,13 +6,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from test_stock import clock_beside
 
+from common_fixtures import daemon_process
 from daemons import Daemon
 from fsck_wheels import check, damaged
 from local_wheel import DROP, KEEP, LocalTimers, LocalWheel
@@ -184,11 +184,7 @@ def test_killed_before_it_is_said() -> None:
 # -- with a daemon -------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """One that was not started."""
-    with Daemon(runtime_dir, daemon_name) as daemon:
-        yield daemon
+daemon = daemon_process(started=False)
 
 
 SMALL = """

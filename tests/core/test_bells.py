@@ -8,12 +8,10 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from children import receive
+from common_fixtures import daemon_process
 from daemons import Daemon, stopped, until
 from programs import SUPPORT
 from remotes import Remote
@@ -22,13 +20,7 @@ from wheeld.doctor import run as doctor
 from wheeld_client import connect
 from wheeld_core import control
 
-
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon, not started, where everybody may look for it."""
-    runtime_dir.chmod(0o755)
-    with Daemon(runtime_dir, daemon_name) as daemon:
-        yield daemon
+daemon = daemon_process(started=False, for_all=True)
 
 
 TAKE = """

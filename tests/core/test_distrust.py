@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
+from common_fixtures import local_wheel
 from distrust import Rings
 from local_wheel import DROP, KEEP, MS, LocalTimers, LocalWheel
 from programs import SUPPORT
@@ -28,11 +28,7 @@ def test_garbage(how: str, rng_seed: int) -> None:
     assert done.stdout.startswith("well")
 
 
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    """A wheel of four slabs, with payloads."""
-    with LocalWheel(256, payload_bytes=8) as wheel:
-        yield wheel
+wheel = local_wheel(256, payload_bytes=8)
 
 
 def doubted(timers: LocalTimers) -> int:

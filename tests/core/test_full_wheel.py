@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from common_fixtures import local_wheel
 from local_wheel import MS, LocalTimers, LocalWheel
 from wheeld_client import InvalidDelay, WheelFull
 
 Call = Callable[[LocalTimers], Any]
 
 
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    """Two slabs, some payload."""
-    with LocalWheel(128, 2, payload_bytes=8) as wheel:
-        yield wheel
+wheel = local_wheel(128, 2, payload_bytes=8)
 
 
 @pytest.fixture

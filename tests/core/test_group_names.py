@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from children import receive
+from common_fixtures import daemon_process
 from daemons import Daemon, until
 from local_wheel import MS, LocalTimers, LocalWheel, cookies
 from wheeld.tables import outstanding
@@ -20,11 +19,7 @@ from wheeld_core.views import RegistryView, Stage
 MANY = _native.GROUPS + 4
 
 
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon with room for a worker in each group, and more."""
-    with Daemon(runtime_dir, daemon_name, max_workers=_native.GROUPS + 8, keep_for="1h") as daemon:
-        yield daemon.start()
+daemon = daemon_process(max_workers=_native.GROUPS + 8, keep_for="1h")
 
 
 def join(daemon: Daemon, group: str | None = None, **options: str) -> Timers:

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from test_stock import CAPACITY, SLAB, clock_beside, fill, hoard
 
+from common_fixtures import local_wheel
 from daemons import Daemon
 from fsck_wheels import check, damaged
 from local_wheel import DROP, KEEP, MS, REROUTE, SECOND, LocalWheel
 from wheeld.config.settings import Config
 from wheeld_client import WheelFull, connect
 
-
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    """Sixteen slabs for all, and one for each of four rows."""
-    with LocalWheel(CAPACITY, 4, payload_bytes=8, homes=True) as wheel:
-        yield wheel
+wheel = local_wheel(CAPACITY, 4, payload_bytes=8, homes=True)
 
 
 def test_who_has_none_gets_its_own(wheel: LocalWheel) -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 from test_stock import clock_beside, fill
 
 import wheeld
+from common_fixtures import local_wheel
 from local_wheel import MS, REROUTE, SECOND, LocalTimers, LocalWheel
 from snapshots import named
 from wheeld_client import WheelFull, connect
@@ -18,11 +17,7 @@ MOST = 256
 SLAB = 64
 
 
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    """Sixteen slabs, four rows."""
-    with LocalWheel(CAPACITY, 4, payload_bytes=8) as wheel:
-        yield wheel
+wheel = local_wheel(CAPACITY, 4, payload_bytes=8)
 
 
 def capped(wheel: LocalWheel, row: int) -> LocalTimers:

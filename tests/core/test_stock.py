@@ -9,6 +9,7 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
+from common_fixtures import local_wheel
 from fsck_wheels import check, damaged
 from local_wheel import DROP, KEEP, MS, REROUTE, SECOND, LocalTimers, LocalWheel, payloads
 from snapshots import Restored, named, take
@@ -20,11 +21,7 @@ IDLE = 2 * SLAB
 """What a worker may keep in hand: some slabs that it works on, and the magazine."""
 
 
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    """Sixteen slabs, four rows, payloads."""
-    with LocalWheel(CAPACITY, 4, payload_bytes=8) as wheel:
-        yield wheel
+wheel = local_wheel(CAPACITY, 4, payload_bytes=8)
 
 
 @contextmanager

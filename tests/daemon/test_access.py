@@ -8,41 +8,18 @@ import os
 import stat
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from children import receive
+from common_fixtures import daemon_process
 from daemons import Daemon, until
 from remotes import Remote, RemoteError
-from strangers import NOBODY, as_root, as_user, run_as_stranger
+from strangers import NOBODY, as_root, as_user, group_name
 from wheeld_client import connect
 
-
-@pytest.fixture
-def stranger() -> list[str]:
-    """What runs a program as another user; skips where there is none."""
-    return run_as_stranger()
-
-
-@pytest.fixture
-def base(runtime_dir: Path) -> Path:
-    """A directory that everybody may enter."""
-    runtime_dir.chmod(0o755)
-    return runtime_dir
-
-
-@pytest.fixture
-def daemon(base: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon, not started."""
-    with Daemon(base, daemon_name) as daemon:
-        yield daemon
-
-
-def group_name() -> str:
-    """A group that this process is in, but for `root` the one of nobody."""
-    return grp.getgrgid(NOBODY if os.getuid() == 0 else os.getgid()).gr_name
+daemon = daemon_process(started=False, for_all=True)
 
 
 # -- modes ------------------------------------------------------------

@@ -10,12 +10,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import wheeld
+from common_fixtures import embedded
 from local_wheel import LocalWheel
 from wheeld_client import (
     ClientClosed,
@@ -30,11 +31,7 @@ from wheeld_core import _native, segments
 LONG = 60.0
 
 
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[str]:
-    """A daemon with three rows."""
-    with wheeld.embedded(capacity=1024, max_workers=3) as name:
-        yield name
+daemon = embedded(capacity=1024, max_workers=3)
 
 
 # -- finding it ------------------------------------------------------------

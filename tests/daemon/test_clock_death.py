@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
@@ -16,17 +15,14 @@ import numpy as np
 import pytest
 
 from children import receive
+from common_fixtures import connected, daemon_process
 from daemons import Daemon, end_of, is_running, stopped, until
 from wheeld_client import Timers, connect, payload_of
 
 CAPACITY = 8192
 
 
-@pytest.fixture
-def own(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon of one's own, not started."""
-    with Daemon(runtime_dir, daemon_name) as daemon:
-        yield daemon
+own = daemon_process(started=False)
 
 
 @pytest.fixture
@@ -35,11 +31,7 @@ def daemon(own: Daemon) -> Daemon:
     return own.start(capacity=CAPACITY, payload_bytes=16)
 
 
-@pytest.fixture
-def timers(daemon: Daemon) -> Iterator[Timers]:
-    """A worker of it."""
-    with connect(str(daemon.directory)) as timers:
-        yield timers
+timers = connected()
 
 
 def room(timers: Timers) -> int:

@@ -10,27 +10,18 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from commands import Daemon, badly, well
+from common_fixtures import started_command
 from wheeld.config.settings import Config
 from wheeld_client import connect
 
-
-@pytest.fixture
-def daemon(daemon_name: str, runtime_dir: Path) -> Iterator[Daemon]:
-    """A daemon with a virtual clock."""
-    daemon = Daemon(
-        daemon_name, runtime_dir, "--virtual-clock", "--capacity", "1000", "--wheel-size", "20",
-        "--virtual-start", "5000000000",
-    )  # fmt: skip
-    yield daemon
-    if daemon.process.poll() is None:
-        daemon.process.terminate()
-        daemon.end()
+daemon = started_command(
+    "--virtual-clock", "--capacity", "1000", "--wheel-size", "20", "--virtual-start", "5000000000"
+)
 
 
 def test_start_says_what_was_rounded(daemon: Daemon) -> None:

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from children import receive
+from common_fixtures import daemon_process
 from daemons import Daemon, until
 from wheeld.processes import descriptors
 from wheeld_client import connect
@@ -19,11 +18,7 @@ from wheeld_core.control import Connection
 WORKERS = 6
 
 
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon for a few workers, not started."""
-    with Daemon(runtime_dir, daemon_name, max_workers=WORKERS) as daemon:
-        yield daemon
+daemon = daemon_process(started=False, max_workers=WORKERS)
 
 
 def limit(daemon: Daemon, files: int) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-import wheeld
+from common_fixtures import connected, embedded
 from wheeld_client import Timers, connect
 
 LONG = 60.0
@@ -52,18 +52,8 @@ def rival(name: str) -> Iterator[tuple[Callable[[Ids], None], Callable[[], Any]]
         process.join()
 
 
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[str]:
-    """Fine ticks, so that many buckets pass during a batch."""
-    with wheeld.embedded(capacity=65_536, tick="50us") as name:
-        yield name
-
-
-@pytest.fixture
-def timers(daemon: str) -> Iterator[Timers]:
-    """The process whose timers are fought over."""
-    with connect(daemon) as timers:
-        yield timers
+daemon = embedded(capacity=65_536, tick="50us")
+timers = connected()
 
 
 def receive(timers: Timers, count: int, first: Any = None) -> Any:

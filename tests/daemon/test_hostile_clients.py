@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from children import receive
+from common_fixtures import daemon_process
 from daemons import Daemon, until
 from programs import SUPPORT
 from remotes import Remote
@@ -72,11 +73,7 @@ class Hostile:
             self.process.kill()
 
 
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon with some room, not started."""
-    with Daemon(runtime_dir, daemon_name, capacity=65_536, hang_after="1s") as daemon:
-        yield daemon
+daemon = daemon_process(started=False, capacity=65_536, hang_after="1s")
 
 
 def offences(daemon: Daemon) -> dict[str, int]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from children import receive
+from common_fixtures import daemon_process, shared_daemon
 from daemons import Daemon, map_segment, until
 from remotes import Remote
 from wheeld_client import Timers, WheelError, connect
@@ -22,14 +20,7 @@ from wheeld_core.views import record
 CAPACITY = 1024
 
 
-@pytest.fixture(scope="module")
-def shared() -> Iterator[Daemon]:
-    """One daemon for the tests that leave nothing in it."""
-    with (
-        tempfile.TemporaryDirectory(prefix="wt-", dir="/tmp") as base,
-        Daemon(Path(base), f"t{os.getpid()}-leaving", payload_bytes=16) as daemon,
-    ):
-        yield daemon.start()
+shared = shared_daemon(payload_bytes=16)
 
 
 @pytest.fixture
@@ -43,11 +34,7 @@ def daemon(shared: Daemon) -> Iterator[Daemon]:
     until(lambda: shared.workers() == {}, "gone, too")
 
 
-@pytest.fixture
-def brief(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon that keeps timers for a moment only."""
-    with Daemon(runtime_dir, daemon_name) as daemon:
-        yield daemon.start(keep_for="300ms")
+brief = daemon_process("--keep-for", "300ms")
 
 
 def capacity_of(timers: Timers) -> int:

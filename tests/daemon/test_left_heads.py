@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,13 +17,6 @@ from wheeld.tables.heads import SHARED
 from wheeld_client import WheelError
 from wheeld_core import segments
 from wheeld_core.views import PoolsView, dtype_of
-
-
-@pytest.fixture
-def config(runtime_dir: Path, daemon_name: str) -> Iterator[Config]:
-    """A small daemon's; what is left of it goes at the end."""
-    yield Config(daemon_name, capacity=1024, runtime_dir=str(runtime_dir)).check()
-    segments.unlink_all(f"wheeld-{daemon_name}-")
 
 
 def scribble(kind: str, size: int) -> Callable[[Resources], None]:

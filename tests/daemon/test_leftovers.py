@@ -6,7 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,13 +27,6 @@ from wheeld_core import _native, segments
 from wheeld_core.views import PoolsView, RegistryView
 
 KINDS = ["wheel", "slots", "registry", "watch", "pools"]
-
-
-@pytest.fixture
-def config(runtime_dir: Path, daemon_name: str) -> Iterator[Config]:
-    """A small daemon's; what is left of it goes at the end."""
-    yield Config(daemon_name, capacity=1024, runtime_dir=str(runtime_dir)).check()
-    segments.unlink_all(f"wheeld-{daemon_name}-")
 
 
 def begins_anew(config: Config, caplog: pytest.LogCaptureFixture, why: str) -> None:

@@ -10,13 +10,14 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 import wheeld
 from children import receive
+from common_fixtures import daemon_process
 from daemons import LONG, Daemon, map_segment, until
 from programs import of_checkout
 from remotes import Remote
@@ -27,11 +28,7 @@ MESSAGES = 2000
 """Each has about 100 bytes: what pipes hold is much less than all."""
 
 
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon, not started."""
-    with Daemon(runtime_dir, daemon_name) as daemon:
-        yield daemon
+daemon = daemon_process(started=False)
 
 
 def make_it_talk(directory: Path, prefix: str) -> None:

@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from children import receive
+from common_fixtures import daemon_process
 from daemons import Daemon, map_segment, until
 from remotes import Remote
 from wheeld_client import connect
 from wheeld_core import _native
 from wheeld_core.views import SlotsView, record
 
-
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon, not started."""
-    with Daemon(runtime_dir, daemon_name) as daemon:
-        yield daemon
+daemon = daemon_process(started=False)
 
 
 def test_truncated_worker_segment(daemon: Daemon) -> None:

@@ -10,12 +10,12 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from common_fixtures import daemon_process
 from daemons import Daemon, until
 from remotes import Remote, RemoteError
 from strangers import GROUP, OTHER, as_root, member, run_as_stranger
@@ -29,12 +29,7 @@ from wheeld_client import connect
 ADMINS = 100
 
 
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon, not started, where everybody may look for it."""
-    runtime_dir.chmod(0o755)
-    with Daemon(runtime_dir, daemon_name) as daemon:
-        yield daemon
+daemon = daemon_process(started=False, for_all=True)
 
 
 def asked(daemon: Daemon, before: list[str], *command: str) -> tuple[int, str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 
 from children import in_child, receive
+from common_fixtures import daemon_process
 from daemons import LONG, Daemon, until
 from wheeld_client import (
     AsyncPurgatory,
@@ -27,12 +27,7 @@ from wheeld_client import (
     connect,
 )
 
-
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon that serves."""
-    with Daemon(runtime_dir, daemon_name, max_workers=6) as daemon:
-        yield daemon.start(pool="p=1M")
+daemon = daemon_process("--pool", "p=1M", max_workers=6)
 
 
 def again(daemon: Daemon, **options: object) -> None:

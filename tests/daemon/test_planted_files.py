@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 
 from children import receive
+from common_fixtures import daemon_process
 from daemons import Daemon, until
 from remotes import Remote
-from strangers import AS_ITSELF, NOBODY, as_root, as_user, run_as_stranger
+from strangers import AS_ITSELF, NOBODY, as_root, as_user
 from wheeld.config.settings import Config
 from wheeld.fsck import run as fsck
 from wheeld.resources import leftovers
@@ -25,25 +26,7 @@ from wheeld.resources.owned import Resources
 from wheeld_client import connect
 from wheeld_core import segments
 
-
-@pytest.fixture
-def stranger() -> list[str]:
-    """What runs a program as another user; skips where there is none."""
-    return run_as_stranger()
-
-
-@pytest.fixture
-def base(runtime_dir: Path) -> Path:
-    """A directory that everybody may enter."""
-    runtime_dir.chmod(0o755)
-    return runtime_dir
-
-
-@pytest.fixture
-def daemon(base: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon, not started."""
-    with Daemon(base, daemon_name) as daemon:
-        yield daemon
+daemon = daemon_process(started=False, for_all=True)
 
 
 FILES = ["daemon.json", "daemon.new", "clock.fifo", "clock.lock", "control.sock"]

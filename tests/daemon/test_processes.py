@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import wheeld
+from common_fixtures import connected, embedded
 from local_wheel import MS, SECOND, LocalWheel
 from wheeld_client import Timers, connect
 from wheeld_core import control
@@ -152,18 +153,8 @@ def worker_names(name: str) -> list[str]:
     return [worker["name"] for worker in status_of(name)["workers"]]
 
 
-@pytest.fixture
-def daemon() -> Iterator[str]:
-    """A small daemon of one's own."""
-    with wheeld.embedded(capacity=1024, max_workers=2) as name:
-        yield name
-
-
-@pytest.fixture
-def timers(daemon: str) -> Iterator[Timers]:
-    """The worker that survives."""
-    with connect(daemon, worker="survivor") as timers:
-        yield timers
+daemon = embedded(scope="function", capacity=1024, max_workers=2)
+timers = connected(worker="survivor")
 
 
 @pytest.mark.parametrize("how", ["killed", "closed"])

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,16 +15,11 @@ import numpy as np
 import pytest
 
 from children import in_child, receive, start_child
-from restarts import LONG, Daemon, running
+from common_fixtures import restarted_daemon
+from restarts import LONG, Daemon
 from wheeld_client import AsyncTimers, DaemonNotRunning, Timers, connect
 
-
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon with small rings (1,024 entries)."""
-    options = "--capacity", "16384", "--max-workers", "8", "--hang-after", "1s"
-    with running(runtime_dir, daemon_name, *options) as daemon:
-        yield daemon
+daemon = restarted_daemon("--capacity", "16384", "--max-workers", "8", "--hang-after", "1s")
 
 
 def restart(daemon: Daemon) -> None:

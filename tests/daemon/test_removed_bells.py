@@ -13,11 +13,11 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
+from common_fixtures import daemon_process
 from daemons import LONG, Daemon, until
 from wheeld_client import AsyncTimers, DelayedOperation, Purgatory, Timers, connect
 from wheeld_core import runtime
@@ -25,11 +25,7 @@ from wheeld_core import runtime
 NEVER = 3600.0
 
 
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon that runs."""
-    with Daemon(runtime_dir, daemon_name) as daemon:
-        yield daemon.start()
+daemon = daemon_process()
 
 
 def lose(daemon: Daemon) -> None:

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,16 +15,12 @@ import pytest
 
 import wheeld
 from children import receive
+from common_fixtures import daemon_process
 from daemons import LONG, Daemon, end_of, stopped, until
 from wheeld_client import DaemonNotRunning, connect
 from wheeld_core import control
 
-
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon, not started."""
-    with Daemon(runtime_dir, daemon_name, max_workers=8) as daemon:
-        yield daemon
+daemon = daemon_process(started=False, max_workers=8)
 
 
 def command(daemon: Daemon, *words: str) -> subprocess.CompletedProcess[str]:

@@ -8,23 +8,19 @@ does so twenty times each, and prints for how long no timer fired.
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import pytest
 
 import service_load
+from common_fixtures import daemon_process
 from daemons import LONG, Daemon
 
 for _needed in service_load.NEEDED:
     pytest.importorskip(_needed)
 
 
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon that serves."""
-    with Daemon(runtime_dir, daemon_name, capacity=1 << 17, max_workers=8) as daemon:
-        yield daemon.start()
+daemon = daemon_process(capacity=1 << 17, max_workers=8)
 
 
 def restart(daemon: Daemon) -> None:

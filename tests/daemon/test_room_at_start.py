@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from common_fixtures import daemon_process
 from daemons import Daemon, until
 from remotes import Remote
 from wheeld.config.settings import Config
@@ -177,11 +178,7 @@ def test_an_empty_wheel_does_not_refuse_other_options(
     resources.close()
 
 
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon that serves."""
-    with Daemon(runtime_dir, daemon_name) as daemon:
-        yield daemon.start()
+daemon = daemon_process()
 
 
 def test_a_worker_that_lives_is_not_robbed(daemon: Daemon) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from children import receive
+from common_fixtures import daemon_process
 from daemons import Daemon, until
 from wheeld.config.reload import LIVE, reloaded
 from wheeld.config.settings import Config, load
@@ -26,11 +26,7 @@ STOPS = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 HARMLESS = sorted(set(signal.valid_signals()) - FATAL - STOPS)
 
 
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon, not started."""
-    with Daemon(runtime_dir, daemon_name) as daemon:
-        yield daemon
+daemon = daemon_process(started=False)
 
 
 def test_harmless_signals(daemon: Daemon) -> None:

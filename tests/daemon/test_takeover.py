@@ -10,32 +10,21 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
 import numpy as np
 import pytest
 
 from children import receive
+from common_fixtures import daemon_process
 from daemons import Daemon, end_of, map_segment, stopped, until
 from remotes import Remote
 from wheeld_client import DaemonNotRunning, connect
 from wheeld_core import _native
 from wheeld_core.views import record
 
-
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon that runs."""
-    with Daemon(runtime_dir, daemon_name) as daemon:
-        yield daemon.start()
-
-
-@pytest.fixture
-def fresh(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon that was not started."""
-    with Daemon(runtime_dir, daemon_name) as daemon:
-        yield daemon
+daemon = daemon_process()
+fresh = daemon_process(started=False)
 
 
 # -- the living ------------------------------------------------------------

@@ -6,13 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from children import receive
+from common_fixtures import daemon_process
 from daemons import Daemon, until
 from remotes import Remote, RemoteError
 from wheeld_client import WheelError, connect
@@ -42,11 +41,7 @@ def in_time(offsets: list[str]) -> list[str]:
     return command
 
 
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon, not started."""
-    with Daemon(runtime_dir, daemon_name) as daemon:
-        yield daemon
+daemon = daemon_process(started=False)
 
 
 def test_worker_with_other_clocks(daemon: Daemon) -> None:

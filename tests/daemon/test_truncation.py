@@ -7,25 +7,18 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from children import receive
+from common_fixtures import daemon_process
 from daemons import Daemon, stopped, until
 from remotes import Remote
 from strangers import GROUP, OTHER, as_root, member
 from wheeld_client import connect
 from wheeld_core.views import PoolsView, WatchView
 
-
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon, not started, where everybody may look for it."""
-    runtime_dir.chmod(0o755)
-    with Daemon(runtime_dir, daemon_name) as daemon:
-        yield daemon
+daemon = daemon_process(started=False, for_all=True)
 
 
 TRUNCATE = "import os, sys; os.truncate(sys.argv[1], int(sys.argv[2]))"

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
-from pathlib import Path
-
-import pytest
 
 from children import receive
+from common_fixtures import connected, daemon_process
 from daemons import LONG, Daemon, until
-from wheeld_client import DaemonNotRunning, Timers, connect
+from wheeld_client import DaemonNotRunning, Timers
 from wheeld_core import control
 
-
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    with Daemon(runtime_dir, daemon_name, max_workers=6) as daemon:
-        yield daemon.start()
-
-
-@pytest.fixture
-def timers(daemon: Daemon) -> Iterator[Timers]:
-    with connect(str(daemon.directory), worker="w", reconnect_for=LONG) as timers:
-        yield timers
+daemon = daemon_process(max_workers=6)
+timers = connected(worker="w", reconnect_for=LONG)
 
 
 def serves(daemon: Daemon, timers: Timers) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import wheeld
+from common_fixtures import connected, embedded
 from daemons import Daemon
 from wheeld_client import DaemonNotRunning, Timers, connect
 
@@ -19,18 +20,8 @@ MANY = 10_000
 MS = 1_000_000
 
 
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[wheeld.EmbeddedDaemon]:
-    """One under virtual time, with a worker's room for all."""
-    with wheeld.embedded(capacity=1 << 15, virtual_clock=True) as daemon:
-        yield daemon
-
-
-@pytest.fixture
-def timers(daemon: wheeld.EmbeddedDaemon) -> Iterator[Timers]:
-    """A worker of it."""
-    with connect(daemon) as timers:
-        yield timers
+daemon = embedded(capacity=1 << 15, virtual_clock=True)
+timers = connected()
 
 
 def drain(poll: Callable[[], Any]) -> np.ndarray[Any, Any]:

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,13 @@ import pytest
 from test_doctor import assert_bad, put
 
 from commands import Daemon, wheeld_command
+from common_fixtures import started_command
 from fsck_wheels import FullWheel, Local, remains
 from wheeld.doctor import live, run as doctor
 from wheeld.doctor.live import Clock, Process, Vitals, Worker
 from wheeld.fsck import source as fsck_source
 from wheeld.tables.registry import RowState
 from wheeld_client import connect
-from wheeld_core import segments
 
 CLOCK = Clock(7, Process("S", 50), True, 100_000, 0, 1, 0, 1024)
 WORKER = Worker(
@@ -165,15 +165,7 @@ def test_vitals_of_a_wheel(tmp_path: Path) -> None:
 WELL_OR_NOTED, FOUND, COULD_NOT = 0, 1, 2
 
 
-@pytest.fixture
-def daemon(daemon_name: str, runtime_dir: Path) -> Iterator[Daemon]:
-    """A running daemon."""
-    daemon = Daemon(daemon_name, runtime_dir, "--capacity", "2000")
-    yield daemon
-    if daemon.process.poll() is None:
-        daemon.process.terminate()
-        daemon.end()
-    segments.unlink_all(f"wheeld-{daemon_name}-")
+daemon = started_command("--capacity", "2000")
 
 
 def findings(*arguments: str) -> tuple[int, dict[str, dict[str, str]]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,6 +14,7 @@ import pytest
 from test_doctor import assert_bad, put
 from test_doctor_live import findings
 
+from common_fixtures import daemon_process
 from daemons import Daemon
 from fsck_wheels import FullWheel, Local
 from remotes import Remote
@@ -115,11 +116,7 @@ def test_vitals_of_pools(tmp_path: Path) -> None:
 NAMES = {"pool depletion", "pool waits", "pool shares"}
 
 
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon, not started."""
-    with Daemon(runtime_dir, daemon_name) as daemon:
-        yield daemon
+daemon = daemon_process(started=False)
 
 
 def test_doctor_of_pools(daemon: Daemon) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,13 +15,6 @@ from wheeld.fsck import run as fsck
 from wheeld_core.views import Stage
 
 ALL = ("headers", *fsck.CHECKS, "counts", "offences")
-
-
-@pytest.fixture
-def wheel() -> Iterator[FullWheel]:
-    """A wheel with a slot in every state."""
-    with FullWheel() as wheel:
-        yield wheel
 
 
 def test_a_whole_wheel_is_clean(wheel: FullWheel) -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from commands import Daemon, well, wheeld_command
+from common_fixtures import started_command
 from fsck_damage import CASES, link
 from fsck_wheels import FullWheel, Remains, damaged, remains
 from local_wheel import LocalWheel
@@ -60,15 +61,7 @@ def left(daemon_name: str, runtime_dir: Path) -> Iterator[Remains]:
         yield left
 
 
-@pytest.fixture
-def daemon(daemon_name: str, runtime_dir: Path) -> Iterator[Daemon]:
-    """A running daemon."""
-    daemon = Daemon(daemon_name, runtime_dir, "--capacity", "20000")
-    yield daemon
-    if daemon.process.poll() is None:
-        daemon.process.terminate()
-        daemon.end()
-    segments.unlink_all(f"wheeld-{daemon_name}-")
+daemon = started_command("--capacity", "20000")
 
 
 # -- a dead daemon's -------------------------------------------------------------------------------

@@ -27,13 +27,6 @@ OURS = {name: CASES[name] for name in list(CASES)[BEFORE:] if CASES[name][0] != 
 BITS = 64
 
 
-@pytest.fixture
-def wheel() -> Iterator[FullWheel]:
-    """A wheel whose two workers watch keys and have memory."""
-    with FullWheel() as wheel:
-        yield wheel
-
-
 @pytest.mark.parametrize("name", sorted(set(OURS) - {FOR_GOOD}))
 def test_repair_mends_it(name: str, daemon_name: str, runtime_dir: Path) -> None:
     """Each damage of this kind; what nothing is wrong with stays as it is."""

@@ -9,13 +9,12 @@ from typing import Any
 
 import pytest
 
-from intake_peers import (  # noqa: F401
+from intake_peers import (
     BOTH_LOOPS,
     Desk,
     Peer,
     Place,
     framed,
-    new_loop,
     ripple,
     run,
     until,

@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from intake_peers import (  # noqa: F401
+from intake_peers import (
     BOTH_LOOPS,
     LONG,
     Desk,
@@ -20,7 +20,6 @@ from intake_peers import (  # noqa: F401
     Place,
     check,
     framed,
-    new_loop,
     ripple,
     run,
     until,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from intake_peers import (  # noqa: F401
+from intake_peers import (
     BOTH_LOOPS,
     SLOW,
     STATES,
@@ -16,7 +16,6 @@ from intake_peers import (  # noqa: F401
     Place,
     Stage,
     framed,
-    new_loop,
     ripple,
     run,
     until,

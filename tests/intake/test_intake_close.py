@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from intake_peers import (  # noqa: F401
+from intake_peers import (
     BOTH_LOOPS,
     STATES,
     Desk,
@@ -15,7 +15,6 @@ from intake_peers import (  # noqa: F401
     Place,
     Stage,
     framed,
-    new_loop,
     ripple,
     run,
     until,

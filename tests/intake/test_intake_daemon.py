@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import wheeld
+from common_fixtures import embedded
 from daemons import LONG, Daemon
 from intake_peers import Desk, Peer, Place, framed, ripple, until
 from programs import SUPPORT
@@ -28,11 +29,7 @@ BOTH = pytest.mark.parametrize("name", ["lenient", "strict"])
 CHILD = SUPPORT / "intake_child.py"
 
 
-@pytest.fixture
-def daemon() -> Iterator[str]:
-    """A daemon with a lenient and a strict pool."""
-    with wheeld.embedded(capacity=1024, pools=POOLS) as directory:
-        yield directory
+daemon = embedded(scope="function", capacity=1024, pools=POOLS)
 
 
 @pytest.fixture

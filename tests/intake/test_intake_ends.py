@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from intake_peers import (  # noqa: F401
+from intake_peers import (
     BOTH_LOOPS,
     STATES,
     Desk,
@@ -14,7 +14,6 @@ from intake_peers import (  # noqa: F401
     Place,
     Stage,
     framed,
-    new_loop,
     ripple,
     run,
     until,

@@ -6,12 +6,11 @@ from typing import Any
 
 import pytest
 
-from intake_peers import (  # noqa: F401
+from intake_peers import (
     BOTH_LOOPS,
     Desk,
     Place,
     framed,
-    new_loop,
     refused_peers,
     ripple,
     run,

@@ -17,13 +17,12 @@ from typing import Any
 
 import pytest
 
-from intake_peers import (  # noqa: F401
+from intake_peers import (
     BOTH_LOOPS,
     Peer,
     Place,
     check,
     framed,
-    new_loop,
     ripple,
     run,
     until,

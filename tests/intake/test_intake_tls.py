@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from intake_peers import (  # noqa: F401
+from intake_peers import (
     BOTH_LOOPS,
     SLOW,
     Desk,
     framed,
-    new_loop,
-    refused_peers,
     ripple,
     run,
     until,

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from intake_peers import BOTH_LOOPS, Place, framed, new_loop, ripple, run, until  # noqa: F401
+from intake_peers import BOTH_LOOPS, Place, framed, ripple, run, until
 from model_pool import ModelPool
 from wheeld_client.intake.request import Request
 

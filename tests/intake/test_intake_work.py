@@ -8,13 +8,12 @@ import contextvars
 import pytest
 
 import intake_peers
-from intake_peers import (  # noqa: F401
+from intake_peers import (
     BOTH_LOOPS,
     SLOW,
     Desk,
     Place,
     framed,
-    new_loop,
     ripple,
     run,
     until,

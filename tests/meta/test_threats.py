@@ -6,12 +6,10 @@ import ast
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
-
 from children import receive
+from common_fixtures import daemon_process
 from daemons import Daemon, until
 from remotes import Remote
 from strangers import GROUP, OTHER, as_root, as_user, member
@@ -72,12 +70,7 @@ def source_of(file: str, test: str) -> str:
     return "\n".join(ast.get_source_segment(text, node) or "" for node in wanted)
 
 
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon, not started, where everybody may look for it."""
-    runtime_dir.chmod(0o755)
-    with Daemon(runtime_dir, daemon_name) as daemon:
-        yield daemon
+daemon = daemon_process(started=False, for_all=True)
 
 
 OPEN_ALL = """

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+
+from common_fixtures import embedded
 
 pytest.importorskip("pyspark")
 
@@ -24,11 +25,7 @@ from wheeld_pipeline.datasource.options import Options
 from wheeld_pipeline.datasource.spool import Spool
 from wheeld_pipeline.datasource.writer import PartitionWriter, take_back
 
-
-@pytest.fixture
-def daemon() -> Iterator[str]:
-    with wheeld.embedded(capacity=1 << 16, payload_bytes=8, keep_for="1h") as name:
-        yield name
+daemon = embedded(scope="function", capacity=1 << 16, payload_bytes=8, keep_for="1h")
 
 
 @pytest.fixture

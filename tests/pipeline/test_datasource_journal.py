@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from common_fixtures import embedded
+
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
 from datasource_tasks import batches, lanes, partition_writer, read_all, read_some
 from datasource_zygote import POINTS
 
-import wheeld
 from wheeld_pipeline import PipelineError
 from wheeld_pipeline.datasource.journal import Journal
 from wheeld_pipeline.datasource.lane import Lane
@@ -68,10 +69,7 @@ def zygote() -> Iterator[Zygote]:
     assert "Error" not in said, said
 
 
-@pytest.fixture
-def daemon() -> Iterator[str]:
-    with wheeld.embedded(capacity=1 << 16, payload_bytes=8, keep_for="1h") as name:
-        yield name
+daemon = embedded(scope="function", capacity=1 << 16, payload_bytes=8, keep_for="1h")
 
 
 @pytest.fixture

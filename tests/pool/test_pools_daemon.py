@@ -6,13 +6,13 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from commands import badly, well
+from common_fixtures import daemon_process
 from daemons import Daemon, stopped, until
 from remotes import Remote
 from shared_words import STEPS, Shared
@@ -25,11 +25,7 @@ POOLS = ("--pool", "requests=64K", "--pool", "small=1000,strict,largest=100")
 NOBODY: dict[str, Any] = {}
 
 
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon with two pools, not started."""
-    with Daemon(runtime_dir, daemon_name, max_workers=70) as daemon:
-        yield daemon
+daemon = daemon_process(started=False, max_workers=70)
 
 
 def seat(shared: Shared, row: int) -> tuple[int, int, int]:

@@ -6,11 +6,9 @@ from __future__ import annotations
 import os
 import random
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 
-import pytest
-
+from common_fixtures import daemon_process
 from daemons import Daemon, stopped, until
 from fsck_wheels import damaged
 from remotes import Remote
@@ -46,11 +44,7 @@ borrower.start()
 """
 
 
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon with two pools."""
-    with Daemon(runtime_dir, daemon_name, max_workers=5) as daemon:
-        yield daemon.start(*POOLS)
+daemon = daemon_process(*POOLS, max_workers=5)
 
 
 class Crew:

@@ -7,13 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 
 import wheeld
+from common_fixtures import local_wheel, local_workers
 from local_wheel import DROP, KEEP, REROUTE, SECOND, LocalTimers, LocalWheel
 from wheeld_client import (
     AsyncTimers,
@@ -49,15 +49,8 @@ class Stopping:
         return key != KEY and bool(self._real._grow(key, *numbers))
 
 
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    with LocalWheel(payload_bytes=64) as wheel:
-        yield wheel
-
-
-@pytest.fixture
-def workers(wheel: LocalWheel) -> list[LocalTimers]:
-    return [wheel.worker(row, group="coordinators") for row in range(3)]
+wheel = local_wheel(payload_bytes=64)
+workers = local_workers(3, group="coordinators")
 
 
 @pytest.fixture

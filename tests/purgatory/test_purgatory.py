@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,25 +13,6 @@ import pytest
 from local_wheel import MS, SECOND, LocalTimers, LocalWheel, cookies
 from purgatory_ops import Hooked, Op, Scripted, watch_all
 from wheeld_client import Purgatory
-
-
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    """A wheel under virtual time."""
-    with LocalWheel() as wheel:
-        yield wheel
-
-
-@pytest.fixture
-def timers(wheel: LocalWheel) -> LocalTimers:
-    """A worker."""
-    return wheel.worker(0)
-
-
-@pytest.fixture
-def purgatory(timers: LocalTimers) -> Purgatory:
-    """Where its operations wait."""
-    return Purgatory(timers, "produce")
 
 
 def empty(purgatory: Purgatory, timers: LocalTimers) -> bool:

@@ -7,13 +7,13 @@ import gc
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-import wheeld
 from aio_time import Body, Time, ripple, runner_on
+from common_fixtures import embedded
 from purgatory_ops import Hooked, Op, Scripted, living
 from wheeld_client import (
     AsyncPurgatory,
@@ -25,18 +25,8 @@ from wheeld_client import (
     connect,
 )
 
-
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[str]:
-    """A daemon on a virtual clock."""
-    with wheeld.embedded(capacity=4096, virtual_clock=True) as name:
-        yield name
-
-
-@pytest.fixture
-def run(daemon: str) -> Iterator[Callable[[Body], None]]:
-    """Run a body with timers and their time."""
-    yield from runner_on(daemon)
+daemon = embedded(capacity=4096, virtual_clock=True)
+run = pytest.fixture(runner_on)
 
 
 def waiting(purgatory: AsyncPurgatory, op: Op, keys: list[Any]) -> asyncio.Task[bool]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from common_fixtures import restarted_daemon
 from purgatory_ops import Hooked, Op
-from restarts import LONG, Daemon, running
+from restarts import LONG, Daemon
 from wheeld_client import (
     AsyncPurgatory,
     AsyncTimers,
@@ -24,12 +23,7 @@ SOON = 0.05
 """Seconds; no test waits for less than it has to."""
 
 
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A small daemon."""
-    options = "--capacity", "4096", "--max-workers", "4"
-    with running(runtime_dir, daemon_name, *options) as daemon:
-        yield daemon
+daemon = restarted_daemon("--capacity", "4096", "--max-workers", "4")
 
 
 def announced(timeout: float | None, over: threading.Event) -> Hooked:

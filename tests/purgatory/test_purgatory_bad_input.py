@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from common_fixtures import local_wheel
 from local_wheel import LocalTimers, LocalWheel
 from purgatory_ops import Op, Scripted, watch_all
 from wheeld_client import DelayedOperation, Purgatory, WheelFull
@@ -28,23 +29,7 @@ NO_KEYS = [
 """What is no key."""
 
 
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    """A wheel under virtual time."""
-    with LocalWheel(256) as wheel:
-        yield wheel
-
-
-@pytest.fixture
-def timers(wheel: LocalWheel) -> LocalTimers:
-    """A worker."""
-    return wheel.worker(0)
-
-
-@pytest.fixture
-def purgatory(timers: LocalTimers) -> Purgatory:
-    """Where its operations wait."""
-    return Purgatory(timers, "produce")
+wheel = local_wheel(256)
 
 
 def untouched(op: Op, purgatory: Purgatory, timers: LocalTimers) -> bool:

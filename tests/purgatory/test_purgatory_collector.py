@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
 
 import pytest
 
@@ -26,13 +25,6 @@ class Bare(DelayedOperation):
     def try_complete(self) -> bool:
         """Never."""
         return False
-
-
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    """A wheel under virtual time."""
-    with LocalWheel() as wheel:
-        yield wheel
 
 
 def fill(purgatory: Purgatory, count: int) -> list[list[object]]:

@@ -7,46 +7,21 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import wheeld
 from aio_time import ripple
+from common_fixtures import connected, daemon_process
 from daemons import Daemon, stopped, until
 from purgatory_crew import LONG, NAME, Crew, once
 from purgatory_ops import Hooked, Op
 from wheeld_client import AsyncPurgatory, AsyncTimers, DaemonNotRunning, Purgatory, Timers, connect
 from wheeld_core import control
 
-
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon that may be killed."""
-    with Daemon(runtime_dir, daemon_name, max_workers=8) as daemon:
-        yield daemon.start()
-
-
-@pytest.fixture
-def crew(daemon: Daemon, runtime_dir: Path) -> Iterator[Crew]:
-    """Its processes."""
-    crew = Crew(daemon, runtime_dir / "ledger")
-    yield crew
-    crew.end()
-
-
-@pytest.fixture
-def timers(daemon: Daemon) -> Iterator[Timers]:
-    """This process's worker."""
-    with connect(str(daemon.directory), worker="caller", reconnect_for=LONG) as timers:
-        yield timers
-
-
-@pytest.fixture
-def purgatory(timers: Timers) -> Purgatory:
-    """This process's, which watches nothing."""
-    return Purgatory(timers, NAME)
+daemon = daemon_process(max_workers=8)
+timers = connected(worker="caller", reconnect_for=LONG)
 
 
 def test_clock_and_supervisor_die_meanwhile(

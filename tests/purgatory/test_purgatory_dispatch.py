@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,25 +14,6 @@ from wheeld_client import ClientClosed, Purgatory
 
 LONG = 60.0
 """Seconds that a test waits for another thread before it fails."""
-
-
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    """A wheel under virtual time."""
-    with LocalWheel() as wheel:
-        yield wheel
-
-
-@pytest.fixture
-def timers(wheel: LocalWheel) -> LocalTimers:
-    """A worker."""
-    return wheel.worker(0)
-
-
-@pytest.fixture
-def purgatory(timers: LocalTimers) -> Purgatory:
-    """Where its operations wait."""
-    return Purgatory(timers, "produce")
 
 
 def interrupt() -> None:

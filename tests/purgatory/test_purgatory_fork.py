@@ -5,14 +5,14 @@ from __future__ import annotations
 import gc
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-import wheeld
 from children import LONG, answer_of, bare_fork, in_child, listed, start_child
+from common_fixtures import connected, embedded
 from daemons import map_segment, until
 from purgatory_ops import Hooked, Op, Scripted, WatchView, dispatch_until_over
 from wheeld_client import DelayedOperation, ForkedClient, Purgatory, Timers, connect
@@ -22,18 +22,8 @@ FORKED = "ForkedClient"
 forks = pytest.mark.parametrize("fork", [os.fork, bare_fork])
 
 
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[str]:
-    """A daemon for this file."""
-    with wheeld.embedded(capacity=4096, max_workers=8) as name:
-        yield name
-
-
-@pytest.fixture
-def timers(daemon: str) -> Iterator[Timers]:
-    """A worker of it."""
-    with connect(daemon, worker="parent") as timers:
-        yield timers
+daemon = embedded(capacity=4096, max_workers=8)
+timers = connected(worker="parent")
 
 
 @pytest.fixture

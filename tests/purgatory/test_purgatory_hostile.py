@@ -6,7 +6,7 @@ import gc
 import os
 import threading
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
@@ -15,26 +15,6 @@ import pytest
 from local_wheel import MS, LocalTimers, LocalWheel
 from purgatory_ops import Hooked, Op, Scripted, WatchView, living, readable, watch_all
 from wheeld_client import ClientClosed, DaemonNotRunning, Purgatory
-
-
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    """A wheel under virtual time."""
-    with LocalWheel() as wheel:
-        yield wheel
-
-
-@pytest.fixture
-def timers(wheel: LocalWheel) -> LocalTimers:
-    """A worker."""
-    return wheel.worker(0)
-
-
-@pytest.fixture
-def purgatory(timers: LocalTimers) -> Purgatory:
-    """Where its operations wait."""
-    return Purgatory(timers, "produce")
-
 
 ENDS = ["close", "shutdown", "close in a thread", "shutdown in a thread"]
 

@@ -4,32 +4,10 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator
-
-import pytest
 
 from local_wheel import SECOND, LocalTimers, LocalWheel
 from purgatory_ops import Op, Scripted
 from wheeld_client import Purgatory
-
-
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    """A wheel under virtual time."""
-    with LocalWheel() as wheel:
-        yield wheel
-
-
-@pytest.fixture
-def timers(wheel: LocalWheel) -> LocalTimers:
-    """A worker."""
-    return wheel.worker(0)
-
-
-@pytest.fixture
-def purgatory(timers: LocalTimers) -> Purgatory:
-    """Where its operations wait."""
-    return Purgatory(timers, "produce")
 
 
 def empty(purgatory: Purgatory, timers: LocalTimers) -> bool:

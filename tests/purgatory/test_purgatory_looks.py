@@ -2,38 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
-from local_wheel import LocalTimers, LocalWheel
+from common_fixtures import local_wheel, local_workers
+from local_wheel import LocalTimers
 from purgatory_ops import Op, WatchView, bucket_of
 from wheeld_client import Purgatory
 
-
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    """A wheel under virtual time."""
-    with LocalWheel(max_workers=2) as wheel:
-        yield wheel
-
-
-@pytest.fixture
-def workers(wheel: LocalWheel) -> list[LocalTimers]:
-    """One that checks, and one in which operations wait."""
-    return [wheel.worker(row) for row in range(2)]
-
-
-@pytest.fixture
-def view(wheel: LocalWheel) -> WatchView:
-    """Of the watch segment."""
-    return WatchView(wheel.shared("watch"))
-
-
-@pytest.fixture
-def purgatories(workers: list[LocalTimers]) -> list[Purgatory]:
-    """The same one in each worker."""
-    return [Purgatory(timers, "produce") for timers in workers]
+wheel = local_wheel(max_workers=2)
+workers = local_workers(2)
 
 
 @pytest.mark.parametrize("dispatch_every", [1, 1000])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,19 +10,6 @@ import pytest
 from local_wheel import LocalTimers, LocalWheel
 from purgatory_ops import Op, Scripted, WatchView, readable, watch_all
 from wheeld_client import ClientClosed, Purgatory
-
-
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    """A wheel under virtual time."""
-    with LocalWheel() as wheel:
-        yield wheel
-
-
-@pytest.fixture
-def timers(wheel: LocalWheel) -> LocalTimers:
-    """A worker."""
-    return wheel.worker(0)
 
 
 @pytest.fixture

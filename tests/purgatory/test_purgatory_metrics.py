@@ -5,9 +5,6 @@ from __future__ import annotations
 import gc
 import time
 import weakref
-from collections.abc import Iterator
-
-import pytest
 
 from local_wheel import MS, SECOND, LocalTimers, LocalWheel
 from purgatory_ops import Op, watch_all
@@ -15,19 +12,6 @@ from wheeld_client import Purgatory
 
 LONG = 60.0
 """Seconds that a test waits for something before it fails."""
-
-
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    """A wheel under virtual time."""
-    with LocalWheel() as wheel:
-        yield wheel
-
-
-@pytest.fixture
-def timers(wheel: LocalWheel) -> LocalTimers:
-    """A worker."""
-    return wheel.worker(0)
 
 
 def test_counts(wheel: LocalWheel, timers: LocalTimers) -> None:

@@ -4,27 +4,16 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from common_fixtures import daemon_process
 from daemons import Daemon, until
 from purgatory_crew import LONG, NAME, Crew
 from wheeld_client import ClientClosed, Purgatory, Timers, connect
 from wheeld_client.purgatory.changing import Changing
 
-
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    with Daemon(runtime_dir, daemon_name, max_workers=16) as daemon:
-        yield daemon.start()
-
-
-@pytest.fixture
-def crew(daemon: Daemon, runtime_dir: Path) -> Iterator[Crew]:
-    crew = Crew(daemon, runtime_dir / "ledger")
-    yield crew
-    crew.end()
+daemon = daemon_process(max_workers=16)
 
 
 def connect_mover(daemon: Daemon) -> Timers:

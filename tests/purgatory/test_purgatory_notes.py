@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,9 @@ from typing import Any
 import pytest
 
 from children import start_child
+from common_fixtures import daemon_process, local_workers
 from daemons import Daemon, until
-from local_wheel import LocalTimers, LocalWheel
+from local_wheel import LocalWheel
 from purgatory_crew import LONG, NAME, Crew
 from purgatory_ops import Op, WatchView, bucket_of, readable
 from wheeld.tables import sharing
@@ -28,25 +28,7 @@ from wheeld_core import _native
 NOTES = _native.NOTES
 
 
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    with LocalWheel() as wheel:
-        yield wheel
-
-
-@pytest.fixture
-def workers(wheel: LocalWheel) -> list[LocalTimers]:
-    return [wheel.worker(row) for row in range(3)]
-
-
-@pytest.fixture
-def purgatories(workers: list[LocalTimers]) -> list[Purgatory]:
-    return [Purgatory(timers, NAME) for timers in workers]
-
-
-@pytest.fixture
-def view(wheel: LocalWheel) -> WatchView:
-    return WatchView(wheel.shared("watch"))
+workers = local_workers(3)
 
 
 def notes(view: WatchView, row: int = 0) -> tuple[int, int]:
@@ -212,17 +194,7 @@ def test_notes_that_are_none(wheel: LocalWheel, view: WatchView) -> None:
 # -- with a daemon ---------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    with Daemon(runtime_dir, daemon_name, max_workers=16) as daemon:
-        yield daemon.start()
-
-
-@pytest.fixture
-def crew(daemon: Daemon, runtime_dir: Path) -> Iterator[Crew]:
-    crew = Crew(daemon, runtime_dir / "ledger")
-    yield crew
-    crew.end()
+daemon = daemon_process(max_workers=16)
 
 
 def changer(crew: Crew, keys: int = 1) -> int:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
+from common_fixtures import local_wheel
 from local_wheel import MS, LocalTimers, LocalWheel
 from purgatory_ops import Hooked, Op, chain, raising, watch_all
 from wheeld_client import Purgatory
@@ -22,17 +23,7 @@ LENGTH = 5000
 KINDS = [ValueError, RecursionError, KeyboardInterrupt, SystemExit]
 
 
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    """A wheel under virtual time."""
-    with LocalWheel(capacity=1 << 14) as wheel:
-        yield wheel
-
-
-@pytest.fixture
-def timers(wheel: LocalWheel) -> LocalTimers:
-    """A worker."""
-    return wheel.worker(0)
+wheel = local_wheel(capacity=1 << 14)
 
 
 class AtOnce:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 import wheeld
+from common_fixtures import embedded
 from purgatory_ops import Hooked, Op, chain, raising, watch_all
 from wheeld_client import AsyncPurgatory, AsyncTimers
 
@@ -20,11 +20,7 @@ LENGTH = 5000
 KINDS = [ValueError, RecursionError, KeyboardInterrupt, SystemExit]
 
 
-@pytest.fixture(scope="module")
-def daemon() -> Iterator[str]:
-    """A daemon on a virtual clock."""
-    with wheeld.embedded(capacity=1 << 14, virtual_clock=True) as name:
-        yield name
+daemon = embedded(capacity=1 << 14, virtual_clock=True)
 
 
 @pytest.mark.parametrize("threaded", [False, True])

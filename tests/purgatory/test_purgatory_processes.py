@@ -9,49 +9,20 @@ import select
 import signal
 import subprocess
 import sys
-import tempfile
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from common_fixtures import connected, shared_daemon
 from daemons import Daemon, stopped, until
 from purgatory_crew import LONG, NAME, Crew, Waits, once
 from purgatory_ops import Op, readable
 from wheeld_client import Purgatory, Timers, connect
 
-
-@pytest.fixture(scope="module", autouse=True)
-def daemon() -> Iterator[Daemon]:
-    """A daemon for this file: before the first test, so that none of them leaves it behind."""
-    with (
-        tempfile.TemporaryDirectory(prefix="wt-", dir="/tmp") as base,
-        Daemon(Path(base), f"t{os.getpid()}-{secrets.token_hex(4)}", max_workers=8) as daemon,
-    ):
-        yield daemon.start()
+daemon = shared_daemon(autouse=True, max_workers=8)
 
 
-@pytest.fixture
-def crew(daemon: Daemon, runtime_dir: Path) -> Iterator[Crew]:
-    """Its processes."""
-    crew = Crew(daemon, runtime_dir / "ledger")
-    yield crew
-    crew.end()
-
-
-@pytest.fixture
-def timers(daemon: Daemon) -> Iterator[Timers]:
-    """This process's worker."""
-    with connect(str(daemon.directory), worker="caller", reconnect_for=LONG) as timers:
-        yield timers
-
-
-@pytest.fixture
-def purgatory(timers: Timers) -> Purgatory:
-    """This process's, which watches nothing."""
-    return Purgatory(timers, NAME)
+timers = connected(worker="caller", reconnect_for=LONG)
 
 
 # -- nothing is missed -------------------------------------------------------------------------
@@ -115,7 +86,7 @@ class Op(DelayedOperation):
     def try_complete(self):
         return bool(checked) and self.force_complete()
 with connect(sys.argv[1]) as timers:
-    purgatory, checked = Purgatory(timers, "crew"), []
+    purgatory, checked = Purgatory(timers, "produce"), []
     for key in keys:
         op = Op(None)
         checked.clear()

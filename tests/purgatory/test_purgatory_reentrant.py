@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,26 +10,6 @@ import pytest
 from local_wheel import MS, LocalTimers, LocalWheel
 from purgatory_ops import Hooked, Op, Scripted, watch_all
 from wheeld_client import Purgatory
-
-
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    """A wheel under virtual time."""
-    with LocalWheel() as wheel:
-        yield wheel
-
-
-@pytest.fixture
-def timers(wheel: LocalWheel) -> LocalTimers:
-    """A worker."""
-    return wheel.worker(0)
-
-
-@pytest.fixture
-def purgatory(timers: LocalTimers) -> Purgatory:
-    """Where its operations wait."""
-    return Purgatory(timers, "produce")
-
 
 # -- from the hooks ----------------------------------------------------------------------------
 

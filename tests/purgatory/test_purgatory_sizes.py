@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import mmap
 import signal
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from commands import well
+from common_fixtures import daemon_process, local_wheel
 from daemons import Daemon, until
 from local_wheel import LocalWheel
 from purgatory_crew import NAME, Crew
@@ -21,12 +20,7 @@ from wheeld_client import Purgatory, Timers, connect
 from wheeld_core import _native
 from wheeld_core.sizes import Size, SizesView
 
-
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    """A wheel under virtual time."""
-    with LocalWheel(max_workers=2) as wheel:
-        yield wheel
+wheel = local_wheel(max_workers=2)
 
 
 @pytest.fixture
@@ -104,10 +98,7 @@ def test_what_a_killed_supervisor_left() -> None:
 # -- with a daemon ---------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    with Daemon(runtime_dir, daemon_name, max_workers=16) as daemon:
-        yield daemon.start()
+daemon = daemon_process(max_workers=16)
 
 
 def told(daemon: Daemon) -> dict[str, Any]:
@@ -117,9 +108,8 @@ def told(daemon: Daemon) -> dict[str, Any]:
     return found
 
 
-def test_of_two_processes_and_after_a_death(daemon: Daemon, runtime_dir: Path) -> None:
+def test_of_two_processes_and_after_a_death(daemon: Daemon, crew: Crew) -> None:
     """Summed by name; of each worker its own; of a killed one nothing."""
-    crew = Crew(daemon, runtime_dir / "ledger")
 
     def wait(timers: Timers, purgatory: Purgatory) -> None:
         for key in range(3):
@@ -128,25 +118,25 @@ def test_of_two_processes_and_after_a_death(daemon: Daemon, runtime_dir: Path) -
         signal.pause()
 
     with connect(str(daemon.directory), worker="here") as timers:
-        mine, other = Purgatory(timers, NAME), Purgatory(timers, "other\n")
+        mine, other = Purgatory(timers, NAME), Purgatory(timers, "second\n")
         mine.try_complete_else_watch(Op(None), ["k"])
         pid = crew.start("there", wait)
         crew.await_fact("they wait")
         status = told(daemon)
         assert status["purgatories"] == [
             {"name": NAME, "delayed": 4, "watched": 7, "workers": 2},
-            {"name": "other\n", "delayed": 0, "watched": 0, "workers": 1},
+            {"name": "second\n", "delayed": 0, "watched": 0, "workers": 1},
         ]
         assert {worker["name"]: worker["purgatories"] for worker in status["workers"]} == {
             "here": {
                 NAME: {"delayed": 1, "watched": 1},
-                "other\n": {"delayed": 0, "watched": 0},
+                "second\n": {"delayed": 0, "watched": 0},
             },
             "there": {NAME: {"delayed": 3, "watched": 6}},
         }
         lines = well("status", "--name", daemon.name, "--runtime-dir", str(daemon.base))
         assert f"    {NAME:<28} 4 operations wait, 7 times under a key, in 2 workers\n" in lines
-        assert "    other\ufffd" in lines
+        assert "    second\ufffd" in lines
         crew.kill(pid)
         until(lambda: len(told(daemon)["workers"]) == 1, "gone")
         assert told(daemon)["purgatories"][0] == {
@@ -155,4 +145,3 @@ def test_of_two_processes_and_after_a_death(daemon: Daemon, runtime_dir: Path) -
         mine.shutdown()
         other.shutdown()
         assert told(daemon)["purgatories"] == []
-    crew.end()

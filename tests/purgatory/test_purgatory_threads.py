@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from common_fixtures import local_wheel
 from local_wheel import MS, LocalTimers, LocalWheel
 from purgatory_ops import Hooked, Op, Scripted, WatchView, run_threads
 from wheeld_client import Purgatory
@@ -30,17 +31,7 @@ def eager_switches() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    """A wheel under virtual time."""
-    with LocalWheel(16_384) as wheel:
-        yield wheel
-
-
-@pytest.fixture
-def timers(wheel: LocalWheel) -> LocalTimers:
-    """A worker."""
-    return wheel.worker(0)
+wheel = local_wheel(16_384)
 
 
 def nothing_left(wheel: LocalWheel, purgatory: Purgatory, timers: LocalTimers) -> None:

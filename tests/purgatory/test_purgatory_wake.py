@@ -7,7 +7,6 @@ import asyncio
 import fcntl
 import termios
 import threading
-from collections.abc import Iterator
 
 import pytest
 
@@ -19,19 +18,6 @@ from wheeld_client import AsyncPurgatory, Purgatory
 LONG = 60.0
 """Seconds that a test waits for another thread before it fails."""
 MANY = 500
-
-
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    """A wheel under virtual time."""
-    with LocalWheel() as wheel:
-        yield wheel
-
-
-@pytest.fixture
-def view(wheel: LocalWheel) -> WatchView:
-    """What stands in the watch segment."""
-    return WatchView(wheel.shared("watch"))
 
 
 def unread(fd: int) -> int:

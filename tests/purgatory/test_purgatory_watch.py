@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from common_fixtures import local_wheel, local_workers
 from local_wheel import LocalTimers, LocalWheel
 from purgatory_ops import Op, WatchView, bucket_of, readable, watch_all
 from wheeld_client import Purgatory
@@ -17,23 +17,8 @@ from wheeld_client import Purgatory
 WORKERS = 5
 
 
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    """A wheel under virtual time."""
-    with LocalWheel(max_workers=WORKERS) as wheel:
-        yield wheel
-
-
-@pytest.fixture
-def workers(wheel: LocalWheel) -> list[LocalTimers]:
-    """One in each row but the last."""
-    return [wheel.worker(row) for row in range(WORKERS - 1)]
-
-
-@pytest.fixture
-def view(wheel: LocalWheel) -> WatchView:
-    """Of the watch segment."""
-    return WatchView(wheel.shared("watch"))
+wheel = local_wheel(max_workers=WORKERS)
+workers = local_workers(WORKERS - 1)
 
 
 @pytest.fixture

@@ -9,16 +9,15 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from test_access import group_name
 
 from commands import well, wheeld_command
+from common_fixtures import daemon_process
 from daemons import Daemon, map_segment, until
 from remotes import Remote
 from shared_words import Shared
+from strangers import group_name
 from wheeld.config.pools import Pool
 from wheeld.tables import sharing
 from wheeld_client import WheelError, connect
@@ -29,11 +28,7 @@ POOLS = ("--pool", "requests=64K", "--pool", "small=1000,strict,largest=100")
 KINDS = (("watch", _native.KIND_WATCH), ("pools", _native.KIND_POOLS))
 
 
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    """A daemon whose rows need two words a bucket, not started."""
-    with Daemon(runtime_dir, daemon_name, max_workers=70) as daemon:
-        yield daemon
+daemon = daemon_process(started=False, max_workers=70)
 
 
 # -- what is told ------------------------------------------------------------------------------

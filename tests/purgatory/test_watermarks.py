@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 
 import numpy as np
 import pytest
 
+from common_fixtures import local_workers
 from local_wheel import SECOND, LocalTimers, LocalWheel
 from purgatory_ops import Op, run_threads
 from wheeld_client import ClientClosed, Watermarks, WordsFull
@@ -16,15 +16,7 @@ from wheeld_core import _native, views
 PLACES = _native.WORD_PLACES
 
 
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    with LocalWheel() as wheel:
-        yield wheel
-
-
-@pytest.fixture
-def workers(wheel: LocalWheel) -> list[LocalTimers]:
-    return [wheel.worker(row) for row in range(2)]
+workers = local_workers(2)
 
 
 @pytest.fixture

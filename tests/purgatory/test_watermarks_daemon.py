@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from multiprocessing import get_context
-from pathlib import Path
 
 import pytest
 
 import wheeld
 from aio_time import ripple
+from common_fixtures import daemon_process
 from daemons import Daemon, until
 from wheeld_client import AsyncTimers, AsyncWatermarks, ClientClosed, Watermarks, connect
 from wheeld_core import _native
@@ -18,10 +17,7 @@ from wheeld_core import _native
 KEYS, ROUNDS = 40, 5
 
 
-@pytest.fixture
-def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
-    with Daemon(runtime_dir, daemon_name, max_workers=8) as daemon:
-        yield daemon.start()
+daemon = daemon_process(max_workers=8)
 
 
 def test_words_survive_deaths_and_end_with_the_daemon(daemon: Daemon) -> None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from common_fixtures import local_wheel
 from local_wheel import MS, LocalWheel
 from recorder_records import RUN, facts, read
 from wheeld.recorder import counters as counters_module
@@ -23,11 +23,7 @@ def full() -> list[Path]:
     return []
 
 
-@pytest.fixture
-def wheel() -> Iterator[LocalWheel]:
-    """A wheel with a trace and two pools."""
-    with LocalWheel(trace=6, pools=POOLS, start_ns=7000) as wheel:
-        yield wheel
+wheel = local_wheel(trace=6, pools=POOLS, start_ns=7000)
 
 
 def make(wheel: LocalWheel, trace: Path, full: list[Path]) -> Counters:

@@ -8,7 +8,6 @@ import os
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -17,18 +16,11 @@ import pytest
 
 import wheeld
 from daemons import stopped, until
-from recorded import Recording, account, drain, load, made_to_record
+from recorded import Recording, account, drain, load
 from recorder_records import read
 from wheeld_client import connect
 
 MS = 10**6
-
-
-@pytest.fixture
-def recording(daemon_name: str, runtime_dir: Path, tmp_path: Path) -> Iterator[Recording]:
-    """A daemon that is to record, with virtual time; the test starts it."""
-    with made_to_record(daemon_name, runtime_dir, tmp_path / "trace") as made:
-        yield made
 
 
 # -- the account -----------------------------------------------------------------------------------

@@ -6,25 +6,16 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from daemons import end_of, is_running, stopped, until
-from recorded import Recording, account, drain, load, made_to_record
+from recorded import Recording, account, drain, load
 from wheeld.recorder.retention import files
 from wheeld_core import segments
 
 MS = 10**6
-
-
-@pytest.fixture
-def recording(daemon_name: str, runtime_dir: Path, tmp_path: Path) -> Iterator[Recording]:
-    """A daemon that is to record, with virtual time; the test starts it."""
-    with made_to_record(daemon_name, runtime_dir, tmp_path / "trace") as made:
-        yield made
 
 
 # -- deaths ----------------------------------------------------------------------------------------

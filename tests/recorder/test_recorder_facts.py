@@ -16,16 +16,7 @@ from wheeld.recorder.facts import Facts, Offsets
 from wheeld.recorder.process import abandoned
 from wheeld.recorder.spool import RECORDS, Spool, SpoolName, chunks, counter_rows
 
-
-@pytest.fixture
-def ring() -> Ring:
-    """An empty ring of 1024 records."""
-    return Ring()
-
-
-@pytest.fixture(autouse=True)
-def settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    small_spools(monkeypatch)
+settings = pytest.fixture(autouse=True)(small_spools)
 
 
 # -- facts -----------------------------------------------------------------------------------------

@@ -21,16 +21,7 @@ from wheeld.recorder import parquet
 from wheeld.recorder.spool import FACTS, RECORDS, record_size, spools
 from wheeld_core import _native
 
-
-@pytest.fixture
-def ring() -> Ring:
-    """An empty ring of 1024 records."""
-    return Ring()
-
-
-@pytest.fixture(autouse=True)
-def settings(monkeypatch: pytest.MonkeyPatch) -> None:
-    small_spools(monkeypatch)
+settings = pytest.fixture(autouse=True)(small_spools)
 
 
 def test_all_becomes_parquet(ring: Ring, tmp_path: Path) -> None:

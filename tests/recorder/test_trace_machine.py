@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
-from test_wheel_machine import WheelMachine
 
 from local_wheel import MS
 from trace_rows import PERIODIC, assert_accounted, assert_stories, new_rows
+from wheel_machine import WheelMachine
 from wheel_oracle import Armed, Event, Oracle
 
 

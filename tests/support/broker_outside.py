@@ -14,13 +14,14 @@ import struct
 import subprocess
 import sys
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import psutil
+import pytest
 from kio.index import load_request_schema, load_response_schema
 from kio.records.readers import read_batch
 from kio.records.schema import NewRecordBatch, Record
@@ -117,6 +118,17 @@ def started(directory: Path, *options: str, followers: int = 0) -> Iterator[Outs
                 assert process.wait(LONG) == 0
             finally:
                 process.kill()
+
+
+def outside(*options: str) -> Callable[[pytest.TempPathFactory], Iterator[Outside]]:
+    """A fixture: such a broker, for a module."""
+
+    @pytest.fixture(scope="module")
+    def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Outside]:
+        with started(tmp_path_factory.mktemp("broker"), *options) as run:
+            yield run
+
+    return broker
 
 
 # -- its wire ------------------------------------------------------------------------------------

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import wheeld
 from examples.broker import clients
 from examples.broker.parent import Broker, Child
@@ -148,3 +150,14 @@ class Consumer:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+
+def inside(**options: Any) -> Callable[[pytest.TempPathFactory], Iterator[Run]]:
+    """A fixture: a broker that is `running` with these options, for a module."""
+
+    @pytest.fixture(scope="module")
+    def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+        with running(tmp_path_factory.mktemp("broker"), **options) as run:
+            yield run
+
+    return broker

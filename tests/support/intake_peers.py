@@ -15,7 +15,6 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-import uvloop
 
 from model_pool import ModelPool
 from wheeld_client.intake.request import Request
@@ -23,18 +22,10 @@ from wheeld_client.intake.server import Intake
 from wheeld_client.intake.state import State
 
 BOTH_LOOPS = pytest.mark.parametrize("new_loop", ["asyncio", "uvloop"], indirect=True)
-"""For a whole file; `new_loop` is the fixture below."""
+"""For a whole file; `new_loop` is in tests/intake/conftest.py."""
 
+# The fixture `new_loop` says which.
 make_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
-
-
-@pytest.fixture(autouse=True)
-def new_loop(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which loop `run` makes."""
-    if getattr(request, "param", "") == "uvloop":
-        uvloop.new_event_loop().close()  # the first one opens descriptors for all
-        monkeypatch.setitem(globals(), "make_loop", uvloop.new_event_loop)
-
 
 LONG = 60.0
 """Seconds that a test waits for a state before it fails."""

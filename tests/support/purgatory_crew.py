@@ -25,7 +25,7 @@ from wheeld_core import _native
 
 LONG = 60.0
 """Seconds that a test waits for something before it fails."""
-NAME = "crew"
+NAME = "produce"
 """Of everyone's purgatory."""
 LINE = 64
 """Bytes of a line of the ledger; pages are multiples of it."""

@@ -55,3 +55,8 @@ def member(uid: int, *groups: int) -> list[str]:
     run_as_stranger()
     in_groups = ",".join(map(str, (NOBODY, *groups)))
     return ["setpriv", f"--reuid={uid}", f"--regid={uid}", f"--groups={in_groups}"]
+
+
+def group_name() -> str:
+    """A group that this process is in, but for `root` the one of nobody."""
+    return grp.getgrgid(NOBODY if os.getuid() == 0 else os.getgid()).gr_name

@@ -1,0 +1,16 @@
+"""What the tests of fsck share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fsck_wheels import FullWheel
+
+
+@pytest.fixture
+def wheel() -> Iterator[FullWheel]:
+    """A wheel with a slot in every state."""
+    with FullWheel() as wheel:
+        yield wheel

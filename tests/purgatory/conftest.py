@@ -1,0 +1,43 @@
+"""What the tests of the purgatory share: operations that wait in it, what is watched, processes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from local_wheel import LocalTimers, LocalWheel
+from purgatory_crew import NAME, Crew
+from purgatory_ops import WatchView
+from wheeld_client import Purgatory
+
+if TYPE_CHECKING:
+    from daemons import Daemon
+
+
+@pytest.fixture
+def purgatory(timers: LocalTimers) -> Purgatory:
+    """Where operations of the worker wait."""
+    return Purgatory(timers, NAME)
+
+
+@pytest.fixture
+def purgatories(workers: list[LocalTimers]) -> list[Purgatory]:
+    """The same one in each worker."""
+    return [Purgatory(timers, NAME) for timers in workers]
+
+
+@pytest.fixture
+def view(wheel: LocalWheel) -> WatchView:
+    """Of the watch segment."""
+    return WatchView(wheel.shared("watch"))
+
+
+@pytest.fixture
+def crew(daemon: Daemon, runtime_dir: Path) -> Iterator[Crew]:
+    """Processes of the daemon."""
+    crew = Crew(daemon, runtime_dir / "ledger")
+    yield crew
+    crew.end()

@@ -1,0 +1,169 @@
+"""Fixtures that a module makes in a line: `daemon = embedded(max_workers=8)`.
+
+A module that needs other options than those of a fixture for all assigns its own under the same
+name, and what stands upon it follows: `timers` is a worker of the `wheel` that the module has.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import commands
+import restarts
+import wheeld
+from daemons import Daemon
+from fake_supervisor import StandIn
+from local_wheel import LocalTimers, LocalWheel
+from wheeld_client import Timers, connect
+from wheeld_core import segments
+
+
+@pytest.fixture
+def daemon_name() -> str:
+    """A name that no other test, process or run has."""
+    return f"t{os.getpid()}-{secrets.token_hex(4)}"
+
+
+@pytest.fixture
+def runtime_dir() -> Iterator[Path]:
+    """A private directory for runtime directories: short, as a socket's path ends at 107 bytes."""
+    path = Path(tempfile.mkdtemp(prefix="wt-", dir="/tmp"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+def local_wheel(*sizes: int, **options: Any) -> Callable[[], Iterator[LocalWheel]]:
+    """A `LocalWheel` of these options for each test."""
+
+    @pytest.fixture
+    def wheel() -> Iterator[LocalWheel]:
+        with LocalWheel(*sizes, **options) as wheel:
+            yield wheel
+
+    return wheel
+
+
+wheel = local_wheel()
+
+
+@pytest.fixture
+def timers(wheel: LocalWheel) -> LocalTimers:
+    """The wheel's first worker."""
+    return wheel.worker(0)
+
+
+def local_workers(count: int, **options: Any) -> Callable[[LocalWheel], list[LocalTimers]]:
+    """Workers in the first rows of `wheel`."""
+
+    @pytest.fixture
+    def workers(wheel: LocalWheel) -> list[LocalTimers]:
+        return [wheel.worker(row, **options) for row in range(count)]
+
+    return workers
+
+
+def embedded(scope: Any = "module", **options: Any) -> Callable[[], Iterator[str]]:
+    """An embedded daemon of these options, for a module."""
+
+    @pytest.fixture(scope=scope)
+    def daemon() -> Iterator[str]:
+        with wheeld.embedded(**options) as name:
+            yield name
+
+    return daemon
+
+
+def daemon_process(
+    *words: str, started: bool = True, for_all: bool = False, **options: Any
+) -> Callable[[Path, str], Iterator[Daemon]]:
+    """A daemon of these options in a process of its own, for each test.
+
+    Parameters
+    ----------
+    *words
+        More words of its command line.
+    started : bool
+        It serves when the test begins; otherwise the test starts it.
+    for_all : bool
+        Other users may look into the directory that holds its runtime directory.
+    **options
+        Options of `wheeld start`.
+    """
+
+    @pytest.fixture
+    def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
+        if for_all:
+            runtime_dir.chmod(0o755)
+        with Daemon(runtime_dir, daemon_name, **options) as daemon:
+            yield daemon.start(*words) if started else daemon
+
+    return daemon
+
+
+def shared_daemon(autouse: bool = False, **options: Any) -> Callable[[], Iterator[Daemon]]:
+    """A daemon of these options in a process of its own, for a module."""
+
+    @pytest.fixture(scope="module", autouse=autouse)
+    def daemon() -> Iterator[Daemon]:
+        with tempfile.TemporaryDirectory(prefix="wt-", dir="/tmp") as base:
+            name = f"t{os.getpid()}-{secrets.token_hex(4)}"
+            with Daemon(Path(base), name, **options) as daemon:
+                yield daemon.start()
+
+    return daemon
+
+
+def connected(**options: Any) -> Callable[[Any], Iterator[Timers]]:
+    """A worker of the fixture `daemon`, with these options of `connect`."""
+
+    @pytest.fixture
+    def timers(daemon: Any) -> Iterator[Timers]:
+        with connect(str(getattr(daemon, "directory", daemon)), **options) as timers:
+            yield timers
+
+    return timers
+
+
+def started_command(*options: str) -> Callable[[str, Path], Iterator[commands.Daemon]]:
+    """`wheeld start` with these options in the foreground of another process, for each test."""
+
+    @pytest.fixture
+    def daemon(daemon_name: str, runtime_dir: Path) -> Iterator[commands.Daemon]:
+        daemon = commands.Daemon(daemon_name, runtime_dir, *options)
+        yield daemon
+        if daemon.process.poll() is None:
+            daemon.process.terminate()
+            daemon.end()
+        segments.unlink_all(f"wheeld-{daemon_name}-")
+
+    return daemon
+
+
+def restarted_daemon(*options: str) -> Callable[[Path, str], Iterator[restarts.Daemon]]:
+    """A daemon with these options that a test kills and starts again."""
+
+    @pytest.fixture
+    def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[restarts.Daemon]:
+        with restarts.running(runtime_dir, daemon_name, *options) as daemon:
+            yield daemon
+
+    return daemon
+
+
+def fake_supervisor() -> Callable[[Path], Iterator[StandIn]]:
+    """A supervisor's part of a daemon, played by the test."""
+
+    @pytest.fixture
+    def daemon(runtime_dir: Path) -> Iterator[StandIn]:
+        with StandIn(runtime_dir) as daemon:
+            yield daemon
+
+    return daemon
