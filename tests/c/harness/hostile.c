@@ -35,9 +35,9 @@ static uint64_t garbage(attack *a, hand *h)
         return odd[r % (sizeof odd / sizeof *odd)];
     case 1: /* an id: any slot, any kind, a likely generation */
         return wh_id((uint32_t)(r >> 40) % 8, (uint32_t)r % a->world.config.capacity) |
-               (r >> 32 & 3) << WH_KIND_SHIFT;
+               (r >> 32 & 3) << WH_ID_KIND_AT;
     case 2: /* an id of its own */
-        return wh_id((uint32_t)(r >> 40) % 8, own_slot(a, r)) | (r >> 32 & 3) << WH_KIND_SHIFT;
+        return wh_id((uint32_t)(r >> 40) % 8, own_slot(a, r)) | (r >> 32 & 3) << WH_ID_KIND_AT;
     case 3: /* a state */
         return wh_state((uint32_t)(r >> 40) % 8, (uint32_t)r % 5);
     case 4: /* a time around now */

@@ -160,7 +160,7 @@ static void before_full(void)
 
 static int64_t used(void)
 {
-    return (int64_t)(atomic_load(&A->budget.pool->used) >> WH_POOL_BYTES_SHIFT);
+    return (int64_t)(atomic_load(&A->budget.pool->used) >> WH_USED_BYTES_AT);
 }
 
 static void verdict_exact(void)

@@ -15,7 +15,7 @@
 #define POOL 1u /* of two: what stands before it is not ours */
 #define SIZE 1000
 #define LARGEST 300
-#define WRAP (1ull << WH_POOL_CHANGE_BITS)
+#define WRAP (1ull << WH_USED_CHANGE_BITS)
 
 typedef struct borrower {
     wh_budget budget;

@@ -322,7 +322,7 @@ static void crew_settle(void)
 /* Ring positions start anywhere, just below a wrap too. */
 static uint64_t odd_position(void)
 {
-    static const uint64_t ends[] = {0, 1ull << 32, 1ull << WH_POS_BITS, 0, 12345678};
+    static const uint64_t ends[] = {0, 1ull << 32, 1ull << WH_COMPLETION_WORKER_AT, 0, 12345678};
     return ends[dice(5)] - dice(40);
 }
 

@@ -30,7 +30,7 @@ static uint64_t garbage(void)
     case 0:
         return odd[r % (sizeof odd / sizeof *odd)];
     case 1: /* an id: any slot, one past the last too, any kind, a likely generation */
-        return wh_id((uint32_t)(r >> 40) % 6, (uint32_t)slot) | (r >> 32 & 3) << WH_KIND_SHIFT;
+        return wh_id((uint32_t)(r >> 40) % 6, (uint32_t)slot) | (r >> 32 & 3) << WH_ID_KIND_AT;
     case 2:
         return wh_state((uint32_t)(r >> 40) % 6, (uint32_t)(r >> 8) % 5);
     case 3: /* an owner */
@@ -139,7 +139,7 @@ static void spoil_usefully(uint32_t row, uint32_t slot)
     uint64_t pushed = dice(8);
     for (uint64_t i = 0; i < pushed; i++)
         if (dice(2))
-            subs[(head + i) & (c->sub_size - 1)] = id | dice(3) << WH_KIND_SHIFT;
+            subs[(head + i) & (c->sub_size - 1)] = id | dice(3) << WH_ID_KIND_AT;
     wh_store_relaxed(&c->seg->sub_tail, head + pushed);
     done++;
     step_stops++;

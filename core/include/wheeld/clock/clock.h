@@ -173,9 +173,9 @@ wh_hot wh_peer *wh_owner_of(const wh_clock *c, uint32_t slot)
 {
     /* pairs: slab - the slot's fields are read after the claim that names their writer */
     uint64_t word = wh_load_acquire(&c->owners[slot >> WH_SLAB_BITS]);
-    if (wh_unlikely((word & 0xffff) == WH_SPLIT))
+    if (wh_unlikely(wh_owner_worker(word) == WH_SPLIT))
         return wh_split_owner(c, slot);
-    return wh_peer_of(c, word & 0xffff, wh_owner_name(word) >> 16);
+    return wh_peer_of(c, wh_owner_worker(word), wh_owner_incarnation(word));
 }
 
 /* The same as a word, for the record: it may name one that is gone. */
@@ -207,7 +207,7 @@ static inline void wh_free_slab(wh_clock *c, uint32_t slab)
  * each. Whatever a client writes into the owner's word names a lane. */
 static inline uint32_t wh_lane_of(const wh_clock *c, uint32_t slot)
 {
-    uint32_t row = (uint32_t)(wh_load_relaxed(&c->owners[slot >> WH_SLAB_BITS]) & 0xffff) - 1;
+    uint32_t row = wh_owner_row(wh_load_relaxed(&c->owners[slot >> WH_SLAB_BITS]));
     if (wh_unlikely(row + 1 == WH_SPLIT))
         row = wh_holder_row(wh_load_relaxed(&c->stock.holders[slot]));
     return row & (c->wheel.lane_count - 1);
@@ -224,11 +224,11 @@ static inline uint32_t wh_lent_list(const wh_clock *c, const wh_peer *peer)
 
 static inline enum wh_stage wh_stage_of(const wh_link *link)
 {
-    return (enum wh_stage)(link->completion >> 60);
+    return wh_completion_stage(link->completion);
 }
 static inline uint32_t wh_stage_worker(const wh_link *link)
 {
-    return (uint32_t)(link->completion >> WH_POS_BITS) & 0xfff;
+    return wh_completion_worker(link->completion);
 }
 /* Does its record stand in, or is it lent out to, a ring that is not its owner's? */
 static inline bool wh_stage_out(enum wh_stage stage)

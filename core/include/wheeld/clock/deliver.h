@@ -142,7 +142,7 @@ static inline bool wh_unread(wh_clock *c, const wh_link *link)
         return false;
     wh_peer *peer = &c->peers[worker];
     peer->comp_head = wh_load_acquire(&peer->seg->comp_head); /* pairs: comp-head */
-    return !wh_pos_before(link->completion & WH_POS_MASK, peer->comp_head);
+    return !wh_pos_before(wh_completion_position(link->completion), peer->comp_head);
 }
 
 /* A tick waits in a backlog no more: the stage names a position that is out, so no undo is of
@@ -192,7 +192,7 @@ static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, enu
 {
     wh_link *link = &c->wheel.links[slot];
     wh_slot *s = &c->slots[slot];
-    uint32_t kind = wh_load_relaxed(&s->flags) & 3;
+    uint32_t kind = wh_flags_clock(wh_load_relaxed(&s->flags));
     int64_t now = c->now[kind < WH_CLOCK_KINDS ? kind : 0];
     uint64_t place = wh_completion_word(stage, wh_peer_index(c, peer), peer->comp_tail);
     /* One that fires now has its place already. */

@@ -27,8 +27,6 @@
 
 static inline bool wh_traces(const wh_clock *c) { return wh_unlikely(c->trace.seg != NULL); }
 
-static inline uint32_t wh_state_version(uint64_t s) { return (uint32_t)(s >> 8) & WH_VERSION_MASK; }
-
 static inline void wh_event_pending(wh_trace *t, uint64_t more)
 {
     t->pending += more;
@@ -55,8 +53,8 @@ static inline wh_trace_record *wh_event_begin(wh_clock *c, uint32_t slot, enum w
     const wh_traced *known = &t->traced[slot];
     wh_slot *s = &c->slots[slot];
     uint64_t owner = wh_owner_word_of(c, slot);
-    uint32_t row = (uint32_t)(owner & 0xffff) - 1;
-    uint32_t base = wh_load_relaxed(&s->flags) & 3;
+    uint32_t row = wh_owner_row(owner);
+    uint32_t base = wh_flags_clock(wh_load_relaxed(&s->flags));
     r->time_ns = c->now[WH_CLOCK_BASE];
     r->scheduled_ns = known->scheduled_ns;
     r->id = wh_id(known->gen, slot);
@@ -64,7 +62,7 @@ static inline wh_trace_record *wh_event_begin(wh_clock *c, uint32_t slot, enum w
     r->count = count;
     r->missed = 0;
     r->pending = t->pending < UINT32_MAX ? (uint32_t)t->pending : UINT32_MAX;
-    r->incarnation = (uint32_t)(owner >> 16);
+    r->incarnation = (uint32_t)wh_owner_incarnation(owner);
     r->worker = row < c->max_workers ? (uint16_t)row : WH_NO_ROW;
     r->receiver = WH_NO_ROW;
     r->payload_size = wh_load_relaxed(&s->payload_size);
@@ -282,7 +280,7 @@ static inline void wh_event_end(wh_clock *c, uint32_t slot, enum wh_trace_kind k
 static inline void wh_event_reclaimed(wh_clock *c, uint32_t slot, uint32_t gen, bool dropped)
 {
     uint64_t state = wh_load_relaxed(&c->states[slot]);
-    if (gen == 0 || wh_state(gen, WH_CANCELLED) != (state & ~((uint64_t)WH_VERSION_MASK << 8)))
+    if (gen == 0 || wh_state(gen, WH_CANCELLED) != (state & ~WH_MASK(STATE_VERSION)))
         return;
     if (c->wheel.links[slot].gen != gen) { /* it was armed, and died before it said so */
         wh_event_open(c, slot, gen, 0);

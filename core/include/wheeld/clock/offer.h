@@ -37,11 +37,12 @@ static inline bool wh_is_offer(const wh_clock *c, uint32_t slot, const wh_peer *
 /* Who has taken an offer, if he is there; else NULL. */
 static inline wh_peer *wh_taker_peer(const wh_clock *c, uint64_t state)
 {
-    uint32_t taker = wh_state_taker(state), row = (taker & 0xfff) - 1;
+    uint32_t taker = wh_state_taker(state), row = wh_taker_row(taker);
     if (row >= c->max_workers)
         return NULL;
     wh_peer *peer = &c->peers[row];
-    bool there = peer->attached && !peer->absent && (peer->incarnation & 0xfff) == taker >> 12;
+    bool there =
+        peer->attached && !peer->absent && taker == wh_taker(wh_owner_word(row, peer->incarnation));
     return there ? peer : NULL;
 }
 

@@ -118,9 +118,9 @@ static wh_seldom wh_peer *wh_group_member(wh_clock *c, uint32_t group)
  * sender found. */
 static inline uint32_t wh_group_at(const wh_clock *c, uint32_t target)
 {
-    if (wh_likely((target & 0xfff) != WH_TARGET_GROUP))
+    if (wh_likely(wh_target_worker(target) != WH_TARGET_GROUP))
         return WH_GROUPS;
-    uint32_t group = target >> 12 & (WH_GROUPS - 1);
+    uint32_t group = wh_target_number(target);
     if (c->groups == NULL)
         return group;
     uint32_t used = wh_load_acquire(&c->groups[group].used); /* pairs: group */
@@ -140,12 +140,13 @@ static inline wh_peer *wh_route(wh_clock *c, uint32_t slot, wh_peer *owner)
     if (wh_likely(target == 0))
         return owner;
     wh_peer *peer = NULL;
-    if ((target & 0xfff) == WH_TARGET_GROUP) {
+    uint32_t row = wh_target_worker(target) - 1;
+    if (row + 1 == WH_TARGET_GROUP) {
         uint32_t group = wh_group_at(c, target);
         peer = group < WH_GROUPS ? wh_group_member(c, group) : NULL;
-    } else if ((target & 0xfff) - 1 < c->max_workers) {
-        peer = &c->peers[(target & 0xfff) - 1];
-        if (!peer->attached || peer->dying || (peer->incarnation & 0xfffff) != target >> 12)
+    } else if (row < c->max_workers) {
+        peer = &c->peers[row];
+        if (!peer->attached || peer->dying || wh_target_word(row, peer->incarnation) != target)
             peer = NULL;
     }
     if (peer)

@@ -42,9 +42,8 @@ static inline void wh_stock_unsplit(wh_clock *c, uint32_t slab)
 /* Name the holder of a slot that is in none's return ring. */
 static inline void wh_stock_hold(wh_clock *c, uint32_t slot, const wh_peer *holder)
 {
-    /* half-way round from its ring: no entry that stands there is about this */
     wh_store_relaxed(&c->stock.holders[slot],
-                     wh_holder_word(wh_peer_index(c, holder), holder->ret_tail + (1u << 19)));
+                     wh_holder_word(wh_peer_index(c, holder), wh_holder_away(holder->ret_tail)));
 }
 
 /* It goes into its return ring, at its tail. The record says so by now. */

@@ -41,7 +41,8 @@ typedef struct wh_sorted {
 static inline void wh_sort_slot(wh_clock *c, uint32_t slot, const wh_peer *owner, wh_sorted *sorted)
 {
     const wh_link *link = &c->wheel.links[slot];
-    uint64_t bit = 1ull << (slot & (WH_SLAB_SLOTS - 1)), position = link->completion & WH_POS_MASK;
+    uint64_t bit = 1ull << (slot & (WH_SLAB_SLOTS - 1)),
+             position = wh_completion_position(link->completion);
     uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: arm, cancel, fire */
     bool theirs = wh_stage_worker(link) == wh_peer_index(c, owner);
     if (wh_state_phase(state) == WH_ARMED || wh_state_gen(state) != link->gen)
@@ -98,7 +99,7 @@ static inline wh_sorted wh_sort_slab(wh_clock *c, uint32_t slab, wh_peer *owner)
 static inline bool wh_take_over(wh_clock *c, uint32_t slab, const wh_peer *asker)
 {
     uint64_t word = wh_load_acquire(&c->owners[slab]); /* pairs: slab */
-    wh_peer *owner = wh_peer_of(c, word & 0xffff, wh_owner_name(word) >> 16);
+    wh_peer *owner = wh_peer_of(c, wh_owner_worker(word), wh_owner_incarnation(word));
     if (wh_is_split(c, slab) || slab >= c->shared_slabs)
         return true;
     if (owner == NULL || owner->leave || owner->dying || !(word & WH_PARKED))

@@ -24,7 +24,7 @@ static inline wh_timing wh_timing_of(wh_clock *c, uint32_t slot)
     wh_slot *s = &c->slots[slot];
     int64_t deadline = wh_load_relaxed(&s->deadline);
     int64_t interval = wh_load_relaxed(&s->interval);
-    uint32_t kind = wh_load_relaxed(&s->flags) & 3;
+    uint32_t kind = wh_flags_clock(wh_load_relaxed(&s->flags));
     wh_timing t = {deadline, interval > 0 ? interval : 0, kind < WH_CLOCK_KINDS ? kind : 0};
     if (t.interval)
         t.due = wh_periodic_due(deadline, t.interval, c->wheel.links[slot].due);

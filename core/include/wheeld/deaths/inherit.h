@@ -35,7 +35,7 @@
  * another worker, this one took it up and gave the slab back, for `from` to claim. */
 static inline bool wh_in_hands(const wh_clock *c, const wh_link *link, const wh_peer *from)
 {
-    uint64_t position = link->completion & WH_POS_MASK;
+    uint64_t position = wh_completion_position(link->completion);
     bool theirs = wh_stage_worker(link) == wh_peer_index(c, from);
     switch (wh_stage_of(link)) {
     case WH_STAGE_OPEN:
@@ -61,7 +61,7 @@ static inline void wh_count_dropped(wh_clock *c, wh_peer *peer)
 static inline bool wh_mute_fired(wh_clock *c, uint32_t slot, wh_peer *from)
 {
     wh_link *link = &c->wheel.links[slot];
-    uint64_t position = link->completion & WH_POS_MASK;
+    uint64_t position = wh_completion_position(link->completion);
     if (wh_stage_worker(link) != wh_peer_index(c, from))
         return false;
     if (wh_stage_of(link) == WH_STAGE_EXPIRED && !wh_pos_before(position, from->comp_head)) {

@@ -49,7 +49,7 @@ static inline void wh_relink_some(wh_clock *c)
         c->relink_slot++;
         if (c->wheel.links[slot].list >= c->wheel.buckets)
             continue;
-        if ((wh_load_relaxed(&c->slots[slot].flags) & 3) == WH_CLOCK_BASE)
+        if (wh_flags_clock(wh_load_relaxed(&c->slots[slot].flags)) == WH_CLOCK_BASE)
             continue;
         wh_wheel_remove(&c->wheel, slot);
         wh_link_timer(c, slot);

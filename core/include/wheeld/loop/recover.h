@@ -49,7 +49,8 @@ static inline void wh_recover_step(wh_recovery *r)
 
 static inline bool wh_published(const wh_clock *c, const wh_link *link)
 {
-    return wh_pos_before(link->completion & WH_POS_MASK, c->peers[wh_stage_worker(link)].comp_tail);
+    return wh_pos_before(wh_completion_position(link->completion),
+                         c->peers[wh_stage_worker(link)].comp_tail);
 }
 
 /* The worker that the record's stage names, or NULL. If it is dying, what goes to it now is the
@@ -191,7 +192,7 @@ static inline void wh_recover_returned(wh_recovery *r, uint32_t slot, wh_peer *o
 {
     wh_link *link = &r->clock->wheel.links[slot];
     wh_peer *to = wh_stage_peer(r->clock, link);
-    uint64_t position = link->completion & WH_POS_MASK;
+    uint64_t position = wh_completion_position(link->completion);
     bool out = to && wh_pos_before(position, to->ret_tail);
     bool unread = to && !wh_pos_before(position, to->ret_head);
     if (to == owner ? !out : unread)
@@ -303,7 +304,7 @@ static inline uint64_t wh_recover_key(const wh_clock *c, const wh_link *link)
     if (!wh_stage_out(wh_stage_of(link)))
         return (uint64_t)link->due ^ 1ull << 63; /* signed order as unsigned */
     uint64_t behind = c->peers[wh_stage_worker(link)].comp_tail - link->completion;
-    return WH_POS_MASK - (behind & WH_POS_MASK);
+    return wh_completion_position(~behind);
 }
 
 static inline int wh_recover_order(const void *left, const void *right, void *context)
@@ -372,7 +373,7 @@ static inline bool wh_clock_recover(wh_clock *c)
             wh_recover_free(c, slab);
             continue;
         }
-        wh_peer *owner = wh_peer_of(c, word & 0xffff, wh_owner_name(word) >> 16);
+        wh_peer *owner = wh_peer_of(c, wh_owner_worker(word), wh_owner_incarnation(word));
         if (owner == NULL)
             wh_free_orphan(c, slab);
         for (uint32_t i = 0; owner && i < WH_SLAB_SLOTS; i++, wh_recover_step(&r))

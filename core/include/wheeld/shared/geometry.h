@@ -177,9 +177,12 @@ static inline uint64_t wh_fingerprint(void)
         h = wh_hash_word(wh_hash_text(h, #name), sizeof(type));                                    \
         fields(WH_HASH_FIELD, WH_HASH_FIELD, WH_HASH_FIELD)                                        \
     }
+#define WH_HASH_PART(word, part, at, bits, ...)                                                    \
+    h = wh_hash_word(wh_hash_word(wh_hash_text(h, #word " " #part), at), bits);
 #define WH_HASH_CONSTANT(name) h = wh_hash_word(wh_hash_text(h, #name), (uint64_t)(name));
 #define WH_HASH_SAMPLE(word) h = wh_hash_word(h, (uint64_t)(word));
     WH_STRUCTS(WH_HASH_STRUCT)
+    WH_PACKED(WH_HASH_PART)
     WH_AGREED(WH_HASH_CONSTANT)
     WH_AGREED_WORDS(WH_HASH_SAMPLE)
     return h;

@@ -23,6 +23,7 @@
 #include "wheeld/shared/atomics.h"
 #include "wheeld/shared/layout_sharing.h" /* the field lists of the watch and pools segments */
 #include "wheeld/shared/layout_trace.h"   /* those of the trace segment */
+#include "wheeld/shared/packing.h"        /* what the bits of its words mean */
 
 #define WH_LAYOUT_VERSION 5u
 #define WH_MAGIC 0x31646c6565687700ull /* "\0wheeld1"; the low byte is the segment's kind */
@@ -123,7 +124,7 @@ enum wh_kind {
 /* Who holds a slot of a split slab. Clients map it read-only. */
 #define WH_HOLDER_FIELDS(N, F, A)                                                                  \
     F(wh_au32, holder,                                                                             \
-      "ring position (20 bits) << 12 | worker + 1; 0: the clock. Counts if the slab is WH_SPLIT",  \
+      "HOLDER word. Counts if the slab's owner is WH_SPLIT",  \
       "clock", "all", "relaxed; before the CAS of the owner, or before ret_tail")
 
 /* One line per worker in the wheel segment: what the clock tells that worker. */
@@ -159,7 +160,7 @@ enum wh_kind {
     F(uint32_t, list, "bucket or worker list it is in, or 0xffffffff", "clock", "inspectors", "-") \
     F(uint32_t, gen, "generation of the slot that this record is about", "clock", "inspectors",    \
       "-")                                                                                         \
-    F(uint64_t, completion, "stage << 60 | worker << 48 | ring position (48 bits)", "clock",       \
+    F(uint64_t, completion, "COMPLETION word", "clock",       \
       "inspectors", "-")                                                                           \
     F(int64_t, due,                                                                                \
       "one-shot: deadline it was linked or fired with; periodic: last due time that fired; or "    \
@@ -184,8 +185,7 @@ enum wh_kind {
 /* One word per slab. */
 #define WH_OWNER_FIELDS(N, F, A)                                                                   \
     F(wh_au64, owner,                                                                              \
-      "incarnation << 16 | worker + 1; bit 63: parked, bit 62: the clock looks at it; WH_SPLIT; "  \
-      "0: nobody",                                                                                 \
+      "OWNER word; 0: nobody",                                                                                 \
       "worker (0 -> itself -> parked -> itself, or 0), clock (parked -> split -> 0; those of the " \
       "dead), by compare-and-swap",                                                                \
       "all", "acq_rel CAS, release; pairs: slab")
@@ -193,7 +193,7 @@ enum wh_kind {
 /* One word per slot, apart from its other fields: a cancel touches nothing else, and eight of them
  * share a cache line (docs/decisions/0002). */
 #define WH_STATE_FIELDS(N, F, A)                                                                   \
-    F(wh_au64, state, "generation << 32 | version, or who took the offer << 8 | phase",            \
+    F(wh_au64, state, "STATE word",            \
       "owner (arm); any worker and the clock by compare-and-swap", "all",                          \
       "release, acq_rel CAS; pairs: arm, cancel, extend, fire, offer")
 
@@ -203,11 +203,11 @@ enum wh_kind {
     F(wh_ai64, interval, "period, ns; 0: one-shot", "owner", "clock", "before arm")                \
     F(wh_au64, cookie, "the user's 64 bits", "owner", "clock", "before arm")                       \
     F(wh_au32, target,                                                                             \
-      "0: owner; incarnation << 12 | worker + 1; or uses << 18 | group << 12 | 0xfff",             \
+      "TARGET word; 0: owner",             \
       "owner", "clock", "before arm")                                                              \
     F(wh_au16, payload_size, "used bytes of the payload", "owner", "clock, target", "before arm")  \
     F(wh_au16, flags,                                                                              \
-      "bits 0-1: 0 base clock, 1 realtime, 2 boottime; 2: private, ends with its owner's process", \
+      "FLAGS word", \
       "owner", "clock", "before arm")
 
 #define WH_REGISTRY_FIELDS(N, F, A)                                                                \
@@ -244,7 +244,7 @@ enum wh_kind {
  * armed or not delivered yet. Whoever had looked its name up before arms a timer with the old
  * `uses`, which reaches nobody but its owner. */
 #define WH_GROUP_FIELDS(N, F, A)                                                                   \
-    F(wh_au32, used, "names before this one, 14 bits, << 1 | 1: named", "supervisor", "all",       \
+    F(wh_au32, used, "GROUP word", "supervisor", "all",       \
       "release, after the name; pairs: group")                                                     \
     A(char, name, 60, "UTF-8, zero-terminated", "supervisor", "all", "before used")
 
@@ -256,7 +256,7 @@ enum wh_kind {
       "before magic")                                                                              \
     N(wh_au64, sub_tail, "submissions published", "worker", "clock",                               \
       "seq_cst; pairs: sub-tail, sleep, bell-once")                                                \
-    F(wh_au64, asked, "count of the asks << 32 | WH_ASK_ALL | slots wanted", "worker", "clock",    \
+    F(wh_au64, asked, "ASK word", "worker", "clock",    \
       "seq_cst; pairs: asked")                                                                     \
     N(wh_au64, comp_head, "completions consumed", "worker", "clock",                               \
       "seq_cst; pairs: comp-head, backlog")                                                        \
@@ -279,7 +279,7 @@ enum wh_kind {
 
 /* Written by the clock into the ring that the worker maps; the clock never reads it back. */
 #define WH_COMPLETION_FIELDS(N, F, A)                                                              \
-    F(uint64_t, id, "generation << 32 | kind << 30 | slot", "clock", "worker", "before comp_tail") \
+    F(uint64_t, id, "ID word", "clock", "worker", "before comp_tail") \
     F(uint64_t, cookie, "slot.cookie", "clock", "worker", "before comp_tail")                      \
     F(int64_t, deadline, "what was due, on the timer's clock, ns", "clock", "worker",              \
       "before comp_tail")                                                                          \
@@ -373,26 +373,17 @@ _Static_assert(sizeof(wh_traced) == 16, "four share a cache line");
 /* Limits that widths of fields imply. */
 #define WH_SLAB_BITS 6u
 #define WH_SLAB_SLOTS (1u << WH_SLAB_BITS)
-#define WH_SLOT_BITS 30u
-#define WH_MAX_CAPACITY ((1u << WH_SLOT_BITS) - (1u << 22)) /* leaves room for the sentinels */
-#define WH_MAX_WORKERS 4094u                                /* 12 bits of slot.target, less 0 */
+#define WH_MAX_CAPACITY ((1u << WH_ID_SLOT_BITS) - (1u << 22)) /* leaves room for the sentinels */
+#define WH_MAX_WORKERS ((uint32_t)WH_MOST(TARGET_WORKER) - 1) /* less 0, and a group's */
 #define WH_MAX_WHEEL_BITS 12u                               /* one summary word covers a level */
 #define WH_UNDO_ENTRIES 256u                                /* unpublished ticks at most */
-#define WH_USES_MASK 0x3fffu                                /* of a group's number, in a target */
-#define WH_GROUPS 64u                                       /* bits of row.groups */
-#define WH_TARGET_GROUP 0xfffu                              /* in place of worker + 1 */
+#define WH_GROUPS (1u << WH_TARGET_GROUP_BITS)              /* bits of row.groups */
 #define WH_NIL 0xffffffffu
-#define WH_PARKED (1ull << 63) /* in an owner word: its owner has nothing of the slab in hand */
-#define WH_TAKING (1ull << 62) /* the clock looked at it since it was parked */
-#define WH_SPLIT 0xffffull     /* in place of an owner: each slot has a holder of its own */
-#define WH_ASK_ALL (1u << 31)  /* so many slots or none */
 #define WH_WORD_SET_BITS 11u
 #define WH_WORD_SETS (1u << WH_WORD_SET_BITS) /* of shared words */
 #define WH_WORD_PLACES 16u                    /* in a set */
 #define WH_POOLS 16u
-#define WH_POOL_CHANGE_BITS 14u
-#define WH_POOL_BYTES_SHIFT 26u                /* 38 bits of bytes: `size` and one request more */
-#define WH_MAX_POOL_BYTES (1ull << 37)
+#define WH_MAX_POOL_BYTES (1ull << (WH_USED_BYTES_BITS - 1)) /* and one request more fits */
 #define WH_MIN_TRACE_BITS 4u  /* a record of each kind of loss fits beside the event */
 #define WH_MAX_TRACE_BITS 28u /* 16 GiB */
 #define WH_NO_ROW 0xffffu     /* in a trace record: nobody's row */

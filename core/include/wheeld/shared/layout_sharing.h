@@ -46,14 +46,14 @@
       "worker", "workers", "seq_cst; pairs: word-touch")                                           \
     F(wh_au64, everything, "changes under way that have no note of their own",                     \
       "worker", "supervisor", "release; pairs: watch-note")                                        \
-    A(wh_au64, notes, 14, "hash << 1 | 1 of the key of a condition that is being changed; 0: none", \
+    A(wh_au64, notes, 14, "NOTE word: the key of a condition that is being changed; 0: none", \
       "worker", "supervisor", "release; pairs: watch-note")                                        \
     A(wh_au64, dirty, 4096, "per 16 buckets the marks of keys that were checked elsewhere",        \
       "all workers (or); its worker (exchange)", "its worker", "seq_cst RMW; pairs: watch-dirty")
 
 /* Shared 64-bit words, found by key: words.h. */
 #define WH_WORD_SET_FIELDS(N, F, A)                                                                \
-    A(wh_au64, tags, 16, "61 bits of the key's hash | state", "workers by compare-and-swap", "all",  \
+    A(wh_au64, tags, 16, "TAG word", "workers by compare-and-swap", "all",  \
       "seq_cst CAS; pairs: word-tag")                                                              \
     A(wh_au64, checks, 16, "64 other bits of the key's hash; 0: empty, or on its way",             \
       "worker", "workers", "relaxed; whose it is says the tag")                                    \
@@ -62,7 +62,7 @@
 
 /* How many operations wait in one purgatory of one worker: sizes.h. */
 #define WH_SIZE_FIELDS(N, F, A)                                                                    \
-    N(wh_au64, made, "odd: a purgatory's, another number for each; even: nobody's",                \
+    N(wh_au64, made, "MADE word, another one for each purgatory",                \
       "worker", "supervisor", "release; pairs: size-made")                                         \
     F(wh_au64, delayed, "operations that wait", "worker", "supervisor", "relaxed")                 \
     F(wh_au64, watched, "keys that they wait under, for each operation", "worker", "supervisor",   \
@@ -92,7 +92,7 @@
     F(uint32_t, pool_pad, "zero", "nobody", "nobody", "-")                                         \
     F(int64_t, created, "CLOCK_MONOTONIC, ns", "creator", "all", "before magic")                   \
     A(char, name, 64, "UTF-8, zero-terminated", "creator", "all", "before magic")                  \
-    N(wh_au64, used, "bytes out << 26 | ledger << 14 | its change, 14 bits",                       \
+    N(wh_au64, used, "USED word",                       \
       "workers and supervisor by compare-and-swap", "all", "seq_cst CAS; pairs: pool-used")        \
     N(wh_au64, tickets, "tickets given to those who wait", "workers (add)", "workers",             \
       "seq_cst RMW; pairs: pool-line")                                                             \
@@ -100,7 +100,7 @@
       "workers and supervisor by compare-and-swap", "all", "seq_cst CAS; pairs: pool-dry")         \
     F(wh_au64, dry_ns, "ns of the dry spells that are over", "who ends one (add)", "all",          \
       "seq_cst RMW; pairs: pool-dry")                                                              \
-    N(wh_au64, reaping, "change << 16 | ledger + 1 of the dead worker whose bytes return; 0: none", \
+    N(wh_au64, reaping, "REAPING word", \
       "supervisor", "the next supervisor", "release; pairs: pool-reaping")
 
 #define WH_WAITERS_FIELDS(N, F, A)                                                                 \

@@ -30,7 +30,7 @@
     F(uint32_t, gen, "generation whose beginning is recorded and whose end is not; 0: none",       \
       "clock", "the next clock", "-")                                                              \
     F(uint32_t, version,                                                                           \
-      "version of its state word up to which changes are recorded; bit 31: its next tick is, too", \
+      "TRACED word", \
       "clock", "the next clock", "-")                                                              \
     F(int64_t, scheduled_ns, "when a clock first saw it, base clock, ns", "clock", "the next clock",  \
       "before gen")

@@ -22,13 +22,4 @@ static inline uint64_t wh_ring_room(uint64_t tail, uint64_t head, uint64_t size)
     return used < size ? size - used : 0; /* a scribbled head gives no room, never too much */
 }
 
-/* Positions in a link record have 48 bits; they are compared within half their range. */
-#define WH_POS_BITS 48
-#define WH_POS_MASK ((1ull << WH_POS_BITS) - 1)
-static inline bool wh_pos_before(uint64_t pos48, uint64_t limit)
-{
-    uint64_t distance = (limit - pos48) & WH_POS_MASK;
-    return distance != 0 && distance < 1ull << (WH_POS_BITS - 1);
-}
-
 #endif

@@ -81,7 +81,7 @@ static inline void wh_pool_create(wh_pool *pool, uint64_t size, uint64_t largest
     pool->largest = largest;
     pool->strict = strict;
     pool->created = now;
-    wh_store_relaxed(&pool->used, WH_POOL_NOBODY << WH_POOL_CHANGE_BITS);
+    wh_store_relaxed(&pool->used, wh_used_word(0, WH_POOL_NOBODY, 0));
 }
 
 /* The numbers of pools and of workers, as every client could have changed them: they fit `bytes`,
@@ -115,13 +115,6 @@ static inline void wh_budget_bind(wh_budget *b, void *memory, uint32_t pools, ui
 
 /* -- the word ---------------------------------------------------------------------------------- */
 
-static inline uint64_t wh_used_bytes(uint64_t word) { return word >> WH_POOL_BYTES_SHIFT; }
-
-static inline uint32_t wh_used_row(uint64_t word)
-{
-    return (uint32_t)(word >> WH_POOL_CHANGE_BITS) & 0xfffu;
-}
-
 static inline uint64_t wh_budget_used(const wh_budget *b)
 {
     return wh_used_bytes(wh_load_seq(&b->pool->used)); /* pairs: pool-used */
@@ -148,7 +141,7 @@ static inline void wh_budget_note(const wh_budget *b, uint64_t word)
         return;
     wh_au64 *theirs = &b->ledgers[row].made;
     uint64_t made = wh_load_acquire(theirs); /* pairs: pool-made */
-    uint64_t ahead = (word - made) & WH_POOL_CHANGES;
+    uint64_t ahead = wh_used_ahead(word, made);
     /* pairs: pool-used - a word that has changed was noted by who changed it. If the
      * compare-and-swap fails somebody has noted this very change: invariant 3 */
     if (ahead != 0 && wh_load_seq(&b->pool->used) == word)
@@ -191,7 +184,7 @@ static inline bool wh_change_made(const wh_budget *b, uint32_t row, uint64_t cha
 {
     /* pairs: pool-used - before made: noted, then gone */
     uint64_t word = wh_load_seq(&b->pool->used);
-    if (wh_used_row(word) == row && ((word ^ change) & WH_POOL_CHANGES) == 0)
+    if (wh_used_row(word) == row && wh_used_ahead(word, change) == 0)
         return true;
     return wh_load_acquire(&b->ledgers[row].made) == change; /* pairs: pool-made */
 }
@@ -338,11 +331,11 @@ static inline int64_t wh_budget_reap(wh_budget *b, uint32_t row)
 static inline void wh_budget_resume(wh_budget *b)
 {
     uint64_t reaping = wh_load_acquire(&b->pool->reaping); /* pairs: pool-reaping */
-    uint32_t named = reaping & 0xffff, row = named - 1;
+    uint32_t row = wh_reaping_row(reaping);
     uint64_t begun = wh_load_relaxed(&b->mine->change);
-    if (named == 0 || named >= b->ledger_count)
+    if (row >= b->ledger_count - 1)
         return;
-    bool ours = ((reaping >> 16 ^ begun) & WH_REAPING_CHANGES) == 0;
+    bool ours = wh_reaping_names(reaping, begun);
     if (ours && wh_change_made(b, b->me, begun)) {
         wh_reap_ledger(b, row);
         return;

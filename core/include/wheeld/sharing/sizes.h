@@ -46,7 +46,7 @@ static inline wh_size *wh_sizes_open(wh_sizes *s, const char *name, size_t lengt
     wh_store_relaxed(&line->delayed, 0);
     wh_store_relaxed(&line->watched, 0);
     /* pairs: size-made */
-    wh_store_release(&line->made, tenant << 16 | (s->opened++ & 0x7fff) << 1 | 1);
+    wh_store_release(&line->made, wh_made_word(tenant, s->opened++));
     return line;
 }
 

@@ -121,7 +121,7 @@ static inline bool wh_words_empty(wh_watch *w, uint32_t place)
         return false;
     wh_words_touch(w, place); /* so that it is found if we die */
     wh_step();
-    uint64_t mine = wh_word_tag((w->me + 1ull) << 3, WH_WORD_EMPTYING);
+    uint64_t mine = wh_word_emptying(w->me);
     bool ours = wh_cas_seq(tag, &found, mine); /* pairs: word-tag */
     bool alone = ours && !wh_words_touched(w, place);
     if (alone) {
@@ -284,7 +284,7 @@ static inline void wh_words_leave(void *memory, uint32_t rows, uint32_t row)
     wh_watch w;
     wh_watch_map(&w, memory, rows, row);
     uint64_t place = wh_load_seq(&w.mine->touching) - 1; /* pairs: word-touch */
-    uint64_t mine = wh_word_tag((row + 1ull) << 3, WH_WORD_EMPTYING);
+    uint64_t mine = wh_word_emptying(row);
     if (place < WH_WORD_SETS * WH_WORD_PLACES) /* pairs: word-tag */
         wh_cas_seq(wh_words_tag(&w, (uint32_t)place), &mine, WH_WORD_OVER);
     wh_step();

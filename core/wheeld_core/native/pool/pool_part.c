@@ -144,7 +144,7 @@ static bool pool_bind(PoolObject *p, PyObject *segment)
                      (unsigned long long)p->size, (unsigned long long)p->largest);
         return false;
     }
-    uint64_t incarnation = p->worker->client.me >> 16;
+    uint64_t incarnation = wh_owner_incarnation(p->worker->client.me);
     if ((p->line = line_join(p->worker, incarnation, p->index)) == NULL) {
         PyErr_NoMemory();
         return false;
@@ -160,7 +160,7 @@ static inline bool pool_is_ours(const PoolObject *p, uint64_t incarnation)
 {
     WorkerObject *w = p->worker;
     return wh_likely(w != NULL && worker_is_open(w) && p->incarnation == incarnation &&
-                     w->client.me >> 16 == incarnation &&
+                     wh_owner_incarnation(w->client.me) == incarnation &&
                      /* pairs: pool-tenant */
                      wh_load_acquire(&p->b.mine->tenant) == incarnation);
 }
@@ -189,7 +189,7 @@ static bool pool_refuse(PoolObject *p)
 {
     if (p->worker && !worker_usable(p->worker))
         return false;
-    if (p->worker && p->incarnation != p->worker->client.me >> 16) {
+    if (p->worker && p->incarnation != wh_owner_incarnation(p->worker->client.me)) {
         PyObject *segment = PyObject_CallMethod((PyObject *)p->worker, "_segment", "s", "pools");
         bool bound = segment && pool_bind(p, segment);
         Py_XDECREF(segment);

@@ -87,7 +87,7 @@ static bool watching_fill(WorkerObject *w, Watching *g, PyObject *memory)
         PyErr_Format(PyExc_ValueError, "row %u of a watch segment with %u", row, rows);
         return false;
     }
-    g->tenant = w->client.me >> 16;
+    g->tenant = wh_owner_incarnation(w->client.me);
     g->free_timed = WH_NIL;
     g->first_deadline = INT64_MAX;
     if (wh_watch_bind(&g->watch, g->map.view.buf, rows, row) && table_init(&g->table) &&

@@ -1,0 +1,69 @@
+/* States: what a timer can be. Its state word says the phase, which all processes see; the clock's
+ * record of it (link.completion) says the stage. */
+#ifndef WHEELD_STATES_H
+#define WHEELD_STATES_H
+
+enum wh_phase {
+    WH_NEVER = 0,
+    WH_ARMED = 1,
+    WH_CANCELLED = 2,
+    WH_FIRED = 3,
+    WH_TAKEN = 4, /* fired, and one of those to whom it was offered has it in hand */
+    WH_DONE = 5   /* and has handed it to its user */
+};
+
+enum wh_stage {
+    WH_STAGE_OPEN = 0,    /* linked, or not seen yet */
+    /* periodic, armed: its last tick went to (worker, position); for its undo */
+    WH_STAGE_TICKED,
+    WH_STAGE_WAIT_TICK,   /* periodic, armed: a tick waits in that worker's backlog */
+    WH_STAGE_WAIT_EXPIRE, /* fired: waits in that worker's backlog */
+    WH_STAGE_WAIT_RETURN, /* over: the return waits in the owner's queue of returns */
+    WH_STAGE_LENT,        /* the target reads it at (worker, position); then it is returned */
+    WH_STAGE_EXPIRED,     /* final: EXPIRED to the owner at (worker, position) */
+    WH_STAGE_RETURNED,    /* final: in the owner's return ring at (worker, position) */
+    WH_STAGE_RECLAIMED,   /* final: its owner died */
+    WH_STAGE_HANDED,      /* it was in a dead worker's hands; its slab's owner is to get it */
+    WH_STAGE_OFFERED /* a group's: at (worker, position), or in that worker's hands */
+};
+
+enum wh_clock_kind { WH_CLOCK_BASE = 0, WH_CLOCK_REALTIME = 1, WH_CLOCK_BOOTTIME = 2 };
+#define WH_CLOCK_KINDS 3
+/* What a submission asks the clock to look at; in a completion the same bits say what it is. */
+enum wh_op { WH_OP_SCHEDULE = 0, WH_OP_CANCEL = 1, WH_OP_RESCHEDULE = 2 };
+enum wh_event {
+    WH_EV_EXPIRED = 0, /* of a timer of the receiver's own, which has the slot again with it */
+    WH_EV_TICK = 1,
+    WH_EV_LENT = 2, /* of another worker's; also if the receiver owns the slot by now */
+    WH_EV_OFFER = 3 /* of a timer for a group: who takes it first has it */
+};
+
+/* How a worker leaves: what becomes of its timers. row.on_death is one less. */
+enum wh_leave {
+    WH_STAYS = 0,
+    WH_LEAVE_DROP, /* they are dropped */
+    WH_LEAVE_KEEP, /* they wait for a successor, which takes over its row */
+    WH_LEAVE_REROUTE /* living members of its groups take them over */
+};
+
+enum wh_row_state { WH_ROW_FREE = 0, WH_ROW_ATTACHING, WH_ROW_ACTIVE, WH_ROW_DYING, WH_ROW_KEPT };
+
+/* What the place of a shared word is: the low bits of its tag. */
+enum wh_word_state {
+    WH_WORD_EMPTY = 0, /* check and value are 0 */
+    WH_WORD_LIVE, /* a key's; of each key there is at most one */
+    WH_WORD_COMING, /* who makes it has not seen yet that there is no other */
+    WH_WORD_OVER, /* forgotten: it is emptied when nobody looks at it any more */
+    WH_WORD_EMPTYING /* tag: row + 1 of who does that */
+};
+
+enum wh_trace_kind {
+    WH_TRACE_SCHEDULED = 1,
+    WH_TRACE_RESCHEDULED,
+    WH_TRACE_CANCELLED,
+    WH_TRACE_EXPIRED,
+    WH_TRACE_DROPPED,
+    WH_TRACE_LOST
+};
+
+#endif
