@@ -12,10 +12,13 @@ import sys
 from pathlib import Path
 
 from wheeld_core import _native
+from wheeld_core.packing import PARTS
 from wheeld_core.views import layout
 
 DOCUMENT = Path(__file__).parent.parent / "shm_layout.md"
-_BLOCK = re.compile(r"(<!-- (?P<kind>table|constants) ?(?P<name>\w*) -->\n).*?(<!-- end -->)", re.S)
+_BLOCK = re.compile(
+    r"(<!-- (?P<kind>table|constants|words) ?(?P<name>\w*) -->\n).*?(<!-- end -->)", re.S
+)
 _CONSTANTS = (
     "LAYOUT_VERSION", "FINGERPRINT", "SLAB_SLOTS", "MAX_CAPACITY", "MAX_WORKERS", "BUCKETS",
     "POOLS", "MAX_POOL_BYTES",
@@ -60,11 +63,21 @@ def constants() -> str:
     return "\n".join(lines) + "\n"
 
 
+def words() -> str:
+    """The parts of packed words."""
+    lines = ["| word | bits | part | meaning |", "| --- | ---: | --- | --- |"]
+    for (word, part), (at, bits, meaning) in PARTS.items():
+        where = f"{at}-{at + bits - 1}" if bits > 1 else f"{at}"
+        lines.append(f"| {word} | {where} | {part} | {meaning} |")
+    return "\n".join(lines) + "\n"
+
+
 def render(document: str) -> str:
     """The document with every block made anew."""
 
     def block(match: re.Match[str]) -> str:
-        body = table(match["name"]) if match["kind"] == "table" else constants()
+        makers = {"constants": constants, "words": words}
+        body = table(match["name"]) if match["kind"] == "table" else makers[match["kind"]]()
         return f"{match[1]}{body}{match[4]}"
 
     return _BLOCK.sub(block, document)

@@ -14,7 +14,15 @@ KIND_WORKER: int
 KIND_WATCH: int
 KIND_POOLS: int
 NOTES: int
+WORD_SET_BITS: int
+WORD_SETS: int
 WORD_PLACES: int
+WORD_LIVE: int
+WORD_EMPTYING: int
+NIL: int
+NO_ROW: int
+POOL_NOBODY: int
+TARGET_GROUP: int
 KIND_TRACE: int
 SLAB_SLOTS: int
 SPLIT: int
@@ -26,6 +34,19 @@ GROUPS: int
 MAX_CAPACITY: int
 MAX_WORKERS: int
 MAX_WHEEL_BITS: int
+NEVER: int
+ARMED: int
+CANCELLED: int
+FIRED: int
+TAKEN: int
+DONE: int
+EV_EXPIRED: int
+EV_TICK: int
+EV_LENT: int
+EV_OFFER: int
+CLOCK_BASE: int
+CLOCK_REALTIME: int
+CLOCK_BOOTTIME: int
 STAGE_OPEN: int
 STAGE_TICKED: int
 STAGE_WAIT_TICK: int
@@ -53,6 +74,7 @@ ATTACH_VERSION: int
 ATTACH_FINGERPRINT: int
 
 def layout() -> dict[str, tuple[int, list[tuple[str, str, int, int, int, str, str, str, str]]]]: ...
+def packing() -> list[tuple[str, str, int, int, str]]: ...
 def geometry(
     *,
     capacity: int,

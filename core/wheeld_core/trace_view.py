@@ -22,7 +22,7 @@ TRACE_LOST = _native.TRACE_LOST
 """The kind of a record that says how many events are missing; `id` is what kind they were."""
 TRACE_PERIODIC, TRACE_FOUND = 4, 8
 """In `flags` of a trace record, above the timer's clock (see `CLOCKS`)."""
-NO_ROW = 0xFFFF
+NO_ROW = _native.NO_ROW
 """`worker` or `receiver` of a trace record: nobody's row."""
 
 

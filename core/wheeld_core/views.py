@@ -6,21 +6,18 @@ fields of a record may be of different moments. The hot paths are in the native 
 
 from __future__ import annotations
 
-from enum import IntEnum
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from wheeld_core import _native
+from wheeld_core import _native, packing
 from wheeld_core.runtime import worker_segment
 
 if TYPE_CHECKING:
     from collections.abc import Buffer
 
-TARGET_GROUP = 0xFFF
-"""In place of row + 1 in a slot's `target`: it is for a group."""
 _NUMPY_TYPES = {
     "wh_au64": "u8",
     "uint64_t": "u8",
@@ -34,32 +31,11 @@ _NUMPY_TYPES = {
     "char": "S1",
 }
 
-WORD_LIVE = 1  # the state of a key's word, in the low three bits of its tag
-NIL = 0xFFFFFFFF
-"""`list` of a link that is in no list."""
-
-PHASES = {0: "never", 1: "armed", 2: "cancelled", 3: "fired", 4: "taken", 5: "done"}
-POSITION_BITS = 48
-"""Of a ring position in `link.completion`."""
-USED_SHIFT, CHANGE_BITS = 26, 14
-"""Of `pool.used`: bytes out above the ledger's index, that above the number of its change."""
-CLOCKS = {0: "monotonic", 1: "realtime", 2: "boottime"}
-
-
-class Stage(IntEnum):
-    """Stage of `link.completion`, as in core/include/wheeld/clock/clock.h."""
-
-    OPEN = _native.STAGE_OPEN
-    TICKED = _native.STAGE_TICKED
-    WAIT_TICK = _native.STAGE_WAIT_TICK
-    WAIT_EXPIRE = _native.STAGE_WAIT_EXPIRE
-    WAIT_RETURN = _native.STAGE_WAIT_RETURN
-    LENT = _native.STAGE_LENT
-    EXPIRED = _native.STAGE_EXPIRED
-    RETURNED = _native.STAGE_RETURNED
-    RECLAIMED = _native.STAGE_RECLAIMED
-    HANDED = _native.STAGE_HANDED
-    OFFERED = _native.STAGE_OFFERED
+CLOCKS = {
+    _native.CLOCK_BASE: "monotonic",
+    _native.CLOCK_REALTIME: "realtime",
+    _native.CLOCK_BOOTTIME: "boottime",
+}
 
 
 class Field(NamedTuple):
@@ -142,35 +118,14 @@ def gathered(array: npt.NDArray[Any], index: npt.NDArray[np.intp]) -> npt.NDArra
     return out
 
 
-def position_before(
-    positions: npt.NDArray[Any], limits: npt.NDArray[Any] | int
-) -> npt.NDArray[np.bool_]:
-    """Is a ring position of 48 bits below a limit? As wh_pos_before in ring.h, elementwise."""
-    distance = np.asarray(limits).astype(np.uint64) - positions
-    distance &= np.uint64((1 << POSITION_BITS) - 1)
-    below: npt.NDArray[np.bool_] = (distance != 0) & (distance < 1 << (POSITION_BITS - 1))
-    return below
-
-
-PARKED = np.uint64(1 << 63)
-"""In an owner word: see layout.h."""
-
-
-def owner_names(words: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
-    """Owner words without the marks: incarnation << 16 | row + 1, `_native.SPLIT`, or 0."""
-    names: npt.NDArray[np.uint64] = words & np.uint64((1 << 62) - 1)
-    return names
-
-
 def holder_words(
     holders: npt.NDArray[Any], incarnations: npt.NDArray[Any]
 ) -> npt.NDArray[np.uint64]:
     """Holders of slots of split slabs in the form of owner words; `incarnations`: by row."""
-    rows = (holders & np.uint32(0xFFF)).astype(np.int64) - 1
+    rows = packing.holder_row(holders)
     known = (rows >= 0) & (rows < len(incarnations))
-    of_rows = np.asarray(incarnations)[np.where(known, rows, 0)].astype(np.uint64)
-    words = of_rows << np.uint64(16) | (rows + 1).astype(np.uint64)
-    return np.where(known, words, np.uint64(0))
+    of_rows = np.asarray(incarnations)[np.where(known, rows, 0)]
+    return np.where(known, packing.owner_word(rows, of_rows), np.uint64(0))
 
 
 class WheelView:
@@ -197,7 +152,7 @@ class WheelView:
         """Copies of the links and the holders; a slot without memory is in no list, nobody's."""
         hole = self.hole()
         links, holders = np.zeros_like(self.links), np.zeros_like(self.holders)
-        links["list"][hole] = NIL
+        links["list"][hole] = _native.NIL
         for part in (slice(None, hole.start), slice(hole.stop, None)):
             links[part], holders[part] = self.links[part], self.holders[part]
         return links, holders
@@ -229,25 +184,24 @@ class SlotsView:
             ).reshape(capacity, payload_bytes)
 
     def phases(self) -> npt.NDArray[np.uint8]:
-        """Phase of every slot, shape (capacity,); see `PHASES`."""
-        return (self.states & np.uint64(0xFF)).astype(np.uint8)
+        """Phase of every slot, shape (capacity,); see `packing.Phase`."""
+        return packing.STATE_PHASE.of(self.states).astype(np.uint8)
 
     def armed(self) -> npt.NDArray[np.intp]:
         """Indices of the armed slots."""
-        return np.flatnonzero(self.phases() == 1)
+        return np.flatnonzero(self.phases() == packing.Phase.ARMED)
 
     def owner_words(
         self, wheel: WheelView, slots: npt.NDArray[Any] | slice = slice(None)
     ) -> npt.NDArray[np.uint64]:
-        """incarnation << 16 | row + 1 of who holds each of `slots`, 0 for nobody. A slice has whole
-        slabs."""
+        """The owner word of who holds each of `slots`, 0 for nobody. A slice has whole slabs."""
         if isinstance(slots, slice):
             index = np.arange(wheel.capacity)[slots]
             slabs = index[:: _native.SLAB_SLOTS] // _native.SLAB_SLOTS
-            words = np.repeat(owner_names(gathered(self.owners, slabs)), _native.SLAB_SLOTS)
+            words = np.repeat(packing.owner_name(gathered(self.owners, slabs)), _native.SLAB_SLOTS)
         else:
             index = np.asarray(slots)
-            words = owner_names(gathered(self.owners, index // _native.SLAB_SLOTS))
+            words = packing.owner_name(gathered(self.owners, index // _native.SLAB_SLOTS))
         split = np.flatnonzero(words == _native.SPLIT)
         chosen = index[split]
         pairs = gathered(wheel.holders.view("u8"), chosen // 2).view("u4").reshape(-1, 2)
@@ -257,7 +211,7 @@ class SlotsView:
 
     def owner_rows(self, wheel: WheelView) -> npt.NDArray[np.int64]:
         """Row of each slot's owner in the worker table, -1 for none; shape (capacity,)."""
-        return (self.owner_words(wheel) & np.uint64(0xFFFF)).astype(np.int64) - 1
+        return packing.owner_row(self.owner_words(wheel))
 
 
 class RegistryView:
@@ -288,13 +242,12 @@ class RegistryView:
         """Index -> name of the groups; the index is a bit of `rows["groups"]`."""
         return {
             int(group): bytes(self.groups["name"][group]).decode()
-            for group in np.flatnonzero(self.groups["used"] & 1)
+            for group in np.flatnonzero(packing.GROUP_NAMED.of(self.groups["used"]))
         }
 
     def group_target(self, group: int) -> int:
         """What `target` of a slot holds when the timer is for that group; wh_target_group."""
-        uses = int(self.groups["used"][group]) >> 1
-        return uses << 18 | group << 12 | TARGET_GROUP
+        return packing.target_group(group, packing.GROUP_USES.of(int(self.groups["used"][group])))
 
     def group_targets(self) -> dict[int, str]:
         """The same word -> name of the groups."""
@@ -318,7 +271,7 @@ class WatchView:
         self.rows = records(
             memory, "watch_row", int(self.header["rows_off"]), int(self.header["row_count"])
         )
-        sets, count = int(self.header["sets_off"]), _native.WORD_PLACES // 16
+        sets, count = int(self.header["sets_off"]), _native.WORD_SETS
         self.sets = records(memory, "word_set", sets, count)
 
     def watched(self) -> npt.NDArray[np.int64]:
@@ -339,7 +292,8 @@ class WatchView:
 
     def words(self) -> npt.NDArray[np.int64]:
         """How many places of shared words there are in each state, shape (8,)."""
-        return np.bincount((self.sets["tags"] & np.uint64(7)).astype(np.int64).ravel(), minlength=8)
+        states = packing.TAG_STATE.of(self.sets["tags"]).astype(np.int64)
+        return np.bincount(states.ravel(), minlength=8)
 
     def watching(self) -> npt.NDArray[np.bool_]:
         """Which rows watch any bucket, shape (64 * words,)."""
@@ -367,7 +321,7 @@ class PoolsView:
 
     def used(self) -> npt.NDArray[np.int64]:
         """Bytes out, by the pools' own words, shape (pools,)."""
-        return (self.pools["used"] >> np.uint64(USED_SHIFT)).astype(np.int64)
+        return packing.USED_BYTES.of(self.pools["used"]).astype(np.int64)
 
     def out(self) -> npt.NDArray[np.int64]:
         """Bytes out by the ledgers, shape (pools, workers + 1); exact while nobody changes them.
@@ -376,9 +330,8 @@ class PoolsView:
         """
         words = self.pools["used"][:, None]
         change = self.ledgers["change"]
-        named = (words >> np.uint64(CHANGE_BITS)) & np.uint64(0xFFF)
-        made = named == np.arange(self.ledgers.shape[1], dtype=np.uint64)
-        made &= (words ^ change) & np.uint64((1 << CHANGE_BITS) - 1) == 0
+        made = packing.USED_ROW.of(words) == np.arange(self.ledgers.shape[1], dtype=np.uint64)
+        made &= packing.USED_CHANGE.of(words ^ change) == 0
         made |= self.ledgers["made"] == change
         odd = (change ^ ~made) & np.uint64(1) == 1
         found: npt.NDArray[np.int64] = np.where(odd, self.ledgers["odd"], self.ledgers["even"])

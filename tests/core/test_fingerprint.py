@@ -30,32 +30,31 @@ FILES = {path.name: path for path in (sanitize.INCLUDE / "wheeld").glob("*/*.h")
 HEADERS = {path.name: path.read_text() for path in FILES.values()}
 NAMES = agreed.LISTED.findall(HEADERS["agreed.h"])
 
+PARTS = re.findall(r"^    P\((\w+), (\w+), (\d+), (\d+),", HEADERS["packing.h"], re.MULTILINE)
 WORDS = {
-    "generation of an id": ("slot.h", "return (uint64_t)gen << 32 | slot;", "32", "31"),
-    "kind of an id": ("slot.h", "return id | (uint64_t)kind << WH_KIND_SHIFT;", "kind", "2 * kind"),
-    "generation of a state": ("slot.h", "return (uint64_t)gen << 32 | phase;", "32", "33"),
-    "phase of a state": ("slot.h", "return (uint32_t)(s & 0xff);", "0xff", "0x7f"),
-    "version of a state": ("slot.h", "(s + 0x100) & 0xffffff00ull", "0x100", "0x200"),
-    "end of a state": ("slot.h", "(s & ~0xffull) | phase", "0xffull", "0xfull"),
-    "wrap of generations": ("slot.h", "return gen + 1 ? gen + 1 : 1;", ": 1", ": 2"),
-    "owner": ("agreed.h", "return incarnation << 16 | (worker + 1);", "16", "20"),
-    "target": ("agreed.h", "(uint32_t)(incarnation & 0xfffff) << 12", "12", "13"),
-    "incarnation of a target": ("agreed.h", "(incarnation & 0xfffff) <<", "0xfffff", "0xffff"),
-    "group of a target": ("agreed.h", "| group << 12 | WH_TARGET_GROUP;", "12", "13"),
-    "uses of a group": ("agreed.h", "return (uses & WH_USES_MASK) << 18 |", "18", "19"),
-    "uses in a target": ("agreed.h", "return target >> 18;", "18", "19"),
-    "names of a group": ("agreed.h", "return (uses & WH_USES_MASK) << 1 |", "1", "2"),
-    "names that it had": ("agreed.h", "return used >> 1 & WH_USES_MASK;", "1", "2"),
-    "a group that is named": ("agreed.h", "return used & 1;", "& 1", "& 2"),
-    "stage": ("agreed.h", "return (uint64_t)stage << 60 |", "60", "61"),
-    "bytes of a pool": ("agreed.h", "return bytes << WH_POOL_BYTES_SHIFT |", "bytes", "2 * bytes"),
-    "a reaping": ("agreed.h", "return change << 16 | (row + 1);", "16", "20"),
-    "what is before": ("ring.h", "(limit - pos48) & WH_POS_MASK", "limit - pos48", "pos48 - limit"),
+    "slot of an id": ("packing.h", "return WH_PUT(ID_GEN, gen) | slot;", "slot", "(slot + 1)"),
+    "kind of an id": ("packing.h", "return id | WH_PUT(ID_KIND, kind);", "kind)", "2 * kind)"),
+    "phase of a state": ("packing.h", "WH_PUT(STATE_GEN, gen) | phase;", "phase", "2 * phase"),
+    "version of a state": ("packing.h", "s + WH_PUT(STATE_VERSION, 1)", "1", "2"),
+    "end of a state": ("packing.h", "(s & ~WH_MASK(STATE_PHASE)) | phase", "PHASE", "VERSION"),
+    "wrap of generations": ("packing.h", "return gen + 1 ? gen + 1 : 1;", ": 1", ": 2"),
+    "owner": ("packing.h", "WH_PUT(OWNER_INCARNATION, incarnation) | (worker + 1)", "+ 1", "+ 2"),
+    "owner's name": ("packing.h", "word & ~(WH_PARKED | WH_TAKING)", "WH_TAKING", "WH_PARKED"),
+    "taker": ("packing.h", "WH_PUT_LOW(TAKER_WORKER, owner)", "owner", "owner + 1"),
+    "target": ("packing.h", "(TARGET_INCARNATION, incarnation) | (worker + 1)", "+ 1", "+ 2"),
+    "uses of a group": ("packing.h", "WH_PUT_LOW(TARGET_USES, uses)", "uses", "uses + 1"),
+    "names of a group": ("packing.h", "WH_PUT_LOW(GROUP_USES, uses)", "uses", "uses + 1"),
+    "position": ("packing.h", "WH_PUT_LOW(COMPLETION_POSITION, position)", "_LOW", ""),
+    "bytes of a pool": ("packing.h", "WH_PUT(USED_BYTES, bytes)", "bytes", "2 * bytes"),
+    "a reaping": ("packing.h", "WH_PUT(REAPING_CHANGE, change) | (row + 1)", "+ 1", "+ 2"),
+    "what is before": ("packing.h", "(COMPLETION_POSITION, limit - pos48)", "limit - pos48",
+                       "pos48 - limit"),
+    "a value in place": ("packing.h", "((uint64_t)(value) << WH_##part##_AT)", "_AT", "_BITS"),
     "the hash of a key": ("key_hash.h", "0xd6e8feb86659fd93ull", "d93", "d95"),
     "the bucket of a key": ("key_hash.h", "(uint32_t)(h & 0xffff)", "h &", "h >> 16 &"),
     "size of a ring": ("geometry.h", "wh_bits_between(c->capacity / 32, 10, 15)", "/ 32", "/ 16"),
     "where slots begin": ("geometry.h", "wh_align(g.owners_off + 8ull", "8ull", "16ull"),
-}
+}  # fmt: skip
 """By what it is: header, the text, and in there the old and the new."""
 
 
@@ -121,14 +120,28 @@ def test_a_word(what: str, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(("word", "part", "at", "bits"), PARTS)
+def test_a_part(word: str, part: str, at: str, bits: str, tmp_path: Path) -> None:
+    """Another place, or another width, is another fingerprint."""
+    assert len(PARTS) == len(_native.packing())
+    whole, old = HEADERS["packing.h"], f"P({word}, {part}, {at}, {bits},"
+    assert whole.count(old) == 1
+    for number, new in enumerate((f"{int(at) ^ 1}, {bits}", f"{at}, {int(bits) - 1 or 2}")):
+        way = whole.replace(old, f"P({word}, {part}, {new},")
+        found = fingerprint(tmp_path / str(number), {**HEADERS, "packing.h": way})
+        assert found not in (None, _native.FINGERPRINT)
+
+
 def test_places_change_and_a_stage_is_inserted(tmp_path: Path) -> None:
     """The same names, in another order or one more."""
-    phases = HEADERS["slot.h"].replace("WH_ARMED = 1,", "WH_ARMED = 3,")
-    phases = phases.replace("WH_FIRED = 3 }", "WH_FIRED = 1 }")
-    stages = HEADERS["agreed.h"].replace("WH_STAGE_LENT, ", "WH_STAGE_NEW, WH_STAGE_LENT, ")
-    for number, (header, text) in enumerate({"slot.h": phases, "agreed.h": stages}.items()):
-        assert text != HEADERS[header]
-        found = fingerprint(tmp_path / str(number), {**HEADERS, header: text})
+    states = HEADERS["states.h"]
+    phases = states.replace("WH_ARMED = 1,", "WH_ARMED = 3,").replace(
+        "WH_FIRED = 3,", "WH_FIRED = 1,"
+    )
+    stages = states.replace("WH_STAGE_LENT, ", "WH_STAGE_NEW, WH_STAGE_LENT, ")
+    for number, text in enumerate((phases, stages)):
+        assert text != states
+        found = fingerprint(tmp_path / str(number), {**HEADERS, "states.h": text})
         assert found not in (None, _native.FINGERPRINT)
 
 

@@ -14,7 +14,8 @@ from local_wheel import MS, LocalTimers, LocalWheel, cookies
 from wheeld.tables import outstanding
 from wheeld_client import Timers, WheelError, connect, pending_timers
 from wheeld_core import _native
-from wheeld_core.views import RegistryView, Stage
+from wheeld_core.packing import Stage
+from wheeld_core.views import RegistryView
 
 MANY = _native.GROUPS + 4
 

@@ -274,7 +274,7 @@ def test_views_read_what_the_core_wrote() -> None:
         assert (wheel.slots.owner_rows(wheel.view) >= 0).sum() == 64
         wheel.settle()
         assert int(wheel.view.links["gen"][slot]) == id >> 32
-        assert int(wheel.view.links["list"][slot]) != views.NIL
+        assert int(wheel.view.links["list"][slot]) != _native.NIL
         assert wheel.counter("linked") == 1
         assert views.RegistryView(wheel.registry_memory).names() == {1: "somebody"}
 

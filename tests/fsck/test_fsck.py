@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fsck_damage import NIL, link, put_state
+from fsck_damage import link, put_state
 from fsck_shared_damage import CASES
 from fsck_wheels import FullWheel, Local, check, completions, damaged, returns
 from local_wheel import MS, LocalWheel
 from wheeld.fsck import run as fsck
-from wheeld_core.views import Stage
+from wheeld_core import _native
+from wheeld_core.packing import Stage
 
 ALL = ("headers", *fsck.CHECKS, "counts", "offences")
 
@@ -41,8 +42,8 @@ def test_the_full_wheel_has_every_state(wheel: FullWheel) -> None:
         "waiting": 3, "wanted": 3, "queued": 4,
     }  # fmt: skip
     assert {name: stages[name] for name in expected} == expected
-    assert link(wheel, wheel.slot["endless"])["list"] == NIL
-    assert link(wheel, wheel.slot["leaving"])["list"] != NIL
+    assert link(wheel, wheel.slot["endless"])["list"] == _native.NIL
+    assert link(wheel, wheel.slot["leaving"])["list"] != _native.NIL
     phases = wheel.slots.phases()
     assert [int(phases[wheel.slot[n]]) for n in ("submitted", "unseen", "leaving")] == [1, 2, 2]
 

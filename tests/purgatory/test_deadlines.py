@@ -23,7 +23,8 @@ from wheeld_client import (
     WheelFull,
     connect,
 )
-from wheeld_core.views import WORD_LIVE, WatchView
+from wheeld_core import _native
+from wheeld_core.views import WatchView
 
 KEY = ("group", "member-1")
 
@@ -60,7 +61,7 @@ def told(workers: list[LocalTimers]) -> list[Told]:
 
 def words(wheel: LocalWheel) -> int:
     """How many there are."""
-    return int(WatchView(wheel.shared("watch")).words()[WORD_LIVE])
+    return int(WatchView(wheel.shared("watch")).words()[_native.WORD_LIVE])
 
 
 def pass_by(wheel: LocalWheel, workers: list[LocalTimers], seconds: float) -> None:

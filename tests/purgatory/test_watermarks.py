@@ -13,7 +13,7 @@ from purgatory_ops import Op, run_threads
 from wheeld_client import ClientClosed, Watermarks, WordsFull
 from wheeld_core import _native, views
 
-PLACES = _native.WORD_PLACES
+PLACES = _native.WORD_SETS * _native.WORD_PLACES
 
 
 workers = local_workers(2)
@@ -63,7 +63,7 @@ def test_what_is_no_value(both: list[Watermarks], value: object, error: type[Exc
 
 def test_zero_makes_no_word(wheel: LocalWheel, both: list[Watermarks]) -> None:
     assert not both[0].advance("a", 0)
-    assert states(wheel)[views.WORD_LIVE] == 0
+    assert states(wheel)[_native.WORD_LIVE] == 0
 
 
 def test_waiting_is_by_threshold(workers: list[LocalTimers], both: list[Watermarks]) -> None:

@@ -17,6 +17,7 @@ from typing import Any
 
 from wheeld_core import _native, control, runtime, segments
 from wheeld_core.control import Message
+from wheeld_core.packing import STATE_PHASE, Phase
 from wheeld_core.views import WheelView, dtype_of, record
 
 MS = 1_000_000
@@ -134,7 +135,7 @@ class StandIn:
         found = []
         for slot in range(self.view.capacity):
             state = record(self._memories["slots"], "state", int(header["states_off"]) + 8 * slot)
-            if int(state["state"]) & 0xFF == 1:
+            if STATE_PHASE.of(int(state["state"])) == Phase.ARMED:
                 size = dtype_of("slot").itemsize
                 offset = int(header["slots_off"]) + size * slot
                 found.append(int(record(self._memories["slots"], "slot", offset)["target"]))

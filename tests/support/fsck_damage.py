@@ -10,9 +10,8 @@ import numpy as np
 
 from fsck_wheels import LANE, FullWheel, completions, lanes, occupancy, returns, summary, worker
 from local_wheel import LocalWheel
+from wheeld_core import _native, packing
 from wheeld_core.views import record
-
-NIL = 0xFFFFFFFF
 
 
 def link(w: LocalWheel, slot: int) -> Any:
@@ -27,12 +26,12 @@ def head_of(w: FullWheel, name: str) -> int:
 
 def put_state(w: LocalWheel, slot: int, gen: int, phase: int) -> None:
     """Overwrite a state word."""
-    w.slots.states[slot] = gen << 32 | phase
+    w.slots.states[slot] = packing.state(gen, phase)
 
 
 def stage(w: LocalWheel, slot: int, number: int, row: int = 1, position: int = 0) -> None:
     """Overwrite a completion word."""
-    link(w, slot)["completion"] = number << 60 | row << 48 | position
+    link(w, slot)["completion"] = packing.completion(number, row, position)
 
 
 def count_linked(w: LocalWheel, index: int, more: int) -> None:
@@ -48,7 +47,7 @@ def unlink(w: LocalWheel, slot: int) -> None:
     link(w, int(node["next"]))["prev"] = node["prev"]
     link(w, int(node["prev"]))["next"] = node["next"]
     count_linked(w, int(node["list"]), -1)
-    node["list"] = NIL
+    node["list"] = _native.NIL
 
 
 def append(w: LocalWheel, slot: int, index: int) -> None:
@@ -165,7 +164,7 @@ def wrong_prev(w: FullWheel) -> None:
 
 @case("lists", "no list")
 def out_of_list(w: FullWheel) -> None:
-    link(w, w.slot["soon"])["list"] = NIL
+    link(w, w.slot["soon"])["list"] = _native.NIL
 
 
 @case("lists", "bucket 9 of level 1 in lane 1")
@@ -235,12 +234,12 @@ def in_another_bucket(w: FullWheel) -> None:
 
 @case("owners", "incarnation 99: nobody")
 def orphaned(w: FullWheel) -> None:
-    w.slots.owners[w.slot["near"] >> 6] = 99 << 16 | 2
+    w.slots.owners[w.slot["near"] >> 6] = packing.owner_word(1, 99)
 
 
 @case("owners", "row 700")
 def owner_out_of_range(w: FullWheel) -> None:
-    w.slots.owners[w.slot["near"] >> 6] = 2 << 16 | 701
+    w.slots.owners[w.slot["near"] >> 6] = packing.owner_word(700, 2)
 
 
 LAST = 8191
@@ -369,13 +368,13 @@ _add_told()
 @case("completions", "should be there")
 def completion_of_another(w: FullWheel) -> None:
     position = int(link(w, w.slot["out"])["completion"]) & 1023
-    completions(w, 0)["id"][position] = 1 << 32 | w.slot["read"]
+    completions(w, 0)["id"][position] = packing.timer_id(1, w.slot["read"])
 
 
 @case("completions", "which does not exist")
 def completion_out_of_range(w: FullWheel) -> None:
     position = int(link(w, w.slot["out"])["completion"]) & 1023
-    completions(w, 0)["id"][position] = 1 << 32 | 0x3FFFFFFF
+    completions(w, 0)["id"][position] = packing.timer_id(1, packing.ID_SLOT.most)
 
 
 @case("returns", "should be there")

@@ -6,7 +6,8 @@ import numpy as np
 
 from fsck_damage import CASES, case
 from fsck_wheels import FullWheel
-from wheeld_core.views import CHANGE_BITS, USED_SHIFT, record
+from wheeld_core.packing import USED_BYTES, USED_ROW, used_word
+from wheeld_core.views import record
 
 __all__ = ["BEFORE", "CASES"]
 
@@ -120,7 +121,7 @@ def key_with_two_words(w: FullWheel) -> None:
 
 @case("pools", "pool requests: 449 bytes are out by its own word, 450 by the ledgers")
 def lost_byte(w: FullWheel) -> None:
-    w.words.pools.pools["used"][0] -= 1 << USED_SHIFT
+    w.words.pools.pools["used"][0] -= np.uint64(USED_BYTES.put(1))
 
 
 @case("pools", "pool small: 1,000 bytes are out by its own word, 990 by the ledgers")
@@ -163,18 +164,18 @@ def not_noted_for_long(w: FullWheel) -> None:
 @case("pools", "ledger 900 has made the last change, and does not exist")
 def changed_by_nobody(w: FullWheel) -> None:
     word = int(w.words.pools.pools["used"][0])
-    w.words.pools.pools["used"][0] = word & ~(0xFFF << CHANGE_BITS) | 900 << CHANGE_BITS
+    w.words.pools.pools["used"][0] = word & ~USED_ROW.mask | USED_ROW.put(900)
 
 
 @case("pools", "450 bytes are out, and nobody has made a change")
 def used_without_a_change(w: FullWheel) -> None:
-    w.words.pools.pools["used"][0] |= np.uint64(0xFFF << CHANGE_BITS)
+    w.words.pools.pools["used"][0] |= np.uint64(USED_ROW.mask)
 
 
 @case("pools", "its word names change 1 of the supervisor, which has begun 0")
 def change_that_was_not_begun(w: FullWheel) -> None:
-    word = int(w.words.pools.pools["used"][0]) >> USED_SHIFT << USED_SHIFT
-    w.words.pools.pools["used"][0] = word | 4 << CHANGE_BITS | 1
+    bytes = USED_BYTES.of(int(w.words.pools.pools["used"][0]))
+    w.words.pools.pools["used"][0] = used_word(bytes, 4, 1)
 
 
 @case("pools", "the bytes of a (row 0) were being returned when the supervisor died")

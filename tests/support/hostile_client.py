@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from wheeld_client import Timers, connect
 from wheeld_core import _native, segments
+from wheeld_core.packing import OWNER_WORKER, owner_row
 from wheeld_core.views import SlotsView, record
 
 SLABS = 20
@@ -35,7 +36,7 @@ def values(rng: np.random.Generator, count: int) -> WORDS:
     """Random words, and those that look like something: small numbers, states, ids, wraps."""
     words: WORDS = rng.integers(1, 2**64 - 1, count, np.uint64)
     kinds = rng.integers(0, 4, count)
-    words[kinds == 1] &= np.uint64(0xFFFF)
+    words[kinds == 1] &= np.uint64(OWNER_WORKER.mask)
     words[kinds == 2] &= np.uint64(0xFFFFFFFF_000003FF)
     words[kinds == 3] |= np.uint64(0xFFFFFFFF_FFFF0000)
     words[words == 0] = 1
@@ -46,7 +47,7 @@ def own_words(slots: mmap.mmap, timers: Timers, row: int) -> list[WORDS]:
     """State words, slots and owner words of its own slabs, as arrays of words."""
     view = SlotsView(slots, timers._wheel.capacity, timers._payload_room)
     found: list[WORDS] = []
-    for slab in np.flatnonzero((view.owners & np.uint64(0xFFFF)) == row + 1):
+    for slab in np.flatnonzero(owner_row(view.owners) == row):
         begin, end = slab * _native.SLAB_SLOTS, (slab + 1) * _native.SLAB_SLOTS
         found += [view.owners[slab : slab + 1], view.states[begin:end]]
         found.append(view.slots[begin:end].view(np.uint64))

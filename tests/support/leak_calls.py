@@ -18,6 +18,7 @@ from local_wheel import MS, LocalWheel, doorbell
 from wheeld_client import MemoryPool
 from wheeld_core import _native, segments
 from wheeld_core.errors import DaemonNotRunning
+from wheeld_core.packing import STATE_GEN, timer_id
 
 
 class Bench:
@@ -99,7 +100,7 @@ def batch(b: Bench) -> None:
     b.timers.cancel_many(b.timers.schedule_many([1.0, 2.0], payloads=[b"", b"a"]))
     b.timers._cancel_batch(b.ids, b.won)
     for id in b.wheel.slots.armed():
-        full = int(b.wheel.slots.states[id]) >> 32 << 32 | int(id)
+        full = timer_id(STATE_GEN.of(int(b.wheel.slots.states[id])), int(id))
         if full not in (b.armed, b.foreign):
             b.timers.cancel(full)
     b.wheel.clock.advance(b.wheel.now + MS)
@@ -257,6 +258,7 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     "groups": lambda b: b.wheel.clock.groups(b.wheel.registry_memory),
     "recover": recover,
     "layout": lambda b: _native.layout(),
+    "packing": lambda b: _native.packing(),
     "gather": lambda b: _native.gather(b"8 bytes.", 8, np.zeros(1, np.int64), bytearray(8)),
     "geometry": lambda b: _native.geometry(**b.config),
     "spans": lambda b: _native.spans(0, 1, **b.config),

@@ -11,9 +11,9 @@ import numpy as np
 
 from daemons import Daemon, map_segment
 from wheeld_core import _native
-from wheeld_core.views import CHANGE_BITS, USED_SHIFT, PoolsView, WatchView
+from wheeld_core.packing import USED_BYTES, USED_CHANGE, USED_ROW, reaping_word, used_word
+from wheeld_core.views import PoolsView, WatchView
 
-CHANGES = (1 << CHANGE_BITS) - 1
 STEPS = ("noted", "begun", "named", "done")
 """Where a change can stop: its bytes are in the ledger; its number, too; `used` names it; `made`
 has it."""
@@ -41,7 +41,7 @@ class Shared:
         """What a worker does that takes bytes, or with a negative number gives them back."""
         ledger, used = self.pools.ledgers[pool, row], self.pools.pools["used"]
         change, word = int(ledger["change"]), int(used[pool])
-        if word >> CHANGE_BITS & 0xFFF == row and (word ^ change) & CHANGES == 0:
+        if USED_ROW.of(word) == row and USED_CHANGE.of(word ^ change) == 0:
             ledger["made"] = change  # the end of the one before
         have = int(ledger["odd" if change & 1 else "even"])
         ledger["even" if change & 1 else "odd"] = have + bytes
@@ -51,24 +51,23 @@ class Shared:
         if upto == "begun":
             return
         self._note(word, row, pool)
-        after = (word >> USED_SHIFT) + bytes
-        used[pool] = after << USED_SHIFT | row << CHANGE_BITS | (change + 1) & CHANGES
+        used[pool] = used_word(USED_BYTES.of(word) + bytes, row, change + 1)
         if upto != "named":
             ledger["made"] = change + 1
 
     def _note(self, word: int, row: int, pool: int) -> None:
         """Who made the last change is noted before another takes its place."""
-        last = word >> CHANGE_BITS & 0xFFF
+        last = USED_ROW.of(word)
         if last != row and last <= self.boss:
             made = self.pools.ledgers["made"]
-            made[pool, last] += np.uint64((word - int(made[pool, last])) & CHANGES)
+            made[pool, last] += np.uint64(USED_CHANGE.of(word - int(made[pool, last])))
 
     def reap(self, row: int, upto: str, pool: int = 0) -> None:
         """What a supervisor does that returns the bytes of a dead worker, up to its death."""
         out = int(self.pools.out()[pool, row])
         self.pools.ledgers[pool, row]["tenant"] = 0
         change = int(self.pools.ledgers[pool, self.boss]["change"])
-        self.pools.pools["reaping"][pool] = change + 1 << 16 | row + 1
+        self.pools.pools["reaping"][pool] = reaping_word(row, change + 1)
         if upto != "marked":
             self.change(self.boss, -out, pool, upto)
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from wheeld.doctor.machine import Finding, ok
 from wheeld.fsck.image import ARMED, Snapshot
+from wheeld_core import _native
+from wheeld_core.packing import FLAGS_CLOCK, ID_KIND, id_slot
 
 LATE_NS = 300_000_000
 """Overdue by more than a clock takes to wake."""
-_KIND = np.uint64(3 << 30)
-_BASE_CLOCK = 0
 
 
 def unheard(s: Snapshot, row: int, now_ns: int) -> int:
@@ -24,13 +24,15 @@ def unheard(s: Snapshot, row: int, now_ns: int) -> int:
     ring = s.subs.get(row)
     if ring is None or not s.quiet:
         return 0
-    ids = ring.entries & ~_KIND
-    slots = (ids & np.uint64(0xFFFFFFFF)).astype(np.int64)
+    ids = ring.entries & ~np.uint64(ID_KIND.mask)
+    slots = id_slot(ids)
     known = slots < s.capacity
     ids, slots = ids[known], slots[known]
     met = (s.ids[slots] != ids) | (s.phases[slots] != ARMED)
     timers = s.slots[slots]
-    overdue = (timers["flags"] & 3 == _BASE_CLOCK) & (timers["deadline"] < now_ns - LATE_NS)
+    overdue = (FLAGS_CLOCK.of(timers["flags"]) == _native.CLOCK_BASE) & (
+        timers["deadline"] < now_ns - LATE_NS
+    )
     return len(np.unique(slots[overdue & ~met]))
 
 

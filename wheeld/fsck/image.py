@@ -18,16 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld.tables import sharing
-from wheeld_core import _native
+from wheeld_core import _native, packing
+from wheeld_core.packing import Phase, Stage
 from wheeld_core.views import (
-    NIL,
-    POSITION_BITS,
     RegistryView,
-    Stage,
     WheelView,
     dtype_of,
     holder_words,
-    owner_names,
     record,
     records,
 )
@@ -35,14 +32,14 @@ from wheeld_core.views import (
 Array = npt.NDArray[Any]
 
 MASK64 = 2**64 - 1
-POSITION_MASK = (1 << POSITION_BITS) - 1
+NIL = _native.NIL
 AWAKE = -(2**63)
 NEVER_FIRED = -(2**63)
 SLAB_BITS = _native.SLAB_SLOTS.bit_length() - 1
 QUICK_LOOKS = 30
 """How often what looks broken is read again at once, on a living wheel."""
 
-NEVER, ARMED, CANCELLED, FIRED, TAKEN, DONE = range(6)
+NEVER, ARMED, CANCELLED, FIRED, TAKEN, DONE = Phase
 (
     OPEN,
     TICKED,
@@ -224,31 +221,29 @@ class Snapshot:
 
     def _derive(self) -> None:
         links = self.links[: self.capacity]
-        self.gens = self.states >> np.uint64(32)
-        self.phases = (self.states & np.uint64(0xFF)).astype(np.int64)
+        self.gens = packing.STATE_GEN.of(self.states)
+        self.phases = packing.STATE_PHASE.of(self.states).astype(np.int64)
         self.list = links["list"].astype(np.int64)
         self.listed = self.list != NIL
         completion = links["completion"]
-        self.stages = (completion >> np.uint64(60)).astype(np.int64)
-        self.stage_worker = (completion >> np.uint64(POSITION_BITS)).astype(np.int64) & 0xFFF
-        self.positions = completion & np.uint64(POSITION_MASK)
+        self.stages = packing.COMPLETION_STAGE.of(completion).astype(np.int64)
+        self.stage_worker = packing.COMPLETION_WORKER.of(completion).astype(np.int64)
+        self.positions = packing.COMPLETION_POSITION.of(completion)
         self.same = links["gen"] == self.gens
-        self.ids = self.gens << np.uint64(32) | np.arange(self.capacity, dtype=np.uint64)
+        self.ids = packing.timer_id(self.gens, np.arange(self.capacity))
         self._derive_owners()
         taken = [ring.entries for ring in self.subs.values()]
-        submitted = np.concatenate([*taken, np.zeros(0, np.uint64)]) & np.uint64(
-            ~(3 << 30) & MASK64
-        )
-        self.submitted = np.unique(submitted)
+        submitted = np.concatenate([*taken, np.zeros(0, np.uint64)])
+        self.submitted = np.unique(submitted & ~np.uint64(packing.ID_KIND.mask))
 
     def _derive_owners(self) -> None:
-        words = np.repeat(owner_names(self.owners), _native.SLAB_SLOTS)
+        words = np.repeat(packing.owner_name(self.owners), _native.SLAB_SLOTS)
         self.split = words == _native.SPLIT
         words[self.split] = holder_words(self.holders[self.split], self.rows["incarnation"])
-        self.owner_row = (words & np.uint64(0xFFFF)).astype(np.int64) - 1
+        self.owner_row = packing.owner_row(words)
         known = (self.owner_row >= 0) & (self.owner_row < self.max_workers)
         rows = self.rows[np.where(known, self.owner_row, 0)]
-        tenant = (rows["state"] != 0) & (rows["incarnation"] == words >> np.uint64(16))
+        tenant = (rows["state"] != 0) & (rows["incarnation"] == packing.OWNER_INCARNATION.of(words))
         self.owned = known & tenant
         self.unowned = words == 0
         whole = slice(None, None, _native.SLAB_SLOTS)

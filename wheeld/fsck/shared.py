@@ -17,13 +17,19 @@ from wheeld.fsck.image import Array, Damage, Snapshot, of_texts
 from wheeld.tables import sharing
 from wheeld.tables.registry import RowState
 from wheeld_core import _native
-from wheeld_core.views import CHANGE_BITS, USED_SHIFT, WORD_LIVE, PoolsView, WatchView
+from wheeld_core.packing import (
+    REAPING_CHANGE,
+    REAPING_ROW,
+    TAG_STATE,
+    USED_CHANGE,
+    USED_ROW,
+    used_word,
+)
+from wheeld_core.views import PoolsView, WatchView
 
 EXAMPLES = 3
-NOBODY = (1 << 12) - 1
-"""In place of a ledger, in the word of a pool that was never used."""
-_CHANGES = (1 << CHANGE_BITS) - 1
-_REAPING = (1 << 48) - 1
+_SET_SHIFT = np.uint64(64 - _native.WORD_SET_BITS)
+"""Of the hashes of a key's word: which sets it may be in."""
 _GONE = (RowState.FREE, RowState.KEPT)
 """States of rows without a worker."""
 
@@ -43,7 +49,7 @@ def watch(s: Snapshot) -> list[Damage]:
         if count := int((view.rows["notes"][row] != 0).sum() + view.rows["everything"][row]):
             texts.append(f"{s.worker(row)}: {count:,} changes are noted, but nobody is there")
     bad = (view.rows["notes"] > _native.BUCKETS).any(axis=1)
-    bad |= view.rows["touching"] > _native.WORD_PLACES
+    bad |= view.rows["touching"] > _native.WORD_SETS * _native.WORD_PLACES
     texts += [
         f"{s.worker(row)}: a note or a place that it touches is none"
         for row in np.flatnonzero(bad).tolist()
@@ -57,14 +63,14 @@ def words(s: Snapshot) -> list[Damage]:
     """Empty places of shared words are empty, each key's has a whole name, and no key has two."""
     sets = s.watch.sets
     tags, checks, values = (sets[field] for field in ("tags", "checks", "values"))
-    states, here = tags & np.uint64(7), np.arange(len(sets), dtype=np.uint64)[:, np.newaxis]
+    states, here = TAG_STATE.of(tags), np.arange(len(sets), dtype=np.uint64)[:, np.newaxis]
     dirty = (tags == 0) & ((checks != 0) | (values != 0))
     texts = _places(dirty, "is empty and has a check or a value")
-    texts += _places(states > 4, "is in no state that there is")
+    texts += _places(states > _native.WORD_EMPTYING, "is in no state that there is")
     texts += _places((states == 0) & (tags != 0), "has no state, and a name")
-    live, shift = states == WORD_LIVE, np.uint64(64 - 11)
+    live = states == _native.WORD_LIVE
     texts += _places(live & (checks == 0), "is a key's, and its name is half")
-    elsewhere = live & (tags >> shift != here) & (checks >> shift != here)
+    elsewhere = live & (tags >> _SET_SHIFT != here) & (checks >> _SET_SHIFT != here)
     texts += _places(elsewhere, "is of a key that has its word in other sets")
     names = np.stack([tags[live], checks[live]], axis=-1)
     _, counts = np.unique(names, axis=0, return_counts=True)
@@ -110,28 +116,29 @@ def _of_pool(s: Snapshot, pool: int) -> Iterator[str]:
     if change and not s.live:
         yield f"the bytes of {s.worker(row)} were being returned when the supervisor died"
     word = int(fields["used"])
-    last = word >> CHANGE_BITS & NOBODY
-    if last == NOBODY:
+    last = USED_ROW.of(word)
+    if last == _native.POOL_NOBODY:
         if used:
             yield f"{used:,} bytes are out, and nobody has made a change"
     elif last >= len(view.ledgers[pool]):
         yield f"ledger {last} has made the last change, and does not exist"
-    elif (begun := int(view.ledgers[pool]["change"][last])) - word & _CHANGES > 1:
-        yield f"its word names change {word & _CHANGES} of {_who(s, last)}, which has begun {begun}"
+    elif USED_CHANGE.of((begun := int(view.ledgers[pool]["change"][last])) - word) > 1:
+        named = USED_CHANGE.of(word)
+        yield f"its word names change {named} of {_who(s, last)}, which has begun {begun}"
 
 
 def _being_returned(view: PoolsView, pool: int) -> tuple[int, int, bool]:
     """Row and number of the supervisor's change in `reaping`, (0, 0) if there is none; and whether
     `used` has that change already."""
     reaping = int(view.pools["reaping"][pool])
-    row, change = (reaping & 0xFFFF) - 1, reaping >> 16
+    row, change = REAPING_ROW.of(reaping) - 1, REAPING_CHANGE.of(reaping)
     boss = len(view.ledgers[pool]) - 1
     if not 0 <= row < boss:
         return 0, change, False
     begun, word = int(view.ledgers[pool]["change"][boss]), int(view.pools["used"][pool])
-    named = word >> CHANGE_BITS & NOBODY == boss and (word ^ begun) & _CHANGES == 0
+    named = USED_ROW.of(word) == boss and USED_CHANGE.of(word ^ begun) == 0
     named |= int(view.ledgers[pool]["made"][boss]) == begun
-    return row, change, (begun ^ change) & _REAPING == 0 and named
+    return row, change, begun & REAPING_CHANGE.most == change and named
 
 
 def _of_rows(s: Snapshot, pool: int) -> Iterator[str]:
@@ -229,10 +236,9 @@ def _mend_watch(view: WatchView, rows: Array) -> None:
 def _mend_words(sets: Array) -> None:
     """What is no key's whole word is nobody's, and of two words of a key the smaller one."""
     tags, checks, values = (sets[field].ravel() for field in ("tags", "checks", "values"))
-    here = (np.arange(len(tags)) // 16).astype(np.uint64)
-    shift = np.uint64(64 - 11)
-    good = (tags & np.uint64(7) == WORD_LIVE) & (checks != 0)
-    good &= (tags >> shift == here) | (checks >> shift == here)
+    here = (np.arange(len(tags)) // _native.WORD_PLACES).astype(np.uint64)
+    good = (TAG_STATE.of(tags) == _native.WORD_LIVE) & (checks != 0)
+    good &= (tags >> _SET_SHIFT == here) | (checks >> _SET_SHIFT == here)
     order = np.lexsort((~values, checks, tags))
     same = (tags[order][1:] == tags[order][:-1]) & (checks[order][1:] == checks[order][:-1])
     good[order[1:][same]] = False
@@ -250,8 +256,9 @@ def _mend_pool(view: PoolsView, pool: int, rows: Array) -> None:
             ledgers["even"][row] = ledgers["odd"][row] = 0
     change, word = ledgers["change"], fields["used"]
     wrong = change - ledgers["made"] > 1
-    named = word >> np.uint64(CHANGE_BITS) & np.uint64(NOBODY) == np.arange(len(ledgers))
-    named &= (word ^ change) & np.uint64(_CHANGES) == 0
+    named = (USED_ROW.of(int(word)) == np.arange(len(ledgers))) & (
+        USED_CHANGE.of(word ^ change) == 0
+    )
     ledgers["made"][wrong] = (change - (~named & (change > 0)))[wrong]
     tenants = ledgers["tenant"][:-1].copy()
     _let(tenants, rows)
@@ -267,21 +274,21 @@ def _mend_used(view: PoolsView, pool: int) -> None:
     """The word of a pool: whom it names stays if it can be, its bytes are the ledgers'."""
     fields, ledgers = view.pools[pool], view.ledgers[pool]
     word = int(fields["used"])
-    last, name = word >> CHANGE_BITS & NOBODY, word & (1 << USED_SHIFT) - 1
-    if last >= len(ledgers) or int(ledgers["change"][last]) - word & _CHANGES > 1:
-        name = _fitting_name(view, pool, word >> USED_SHIFT)
-    fields["used"] = name  # first: what the ledgers say rests on the name
-    fields["used"] = int(view.out()[pool, :-1].sum()) << USED_SHIFT | name
+    last, change = USED_ROW.of(word), USED_CHANGE.of(word)
+    if last >= len(ledgers) or USED_CHANGE.of(int(ledgers["change"][last]) - word) > 1:
+        last, change = _last_change(view, pool, int(view.used()[pool]))
+    fields["used"] = used_word(0, last, change)  # first: what the ledgers say rests on the name
+    fields["used"] = used_word(int(view.out()[pool, :-1].sum()), last, change)
 
 
-def _fitting_name(view: PoolsView, pool: int, used: int) -> int:
-    """Who made the last change, as the word of a pool has it, if that name is lost: a worker whose
-    last change makes the ledgers say `used`, else the supervisor."""
+def _last_change(view: PoolsView, pool: int, used: int) -> tuple[int, int]:
+    """Whose change was the last, and which one, if the pool's word does not say it any more: that
+    of a worker whose last change makes the ledgers say `used`, else the supervisor's."""
     ledgers = view.ledgers[pool]
-    view.pools["used"][pool] = NOBODY << CHANGE_BITS
+    view.pools["used"][pool] = used_word(0, _native.POOL_NOBODY, 0)
     without, change = view.out()[pool, :-1], ledgers["change"]
     made = np.where(change & np.uint64(1) == 1, ledgers["odd"], ledgers["even"])[:-1]
     fits = (ledgers["made"] != change)[:-1] & (without.sum() - without + made == used)
     rows = [] if without.sum() == used else np.flatnonzero(fits).tolist()
     last = rows[0] if rows else len(ledgers) - 1
-    return last << CHANGE_BITS | int(change[last]) & _CHANGES
+    return last, int(change[last])

@@ -57,7 +57,8 @@ from wheeld.fsck.image import (
 )
 from wheeld.snapshot.contents import FOREVER, next_on_grid
 from wheeld.tables.registry import RowState
-from wheeld_core.views import owner_names, position_before
+from wheeld_core import _native
+from wheeld_core.packing import OWNER_INCARNATION, owner_row, position_before
 
 _FIRED = (FIRED, TAKEN, DONE)
 
@@ -192,10 +193,11 @@ def owners(s: Snapshot) -> list[Damage]:
     armed = (s.phases == ARMED).reshape(-1, s.capacity // len(s.owners)).sum(axis=1)
 
     def say(i: int) -> str:
-        slab, word = int(orphans[i]), int(owner_names(s.owners[orphans[i]]))
+        slab, word = int(orphans[i]), int(s.owners[orphans[i]])
+        first, who, incarnation = slab << SLAB_BITS, owner_row(word), OWNER_INCARNATION.of(word)
         return (
-            f"slab {slab} (slots {slab << 6} to {(slab << 6) + 63}, {armed[slab]} armed) names "
-            f"{s.worker((word & 0xFFFF) - 1)}, incarnation {word >> 16}: nobody"
+            f"slab {slab} (slots {first} to {first + _native.SLAB_SLOTS - 1}, {armed[slab]} armed) "
+            f"names {s.worker(who)}, incarnation {incarnation}: nobody"
         )
 
     absent = np.arange(s.hole.start >> SLAB_BITS, s.hole.stop >> SLAB_BITS)

@@ -16,7 +16,6 @@ from wheeld.fsck.image import (
     LENT,
     MASK64,
     OFFERED,
-    POSITION_MASK,
     RETURNED,
     TAKEN,
     TICKED,
@@ -28,11 +27,17 @@ from wheeld.fsck.image import (
     of_texts,
 )
 from wheeld.tables.registry import RowState
-from wheeld_core.views import dtype_of, position_before
-
-SLOT_MASK = (1 << 30) - 1
-_KIND_TICK, _KIND_LENT, _KIND_OFFER = 1, 2, 3
-"""Kinds of completions besides EXPIRED, 0."""
+from wheeld_core import _native
+from wheeld_core.packing import (
+    COMPLETION_POSITION,
+    GROUP_NAMED,
+    ID_GEN,
+    ID_KIND,
+    holder_word,
+    id_slot,
+    position_before,
+)
+from wheeld_core.views import dtype_of
 
 
 def rows(s: Snapshot) -> list[Damage]:
@@ -71,7 +76,7 @@ def _groups_used(s: Snapshot) -> int:
     table = np.frombuffer(
         s.memories.registry, dtype_of("group"), min(count, 64), s.geometry["groups_off"]
     )
-    return sum(1 << int(i) for i in np.flatnonzero(table["used"] & 1))
+    return sum(1 << int(i) for i in np.flatnonzero(GROUP_NAMED.of(table["used"])))
 
 
 def rings(s: Snapshot) -> list[Damage]:
@@ -95,10 +100,11 @@ def _unread(s: Snapshot, stages: tuple[int, ...], found: dict[int, Ring]) -> Arr
     heads, tails = np.zeros((2, s.max_workers), np.uint64)
     for row, ring in found.items():
         heads[row], tails[row] = ring.head, ring.late_tail if s.live else ring.tail
-    row = np.minimum(s.stage_worker, s.max_workers - 1)
+    reader = np.minimum(s.stage_worker, s.max_workers - 1)
     told: Array = s.owned & s.same & np.isin(s.stages, stages) & (s.phases != ARMED)
     told &= s.stage_worker < s.max_workers
-    told &= ~position_before(s.positions, heads[row]) & position_before(s.positions, tails[row])
+    told &= ~position_before(s.positions, heads[reader])
+    told &= position_before(s.positions, tails[reader])
     return told
 
 
@@ -113,21 +119,20 @@ def completions(s: Snapshot) -> list[Damage]:
     damage = []
     for row, ring in _read_by_somebody(s, s.comps):
         ids = ring.entries["id"]
-        slots = (ids & np.uint64(SLOT_MASK)).astype(np.int64)
-        kinds = (ids >> np.uint64(30) & np.uint64(3)).astype(np.int64)
-        gens = ids >> np.uint64(32)
+        slots, gens = id_slot(ids), ID_GEN.of(ids)
+        kinds = ID_KIND.of(ids).astype(np.int64)
         safe = np.where(slots < s.capacity, slots, 0)
-        stages = np.array([EXPIRED, TICKED, LENT, OFFERED])[kinds]
+        stages = np.array([EXPIRED, TICKED, LENT, OFFERED])[kinds]  # by wh_event
         agrees = (
             (slots < s.capacity)
             & (s.gens[safe] == gens)
             & s.same[safe]
             & ((s.stages[safe] == stages) | (s.split[safe] & (s.stages[safe] == LENT)))
             & (s.stage_worker[safe] == row)
-            & (s.positions[safe] == ring.positions & np.uint64(POSITION_MASK))
+            & (s.positions[safe] == COMPLETION_POSITION.of(ring.positions))
         )
         # an offer may be another's by now, as a tick may be over
-        passing = np.isin(kinds, (_KIND_TICK, _KIND_OFFER))
+        passing = np.isin(kinds, (_native.EV_TICK, _native.EV_OFFER))
         wrong = (slots >= s.capacity) | (~passing & ~agrees)
         damage.append(_wrong_entries(s, row, ring, wrong, slots, ids, expected, "completion"))
     return damage
@@ -144,7 +149,7 @@ def returns(s: Snapshot) -> list[Damage]:
             (slots < s.capacity)
             & (s.stages[safe] == RETURNED)
             & (s.stage_worker[safe] == row)
-            & (s.positions[safe] == ring.positions & np.uint64(POSITION_MASK))
+            & (s.positions[safe] == COMPLETION_POSITION.of(ring.positions))
         )
         wrong = ~agrees & ~_taken_over(s, row, ring, safe, slots)
         damage.append(_wrong_entries(s, row, ring, wrong, slots, ring.entries, expected, "return"))
@@ -153,7 +158,7 @@ def returns(s: Snapshot) -> list[Damage]:
 
 def _taken_over(s: Snapshot, row: int, ring: Ring, safe: Array, slots: Array) -> Array:
     """Entries about slots that are another worker's since: their reader passes them over."""
-    here = (ring.positions & np.uint64(0xFFFFF)) << np.uint64(12) | np.uint64(row + 1)
+    here = holder_word(np.full(len(ring.positions), row), ring.positions)
     handed = s.split[safe] & (s.holders[safe] == here)
     kept = ~s.split[safe] & (s.owner_row[safe] == row)
     over: Array = (slots < s.capacity) & ~handed & ~kept
@@ -171,9 +176,9 @@ def _wrong_entries(
     kind: str,
 ) -> Damage:
     """Entries that do not agree with their slots, and slots whose entry is another's."""
-    positions = ring.positions & np.uint64(POSITION_MASK)
+    positions = COMPLETION_POSITION.of(ring.positions)
     mine = np.flatnonzero(expected & (s.stage_worker == row))
-    place = (s.positions[mine] - np.uint64(ring.head) & np.uint64(POSITION_MASK)).astype(np.int64)
+    place = COMPLETION_POSITION.of(s.positions[mine] - np.uint64(ring.head)).astype(np.int64)
     mine, place = mine[place < len(slots)], place[place < len(slots)]
     lost = np.full(len(slots), -1)
     gone = slots[place] != mine

@@ -1,7 +1,7 @@
 """Taking a snapshot of a living wheel: who works on it is not disturbed, and no lock is taken.
 
 The slots are read block by block. A slot's state word is read before and after its fields; where
-both are equal, the fields between them are one timer's (slot.h, invariant 3). What moved meanwhile
+both are equal, the fields between them are one timer's (slot.h, invariant 5). What moved meanwhile
 is looked at again. So each record is exact for some moment of the collection; different records
 may be of different moments. What is compared with what stood before or after it is `gathered`:
 numpy's own copies are plain loads, and only some machines keep those in order.
@@ -31,14 +31,27 @@ from wheeld.snapshot.contents import (
 )
 from wheeld.tables.registry import RowState
 from wheeld_core import _native
+from wheeld_core.packing import (
+    COMPLETION_STAGE,
+    COMPLETION_WORKER,
+    FLAGS_PRIVATE,
+    OWNER_INCARNATION,
+    STATE_GEN,
+    STATE_PHASE,
+    STATE_VERSION,
+    TARGET_INCARNATION,
+    Part,
+    Phase,
+    Stage,
+    owner_row,
+    position_before,
+    target_row,
+)
 from wheeld_core.views import (
-    TARGET_GROUP,
     RegistryView,
     SlotsView,
-    Stage,
     WheelView,
     gathered,
-    position_before,
     record,
 )
 
@@ -49,10 +62,6 @@ LOOKS: Final = 12
 """How often a slot that is another one each time is looked at."""
 PATIENT_LOOKS: Final = 4
 """After how many looks a timer that was moved in each of them is taken as it is."""
-
-_ARMED, _FIRED, _TAKEN = 1, 3, 4
-_PRIVATE: Final = 4
-_VERSION: Final = np.uint64(0xFFFFFF00)
 
 
 def comp_head(worker_memory: mmap.mmap) -> npt.NDArray[Any]:
@@ -136,7 +145,7 @@ class _Collection:
         timers, payloads, slabs, generations = [], [], [], []
         for first, end in self._blocks():
             states = gathered(self.slots.states, np.arange(first, end))
-            used = (states >> np.uint64(32)).astype(np.uint32).reshape(-1, _native.SLAB_SLOTS)
+            used = STATE_GEN.of(states).astype(np.uint32).reshape(-1, _native.SLAB_SLOTS)
             found = np.flatnonzero(used.any(axis=1))
             slabs.append((found + first // _native.SLAB_SLOTS).astype(np.uint32))
             generations.append(used[found])
@@ -172,9 +181,11 @@ class _Collection:
 
     def _block(self, first: int, end: int, states: U64) -> _Look:
         """The pending timers of one block, in the order of their slots, named owners only."""
-        phases = states & np.uint64(0xFF)
+        phases = STATE_PHASE.of(states)
         owned = self.slots.owner_words(self.wheel, slice(first, end)) != 0
-        index = np.flatnonzero(owned & np.isin(phases, (_ARMED, _FIRED, _TAKEN))) + first
+        index = (
+            np.flatnonzero(owned & np.isin(phases, (Phase.ARMED, Phase.FIRED, Phase.TAKEN))) + first
+        )
         taken: _Look | None = None
         for attempt in range(LOOKS):
             look, steady = self._look(index, patient=attempt < PATIENT_LOOKS)
@@ -213,7 +224,7 @@ class _Collection:
         heads = self._heads()
         changed = before ^ gathered(self.slots.states, index)
         if not patient:
-            changed[(before & np.uint64(0xFF)) == _ARMED] &= ~_VERSION
+            changed[STATE_PHASE.of(before) == Phase.ARMED] &= ~np.uint64(STATE_VERSION.mask)
         steady = changed == 0
         pending, timers = _pending_timers(index, before, fields, links, heads)
         timers["payload_size"] = np.minimum(fields["payload_size"], payloads.shape[1])
@@ -231,19 +242,19 @@ class _Collection:
 
     def _named(self, taken: _Look, rows: npt.NDArray[Any]) -> _Look:
         """Those of `taken` whose owner has a name of its own, with owners and targets by name."""
-        row = (taken.owners & np.uint64(0xFFFF)).astype(np.int64) - 1
-        named = _is_tenant(rows, row, taken.owners >> np.uint64(16), 48)
+        row = owner_row(taken.owners)
+        named = _is_tenant(rows, row, OWNER_INCARNATION.of(taken.owners), OWNER_INCARNATION)
         self.left_out += int(np.count_nonzero(~named))
         taken, row = taken.only(named), row[named]
         timers = taken.timers
         timers["owner"] = self._numbers(rows, row)
-        low = (taken.targets & TARGET_GROUP).astype(np.int64)
-        high = (taken.targets >> 12).astype(np.uint64)
-        to_worker = _is_tenant(rows, low - 1, high, 20)
+        to = target_row(taken.targets)
+        of = TARGET_INCARNATION.of(taken.targets)
+        to_worker = _is_tenant(rows, to, of, TARGET_INCARNATION)
         timers["to"][to_worker] = TO_WORKER
-        timers["target"][to_worker] = self._numbers(rows, low[to_worker] - 1)
+        timers["target"][to_worker] = self._numbers(rows, to[to_worker])
         known = self.registry.group_targets()
-        for target in np.unique(taken.targets[low == TARGET_GROUP]):
+        for target in np.unique(taken.targets[to + 1 == _native.TARGET_GROUP]):
             to_group = taken.targets == target
             if (name := known.get(int(target))) is not None:
                 timers["to"][to_group] = TO_GROUP
@@ -273,15 +284,15 @@ class _Collection:
 
 
 def _is_tenant(
-    rows: npt.NDArray[Any], row: I64, incarnation: U64, bits: int
+    rows: npt.NDArray[Any], row: I64, incarnation: U64, part: Part
 ) -> npt.NDArray[np.bool_]:
-    """Does that incarnation (its lower `bits`) have that row, under a name of its own, to stay?"""
+    """Has that incarnation, a `part` of a word, that row, under a name of its own, to stay?"""
     stays = np.isin(rows["state"], (RowState.ATTACHING, RowState.ACTIVE, RowState.KEPT))
     stays |= (rows["state"] == RowState.DYING) & (rows["on_death"] != 0)
     stays &= rows["named"] == 1
     inside = (row >= 0) & (row < len(rows))
     row = np.where(inside, row, 0)
-    same = rows["incarnation"][row] & np.uint64((1 << bits) - 1) == incarnation
+    same = rows["incarnation"][row] & np.uint64(part.most) == incarnation
     held: npt.NDArray[np.bool_] = inside & stays[row] & same
     return held
 
@@ -294,13 +305,13 @@ def _pending_timers(
     heads: U64,
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
     """Which slots hold a timer that is still owed, and those timers, less what names are for."""
-    phases, generations = states & np.uint64(0xFF), (states >> np.uint64(32)).astype(np.uint32)
+    phases, generations = STATE_PHASE.of(states), STATE_GEN.of(states)
     known = links["gen"] == generations
-    stages = np.where(known, links["completion"] >> np.uint64(60), 0)
-    receivers = (links["completion"] >> np.uint64(48)) & np.uint64(0xFFF)
+    stages = np.where(known, COMPLETION_STAGE.of(links["completion"]), 0)
+    receivers = COMPLETION_WORKER.of(links["completion"])
     unread = ~position_before(links["completion"], heads[np.minimum(receivers, len(heads) - 1)])
     # an offer is owed until the one who took it is done with it, wherever its record stands
-    fired = np.isin(phases, (_FIRED, _TAKEN)) & (
+    fired = np.isin(phases, (Phase.FIRED, Phase.TAKEN)) & (
         np.isin(stages, (Stage.WAIT_EXPIRE, Stage.OFFERED))
         | (((stages == Stage.EXPIRED) | (stages == Stage.LENT)) & unread)
     )
@@ -315,8 +326,10 @@ def _pending_timers(
     last = np.where(known, links["due"], np.iinfo(np.int64).min)[periodic]
     ticked = ((stages == Stage.TICKED) & unread)[periodic]
     timers["deadline"][periodic] = _periodic_due(timers[periodic], last, ticked)
-    shared = fields["flags"] & _PRIVATE == 0  # the others end with their process, which ends first
-    return ((phases == _ARMED) | fired) & shared, timers
+    shared = (
+        FLAGS_PRIVATE.of(fields["flags"]) == 0
+    )  # the others end with their process, which ends first
+    return ((phases == Phase.ARMED) | fired) & shared, timers
 
 
 def _periodic_due(timers: npt.NDArray[Any], last: I64, ticked: npt.NDArray[np.bool_]) -> I64:

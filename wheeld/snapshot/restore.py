@@ -24,12 +24,11 @@ from wheeld.snapshot.contents import (
     next_on_grid,
 )
 from wheeld.tables.registry import ANY_UID
-from wheeld_core import _native
+from wheeld_core import _native, packing
 from wheeld_core.errors import WheelError
-from wheeld_core.views import PARKED, SlotsView, WheelView
+from wheeld_core.views import SlotsView, WheelView
 
 REALTIME: Final = 1
-_ARMED, _CANCELLED = 1, 2
 _PAYLOAD_CHUNK = 16 << 20
 
 
@@ -203,7 +202,7 @@ def apply(
     words = np.zeros(len(names), np.uint64)
     for owner in owners:
         row, incarnation = rows[names[owner]]
-        words[owner] = incarnation << 16 | (row + 1)
+        words[owner] = packing.owner_word(row, incarnation)
     index = timers["slot"]
     _write_owners(slots, wheel, index, words[timers["owner"]])
     for field in FIELDS:
@@ -222,11 +221,12 @@ def _write_owners(
 ) -> None:
     """The slabs of these slots are their owners'; one that has several is split."""
     slab = index // _native.SLAB_SLOTS
-    slots.owners[slab] = words | PARKED
-    several = np.unique(slab[slots.owners[slab] != words | PARKED])
+    parked = words | np.uint64(packing.OWNER_PARKED.mask)
+    slots.owners[slab] = parked
+    several = np.unique(slab[slots.owners[slab] != parked])
     slots.owners[several] = _native.SPLIT
     split = np.isin(slab, several)
-    wheel.holders[index[split]] = (words[split] & np.uint64(0xFFFF)).astype(np.uint32)
+    wheel.holders[index[split]] = packing.OWNER_WORKER.of(words[split]).astype(np.uint32)
 
 
 def _target_words(
@@ -237,11 +237,11 @@ def _target_words(
     for i, name in enumerate(plan.snapshot.names):
         if name in rows:
             row, incarnation = rows[name]
-            workers[i] = (incarnation & 0xFFFFF) << 12 | (row + 1)
+            workers[i] = packing.target_word(row, incarnation)
     of_groups = np.zeros(len(plan.snapshot.groups) + 1, np.uint32)
     for i, name in enumerate(plan.snapshot.groups):
         if name in groups:
-            of_groups[i] = groups[name] << 12 | 0xFFF
+            of_groups[i] = packing.target_group(groups[name], 0)
     to, target = plan.timers["to"], plan.timers["target"]
     words = np.zeros(len(to), np.uint32)
     words[to == TO_WORKER] = workers[target[to == TO_WORKER]]
@@ -271,7 +271,7 @@ def _write_states(plan: Plan, slots: SlotsView) -> None:
     claimed = slots.owners[used] != 0
     # In a claimed slab also what was never used is to be given back: generation 1, not 0.
     generations[claimed] = np.maximum(generations[claimed], 1)
-    words = np.where(generations == 0, 0, generations << np.uint64(32) | np.uint64(_CANCELLED))
-    states[used] = words
-    armed = plan.timers["generation"].astype(np.uint64) << np.uint64(32) | np.uint64(_ARMED)
+    given_back = packing.state(generations, packing.Phase.CANCELLED)
+    states[used] = np.where(generations == 0, 0, given_back)
+    armed = packing.state(plan.timers["generation"], packing.Phase.ARMED)
     slots.states[plan.timers["slot"]] = armed

@@ -21,13 +21,13 @@ from wheeld.snapshot.contents import Clocks, Snapshot, SnapshotError
 from wheeld.snapshot.restore import Plan, apply, plan_restore
 from wheeld.supervisor.workers import Workers
 from wheeld.tables.registry import OnDeath, RowState
-from wheeld_core import _native, runtime, segments
+from wheeld_core import _native, packing, runtime, segments
 from wheeld_core.errors import WheelError
 from wheeld_core.views import RegistryView
 
 log = logging.getLogger("wheeld")
 
-_RECLAIMED = np.uint64(_native.STAGE_RECLAIMED << 60)
+_RECLAIMED = np.uint64(packing.completion(packing.Stage.RECLAIMED, 0, 0))
 """`link.completion` of a slot that is nobody's."""
 
 

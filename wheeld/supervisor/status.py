@@ -13,7 +13,7 @@ from wheeld.resources.vital_signs import own_pid_namespace
 from wheeld.tables.registry import Tenant
 from wheeld.tables.sharing import Sharing
 from wheeld_core import _native
-from wheeld_core.views import WORD_LIVE, WheelView
+from wheeld_core.views import WheelView
 
 if TYPE_CHECKING:
     from wheeld.supervisor.server import Supervisor
@@ -73,8 +73,8 @@ def collect(supervisor: Supervisor) -> dict[str, Any]:
         "purgatories": _purgatories(supervisor),
         "pools": _pools(resources.sharing),
         "words": {
-            "used": int(resources.sharing.watch.words()[WORD_LIVE]),
-            "possible": _native.WORD_PLACES,
+            "used": int(resources.sharing.watch.words()[_native.WORD_LIVE]),
+            "possible": _native.WORD_SETS * _native.WORD_PLACES,
         },
         "pool_bytes_returned": resources.sharing.returned,
         "trace": supervisor.recorder.status(),

@@ -6,9 +6,9 @@ from typing import Final
 
 import numpy as np
 
-from wheeld_core.views import SlotsView, Stage, WheelView
+from wheeld_core.packing import COMPLETION_STAGE, STATE_GEN, STATE_PHASE, Phase, Stage
+from wheeld_core.views import SlotsView, WheelView
 
-_ARMED, _FIRED, _TAKEN = 1, 3, 4
 _NOBODY_ELSES: Final = (
     Stage.WAIT_RETURN,
     Stage.LENT,
@@ -27,10 +27,12 @@ def targets(wheel: WheelView, slots: SlotsView) -> frozenset[int]:
     WH_GROUP_FIELDS in layout.h.
     """
     states = slots.states.copy()
-    phases = states & np.uint64(0xFF)
-    fired = np.flatnonzero(phases == _FIRED)
+    phases = STATE_PHASE.of(states)
+    fired = np.flatnonzero(phases == Phase.FIRED)
     links = wheel.links[fired]
-    known = links["gen"] == (states[fired] >> np.uint64(32)).astype(np.uint32)
-    over = known & np.isin(links["completion"] >> np.uint64(60), _NOBODY_ELSES)
-    index = np.concatenate([np.flatnonzero(np.isin(phases, (_ARMED, _TAKEN))), fired[~over]])
+    known = links["gen"] == STATE_GEN.of(states[fired])
+    over = known & np.isin(COMPLETION_STAGE.of(links["completion"]), _NOBODY_ELSES)
+    index = np.concatenate(
+        [np.flatnonzero(np.isin(phases, (Phase.ARMED, Phase.TAKEN))), fired[~over]]
+    )
     return frozenset(np.unique(slots.slots["target"][index]).tolist())

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from wheeld_core import runtime, segments
+from wheeld_core import packing, runtime, segments
 from wheeld_core.errors import DaemonNotRunning
 from wheeld_core.views import RegistryView, SlotsView, WheelView, record
 
@@ -151,7 +151,7 @@ class Observer:
         found = np.concatenate(parts) if parts else np.empty(0, self._dtype(payloads))
         workers = self._registry.names()
         targets = {
-            int(self._registry.rows["incarnation"][row] & 0xFFFFF) << 12 | row + 1: name
+            packing.target_word(row, int(self._registry.rows["incarnation"][row])): name
             for row, name in workers.items()
         }
         groups = self._registry.group_targets().items()
@@ -183,17 +183,17 @@ class Observer:
         self, begin: int, end: int, now: npt.NDArray[np.int64], payloads: bool
     ) -> npt.NDArray[np.void]:
         states = self._slots.states[begin:end].copy()
-        armed = np.flatnonzero(states & np.uint64(0xFF) == 1)
+        armed = np.flatnonzero(packing.STATE_PHASE.of(states) == packing.Phase.ARMED)
         index = armed + begin
         slots: Any = self._slots.slots[index]
         found = np.empty(len(index), self._dtype(payloads))
-        found["timer_id"] = states[armed] >> np.uint64(32) << np.uint64(32) | index.astype("u8")
+        found["timer_id"] = packing.timer_id(packing.STATE_GEN.of(states[armed]), index)
         for field in ("cookie", "deadline", "interval", "target", "payload_size"):
             found[field] = slots[field]
-        found["clock"] = slots["flags"] & 3
+        found["clock"] = packing.FLAGS_CLOCK.of(slots["flags"])
         found["due"] = slots["deadline"] - now[found["clock"]]
         words = self._slots.owner_words(self._wheel, index)
-        found["owner"] = (words & np.uint64(0xFFFF)).astype("i8") - 1
+        found["owner"] = packing.owner_row(words)
         if payloads and self._slots.payloads is not None:
             found["payload"] = self._slots.payloads[index].view(f"V{self._room}")[:, 0]
         return found

@@ -51,6 +51,8 @@ static PyMethodDef functions[] = {
     {"layout", native_layout, METH_NOARGS,
      "layout() -> {struct: (size, [(name, type, offset, itemsize, count, meaning, writer, readers, "
      "order)])}"},
+    {"packing", native_packing, METH_NOARGS,
+     "packing() -> [(word, part, first bit, bits, meaning)]"},
     {"geometry", (PyCFunction)(void (*)(void))native_geometry, METH_VARARGS | METH_KEYWORDS,
      "geometry(**config) -> sizes and offsets of all segments, bytes"},
     {"spans", (PyCFunction)(void (*)(void))native_spans, METH_VARARGS | METH_KEYWORDS,
@@ -166,59 +168,25 @@ static int add_types(PyObject *module)
 
 static int add_constants(PyObject *module)
 {
+#define CONSTANT(name) {#name + sizeof "WH", name},
     struct {
         const char *name;
-        long value;
-    } constants[] = {{"LAYOUT_VERSION", WH_LAYOUT_VERSION},
-                     {"KIND_WHEEL", WH_KIND_WHEEL},
-                     {"KIND_SLOTS", WH_KIND_SLOTS},
-                     {"KIND_REGISTRY", WH_KIND_REGISTRY},
-                     {"KIND_WORKER", WH_KIND_WORKER},
-                     {"KIND_WATCH", WH_KIND_WATCH},
-                     {"KIND_POOLS", WH_KIND_POOLS},
-                     {"KIND_TRACE", WH_KIND_TRACE},
-                     {"SLAB_SLOTS", WH_SLAB_SLOTS},
-                     {"SPLIT", WH_SPLIT},
-                     {"BUCKETS", WH_BUCKETS},
-                     {"SIZES", WH_SIZES},
-                     {"POOLS", WH_POOLS},
-                     {"NOTES", WH_NOTES},
-                     {"WORD_PLACES", WH_WORD_SETS * WH_WORD_PLACES},
-                     {"MAX_POOL_BYTES", WH_MAX_POOL_BYTES},
-                     {"GROUPS", WH_GROUPS},
-                     {"MAX_CAPACITY", WH_MAX_CAPACITY},
-                     {"MAX_WORKERS", WH_MAX_WORKERS},
-                     {"MAX_WHEEL_BITS", WH_MAX_WHEEL_BITS},
-                     {"MOST_SECONDS", (long)MOST_SECONDS},
+        unsigned long long value;
+    } constants[] = {WH_AGREED(CONSTANT){"MOST_SECONDS", (unsigned long long)MOST_SECONDS},
                      {"ROOM_SECONDS", ROOM_SECONDS},
-                     {"STAGE_OPEN", WH_STAGE_OPEN},
-                     {"STAGE_TICKED", WH_STAGE_TICKED},
-                     {"STAGE_WAIT_TICK", WH_STAGE_WAIT_TICK},
-                     {"STAGE_WAIT_EXPIRE", WH_STAGE_WAIT_EXPIRE},
-                     {"STAGE_WAIT_RETURN", WH_STAGE_WAIT_RETURN},
-                     {"STAGE_LENT", WH_STAGE_LENT},
-                     {"STAGE_EXPIRED", WH_STAGE_EXPIRED},
-                     {"STAGE_RETURNED", WH_STAGE_RETURNED},
-                     {"STAGE_RECLAIMED", WH_STAGE_RECLAIMED},
-                     {"STAGE_HANDED", WH_STAGE_HANDED},
-                     {"STAGE_OFFERED", WH_STAGE_OFFERED},
-                     {"MIN_TRACE_BITS", WH_MIN_TRACE_BITS},
-                     {"MAX_TRACE_BITS", WH_MAX_TRACE_BITS},
-                     {"TRACE_SCHEDULED", WH_TRACE_SCHEDULED},
-                     {"TRACE_RESCHEDULED", WH_TRACE_RESCHEDULED},
-                     {"TRACE_CANCELLED", WH_TRACE_CANCELLED},
-                     {"TRACE_EXPIRED", WH_TRACE_EXPIRED},
-                     {"TRACE_DROPPED", WH_TRACE_DROPPED},
-                     {"TRACE_LOST", WH_TRACE_LOST},
                      {"ATTACH_READY", WH_ATTACH_READY},
                      {"ATTACH_TOO_SHORT", WH_ATTACH_TOO_SHORT},
                      {"ATTACH_NOT_READY", WH_ATTACH_NOT_READY},
                      {"ATTACH_FOREIGN", WH_ATTACH_FOREIGN},
                      {"ATTACH_VERSION", WH_ATTACH_VERSION},
                      {"ATTACH_FINGERPRINT", WH_ATTACH_FINGERPRINT}};
-    for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
-        if (PyModule_AddIntConstant(module, constants[i].name, constants[i].value) < 0)
+    for (size_t i = 0; i < sizeof constants / sizeof *constants; i++) {
+        PyObject *value = PyLong_FromUnsignedLongLong(constants[i].value);
+        int failed = PyModule_AddObjectRef(module, constants[i].name, value);
+        Py_XDECREF(value);
+        if (failed)
             return -1;
+    }
     return 0;
 }
 

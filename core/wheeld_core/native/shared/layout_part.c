@@ -53,6 +53,22 @@ static PyObject *native_layout(PyObject *module, PyObject *unused)
     return NULL;
 }
 
+static PyObject *native_packing(PyObject *module, PyObject *unused)
+{
+    (void)module, (void)unused;
+#define EXPORT_PART(word, part, at, bits, meaning) {#word, #part, meaning, at, bits},
+    static const struct {
+        const char *word, *part, *meaning;
+        int at, bits;
+    } parts[] = {WH_PACKED(EXPORT_PART)};
+    PyObject *result = PyList_New(0);
+    for (size_t i = 0; result && i < sizeof parts / sizeof *parts; i++)
+        if (append_field(result, Py_BuildValue("(ssiis)", parts[i].word, parts[i].part, parts[i].at,
+                                               parts[i].bits, parts[i].meaning)) < 0)
+            Py_CLEAR(result);
+    return result;
+}
+
 /* -- creation ------------------------------------------------------------------------------- */
 
 static bool parse_config(PyObject *args, PyObject *kwargs, wh_config *c)

@@ -1,0 +1,197 @@
+"""What the bits of shared words mean, for single words and for numpy arrays of them.
+
+Where each part stands comes from packing.h in the core, by `_native.packing`; the table is in
+shm_layout.md. Functions take an int or an array and give the same: arrays are of uint64, rows and
+slots of int64.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Any, Final, NamedTuple, TypeVar, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from wheeld_core import _native
+
+Array = npt.NDArray[Any]
+N = TypeVar("N", int, Array)
+
+
+class Phase(IntEnum):
+    """Phase of a state word, as in states.h."""
+
+    NEVER = _native.NEVER
+    ARMED = _native.ARMED
+    CANCELLED = _native.CANCELLED
+    FIRED = _native.FIRED
+    TAKEN = _native.TAKEN
+    DONE = _native.DONE
+
+
+class Stage(IntEnum):
+    """Stage of `link.completion`, as in states.h."""
+
+    OPEN = _native.STAGE_OPEN
+    TICKED = _native.STAGE_TICKED
+    WAIT_TICK = _native.STAGE_WAIT_TICK
+    WAIT_EXPIRE = _native.STAGE_WAIT_EXPIRE
+    WAIT_RETURN = _native.STAGE_WAIT_RETURN
+    LENT = _native.STAGE_LENT
+    EXPIRED = _native.STAGE_EXPIRED
+    RETURNED = _native.STAGE_RETURNED
+    RECLAIMED = _native.STAGE_RECLAIMED
+    HANDED = _native.STAGE_HANDED
+    OFFERED = _native.STAGE_OFFERED
+
+
+class Part(NamedTuple):
+    """Some bits of a word."""
+
+    at: int
+    bits: int
+    meaning: str
+
+    @property
+    def most(self) -> int:
+        """The largest value."""
+        return (1 << self.bits) - 1
+
+    @property
+    def mask(self) -> int:
+        """Its bits in the word."""
+        return self.most << self.at
+
+    @overload
+    def of(self, words: int) -> int: ...
+    @overload
+    def of(self, words: Array) -> npt.NDArray[np.uint64]: ...
+    def of(self, words: int | Array) -> int | npt.NDArray[np.uint64]:
+        """Its value in a word."""
+        if isinstance(words, np.ndarray):
+            return words.astype(np.uint64, copy=False) >> np.uint64(self.at) & np.uint64(self.most)
+        return int(words) >> self.at & self.most
+
+    @overload
+    def put(self, values: int) -> int: ...
+    @overload
+    def put(self, values: Array) -> npt.NDArray[np.uint64]: ...
+    def put(self, values: int | Array) -> int | npt.NDArray[np.uint64]:
+        """A word with nothing but a value, of which the low bits count that fit."""
+        if isinstance(values, np.ndarray):
+            return (values.astype(np.uint64, copy=False) & np.uint64(self.most)) << np.uint64(
+                self.at
+            )
+        return (int(values) & self.most) << self.at
+
+
+PARTS: Final = {
+    (word, part): Part(at, bits, meaning) for word, part, at, bits, meaning in _native.packing()
+}
+"""By the names of word and part, in the order of packing.h."""
+
+ID_GEN, ID_KIND, ID_SLOT = (PARTS["ID", part] for part in ("GEN", "KIND", "SLOT"))
+STATE_GEN, STATE_VERSION, STATE_PHASE = (
+    PARTS["STATE", part] for part in ("GEN", "VERSION", "PHASE")
+)
+OWNER_PARKED, OWNER_TAKING = PARTS["OWNER", "PARKED"], PARTS["OWNER", "TAKING"]
+OWNER_INCARNATION, OWNER_WORKER = PARTS["OWNER", "INCARNATION"], PARTS["OWNER", "WORKER"]
+HOLDER_POSITION, HOLDER_WORKER = PARTS["HOLDER", "POSITION"], PARTS["HOLDER", "WORKER"]
+TARGET_INCARNATION, TARGET_USES = PARTS["TARGET", "INCARNATION"], PARTS["TARGET", "USES"]
+TARGET_GROUP, TARGET_WORKER = PARTS["TARGET", "GROUP"], PARTS["TARGET", "WORKER"]
+GROUP_USES, GROUP_NAMED = PARTS["GROUP", "USES"], PARTS["GROUP", "NAMED"]
+COMPLETION_STAGE, COMPLETION_WORKER = PARTS["COMPLETION", "STAGE"], PARTS["COMPLETION", "WORKER"]
+COMPLETION_POSITION: Final = PARTS["COMPLETION", "POSITION"]
+USED_BYTES, USED_ROW, USED_CHANGE = (PARTS["USED", part] for part in ("BYTES", "ROW", "CHANGE"))
+REAPING_CHANGE, REAPING_ROW = PARTS["REAPING", "CHANGE"], PARTS["REAPING", "ROW"]
+TAG_STATE: Final = PARTS["TAG", "STATE"]
+FLAGS_PRIVATE, FLAGS_CLOCK = PARTS["FLAGS", "PRIVATE"], PARTS["FLAGS", "CLOCK"]
+
+
+@overload
+def _signed(values: int) -> int: ...
+@overload
+def _signed(values: Array) -> Array: ...
+def _signed(values: int | Array) -> int | Array:
+    """Rows and slots, of which others are less than."""
+    return values.astype(np.int64) if isinstance(values, np.ndarray) else values
+
+
+def timer_id(gens: N, slots: N) -> N:
+    """A timer id, as wh_id."""
+    return ID_GEN.put(gens) | ID_SLOT.put(slots)
+
+
+def id_slot(ids: N) -> N:
+    """The slot that an id, with or without a kind, is about."""
+    return _signed(ID_SLOT.of(ids))
+
+
+def state(gens: N, phase: int, version: int = 0) -> N:
+    """A state word, as wh_state_of."""
+    return STATE_GEN.put(gens) | (STATE_VERSION.put(version) | phase)
+
+
+def owner_word(rows: N, incarnations: N) -> N:
+    """An owner word without marks, as wh_owner_word."""
+    return OWNER_INCARNATION.put(incarnations) | OWNER_WORKER.put(rows + 1)
+
+
+def owner_name(words: N) -> N:
+    """Owner words without their marks: of a worker, `_native.SPLIT`, or 0 for nobody."""
+    return words & (OWNER_INCARNATION.mask | OWNER_WORKER.mask)
+
+
+def owner_row(words: N) -> N:
+    """The row that an owner word names, -1: none."""
+    return _signed(OWNER_WORKER.of(words)) - 1
+
+
+def holder_word(rows: N, positions: N) -> N:
+    """A holder, as wh_holder_word."""
+    return HOLDER_POSITION.put(positions) | HOLDER_WORKER.put(rows + 1)
+
+
+def holder_row(holders: N) -> N:
+    """The row of a holder, -1: the clock."""
+    return _signed(HOLDER_WORKER.of(holders)) - 1
+
+
+def target_word(rows: N, incarnations: N) -> N:
+    """The target of a timer for a worker, as wh_target_word."""
+    return TARGET_INCARNATION.put(incarnations) | TARGET_WORKER.put(rows + 1)
+
+
+def target_row(targets: N) -> N:
+    """The row of a target that is a worker's; -1: it is for its owner."""
+    return _signed(TARGET_WORKER.of(targets)) - 1
+
+
+def target_group(groups: N, uses: N) -> N:
+    """The target of a timer for a group, as wh_target_group."""
+    return TARGET_USES.put(uses) | TARGET_GROUP.put(groups) | _native.TARGET_GROUP
+
+
+def completion(stages: N, rows: N, positions: N) -> N:
+    """`link.completion`, as wh_completion_word."""
+    word = COMPLETION_STAGE.put(stages) | COMPLETION_WORKER.put(rows)
+    return word | COMPLETION_POSITION.put(positions)
+
+
+def position_before(positions: Array, limits: Array | int) -> npt.NDArray[np.bool_]:
+    """Is a ring position of 48 bits below a limit? As wh_pos_before, elementwise."""
+    distance = COMPLETION_POSITION.of(np.asarray(limits).astype(np.uint64) - positions)
+    half = 1 << (COMPLETION_POSITION.bits - 1)
+    below: npt.NDArray[np.bool_] = (distance != 0) & (distance < half)
+    return below
+
+
+def used_word(bytes: N, rows: N, changes: N) -> N:
+    """`pool.used`, as wh_used_word."""
+    return USED_BYTES.put(bytes) | USED_ROW.put(rows) | USED_CHANGE.put(changes)
+
+
+def reaping_word(rows: N, changes: N) -> N:
+    """`pool.reaping`, as wh_reaping_word."""
+    return REAPING_CHANGE.put(changes) | REAPING_ROW.put(rows + 1)
