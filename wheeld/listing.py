@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from wheeld_client import Observer, PendingTimers
+from wheeld_core.units import mebibytes, readable_bytes
 from wheeld_core.views import CLOCKS
 
 FORMATS = ("table", "json", "csv")
@@ -32,8 +33,8 @@ def status_text(status: dict[str, Any]) -> str:
         f" slots are nobody's" + (f"; {most:,} for one worker at most" if most else ""),
         f"  wheel       tick {status['tick_ns'] / 1e6:g} ms, {status['wheel_size']} buckets a"
         f" level, payload {status['payload_bytes']} bytes",
-        f"  memory      {status['shared_bytes'] / 2**20:.1f} MiB shared, for"
-        f" {status['slots_with_memory']:,} slots; {status['shared_bytes_at_most'] / 2**20:.1f} MiB"
+        f"  memory      {mebibytes(status['shared_bytes'])} shared, for"
+        f" {status['slots_with_memory']:,} slots; {mebibytes(status['shared_bytes_at_most'])}"
         " for all",
         f"  fired       {counters['fired']:,}   returned {counters['returned']:,}"
         f"   dropped {counters['dropped']:,}",
@@ -61,21 +62,13 @@ def status_text(status: dict[str, Any]) -> str:
         + (f"  in {', '.join(worker['groups'])}" if worker["groups"] else "")
         + (f"  watches {count:,} buckets" if (count := worker["watched_buckets"]) else "")
         + (
-            f"  has {size_text(out)} of pools"
+            f"  has {readable_bytes(out)} of pools"
             if (out := sum(worker["pool_bytes"].values()))
             else ""
         )
         for worker in status["workers"]
     ]
     return "\n".join(lines)
-
-
-def size_text(size: int) -> str:
-    """Bytes, for people."""
-    for unit, shift in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
-        if abs(size) >= 1 << shift:
-            return f"{size / (1 << shift):,.1f} {unit}"
-    return f"{size} bytes"
 
 
 def _trace_lines(trace: dict[str, Any]) -> list[str]:
@@ -100,7 +93,7 @@ def _purgatory_text(purgatory: dict[str, Any]) -> str:
 
 def _pool_text(pool: dict[str, Any]) -> str:
     """One pool in one line."""
-    text = f"{pool['name']:<28} {size_text(pool['used'])} of {size_text(pool['size'])}"
+    text = f"{pool['name']:<28} {readable_bytes(pool['used'])} of {readable_bytes(pool['size'])}"
     text += " strictly" if pool["strict"] else ""
     text += f"  depleted {pool['depleted_percent']:.1f} %"
     return text + (f"  {pool['waiters']} workers wait" if pool["waiters"] else "")

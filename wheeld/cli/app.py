@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
-import re
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +16,7 @@ from wheeld.cli.start import app as app
 from wheeld.demo import command as demo_command
 from wheeld_core import runtime
 from wheeld_core.control import Connection
+from wheeld_core.units import parse_duration
 
 NO_CLOCK = 3
 """Exit code of `status` beside a daemon whose clock does nothing."""
@@ -47,11 +47,6 @@ def status(name: Name = "default", runtime_dir: RuntimeDir = None, as_json: Json
         raise typer.Exit(NO_CLOCK)
 
 
-_DURATION = re.compile(r"([0-9]*\.?[0-9]+)\s*(ns|us|ms|s|m|h|d)?")
-_UNITS = {"ns": 1, "us": 10**3, "ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9}
-_UNITS["d"] = 24 * _UNITS["h"]
-
-
 @app.command()
 def advance(
     duration: Annotated[str, typer.Argument(help="How far, such as 250ms, 1.5s or 2h.")],
@@ -60,10 +55,10 @@ def advance(
 ) -> None:
     """Move a daemon's virtual clock; returns when what fell due was handed out."""
     with errors_to_exit():
-        match = _DURATION.fullmatch(duration)
-        if match is None:
-            raise ValueError(f"duration {duration!r}: expected a number with {', '.join(_UNITS)}")
-        step = round(float(match[1]) * _UNITS[match[2] or "s"])
+        try:
+            step = parse_duration(duration if duration[-1:].isalpha() else f"{duration}s")
+        except ValueError as error:
+            raise ValueError(f"duration {duration!r}: {error}") from None
         now = virtual.advance_ns(name, step, runtime_dir)
     typer.echo(f"{now} ns")
 

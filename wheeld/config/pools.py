@@ -7,12 +7,11 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from wheeld_core import _native
+from wheeld_core.units import bytes_text, parse_bytes
 
 NAME_BYTES = 63
 EXAMPLE = "requests=64M,strict,largest=1M"
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_BYTES - 1}}}")
-_SIZE = re.compile(r"([0-9]+)([KMG]?)")
-_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 class Pool(NamedTuple):
@@ -29,8 +28,8 @@ class Pool(NamedTuple):
     def text(self) -> str:
         """The pool as `--pool` takes it."""
         flags = ",strict" if self.strict else ""
-        flags += f",largest={_size_text(self.largest)}" if self.largest != self.size else ""
-        return f"{self.name}={_size_text(self.size)}{flags}"
+        flags += f",largest={bytes_text(self.largest)}" if self.largest != self.size else ""
+        return f"{self.name}={bytes_text(self.size)}{flags}"
 
 
 def parse(texts: Iterable[str]) -> list[Pool]:
@@ -79,24 +78,16 @@ def _parse(text: str) -> Pool:
 
 def _size(text: str, what: str, given: str, most: int) -> int:
     """A number of bytes from 1 to `most`."""
-    match = _SIZE.fullmatch(given.strip().upper())
-    if match is None:
-        raise ValueError(
-            f"pool {text!r}: {what} {given!r}: expected bytes, such as 1048576, 64K, 64M or 2G"
-        )
-    found = int(match[1]) * _UNITS[match[2]]
+    try:
+        found = parse_bytes(given)
+    except ValueError as error:
+        raise ValueError(f"pool {text!r}: {what} {given!r}: {error}") from None
     if not 1 <= found <= most:
-        limit = "the pool's size" if what == "largest" else "the most that a pool can have"
+        limit = "the pool's size" if what == "largest" else "such as 64M"
         raise ValueError(
-            f"pool {text!r}: {what} {given!r}: expected 1 to {_size_text(most)} bytes, {limit}"
+            f"pool {text!r}: {what} {given!r}: expected 1 to {bytes_text(most)} bytes, {limit}"
         )
     return found
-
-
-def _size_text(size: int) -> str:
-    """A size in the largest unit that it is whole in."""
-    unit = next(unit for unit in ("G", "M", "K", "") if size % _UNITS[unit] == 0)
-    return f"{size // _UNITS[unit]}{unit}"
 
 
 def difference(left: Iterable[Pool], wanted: Iterable[Pool]) -> list[str]:

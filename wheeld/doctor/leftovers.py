@@ -12,11 +12,12 @@ from types import MappingProxyType
 
 import numpy as np
 
-from wheeld.doctor.machine import MIB, Finding, ok
+from wheeld.doctor.machine import Finding, ok
 from wheeld.fsck.source import daemon_file, locked
 from wheeld.resources import vital_signs
 from wheeld.resources.vital_signs import Use
 from wheeld_core import _native, runtime
+from wheeld_core.units import mebibytes
 from wheeld_core.views import dtype_of
 
 _KINDS = "wheel|slots|registry|watch|pools|trace|worker-[0-9]+"
@@ -106,7 +107,7 @@ def segments(
 
 
 def _described(group: Group) -> str:
-    return f"{group.prefix}* ({len(group.kinds)}, {group.size / MIB:,.1f} MiB)"
+    return f"{group.prefix}* ({len(group.kinds)}, {mebibytes(group.size)})"
 
 
 def _use_of(group: Group, shm: Path, boot_id: str, own: int, namespaces: Mapping[str, int]) -> Use:

@@ -20,6 +20,7 @@ from wheeld.doctor.machine import Finding, ok
 from wheeld.fsck.image import ARMED, EXPIRED, NEVER, OFFERED, Memories, Snapshot
 from wheeld.tables import sharing
 from wheeld.tables.registry import RowState
+from wheeld_core.units import KIB, mebibytes
 from wheeld_core.views import PoolsView, WheelView, record
 
 LOOK_SECONDS = 0.3
@@ -258,10 +259,10 @@ def swapped(v: Vitals) -> Finding:
     """Is the wheel in memory?"""
     if v.clock.swapped_kib is None:
         return ok("swap", "not readable")
-    locked = f", {(v.clock.locked_kib or 0) / 1024:,.1f} MiB locked"
+    locked = f", {mebibytes((v.clock.locked_kib or 0) * KIB)} locked"
     if v.clock.swapped_kib:
         return Finding(
-            "swap", "warning", f"{v.clock.swapped_kib / 1024:,.1f} MiB of the wheel{locked}",
+            "swap", "warning", f"{mebibytes(v.clock.swapped_kib * KIB)} of the wheel{locked}",
             "none",
             "timers are late by a read of the disk: more memory, less capacity, or swapoff",
         )  # fmt: skip

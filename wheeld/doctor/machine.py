@@ -16,8 +16,8 @@ from pathlib import Path
 from wheeld.processes import descriptors
 from wheeld.processes.cgroups import chain, memory_limit as memory_limit_of, read
 from wheeld.resources.vital_signs import INITIAL_PID_NAMESPACE
+from wheeld_core.units import mebibytes
 
-MIB = 1 << 20
 SLOW_CLOCKS = ("hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit")
 FIRST_USER_ID = 1000
 MAX_SOCKET_PATH = 107
@@ -39,10 +39,6 @@ def ok(name: str, found: str) -> Finding:
     return Finding(name, "ok", found)
 
 
-def _mib(size: float) -> str:
-    return f"{size / MIB:,.1f} MiB"
-
-
 # -- memory ----------------------------------------------------------------------------------------
 
 
@@ -62,19 +58,20 @@ def shm_room(
     lower : str
         The option that most of the wheel's part follows from.
     """
-    name, found = "shm room", f"/dev/shm has {_mib(free)} free of {_mib(total)}"
+    name, found = "shm room", f"/dev/shm has {mebibytes(free)} free of {mebibytes(total)}"
     advice = (
         f"lower {lower}, or enlarge it: mount -o remount,size=... /dev/shm; of a container: "
         "`docker run --shm-size=...`"
     )
     if not running and free < base:
-        return Finding(name, "failure", found, f"{_mib(base)} for a start", advice)
+        return Finding(name, "failure", found, f"{mebibytes(base)} for a start", advice)
     if free < later + (0 if running else base):
-        expected = f"{_mib(later)} for all slots and workers"
-        expected += "" if running else f", {_mib(base)} more for a start"
+        expected = f"{mebibytes(later)} for all slots and workers"
+        expected += "" if running else f", {mebibytes(base)} more for a start"
         return Finding(name, "warning", found, expected, advice)
     return ok(
-        name, f"{found}; a start takes {_mib(base)}, all slots and workers {_mib(later)} more"
+        name,
+        f"{found}; a start takes {mebibytes(base)}, all slots and workers {mebibytes(later)} more",
     )
 
 
@@ -103,10 +100,10 @@ def memory_limit(subject: Path, cgroups: Path, needed: int, lower: str = "capaci
     if (lowest := memory_limit_of(subject, cgroups)) is None:
         return ok(name, "none")
     limit, where = lowest
-    found = f"{_mib(limit)} ({where})"
+    found = f"{mebibytes(limit)} ({where})"
     if limit < 2 * needed:
         status = "failure" if limit < needed else "warning"
-        expected = f"well over {_mib(needed)}, which wheel and workers can take"
+        expected = f"well over {mebibytes(needed)}, which wheel and workers can take"
         return Finding(name, status, found, expected, f"raise the limit, or lower {lower}")
     return ok(name, found)
 
@@ -133,20 +130,24 @@ def open_files(soft: int, max_workers: int) -> Finding:
 def locked_memory(soft: int, needed: int) -> Finding:
     """May the clock lock the wheel into memory, where swapping would make it late?"""
     name = "locked memory"
-    found = f"RLIMIT_MEMLOCK {_mib(soft)}" if soft >= 0 else "RLIMIT_MEMLOCK unlimited"
+    found = f"RLIMIT_MEMLOCK {mebibytes(soft)}" if soft >= 0 else "RLIMIT_MEMLOCK unlimited"
     if 0 <= soft < needed:
         advice = "on a machine that swaps: LimitMEMLOCK=infinity in the unit, or ulimit -l"
-        return Finding(name, "note", found, f"{_mib(needed)}, to lock the wheel", advice)
+        return Finding(name, "note", found, f"{mebibytes(needed)}, to lock the wheel", advice)
     return ok(name, found)
 
 
 def file_size(soft: int, largest: int) -> Finding:
     """May a process make a file as large as the largest segment?"""
     name = "file size"
-    found = f"RLIMIT_FSIZE {_mib(soft)}" if soft >= 0 else "RLIMIT_FSIZE unlimited"
+    found = f"RLIMIT_FSIZE {mebibytes(soft)}" if soft >= 0 else "RLIMIT_FSIZE unlimited"
     if 0 <= soft < largest:
         return Finding(
-            name, "failure", found, f"{_mib(largest)}, the largest segment", "ulimit -f unlimited"
+            name,
+            "failure",
+            found,
+            f"{mebibytes(largest)}, the largest segment",
+            "ulimit -f unlimited",
         )
     return ok(name, found)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from wheeld.doctor.machine import Finding, ok
-from wheeld.listing import size_text
+from wheeld_core.units import readable_bytes
 from wheeld_core.views import PoolsView
 
 DEPLETED = 50.0
@@ -36,7 +36,7 @@ class PoolVitals:
     """Bytes by worker."""
 
     def __str__(self) -> str:
-        return f"{self.name}: {size_text(self.used)} of {size_text(self.size)} out"
+        return f"{self.name}: {readable_bytes(self.used)} of {readable_bytes(self.size)} out"
 
 
 def tickets(view: PoolsView) -> np.ndarray:

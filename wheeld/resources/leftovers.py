@@ -26,6 +26,7 @@ from wheeld.tables.heads import SHARED, SharedHeads
 from wheeld_core import _native, control, runtime, segments, time_namespace
 from wheeld_core.errors import LayoutMismatch, WheelError
 from wheeld_core.presence import RUNNING as RUNNING, STOPPING as STOPPING, segment_stem
+from wheeld_core.units import duration_text
 from wheeld_core.views import RegistryView, SlotsView, WheelView, record
 
 log = logging.getLogger("wheeld")
@@ -211,7 +212,6 @@ def _discard(prefix: str, why: str) -> None:
 
 
 _OPTIONS: Mapping[str, str] = {"tick_ns": "--tick", "wheel_bits": "--wheel-size"}
-_UNITS: Mapping[str, int] = {"s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1}
 
 
 def _option(key: str, value: int) -> str:
@@ -222,8 +222,7 @@ def _option(key: str, value: int) -> str:
 
 def _value(key: str, value: int) -> str:
     if key == "tick_ns":
-        unit = next(unit for unit, ns in _UNITS.items() if value % ns == 0)
-        return f"{value // _UNITS[unit]}{unit}"
+        return duration_text(value)
     if key == "virtual_clock":
         return "on" if value else "off"
     return str(1 << value if key == "wheel_bits" else value)

@@ -20,6 +20,7 @@ from wheeld.snapshot import file as snapshot_file
 from wheeld.tables import sharing
 from wheeld_core import _native
 from wheeld_core.errors import WheelError
+from wheeld_core.units import mebibytes
 
 log = logging.getLogger("wheeld")
 
@@ -27,7 +28,6 @@ OWN_BYTES: Final = 48 << 20
 """What the supervisor and its clock take for themselves."""
 NEARLY_FULL: Final = 0.8
 PROBE_BYTES: Final = 1 << 16
-_MIB: Final = 1 << 20
 
 
 def segment_sizes(config: Config) -> Mapping[str, Sequence[int]]:
@@ -119,19 +119,19 @@ def _too_little_memory(config: Config, limit: int, file: Path) -> Iterator[str]:
     sizes = segment_sizes(config)
     base = sum(map(sum, sizes.values()))
     workers = _native.geometry(**config.native())["worker_bytes"] * config.max_workers
-    allowed = f"the memory control group allows {limit / _MIB:,.1f} MiB ({file})"
+    allowed = f"the memory control group allows {mebibytes(limit)} ({file})"
     option = "--" + largest_option(sizes).replace("_", "-")
     if limit < base + OWN_BYTES:
         yield (
-            f"{allowed}, this daemon needs {(base + OWN_BYTES) / _MIB:,.1f} MiB, "
-            f"{base / _MIB:,.1f} of them shared: it would be killed as out of memory. Raise the "
+            f"{allowed}, this daemon needs {mebibytes(base + OWN_BYTES)}, "
+            f"{mebibytes(base)} of them shared: it would be killed as out of memory. Raise the "
             f"limit (memory.max, MemoryMax= in the unit, `docker run --memory`), or lower {option}"
         )
     elif limit * NEARLY_FULL < base + workers + OWN_BYTES:
         log.warning(
-            "%s, and this daemon can come to need %.1f MiB with all workers: it may be killed as "
+            "%s, and this daemon can come to need %s with all workers: it may be killed as "
             "out of memory; raise the limit, or lower %s",
             allowed,
-            (base + workers + OWN_BYTES) / _MIB,
+            mebibytes(base + workers + OWN_BYTES),
             option,
         )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import re
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from wheeld_core.units import parse_duration
 from wheeld_pipeline import session
 from wheeld_pipeline.commands.options import Master, errors_to_exit
 from wheeld_pipeline.errors import PipelineError
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from wheeld_pipeline.overflow import Plan, ShardMap
 
 SHARDS: Final = 8
-_UNITS_MS: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 def register(app: typer.Typer) -> None:
@@ -89,10 +89,11 @@ def _run(plan: Plan, master: str | None) -> None:
 
 def milliseconds(option: str, text: str) -> int:
     """A duration such as 30s, 500ms or 2h."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", text)
-    if found is None:
-        raise PipelineError(f"--{option} {text!r}: expected a duration such as 30s, 500ms or 2h")
-    return round(float(found[1]) * _UNITS_MS[found[2]])
+    with contextlib.suppress(ValueError):
+        whole, rest = divmod(parse_duration(text), 10**6)
+        if not rest:
+            return whole
+    raise PipelineError(f"--{option} {text!r}: expected a duration such as 30s, 500ms or 2h")
 
 
 def _spread(shards: int | None, path: Path | None, daemon: object) -> ShardMap:

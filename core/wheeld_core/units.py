@@ -1,0 +1,69 @@
+"""Durations and sizes in bytes, as people write and read them."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Final
+
+KIB: Final = 1 << 10
+MIB: Final = 1 << 20
+_NS: Final = {
+    "d": 86_400 * 10**9, "h": 3600 * 10**9, "m": 60 * 10**9,
+    "s": 10**9, "ms": 10**6, "us": 10**3, "ns": 1,
+}  # fmt: skip
+_BYTES: Final = {"T": 1 << 40, "G": 1 << 30, "M": MIB, "K": KIB, "": 1}
+_DURATION: Final = re.compile(rf"([0-9]*\.?[0-9]+)\s*({'|'.join(_NS)})")
+_SIZE: Final = re.compile(r"([0-9]+)\s*([KMGT]?)")
+
+
+def parse_duration(text: str) -> int:
+    """The nanoseconds of a duration such as "1.5ms" or "7d".
+
+    Raises
+    ------
+    ValueError
+        It is not a number with a unit.
+    """
+    match = _DURATION.fullmatch(text.strip())
+    if match is None or not math.isfinite(found := float(match[1]) * _NS[match[2]]):
+        raise ValueError("expected a number with ns, us, ms, s, m, h or d, such as 250ms or 1.5s")
+    return round(found)
+
+
+def parse_bytes(text: str) -> int:
+    """The bytes of a size such as "1048576", "64K" or "2G", in powers of 1024.
+
+    Raises
+    ------
+    ValueError
+        It is not a whole number with K, M, G, T or without.
+    """
+    match = _SIZE.fullmatch(text.strip().upper())
+    if match is None:
+        raise ValueError("expected bytes, such as 1048576, 64K, 64M or 2G")
+    return int(match[1]) * _BYTES[match[2]]
+
+
+def duration_text(ns: int) -> str:
+    """A duration that `parse_duration` reads, up to seconds, in the largest unit that it is whole
+    in."""
+    unit = next(unit for unit in ("s", "ms", "us", "ns") if ns % _NS[unit] == 0)
+    return f"{ns // _NS[unit]}{unit}"
+
+
+def bytes_text(size: int) -> str:
+    """A size that `parse_bytes` reads, up to G, in the largest unit that it is whole in."""
+    unit = next(unit for unit in ("G", "M", "K", "") if size % _BYTES[unit] == 0)
+    return f"{size // _BYTES[unit]}{unit}"
+
+
+def mebibytes(size: float) -> str:
+    """Bytes, for people: always in MiB, to compare."""
+    return f"{size / MIB:,.1f} MiB"
+
+
+def readable_bytes(size: int) -> str:
+    """Bytes, for people: in the unit that suits them."""
+    unit = next((unit for unit in "GMK" if abs(size) >= _BYTES[unit]), "")
+    return f"{size / _BYTES[unit]:,.1f} {unit}iB" if unit else f"{size} bytes"
