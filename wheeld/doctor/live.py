@@ -261,11 +261,9 @@ def swapped(v: Vitals) -> Finding:
         return ok("swap", "not readable")
     locked = f", {mebibytes((v.clock.locked_kib or 0) * KIB)} locked"
     if v.clock.swapped_kib:
-        return Finding(
-            "swap", "warning", f"{mebibytes(v.clock.swapped_kib * KIB)} of the wheel{locked}",
-            "none",
-            "timers are late by a read of the disk: more memory, less capacity, or swapoff",
-        )  # fmt: skip
+        found = f"{mebibytes(v.clock.swapped_kib * KIB)} of the wheel{locked}"
+        advice = "timers are late by a read of the disk: more memory, less capacity, or swapoff"
+        return Finding("swap", "warning", found, "none", advice)
     return ok("swap", f"nothing of the wheel{locked}")
 
 
