@@ -59,6 +59,7 @@ mutants: ## break the core on purpose; a test catches each break
 layout: ## write the tables of shm_layout.md again
 	$(SETUP) run
 	$(RUN)/python tools/layout_tables.py --write
+	$(RUN)/python tools/option_tables.py --write
 
 clean: ## remove all that these commands made, .venv too
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

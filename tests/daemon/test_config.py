@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import grp
 import json
 import os
 import subprocess
@@ -12,8 +13,9 @@ import numpy as np
 import pytest
 
 import wheeld
+from wheeld.config.declarations import OPTIONS
 from wheeld.config.pools import Pool
-from wheeld.config.settings import ConfigError, load
+from wheeld.config.settings import Config, ConfigError, load
 from wheeld.embedding import _options
 from wheeld_core import _native
 from wheeld_core.errors import WheelError
@@ -34,7 +36,7 @@ LONG = 60.0
         ({"capacity": 0}, ("capacity = 0", "1 to")),
         ({"capacity": 2**31}, ("capacity", str(_native.MAX_CAPACITY))),
         ({"max_workers": 5000}, ("max_workers", str(_native.MAX_WORKERS))),
-        ({"max_per_worker": 0}, ("max_per_worker = 0", "1 or more")),
+        ({"max_per_worker": 0}, ("max_per_worker = 0", "from 1 on")),
         ({"wheel_size": 1}, ("wheel_size", "2 to 4096")),
         ({"wheel_size": 10**5}, ("wheel_size", "2 to 4096")),
         ({"payload_bytes": -1}, ("payload_bytes", "0 to 65528")),
@@ -66,8 +68,8 @@ LONG = 60.0
         ({"pools": ["a=1M,lenient"]}, ("unknown 'lenient'", "'strict'", "largest=BYTES")),
         ({"pools": ["a=1M,"]}, ("unknown ''", "'strict'")),
         ({"pools": [f"p{i}=1" for i in range(17)]}, ("17 pools", "at most 16")),
-        ({"pools": [5]}, ("pools = [5]", "list of texts")),
-        ({"pools": 5}, ("pools = 5", "list of texts")),
+        ({"pools": [5]}, ("pools = [5]", "list of strings")),
+        ({"pools": 5}, ("pools = 5", "list of strings")),
     ],
 )
 def test_bad_configuration(values: dict[str, object], words: tuple[str, ...]) -> None:
@@ -88,8 +90,8 @@ def test_bad_configuration(values: dict[str, object], words: tuple[str, ...]) ->
         (b"capacity = [1]", ("capacity", "[1]", "int")),
         (b"[wheel]\ncapacity = 1", ("wheel", "allowed")),
         (b"tick = 5", ("tick", "5", "str")),
-        (b"pools = 5", ("pools = 5", "list of texts")),
-        (b"pools = [1]", ("pools = [1]", "list of texts")),
+        (b"pools = 5", ("pools = 5", "list of strings")),
+        (b"pools = [1]", ("pools = [1]", "list of strings")),
         (None, ("no such file",)),
     ],
 )
@@ -122,6 +124,62 @@ def test_sources_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         64,
     )
     assert np.log2(found.wheel_size) == found.wheel_bits
+
+
+@pytest.mark.parametrize(
+    ("variable", "given", "place"),
+    [
+        ("64", 0, "option --capacity: capacity = 0: expected an integer from 1 to"),
+        ("0", None, "variable WHEELD_CAPACITY: capacity = 0: expected an integer"),
+        (None, None, "wheel.toml, line 3: capacity = 0: expected an integer from 1 to"),
+    ],
+)
+def test_errors_name_the_source(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    variable: str | None,
+    given: int | None,
+    place: str,
+) -> None:
+    """That of the value that counts: option, variable, or file and line."""
+    path = tmp_path / "wheel.toml"
+    path.write_text("# capacity\nmax_workers = 2\n capacity = 0\n")
+    if variable is not None:
+        monkeypatch.setenv("WHEELD_CAPACITY", variable)
+    with pytest.raises(ConfigError) as caught:
+        load({"capacity": given}, path)
+    assert place in str(caught.value)
+
+
+def test_a_misspelt_key(tmp_path: Path) -> None:
+    """A suggestion, and the line."""
+    path = tmp_path / "wheel.toml"
+    path.write_text("tick = '1ms'\nmax_worker = 2\n")
+    with pytest.raises(ConfigError, match=r"line 2: unknown key 'max_worker', did you mean"):
+        load({}, path)
+
+
+@pytest.mark.parametrize("key", OPTIONS)
+def test_each_option_has_its_variable(monkeypatch: pytest.MonkeyPatch, key: str) -> None:
+    """WHEELD_ and the key; the value is the one that the command line gives."""
+    special = {"name": "x", "runtime_dir": "/x", "group": grp.getgrgid(0).gr_name, "pin_cpu": None}
+    option = OPTIONS[key]
+    value = special.get(key, option.example or option.default)
+    value = max(os.sched_getaffinity(0)) if key == "pin_cpu" else value
+    if key == "admin_group":
+        value = special["group"]
+        monkeypatch.setenv("WHEELD_GROUP", value)
+    monkeypatch.setenv(option.variable, ";".join(value) if key == "pools" else str(value))
+    assert getattr(load({}), key) == value
+    if value != option.default:
+        assert getattr(Config(), key) != value
+
+
+def test_documents_of_options() -> None:
+    """The tables and the example are those of the declarations."""
+    command = [sys.executable, str(Path(__file__).parents[2] / "tools/option_tables.py"), "--check"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "")
 
 
 # -- pools --------------------------------------------------------------------

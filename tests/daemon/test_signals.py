@@ -74,8 +74,9 @@ def test_reload(daemon: Daemon, runtime_dir: Path) -> None:
         second.close()
         until(lambda: "not succeeded within 20ms" in daemon.said(), "given up")
         file.write_text('keep_for = "soon"\n')
+        refusal = f"was not reloaded, all stays as it was: {file}, line 1: keep_for = 'soon'"
         os.kill(daemon.pid, signal.SIGHUP)
-        until(lambda: "was not reloaded, all stays as it was: keep_for" in daemon.said(), "refused")
+        until(lambda: refusal in daemon.said(), "refused")
         assert daemon.status()["max_per_worker"] == 64
 
 

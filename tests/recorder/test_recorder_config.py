@@ -32,7 +32,7 @@ MAX_RING = 1 << _native.MAX_TRACE_BITS
     ("values", "words"),
     [
         ({"trace": ""}, ("trace = ''", "expected a directory")),
-        ({"trace": 5}, ("trace = 5", "expected str")),
+        ({"trace": 5}, ("trace = 5", "expected a string")),
         ({"trace_ring": 1000}, ("trace_ring = 1000", "power of two", "1024")),
         ({"trace_ring": 8}, ("trace_ring = 8", "16 to")),
         ({"trace_ring": 2 * MAX_RING}, ("trace_ring", str(MAX_RING))),

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from wheeld_core import _native
 from wheeld_core.units import bytes_text, parse_bytes
 
+FORM = "NAME=BYTES[,strict][,largest=BYTES]"
 NAME_BYTES = 63
 EXAMPLE = "requests=64M,strict,largest=1M"
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_BYTES - 1}}}")

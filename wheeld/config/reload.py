@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Final
 
+from wheeld.config.declarations import OPTIONS
 from wheeld.config.settings import Config
 from wheeld_core.errors import WheelError
 
 log = logging.getLogger("wheeld")
 
-LIVE: Final = ("keep_for", "hang_after", "evict_after", "max_per_worker", "snapshot_every")
+LIVE: Final = tuple(key for key, option in OPTIONS.items() if option.live)
 """What is read each time that it is needed; `max_per_worker` by each worker that connects."""
 
 
@@ -26,8 +27,7 @@ def reloaded(old: Config, read: Callable[[], Config]) -> Config:
     except (WheelError, OSError, ValueError) as error:
         log.error("the configuration was not reloaded, all stays as it was: %s", error)
         return old
-    keys = [field.name for field in fields(Config)]
-    differ = [key for key in keys if getattr(old, key) != getattr(new, key)]
+    differ = [key for key in OPTIONS if getattr(old, key) != getattr(new, key)]
     live = [key for key in differ if key in LIVE]
     rest = [key for key in differ if key not in LIVE]
     said = ", ".join(f"{key} = {getattr(new, key)}" for key in live)

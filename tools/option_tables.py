@@ -1,0 +1,90 @@
+"""Keep what documents say of the daemon's options true: it is made from their declarations.
+
+python tools/option_tables.py --check    exit 1 if a file differs from wheeld/config/declarations.py
+python tools/option_tables.py --write    bring the files up to date
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import textwrap
+from pathlib import Path
+
+from wheeld.config.declarations import OPTIONS
+from wheeld.config.options import Option
+
+ROOT = Path(__file__).parent.parent
+EXAMPLE = ROOT / "systemd/default.toml"
+DOCUMENTS = (ROOT / "docs/options.md", ROOT / "docs/trace.md")
+NOT_OF_A_SERVICE = ("name", "runtime_dir", "virtual_clock", "virtual_start")
+"""The unit gives the first two; a service's time is real."""
+_BLOCK = re.compile(r"(<!-- options ?(?P<section>[\w ]*) -->\n).*?(<!-- end -->)", re.S)
+
+
+def _row(option: Option) -> str:
+    flag = " ".join(filter(None, (option.flag, option.metavar))).replace("|", "\\|")
+    meaning = " ".join(
+        filter(
+            None, (option.help, option.more, f"{option.bounds.capitalize()}." * bool(option.bounds))
+        )
+    )
+    live = " SIGHUP reloads it." * option.live
+    return f"| `{flag}` | `{option.key}` | {option.shown_default} | {meaning}{live} |\n"
+
+
+def table(section: str) -> str:
+    """The options of one section, in Markdown."""
+    rows = (_row(option) for option in OPTIONS.values() if option.section == section)
+    return "| option | key | default | |\n| --- | --- | --- | --- |\n" + "".join(rows)
+
+
+def render(document: str) -> str:
+    """The document with every block made anew: of one section, or of all of them."""
+
+    def block(match: re.Match[str]) -> str:
+        sections = dict.fromkeys(option.section for option in OPTIONS.values())
+        found = "\n".join(f"## {section}\n\n{table(section)}" for section in sections)
+        return (
+            match[1] + (table(match["section"]) if match["section"] else f"\n{found}\n") + match[3]
+        )
+
+    return _BLOCK.sub(block, document)
+
+
+def example() -> str:
+    """A TOML file with all defaults, and with examples of what has none."""
+    parts = ["# /etc/wheeld/NAME.toml: options of the daemon NAME. Every key may be left out.\n"]
+    for option in OPTIONS.values():
+        if option.key not in NOT_OF_A_SERVICE:
+            text = textwrap.wrap(f"{option.help} {option.more}", 98, break_on_hyphens=False)
+            value = option.default if option.default not in (None, ()) else option.example
+            line = f"{option.key} = {json.dumps(value)}"
+            shown = line if value == option.default else f"# {line}"
+            parts.append("\n".join([*(f"# {line}" for line in text), shown]) + "\n")
+    return "\n".join(parts)
+
+
+def main() -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--check", action="store_true")
+    action.add_argument("--write", action="store_true")
+    fresh = {path: render(path.read_text()) for path in DOCUMENTS} | {EXAMPLE: example()}
+    differ = [path for path, text in fresh.items() if path.read_text() != text]
+    if parser.parse_args().write:
+        for path in differ:
+            path.write_text(fresh[path])
+        return 0
+    for path in differ:
+        print(f"{path.relative_to(ROOT)} differs; run: python tools/option_tables.py --write")
+    return bool(differ)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
