@@ -159,7 +159,7 @@ inline unpark(s)
     }
 }
 
-/* room_part.c:worker_find_slot, as batch_part.c:batch_claim needs one */
+/* room.h:wh_client_find_slot, as batch.h:wh_batch_claim needs one */
 inline find_slot()
 {
     slot = 2;
@@ -195,7 +195,7 @@ inline find_slot()
     od
 }
 
-/* batch_part.c:batch_undo, batch_part.c:batch_give_slots, room_part.c:worker_give_slot */
+/* batch.h:wh_batch_undo, batch.h:wh_batch_give */
 inline give_back(from)
 {
     look();
@@ -209,7 +209,7 @@ inline give_back(from)
     fi
 }
 
-/* batch_part.c:worker_schedule_batch; of one row, it is worker_part.c:worker_arm_timer */
+/* batch.h:wh_call_schedule_batch; of one row, it is calls.h:wh_call_schedule */
 proctype Caller()
 {
     byte slots[2], slot, want, got, armed;
@@ -224,7 +224,7 @@ proctype Caller()
     :: !open -> goto leave
     :: else
     fi;
-    do /* batch_part.c:batch_claim */
+    do /* batch.h:wh_batch_claim */
     :: got < want ->
         find_slot();
         if
@@ -233,10 +233,10 @@ proctype Caller()
         fi
     :: else -> break
     od;
-    do /* batch_part.c:batch_arm */
+    do /* batch.h:wh_batch_arm */
     :: armed < want ->
         if
-        :: atomic { sub_tail - sub_head == 1 -> STORE_SEG }; /* room_part.c:worker_wait_room */
+        :: atomic { sub_tail - sub_head == 1 -> STORE_SEG }; /* room.h:wh_client_wait_room */
             wait_and_look(MUTANT == 1);
             if
             :: !open -> give_back(armed); goto leave

@@ -172,8 +172,8 @@ static int add_constants(PyObject *module)
     struct {
         const char *name;
         unsigned long long value;
-    } constants[] = {WH_AGREED(CONSTANT){"MOST_SECONDS", (unsigned long long)MOST_SECONDS},
-                     {"ROOM_SECONDS", ROOM_SECONDS},
+    } constants[] = {WH_AGREED(CONSTANT){"MOST_SECONDS", (unsigned long long)WH_MOST_SECONDS},
+                     {"ROOM_SECONDS", WH_ROOM_SECONDS},
                      {"ATTACH_READY", WH_ATTACH_READY},
                      {"ATTACH_TOO_SHORT", WH_ATTACH_TOO_SHORT},
                      {"ATTACH_NOT_READY", WH_ATTACH_NOT_READY},

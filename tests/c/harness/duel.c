@@ -1,6 +1,6 @@
 /* Duel: cancel against fire, reschedule against fire, two cancellers against each other and the
  * clock: each time one winner, at the very moment that the timer falls due. */
-#include "hand.h"
+#include "crew.h"
 
 #define ROUND 32 /* timers at once */
 #define SPREAD 40000

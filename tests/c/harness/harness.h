@@ -7,7 +7,7 @@
  *
  *   harness.h   options, failure, random numbers, jitter
  *   world.h     memory, the clock thread, requests to it
- *   hand.h      a worker thread: schedule, cancel, move, receive, wait
+ *   crew.h      worker threads: what the core's calls do for them, with its entry in the account
  *   account.h   what became of each timer, and whether that adds up
  */
 #ifndef HARNESS_H
@@ -138,7 +138,7 @@ static inline void jitter(void)
 
 #include "wheeld/worker/client.h"
 #include "wheeld/loop/pass.h"
-#include "wheeld/worker/receive.h"
+#include "wheeld/worker/batch.h"
 #include "wheeld/shared/wheel_check.h"
 
 /* -- options ----------------------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
  * of its slabs. The clock stays within bounds and goes on, and the account of the honest workers is
  * exact. (Other workers' slots are in the same segment; a worker that writes there breaks its
  * neighbours, not the daemon. That is not tried here.) */
-#include "hand.h"
+#include "crew.h"
 
 #define HONEST 2
 #define SLABS 8 /* that the hostile one holds */

@@ -1,6 +1,6 @@
 /* Rings: many workers schedule, cancel each other's, move, repeat, deliver to each other, and at
  * times do not drain; in the end the account balances and every slot is back. */
-#include "hand.h"
+#include "crew.h"
 
 #define SHARED 512 /* cookies that any worker may cancel */
 #define MINE 64    /* cookies that a worker may move */

@@ -6,7 +6,7 @@
 #include <sys/time.h>
 #include <sys/wait.h>
 
-#include "hand.h"
+#include "crew.h"
 
 #define CASE_CPU_SECONDS 20  /* a case that spins longer hangs, however busy the machine is */
 #define CASE_SECONDS 60      /* one that sleeps, too */

@@ -4,7 +4,7 @@
  * Every record is whole and of its event, in order; what is not there is told of, kind by kind.
  * Positions run over their edges. Beside that, what needs clocks that differ, or a worker that is
  * faster than a tick. */
-#include "hand.h"
+#include "crew.h"
 
 #define TAKE 40
 

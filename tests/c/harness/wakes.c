@@ -3,7 +3,7 @@
  * In each round every worker does one thing that the clock has to wake up for (or nothing), waits
  * for what comes of it, and then stands still until all others have theirs. A wake-up that is lost
  * on either side then is a hang, which the bounded wait reports. */
-#include "hand.h"
+#include "crew.h"
 
 #define HANDS 3
 #define FAR_NS 3600000000000

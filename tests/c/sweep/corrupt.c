@@ -201,7 +201,8 @@ static void new_clock(void)
 static void lend(void)
 {
     wh_request r = {.deadline = crew_now(), .cookie = UINT64_MAX, .target = worker_target(0)};
-    act_schedule(B, &r);
+    uint64_t id;
+    wh_call_schedule(&B->client, &r, r.deadline, false, &id);
 }
 
 /* False: there is no slab to be had. */

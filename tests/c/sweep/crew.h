@@ -27,7 +27,7 @@ static inline void wh_bell_clear(int fd);
 
 #include "wheeld/worker/client.h"
 #include "wheeld/loop/pass.h"
-#include "wheeld/worker/receive.h"
+#include "wheeld/worker/batch.h"
 #include "wheeld/loop/recover.h"
 #include "wheeld/loop/clock_check.h"
 
@@ -52,7 +52,7 @@ typedef struct crew {
     bool leaving[ROWS];       /* dead, and its sweep is not over */
     bool clockless;           /* the clock is dead, too */
     bool advancing;           /* a clock goes on from `since`, or died on its way */
-    int64_t since;
+    int64_t since, looks; /* looks: at the time, while a call waits */
     uint64_t dropped[ROWS], deaths; /* the counter when the row's worker left; of clocks */
     uint64_t rng, incarnations;
     ledger book;

@@ -3,7 +3,7 @@
 #ifndef SWEEP_HISTORY_H
 #define SWEEP_HISTORY_H
 
-#include "calls.h"
+#include "workers.h"
 
 /* -- random pasts ------------------------------------------------------------------------------ */
 

@@ -5,7 +5,8 @@
  *   sweep.h    options, failure, random numbers, the arena
  *   step.h     a child that runs instruction by instruction; what it dies of
  *   ledger.h   what became of each timer, kept outside the wheel's memory
- *   crew.h     a clock and workers over one wheel, driven by hand in virtual time; calls.h: theirs
+ *   crew.h     a clock and workers over one wheel, driven by hand in virtual time
+ *   workers.h  what workers do: the calls of the core, each with its entry in the ledger
  *   history.h  random pasts, and the end to which each trial is played
  *   paths.h    situations and operations: those of a worker, those of a clock; rounds.h runs them
  *   borrowers.h, watchers.h, rounds_row.h   the same for pool.h, watch.h and rows.h: no clock

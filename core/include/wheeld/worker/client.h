@@ -19,24 +19,26 @@
 #define WHEELD_CLIENT_H
 
 #include <sys/socket.h>
-#include <time.h>
 
 #include "wheeld/shared/backing.h"
 #include "wheeld/shared/doorbell.h"
 #include "wheeld/shared/geometry.h"
 #include "wheeld/shared/ring.h"
 #include "wheeld/worker/quota.h"
+#include "wheeld/worker/waits.h"
 
 #define WH_UNHEARD_NS 2000000000ll     /* a clock that runs has woken for its bell long before */
 #define WH_ALARM_EVERY_NS 5000000000ll /* at most one alarm in this time */
+#define WH_PATIENCE_NS 1000000000ll
 
 static const wh_row wh_no_row; /* of nobody */
 
-typedef struct wh_client {
+struct wh_client {
     wh_slabs slabs;
+    wh_quota quota;
     wh_wheel_seg *wheel; /* read-only */
-    const wh_row *row;   /* read-only: ours in the worker table, or wh_no_row */
-    wh_line *line;       /* read-only */
+    const wh_row *row; /* read-only: ours in the worker table, or wh_no_row */
+    wh_line *line; /* read-only */
     wh_worker_seg *seg;
     wh_au64 *states;
     wh_slot *slots;
@@ -60,10 +62,15 @@ typedef struct wh_client {
     wh_fd clock_bell, control; /* control: the supervisor's socket for alarms, or none */
     bool virtual_clock;
     bool receives; /* seg->receives is set */
-    bool deaf;     /* its descriptors were closed, and not by it */
-    uint32_t rung_again;         /* times that we could have rung once more */
+    bool deaf; /* its descriptors were closed, and not by it */
+    uint32_t rung_again; /* times that we could have rung once more */
     int64_t rung_at, alarmed_at; /* CLOCK_MONOTONIC, ns */
-} wh_client;
+    const wh_waits *waits;
+    int64_t patience_ns; /* for slots that the clock has to give back */
+    uint32_t ask_size; /* how many slots to ask for the next time that there is none */
+    uint64_t short_of; /* slots or places that the last call in vain still needed */
+    uint64_t *reserved; /* a bit per slot that a reservation holds; or NULL: there never was one */
+};
 
 /* Where a predecessor stood in its rings, if that can be: others can write there. What is further
  * from the clock's end than a ring is long stands at that end. */
@@ -108,6 +115,8 @@ static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *w
                      .clock_bell = wh_fd_of(clock_bell),
                      .control = wh_fd_of(-1),
                      .alarmed_at = -WH_ALARM_EVERY_NS,
+                     .waits = &wh_thread_waits,
+                     .patience_ns = WH_PATIENCE_NS,
                      .virtual_clock = config->virtual_clock};
     /* a predecessor's row: the clock may not have met yet what that one submitted */
     c->sub_head = wh_load_acquire(&c->line->sub_head); /* pairs: sub-head */
@@ -134,6 +143,14 @@ static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *w
     return wh_slabs_init(&c->slabs, &shared, share);
 }
 
+/* Private memory only. */
+static inline void wh_client_free(wh_client *c)
+{
+    wh_slabs_free(&c->slabs);
+    free(c->reserved);
+    c->reserved = NULL;
+}
+
 /* Have slots that got memory since the last time at hand; at first, the owners and the states,
  * too. */
 static inline void wh_client_populate(wh_client *c)
@@ -158,18 +175,18 @@ static inline bool wh_client_has_row(const wh_client *c)
            wh_load_relaxed(&c->row->incarnation) == c->me >> 16;
 }
 
-static inline int64_t wh_clock_read(clockid_t id)
-{
-    struct timespec t;
-    clock_gettime(id, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static inline int64_t wh_client_now(const wh_client *c)
 {
     if (wh_unlikely(c->virtual_clock))
         return wh_load_acquire(&c->wheel->virtual_now); /* pairs: virtual-now */
     return wh_clock_read(CLOCK_MONOTONIC);
+}
+
+/* Now on one of the clocks; a virtual clock is all of them. */
+static inline int64_t wh_client_now_of(const wh_client *c, uint32_t kind)
+{
+    static const clockid_t ids[WH_CLOCK_KINDS] = {CLOCK_MONOTONIC, CLOCK_REALTIME, CLOCK_BOOTTIME};
+    return wh_unlikely(c->virtual_clock) ? wh_client_now(c) : wh_clock_read(ids[kind]);
 }
 
 /* -- the doorbell ----------------------------------------------------------------------------- */
@@ -275,11 +292,10 @@ static inline bool wh_client_answered(const wh_client *c)
 typedef struct wh_request {
     int64_t deadline; /* on its own clock, ns */
     int64_t interval;
-    int64_t now; /* base clock */
     uint64_t cookie;
     const void *payload;
     uint32_t payload_size;
-    uint32_t target, flags;
+    uint32_t target, flags; /* flags: its clock, WH_PRIVATE */
 } wh_request;
 
 /* The generation of the next timer in a slot of ours. */

@@ -203,8 +203,8 @@ static bool operation_arm(PurgatoryObject *p, OperationObject *op)
         PyErr_NoMemory();
         return false;
     }
-    wh_request r = {.cookie = place, .now = wh_client_now(&w->client), .flags = WH_PRIVATE};
-    r.deadline = wh_time_add(r.now, delay_ns(op->timeout));
+    int64_t deadline = wh_time_add(wh_client_now(&w->client), wh_delay_ns(op->timeout));
+    wh_request r = {.deadline = deadline, .cookie = place, .flags = WH_PRIVATE};
     /* may let other threads in before it arms */
     uint64_t id = worker_arm_timer(w, &r, r.deadline, p->block);
     if (w->watching != g)

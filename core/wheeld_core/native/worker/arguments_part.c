@@ -33,13 +33,8 @@ typedef struct {
     bool detached;        /* a forked child's: its parent's binding is dropped, it has none yet */
     bool renews;          /* when the daemon was stopped, have _renew() bind it to the next one */
     uint32_t forks;       /* so many times bound anew in a child */
-    uint64_t *reserved;   /* a bit per slot that reserve() gave; NULL: it never did */
     struct Watching *watching; /* once it has a purgatory; else NULL */
     PyObject *ended;      /* why the daemon will not have us back, a str; or NULL */
-    /* For slots that the clock has to give back. Tests that have no clock beside them have less. */
-    long long patience_ns;
-    wh_quota quota;
-    uint32_t ask_size; /* how many slots to ask for the next time that there is none */
 } WorkerObject;
 
 enum alive { FORKED = 0, OPEN = 1, ENDED = 2, UNBOUND = 3, CLOSED = 4 };
@@ -95,13 +90,6 @@ static bool parse_call(const char *function, Py_ssize_t wanted, PyObject *const 
     return false;
 }
 
-#define MOST_SECONDS 9200000000ll
-/* 2**63 ns are 292 years; what is later parks at the end of time. */
-static int64_t delay_ns(double seconds)
-{
-    return seconds < (double)MOST_SECONDS ? (int64_t)(seconds * 1e9) : INT64_MAX;
-}
-
 static bool parse_seconds(PyObject *object, double *seconds, const char *what)
 {
     *seconds = PyFloat_AsDouble(object);
@@ -122,7 +110,7 @@ static bool parse_delay(PyObject *object, int64_t *ns, const char *what)
     double seconds;
     if (!parse_seconds(object, &seconds, what))
         return false;
-    *ns = delay_ns(seconds);
+    *ns = wh_delay_ns(seconds);
     return true;
 }
 

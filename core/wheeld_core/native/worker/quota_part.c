@@ -6,8 +6,8 @@ static PyObject *worker_set_quota(WorkerObject *w, PyObject *slots)
     uint64_t most = PyLong_AsUnsignedLongLong(slots);
     if (PyErr_Occurred() || !worker_usable(w))
         return NULL;
-    w->quota = (wh_quota){.most = most};
-    w->quota.held = most ? wh_quota_count(&w->client.slabs) : 0;
+    w->client.quota = (wh_quota){.most = most};
+    w->client.quota.held = most ? wh_quota_count(&w->client.slabs) : 0;
     Py_RETURN_NONE;
 }
 

@@ -66,17 +66,12 @@ static PyObject *worker_collect(WorkerObject *w, const Wanted *wanted)
     if (wh_unlikely(c->comp_acked != c->comp_head && !hold))
         return PyErr_Format(PyExc_ValueError, "%llu completions are held: acknowledge() them first",
                             (unsigned long long)(c->comp_head - c->comp_acked));
-    wh_client_begin_to_receive(c);
-    if (c->wait_seq & 1 || w->unread) { /* the byte, if any, was for what we are about to see */
-        if (!worker_hears(w))
-            return NULL;
-        wh_client_awake(c);
-        wh_bell_clear(w->bell.number);
-        w->unread = false;
-    }
-    uint64_t n = wh_client_ready(c), got = 0;
+    bool rung = wh_client_may_be_rung(c) || w->unread;
+    if (rung && !worker_hears(w))
+        return NULL;
+    w->unread = false;
+    uint64_t n = wh_poll_begin(c, rung, w->bell.number), got = 0;
     PyObject *events = NULL;
-    wh_client_reclaim(c);
     n = n < most ? n : most;
     if (n) {
         Py_buffer view;
@@ -96,11 +91,8 @@ static PyObject *worker_collect(WorkerObject *w, const Wanted *wanted)
                               : wh_client_receive(c, view.buf, n);
         PyBuffer_Release(&view);
     }
-    wh_count(&c->seg->received, got);
-    if (w->notify_always || w->sleepers)
-        worker_stay_ready(w);
-    else if (wh_unlikely(got == 0 && wh_client_offered(c)))
-        wh_client_may_sleep(c); /* who looks now and then is as ready as who sleeps */
+    if (!wh_poll_end(c, got, w->notify_always || w->sleepers))
+        worker_ring(w);
     if (got == n && got != 0)
         return events;
     if (got == 0) { /* nothing, or ticks of cancelled timers only */

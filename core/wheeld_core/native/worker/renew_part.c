@@ -13,7 +13,7 @@
 static bool worker_pause(WorkerObject *w, int fd, double seconds, int64_t until)
 {
     int64_t now = wh_clock_read(CLOCK_MONOTONIC), rest = wh_time_sub(until, now),
-            most = delay_ns(seconds);
+            most = wh_delay_ns(seconds);
     rest = rest < most ? rest : most;
     int waited = worker_wait_in_hub(w, fd, -1, rest);
     if (waited == 0) {

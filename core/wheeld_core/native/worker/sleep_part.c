@@ -82,7 +82,7 @@ static bool worker_reconnect(WorkerObject *w, struct pollfd *watch, int64_t *unt
     PyObject *found = PyObject_CallMethod((PyObject *)w, "_reconnect", NULL);
     bool ok = found && (found == Py_None || PyArg_ParseTuple(found, "id", &watch->fd, &seconds));
     if (ok && found != Py_None) {
-        int64_t look = wh_clock_read(CLOCK_MONOTONIC) + delay_ns(seconds);
+        int64_t look = wh_clock_read(CLOCK_MONOTONIC) + wh_delay_ns(seconds);
         *until = look < *until ? look : *until;
         watch->events = POLLIN;
     }

@@ -83,9 +83,7 @@ static PyObject *worker_unbind(WorkerObject *w)
     watching_drop(w);
     w->bound = w->notify_always = w->lost = w->removed = false;
     w->sleepers = w->inside = 0;
-    wh_slabs_free(&w->client.slabs);
-    free(w->reserved);
-    w->reserved = NULL;
+    wh_client_free(&w->client);
     memset(&w->client, 0, sizeof w->client);
     if (page != &bound_no_more && page != &never_bound)
         munmap(page, (size_t)sysconf(_SC_PAGESIZE));
@@ -183,7 +181,7 @@ static PyObject *worker_bind(WorkerObject *w, PyObject *args)
         return worker_unbind(w);
     w->client.row = &w->rows[row];
     w->client.control = w->daemon;
-    w->patience_ns = 1000000000;
+    w->client.waits = &worker_waits;
     w->bound = true;
     w->refork = refork;
     w->detached = false;
@@ -385,7 +383,7 @@ static PyGetSetDef worker_getset[] = {
     {NULL}};
 
 static PyMemberDef worker_members[] = {
-    {"_patience_ns", T_LONGLONG, offsetof(WorkerObject, patience_ns), 0, NULL},
+    {"_patience_ns", T_LONGLONG, offsetof(WorkerObject, client.patience_ns), 0, NULL},
     {"_away", T_BOOL, offsetof(WorkerObject, lost), 0, NULL},
     {"_given_up", T_ULONGLONG, offsetof(WorkerObject, given_up), 0, NULL},
     {NULL}};

@@ -1,11 +1,13 @@
-/* Hand: a worker and its thread: what worker_part.c and receive_part.c do, without the GIL. */
-#ifndef HARNESS_HAND_H
-#define HARNESS_HAND_H
+/* Crew: workers and their threads. A hand does the calls of the core (calls.h), and enters them in
+ * the account. */
+#ifndef HARNESS_CREW_H
+#define HARNESS_CREW_H
 
 #include "account.h"
 #include "world.h"
 
 #define EVENTS_ROOM 256
+#define PATIENCE_NS 200000 /* for slots: some who wait are alone with a clock that stands */
 
 typedef struct hand {
     world *world;
@@ -34,6 +36,9 @@ static inline void request_attach(world *w, void *argument)
           "out of memory");
 }
 
+static enum wh_nap hand_nap(wh_client *c);
+static const wh_waits hand_waits = {wh_thread_now, hand_nap};
+
 static inline void hand_attach(hand *h, world *w, account *a, uint32_t row, uint64_t incarnation)
 {
     CHECK(row < MAX_HANDS && row < w->config.max_workers, "row %u", row);
@@ -51,6 +56,8 @@ static inline void hand_attach(hand *h, world *w, account *a, uint32_t row, uint
     CHECK(wh_client_bind(&h->client, &w->config, w->wheel, w->slots, memory, row, incarnation,
                          w->bell[1]),
           "out of memory");
+    h->client.waits = &hand_waits;
+    h->client.patience_ns = PATIENCE_NS;
     wh_client_begin_to_receive(&h->client);
     h->events = malloc(EVENTS_ROOM * wh_event_bytes(&h->client));
     CHECK(h->events, "out of memory");
@@ -59,7 +66,7 @@ static inline void hand_attach(hand *h, world *w, account *a, uint32_t row, uint
 /* Private memory only: the segment stays until the clock has reaped the row. */
 static inline void hand_free(hand *h)
 {
-    wh_slabs_free(&h->client.slabs);
+    wh_client_free(&h->client);
     free(h->events);
 }
 
@@ -83,14 +90,9 @@ static inline void hand_check_payload(const hand *h, const wh_completion *event)
 /* Take what is in the ring. Returns how many events there were. */
 static inline uint64_t hand_receive(hand *h)
 {
-    wh_client *c = &h->client;
-    uint32_t bytes = wh_event_bytes(c);
-    if (c->wait_seq & 1) {
-        wh_client_awake(c);
-        wh_bell_clear(h->bell);
-    }
-    wh_client_reclaim(c);
-    uint64_t got = wh_client_receive(c, h->events, EVENTS_ROOM);
+    bool more;
+    uint32_t bytes = wh_event_bytes(&h->client);
+    uint64_t got = wh_call_poll(&h->client, h->bell, h->events, EVENTS_ROOM, false, &more);
     for (uint64_t i = 0; i < got; i++) {
         const wh_completion *event = (const wh_completion *)(h->events + i * bytes);
         if (account_foreign(h->account, event))
@@ -113,38 +115,28 @@ static inline bool hand_sleep(hand *h, int64_t most_ns)
 
 /* -- schedule, cancel, move -------------------------------------------------------------------- */
 
-static inline void hand_await_room(hand *h)
+/* Its thread does what others would do meanwhile. */
+static enum wh_nap hand_nap(wh_client *c)
 {
-    wh_client *c = &h->client;
-    int64_t give_up = wh_clock_read(CLOCK_MONOTONIC) + GIVE_UP_NS;
-    while (!wh_client_fits(c, 1)) {
-        wh_client_publish_lazily(c);
-        wh_client_ring(c);
-        pause_ns(20000);
-        CHECK(wh_clock_read(CLOCK_MONOTONIC) < give_up, "row %u: its ring is never drained",
-              h->row);
-    }
+    hand *h = (hand *)((char *)c - offsetof(hand, client));
+    hand_receive(h);
+    return wh_thread_nap(c);
+}
+
+/* False: the wheel is full. */
+static inline bool hand_done(const hand *h, enum wh_call call)
+{
+    CHECK(call <= WH_CALL_OVER || call == WH_CALL_WHEEL_FULL, "row %u: call %d", h->row, call);
+    return call == WH_CALL_OK;
 }
 
 /* A slot, or WH_NIL when the wheel is full. */
 static inline uint32_t hand_slot(hand *h)
 {
-    uint32_t slot;
-    for (int attempt = 0; attempt < 3; attempt++) {
-        if ((slot = wh_slabs_take(&h->client.slabs)) != WH_NIL)
-            return slot;
-        wh_client_reclaim(&h->client);
-        if ((slot = wh_slabs_take(&h->client.slabs)) != WH_NIL)
-            return slot;
-        if (wh_client_claim(&h->client))
-            return wh_slabs_take(&h->client.slabs);
-        wh_client_ask(&h->client, 1 + rng_below(&h->rng, 40), false);
-        wh_client_ring(&h->client);
-        hand_receive(h);
-        if (attempt)
-            pause_ns(50000);
-    }
-    return WH_NIL;
+    uint32_t slot = wh_slabs_take(&h->client.slabs);
+    if (slot == WH_NIL)
+        hand_done(h, wh_client_find_slot(&h->client, 0, true, &slot));
+    return slot;
 }
 
 typedef struct plan {
@@ -157,18 +149,15 @@ static inline bool hand_schedule(hand *h, plan p, uint64_t *cookie)
 {
     char payload[256];
     wh_client *c = &h->client;
-    uint32_t slot = h->next < h->last ? hand_slot(h) : WH_NIL;
-    if (slot == WH_NIL)
+    uint32_t slot;
+    if (h->next == h->last || !hand_done(h, wh_client_have_slot(c, true, &slot)))
         return false;
-    hand_await_room(h);
     *cookie = h->next++;
     for (uint32_t at = 0; at < p.payload_size; at += 8)
         memcpy(payload + at, cookie, 8);
     entry *e = &h->account->entries[*cookie];
-    int64_t now = wh_client_now(c);
-    wh_request r = {.deadline = wh_time_add(now, p.delay),
+    wh_request r = {.deadline = wh_time_add(wh_client_now(c), p.delay),
                     .interval = p.interval,
-                    .now = now,
                     .cookie = *cookie,
                     .payload = payload,
                     .payload_size = p.payload_size,
@@ -178,10 +167,9 @@ static inline bool hand_schedule(hand *h, plan p, uint64_t *cookie)
     wh_store_relaxed(&e->wanted, r.deadline);
     wh_store_relaxed(&e->before, r.deadline);
     wh_store_relaxed(&e->tried, r.deadline);
-    uint64_t id = wh_client_arm(c, slot, &r);
-    wh_store_relaxed(&e->id, id);
-    wh_client_push(c, id);
-    wh_client_publish(c, r.deadline);
+    /* known before anybody can meet it */
+    wh_store_relaxed(&e->id, wh_id(wh_client_next_gen(c, slot), slot));
+    wh_client_submit(c, slot, &r, r.deadline);
     return true;
 }
 
@@ -190,11 +178,9 @@ static inline bool hand_cancel(hand *h, uint64_t cookie)
     uint64_t id = wh_load_relaxed(&h->account->entries[cookie].id);
     if (id == 0)
         return false;
-    hand_await_room(h);
-    if (!wh_client_cancel(&h->client, id))
+    if (!hand_done(h, wh_call_cancel(&h->client, id, true)))
         return false;
     account_cancelled(h->account, cookie);
-    wh_client_publish_lazily(&h->client);
     return true;
 }
 
@@ -204,25 +190,19 @@ static inline bool hand_move(hand *h, uint64_t cookie, int64_t delay)
     wh_client *c = &h->client;
     entry *e = &h->account->entries[cookie];
     uint64_t id = wh_load_relaxed(&e->id);
-    bool earlier;
     if (e->lost || !wh_client_owns(c, id))
         return false; /* it ended; its slab may have gone back */
-    hand_await_room(h);
     int64_t deadline = wh_time_add(wh_client_now(c), delay);
     wh_store_relaxed(&e->before, wh_load_relaxed(&e->wanted));
     wh_store_relaxed(&e->tried, deadline);
     if (e->interval)
         wh_store_relaxed(&e->moved, 1);
-    if (!wh_client_move(c, id, deadline, &earlier)) {
+    if (!hand_done(h, wh_call_reschedule_at(c, id, deadline, true))) {
         e->lost = true;
         return false;
     }
     wh_store_relaxed(&e->wanted, deadline);
     h->moves++;
-    if (earlier) {
-        wh_client_push(c, wh_id_with(id, WH_OP_RESCHEDULE));
-        wh_client_publish(c, deadline);
-    }
     return true;
 }
 

@@ -1,11 +1,20 @@
-/* Calls: what workers do: the calls of worker_part.c and receive_part.c, each with its entry in the
- * ledger; and a crew at work. */
-#ifndef SWEEP_CALLS_H
-#define SWEEP_CALLS_H
+/* Workers: what they do: the calls of the core (calls.h), each with its entry in the ledger; and a
+ * crew at work. None of them waits. */
+#ifndef SWEEP_WORKERS_H
+#define SWEEP_WORKERS_H
 
 #include "crew.h"
 
 /* -- workers ----------------------------------------------------------------------------------- */
+
+/* The clock is driven by hand: what looks for some microseconds looks once. */
+static int64_t hand_now(void) { return S->looks += MS; }
+static enum wh_nap hand_nap(wh_client *c)
+{
+    CHECK(false, "row %u waits", c->worker);
+    return WH_NAP_GONE;
+}
+static const wh_waits hand_waits = {hand_now, hand_nap};
 
 static void worker_bind(uint32_t row)
 {
@@ -13,6 +22,7 @@ static void worker_bind(uint32_t row)
     CHECK(wh_client_bind(&w->client, &S->config, S->wheel, S->slots, S->segments[row], row,
                          w->incarnation, ROWS),
           "bind");
+    w->client.waits = &hand_waits;
     wh_client_begin_to_receive(&w->client);
     w->events = arena_take(EVENTS * wh_event_bytes(&w->client));
     w->row = row;
@@ -45,23 +55,6 @@ static inline uint32_t worker_target(uint32_t row)
 
 static inline bool worker_acts(const worker *w) { return w->alive && !w->still; }
 
-static uint32_t act_slot(worker *w)
-{
-    wh_client *c = &w->client;
-    uint32_t slot = wh_slabs_take(&c->slabs);
-    if (slot != WH_NIL)
-        return slot;
-    wh_client_reclaim(c);
-    slot = wh_slabs_take(&c->slabs);
-    if (slot == WH_NIL && wh_client_claim(c))
-        slot = wh_slabs_take(&c->slabs);
-    if (slot == WH_NIL) { /* for the next time */
-        wh_client_ask(c, 1 + w->row, false);
-        wh_client_ring(c);
-    }
-    return slot;
-}
-
 /* It is short of slots, or says so. */
 static void worker_ask(worker *w)
 {
@@ -72,23 +65,6 @@ static void worker_ask(worker *w)
     wh_client_ask(&w->client, n, all);
     wh_client_ring(&w->client);
     step_end();
-}
-
-static uint64_t act_schedule(worker *w, const wh_request *r)
-{
-    wh_client *c = &w->client;
-    uint32_t slot = act_slot(w);
-    if (slot == WH_NIL)
-        return 0;
-    if (!wh_client_fits(c, 1)) {
-        wh_slabs_give(&c->slabs, slot);
-        return 0;
-    }
-    uint64_t id = wh_client_arm(c, slot, r);
-    wh_client_push(c, id);
-    wh_count(&c->seg->scheduled, 1);
-    wh_client_publish(c, r->deadline);
-    return id;
 }
 
 typedef struct plan {
@@ -125,8 +101,9 @@ static bool worker_schedule(worker *w, plan p, uint32_t *cookie)
                     .target = p.to == w->row ? 0 : worker_target(p.to)};
     if (p.to < ROWS && !S->workers[p.to].alive)
         e->to = NO_ROW; /* it comes back to its owner */
+    uint64_t id = 0;
     step_begin();
-    uint64_t id = act_schedule(w, &r);
+    wh_call_schedule(&w->client, &r, deadline, false, &id);
     step_end();
     if (cookie)
         *cookie = (uint32_t)number;
@@ -141,16 +118,11 @@ static bool worker_schedule(worker *w, plan p, uint32_t *cookie)
 
 static bool worker_cancel(worker *w, uint32_t cookie)
 {
-    wh_client *c = &w->client;
     entry *e = &S->book.entries[cookie];
     e->flight = CANCELLING;
     e->flier = (uint8_t)w->row;
     step_begin();
-    bool won = wh_client_fits(c, 1) && wh_client_cancel(c, e->id);
-    if (won) {
-        wh_count(&c->seg->cancelled, 1);
-        wh_client_publish_lazily(c);
-    }
+    bool won = wh_call_cancel(&w->client, e->id, false) == WH_CALL_OK;
     step_end();
     e->flight = LANDED;
     if (won)
@@ -162,7 +134,6 @@ static bool worker_move(worker *w, uint32_t cookie, int64_t delay)
 {
     wh_client *c = &w->client;
     entry *e = &S->book.entries[cookie];
-    bool earlier, moved = false;
     if (!wh_client_owns(c, e->id) || !wh_client_fits(c, 1))
         return false;
     e->flight = MOVING;
@@ -172,14 +143,7 @@ static bool worker_move(worker *w, uint32_t cookie, int64_t delay)
     e->asked = INT64_MAX;
     e->moved = true;
     step_begin();
-    if (wh_client_move(c, e->id, e->tried, &earlier)) {
-        moved = true;
-        wh_count(&c->seg->rescheduled, 1);
-        if (earlier) {
-            wh_client_push(c, wh_id_with(e->id, WH_OP_RESCHEDULE));
-            wh_client_publish(c, e->tried);
-        }
-    }
+    bool moved = wh_call_reschedule_at(c, e->id, e->tried, false) == WH_CALL_OK;
     step_end();
     e->flight = LANDED;
     e->asked = moved && asked != INT64_MAX ? told_of(e, e->to) : asked;
@@ -188,13 +152,14 @@ static bool worker_move(worker *w, uint32_t cookie, int64_t delay)
     return moved;
 }
 
-/* As reschedule_many does: told in one piece. All of them are `w`'s. */
+/* Told in one piece. All of them are `w`'s. */
 static inline void worker_move_many(worker *w, const uint32_t *cookies, uint32_t count,
                                     int64_t delay)
 {
-    wh_client *c = &w->client;
-    int64_t wanted = wh_time_add(wh_client_now(c), delay);
-    bool earlier, moved[8];
+    int64_t wanted = wh_time_add(wh_client_now(&w->client), delay);
+    uint64_t ids[8];
+    int64_t deadlines[8];
+    uint8_t moved[8] = {0};
     for (uint32_t i = 0; i < count; i++) {
         entry *e = &S->book.entries[cookies[i]];
         e->flight = MOVING;
@@ -202,41 +167,23 @@ static inline void worker_move_many(worker *w, const uint32_t *cookies, uint32_t
         e->tried = wanted;
         e->asked = INT64_MAX;
         e->moved = true;
+        ids[i] = e->id;
+        deadlines[i] = wanted;
     }
+    wh_batch batch = {.n = count, .ids = ids, .deadlines = deadlines};
     step_begin();
-    for (uint32_t i = 0; i < count; i++) {
-        moved[i] = wh_client_move(c, S->book.entries[cookies[i]].id, wanted, &earlier);
-        if (moved[i] && earlier)
-            wh_client_push(c, wh_id_with(S->book.entries[cookies[i]].id, WH_OP_RESCHEDULE));
-    }
-    wh_client_publish(c, wanted);
+    wh_call_reschedule_batch(&w->client, &batch, moved, false);
     step_end();
     for (uint32_t i = 0; i < count; i++) {
-        S->book.entries[cookies[i]].flight = LANDED;
-        S->book.entries[cookies[i]].asked =
-            told_of(&S->book.entries[cookies[i]], S->book.entries[cookies[i]].to);
+        entry *e = &S->book.entries[cookies[i]];
+        e->flight = LANDED;
+        e->asked = told_of(e, e->to);
         if (moved[i])
-            S->book.entries[cookies[i]].wanted = wanted;
+            e->wanted = wanted;
     }
 }
 
 /* -- receiving --------------------------------------------------------------------------------- */
-
-static uint64_t act_receive(worker *w)
-{
-    wh_client *c = &w->client;
-    if (c->wait_seq & 1) {
-        wh_client_awake(c);
-        wh_bell_clear((int)w->row);
-    }
-    wh_client_reclaim(c);
-    uint64_t got = wh_client_receive(c, w->events, EVENTS);
-    wh_count(&c->seg->received, got);
-    if (w->sleeps ? !wh_client_may_sleep(c)
-                  : !got && wh_client_offered(c) && !wh_client_may_sleep(c))
-        wh_bell_ring((int)w->row);
-    return got;
-}
 
 static void worker_note(const worker *w, const wh_completion *event)
 {
@@ -265,7 +212,10 @@ static uint64_t worker_receive(worker *w)
     }
     w->head = c->comp_head;
     step_begin();
-    uint64_t got = act_receive(w);
+    bool more;
+    uint64_t got = wh_call_poll(c, (int)w->row, w->events, EVENTS, w->sleeps, &more);
+    if (more)
+        wh_bell_ring((int)w->row);
     step_end();
     w->head = c->comp_head;
     for (uint64_t i = 0; i < got; i++)

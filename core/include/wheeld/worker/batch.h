@@ -1,0 +1,340 @@
+/* Batch: the calls of calls.h for many timers at once, and ids that are reserved.
+ *
+ * Reserved: a slot's next id follows from its generation. So a worker can claim slots, write the
+ * ids into a journal of its own and arm them then; if it dies on the way and its slots are kept,
+ * its successor reads off each state word whether that id was armed. Nobody else can have armed it:
+ * a slot that is claimed stays the worker's, and its successor's until that one gives it away: a
+ * slab of which something is reserved is not parked.
+ *
+ * Invariants
+ *  1. One that may not wait is done whole or not at all.
+ *  2. A schedule is done whole or not at all; of reserved ids a beginning may be armed, in their
+ *     order; of cancels and moves, each for itself.
+ *  3. `reserved` has a bit per slot that is in the caller's hands: no id is armed or released
+ *     twice.
+ *  4. A wait lets others at the caller's arrays: what was checked before is checked again.
+ */
+#ifndef WHEELD_BATCH_H
+#define WHEELD_BATCH_H
+
+#include <math.h>
+
+#include "wheeld/worker/calls.h"
+
+#define WH_BATCH_PUBLISH 1024 /* the clock starts on a batch before it is complete */
+#define WH_BATCH_PIECE 64     /* for so many at once it looks for room in the ring */
+#define WH_BATCH_AHEAD 12     /* how far ahead slots are prefetched */
+
+#define WH_MOST_SECONDS 9200000000ll
+/* 2**63 ns are 292 years; what is later parks at the end of time. */
+static inline int64_t wh_delay_ns(double seconds)
+{
+    return seconds < (double)WH_MOST_SECONDS ? (int64_t)(seconds * 1e9) : INT64_MAX;
+}
+
+/* Timers to arm or to move, a row each; `n` in every array. What is not here is that of the
+ * request. */
+typedef struct wh_batch {
+    uint64_t n;
+    /* out; holds the claimed slots meanwhile. To move, or if `reserved`: in, and not written */
+    uint64_t *ids;
+    bool reserved;
+    const double *delays; /* s from now; or NULL: */
+    const int64_t *deadlines; /* ns, on the clock of the request */
+    const uint64_t *cookies; /* or NULL */
+    const char *payloads; /* all in a row, or NULL */
+    uint64_t width; /* of each payload; or: */
+    const int64_t *offsets; /* where each begins and the last one ends, n + 1; of `bytes` */
+    int64_t bytes;
+    uint64_t stopped; /* the row that was refused */
+} wh_batch;
+
+static inline uint64_t wh_slot_bit(uint64_t slot) { return 1ull << (slot & (WH_SLAB_SLOTS - 1)); }
+
+/* Is it an id that was reserved, neither armed nor released since? */
+static inline bool wh_client_is_reserved(const wh_client *c, uint64_t id)
+{
+    uint64_t slot = id & 0xffffffffu;
+    return c->reserved && slot < c->capacity &&
+           c->reserved[slot >> WH_SLAB_BITS] & wh_slot_bit(slot) &&
+           wh_client_next_gen(c, (uint32_t)slot) == wh_id_gen(id);
+}
+
+static inline void wh_client_unreserve(wh_client *c, uint32_t slot)
+{
+    c->reserved[slot >> WH_SLAB_BITS] &= ~wh_slot_bit(slot);
+}
+
+/* The payload of row i, of any width. */
+static inline enum wh_call wh_batch_payload(const wh_client *c, const wh_batch *b, uint64_t i,
+                                            wh_request *r)
+{
+    int64_t from = b->offsets[i], to = b->offsets[i + 1];
+    if (from < 0 || to < from || to > b->bytes)
+        return WH_CALL_BAD_OFFSETS;
+    if ((uint64_t)(to - from) > c->payload_bytes)
+        return WH_CALL_LONG_PAYLOAD;
+    r->payload = b->payloads + from;
+    r->payload_size = (uint32_t)(to - from);
+    return WH_CALL_OK;
+}
+
+static inline enum wh_call wh_batch_check_row(const wh_client *c, const wh_batch *b, uint64_t i)
+{
+    wh_request unused;
+    if (b->reserved && !wh_client_is_reserved(c, b->ids[i]))
+        return WH_CALL_NOT_RESERVED;
+    if (b->delays ? !(b->delays[i] >= 0) || isinf(b->delays[i]) : b->deadlines[i] < 0)
+        return WH_CALL_BAD_DELAY;
+    return b->offsets ? wh_batch_payload(c, b, i, &unused) : WH_CALL_OK;
+}
+
+/* Each row can be done; nothing is yet. */
+static inline enum wh_call wh_batch_check(const wh_client *c, wh_batch *b)
+{
+    for (uint64_t i = 0; i < b->n; i++) {
+        enum wh_call checked = wh_batch_check_row(c, b, i);
+        if (wh_unlikely(checked != WH_CALL_OK)) {
+            b->stopped = i;
+            return checked;
+        }
+    }
+    return WH_CALL_OK;
+}
+
+/* Is there room in the ring for all of a batch that may not wait? */
+static inline enum wh_call wh_batch_fits(wh_client *c, uint64_t n, bool wait)
+{
+    return wait ? WH_CALL_OK : wh_client_have_room(c, n, false);
+}
+
+/* -- schedule, reserve ------------------------------------------------------------------------- */
+
+static inline void wh_batch_give(wh_client *c, const uint64_t *slots, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++)
+        wh_slabs_give(&c->slabs, (uint32_t)slots[i]);
+}
+
+/* Claim `n` slots, or none. */
+static inline enum wh_call wh_batch_claim(wh_client *c, uint64_t *slots, uint64_t n, bool wait)
+{
+    for (uint64_t i = 0;;) {
+        uint32_t slot;
+        i += wh_slabs_take_many(&c->slabs, slots + i, n - i);
+        if (i == n)
+            return WH_CALL_OK;
+        enum wh_call found = wh_client_find_slot(c, n - i, wait, &slot);
+        if (found != WH_CALL_OK) {
+            if (found != WH_CALL_GONE)
+                wh_batch_give(c, slots, i);
+            return found;
+        }
+        slots[i++] = slot;
+    }
+}
+
+/* Arm the rows from b->stopped to `end`, for which the ring has room, or to the first one that
+ * cannot be. `now`: on the request's clock, `base` on the base clock. What all have alike stays in
+ * registers: nothing here keeps the address of `r`. */
+static inline enum wh_call wh_batch_arm_some(wh_client *c, wh_batch *b, wh_request r, int64_t now,
+                                             int64_t base, uint64_t end, int64_t *earliest)
+{
+    uint64_t *ids = b->ids, i = b->stopped, began = i;
+    enum wh_call armed = WH_CALL_OK;
+    int64_t first = *earliest;
+    for (; i < end; i++) {
+        uint64_t id = ids[i];
+        if (i + WH_BATCH_AHEAD < b->n)
+            wh_client_prefetch(c, (uint32_t)ids[i + WH_BATCH_AHEAD]);
+        if (wh_unlikely(b->reserved) && !wh_client_is_reserved(c, id)) { /* twice in one batch */
+            armed = WH_CALL_NOT_RESERVED;
+            break;
+        }
+        if (wh_unlikely(b->offsets != NULL)) {
+            wh_request one;
+            if ((armed = wh_batch_payload(c, b, i, &one)) != WH_CALL_OK)
+                break;
+            r.payload = one.payload;
+            r.payload_size = one.payload_size;
+        } else if (b->payloads) {
+            r.payload = b->payloads + i * b->width;
+        }
+        r.deadline = b->delays ? wh_time_add(now, wh_delay_ns(b->delays[i])) : b->deadlines[i];
+        if (b->cookies)
+            r.cookie = b->cookies[i];
+        if (wh_unlikely(b->reserved))
+            wh_client_unreserve(c, (uint32_t)id);
+        id = wh_client_arm(c, (uint32_t)id, &r);
+        if (wh_likely(!b->reserved))
+            ids[i] = id;
+        wh_client_push(c, id);
+        int64_t due = b->delays ? r.deadline : wh_time_add(base, wh_time_sub(r.deadline, now));
+        first = due < first ? due : first;
+    }
+    wh_count(&c->seg->scheduled, i - began);
+    b->stopped = i;
+    *earliest = first;
+    return armed;
+}
+
+/* Arm all rows; b->stopped of them, if something is in the way. */
+static inline enum wh_call wh_batch_arm(wh_client *c, wh_batch *b, wh_request r, bool wait)
+{
+    uint32_t kind = r.flags & 3;
+    int64_t earliest = INT64_MAX, now = wh_client_now_of(c, kind);
+    int64_t base = kind == WH_CLOCK_BASE ? now : wh_client_now(c);
+    enum wh_call armed = WH_CALL_OK;
+    for (b->stopped = 0; armed == WH_CALL_OK && b->stopped < b->n;) {
+        uint64_t rest = b->n - b->stopped, piece = rest < WH_BATCH_PIECE ? rest : WH_BATCH_PIECE;
+        uint64_t end = b->stopped + piece;
+        armed = wh_client_have_room(c, piece, wait);
+        if (armed == WH_CALL_GONE)
+            return armed;
+        if (armed == WH_CALL_OK)
+            armed = wh_batch_arm_some(c, b, r, now, base, end, &earliest);
+        if (end % WH_BATCH_PUBLISH == 0)
+            wh_client_publish(c, earliest);
+    }
+    wh_client_publish(c, earliest);
+    return armed;
+}
+
+/* Something was in the way: take back what is armed, give back the rest. */
+static inline void wh_batch_undo(wh_client *c, const wh_batch *b)
+{
+    for (uint64_t i = 0; i < b->stopped; i++)
+        if (wh_slot_cancel(&c->states[wh_id_slot(b->ids[i])], wh_id_gen(b->ids[i])))
+            wh_count(&c->seg->cancelled, 1);
+    wh_batch_give(c, b->ids + b->stopped, b->n - b->stopped);
+}
+
+/* Schedule all rows, or none. It holds slots for long: none of its slabs is parked meanwhile. */
+static inline enum wh_call wh_call_schedule_batch(wh_client *c, wh_batch *b, const wh_request *r,
+                                                  bool wait)
+{
+    enum wh_call done = wh_batch_check(c, b);
+    if (done != WH_CALL_OK || (done = wh_batch_fits(c, b->n, wait)) != WH_CALL_OK)
+        return done;
+    c->slabs.busy++;
+    if ((done = wh_batch_claim(c, b->ids, b->n, wait)) == WH_CALL_OK &&
+        (done = wh_batch_arm(c, b, *r, wait)) != WH_CALL_OK && done != WH_CALL_GONE)
+        wh_batch_undo(c, b);
+    if (done == WH_CALL_GONE)
+        return done;
+    c->slabs.busy--;
+    wh_slabs_park(&c->slabs);
+    return done;
+}
+
+/* Arm ids that are reserved. If it fails, what was armed stays armed, a beginning. */
+static inline enum wh_call wh_call_arm_reserved(wh_client *c, wh_batch *b, const wh_request *r,
+                                                bool wait)
+{
+    b->reserved = true;
+    enum wh_call done = wh_batch_check(c, b);
+    if (done == WH_CALL_OK && (done = wh_batch_fits(c, b->n, wait)) == WH_CALL_OK &&
+        (done = wh_batch_arm(c, b, *r, wait)) == WH_CALL_OK)
+        wh_slabs_park(&c->slabs);
+    return done;
+}
+
+/* Reserve `n` ids, or none. */
+static inline enum wh_call wh_call_reserve(wh_client *c, uint64_t *ids, uint64_t n, bool wait)
+{
+    if (!c->reserved && !(c->reserved = calloc(c->slabs.count, sizeof(uint64_t))))
+        return WH_CALL_NO_MEMORY;
+    c->slabs.pinned = c->reserved;
+    c->slabs.busy++;
+    enum wh_call done = wh_batch_claim(c, ids, n, wait);
+    if (done == WH_CALL_GONE)
+        return done;
+    c->slabs.busy--; /* what is reserved keeps its slab from being parked */
+    for (uint64_t i = 0; done == WH_CALL_OK && i < n; i++) {
+        uint32_t slot = (uint32_t)ids[i];
+        c->reserved[slot >> WH_SLAB_BITS] |= wh_slot_bit(slot);
+        ids[i] = wh_id(wh_client_next_gen(c, slot), slot);
+    }
+    return done;
+}
+
+/* Those that are reserved go back. */
+static inline void wh_call_release(wh_client *c, const uint64_t *ids, uint64_t n)
+{
+    for (uint64_t i = 0; i < n; i++) {
+        uint64_t id = ids[i];
+        if (wh_client_is_reserved(c, id)) {
+            wh_client_unreserve(c, (uint32_t)id);
+            wh_slabs_give(&c->slabs, (uint32_t)id);
+        }
+    }
+    wh_slabs_park(&c->slabs);
+}
+
+/* Was it ever armed, by us or by whoever had our slots before? */
+static inline bool wh_client_was_armed(const wh_client *c, uint64_t id)
+{
+    uint64_t slot = id & 0xffffffffu;
+    if (slot >= c->capacity || !wh_id_gen(id))
+        return false;
+    /* pairs: arm - and generations are compared as ring positions are: they come round */
+    return (int32_t)(wh_state_gen(wh_load_acquire(&c->states[slot])) - wh_id_gen(id)) >= 0;
+}
+
+/* -- cancel, move ------------------------------------------------------------------------------ */
+
+/* won[i]: 1, it is never delivered. */
+static inline enum wh_call wh_call_cancel_batch(wh_client *c, const uint64_t *ids, uint8_t *won,
+                                                uint64_t n, bool wait)
+{
+    enum wh_call done = wh_batch_fits(c, n, wait);
+    uint64_t cancelled = 0;
+    if (done != WH_CALL_OK)
+        return done;
+    for (uint64_t i = 0; i < n; i++) {
+        if (i + WH_BATCH_AHEAD < n && (ids[i + WH_BATCH_AHEAD] & 0xffffffffu) < c->capacity)
+            wh_prefetch_write(&c->states[ids[i + WH_BATCH_AHEAD] & 0xffffffffu]);
+        if ((done = wh_client_have_room(c, 1, wait)) != WH_CALL_OK)
+            break;
+        won[i] = wh_client_cancel(c, ids[i]);
+        cancelled += won[i];
+        if (i % WH_BATCH_PUBLISH == WH_BATCH_PUBLISH - 1)
+            wh_client_publish_lazily(c);
+    }
+    if (done == WH_CALL_GONE)
+        return done;
+    wh_count(&c->seg->cancelled, cancelled);
+    wh_client_publish_lazily(c);
+    return done;
+}
+
+/* Move all to `delays` from now or to `deadlines`, or none if one of them is another worker's.
+ * moved[i]: 0, it has ended. */
+static inline enum wh_call wh_call_reschedule_batch(wh_client *c, wh_batch *b, uint8_t *moved,
+                                                    bool wait)
+{
+    int64_t earliest = INT64_MAX;
+    enum wh_call done = wh_batch_check(c, b);
+    if (done != WH_CALL_OK)
+        return done;
+    for (uint64_t i = 0; i < b->n; i++)
+        if (wh_client_is_foreign(c, b->ids[b->stopped = i]))
+            return WH_CALL_FOREIGN;
+    if ((done = wh_batch_fits(c, b->n, wait)) != WH_CALL_OK)
+        return done;
+    for (uint64_t i = 0; i < b->n; i++) {
+        uint64_t id = b->ids[b->stopped = i];
+        done = b->delays ? wh_client_move_by(c, id, wh_delay_ns(b->delays[i]), wait, &earliest)
+                         : wh_client_move_at(c, id, b->deadlines[i], wait, &earliest);
+        if (done > WH_CALL_OVER)
+            break;
+        moved[i] = done == WH_CALL_OK;
+        if (i % WH_BATCH_PUBLISH == WH_BATCH_PUBLISH - 1)
+            wh_client_publish(c, earliest);
+    }
+    if (done != WH_CALL_GONE)
+        wh_client_publish(c, earliest);
+    return done > WH_CALL_OVER ? done : WH_CALL_OK;
+}
+
+#endif

@@ -1,0 +1,209 @@
+/* Calls: what a worker does, each call whole: schedule, cancel, move, poll. Of many at once:
+ * batch.h.
+ *
+ * Here a call is put together from the steps of client.h, room.h and receive.h; a binding adds its
+ * language's arguments and errors, and how to wait (wh_waits). `wait`: the call may wait for the
+ * clock.
+ *
+ * Invariants
+ *  1. Room comes first: once a timer is armed, cancelled or moved, the clock can be told.
+ *  2. A call that does not end with WH_CALL_OK has done nothing.
+ */
+#ifndef WHEELD_CALLS_H
+#define WHEELD_CALLS_H
+
+#include "wheeld/worker/room.h"
+
+/* What a schedule needs: a slot, and room to tell the clock of it. */
+static inline enum wh_call wh_client_have_slot(wh_client *c, bool wait, uint32_t *slot)
+{
+    enum wh_call found;
+    *slot = wh_slabs_take(&c->slabs);
+    if (wh_unlikely(*slot == WH_NIL) &&
+        (found = wh_client_find_slot(c, 0, wait, slot)) != WH_CALL_OK)
+        return found;
+    if (wh_unlikely(!wh_client_fits(c, 1)))
+        return wh_client_wait_room_with(c, *slot, wait);
+    return WH_CALL_OK;
+}
+
+/* Arm a timer in it. `due`: its deadline, on the base clock. */
+static inline uint64_t wh_client_submit(wh_client *c, uint32_t slot, const wh_request *r,
+                                        int64_t due)
+{
+    uint64_t id = wh_client_arm(c, slot, r);
+    wh_client_push(c, id);
+    wh_count(&c->seg->scheduled, 1);
+    wh_client_publish(c, due);
+    return id;
+}
+
+static inline enum wh_call wh_call_schedule(wh_client *c, const wh_request *r, int64_t due,
+                                            bool wait, uint64_t *id)
+{
+    uint32_t slot;
+    enum wh_call found = wh_client_have_slot(c, wait, &slot);
+    if (wh_likely(found == WH_CALL_OK))
+        *id = wh_client_submit(c, slot, r, due);
+    return found;
+}
+
+/* Room comes before the cancel; but what is over needs none. */
+static wh_seldom enum wh_call wh_client_room_to_cancel(wh_client *c, uint64_t id, bool wait)
+{
+    if (!wh_client_is_armed(c, id))
+        return WH_CALL_OVER;
+    return wh_client_wait_room(c, 1, wait);
+}
+
+/* Any worker's timer. WH_CALL_OK: it is never delivered. */
+static inline enum wh_call wh_call_cancel(wh_client *c, uint64_t id, bool wait)
+{
+    enum wh_call room;
+    if (wh_unlikely(!wh_client_fits(c, 1)) &&
+        (room = wh_client_room_to_cancel(c, id, wait)) != WH_CALL_OK)
+        return room;
+    if (!wh_client_cancel(c, id))
+        return WH_CALL_OVER;
+    wh_count(&c->seg->cancelled, 1);
+    wh_client_publish_lazily(c);
+    return WH_CALL_OK;
+}
+
+/* Is it an armed timer of another worker? */
+static inline bool wh_client_is_foreign(const wh_client *c, uint64_t id)
+{
+    return wh_client_is_armed(c, id) && !wh_client_owns(c, id);
+}
+
+/* The clock of an own timer. */
+static inline uint32_t wh_client_kind(const wh_client *c, uint64_t id)
+{
+    uint32_t kind = wh_load_relaxed(&c->slots[wh_id_slot(id)].flags) & 3;
+    return kind < WH_CLOCK_KINDS ? kind : WH_CLOCK_BASE;
+}
+
+/* Room for a move to `deadline`, if that needs any. *waited: time has passed. */
+static wh_seldom enum wh_call wh_client_room_to_move(wh_client *c, uint64_t id, int64_t deadline,
+                                                     bool wait, bool *waited)
+{
+    *waited = wh_client_tells(c, id, deadline);
+    return *waited ? wh_client_wait_room(c, 1, wait) : WH_CALL_OK;
+}
+
+/* Move an own timer to `deadline`, which is `rest` from now. What the clock has to be told is in
+ * the ring then, and *earliest lowered: the caller publishes. */
+static inline enum wh_call wh_client_move_to(wh_client *c, uint64_t id, uint32_t kind,
+                                             int64_t deadline, int64_t rest, int64_t *earliest)
+{
+    bool earlier;
+    if (!wh_client_move(c, id, deadline, &earlier))
+        return WH_CALL_OVER;
+    wh_count(&c->seg->rescheduled, 1);
+    if (earlier) {
+        int64_t due = kind == WH_CLOCK_BASE ? deadline : wh_time_add(wh_client_now(c), rest);
+        *earliest = due < *earliest ? due : *earliest;
+        wh_client_push(c, wh_id_with(id, WH_OP_RESCHEDULE));
+    }
+    return WH_CALL_OK;
+}
+
+/* The same, to `delay` from now, once there is room. */
+static inline enum wh_call wh_client_move_by(wh_client *c, uint64_t id, int64_t delay, bool wait,
+                                             int64_t *earliest)
+{
+    if (wh_likely(wh_id_slot(id) < c->capacity))
+        wh_client_prefetch(c, wh_id_slot(id)); /* while the owner word and the time are read */
+    if (wh_unlikely(!wh_client_owns(c, id)))
+        return wh_client_is_foreign(c, id) ? WH_CALL_FOREIGN : WH_CALL_OVER;
+    uint32_t kind = wh_client_kind(c, id);
+    int64_t deadline = wh_time_add(wh_client_now_of(c, kind), delay);
+    if (wh_unlikely(!wh_client_fits(c, 1))) {
+        bool waited;
+        enum wh_call room = wh_client_room_to_move(c, id, deadline, wait, &waited);
+        if (room != WH_CALL_OK)
+            return room;
+        if (waited)
+            deadline = wh_time_add(wh_client_now_of(c, kind), delay);
+    }
+    return wh_client_move_to(c, id, kind, deadline, delay, earliest);
+}
+
+/* The same to `deadline`, ns on the timer's clock. */
+static inline enum wh_call wh_client_move_at(wh_client *c, uint64_t id, int64_t deadline, bool wait,
+                                             int64_t *earliest)
+{
+    enum wh_call room;
+    bool waited;
+    if (!wh_client_owns(c, id))
+        return wh_client_is_foreign(c, id) ? WH_CALL_FOREIGN : WH_CALL_OVER;
+    if (wh_unlikely(!wh_client_fits(c, 1)) &&
+        (room = wh_client_room_to_move(c, id, deadline, wait, &waited)) != WH_CALL_OK)
+        return room;
+    uint32_t kind = wh_client_kind(c, id);
+    int64_t rest = wh_time_sub(deadline, wh_client_now_of(c, kind));
+    return wh_client_move_to(c, id, kind, deadline, rest, earliest);
+}
+
+static inline enum wh_call wh_call_reschedule(wh_client *c, uint64_t id, int64_t delay, bool wait)
+{
+    int64_t earliest = INT64_MAX;
+    enum wh_call moved = wh_client_move_by(c, id, delay, wait, &earliest);
+    if (earliest != INT64_MAX)
+        wh_client_publish(c, earliest);
+    return moved;
+}
+
+static inline enum wh_call wh_call_reschedule_at(wh_client *c, uint64_t id, int64_t deadline,
+                                                 bool wait)
+{
+    int64_t earliest = INT64_MAX;
+    enum wh_call moved = wh_client_move_at(c, id, deadline, wait, &earliest);
+    if (earliest != INT64_MAX)
+        wh_client_publish(c, earliest);
+    return moved;
+}
+
+/* -- poll: begin, take, end -------------------------------------------------------------------- */
+
+/* Is there a byte in our FIFO, or may there be? */
+static inline bool wh_client_may_be_rung(const wh_client *c) { return c->wait_seq & 1; }
+
+/* We are awake, and the byte was for what we are about to see; then take up what came back.
+ * Returns how many completions there are. */
+static inline uint64_t wh_poll_begin(wh_client *c, bool rung, int bell)
+{
+    wh_client_begin_to_receive(c);
+    if (rung) {
+        wh_client_awake(c);
+        wh_bell_clear(bell);
+    }
+    uint64_t ready = wh_client_ready(c);
+    wh_client_reclaim(c);
+    return ready;
+}
+
+/* `stay`: be rung from here on, also between polls. False: there is more already, and the caller
+ * rings its own bell. */
+static inline bool wh_poll_end(wh_client *c, uint64_t got, bool stay)
+{
+    wh_count(&c->seg->received, got);
+    if (stay)
+        return wh_client_may_sleep(c);
+    if (wh_unlikely(got == 0 && wh_client_offered(c)))
+        wh_client_may_sleep(c); /* who looks now and then is as ready as who sleeps */
+    return true;
+}
+
+/* Take up to `most` events that are here now. *more: as wh_poll_end(), inverted. Returns how many
+ * there were. */
+static inline uint64_t wh_call_poll(wh_client *c, int bell, char *events, uint64_t most, bool stay,
+                                    bool *more)
+{
+    wh_poll_begin(c, wh_client_may_be_rung(c), bell);
+    uint64_t got = wh_client_receive(c, events, most);
+    *more = !wh_poll_end(c, got, stay);
+    return got;
+}
+
+#endif

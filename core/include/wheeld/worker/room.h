@@ -1,0 +1,213 @@
+/* Room: a slot to arm, and a place in the submission ring; and the waits for either.
+ *
+ * Room comes from the clock: it drains the ring, and gives slots back. A call that may `wait`
+ * sleeps for it, a moment if the clock is busy, some seconds while the supervisor replaces it. One
+ * that may not looks for as long as a clock that is awake needs, some microseconds, is refused
+ * then, has done nothing, and has rung the clock: when its caller tries again there is room, unless
+ * the clock does not run or nothing comes free.
+ *
+ * A wait (wh_waits) lets others go on, and they may end this worker: after WH_CALL_GONE nothing of
+ * it is ours, what the call held least of all.
+ */
+#ifndef WHEELD_ROOM_H
+#define WHEELD_ROOM_H
+
+#include "wheeld/worker/receive.h"
+
+#define WH_ROOM_SECONDS 5 /* for the clock, perhaps a new one, to drain the submission ring */
+#define WH_SPIN_ROOM_NS 10000 /* before the first nap: a clock that is awake needs no longer */
+#define WH_AWAIT_BACKLOG_NS 50000 /* for the clock to go on filling our return ring */
+
+/* How a call of a worker ends. */
+enum wh_call {
+    WH_CALL_OK = 0,
+    WH_CALL_OVER, /* the timer has fired or was cancelled: nothing to cancel or to move */
+    WH_CALL_FOREIGN, /* it is another worker's to move */
+    WH_CALL_NOT_RESERVED, /* no reservation holds that id */
+    WH_CALL_BAD_DELAY, /* of a batch, in row `stopped` */
+    WH_CALL_BAD_OFFSETS, /* the same */
+    WH_CALL_LONG_PAYLOAD, /* the same */
+    WH_CALL_WHEEL_FULL, /* no slot is free, or not `short_of` at once */
+    WH_CALL_OVER_QUOTA, /* it holds as many slots as a worker may */
+    WH_CALL_RING_FULL, /* it may not wait, and the ring has no room for `short_of` */
+    WH_CALL_RING_TOO_SMALL, /* the same, and it never will */
+    WH_CALL_NOT_DRAINED, /* the clock has not drained the ring for WH_ROOM_SECONDS */
+    WH_CALL_NO_MEMORY,
+    WH_CALL_STOPPED, /* the nap said so */
+    WH_CALL_GONE, /* the nap said so: the worker has left */
+};
+
+/* Let others go on. */
+static inline enum wh_call wh_client_nap(wh_client *c)
+{
+    enum wh_nap nap = c->waits->nap(c);
+    return nap == WH_NAP_OVER ? WH_CALL_OK : nap == WH_NAP_STOPPED ? WH_CALL_STOPPED : WH_CALL_GONE;
+}
+
+/* -- a place in the ring ----------------------------------------------------------------------- */
+
+/* Have the ring take `n` more submissions. */
+static wh_seldom enum wh_call wh_client_wait_room(wh_client *c, uint64_t n, bool wait)
+{
+    int64_t began = c->waits->now();
+    wh_client_publish_lazily(c);
+    wh_client_ring(c);
+    while (!wh_client_fits(c, n)) {
+        enum wh_call napped;
+        if (c->waits->now() - began < WH_SPIN_ROOM_NS)
+            continue;
+        if (!wait) {
+            c->short_of = n;
+            return n > c->sub_size ? WH_CALL_RING_TOO_SMALL : WH_CALL_RING_FULL;
+        }
+        if ((napped = wh_client_nap(c)) != WH_CALL_OK)
+            return napped;
+        wh_client_publish_lazily(c);
+        wh_client_ring(c);
+        if (c->waits->now() - began > WH_ROOM_SECONDS * 1000000000ll)
+            return WH_CALL_NOT_DRAINED;
+    }
+    return WH_CALL_OK;
+}
+
+/* The same, as a call begins that has not looked yet. */
+static inline enum wh_call wh_client_have_room(wh_client *c, uint64_t n, bool wait)
+{
+    return wh_likely(wh_client_fits(c, n)) ? WH_CALL_OK : wh_client_wait_room(c, n, wait);
+}
+
+/* -- a slot ------------------------------------------------------------------------------------ */
+
+/* Slots of ours are behind our return ring, which was emptied just now: the clock refills it in
+ * microseconds. Better than to claim ever more slabs. */
+static inline void wh_client_await_backlog(wh_client *c)
+{
+    int64_t give_up = c->waits->now() + WH_AWAIT_BACKLOG_NS;
+    wh_client_ring(c);
+    while (wh_client_backlogged(c) && !wh_client_returns_ready(c))
+        if (c->waits->now() > give_up)
+            return;
+}
+
+/* Wait for the answer to what we asked. *came: something came into our return ring; else there was
+ * an answer, or none in time. */
+static inline enum wh_call wh_client_await_answer(wh_client *c, bool *came)
+{
+    int64_t give_up = c->waits->now() + c->patience_ns;
+    for (;;) {
+        bool answered = wh_client_answered(c);
+        if ((*came = wh_client_returns_ready(c) != 0))
+            return WH_CALL_OK;
+        wh_client_ring(c);
+        if (answered)
+            return WH_CALL_OK;
+        if (c->waits->now() > give_up) {
+            wh_client_ask(c, 0, false); /* no more */
+            return WH_CALL_OK;
+        }
+        enum wh_call napped = wh_client_nap(c);
+        if (napped != WH_CALL_OK)
+            return napped;
+    }
+}
+
+/* A slot from what came back. WH_NIL: nothing did, or whole slabs that went back to all. */
+static inline uint32_t wh_client_returned_slot(wh_client *c)
+{
+    wh_client_reclaim(c);
+    return wh_slabs_take(&c->slabs);
+}
+
+static inline uint32_t wh_client_claimed_slot(wh_client *c)
+{
+    if (!wh_client_claim(c) &&
+        !(wh_quota_needs_home(&c->quota, &c->slabs, c->waits->now()) && wh_client_claim_home(c)))
+        return WH_NIL;
+    c->quota.held += WH_SLAB_SLOTS;
+    return wh_slabs_take(&c->slabs);
+}
+
+/* How many slots to ask for when one is needed: each time more, so that asking costs little for
+ * each. */
+static inline uint64_t wh_client_ask_size(wh_client *c)
+{
+    uint32_t share = c->capacity / (8 * c->wheel->max_workers);
+    uint32_t most = share < WH_MAGAZINE ? WH_MAGAZINE : share < 4096 ? share : 4096;
+    uint32_t size = c->ask_size < WH_MAGAZINE ? WH_MAGAZINE : c->ask_size;
+    c->ask_size = 2 * size < most ? 2 * size : most;
+    return wh_quota_cut(&c->quota, size);
+}
+
+/* There is no slot at all: ask the clock, for all that a batch needs, or, if that is 0, for some of
+ * which one will do. It looks at what all workers submitted first, and then at what lies idle in
+ * their hands. A call that may not wait leaves it at that: what the clock finds is there for the
+ * next try. */
+static inline void wh_client_ask_for(wh_client *c, uint64_t batch)
+{
+    uint64_t n = batch ? batch : wh_client_ask_size(c);
+    wh_client_ask(c, n, batch != 0);
+    c->quota.held += n;
+}
+
+/* Ask, and wait for what the clock finds. */
+static inline enum wh_call wh_client_await_slot(wh_client *c, uint64_t batch, uint32_t *slot)
+{
+    for (bool came = true; *slot == WH_NIL && came;) {
+        wh_client_ask_for(c, batch);
+        enum wh_call napped = wh_client_await_answer(c, &came);
+        if (napped != WH_CALL_OK)
+            return napped;
+        wh_client_populate(c);
+        /* what came may have been taken over since */
+        if ((*slot = wh_client_returned_slot(c)) == WH_NIL)
+            *slot = wh_client_claimed_slot(c);
+    }
+    return WH_CALL_OK;
+}
+
+/* A slot of ours, when none is at hand; `batch`: so many are needed, or 0. */
+static wh_seldom enum wh_call wh_client_find_slot(wh_client *c, uint64_t batch, bool wait,
+                                                  uint32_t *slot)
+{
+    enum wh_call found = WH_CALL_OK;
+    c->short_of = batch;
+    *slot = wh_client_returned_slot(c);
+    if (*slot == WH_NIL && wait && wh_client_backlogged(c)) {
+        wh_client_await_backlog(c);
+        *slot = wh_client_returned_slot(c);
+    }
+    if (*slot == WH_NIL &&
+        !wh_quota_allows(&c->quota, &c->slabs, batch ? batch : 1, c->waits->now())) {
+        wh_count(&c->seg->fulls, 1);
+        return WH_CALL_OVER_QUOTA;
+    }
+    if (*slot == WH_NIL)
+        *slot = wh_client_claimed_slot(c);
+    if (*slot == WH_NIL && wait) {
+        found = wh_client_await_slot(c, batch, slot);
+    } else if (*slot == WH_NIL) {
+        if (wh_client_answered(c)) /* else it is asked already */
+            wh_client_ask_for(c, batch);
+        wh_client_ring(c);
+    }
+    if (found != WH_CALL_OK || *slot != WH_NIL)
+        return found;
+    wh_count(&c->seg->fulls, 1);
+    return WH_CALL_WHEEL_FULL;
+}
+
+/* As wh_client_wait_room(), for a call that has a slot in hand, which goes back if it fails. No
+ * slab is parked meanwhile. */
+static wh_seldom enum wh_call wh_client_wait_room_with(wh_client *c, uint32_t slot, bool wait)
+{
+    c->slabs.busy++;
+    enum wh_call room = wh_client_wait_room(c, 1, wait);
+    if (room == WH_CALL_GONE)
+        return room;
+    c->slabs.busy--;
+    if (room != WH_CALL_OK)
+        wh_slabs_give(&c->slabs, slot);
+    return room;
+}
+
+#endif

@@ -1,0 +1,44 @@
+/* Waits: how a call lets others go on while it waits for the clock (room.h): a binding lets go of
+ * its language's lock, a test drives the clock by hand. */
+#ifndef WHEELD_WAITS_H
+#define WHEELD_WAITS_H
+
+#include <stdint.h>
+#include <time.h>
+
+typedef struct wh_client wh_client;
+
+/* What is left of a call that has let others go on. */
+enum wh_nap {
+    WH_NAP_OVER,    /* it goes on */
+    WH_NAP_STOPPED, /* it gives back what it holds, and ends */
+    WH_NAP_GONE, /* the worker has left: it touches nothing that is shared any more, and ends */
+};
+
+/* How a call waits for the clock (room.h). */
+typedef struct wh_waits {
+    int64_t (*now)(void); /* of a clock that runs, ns */
+    enum wh_nap (*nap)(wh_client *c); /* let others go on for a moment, the clock above all */
+} wh_waits;
+
+static inline int64_t wh_clock_read(clockid_t id)
+{
+    struct timespec t;
+    clock_gettime(id, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+#define WH_NAP_NS 20000
+
+/* The waits of a worker that is one thread. */
+static inline int64_t wh_thread_now(void) { return wh_clock_read(CLOCK_MONOTONIC); }
+static inline enum wh_nap wh_thread_nap(wh_client *c)
+{
+    struct timespec t = {0, WH_NAP_NS};
+    (void)c;
+    nanosleep(&t, NULL);
+    return WH_NAP_OVER;
+}
+static const wh_waits wh_thread_waits = {wh_thread_now, wh_thread_nap};
+
+#endif
