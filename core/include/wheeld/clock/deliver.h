@@ -157,8 +157,7 @@ static inline void wh_wait_over(const wh_clock *c, wh_link *link)
  * reads one looks at the state when it has copied it (receive.h, invariant 2). */
 static inline void wh_give_back(wh_clock *c, uint32_t slot)
 {
-    if (wh_traces(c))
-        wh_event_end(c, slot, WH_TRACE_CANCELLED);
+    wh_note_end(c, slot, WH_TRACE_CANCELLED);
     wh_return(c, slot);
 }
 
@@ -213,16 +212,14 @@ static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, enu
                             .fired = wh_unlikely(waited) ? wh_fell_due(c, link->due, now) : now,
                             .payload_size = wh_load_relaxed(&s->payload_size)};
     wh_put(c, peer, &record);
-    if (wh_traces(c))
-        wh_event_expired(c, slot, &record, peer, peer == wh_owner_of(c, slot), false);
+    wh_note_expired(c, slot, &record, peer, false);
 }
 
 /* Deliver a fired timer that is in no list: now, or when there is room. */
 static inline void wh_deliver_fired(wh_clock *c, uint32_t slot, wh_peer *to, wh_peer *owner)
 {
     if (owner == NULL || (owner->dying && to == owner)) {
-        if (wh_traces(c))
-            wh_event_end(c, slot, WH_TRACE_DROPPED);
+        wh_note_end(c, slot, WH_TRACE_DROPPED);
         c->wheel.links[slot].completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
         wh_count(&c->seg->dropped, 1);
     } else if (wh_peer_open(c, to)) {

@@ -26,6 +26,21 @@ static inline void wh_link_timer(wh_clock *c, uint32_t slot)
     wh_place(c, slot, wh_timing_of(c, slot), c->now[WH_CLOCK_BASE]);
 }
 
+/* The clock meets the timer of `state`: its record speaks of that from here on. */
+static inline void wh_first_sight(wh_clock *c, uint32_t slot, uint64_t state)
+{
+    wh_note_met(c, slot, state);
+    wh_link_begin(&c->wheel.links[slot], wh_state_gen(state));
+    wh_note_scheduled(c, slot, state);
+}
+
+/* What the clock knows of the slot is not so any more: a timer that it met there has gone. */
+static inline void wh_forget(wh_clock *c, uint32_t slot)
+{
+    wh_note_gone(c, slot);
+    c->wheel.links[slot].gen = 0;
+}
+
 static inline void wh_examine(wh_clock *c, wh_peer *from, uint64_t submission)
 {
     uint32_t slot = wh_id_slot(submission), gen = wh_id_gen(submission);
@@ -50,7 +65,7 @@ static inline void wh_examine(wh_clock *c, wh_peer *from, uint64_t submission)
             wh_count(&from->line->offences, 1);
             wh_wheel_remove(&c->wheel, slot);
         }
-        if (wh_traces(c) && phase == WH_CANCELLED && wh_event_all_lost(c, slot, state)) {
+        if (phase == WH_CANCELLED && wh_note_all_lost(c, slot, state)) {
             wh_return(c, slot);
             return;
         }
@@ -64,8 +79,7 @@ static inline void wh_examine(wh_clock *c, wh_peer *from, uint64_t submission)
     } else if (wh_id_kind(submission) == WH_OP_RESCHEDULE && wh_placed(c, link)) {
         wh_wheel_remove(&c->wheel, slot);
         wh_link_timer(c, slot);
-        if (wh_traces(c))
-            wh_event_moved(c, slot, state);
+        wh_note_moved(c, slot, state);
     }
 }
 
@@ -76,8 +90,7 @@ static inline void wh_drain_prefetch(wh_clock *c, wh_peer *peer, uint64_t positi
         __builtin_prefetch(&c->states[slot], 0, 3);
         __builtin_prefetch(&c->slots[slot], 0, 3);
         wh_prefetch_write(&c->wheel.links[slot]);
-        if (wh_traces(c))
-            wh_prefetch_write(&c->trace.traced[slot]);
+        wh_note_prefetch(c, slot);
     }
 }
 

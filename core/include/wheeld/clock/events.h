@@ -1,4 +1,5 @@
-/* Events: what happens to timers, as records of the trace, if there is one.
+/* Events: what happens to timers, as records of the trace, if there is one. Each wh_note_ is of one
+ * transition, and does nothing without a trace.
  *
  *     scheduled     the clock meets a generation for the first time; `found`: it met it when there
  *                   was no trace
@@ -26,6 +27,13 @@
 #include "wheeld/clock/timing.h"
 
 static inline bool wh_traces(const wh_clock *c) { return wh_unlikely(c->trace.seg != NULL); }
+
+/* The record of a timer that is looked at soon. */
+static inline void wh_note_prefetch(const wh_clock *c, uint32_t slot)
+{
+    if (wh_traces(c))
+        wh_prefetch_write(&c->trace.traced[slot]);
+}
 
 static inline void wh_event_pending(wh_trace *t, uint64_t more)
 {
@@ -96,7 +104,7 @@ static inline void wh_event_vanished(wh_clock *c, uint32_t slot)
 }
 
 /* The same, if one was met there that has no end yet. */
-static inline void wh_event_gone(wh_clock *c, uint32_t slot)
+static inline void wh_note_gone(wh_clock *c, uint32_t slot)
 {
     if (!wh_traces(c) || c->trace.traced[slot].gen == 0)
         return;
@@ -136,8 +144,10 @@ static inline void wh_event_scheduled(wh_clock *c, uint32_t slot, uint8_t found)
 }
 
 /* What was changed since the last record. */
-static inline void wh_event_moved(wh_clock *c, uint32_t slot, uint64_t state)
+static inline void wh_note_moved(wh_clock *c, uint32_t slot, uint64_t state)
 {
+    if (!wh_traces(c))
+        return;
     wh_traced *known = &c->trace.traced[slot];
     uint32_t count = wh_version_ahead(wh_state_version(state), known->version);
     if (wh_likely(count == 0) || known->gen != wh_state_gen(state) || wh_state_offered(state))
@@ -151,8 +161,10 @@ static inline void wh_event_moved(wh_clock *c, uint32_t slot, uint64_t state)
 /* A timer that was cancelled before the clock met it finds the ring full: its beginning and its end
  * are lost in this one look, and nothing is to be known of it in between. False: there is more to
  * do. */
-static inline bool wh_event_all_lost(wh_clock *c, uint32_t slot, uint64_t state)
+static inline bool wh_note_all_lost(wh_clock *c, uint32_t slot, uint64_t state)
 {
+    if (!wh_traces(c))
+        return false;
     wh_trace *t = &c->trace;
     if (wh_state_version(state) != 0 || t->traced[slot].gen != 0 || wh_trace_room(t))
         return false;
@@ -165,33 +177,31 @@ static inline bool wh_event_all_lost(wh_clock *c, uint32_t slot, uint64_t state)
     return true;
 }
 
-/* The clock meets the timer of `state` for the first time, or for the first time after its
- * death. */
-static inline void wh_first_sight(wh_clock *c, uint32_t slot, uint64_t state)
+/* The clock meets the timer of `state` for the first time, or for the first time after its death:
+ * before link.gen names it, and after that. No worker arms generation 0: others have overwritten
+ * that state. */
+static inline void wh_note_met(wh_clock *c, uint32_t slot, uint64_t state)
 {
-    uint32_t gen = wh_state_gen(state);
-    bool traces = wh_traces(c) && gen != 0;
-    if (traces)
-        wh_event_open(c, slot, gen, 0);
+    if (!wh_traces(c))
+        return;
+    if (wh_state_gen(state) != 0)
+        wh_event_open(c, slot, wh_state_gen(state), 0);
     else
-        wh_event_gone(c, slot); /* no worker arms generation 0: the state was overwritten */
-    wh_link_begin(&c->wheel.links[slot], gen);
-    if (!traces)
+        wh_note_gone(c, slot);
+}
+static inline void wh_note_scheduled(wh_clock *c, uint32_t slot, uint64_t state)
+{
+    if (!wh_traces(c) || wh_state_gen(state) == 0)
         return;
     wh_event_scheduled(c, slot, 0);
-    wh_event_moved(c, slot, state);
-}
-
-/* What the clock knows of the slot is not so any more: a timer that it met there has gone. */
-static inline void wh_forget(wh_clock *c, uint32_t slot)
-{
-    wh_event_gone(c, slot);
-    c->wheel.links[slot].gen = 0;
+    wh_note_moved(c, slot, state);
 }
 
 /* A new clock found the timer armed: if the trace is new to it, it begins here. */
-static inline void wh_event_found(wh_clock *c, uint32_t slot, uint64_t state)
+static inline void wh_note_found(wh_clock *c, uint32_t slot, uint64_t state)
 {
+    if (!wh_traces(c))
+        return;
     uint32_t gen = wh_state_gen(state);
     if (gen == 0 || c->trace.traced[slot].gen == gen)
         return;
@@ -202,24 +212,30 @@ static inline void wh_event_found(wh_clock *c, uint32_t slot, uint64_t state)
 /* -- ticks ------------------------------------------------------------------------------------- */
 
 /* Before the version goes up with a tick: that is no change of the deadline. */
-static inline void wh_event_ticks(wh_clock *c, uint32_t slot, uint64_t state)
+static inline void wh_note_ticks(wh_clock *c, uint32_t slot, uint64_t state)
 {
+    if (!wh_traces(c))
+        return;
     wh_traced *known = &c->trace.traced[slot];
-    wh_event_moved(c, slot, state);
+    wh_note_moved(c, slot, state);
     known->version = wh_state_version(wh_state_touch(state)) | (known->version & WH_TRACED_TICK);
     wh_step();
 }
 
 /* It did not: somebody was faster. */
-static inline void wh_event_no_tick(wh_clock *c, uint32_t slot)
+static inline void wh_note_no_tick(wh_clock *c, uint32_t slot)
 {
+    if (!wh_traces(c))
+        return;
     wh_traced *known = &c->trace.traced[slot];
     known->version = ((known->version - 1) & WH_VERSION_MASK) | (known->version & WH_TRACED_TICK);
 }
 
 /* A new clock does a tick again: was it recorded? */
-static inline void wh_event_tick_again(wh_clock *c, uint32_t slot)
+static inline void wh_note_tick_again(wh_clock *c, uint32_t slot)
 {
+    if (!wh_traces(c))
+        return;
     wh_traced *known = &c->trace.traced[slot];
     uint32_t version = wh_state_version(wh_load_relaxed(&c->states[slot]));
     if (known->gen == c->wheel.links[slot].gen &&
@@ -229,10 +245,12 @@ static inline void wh_event_tick_again(wh_clock *c, uint32_t slot)
 
 /* -- the end ----------------------------------------------------------------------------------- */
 
-/* An expiration that was just put into a ring; the slot is `to`'s again, if it `owns` it. */
-static inline void wh_event_expired(wh_clock *c, uint32_t slot, const wh_completion *record,
-                                    const wh_peer *to, bool owns, bool tick)
+/* An expiration that was just put into a ring; who receives it is named if it is not the owner. */
+static inline void wh_note_expired(wh_clock *c, uint32_t slot, const wh_completion *record,
+                                   const wh_peer *to, bool tick)
 {
+    if (!wh_traces(c))
+        return;
     wh_traced *known = &c->trace.traced[slot];
     if (known->gen == 0 || known->gen != c->wheel.links[slot].gen)
         return;
@@ -241,7 +259,7 @@ static inline void wh_event_expired(wh_clock *c, uint32_t slot, const wh_complet
         return;
     }
     if (!tick) {
-        wh_event_moved(c, slot, wh_load_relaxed(&c->states[slot]));
+        wh_note_moved(c, slot, wh_load_relaxed(&c->states[slot]));
         wh_event_pending(&c->trace, (uint64_t)-1);
     }
     wh_trace_record *r = wh_event_begin(c, slot, WH_TRACE_EXPIRED, 1);
@@ -249,7 +267,7 @@ static inline void wh_event_expired(wh_clock *c, uint32_t slot, const wh_complet
         r->time_ns = record->fired;
         r->deadline_ns = record->deadline;
         r->missed = record->missed;
-        r->receiver = owns ? WH_NO_ROW : (uint16_t)wh_peer_index(c, to);
+        r->receiver = to == wh_owner_of(c, slot) ? WH_NO_ROW : (uint16_t)wh_peer_index(c, to);
         wh_trace_publish(&c->trace);
     }
     wh_step();
@@ -258,8 +276,10 @@ static inline void wh_event_expired(wh_clock *c, uint32_t slot, const wh_complet
 }
 
 /* The end without an expiration, if none is recorded yet. */
-static inline void wh_event_end(wh_clock *c, uint32_t slot, enum wh_trace_kind kind)
+static inline void wh_note_end(wh_clock *c, uint32_t slot, enum wh_trace_kind kind)
 {
+    if (!wh_traces(c))
+        return;
     wh_traced *known = &c->trace.traced[slot];
     uint64_t state = wh_load_relaxed(&c->states[slot]);
     if (known->gen == 0)
@@ -267,7 +287,7 @@ static inline void wh_event_end(wh_clock *c, uint32_t slot, enum wh_trace_kind k
     if (wh_unlikely(known->gen != wh_state_gen(state))) {
         wh_event_vanished(c, slot);
     } else {
-        wh_event_moved(c, slot, state);
+        wh_note_moved(c, slot, state);
         wh_event_pending(&c->trace, (uint64_t)-1);
         if (wh_event_due(c, slot, kind, 1))
             wh_trace_publish(&c->trace);
@@ -277,8 +297,10 @@ static inline void wh_event_end(wh_clock *c, uint32_t slot, enum wh_trace_kind k
 }
 
 /* A slot whose owner is gone is cancelled, by the clock just now if it was still armed. */
-static inline void wh_event_reclaimed(wh_clock *c, uint32_t slot, uint32_t gen, bool dropped)
+static inline void wh_note_reclaimed(wh_clock *c, uint32_t slot, uint32_t gen, bool dropped)
 {
+    if (!wh_traces(c))
+        return;
     uint64_t state = wh_load_relaxed(&c->states[slot]);
     if (gen == 0 || wh_state(gen, WH_CANCELLED) != (state & ~WH_MASK(STATE_VERSION)))
         return;
@@ -286,7 +308,7 @@ static inline void wh_event_reclaimed(wh_clock *c, uint32_t slot, uint32_t gen, 
         wh_event_open(c, slot, gen, 0);
         wh_event_scheduled(c, slot, 0);
     }
-    wh_event_end(c, slot, dropped ? WH_TRACE_DROPPED : WH_TRACE_CANCELLED);
+    wh_note_end(c, slot, dropped ? WH_TRACE_DROPPED : WH_TRACE_CANCELLED);
 }
 
 #endif

@@ -54,8 +54,7 @@ static inline void wh_prefetch_slot(void *context, uint32_t slot)
     wh_clock *c = context;
     wh_prefetch_write(&c->states[slot]);
     __builtin_prefetch(&c->slots[slot], 0, 3);
-    if (wh_traces(c))
-        wh_prefetch_write(&c->trace.traced[slot]);
+    wh_note_prefetch(c, slot);
 }
 
 /* The end of a linked timer whose owner is gone, or whose slot somebody armed anew without having
@@ -66,14 +65,13 @@ static inline void wh_drop(wh_clock *c, uint32_t slot)
     bool dropped = wh_slot_cancel(&c->states[slot], link->gen);
     if (dropped)
         wh_count(&c->seg->dropped, 1);
-    if (wh_traces(c))
-        wh_event_end(c, slot, dropped ? WH_TRACE_DROPPED : WH_TRACE_CANCELLED);
+    wh_note_end(c, slot, dropped ? WH_TRACE_DROPPED : WH_TRACE_CANCELLED);
     link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
 }
 
 /* One tick of a periodic timer. False: its state changed under the look; look again. */
 static inline bool wh_fire_periodic(wh_clock *c, uint32_t slot, uint64_t state, wh_timing t,
-                                    wh_peer *to, const wh_peer *owner)
+                                    wh_peer *to)
 {
     wh_slot *s = &c->slots[slot];
     wh_link *link = &c->wheel.links[slot];
@@ -87,13 +85,11 @@ static inline bool wh_fire_periodic(wh_clock *c, uint32_t slot, uint64_t state, 
     uint64_t before = link->completion;
     wh_undo_note(c, slot);
     link->completion = wh_completion_word(WH_STAGE_TICKED, wh_peer_index(c, to), to->comp_tail);
-    if (wh_traces(c))
-        wh_event_ticks(c, slot, state);
+    wh_note_ticks(c, slot, state);
     /* pairs: cancel, extend */
     if (!wh_cas_acq_rel(&c->states[slot], &state, wh_state_touch(state))) {
         link->completion = before;
-        if (wh_traces(c))
-            wh_event_no_tick(c, slot);
+        wh_note_no_tick(c, slot);
         return false;
     }
     wh_completion record = {.id = wh_id_with(wh_id(link->gen, slot), WH_EV_TICK),
@@ -104,8 +100,7 @@ static inline bool wh_fire_periodic(wh_clock *c, uint32_t slot, uint64_t state, 
                             .payload_size = wh_load_relaxed(&s->payload_size)};
     link->due = now - (int64_t)(passed % (uint64_t)t.interval);
     wh_put(c, to, &record);
-    if (wh_traces(c))
-        wh_event_expired(c, slot, &record, to, to == owner, true);
+    wh_note_expired(c, slot, &record, to, true);
     wh_place(c, slot, wh_timing_of(c, slot), INT64_MIN);
     return true;
 }
@@ -169,12 +164,11 @@ static inline void wh_expire(void *context, uint32_t slot)
                 wh_wait_over(c, link);
             wh_place(c, slot, t, INT64_MIN);
             wh_count(&c->seg->relinked, 1);
-            if (wh_traces(c))
-                wh_event_moved(c, slot, state);
+            wh_note_moved(c, slot, state);
             return;
         }
         wh_peer *to = wh_route(c, slot, owner);
-        done = t.interval ? wh_fire_periodic(c, slot, state, t, to, owner)
+        done = t.interval ? wh_fire_periodic(c, slot, state, t, to)
                           : wh_fire_once(c, slot, state, t, to, owner);
     }
 }

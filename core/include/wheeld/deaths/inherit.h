@@ -86,10 +86,10 @@ static inline void wh_end_private(wh_clock *c, uint32_t slot, wh_peer *from)
     if (!armed && !(fired && wh_mute_fired(c, slot, from)))
         return;
     wh_count_dropped(c, from);
-    if (wh_traces(c) && armed)
-        wh_event_reclaimed(c, slot, gen, true);
-    if (wh_traces(c) && fired)
-        wh_event_end(c, slot, WH_TRACE_DROPPED); /* if none is recorded yet */
+    if (armed)
+        wh_note_reclaimed(c, slot, gen, true);
+    if (fired)
+        wh_note_end(c, slot, WH_TRACE_DROPPED); /* if none is recorded yet */
     wh_wheel_remove(&c->wheel, slot);
     link->completion = wh_completion_word(WH_STAGE_HANDED, 0, 0);
     wh_step();
@@ -117,8 +117,7 @@ static inline void wh_inherit_armed(wh_clock *c, uint32_t slot, uint64_t state)
         return;
     wh_wheel_remove(&c->wheel, slot);
     wh_link_timer(c, slot);
-    if (wh_traces(c))
-        wh_event_moved(c, slot, state);
+    wh_note_moved(c, slot, state);
 }
 
 /* What is not over yet, and of this generation. */

@@ -69,8 +69,7 @@ static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
     bool dropped = wh_slot_cancel(&c->states[slot], gen);
     if (dropped)
         wh_count_dropped(c, peer);
-    if (wh_traces(c))
-        wh_event_reclaimed(c, slot, gen, dropped);
+    wh_note_reclaimed(c, slot, gen, dropped);
     if (link->gen == gen && !wh_stage_over(wh_stage_of(link))) {
         wh_wheel_remove(&c->wheel, slot);
         wh_give_back(c, slot);
@@ -86,8 +85,7 @@ static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
     }
     if (link->gen == gen && wh_unread_end(c, slot))
         wh_count_dropped(c, peer);
-    if (wh_traces(c))
-        wh_event_end(c, slot, WH_TRACE_DROPPED); /* if none is recorded yet */
+    wh_note_end(c, slot, WH_TRACE_DROPPED); /* if none is recorded yet */
     wh_wheel_remove(&c->wheel, slot);
     link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
     wh_step();
@@ -177,10 +175,8 @@ static inline void wh_end_orphan(wh_clock *c, uint32_t slot)
     bool dropped = wh_slot_cancel(&c->states[slot], gen);
     if (dropped)
         wh_count(&c->seg->dropped, 1);
-    if (wh_traces(c)) {
-        wh_event_reclaimed(c, slot, gen, dropped);
-        wh_event_end(c, slot, WH_TRACE_DROPPED);
-    }
+    wh_note_reclaimed(c, slot, gen, dropped);
+    wh_note_end(c, slot, WH_TRACE_DROPPED);
     wh_wheel_remove(&c->wheel, slot);
     link->completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
     wh_step();

@@ -67,8 +67,7 @@ static inline wh_peer *wh_stage_peer(const wh_clock *c, const wh_link *link)
 static inline void wh_recover_tick(wh_clock *c, const wh_undo *undo)
 {
     c->wheel.links[undo->slot].due = undo->due;
-    if (wh_traces(c))
-        wh_event_tick_again(c, undo->slot);
+    wh_note_tick_again(c, undo->slot);
 }
 
 static inline void wh_recover_undo(wh_clock *c)
@@ -243,11 +242,11 @@ static inline void wh_recover_slot(wh_recovery *r, uint32_t slot, wh_peer *owner
             return;
         }
         wh_first_sight(c, slot, state);
-    } else if (wh_traces(c) && phase == WH_ARMED) {
-        wh_event_found(c, slot, state);
+    } else if (phase == WH_ARMED) {
+        wh_note_found(c, slot, state);
     }
-    if (wh_traces(c) && phase == WH_CANCELLED)
-        wh_event_end(c, slot, WH_TRACE_CANCELLED);
+    if (phase == WH_CANCELLED)
+        wh_note_end(c, slot, WH_TRACE_CANCELLED);
     if (phase == WH_ARMED)
         wh_recover_armed(r, slot);
     else if (phase == WH_TAKEN && wh_stage_offers(wh_stage_of(link)))
