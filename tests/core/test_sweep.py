@@ -135,8 +135,8 @@ BROKEN = {
         "corrupt_sharing",
         "pools",
         "pool.h",
-        "named == 0 || named >= b->ledger_count",
-        "named == 0",
+        "row >= b->ledger_count - 1",
+        "row == UINT32_MAX",
     ),
 }
 """By what is broken: program and path that find it; file, text, what stands there instead."""

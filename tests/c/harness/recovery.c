@@ -273,7 +273,7 @@ static void play_hint_of_an_inherited_slot(void)
     wh_pass(&w.clock, &reaped);
     w.peers[1].groups = 0;
     world_settle(&w);
-    CHECK(peer->attached && peer->leave == WH_STAYS, "A is not kept");
+    CHECK(peer->life == WH_PEER_ABSENT, "A is not kept");
     wh_client_reclaim(&B->client);
     CHECK(wh_client_owns(&B->client, slot), "B has not inherited");
     wh_request far = {.deadline = FAR_NS};

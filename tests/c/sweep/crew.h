@@ -102,7 +102,7 @@ static void crew_check_lists(void)
 static void crew_swept(uint32_t row)
 {
     S->leaving[row] = false;
-    if (!S->peers[row].attached)
+    if (!S->peers[row].life)
         S->workers[row].incarnation = 0;
 }
 
@@ -111,7 +111,7 @@ static bool crew_jammed(void)
 {
     for (uint32_t row = 0; row < ROWS; row++) {
         const wh_peer *peer = &S->peers[row];
-        if (peer->attached &&
+        if (peer->life &&
             (wh_list_first(&S->clock.wheel, wh_backlog_list(&S->clock, peer)) != WH_NIL ||
              wh_ring_room(peer->comp_tail, wh_load_relaxed(&peer->seg->comp_head),
                           S->clock.comp_size) == 0))
@@ -157,7 +157,7 @@ static void clock_attach(uint32_t row)
 /* A worker that is gone joins nothing. */
 static inline void crew_joins(worker *w)
 {
-    if (!S->peers[w->row].attached)
+    if (!S->peers[w->row].life)
         return;
     w->member = true;
     CHECK(wh_clock_join(&S->clock, &S->peers[w->row], 1ull << GROUP), "join: out of memory");

@@ -181,7 +181,7 @@ static void worker_adopted(worker *w)
 {
     worker_bind(w->row);
     S->policy[w->row] = 0;
-    S->peers[w->row].absent = false;
+    wh_clock_presence(&S->peers[w->row], true);
     w->client.wait_seq |= 1; /* as the dead one may have left it; the successor awakes */
     S->bells[w->row]++;
 }

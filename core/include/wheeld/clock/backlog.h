@@ -98,7 +98,7 @@ static inline uint32_t wh_settle_backlog(wh_clock *c, wh_peer *peer, uint32_t bu
 static inline bool wh_settle(wh_clock *c, wh_peer *peer, uint32_t budget, uint32_t *done)
 {
     uint32_t loans = wh_settle_loans(c, peer, budget), events = 0, returns = 0;
-    if (peer->dying) {
+    if (peer->life == WH_PEER_DYING) {
         peer->returns_head = peer->returns_tail;
     } else if (wh_load_relaxed(&peer->line->backlog)) {
         events = wh_settle_backlog(c, peer, budget);
@@ -118,7 +118,7 @@ static inline bool wh_can_settle(wh_clock *c, wh_peer *peer)
     uint32_t lent = wh_list_first(&c->wheel, wh_lent_list(c, peer));
     if (lent != WH_NIL && !wh_loan_stands(c, lent, peer))
         return true;
-    if (peer->dying)
+    if (peer->life == WH_PEER_DYING)
         return false;
     bool events = wh_list_first(&c->wheel, wh_backlog_list(c, peer)) != WH_NIL;
     bool returns = peer->returns_head != peer->returns_tail;

@@ -30,40 +30,8 @@
 
 #include "wheeld/shared/backing.h"
 #include "wheeld/shared/doorbell.h"
-#include "wheeld/shared/ring.h"
+#include "wheeld/clock/peer.h"
 #include "wheeld/clock/trace.h"
-
-/* The clock's side of one worker. */
-typedef struct wh_peer {
-    wh_worker_seg *seg;
-    wh_line *line;
-    wh_au64 *subs;
-    wh_completion *comps;
-    wh_au32 *rets;
-    uint64_t incarnation;
-    uint64_t sub_head, comp_tail, ret_tail;
-    uint64_t comp_head, ret_head; /* as last read from the worker */
-    uint64_t rung;                           /* the wait_seq that was answered with a byte */
-    uint32_t *returns; /* slots to return when there is room: capacity entries, a ring */
-    uint64_t returns_head, returns_tail;
-    uint64_t groups; /* a bit each */
-    enum wh_leave leave; /* being swept under this policy */
-    uint32_t reap_slab, next_heir;
-    int bell;
-    bool attached;
-    bool dying;  /* nothing more goes to it, and what is its own goes with it */
-    bool absent; /* it leaves, or is kept for a successor: no group counts on it */
-    bool reap_held, wanted;
-    bool reap_rests; /* its sweep met loans: no other one before something has come back */
-    bool behind;     /* its backlog is not empty: what comes now waits behind it */
-    bool dirty, notify; /* something is unpublished; something of it wakes a waiting worker */
-    uint64_t asked, answered;      /* what it asks for (supply.h); the last that was dealt with */
-    uint32_t ask_left, look_slab;  /* slots still to hand over; where to look for some */
-    uint64_t freed_before;         /* slabs that had been freed out of stock when it asked */
-    uint64_t stale_until; /* below it its return ring may name slots that were taken over since */
-    /* [i]: of that group's members that a pass found, the one in place i */
-    uint16_t team[WH_GROUPS];
-} wh_peer;
 
 /* The members of a group, as a pass found them (route.h): their rows stand in the peers' `team`. */
 typedef struct wh_team {
@@ -134,7 +102,7 @@ static inline wh_peer *wh_peer_of(const wh_clock *c, uint64_t worker_plus_1, uin
     if (worker_plus_1 == 0 || worker_plus_1 > c->max_workers)
         return NULL;
     wh_peer *peer = &c->peers[worker_plus_1 - 1];
-    return peer->attached && peer->incarnation == incarnation ? peer : NULL;
+    return peer->life && peer->incarnation == incarnation ? peer : NULL;
 }
 
 static inline uint32_t wh_peer_index(const wh_clock *c, const wh_peer *peer)
@@ -159,7 +127,7 @@ static inline bool wh_is_split(const wh_clock *c, uint32_t slab)
 static inline wh_peer *wh_holder_of(const wh_clock *c, uint32_t slot)
 {
     uint32_t row = wh_holder_row(wh_load_relaxed(&c->stock.holders[slot]));
-    return row < c->max_workers && c->peers[row].attached ? &c->peers[row] : NULL;
+    return row < c->max_workers && c->peers[row].life ? &c->peers[row] : NULL;
 }
 
 /* The same where the owner word says that the slab is split; if that is scribbled, NULL. */
@@ -339,7 +307,7 @@ static inline bool wh_clock_attach(wh_clock *c, uint32_t worker, uint64_t incarn
                       .incarnation = incarnation,
                       .returns = returns,
                       .bell = bell,
-                      .attached = true};
+                      .life = WH_PEER_PRESENT};
     peer->sub_head = wh_load_relaxed(&peer->line->sub_head);
     peer->comp_tail = wh_load_relaxed(&peer->line->comp_tail);
     peer->ret_tail = wh_load_relaxed(&peer->line->ret_tail);
@@ -367,16 +335,6 @@ static inline bool wh_clock_join(wh_clock *c, wh_peer *peer, uint64_t groups)
     peer->groups = groups;
     wh_store_relaxed(&peer->line->groups, groups);
     return true;
-}
-
-/* The worker is gone: passes sweep what it left. */
-static inline void wh_clock_detach(wh_peer *peer, enum wh_leave leave)
-{
-    peer->leave = leave;
-    peer->dying = leave == WH_LEAVE_DROP;
-    peer->absent = true;
-    peer->reap_slab = 0;
-    peer->reap_held = peer->reap_rests = false;
 }
 
 /* Where a new tenant's story begins. `gen` comes last: a clock that dies before it leaves a record

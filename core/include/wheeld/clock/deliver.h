@@ -20,7 +20,7 @@ static inline void wh_put(const wh_clock *c, wh_peer *peer, const wh_completion 
 {
     peer->comps[peer->comp_tail & (c->comp_size - 1)] = *record;
     peer->comp_tail++;
-    peer->dirty = peer->notify = true;
+    peer->news = WH_NEWS_WAKES;
     wh_count(&peer->line->fired, 1);
     wh_count(&c->seg->fired, 1);
 }
@@ -32,10 +32,10 @@ static inline void wh_publish(const wh_clock *c, wh_peer *peer)
      * with less, both could miss the other and the worker would sleep on a full ring */
     wh_store_seq(&peer->line->comp_tail, peer->comp_tail);
     wh_store_release(&peer->line->ret_tail, peer->ret_tail); /* pairs: ret-tail */
-    peer->dirty = false;
-    if (!peer->notify)
+    enum wh_news news = peer->news;
+    peer->news = WH_NEWS_NONE;
+    if (news != WH_NEWS_WAKES)
         return;
-    peer->notify = false;
     uint64_t waiting = wh_load_seq(&peer->seg->wait_seq); /* pairs: worker-wait */
     if (waiting & 1 && waiting != peer->rung) {
         peer->rung = waiting;
@@ -48,7 +48,7 @@ static inline void wh_publish(const wh_clock *c, wh_peer *peer)
 static inline void wh_publish_all(wh_clock *c)
 {
     for (uint32_t i = 0; i < c->peers_used; i++)
-        if (c->peers[i].attached && c->peers[i].dirty)
+        if (c->peers[i].life && c->peers[i].news)
             wh_publish(c, &c->peers[i]);
     if (c->undo_used)
         wh_store_relaxed(&c->seg->undo_used, c->undo_used = 0);
@@ -105,7 +105,8 @@ static inline void wh_put_returned(wh_clock *c, wh_peer *owner, uint32_t slot)
         wh_stock_hand(c, slot, owner);
     wh_store_relaxed(&owner->rets[owner->ret_tail & (c->ret_size - 1)], slot);
     owner->ret_tail++;
-    owner->dirty = true;
+    if (owner->news == WH_NEWS_NONE)
+        owner->news = WH_NEWS_QUIET;
     wh_stock_ended(c, slot);
     wh_count(&owner->line->returned, 1);
     wh_count(&c->seg->returned, 1);
@@ -124,11 +125,11 @@ static inline void wh_return_to(wh_clock *c, wh_peer *owner, uint32_t slot)
 static inline void wh_return(wh_clock *c, uint32_t slot)
 {
     wh_peer *owner = wh_owner_of(c, slot);
-    if (owner && owner->dying)
-        owner->reap_rests = false;
+    if (owner && owner->life == WH_PEER_DYING)
+        wh_sweep_again(owner);
     if (wh_unlikely(wh_is_split(c, slot >> WH_SLAB_BITS)))
         wh_stock_put(c, slot);
-    else if (owner == NULL || owner->dying)
+    else if (owner == NULL || owner->life == WH_PEER_DYING)
         c->wheel.links[slot].completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
     else
         wh_return_to(c, owner, slot);
@@ -138,7 +139,7 @@ static inline void wh_return(wh_clock *c, uint32_t slot)
 static inline bool wh_unread(wh_clock *c, const wh_link *link)
 {
     uint32_t worker = wh_stage_worker(link);
-    if (worker >= c->max_workers || !c->peers[worker].attached)
+    if (worker >= c->max_workers || !c->peers[worker].life)
         return false;
     wh_peer *peer = &c->peers[worker];
     peer->comp_head = wh_load_acquire(&peer->seg->comp_head); /* pairs: comp-head */
@@ -218,7 +219,7 @@ static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, enu
 /* Deliver a fired timer that is in no list: now, or when there is room. */
 static inline void wh_deliver_fired(wh_clock *c, uint32_t slot, wh_peer *to, wh_peer *owner)
 {
-    if (owner == NULL || (owner->dying && to == owner)) {
+    if (owner == NULL || (owner->life == WH_PEER_DYING && to == owner)) {
         wh_note_end(c, slot, WH_TRACE_DROPPED);
         c->wheel.links[slot].completion = wh_completion_word(WH_STAGE_RECLAIMED, 0, 0);
         wh_count(&c->seg->dropped, 1);

@@ -31,7 +31,7 @@
 static inline bool wh_is_offer(const wh_clock *c, uint32_t slot, const wh_peer *to)
 {
     uint32_t group = wh_group_of(c, slot);
-    return wh_unlikely(group < WH_GROUPS) && to->attached && (to->groups >> group & 1);
+    return wh_unlikely(group < WH_GROUPS) && to->life && (to->groups >> group & 1);
 }
 
 /* Who has taken an offer, if he is there; else NULL. */
@@ -42,7 +42,7 @@ static inline wh_peer *wh_taker_peer(const wh_clock *c, uint64_t state)
         return NULL;
     wh_peer *peer = &c->peers[row];
     bool there =
-        peer->attached && !peer->absent && taker == wh_taker(wh_owner_word(row, peer->incarnation));
+        peer->life == WH_PEER_PRESENT && taker == wh_taker(wh_owner_word(row, peer->incarnation));
     return there ? peer : NULL;
 }
 
@@ -51,7 +51,7 @@ static inline wh_peer *wh_group_kept(wh_clock *c, uint32_t group)
 {
     for (uint32_t row = 0; row < c->peers_used; row++) {
         wh_peer *peer = &c->peers[row];
-        if (peer->attached && !peer->dying && peer->groups >> group & 1)
+        if (peer->life > WH_PEER_DYING && peer->groups >> group & 1)
             return peer;
     }
     return NULL;
@@ -117,7 +117,7 @@ static inline uint32_t wh_queue_last(const wh_clock *c, uint32_t group)
  * be. */
 static inline bool wh_peer_sleeps(const wh_peer *peer)
 {
-    return !peer->absent && wh_load_relaxed(&peer->seg->wait_seq) & 1;
+    return peer->life == WH_PEER_PRESENT && wh_load_relaxed(&peer->seg->wait_seq) & 1;
 }
 
 static inline void wh_look_by(wh_team *team, int64_t when_ns)

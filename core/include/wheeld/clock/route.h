@@ -24,12 +24,12 @@ static inline bool wh_peer_room(const wh_clock *c, wh_peer *peer)
 static inline bool wh_peer_waits(const wh_peer *peer)
 {
     uint64_t waiting = wh_load_seq(&peer->seg->wait_seq); /* pairs: offered */
-    return waiting & 1 && waiting != peer->rung && !peer->notify;
+    return waiting & 1 && waiting != peer->rung && peer->news != WH_NEWS_WAKES;
 }
 
 static inline bool wh_has_joined(const wh_peer *peer, uint64_t groups)
 {
-    return peer->attached && !peer->absent && (peer->groups & groups) != 0;
+    return peer->life == WH_PEER_PRESENT && (peer->groups & groups) != 0;
 }
 
 /* Who has never received may never do so: it is no member before that. */
@@ -146,7 +146,7 @@ static inline wh_peer *wh_route(wh_clock *c, uint32_t slot, wh_peer *owner)
         peer = group < WH_GROUPS ? wh_group_member(c, group) : NULL;
     } else if (row < c->max_workers) {
         peer = &c->peers[row];
-        if (!peer->attached || peer->dying || wh_target_word(row, peer->incarnation) != target)
+        if (peer->life <= WH_PEER_DYING || wh_target_word(row, peer->incarnation) != target)
             peer = NULL;
     }
     if (peer)

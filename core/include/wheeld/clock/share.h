@@ -108,7 +108,7 @@ static inline bool wh_share(wh_clock *c, uint32_t group, bool late)
             }
         }
         if (to == holder) { /* it waits beside what it has */
-            to->notify = to->dirty = true;
+            to->news = WH_NEWS_WAKES;
             to = NULL;
             over = false;
             continue;

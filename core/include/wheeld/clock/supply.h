@@ -102,7 +102,7 @@ static inline bool wh_take_over(wh_clock *c, uint32_t slab, const wh_peer *asker
     wh_peer *owner = wh_peer_of(c, wh_owner_worker(word), wh_owner_incarnation(word));
     if (wh_is_split(c, slab) || slab >= c->shared_slabs)
         return true;
-    if (owner == NULL || owner->leave || owner->dying || !(word & WH_PARKED))
+    if (owner == NULL || owner->life < WH_PEER_ABSENT || !(word & WH_PARKED))
         return false;
     if (owner != asker && !(word & WH_TAKING) &&
         !wh_cas_acq_rel(&c->owners[slab], &word, word | WH_TAKING)) /* pairs: slab */
@@ -219,7 +219,7 @@ static inline bool wh_hand_some(wh_clock *c, wh_peer *peer)
 
 static inline bool wh_asks(const wh_peer *peer)
 {
-    return !peer->leave && !peer->absent &&
+    return peer->life == WH_PEER_PRESENT &&
            wh_load_seq(&peer->seg->asked) != peer->answered; /* pairs: asked */
 }
 

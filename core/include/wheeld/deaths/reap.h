@@ -26,7 +26,7 @@
 static inline bool wh_on_loan(wh_clock *c, const wh_link *link, const wh_peer *owner)
 {
     const wh_peer *reader = &c->peers[wh_stage_worker(link)];
-    if (reader == owner || reader->dying || !reader->attached)
+    if (reader == owner || reader->life <= WH_PEER_DYING)
         return false;
     return wh_stage_of(link) == WH_STAGE_WAIT_EXPIRE || wh_stage_of(link) == WH_STAGE_OFFERED ||
            (wh_stage_of(link) == WH_STAGE_LENT && wh_unread(c, link));
@@ -42,8 +42,8 @@ static inline void wh_reclaim_offer(wh_clock *c, uint32_t slot, wh_peer *owner)
     if (group >= WH_GROUPS || !wh_stage_offers(wh_stage_of(link)))
         return;
     uint64_t state = wh_load_acquire(&c->states[slot]); /* pairs: fire, offer */
-    bool there = reader != owner && reader->attached && !reader->dying &&
-                 (!reader->absent || wh_group_member(c, group) == NULL);
+    bool there = reader != owner && reader->life > WH_PEER_DYING &&
+                 (reader->life == WH_PEER_PRESENT || wh_group_member(c, group) == NULL);
     if (wh_state_phase(state) == WH_FIRED && there)
         return;
     wh_wheel_remove(&c->wheel, slot);
@@ -195,7 +195,7 @@ static inline void wh_free_orphan(wh_clock *c, uint32_t slab)
 static inline bool wh_is_last(const wh_clock *c, const wh_peer *peer)
 {
     for (uint32_t i = 0; i < c->peers_used; i++)
-        if (c->peers[i].attached && &c->peers[i] != peer)
+        if (c->peers[i].life && &c->peers[i] != peer)
             return false;
     return true;
 }
@@ -258,17 +258,19 @@ static inline bool wh_reap_split(wh_clock *c, wh_peer *peer, uint32_t slab, bool
 static inline bool wh_reap_end(wh_clock *c, wh_peer *peer)
 {
     if (peer->leave != WH_LEAVE_KEEP) {
-        peer->dying = true;
+        peer->life = WH_PEER_DYING;
         if (!wh_reap_lists(c, peer))
             return false;
-        peer->notify = false;
+        peer->news = WH_NEWS_QUIET;
         wh_publish(c, peer); /* its row's next tenant begins behind all positions that links name */
         free(peer->returns);
         peer->returns = NULL;
-        peer->attached = false;
+        peer->life = WH_PEER_GONE;
         wh_store_relaxed(&peer->line->incarnation, 0);
         /* pairs: freed - for a slab that it gave back and did not count */
         wh_fetch_add_seq(c->freed, 1);
+    } else {
+        peer->life = WH_PEER_ABSENT;
     }
     peer->leave = WH_STAYS;
     peer->reap_slab = 0;
@@ -281,7 +283,7 @@ static inline bool wh_reap_end(wh_clock *c, wh_peer *peer)
 static inline void wh_reaps_go_on(wh_clock *c)
 {
     for (uint32_t i = 0; i < c->peers_used; i++)
-        c->peers[i].reap_rests = false;
+        wh_sweep_again(&c->peers[i]);
 }
 
 /* Some slabs from where the last piece ended. True: they were the last ones. */
@@ -302,11 +304,13 @@ static inline bool wh_reap_slabs(wh_clock *c, wh_peer *peer)
         if (wh_unlikely(c->queue != NULL) && owner != 0)
             wh_sweep_taken(c, peer, slab);
         if (wh_unlikely(wh_is_split(c, slab))) {
-            peer->reap_held |= !wh_reap_split(c, peer, slab, last);
+            if (!wh_reap_split(c, peer, slab, last))
+                peer->sweep = WH_SWEEP_HELD;
             wh_sweep_cancelled(c, slab);
             own++;
         } else if (wh_owner_name(owner) == mine) {
-            peer->reap_held |= !wh_reap_slab(c, peer, slab);
+            if (!wh_reap_slab(c, peer, slab))
+                peer->sweep = WH_SWEEP_HELD;
             own++;
         } else if (owner != 0 && last && wh_owner_of(c, slab << WH_SLAB_BITS) == NULL) {
             wh_free_orphan(c, slab);
@@ -324,10 +328,9 @@ static inline bool wh_reap(wh_clock *c, wh_peer *peer)
 {
     if (!wh_reap_slabs(c, peer))
         return false;
-    if (peer->reap_held) {
+    if (peer->sweep == WH_SWEEP_HELD) {
         peer->reap_slab = 0;
-        peer->reap_held = false;
-        peer->reap_rests = true;
+        peer->sweep = WH_SWEEP_RESTS;
         return false;
     }
     if (!wh_reap_end(c, peer))

@@ -56,7 +56,7 @@ static inline bool wh_check_armed(wh_clock *c, uint32_t slot, wh_check *check)
 static inline bool wh_check_quiet(const wh_clock *c)
 {
     for (uint32_t i = 0; i < c->peers_used; i++)
-        if (c->peers[i].attached && !wh_drained(&c->peers[i]))
+        if (c->peers[i].life && !wh_drained(&c->peers[i]))
             return false;
     return c->relink_slot >= c->wheel.capacity;
 }

@@ -99,7 +99,7 @@ static inline void wh_serve(wh_clock *c, wh_peer *peer, wh_work *work)
     work->asking |= wh_asks(peer);
     done += met;
     work->left -= done < work->left ? done : work->left;
-    if (wh_likely(!peer->leave) || peer->reap_rests || !wh_drained(peer))
+    if (wh_likely(!peer->leave) || peer->sweep == WH_SWEEP_RESTS || !wh_drained(peer))
         return;
     if (work->swept) {
         work->more = true;
@@ -109,7 +109,7 @@ static inline void wh_serve(wh_clock *c, wh_peer *peer, wh_work *work)
     if (wh_reap(c, peer))
         work->reaped = wh_peer_index(c, peer);
     else
-        work->more |= !peer->reap_rests;
+        work->more |= peer->sweep != WH_SWEEP_RESTS;
 }
 
 /* All workers', each once. */
@@ -118,7 +118,7 @@ static inline void wh_serve_all(wh_clock *c, wh_work *work)
     uint32_t row = c->turn < c->peers_used ? c->turn : 0;
     for (uint32_t served = 0; served < c->peers_used; served++) {
         bool open = work->left > 0;
-        if (c->peers[row].attached)
+        if (c->peers[row].life)
             wh_serve(c, &c->peers[row], work);
         row = row + 1 < c->peers_used ? row + 1 : 0;
         if (open && work->left == 0)
@@ -134,7 +134,7 @@ static inline bool wh_supply_all(wh_clock *c)
     bool more = false;
     for (uint32_t i = 0; i < c->peers_used; i++) {
         wh_peer *peer = &c->peers[i];
-        if (peer->attached && wh_asks(peer))
+        if (peer->life && wh_asks(peer))
             more |= !wh_drained(peer) || wh_supply(c, peer);
     }
     return more;
@@ -185,7 +185,7 @@ static inline bool wh_may_sleep(wh_clock *c, int64_t until_ns)
     wh_store_seq(&c->seg->sleep_until, ring_below); /* pairs: sleep */
     for (uint32_t i = 0; i < c->peers_used; i++) {
         wh_peer *peer = &c->peers[i];
-        if (!peer->attached)
+        if (!peer->life)
             continue;
         if (!wh_drained(peer) || wh_asks(peer))
             return false;

@@ -59,7 +59,7 @@ static inline wh_peer *wh_stage_peer(const wh_clock *c, const wh_link *link)
 {
     uint32_t worker = wh_stage_worker(link);
     wh_peer *peer = worker < c->max_workers ? &c->peers[worker] : NULL;
-    return peer && peer->attached ? peer : NULL;
+    return peer && peer->life ? peer : NULL;
 }
 
 /* -- link.due before ticks that were not published --------------------------------------------- */
@@ -385,7 +385,7 @@ static inline bool wh_clock_recover(wh_clock *c)
     wh_store_relaxed(&c->seg->undo_used, 0);
     wh_mirror(c);
     for (uint32_t row = 0; row < c->peers_used; row++)
-        if (c->peers[row].attached)
+        if (c->peers[row].life)
             wh_bell_ring(c->peers[row].bell); /* the old clock may have published and not rung */
     return true;
 }

@@ -9,7 +9,7 @@ static PyObject *clock_attach(ClockObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "IKOi|K", &row, &incarnation, &segment, &bell, &groups) ||
         !clock_row(self, row))
         return NULL;
-    if (self->peers[row].attached)
+    if (self->peers[row].life)
         return PyErr_Format(PyExc_ValueError, "row %u is attached already", row);
     wh_config config = wh_config_of(self->clock.seg);
     mapping_drop(&self->workers[row]);
@@ -26,7 +26,7 @@ static PyObject *clock_detach(ClockObject *self, PyObject *args)
     unsigned int row, leave = WH_LEAVE_DROP;
     if (!PyArg_ParseTuple(args, "I|I", &row, &leave) || !clock_row(self, row))
         return NULL;
-    if (!self->peers[row].attached)
+    if (!self->peers[row].life)
         return PyErr_Format(PyExc_ValueError, "row %u is not attached", row);
     if (leave < WH_LEAVE_DROP || leave > WH_LEAVE_REROUTE)
         return PyErr_Format(PyExc_ValueError, "no policy %u", leave);
@@ -42,9 +42,9 @@ static PyObject *clock_presence(ClockObject *self, PyObject *args)
     unsigned long long groups;
     if (!PyArg_ParseTuple(args, "IpK", &row, &present, &groups) || !clock_row(self, row))
         return NULL;
-    if (!self->peers[row].attached)
+    if (!self->peers[row].life)
         return PyErr_Format(PyExc_ValueError, "row %u is not attached", row);
-    self->peers[row].absent = !present;
+    wh_clock_presence(&self->peers[row], present);
     if (!wh_clock_join(&self->clock, &self->peers[row], groups))
         return PyErr_NoMemory();
     Py_RETURN_NONE;
@@ -55,7 +55,7 @@ static PyObject *clock_attached(ClockObject *self, PyObject *args)
     unsigned int row;
     if (!PyArg_ParseTuple(args, "I", &row) || !clock_row(self, row))
         return NULL;
-    return PyBool_FromLong(self->peers[row].attached);
+    return PyBool_FromLong(self->peers[row].life != WH_PEER_GONE);
 }
 
 static void clock_read_time(wh_clock *c)
@@ -95,7 +95,7 @@ static PyObject *clock_forget(ClockObject *self, PyObject *args)
     unsigned int row;
     if (!PyArg_ParseTuple(args, "I", &row) || !clock_row(self, row))
         return NULL;
-    if (self->peers[row].attached)
+    if (self->peers[row].life)
         return PyErr_Format(PyExc_ValueError, "row %u is attached still", row);
     mapping_drop(&self->workers[row]);
     Py_RETURN_NONE;

@@ -1,0 +1,86 @@
+/* Peer: the clock's side of one worker: whether it lives, its rings, what is owed to it. */
+#ifndef WHEELD_PEER_H
+#define WHEELD_PEER_H
+
+#include "wheeld/shared/agreed.h"
+#include "wheeld/shared/ring.h"
+
+/* Whether a row's worker lives, as the clock knows it.
+ *
+ *     GONE             -> PRESENT   attach
+ *     PRESENT          <-> ABSENT   presence
+ *     PRESENT, ABSENT  -> DYING     detach: drop
+ *     PRESENT, ABSENT  -> LEAVING   detach: keep, reroute
+ *     LEAVING          -> ABSENT    swept, and kept
+ *     LEAVING          -> DYING     swept, and taken over by others: its lists are to be reaped
+ *     DYING            -> GONE      swept
+ *
+ * A recovery begins with PRESENT or ABSENT, and detaches again who was leaving. */
+enum wh_life {
+    WH_PEER_GONE = 0, /* the row is nobody's: not attached */
+    WH_PEER_DYING,    /* nothing more goes to it, and what is its own goes with it */
+    WH_PEER_LEAVING,  /* swept under `leave`; no group counts on it */
+    WH_PEER_ABSENT,     /* fenced, or its row waits for a successor; no group counts on it */
+    WH_PEER_PRESENT
+};
+
+/* How far a sweep is: a round begins; something on loan holds it; it rests until something has come
+ * back, and then another round begins. */
+enum wh_sweep { WH_SWEEP_ROUND = 0, WH_SWEEP_HELD, WH_SWEEP_RESTS };
+
+/* What of its rings is not published yet: nothing; what wakes nobody; what wakes who waits. */
+enum wh_news { WH_NEWS_NONE = 0, WH_NEWS_QUIET, WH_NEWS_WAKES };
+
+typedef struct wh_peer {
+    wh_worker_seg *seg;
+    wh_line *line;
+    wh_au64 *subs;
+    wh_completion *comps;
+    wh_au32 *rets;
+    uint64_t incarnation;
+    uint64_t sub_head, comp_tail, ret_tail;
+    uint64_t comp_head, ret_head; /* as last read from the worker */
+    uint64_t rung;                           /* the wait_seq that was answered with a byte */
+    uint32_t *returns; /* slots to return when there is room: capacity entries, a ring */
+    uint64_t returns_head, returns_tail;
+    uint64_t groups; /* a bit each */
+    enum wh_life life;
+    enum wh_leave leave; /* LEAVING, DYING: the policy it is swept under; else WH_STAYS */
+    enum wh_sweep sweep;
+    enum wh_news news;
+    uint32_t reap_slab, next_heir;
+    int bell;
+    bool wanted; /* somebody's sweep waits for what it reads: any life, any news */
+    bool behind; /* its backlog is not empty: what comes now waits behind it; likewise */
+    uint64_t asked, answered;      /* what it asks for (supply.h); the last that was dealt with */
+    uint32_t ask_left, look_slab;  /* slots still to hand over; where to look for some */
+    uint64_t freed_before;         /* slabs that had been freed out of stock when it asked */
+    uint64_t stale_until; /* below it its return ring may name slots that were taken over since */
+    /* [i]: of that group's members that a pass found, the one in place i */
+    uint16_t team[WH_GROUPS];
+} wh_peer;
+
+/* A kept row has its successor, or none. */
+static inline void wh_clock_presence(wh_peer *peer, bool present)
+{
+    if (peer->life >= WH_PEER_ABSENT)
+        peer->life = present ? WH_PEER_PRESENT : WH_PEER_ABSENT;
+}
+
+/* The worker is gone: passes sweep what it left. */
+static inline void wh_clock_detach(wh_peer *peer, enum wh_leave leave)
+{
+    peer->leave = leave;
+    peer->life = leave == WH_LEAVE_DROP ? WH_PEER_DYING : WH_PEER_LEAVING;
+    peer->reap_slab = 0;
+    peer->sweep = WH_SWEEP_ROUND;
+}
+
+/* What held its sweep may have come back. */
+static inline void wh_sweep_again(wh_peer *peer)
+{
+    if (peer->sweep == WH_SWEEP_RESTS)
+        peer->sweep = WH_SWEEP_ROUND;
+}
+
+#endif
