@@ -6,7 +6,8 @@ import math
 import os
 
 from wheeld_core import runtime
-from wheeld_core.control import Connection
+from wheeld_core.control import ask
+from wheeld_core.control_messages import Request
 
 ANSWER_SECONDS = 600.0
 """A long way takes the clock a while: it goes from bucket to bucket."""
@@ -48,8 +49,5 @@ def advance(name: str, seconds: float, *, runtime_dir: str | os.PathLike[str] | 
 
 def advance_ns(name: str, step_ns: int, runtime_dir: str | os.PathLike[str] | None = None) -> int:
     """The same, in nanoseconds."""
-    connection = Connection(runtime.find(name, runtime_dir), ANSWER_SECONDS)
-    try:
-        return int(connection.request("advance", ns=step_ns)["now_ns"])
-    finally:
-        connection.close()
+    directory = runtime.find(name, runtime_dir)
+    return int(ask(directory, Request.ADVANCE, ANSWER_SECONDS, ns=step_ns)["now_ns"])

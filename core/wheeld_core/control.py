@@ -1,7 +1,8 @@
 """The control socket's language: one JSON object a line, each answered by one.
 
-Requests carry `op`; answers carry `ok`, and `error` and `kind` (an error class of
-`wheeld_core.errors`, or a builtin one) when it is false. Nothing on a hot path comes here.
+Requests carry `op` (`wheeld_core.control_messages` has them all); answers carry `ok`, and `error`
+and `kind` (an error class of `wheeld_core.errors`, or a builtin one) when it is false. Nothing on a
+hot path comes here.
 """
 
 from __future__ import annotations
@@ -11,10 +12,12 @@ import json
 import os
 import socket
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from wheeld_core import errors, trust
+from wheeld_core.control_messages import Request
 from wheeld_core.errors import DaemonNotRunning, WheelError
 from wheeld_core.runtime import CONTROL_SOCKET
 
@@ -30,7 +33,7 @@ Message = dict[str, Any]
 _BUILTIN_ERRORS = {"ValueError": ValueError, "PermissionError": PermissionError}
 
 
-def encode(message: Message) -> bytes:
+def encode(message: Mapping[str, Any]) -> bytes:
     """One message, as a line."""
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
 
@@ -205,7 +208,7 @@ class Connection:
     def leave(self) -> None:
         """Close the connection of a worker that never came to be one."""
         with contextlib.suppress(WheelError, OSError, ValueError):
-            self.request("bye")
+            self.request(Request.BYE)
         self.close()
 
     def close(self) -> None:
@@ -215,6 +218,12 @@ class Connection:
         if self._socket.fileno() >= 0 and not self._is_ours():
             self._socket.detach()
         self._socket.close()
+
+
+def ask(directory: Path, op: Request, timeout: float = 10.0, **fields: Any) -> Message:
+    """The answer to one request, over a connection of its own; raises as that does."""
+    with contextlib.closing(Connection(directory, timeout)) as connection:
+        return connection.request(op, **fields)
 
 
 def _error_class(kind: str) -> type[Exception]:

@@ -11,12 +11,14 @@ import os
 import secrets
 import socket
 import threading
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from wheeld_core import _native, control, runtime, segments
 from wheeld_core.control import Message
+from wheeld_core.control_messages import Request, Welcome
 from wheeld_core.packing import STATE_PHASE, Phase
 from wheeld_core.views import WheelView, dtype_of, record
 
@@ -174,15 +176,15 @@ class StandIn:
                 if answer is not None and not self.silent:
                     connection.sendall(control.encode(answer))
 
-    def _answer(self, message: Message) -> Message | None:
+    def _answer(self, message: Message) -> Mapping[str, Any] | None:
         op = message["op"]
-        if op == "hello":
+        if op == Request.HELLO:
             return self._arrive(message)
-        if op == "alarm":
+        if op == Request.ALARM:
             return None
-        if op == "resume" and self.refuse_resume is not None:
+        if op == Request.RESUME and self.refuse_resume is not None:
             return {"ok": False, "kind": "DaemonNotRunning", "error": self.refuse_resume}
-        if op == "bye":
+        if op == Request.BYE:
             for row in list(self.worker_memories):
                 if self.worker_header(row)["goodbye"]:
                     self.clock.detach(row)
@@ -190,7 +192,7 @@ class StandIn:
             self.advance(0)
         return {"ok": True}
 
-    def _arrive(self, message: Message) -> Message:
+    def _arrive(self, message: Message) -> Welcome:
         row = next(r for r in range(self.view.max_workers) if r not in self.worker_memories)
         self._incarnations += 1
         name = f"{self._prefix}worker-{self._incarnations}"

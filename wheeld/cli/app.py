@@ -15,19 +15,17 @@ from wheeld.cli.options import Json, Name, RuntimeDir, errors_to_exit
 from wheeld.cli.start import app as app
 from wheeld.demo import command as demo_command
 from wheeld_core import runtime
-from wheeld_core.control import Connection
+from wheeld_core.control import ask
+from wheeld_core.control_messages import Request
 from wheeld_core.units import parse_duration
 
 NO_CLOCK = 3
 """Exit code of `status` beside a daemon whose clock does nothing."""
 
 
-def _request(name: str, runtime_dir: Path | None, op: str, **fields: Any) -> dict[str, Any]:
-    connection = Connection(runtime.find(name, runtime_dir))
-    try:
-        return connection.request(op, timeout=fields.pop("timeout", 10.0), **fields)
-    finally:
-        connection.close()
+def _status(name: str, runtime_dir: Path | None) -> dict[str, Any]:
+    found: dict[str, Any] = ask(runtime.find(name, runtime_dir), Request.STATUS)["status"]
+    return found
 
 
 @app.command()
@@ -38,7 +36,7 @@ def status(name: Name = "default", runtime_dir: RuntimeDir = None, as_json: Json
     and has no clock that makes progress: timers that fall due are late until it has one.
     """
     with errors_to_exit():
-        found = _request(name, runtime_dir, "status")["status"]
+        found = _status(name, runtime_dir)
     if as_json:
         typer.echo(json.dumps(found, indent=1))
     else:
@@ -75,7 +73,7 @@ def inspect(
     with errors_to_exit():
         if format not in listing.FORMATS:
             raise ValueError(f"--format {format}: expected one of {', '.join(listing.FORMATS)}")
-        _request(name, runtime_dir, "status")  # is it there? a dead one's timers wait for the next
+        _status(name, runtime_dir)  # is it there? a dead one's timers wait for the next
         found = listing.pending_timers(name, runtime_dir, worker, limit)
         listing.print_timers(found, format)
 

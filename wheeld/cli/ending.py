@@ -13,7 +13,8 @@ import typer
 from wheeld.cli.options import Name, RuntimeDir, errors_to_exit
 from wheeld.processes import pidfd as processes
 from wheeld_core import runtime, segments
-from wheeld_core.control import Connection
+from wheeld_core.control import Connection, ask
+from wheeld_core.control_messages import Request
 from wheeld_core.errors import DaemonNotRunning, WheelError
 
 CHECK_SECONDS = 90.0
@@ -39,7 +40,7 @@ def stop(
     with errors_to_exit():
         directory = runtime.find(name, runtime_dir)
         with contextlib.closing(Connection(directory)) as connection:
-            answer = connection.request("stop", keep=keep)
+            answer = connection.request(Request.STOP, keep=keep)
             connection.wait_closed(timeout=answer.get("patience_s", 15.0))
         who = f"{directory.name} (pid {answer['pid']})"
         left = Path(segments.SHM_DIRECTORY, answer["wheel"]).exists()
@@ -75,8 +76,7 @@ def restart(
     """
     with errors_to_exit():
         directory = runtime.find(name, runtime_dir)
-        with contextlib.closing(Connection(directory)) as connection:
-            answer = connection.request("restart", timeout=CHECK_SECONDS)
+        answer = ask(directory, Request.RESTART, CHECK_SECONDS)
         how = "with its memory" if answer["keeps"] else "by a snapshot, to another layout"
         typer.echo(f"restarting {directory.name} (pid {answer['pid']}) {how} ...", err=True)
         now = _await_next(directory, answer, timeout)
@@ -93,8 +93,8 @@ def _await_next(directory: Path, answer: dict[str, Any], timeout: float) -> dict
         while True:
             with contextlib.suppress(DaemonNotRunning):
                 rest = max(give_up - time.monotonic(), LOOK_SECONDS)
-                with contextlib.closing(Connection(directory, min(rest, 5.0))) as connection:
-                    found: dict[str, Any] = connection.request("status")["status"]
+                status = ask(directory, Request.STATUS, min(rest, 5.0))
+                found: dict[str, Any] = status["status"]
                 if found["restarts"] > answer["restarts"]:
                     return found
             if process.has_ended() or time.monotonic() > give_up:

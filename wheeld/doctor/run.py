@@ -27,7 +27,8 @@ from wheeld.processes.cgroups import read
 from wheeld.resources import room as space, vital_signs
 from wheeld.tables import sharing
 from wheeld_core import _native, runtime, segments
-from wheeld_core.control import Connection
+from wheeld_core.control import ask
+from wheeld_core.control_messages import Request
 from wheeld_core.errors import DaemonNotRunning, WheelError
 from wheeld_core.views import WheelView
 
@@ -217,15 +218,9 @@ def preflight(config: Config, host: Host, subject: Path) -> Iterator[Finding]:
 def answers(directory: Path) -> bool:
     """Does a daemon answer in this runtime directory?"""
     try:
-        connection = Connection(directory, ANSWER_SECONDS)
+        return bool(ask(directory, Request.STATUS, ANSWER_SECONDS)["status"])
     except (WheelError, OSError):
         return False
-    try:
-        return bool(connection.request("status")["status"])
-    except (WheelError, OSError):
-        return False
-    finally:
-        connection.close()
 
 
 def live(patient: _Patient, host: Host) -> Iterator[Finding]:

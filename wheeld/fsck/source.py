@@ -22,6 +22,7 @@ from wheeld.resources.vital_signs import is_locked, own_pid_namespace
 from wheeld.tables import sharing
 from wheeld_core import _native, runtime, segments, trust
 from wheeld_core.control import Connection
+from wheeld_core.control_messages import Request
 from wheeld_core.errors import DaemonNotRunning, LayoutMismatch, WheelError
 from wheeld_core.views import RegistryView, dtype_of, record
 
@@ -313,7 +314,7 @@ def _ask(directory: Path, timeout: float) -> dict[str, Any] | None:
     except (DaemonNotRunning, TimeoutError):
         return None
     try:
-        status = connection.request("status")["status"]
+        status = connection.request(Request.STATUS)["status"]
         return status if isinstance(status, dict) else None
     except WheelError:
         return None

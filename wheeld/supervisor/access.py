@@ -9,8 +9,9 @@ import struct
 from typing import Final, NamedTuple
 
 from wheeld.config.settings import Config
+from wheeld_core.control_messages import Request
 
-OWNERS_ONLY: Final = ("stop", "restart", "advance")
+OWNERS_ONLY: Final = (Request.STOP, Request.RESTART, Request.ADVANCE)
 """What ends the daemon for all others, or moves their time."""
 _CREDENTIALS: Final = struct.Struct("3i")
 _SO_PEERGROUPS: Final = 59

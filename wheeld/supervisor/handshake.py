@@ -8,6 +8,7 @@ from wheeld.tables import outstanding
 from wheeld.tables.registry import OnDeath, Registry, Tenant
 from wheeld_core import runtime, segments
 from wheeld_core.control import Message
+from wheeld_core.control_messages import Back, Welcome
 
 
 def policy_of(message: Message, registry: Registry, resources: Resources) -> tuple[OnDeath, int]:
@@ -41,12 +42,12 @@ def with_number(name: str, number: int) -> str:
     return stem.decode(errors="ignore") + suffix
 
 
-def welcome_of(tenant: Tenant, adopted: bool, resources: Resources) -> Message:
-    """The answer to its hello, less the wheel's token."""
+def welcome_of(tenant: Tenant, adopted: bool, resources: Resources, token: int) -> Welcome:
+    """The answer to its hello."""
     names = resources.names
     return {
-        "ok": True,
-        "row": tenant.row,
+        **back_of(tenant),
+        "token": token,
         "incarnation": tenant.incarnation,
         "worker": tenant.name,
         "adopted": adopted,
@@ -57,10 +58,14 @@ def welcome_of(tenant: Tenant, adopted: bool, resources: Resources) -> Message:
             **{kind: names[kind] for kind in KINDS},
         },
         "shm": segments.place(),
-        **bells_of(tenant),
     }
 
 
-def bells_of(tenant: Tenant) -> Message:
-    """Its FIFO and the clock's; also for one that comes back: they may have been removed."""
-    return {"clock_fifo": runtime.CLOCK_FIFO, "worker_fifo": runtime.worker_fifo(tenant.row)}
+def back_of(tenant: Tenant) -> Back:
+    """The answer to one that comes back; its FIFO and the clock's may have been removed."""
+    return {
+        "ok": True,
+        "row": tenant.row,
+        "clock_fifo": runtime.CLOCK_FIFO,
+        "worker_fifo": runtime.worker_fifo(tenant.row),
+    }

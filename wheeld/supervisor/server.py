@@ -13,7 +13,7 @@ import logging
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from wheeld.clock.guard import ClockGuard
@@ -31,6 +31,7 @@ from wheeld.supervisor.workers import Workers
 from wheeld.tables.registry import Tenant
 from wheeld_core import control, runtime
 from wheeld_core.control import Message
+from wheeld_core.control_messages import Leaving, Request
 from wheeld_core.errors import WheelError
 
 log = logging.getLogger("wheeld")
@@ -300,12 +301,12 @@ class Supervisor:
                 if not line:
                     break
                 await self._callers.turn(uid)
-                answer: Message | None
+                answer: Mapping[str, Any] | None
                 try:
                     message = control.decode(line)
-                    if message.get("op") == "hello" and tenant is None:
+                    if message.get("op") == Request.HELLO and tenant is None:
                         tenant, answer = await self.workers.arrive(message, caller)
-                    elif message.get("op") == "resume" and tenant is None:
+                    elif message.get("op") == Request.RESUME and tenant is None:
                         tenant, answer = self.workers.resume(message, caller.pid)
                     else:
                         caller.check_request(message.get("op"), self.config)
@@ -319,7 +320,7 @@ class Supervisor:
         if tenant is not None and not self._stopping.is_set():
             self.workers.hang_up(tenant)
 
-    async def _say(self, writer: asyncio.StreamWriter, answer: Message) -> None:
+    async def _say(self, writer: asyncio.StreamWriter, answer: Mapping[str, Any]) -> None:
         """Send an answer; a worker's welcome with the descriptor of its doorbell."""
         line = control.encode(answer)
         if "worker_fifo" in answer and writer.transport.get_write_buffer_size() == 0:
@@ -332,32 +333,29 @@ class Supervisor:
         writer.write(line)
         await writer.drain()
 
-    async def _answer(self, message: Message, tenant: Tenant | None) -> Message | None:
+    async def _answer(self, message: Message, tenant: Tenant | None) -> Mapping[str, Any] | None:
         op = message.get("op")
-        if op == "bye" and tenant is not None:
+        if op == Request.BYE and tenant is not None:
             departure = self.workers.depart(tenant, "said good-bye")
             if departure is not None:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(asyncio.shield(departure), 2)
             return {"ok": True}
-        if op == "alarm":
+        if op == Request.ALARM:
             self.clock.heed_alarm()
             return None
-        if op == "status":
+        if op == Request.STATUS:
             return {"ok": True, "status": await self._status.get()}
-        if op == "advance":
+        if op == Request.ADVANCE:
             return {"ok": True, "now_ns": await self._advance(message)}
-        if op == "stop":
+        if op == Request.STOP:
             return self._leave(Wish.MEMORY if message.get("keep") is True else Wish.NOTHING)
-        if op == "restart":
+        if op == Request.RESTART:
             same = await handover.keeps_memory(self.config)
             return self._leave(Wish.CLOCK if same else Wish.SNAPSHOT)
-        raise ValueError(
-            f"unknown request {op!r}; allowed: hello, resume, bye, alarm, status, advance, stop, "
-            "restart"
-        )
+        raise ValueError(f"unknown request {op!r}; allowed: {', '.join(Request)}")
 
-    def _leave(self, wish: Wish) -> Message:
+    def _leave(self, wish: Wish) -> Leaving:
         """Begin to end; returns what who asked for it is to know."""
         asyncio.get_running_loop().call_soon(self.stop, wish)
         return {

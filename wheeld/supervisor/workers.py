@@ -21,12 +21,13 @@ from wheeld.resources.owned import Resources
 from wheeld.supervisor import kinship
 from wheeld.supervisor.access import Caller
 from wheeld.supervisor.fences import Fences
-from wheeld.supervisor.handshake import bells_of, policy_of, welcome_of, with_number
+from wheeld.supervisor.handshake import back_of, policy_of, welcome_of, with_number
 from wheeld.supervisor.kept import Kept
 from wheeld.supervisor.unheard import Unheard
 from wheeld.tables.registry import OnDeath, Registry, RowState, Tenant
 from wheeld_core import runtime, segments
 from wheeld_core.control import Message
+from wheeld_core.control_messages import Back, Welcome
 from wheeld_core.errors import DaemonNotRunning, WheelError
 from wheeld_core.views import record
 
@@ -177,7 +178,7 @@ class Workers:
 
     # -- arrival ----------------------------------------------------------------------------------
 
-    async def arrive(self, message: Message, caller: Caller) -> tuple[Tenant, Message]:
+    async def arrive(self, message: Message, caller: Caller) -> tuple[Tenant, Welcome]:
         """Register a worker; returns its tenancy and the answer to its hello."""
         pid, uid = caller.pid, caller.uid
         kinship.check(message)
@@ -207,7 +208,7 @@ class Workers:
         self.unheard.hear(tenant)
         log.info("worker %s (pid %d) %s", tenant.name, pid, "came back" if kept else "connected")
         self._kept.offer_all()
-        return tenant, {"token": self._token, **welcome_of(tenant, bool(kept), self._resources)}
+        return tenant, welcome_of(tenant, bool(kept), self._resources, self._token)
 
     async def _place_of(
         self, name: str | None, numbered: bool, uid: int
@@ -269,7 +270,7 @@ class Workers:
             raise
         self.registry.set_state(tenant, RowState.ACTIVE)
 
-    def resume(self, message: Message, pid: int) -> tuple[Tenant, Message]:
+    def resume(self, message: Message, pid: int) -> tuple[Tenant, Back]:
         """The tenancy of a living worker that lost its connection, and the answer to it.
 
         Raises
@@ -291,7 +292,7 @@ class Workers:
             raise DaemonNotRunning("the daemon knows this worker no more; connect() again")
         log.info("worker %s (pid %d) reconnected", tenant.name, pid)
         self.unheard.hear(tenant)
-        return tenant, {"ok": True, "row": tenant.row, **bells_of(tenant)}
+        return tenant, back_of(tenant)
 
     def _may_resume(self, tenant: Tenant) -> bool:
         """One that is fenced may come back only to leave."""
@@ -378,8 +379,7 @@ class Workers:
     def evict(self) -> None:
         """Kill workers that misbehave more than `evict_after` allows. They could write into slots
         that are others' by then, so it is not enough to ignore them."""
-        limit = self._config.evict_after
-        if limit is None:
+        if (limit := self._config.evict_after) is None:
             return
         for tenant in list(self.registry.tenants.values()):
             offences = int(self._resources.wheel.lines["offences"][tenant.row])

@@ -7,10 +7,11 @@ import time
 from dataclasses import dataclass, replace
 from numbers import Real
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 from wheeld_client.connection.renewal import Announce
-from wheeld_core import _native, control, time_namespace
+from wheeld_core import _native, control, control_messages
+from wheeld_core.control_messages import Welcome
 from wheeld_core.errors import DaemonNotRunning
 from wheeld_core.runtime import GROUP_NAME_BYTES, WORKER_NAME_BYTES
 
@@ -74,7 +75,7 @@ class Options:
         stem = self.worker.encode()[: WORKER_NAME_BYTES - len(suffix)].decode(errors="ignore")
         return replace(self, worker=stem + suffix)
 
-    def say_hello(self, directory: Path) -> tuple[control.Connection, control.Message]:
+    def say_hello(self, directory: Path) -> tuple[control.Connection, Welcome]:
         """Connect to the daemon in `directory`; returns the connection and its answer.
 
         One that hangs up without an answer is being restarted: its successor is asked.
@@ -94,21 +95,12 @@ class Options:
 
     def hello(self) -> control.Message:
         """What is said."""
-        return {
-            "op": "hello",
-            "worker": self.worker,
-            "layout": _native.LAYOUT_VERSION,
-            "fingerprint": _native.FINGERPRINT,
-            "time": time_namespace.of_this_process(),
-            "on_death": self.on_death,
-            "group": self.group,
-            **({"numbered": True} if self.numbered else {}),
-        }
+        return control_messages.hello(self.worker, self.on_death, self.group, self.numbered)
 
-    def _say_hello(self, directory: Path) -> tuple[control.Connection, control.Message]:
+    def _say_hello(self, directory: Path) -> tuple[control.Connection, Welcome]:
         connection = control.Connection(directory, self.timeout)
         try:
-            answer = connection.request(**self.hello())
+            answer = cast(Welcome, connection.request(**self.hello()))
         except BaseException:
             connection.close()
             raise

@@ -14,7 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from wheeld_core import _native, control, time_namespace
+from wheeld_core import control, control_messages
+from wheeld_core.control_messages import Request, Welcome
 from wheeld_core.errors import DaemonNotRunning, WheelError
 
 FIRST_PAUSE: Final = 0.02
@@ -93,19 +94,9 @@ class Reconnector:
         For the requests of the new connection.
     """
 
-    def __init__(
-        self, directory: Path, hello: control.Message, seconds: float, timeout: float
-    ) -> None:
+    def __init__(self, directory: Path, hello: Welcome, seconds: float, timeout: float) -> None:
         self._directory = directory
-        self._resume = {
-            "op": "resume",
-            "row": hello["row"],
-            "incarnation": hello["incarnation"],
-            "token": hello["token"],
-            "layout": _native.LAYOUT_VERSION,
-            "fingerprint": _native.FINGERPRINT,
-            "time": time_namespace.of_this_process(),
-        }
+        self._resume = control_messages.resume(hello)
         self._seconds = seconds
         self._timeout = timeout
         # Who finds it taken comes again: a signal handler in the middle of a step, a forked child.
@@ -218,9 +209,8 @@ class Reconnector:
         with suppress(WheelError, OSError, ValueError):
             connection = control.Connection(self._directory, ANSWER_SECONDS)
             try:
-                fields = {key: value for key, value in self._resume.items() if key != "op"}
-                connection.request("resume", **fields)
-                connection.request("bye")
+                connection.request(**self._resume)
+                connection.request(Request.BYE)
             finally:
                 connection.close()
 

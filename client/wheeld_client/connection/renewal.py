@@ -11,10 +11,11 @@ import os
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from wheeld_client.connection.reconnect import FIRST_PAUSE, Reconnector, Refused, Wait
 from wheeld_core import control
+from wheeld_core.control_messages import Welcome
 from wheeld_core.errors import DaemonNotRunning, LayoutMismatch
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class Renewal:
         self._worker = worker
         self._lock = threading.Lock()  # never waited for
         self._who = 0
-        self._arrival: tuple[control.Connection, control.Message] | None = None
+        self._arrival: tuple[control.Connection, Welcome] | None = None
 
     def step(self, reconnector: Reconnector, hello: control.Message) -> Wait | None:
         """Go on; one thread at a time does. None: done.
@@ -122,7 +123,7 @@ class Renewal:
                 ) from None
             if isinstance(found, Wait):
                 return found
-            self._arrival = found, reconnector.welcome
+            self._arrival = found, cast(Welcome, reconnector.welcome)
         if not idle:
             return Wait(-1, FIRST_PAUSE / 10)
         arrival, self._arrival = self._arrival, None

@@ -13,7 +13,7 @@ import time
 import weakref
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -22,6 +22,7 @@ from wheeld_client.connection.options import Options
 from wheeld_client.connection.reconnect import FIRST_PAUSE, Reconnector, Refused, Wait
 from wheeld_client.connection.renewal import Block, Reconnection, Renewal
 from wheeld_core import _native, control, runtime, segments, trust
+from wheeld_core.control_messages import Back, Request, Welcome
 from wheeld_core.errors import DaemonNotRunning, ForkedClient, WheelError
 from wheeld_core.views import RegistryView, WheelView, expiration_dtype
 
@@ -97,7 +98,7 @@ class ConnectedWorker(_native.Worker):
                     continue
                 self._go_on(found)
 
-    def _settle_in(self, connection: control.Connection, hello: control.Message) -> None:
+    def _settle_in(self, connection: control.Connection, hello: Welcome) -> None:
         options = self._current
         self._connection = connection
         try:
@@ -119,7 +120,7 @@ class ConnectedWorker(_native.Worker):
             connection.leave()
             raise
 
-    def _map(self, hello: control.Message) -> None:
+    def _map(self, hello: Welcome) -> None:
         self._shared: dict[str, _native.Memory] = {}
         self._segment_names: dict[str, str] = hello["segments"]
         self._shm = hello.get("shm")
@@ -129,9 +130,7 @@ class ConnectedWorker(_native.Worker):
             bell, clock_bell = self._open_bells(place, hello, opened)
             self._map_segments(hello, clock_bell, bell)
 
-    def _open_bells(
-        self, place: trust.Place, names: control.Message, opened: ExitStack
-    ) -> tuple[int, int]:
+    def _open_bells(self, place: trust.Place, names: Back, opened: ExitStack) -> tuple[int, int]:
         """This worker's FIFO and the clock's, until `opened` is closed."""
         passed = self._connection.take_descriptors()
         for fd in passed:
@@ -142,7 +141,7 @@ class ConnectedWorker(_native.Worker):
         opened.callback(os.close, clock_bell)
         return bell, clock_bell
 
-    def _map_segments(self, hello: control.Message, clock_bell: int, bell: int) -> None:
+    def _map_segments(self, hello: Welcome, clock_bell: int, bell: int) -> None:
         wheel = self._attach("wheel", writable=False)
         registry = self._attach("registry", writable=False)
         view = WheelView(wheel)
@@ -264,7 +263,7 @@ class ConnectedWorker(_native.Worker):
             return
         with ExitStack() as opened:
             place = opened.enter_context(trust.entered(self.directory))
-            bell, clock_bell = self._open_bells(place, names, opened)
+            bell, clock_bell = self._open_bells(place, cast(Back, names), opened)
             self._hear(clock_bell, bell)
 
     def _come_back(self) -> None:
@@ -280,7 +279,7 @@ class ConnectedWorker(_native.Worker):
         assert self._renewal is not None
         return self._renewal.step(self._reconnector, self._current.hello())
 
-    def _move(self, connection: control.Connection, hello: control.Message) -> Reconnection:
+    def _move(self, connection: control.Connection, hello: Welcome) -> Reconnection:
         """Become a worker of the daemon that said so; nobody is inside any more."""
         before, lost = self._armed(), self._connection
         operations = self._leave_wheel()
@@ -356,7 +355,7 @@ class ConnectedWorker(_native.Worker):
         self._close()
         if state == "open":
             try:
-                self._connection.request("bye", timeout=5.0)
+                self._connection.request(Request.BYE, timeout=5.0)
             except ConnectionError as error:
                 # The supervisor may have been restarted and take this for a worker that lives on.
                 if self._reconnector and not isinstance(error.__cause__, TimeoutError):
