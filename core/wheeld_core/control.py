@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from wheeld_core import errors, trust
-from wheeld_core.control_messages import Request
+from wheeld_core.control_messages import Message as Message, Request
 from wheeld_core.errors import DaemonNotRunning, WheelError
 from wheeld_core.runtime import CONTROL_SOCKET
 
@@ -29,7 +29,6 @@ MAX_ANSWER = 1 << 26
 MOST_DESCRIPTORS = 4
 """What all answers of a connection may bring, until somebody takes it; what is more is closed."""
 
-Message = dict[str, Any]
 _BUILTIN_ERRORS = {"ValueError": ValueError, "PermissionError": PermissionError}
 
 

@@ -10,6 +10,9 @@ from typing import Any, NotRequired, TypedDict
 
 from wheeld_core import _native, time_namespace
 
+Message = dict[str, Any]
+"""One that was read, or that another part than this file makes."""
+
 
 class Request(StrEnum):
     """`op` of a request."""
@@ -76,7 +79,7 @@ class Leaving(TypedDict):
     """Its memory is left."""
 
 
-def _kin() -> dict[str, Any]:
+def _kin() -> Message:
     """What both sides must have the same (`wheeld.supervisor.kinship`)."""
     return {
         "layout": _native.LAYOUT_VERSION,
@@ -85,13 +88,13 @@ def _kin() -> dict[str, Any]:
     }
 
 
-def hello(worker: str | None, on_death: str, group: str | None, numbered: bool) -> dict[str, Any]:
+def hello(worker: str | None, on_death: str, group: str | None, numbered: bool) -> Message:
     """A process that wants to be a worker; `numbered`: with a number of its own behind the name."""
     said = {"op": Request.HELLO, "worker": worker, "on_death": on_death, "group": group}
     return {**said, **_kin(), **({"numbered": True} if numbered else {})}
 
 
-def resume(welcome: Welcome) -> dict[str, Any]:
+def resume(welcome: Welcome) -> Message:
     """A worker that had this welcome, and has lost its connection."""
     row, incarnation, token = welcome["row"], welcome["incarnation"], welcome["token"]
     known = {"row": row, "incarnation": incarnation, "token": token}

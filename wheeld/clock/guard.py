@@ -14,13 +14,13 @@ import contextlib
 import fcntl
 import logging
 import os
-import struct
 import termios
 import time
 from collections.abc import Callable
 
 from wheeld.clock.link import ClockGone, ClockLink
 from wheeld.config.settings import Config
+from wheeld.processes.messages import Order, Report
 from wheeld.resources.handover import Predecessor
 from wheeld.resources.leftovers import STOPPING
 from wheeld.resources.owned import Resources
@@ -222,7 +222,7 @@ class ClockGuard:
 
     # -- orders ---------------------------------------------------------------------------------
 
-    async def ask(self, op: str, answer: str, key: int, **fields: object) -> Message:
+    async def ask(self, op: Order, answer: Report, key: int, **fields: object) -> Message:
         """Send an order until a clock has answered it.
 
         Raises
@@ -238,24 +238,25 @@ class ClockGuard:
                 return await self._link.ask(op, answer, key, **fields)
             await asyncio.sleep(0)
 
-    def tell(self, op: str, **fields: object) -> None:
+    def tell(self, op: Order, **fields: object) -> None:
         """Send an order that a later clock gets with its start, and need not be repeated."""
         with contextlib.suppress(ClockGone):
             self._link.tell(op, **fields)
 
     async def attach(self, worker: Message) -> None:
         """Have the clock serve a worker."""
-        answer = await self.ask("attach", "attached", worker["row"], **worker)
+        answer = await self.ask(Order.ATTACH, Report.ATTACHED, worker["row"], **worker)
         if answer["error"]:
             raise WheelError(f"the clock cannot serve this worker: {answer['error']}")
 
     async def reap(self, row: int, leave: int) -> bool:
         """Have the clock sweep what the worker in `row` left; true if it is kept."""
-        return bool((await self.ask("detach", "reaped", row, row=row, leave=leave))["kept"])
+        answer = await self.ask(Order.DETACH, Report.REAPED, row, row=row, leave=leave)
+        return bool(answer["kept"])
 
     async def advance(self, to_ns: int) -> None:
         """Move a virtual clock; returns when all that fell due was handed out."""
-        await self.ask("advance", "advanced", to_ns, to=to_ns)
+        await self.ask(Order.ADVANCE, Report.ADVANCED, to_ns, to=to_ns)
 
     # -- death ----------------------------------------------------------------------------------
 
@@ -318,10 +319,10 @@ class ClockGuard:
         return clock
 
     async def _watch_no_more(self) -> None:
-        for task in (self._watcher, self._restarting):
-            if task is not None:
-                task.cancel()
-                await asyncio.gather(task, return_exceptions=True)
+        tasks = [task for task in (self._watcher, self._restarting) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     # -- progress -------------------------------------------------------------------------------
 
@@ -334,18 +335,16 @@ class ClockGuard:
         is told over its own socket nobody can take; one that hangs is not told without end."""
         if (now := time.monotonic()) >= self._next_nudge:
             self._next_nudge = now + NUDGE_SECONDS
-            self.tell("look")
+            self.tell(Order.LOOK)
         self.look_soon()
-
-    def _rings_unheard(self) -> bool:
-        return bool(struct.unpack("i", fcntl.ioctl(self._bell, termios.FIONREAD, b"\0" * 4))[0])
 
     def _should_move(self) -> bool:
         """Is the clock awake, overdue, or rung for, so that it has to make progress?"""
         header = self._resources.wheel.header
         sleep_until = int(header["sleep_until"])
         overdue = not header["virtual_clock"] and sleep_until <= _native.read_clock()
-        return sleep_until == _AWAKE or overdue or self._rings_unheard()
+        unread = fcntl.ioctl(self._bell, termios.FIONREAD, bytes(4))  # how many bytes
+        return sleep_until == _AWAKE or overdue or any(unread)
 
     def _seconds_to_next_look(self) -> float:
         often = self._config.hang_after_s / 4

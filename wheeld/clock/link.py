@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 from collections.abc import Callable
 from typing import Any
 
+from wheeld.processes.messages import Order, Report
 from wheeld.processes.offspring import Offspring
 from wheeld.processes.spawn import CLOCK
-from wheeld_core import control
 from wheeld_core.control import Message
 from wheeld_core.errors import WheelError
 
@@ -39,10 +38,9 @@ class ClockLink:
         on_waiting: Callable[[], None] = lambda: None,
     ) -> None:
         self._on_exit = on_exit
-        self._said = {"awake": on_awake, "waits": on_waiting}
+        self._said = {Report.AWAKE: on_awake, Report.WAITS: on_waiting}
         self._waiting: dict[tuple[str, int], asyncio.Future[Message]] = {}
         self._process: Offspring | None = None
-        self._writer: asyncio.StreamWriter | None = None
         self._reader_task: asyncio.Task[None] | None = None
         self.ended = False
         """Its end of the channel is closed: it is dead, or about to be."""
@@ -66,13 +64,13 @@ class ClockLink:
             There is no room for another process.
         """
         self._process = Offspring(CLOCK)
-        reader, self._writer = await self._process.connect()
-        ready = self._expect("ready", 0)
-        self._reader_task = asyncio.create_task(self._read(reader))
-        self._send({"op": "hello", "supervisor": os.getpid(), **hello()})
+        await self._process.connect()
+        ready = self._expect(Report.READY, 0)
+        self._reader_task = asyncio.create_task(self._read(self._process))
+        self.tell(Order.HELLO, supervisor=os.getpid(), **hello())
         return await ready
 
-    async def ask(self, op: str, answer: str, key: int, **fields: Any) -> Message:
+    async def ask(self, op: Order, answer: Report, key: int, **fields: Any) -> Message:
         """Send an order and wait for its answer, which is told from others by `key`.
 
         Raises
@@ -81,28 +79,30 @@ class ClockLink:
             The process ended first.
         """
         done = self._expect(answer, key)
-        self._send({"op": op, **fields})
+        self.tell(op, **fields)
         return await done
 
-    def tell(self, op: str, **fields: Any) -> None:
-        """Send an order that has no answer."""
-        self._send({"op": op, **fields})
+    def tell(self, op: Order, **fields: Any) -> None:
+        """Send an order that has no answer; ClockGone if there is no clock."""
+        if self._process is None or not self._process.connected:
+            raise ClockGone("there is no clock process")
+        self._process.send(op, **fields)
 
     async def stop(self, keep: bool = False) -> None:
         """Stop the process at the end of its pass; a clock that does not answer is killed. With
         `keep` it says nothing of that to the workers."""
-        if self._writer is not None and not self._writer.is_closing():
-            self._send({"op": "stop", "keep": keep})
+        if self._process is not None and self._process.connected:
+            self.tell(Order.STOP, keep=keep)
         await self.end(5)
 
     def leave_running(self) -> tuple[int, int] | None:
         """Let go of the process, which ends when its channel does: its id, and a descriptor of
         the channel; None if there is none that runs."""
-        if self._process is None or self._writer is None or self.ended:
+        if self._process is None or not self._process.connected or self.ended:
             return None
         if self._reader_task is not None:
             self._reader_task.cancel()
-        return self._process.pid, os.dup(self._writer.get_extra_info("socket").fileno())
+        return self._process.pid, os.dup(self._process.channel.fileno())
 
     async def end(self, patience: float = 0) -> None:
         """Have the process gone, killed if need be; call it for one that exited, too."""
@@ -110,39 +110,32 @@ class ClockLink:
             await self._process.end(patience or 0.001)
         if self._reader_task is not None:
             self._reader_task.cancel()
-        if self._writer is not None:
-            self._writer.close()
+        if self._process is not None:
+            self._process.hang_up()
 
     def kill(self) -> None:
         """SIGKILL, also for a clock that is stopped."""
         if self._process is not None:
             self._process.kill()
 
-    def _send(self, message: Message) -> None:
-        if self._writer is None:
-            raise ClockGone("there is no clock process")
-        self._writer.write(control.encode(message))
-
-    def _expect(self, op: str, key: int) -> asyncio.Future[Message]:
+    def _expect(self, op: Report, key: int) -> asyncio.Future[Message]:
         if self.ended:
             raise ClockGone("the clock process is gone")
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
         self._waiting[op, key] = future
         return future
 
-    async def _read(self, reader: asyncio.StreamReader) -> None:
+    async def _read(self, process: Offspring) -> None:
         # To its end, also when the process is dead: an answer that it gave before is still good,
         # and must not be taken for its successor's.
-        with contextlib.suppress(ConnectionError, ValueError):
-            while line := await reader.readline():
-                message = control.decode(line)
-                if (heed := self._said.get(message["op"])) is not None:
-                    heed()
-                    continue
-                key = int(message.get("row") or message.get("to") or 0)
-                future = self._waiting.pop((message["op"], key), None)
-                if future is not None and not future.done():
-                    future.set_result(message)
+        async for message in process.messages():
+            if (heed := self._said.get(message["op"])) is not None:
+                heed()
+                continue
+            key = int(message.get("row") or message.get("to") or 0)
+            future = self._waiting.pop((message["op"], key), None)
+            if future is not None and not future.done():
+                future.set_result(message)
         self.ended = True
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():

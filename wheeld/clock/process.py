@@ -15,6 +15,7 @@ import os
 from pathlib import Path
 
 from wheeld.processes import child_main as child
+from wheeld.processes.messages import Order, Report
 from wheeld_core import _native, segments
 from wheeld_core.control import Message
 from wheeld_core.errors import WheelError
@@ -38,13 +39,13 @@ class ClockProcess:
             for kind, name in hello["segments"].items()
         }
         self._bell = os.open(hello["bell"], _FIFO_FLAGS)
-        channel.send({"op": "waits"})  # for its lock alone: who drives the wheel may end now
+        channel.send({"op": Report.WAITS})  # for its lock alone: who drives the wheel may end now
         try:
             self._lock = child.lock(Path(hello["lock"]), hello["lock_seconds"], "clock")
         except (OSError, WheelError) as error:
             locked_out = isinstance(error, WheelError)
             failed = f"{error}, then start again" if locked_out else str(error)
-            channel.send({"op": "ready", "failed": failed, "locked_out": locked_out})
+            channel.send({"op": Report.READY, "failed": failed, "locked_out": locked_out})
             raise SystemExit(1) from None
         self._growing = [
             segments.open_to_grow(hello["segments"][kind], self._memories[kind])
@@ -60,7 +61,7 @@ class ClockProcess:
         self._linked = self._clock.recover()
         if not self._clock.back(hello["slabs"]):
             child.say("/dev/shm has no room for all that is to be reserved; enlarge it")
-        channel.send({"op": "ready", "linked": self._linked, "skipped": skipped})
+        channel.send({"op": Report.READY, "linked": self._linked, "skipped": skipped})
 
     def _begin(self, worker: Message) -> bool:
         """Serve a worker that was there before this clock. False: its segment is damaged."""
@@ -88,19 +89,19 @@ class ClockProcess:
             message = self._channel.receive()
             if message is None:
                 return False
-            if message["op"] == "stop":
+            if message["op"] == Order.STOP:
                 if not message["keep"]:
                     self._stop()
                 return False
-            if message["op"] == "attach":
+            if message["op"] == Order.ATTACH:
                 self._arrive(message)
-            elif message["op"] == "detach":
+            elif message["op"] == Order.DETACH:
                 self._detach(message)
-            elif message["op"] == "presence" and self._clock.attached(message["row"]):
+            elif message["op"] == Order.PRESENCE and self._clock.attached(message["row"]):
                 self._clock.presence(message["row"], message["present"], message["groups"])
-            elif message["op"] == "advance":
+            elif message["op"] == Order.ADVANCE:
                 self._advance(message)
-            # "look": it is awake by now, and the next pass looks at all rings
+            # LOOK: it is awake by now, and the next pass looks at all rings
         return True
 
     def _stop(self) -> None:
@@ -128,25 +129,25 @@ class ClockProcess:
                 self._attach(message)
             except (OSError, WheelError) as problem:
                 error = str(problem)
-        self._channel.send({"op": "attached", "row": message["row"], "error": error})
+        self._channel.send({"op": Report.ATTACHED, "row": message["row"], "error": error})
 
     def _detach(self, message: Message) -> None:
         if self._clock.attached(message["row"]):
             self._clock.detach(message["row"], message["leave"])
         else:
-            self._channel.send({"op": "reaped", "row": message["row"], "kept": False})
+            self._channel.send({"op": Report.REAPED, "row": message["row"], "kept": False})
 
     def _advance(self, message: Message) -> None:
         while (reaped := self._clock.advance(message["to"])) is not None:
             self._reaped(reaped)
-        self._channel.send({"op": "advanced", "to": message["to"]})
+        self._channel.send({"op": Report.ADVANCED, "to": message["to"]})
 
     def _reaped(self, row: int) -> None:
         kept = self._clock.attached(row)
         if not kept:
             self._clock.forget(row)
             os.close(self._bells.pop(row))
-        self._channel.send({"op": "reaped", "row": row, "kept": kept})
+        self._channel.send({"op": Report.REAPED, "row": row, "kept": kept})
 
 
 def main() -> None:

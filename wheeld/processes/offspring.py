@@ -12,9 +12,13 @@ import asyncio
 import contextlib
 import os
 import signal
+from collections.abc import AsyncIterator
+from typing import Any
 
 from wheeld.processes import spawn
+from wheeld.processes.messages import Order
 from wheeld_core import control
+from wheeld_core.control import Message
 
 
 class Offspring:
@@ -33,11 +37,13 @@ class Offspring:
     Attributes
     ----------
     channel : socket
-        Our end; the caller closes it.
+        Our end; the caller closes it, by `hang_up` once it is connected.
     """
 
     def __init__(self, module: str) -> None:
         self._over = asyncio.Event()
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
         self._process, self.channel = spawn.take(module)
         try:
             self._pidfd = os.pidfd_open(self._process.pid)
@@ -48,13 +54,37 @@ class Offspring:
             raise
         asyncio.get_running_loop().add_reader(self._pidfd, self._collect)
 
-    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-        """The channel as streams; closed if that fails."""
+    async def connect(self) -> None:
+        """Begin to talk; the channel is closed if that fails."""
         try:
-            return await asyncio.open_connection(sock=self.channel, limit=control.MAX_MESSAGE)
+            self._reader, self._writer = await asyncio.open_connection(
+                sock=self.channel, limit=control.MAX_MESSAGE
+            )
         except BaseException:
             self.channel.close()
             raise
+
+    @property
+    def connected(self) -> bool:
+        """Can it be talked to? It may be dead all the same."""
+        return self._writer is not None and not self._writer.is_closing()
+
+    def send(self, op: Order, **fields: Any) -> None:
+        """Say something; lost when it is dead or not connected."""
+        if self._writer is not None and not self._writer.is_closing():
+            self._writer.write(control.encode({"op": op, **fields}))
+
+    async def messages(self) -> AsyncIterator[Message]:
+        """What it says, to the end, also of what a dead one said before."""
+        assert self._reader is not None
+        with contextlib.suppress(ConnectionError, ValueError):
+            while line := await self._reader.readline():
+                yield control.decode(line)
+
+    def hang_up(self) -> None:
+        """Close the channel."""
+        if self._writer is not None:
+            self._writer.close()
 
     @property
     def pid(self) -> int:

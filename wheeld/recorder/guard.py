@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from wheeld.processes import notify
+from wheeld.processes.messages import Order, Report
 from wheeld.processes.offspring import Offspring
 from wheeld.processes.spawn import RECORDER
 from wheeld.resources.owned import RECORDER_LOCK, Resources
 from wheeld.tables.registry import Tenant
-from wheeld_core import control
 from wheeld_core.control import Message
 from wheeld_core.trace_view import TraceView
 from wheeld_core.views import record
@@ -53,7 +53,6 @@ class RecorderGuard:
         self._resources, self._config = resources, resources.config
         self._names: dict[tuple[int, int], tuple[str, int]] = {}
         self._process: Offspring | None = None
-        self._writer: asyncio.StreamWriter | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._ready = asyncio.Event()
         self._moved = asyncio.Event()
@@ -69,7 +68,7 @@ class RecorderGuard:
     @property
     def pid(self) -> int | None:
         """Process id of the recorder, while one runs."""
-        return self._process.pid if self._writer is not None and self._process else None
+        return self._process.pid if self._connected and self._process else None
 
     # -- start ----------------------------------------------------------------------------------
 
@@ -112,20 +111,17 @@ class RecorderGuard:
         self._process = None
         self._process = Offspring(RECORDER)
         try:
-            reader, self._writer = await self._process.connect()
-        except BaseException:
-            await self._end_process()
-            raise
-        try:
-            for message in self._hello():
-                self._writer.write(control.encode(message))
-            with contextlib.suppress(ConnectionError, ValueError):
-                while line := await reader.readline():
-                    self._heard(control.decode(line))
+            await self._process.connect()
+            self._say_hello(self._process)
+            async for message in self._process.messages():
+                self._heard(message)
         finally:
-            self._writer.close()
-            self._writer = None
+            self._process.hang_up()
             await self._end_process()
+
+    @property
+    def _connected(self) -> bool:
+        return self._process is not None and self._process.connected
 
     async def _end_process(self) -> None:
         """It has let go of us, or we of it: have it gone."""
@@ -136,27 +132,27 @@ class RecorderGuard:
         if self._process is not None:
             self._process.kill()
 
-    def _hello(self) -> Iterable[Message]:
-        """What a new recorder is told first."""
+    def _say_hello(self, process: Offspring) -> None:
+        """Tell a new recorder what it needs."""
         config, resources = self._config, self._resources
         token = int(record(resources.memories["wheel"], "head")["token"])
-        yield {
-            "op": "hello",
-            "supervisor": os.getpid(),
-            "segments": {kind: resources.names[kind] for kind in SEGMENTS},
-            "lock": str(resources.directory / RECORDER_LOCK),
-            "trace": str(resources.trace),
-            "every_ns": config.trace_every_ns,
-            "keep_ns": config.trace_keep_ns,
-            "most_bytes": config.trace_most_bytes,
-            "virtual": config.virtual_clock,
-            "host": socket.gethostname(),
-            "daemon": config.name,
-            "run": f"{token:016x}",
-        }
-        for (row, incarnation), (name, position) in self._names.items():
-            yield {"op": "worker", "worker": [row, incarnation, name, position]}
-        yield {"op": "begin"}
+        process.send(
+            Order.HELLO,
+            supervisor=os.getpid(),
+            segments={kind: resources.names[kind] for kind in SEGMENTS},
+            lock=str(resources.directory / RECORDER_LOCK),
+            trace=str(resources.trace),
+            every_ns=config.trace_every_ns,
+            keep_ns=config.trace_keep_ns,
+            most_bytes=config.trace_most_bytes,
+            virtual=config.virtual_clock,
+            host=socket.gethostname(),
+            daemon=config.name,
+            run=f"{token:016x}",
+        )
+        for key, known in self._names.items():
+            process.send(Order.WORKER, worker=[*key, *known])
+        process.send(Order.BEGIN)
 
     # -- while it runs --------------------------------------------------------------------------
 
@@ -168,23 +164,22 @@ class RecorderGuard:
         self._names[key] = tenant.name, self._view.tail
         for old in list(self._names)[: max(0, len(self._names) - NAMES)]:
             del self._names[old]
-        if self._writer is not None:
-            worker = [*key, *self._names[key]]
-            self._writer.write(control.encode({"op": "worker", "worker": worker}))
+        if self._process is not None:
+            self._process.send(Order.WORKER, worker=[*key, *self._names[key]])
 
     def _heard(self, message: Message) -> None:
         self._moved.set()
         op = message["op"]
-        if op == "ready":
+        if op == Report.READY:
             self._ready.set()
             log.info("recorder (pid %s) writes to %s", self.pid, self._resources.trace)
-        elif op == "file":
+        elif op == Report.FILE:
             self.last_file = message["path"]
-        elif op == "warning":
+        elif op == Report.WARNING:
             log.warning("recorder: %s", message["text"])
-        elif op == "trouble":
+        elif op == Report.TROUBLE:
             self._trouble(message["who"], message["text"])
-        elif op == "stopped":
+        elif op == Report.STOPPED:
             self._stopped = message
 
     def _trouble(self, who: str, text: str | None) -> None:
@@ -225,7 +220,7 @@ class RecorderGuard:
         for _ in range(STOP_TRIES):
             if self._stopped is not None:
                 break
-            if self._keeper.done() or self._writer is None:
+            if self._keeper.done() or not self._connected:
                 await self._restart()
             await self._ask_to_stop()
         self._keeper.cancel()
@@ -258,8 +253,8 @@ class RecorderGuard:
     async def _ask_to_stop(self) -> None:
         """Ask, and wait until it has ended; kill it when it hangs."""
         assert self._keeper is not None
-        if self._writer is not None:
-            self._writer.write(control.encode({"op": "stop"}))
+        if self._process is not None:
+            self._process.send(Order.STOP)
         used = -1
         while not self._keeper.done():
             notify.notify(f"EXTEND_TIMEOUT_USEC={3 * STOP_PATIENCE * 1e6:.0f}")

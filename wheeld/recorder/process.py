@@ -23,6 +23,7 @@ from typing import Final
 import numpy as np
 
 from wheeld.processes import child_main as child
+from wheeld.processes.messages import Order, Report
 from wheeld.recorder.converter import MOST_WAITING, Converter
 from wheeld.recorder.counters import Counters
 from wheeld.recorder.facts import Facts, Origin
@@ -94,7 +95,7 @@ class RecorderProcess:
             self._memories["wheel"], self._memories["trace"], self._memories["pools"],
             self._trace, facts, self._converter.add,
         )  # fmt: skip
-        while (message := channel.receive()) is not None and message["op"] == "worker":
+        while (message := channel.receive()) is not None and message["op"] == Order.WORKER:
             self._intake.learn(*message["worker"])  # those who are there already
         room = self._intake.view.size / FASTEST
         self._longest = min(max(room, LEAST_PAUSE), LONGEST_PAUSE)
@@ -105,7 +106,7 @@ class RecorderProcess:
         """Serve until told to stop, or until the supervisor is gone."""
         resumed = False
         self._converter.start()
-        self._send({"op": "ready"})
+        self._send({"op": Report.READY})
         while True:
             if not resumed:
                 resumed = self._try(self._resume)
@@ -198,7 +199,7 @@ class RecorderProcess:
         left = self._intake.view.waiting + self._converter.waiting
         if not left and self._try(self._write_last):
             left = self._converter.waiting
-        self._send({"op": "stopped", "left": left})
+        self._send({"op": Report.STOPPED, "left": left})
 
     def _finish_intake(self) -> None:
         self._round(self._intake.view.tail)
@@ -229,17 +230,17 @@ class RecorderProcess:
             message = self._channel.receive()
             if message is None:
                 return False
-            if message["op"] == "stop":
+            if message["op"] == Order.STOP:
                 return True
-            if message["op"] == "worker":
+            if message["op"] == Order.WORKER:
                 self._intake.learn(*message["worker"])
         return None
 
     def _written(self, path: Path, rows: int) -> None:
-        self._send({"op": "file", "path": str(path), "rows": rows})
+        self._send({"op": Report.FILE, "path": str(path), "rows": rows})
 
     def _warn(self, text: str) -> None:
-        self._send({"op": "warning", "text": text})
+        self._send({"op": Report.WARNING, "text": text})
 
     def _converter_trouble(self, text: str | None) -> None:
         self._report(text, "converter")
@@ -247,7 +248,7 @@ class RecorderProcess:
     def _report(self, text: str | None, who: str) -> None:
         if self._troubles.get(who) != text:
             self._troubles[who] = text
-            self._send({"op": "trouble", "who": who, "text": text})
+            self._send({"op": Report.TROUBLE, "who": who, "text": text})
 
     def _send(self, message: Message) -> None:
         with self._sending, contextlib.suppress(OSError):  # gone: the loop notices

@@ -20,6 +20,7 @@ from wheeld.clock.guard import ClockGuard
 from wheeld.config.reload import reloaded
 from wheeld.config.settings import Config
 from wheeld.processes import descriptors, notify, signals
+from wheeld.processes.messages import Order
 from wheeld.recorder.guard import RecorderGuard
 from wheeld.resources import handover
 from wheeld.resources.owned import Resources
@@ -30,8 +31,7 @@ from wheeld.supervisor.snapshots import Snapshots
 from wheeld.supervisor.workers import Workers
 from wheeld.tables.registry import Tenant
 from wheeld_core import control, runtime
-from wheeld_core.control import Message
-from wheeld_core.control_messages import Leaving, Request
+from wheeld_core.control_messages import Leaving, Message, Request
 from wheeld_core.errors import WheelError
 
 log = logging.getLogger("wheeld")
@@ -165,7 +165,7 @@ class Supervisor:
                 asyncio.create_task(self.snapshots.keep_writing()),
             ]
             if self.resources.bells_removed:
-                heed = self.workers.unheard.heed(functools.partial(self.clock.tell, "look"))
+                heed = self.workers.unheard.heed(functools.partial(self.clock.tell, Order.LOOK))
                 tasks.append(asyncio.create_task(heed))
             await self._stopping.wait()
         except (OSError, WheelError) as error:  # such as a file in our way

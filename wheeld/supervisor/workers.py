@@ -16,6 +16,7 @@ from collections.abc import Callable
 from wheeld.clock.guard import ClockGuard
 from wheeld.clock.link import ClockGone
 from wheeld.config.settings import Config
+from wheeld.processes.messages import Order
 from wheeld.processes.pidfd import ended, has_ended, kill, wait_for_end
 from wheeld.resources.owned import Resources
 from wheeld.supervisor import kinship
@@ -26,8 +27,7 @@ from wheeld.supervisor.kept import Kept
 from wheeld.supervisor.unheard import Unheard
 from wheeld.tables.registry import OnDeath, Registry, RowState, Tenant
 from wheeld_core import runtime, segments
-from wheeld_core.control import Message
-from wheeld_core.control_messages import Back, Welcome
+from wheeld_core.control_messages import Back, Message, Welcome
 from wheeld_core.errors import DaemonNotRunning, WheelError
 from wheeld_core.views import record
 
@@ -173,7 +173,7 @@ class Workers:
     def _fence(self, tenant: Tenant) -> None:
         """Have its calls refused; its departure begins when its process ends."""
         self.registry.set_state(tenant, RowState.DYING)
-        self.clock.tell("presence", row=tenant.row, present=False, groups=tenant.groups)
+        self.clock.tell(Order.PRESENCE, row=tenant.row, present=False, groups=tenant.groups)
         self.fences.put(tenant)
 
     # -- arrival ----------------------------------------------------------------------------------
@@ -250,7 +250,7 @@ class Workers:
         self._resources.sharing.seat(kept.row, kept.incarnation)
         self._kept.release(kept.row)
         tenant = self.registry.succeed(kept, pid, uid, on_death, groups)
-        self.clock.tell("presence", row=tenant.row, present=True, groups=groups)
+        self.clock.tell(Order.PRESENCE, row=tenant.row, present=True, groups=groups)
         return tenant
 
     async def _furnish(self, tenant: Tenant) -> None:
