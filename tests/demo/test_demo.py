@@ -17,6 +17,7 @@ import pytest
 from programs import descendants, start_program
 from wheeld.demo import account, plots, report, summary, workload
 from wheeld.demo.account import RECEIPT, Account, Log, Verdict
+from wheeld_client.replay import WORDS
 
 MS = 1_000_000
 START = 10**12
@@ -152,11 +153,11 @@ def test_each_fault_is_seen_and_said(damage: Any, faults: dict[str, int]) -> Non
     text = report.case_text(figures_of(merged), "case")
     assert "OK" not in text
     for name, count in faults.items():
-        assert f"FAILED: {count} {report.WORDS[name]} ({name})" in text
+        assert f"FAILED: {count} {WORDS[name]} ({name})" in text
 
 
 def figures_of(merged: Account, start: int = START) -> dict[str, Any]:
-    usage = summary.Usage(1.0, 0.5, 0.1, 2**20)
+    usage = summary.Usage(0.5, 0.1, 2**20)
     return summary.summarise("made", merged, account.check(merged), usage, start)
 
 

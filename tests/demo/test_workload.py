@@ -9,6 +9,7 @@ import pytest
 
 from wheeld.demo import requests_file, workload
 from wheeld.demo.requests_file import RequestsFileError
+from wheeld_client.replay import payload_rows, payload_texts
 
 HEADER = "arrival_ns,latency_ms,timeout_ms,payload_bytes\n"
 
@@ -54,9 +55,9 @@ def test_peak_pending_counts_those_that_wait_together() -> None:
 
 @pytest.mark.parametrize("width", [0, 3, 8, 100])
 def test_payloads_tell_their_requests_apart(width: int) -> None:
-    texts = workload.payload_texts(5, width)
+    texts = payload_texts(5, width)
     numbers = np.array([0, 1, 1024, 2**40, 1], np.uint64)
-    rows = workload.payload_rows(texts, numbers)
+    rows = payload_rows(texts, numbers)
     assert rows.shape == (5, width)
     assert (rows[1] == rows[4]).all()
     if width >= 8:

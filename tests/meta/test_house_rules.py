@@ -85,10 +85,13 @@ def test_function_is_named(tmp_path: Path) -> None:
         ("wheeld/a.py", "import wheeld_client.timers.timers"),
         ("wheeld/a.py", "from wheeld_client import timers"),
         ("wheeld/a.py", "import wheeld_pipeline"),
+        ("wheeld/a.py", "from wheeld_client.replay.player import Player"),
+        ("wheeld/a.py", "from wheeld_client.replay import player"),
     ],
 )
 def test_layers_red(tmp_path: Path, path: str, line: str) -> None:
-    files = {path: line + "\n", "client/wheeld_client/timers/timers.py": ""}
+    others = ("client/wheeld_client/timers/timers.py", "client/wheeld_client/replay/player.py")
+    files = {path: line + "\n", **dict.fromkeys(others, "")}
     assert found(tmp_path, files) == [(path, line.count("\n") + 1, "layers")]
 
 
@@ -100,6 +103,7 @@ def test_layers_red(tmp_path: Path, path: str, line: str) -> None:
         ("client/wheeld_client/a.py", "from wheeld_client.timers.timers import Timers"),
         ("wheeld/a.py", "from wheeld_client import Timers"),
         ("wheeld/a.py", "import wheeld_client"),
+        ("wheeld/a.py", "from wheeld_client.replay import Player"),
         ("pipeline/wheeld_pipeline/a.py", "import wheeld_core"),
         ("tests/a.py", "from wheeld_client.timers.timers import Timers"),
     ],

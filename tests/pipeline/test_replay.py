@@ -18,10 +18,9 @@ from workloads import all_of, requests, save
 import wheeld
 from programs import start_program
 from wheeld_client import DaemonNotRunning, connect
+from wheeld_client.replay import Feed, Player
 from wheeld_pipeline import PipelineError
 from wheeld_pipeline.replay import replay, source
-from wheeld_pipeline.replay.feed import Feed
-from wheeld_pipeline.replay.player import Player
 from wheeld_pipeline.workload import Model
 
 ROWS = 20_000

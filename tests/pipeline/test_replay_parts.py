@@ -10,13 +10,12 @@ import numpy as np
 import pytest
 from workloads import MS, requests, save
 
+from wheeld_client.replay import FLAT_OUT, Feed, Histogram
+from wheeld_client.replay.calendar import PAGE_BITS, Calendar
+from wheeld_client.replay.window import Window
 from wheeld_pipeline import PipelineError
 from wheeld_pipeline.replay import source
-from wheeld_pipeline.replay.calendar import PAGE_BITS, Calendar
-from wheeld_pipeline.replay.feed import FLAT_OUT, Feed
-from wheeld_pipeline.replay.histogram import Histogram
-from wheeld_pipeline.replay.player import parse_speed
-from wheeld_pipeline.replay.window import Window
+from wheeld_pipeline.replay.source import parse_speed
 
 PAGE = 1 << PAGE_BITS
 

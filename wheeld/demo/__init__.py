@@ -1,8 +1,7 @@
 """`wheeld demo`: one million requests against an embedded daemon, each accounted for.
 
 workload       makes the requests (or requests_file reads them); pure, deterministic
-worker         a worker process: schedules, completes and receives its share
-processes      the worker processes, seen from the parent
+worker         a worker process: a replay of its share, by `wheeld_client.replay`
 account        puts the workers' logs together and checks every request; pure
 summary        figures of a checked account; pure
 report, plots  show them

@@ -15,6 +15,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from wheeld_client.replay import faults_of
+
+Ints = npt.NDArray[np.int64]
+
 RECEIPT: Final = np.dtype(
     [
         ("number", "u8"),
@@ -29,11 +33,11 @@ RECEIPT: Final = np.dtype(
 
 @dataclass
 class Log:
-    """What one worker wrote down.
+    """What one worker wrote down, as the journal of its player.
 
-    `numbers`, `before`, `after` (when its schedule call began and ended, ns; 0: never), `won` (what
-    `cancel` said: 1, 0, or -1 when it was not called) and `cancelled_at` have one entry per request
-    of the worker; `receipts` one per expiration.
+    `numbers`, `before`, `after` (when its schedule call began and ended, ns; 0: never), `won` (1:
+    `cancel` said True; 0: the timer had fired before; -1: it was not done in time) and
+    `cancelled_at` have one entry per request of the worker; `receipts` one per expiration.
     """
 
     numbers: npt.NDArray[np.uint64]
@@ -43,6 +47,41 @@ class Log:
     cancelled_at: npt.NDArray[np.int64]
     receipts: npt.NDArray[Any]
     facts: dict[str, Any] = field(default_factory=dict)
+    _batches: list[npt.NDArray[Any]] = field(default_factory=list)
+
+    @classmethod
+    def empty(cls, numbers: npt.NDArray[np.uint64]) -> Log:
+        """Nothing has happened to these requests."""
+        before, after, cancelled_at = np.zeros((3, len(numbers)), np.int64)
+        won = np.full(len(numbers), -1, np.int8)
+        return cls(numbers, before, after, won, cancelled_at, np.empty(0, RECEIPT))
+
+    def scheduled(self, numbers: Ints, before_ns: int, after_ns: int) -> None:
+        """See `Journal`."""
+        self.before[numbers], self.after[numbers] = before_ns, after_ns
+
+    def completed(self, numbers: Ints, won: npt.NDArray[np.bool_], at_ns: int) -> None:
+        """See `Journal`."""
+        self.won[numbers], self.cancelled_at[numbers] = won, at_ns
+
+    def received(self, events: npt.NDArray[Any], intact: npt.NDArray[np.bool_], at_ns: int) -> None:
+        """See `Journal`."""
+        receipts = np.empty(len(events), RECEIPT)
+        receipts["number"], receipts["deadline"] = events["cookie"], events["deadline"]
+        receipts["fired"], receipts["received"] = events["fired"], at_ns
+        receipts["intact"] = intact
+        self._batches.append(receipts)
+
+    def save(self, path: Path) -> None:
+        """Write it, whole or not at all."""
+        arrays = {name: getattr(self, name) for name in ARRAYS}
+        arrays["receipts"] = np.concatenate([self.receipts, *self._batches])
+        fresh = path.with_suffix(".new.npz")
+        np.savez(fresh, facts=json.dumps(self.facts), **arrays)
+        fresh.rename(path)
+
+
+ARRAYS: Final = ["numbers", "before", "after", "won", "cancelled_at", "receipts"]
 
 
 @dataclass
@@ -83,15 +122,13 @@ class Verdict:
 
     def faults(self) -> dict[str, int]:
         """What breaks a promise of the daemon, by name; empty when all is well."""
-        names = "lost doubled unscheduled strangers fired_early deadline_wrong payload_wrong "
-        names += "left_pending"
-        return {name: getattr(self, name) for name in names.split() if getattr(self, name)}
+        return faults_of(self)
 
 
 def load(path: Path) -> Log:
     """Read a worker's log."""
     with np.load(path) as file:
-        arrays = {name: file[name] for name in file.files if name != "facts"}
+        arrays: dict[str, Any] = {name: file[name] for name in ARRAYS}
         return Log(**arrays, facts=json.loads(str(file["facts"])))
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,16 +12,20 @@ from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import psutil
 
 from wheeld import embedded
-from wheeld.demo import account, pipeline, processes, summary, workload
+from wheeld.demo import account, pipeline, summary, workload
 from wheeld.demo.account import Account
+from wheeld_client.replay import Crew, running
+from wheeld_core.control import Connection
 from wheeld_core.progress import show_progress
 
 SPARE: Final = 4
 """Capacity over the pending timers of a punctual run, for workers that catch up."""
 LEAST_CAPACITY: Final = 1 << 16
 MOST_CAPACITY: Final = 1 << 24
+HEAD_START_NS: Final = 100_000_000
 
 
 @dataclass(frozen=True)
@@ -75,42 +81,52 @@ def run(
     with tempfile.TemporaryDirectory(prefix="wheeld-demo-") as made:
         directory = Path(made)
         np.save(directory / "requests.npy", requests)
-        np.save(directory / "texts.npy", workload.payload_texts(seed, width))
         tick()
-        with embedded(**config) as daemon, processes.running(directory, workers, daemon) as crew:
-            spent = _watch(crew, daemon, title, requests, tick)
+        with embedded(**config) as daemon:
+            (directory / "order.json").write_text(json.dumps({"daemon": daemon, "seed": seed}))
+            with running(directory, workers, "wheeld.demo.worker") as crew:
+                start_ns, usage = _watch(crew, daemon, title, len(requests), tick)
         logs = [account.load(directory / f"worker-{index}.npz") for index in range(workers)]
     merged = account.merge(requests, logs)
     verdict = account.check(merged)
-    usage = summary.Usage(sum(log.facts["cpu_s"] for log in logs), *spent)
-    figures = summary.summarise(name, merged, verdict, usage, crew.start_ns)
-    return Outcome(title, merged, figures, crew.start_ns)
+    figures = summary.summarise(name, merged, verdict, usage, start_ns)
+    return Outcome(title, merged, figures, start_ns)
 
 
 def _watch(
-    crew: processes.Crew,
-    daemon: str,
-    title: str,
-    requests: npt.NDArray[Any],
-    tick: Callable[[], None],
-) -> tuple[float, float, int]:
-    """Let the workers run; returns CPU seconds of clock and supervisor, and shared bytes."""
+    crew: Crew, daemon: str, title: str, count: int, tick: Callable[[], None]
+) -> tuple[int, summary.Usage]:
+    """Let the workers run; returns when they began, and what the daemon took."""
     crew.wait_ready(tick)
-    status = processes.facts(daemon)
-    idle = {pid: processes.cpu_seconds(pid) for pid in (status["clock_pid"], status["pid"])}
-    gaps = np.diff(requests["arrival_ns"], prepend=0)
-    longest_wait_s = int(gaps.max() + requests["timeout_ns"].max()) / 1e9
-    with show_progress(title, len(requests), "requests") as tell:
+    before = _cpu_seconds(_status(daemon))
+    with show_progress(title, count, "requests") as tell:
 
-        def watch() -> None:
+        def watch(ended: int) -> None:
             tick()
-            tell(crew.counts()["ended"])
+            tell(ended)
 
-        crew.go()
-        crew.wait_done(watch, longest_wait_s)
-    status = processes.facts(daemon)
-    clock_s, supervisor_s = (  # of a clock that died on the way nothing is known any more
-        processes.cpu_seconds(pid) - idle.get(pid, 0.0)
-        for pid in (status["clock_pid"], status["pid"])
+        start_ns = time.monotonic_ns() + HEAD_START_NS
+        crew.go(start_ns)
+        crew.wait_done(watch)
+    status = _status(daemon)
+    # of a clock that died on the way nothing is known any more
+    clock_s, supervisor_s = (
+        used - before.get(pid, 0.0) for pid, used in _cpu_seconds(status).items()
     )
-    return clock_s, supervisor_s, status["shared_bytes"]
+    return start_ns, summary.Usage(clock_s, supervisor_s, status["shared_bytes"])
+
+
+def _cpu_seconds(status: dict[str, Any]) -> dict[int, float]:
+    """CPU time of clock and supervisor, by process, all threads, in the kernel's 10 ms steps."""
+    times = {pid: psutil.Process(pid).cpu_times() for pid in (status["clock_pid"], status["pid"])}
+    return {pid: spent.user + spent.system for pid, spent in times.items()}
+
+
+def _status(daemon: str) -> dict[str, Any]:
+    """The daemon's own status."""
+    connection = Connection(Path(daemon))
+    try:
+        status: dict[str, Any] = connection.request("status")["status"]
+        return status
+    finally:
+        connection.close()

@@ -4,16 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-WORDS = {
-    "lost": "neither cancelled nor delivered",
-    "doubled": "ended more than once",
-    "unscheduled": "never scheduled",
-    "strangers": "delivered to a worker that had not scheduled it",
-    "fired_early": "fired before the deadline",
-    "deadline_wrong": "delivered with another deadline than was asked for",
-    "payload_wrong": "delivered with other bytes than were scheduled",
-    "left_pending": "still counted as pending at the end",
-}
+from wheeld_client.replay import percentile_row, verdict_lines
 
 
 def case_text(figures: dict[str, Any], title: str) -> str:
@@ -40,14 +31,13 @@ def case_text(figures: dict[str, Any], title: str) -> str:
         f" supervisor {cpu['supervisor']:.2f} s",
         f"  shared memory   {figures['shared_bytes'] / 2**20:.1f} MiB",
     ]
-    return "\n".join([*lines, *_warnings(figures), _verdict(figures)])
+    return "\n".join(
+        [*lines, *_warnings(figures), *(f"  {line}" for line in verdict_lines(figures["faults"]))]
+    )
 
 
 def _row(name: str, values: dict[str, float] | None, meaning: str) -> str:
-    if values is None:
-        return f"  {name:<15} nothing was delivered"
-    text = "  ".join(f"{point} {value:.3f}" for point, value in values.items())
-    return f"  {name:<15} {text} ms  ({meaning})"
+    return "  " + percentile_row(name, values, meaning, 15, "nothing was delivered")
 
 
 def _rate(figures: dict[str, Any]) -> str:
@@ -67,11 +57,3 @@ def _warnings(figures: dict[str, Any]) -> list[str]:
     if figures["wheel_full"]:
         lines.append(f"  the wheel was full {figures['wheel_full']:,} times; workers tried again")
     return lines
-
-
-def _verdict(figures: dict[str, Any]) -> str:
-    if not figures["faults"]:
-        return "  OK: every request ended exactly once, none early, every payload intact"
-    return "\n".join(
-        f"  FAILED: {count:,} {WORDS[name]} ({name})" for name, count in figures["faults"].items()
-    )

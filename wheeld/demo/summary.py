@@ -19,9 +19,8 @@ SATURATED_LAG_S: Final = 1.0
 
 @dataclass(frozen=True)
 class Usage:
-    """What a run took: CPU seconds of the processes, bytes of shared memory."""
+    """What a daemon took: CPU seconds of its processes, bytes of shared memory."""
 
-    workers_s: float
     clock_s: float
     supervisor_s: float
     shared_bytes: int
@@ -65,7 +64,7 @@ def summarise(
         "wheel_full": sum(int(facts.get("fulls", 0)) for facts in account.facts),
         "run_s": last / 1e9,
         "cpu_s": {
-            "workers": usage.workers_s,
+            "workers": sum(float(facts["cpu_s"]) for facts in account.facts),
             "clock": usage.clock_s,
             "supervisor": usage.supervisor_s,
         },

@@ -24,8 +24,6 @@ PAYLOAD_BYTES: Final = 100
 Z75: Final = 0.67449
 """The 75th percentile of the standard normal distribution."""
 
-_TEXTS: Final = 1024
-
 
 @dataclass(frozen=True)
 class Case:
@@ -90,20 +88,3 @@ def peak_pending(requests: npt.NDArray[Any]) -> int:
     ends = np.sort(requests["arrival_ns"] + waits)
     gone = np.searchsorted(ends, requests["arrival_ns"], "right")
     return int((np.arange(1, len(requests) + 1) - gone).max(initial=0))
-
-
-def payload_texts(seed: int, width: int) -> npt.NDArray[np.uint8]:
-    """Random bytes that `payload_rows` cuts payloads from, shape (1024, width)."""
-    return np.random.default_rng([seed, width]).integers(0, 256, (_TEXTS, width), np.uint8)
-
-
-def payload_rows(texts: npt.NDArray[np.uint8], numbers: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
-    """The payload of each request: its number in 8 bytes, then random bytes that go with it.
-
-    A payload of another request differs in its first 8 bytes, a torn one in the rest.
-    """
-    rows: npt.NDArray[np.uint8] = texts[numbers & (_TEXTS - 1)]
-    head = np.ascontiguousarray(numbers, np.uint64).view(np.uint8).reshape(-1, 8)
-    width = min(8, rows.shape[1])
-    rows[:, :width] = head[:, :width]
-    return rows

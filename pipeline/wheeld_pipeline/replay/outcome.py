@@ -6,21 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from wheeld_pipeline.replay.histogram import Histogram
+from wheeld_client.replay import Histogram, faults_of, percentile_row, verdict_lines
 
 KEPT_UP_SHARE: Final = 0.95
 """A replay that reached less of the rate that it was to have did not keep up."""
 KEPT_UP_MS: Final = 1000.0
 """Nor did one that was behind by more than this at any time."""
-WORDS: Final = {
-    "unscheduled": "never scheduled",
-    "lost": "neither cancelled nor delivered",
-    "doubled": "ended more than once",
-    "strangers": "delivered to a worker that had not scheduled it",
-    "early": "fired before the deadline",
-    "payload_wrong": "delivered with other bytes than were scheduled",
-    "miscounted": "differ between the account and the workers' own counters",
-}
 
 
 @dataclass(frozen=True)
@@ -36,7 +27,7 @@ class Outcome:
     late : int
         Done before the timeout by the workload, but the timer had fired first; they expired.
     unscheduled, lost, doubled, strangers, early, payload_wrong : int
-        What must be 0, see `WORDS`.
+        What must be 0.
     miscounted : int
         By how much the workers' own counters (`stats`) differ from this account.
     wheel_full : int
@@ -84,7 +75,7 @@ class Outcome:
     @property
     def faults(self) -> dict[str, int]:
         """What breaks a promise of the daemon; empty when all is well."""
-        return {name: getattr(self, name) for name in WORDS if getattr(self, name)}
+        return faults_of(self)
 
     @property
     def kept_up(self) -> bool:
@@ -117,19 +108,11 @@ class Outcome:
             )
         if not self.kept_up:
             lines.append("NOT KEPT UP: the requests came later than the workload has them")
-        if not self.faults:
-            lines.append("OK: every request ended exactly once, none early, every payload intact")
-        lines += [
-            f"FAILED: {count:,} {WORDS[name]} ({name})" for name, count in self.faults.items()
-        ]
-        return "\n".join(lines)
+        return "\n".join([*lines, *verdict_lines(self.faults)])
 
 
 def _row(name: str, values: dict[str, float] | None, meaning: str) -> str:
-    if values is None:
-        return f"{name:<11} nothing to tell"
-    text = "  ".join(f"{point} {value:.3f}" for point, value in values.items())
-    return f"{name:<11} {text} ms  ({meaning})"
+    return percentile_row(name, values, meaning, 11, "nothing to tell")
 
 
 def add_up(accounts: Sequence[dict[str, Any]], requests: int, asked_per_s: float | None) -> Outcome:

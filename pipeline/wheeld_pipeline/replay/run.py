@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Final
 
 from wheeld_client import Timers, connect
+from wheeld_client.replay import FLAT_OUT, running
 from wheeld_pipeline.errors import PipelineError
-from wheeld_pipeline.replay import crew, outcome, source
-from wheeld_pipeline.replay.feed import FLAT_OUT
+from wheeld_pipeline.replay import outcome, source
 from wheeld_pipeline.replay.outcome import Outcome
-from wheeld_pipeline.replay.player import parse_speed
-from wheeld_pipeline.replay.source import Source
+from wheeld_pipeline.replay.source import Source, parse_speed
 
+_WORKER: Final = "wheeld_pipeline.replay.worker"
 HEAD_START_NS: Final = 100_000_000
 MOST_WORKERS: Final = 256
 
@@ -76,7 +76,6 @@ def replay(
         "daemon": str(daemon),
         "runtime_dir": None if runtime_dir is None else os.fspath(runtime_dir),
         "speed": str(speed),
-        "workers": workers,
         "payloads": payloads,
         "worker": worker,
     }
@@ -85,11 +84,12 @@ def replay(
         with connect(daemon, worker=worker, runtime_dir=runtime_dir) as timers:
             _check_room(workload, timers, payloads)
             (directory / "order.json").write_text(json.dumps(order))
-            with crew.running(directory, workers) as hands:
-                hands.wait_ready()
-                hands.go(timers.now_ns() + HEAD_START_NS)
-                hands.wait_done(tell)
-                accounts = hands.accounts()
+            with running(directory, workers, _WORKER, PipelineError) as crew:
+                crew.wait_ready()
+                crew.go(timers.now_ns() + HEAD_START_NS)
+                crew.wait_done(tell)
+            paths = [directory / f"worker-{index}.json" for index in range(workers)]
+            accounts = [json.loads(path.read_text()) for path in paths]
     return outcome.add_up(accounts, workload.rows, _asked(workload, factor))
 
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
+from wheeld_client.replay import FLAT_OUT, Columns
 from wheeld_pipeline.errors import PipelineError
 
 COLUMNS: Final = ("arrival_ns", "latency_ns", "timeout_ns", "payload_bytes")
 """What a replay reads; each holds whole numbers, 0 or more, in the order of `arrival_ns`."""
 BATCH_ROWS: Final = 1 << 16
-
-Columns = dict[str, npt.NDArray[np.int64]]
 
 
 @dataclass(frozen=True)
@@ -188,3 +187,22 @@ def _checked(path: str, batch: Any, last: int) -> Columns:
             "arrival: sort the workload by it"
         )
     return columns
+
+
+def parse_speed(text: str) -> float:
+    """A factor above 0, or `max`.
+
+    Raises
+    ------
+    PipelineError
+        It is something else.
+    """
+    if text == "max":
+        return FLAT_OUT
+    try:
+        speed = float(text)
+    except ValueError:
+        speed = math.nan
+    if not (math.isfinite(speed) and speed > 0):
+        raise PipelineError(f"speed: got {text!r}, expected a number above 0, or max")
+    return speed

@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from wheeld_pipeline.replay.source import Columns
-
 Ints = npt.NDArray[np.int64]
+Columns = dict[str, npt.NDArray[np.int64]]
+"""Requests by the names of their columns: arrival_ns, latency_ns, timeout_ns, payload_bytes."""
 
 FLAT_OUT: Final = math.inf
 """The speed at which every request has arrived already."""
@@ -58,7 +58,7 @@ class Feed:
     Parameters
     ----------
     batches : iterator of columns
-        From `source.stream`.
+        In the order of arrival.
     speed : float
         How much faster than recorded they arrive; `FLAT_OUT`: all at once.
     """

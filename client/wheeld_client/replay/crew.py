@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
+from wheeld_client.replay import board
+from wheeld_core.errors import WheelError
 
-from wheeld_pipeline.errors import PipelineError
-from wheeld_pipeline.replay import board
-
-_WORKER: Final = "wheeld_pipeline.replay.worker"
 START_SECONDS: Final = 60.0
 STALL_SECONDS: Final = 60.0
 """A worker that makes no turn for so long is stuck."""
@@ -30,21 +26,27 @@ class Crew:
     Parameters
     ----------
     directory : Path
-        Private; holds order.json.
+        Private; holds what the workers need to know.
     workers : int
         How many processes.
+    module : str
+        What each runs, as `python -m MODULE DIRECTORY INDEX`; it calls `worker.main`.
+    error : type
+        What is raised when one fails.
     """
 
-    def __init__(self, directory: Path, workers: int) -> None:
+    def __init__(
+        self, directory: Path, workers: int, module: str, error: type[WheelError] = WheelError
+    ) -> None:
         self._directory, self._workers = directory, workers
-        np.zeros((workers + 1, board.BOARD_COLUMNS), np.int64).tofile(directory / "board")
-        self._board = board.open_board(directory, workers)
+        self._module, self._error = module, error
+        self._board = board.make_board(directory, workers)
         self._processes: list[subprocess.Popen[bytes]] = []
 
     def start(self) -> None:
         """Start the processes; they connect, and wait for `go`."""
         for index in range(self._workers):
-            command = [sys.executable, "-P", "-m", _WORKER, str(self._directory), str(index)]
+            command = [sys.executable, "-P", "-m", self._module, str(self._directory), str(index)]
             # Ctrl-C between the start of a process and its place in the list would leave it behind
             before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPS)
             try:
@@ -62,21 +64,22 @@ class Crew:
     def _errors(self, index: int) -> Path:
         return self._directory / f"worker-{index}.err"
 
-    def wait_ready(self) -> None:
-        """Wait until all are connected."""
+    def wait_ready(self, tick: Callable[[], object] = lambda: None) -> None:
+        """Wait until all are connected; `tick` is called often and may raise."""
         give_up = time.monotonic() + START_SECONDS
         while not (self._board[1:, board.STATE] >= board.READY).all():
+            tick()
             self._check()
             if time.monotonic() > give_up:
-                raise PipelineError(f"the workers did not start within {START_SECONDS:.0f} s")
+                raise self._error(f"the workers did not start within {START_SECONDS:.0f} s")
             time.sleep(0.01)
 
     def go(self, start_ns: int) -> None:
         """Let all start at that moment of the wheel's clock."""
-        self._board[0, 0] = start_ns
+        self._board[0, board.START] = start_ns
 
     def wait_done(self, tell: Callable[[int], object]) -> None:
-        """Wait until all have ended well; `tell` hears how many requests have ended."""
+        """Wait until all have ended well; `tell` hears how many requests have, and may raise."""
         beats = self._board[1:, board.BEAT].copy()
         moved = [time.monotonic()] * self._workers
         while any(process.poll() is None for process in self._processes):
@@ -86,7 +89,7 @@ class Crew:
                 if beat != beats[index] or self._processes[index].poll() is not None:
                     beats[index], moved[index] = beat, now
                 elif now - moved[index] > STALL_SECONDS:
-                    raise PipelineError(
+                    raise self._error(
                         f"worker {index} did nothing for {STALL_SECONDS:.0f} s; is the machine "
                         "overloaded, or the daemon stopped by a signal?"
                     )
@@ -98,11 +101,6 @@ class Crew:
         """How many requests have ended by now."""
         return int(self._board[1:, [board.CANCELLED, board.EXPIRED]].sum())
 
-    def accounts(self) -> list[dict[str, Any]]:
-        """What each worker wrote down."""
-        paths = [self._directory / f"worker-{index}.json" for index in range(self._workers)]
-        return [json.loads(path.read_text()) for path in paths]
-
     def _check(self) -> None:
         for index, process in enumerate(self._processes):
             code = process.poll()
@@ -110,9 +108,9 @@ class Crew:
                 continue
             said = self._errors(index).read_text(errors="replace").strip().splitlines()
             if code == 1 and said:
-                raise PipelineError(said[-1])
+                raise self._error(said[-1])
             how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-            raise PipelineError(
+            raise self._error(
                 f"worker {index} (pid {process.pid}) {how}"
                 + (f": {said[-1]}" if said else "")
                 + "; its requests cannot be accounted for"
@@ -128,9 +126,11 @@ class Crew:
 
 
 @contextlib.contextmanager
-def running(directory: Path, workers: int) -> Iterator[Crew]:
+def running(
+    directory: Path, workers: int, module: str, error: type[WheelError] = WheelError
+) -> Iterator[Crew]:
     """Worker processes for the time of the block."""
-    crew = Crew(directory, workers)
+    crew = Crew(directory, workers, module, error)
     try:
         crew.start()
         yield crew

@@ -5,19 +5,22 @@ Time comes in as an argument, as the wheel's own: under a virtual clock a turn i
 
 from __future__ import annotations
 
-import math
 import time
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from wheeld_client import Timers, WheelFull
-from wheeld_pipeline.errors import PipelineError
-from wheeld_pipeline.replay.calendar import Calendar
-from wheeld_pipeline.replay.feed import FLAT_OUT, Arrived, Feed
-from wheeld_pipeline.replay.histogram import Histogram
-from wheeld_pipeline.replay.window import Window
+from wheeld_client.replay.calendar import Calendar
+from wheeld_client.replay.feed import Arrived, Feed
+from wheeld_client.replay.histogram import Histogram
+from wheeld_client.replay.payloads import payload_rows, payload_texts
+from wheeld_client.replay.window import Window
+from wheeld_client.timers.timers import Timers
+from wheeld_core.errors import WheelError, WheelFull
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
 
 BATCH: Final = 1 << 14
 """Most requests per call, so that a worker that lags still cancels and receives in between."""
@@ -29,8 +32,20 @@ LINGER_NS: Final = 50_000_000
 """How long after the last deadline a worker listens for timers that it had cancelled."""
 FULL_SECONDS: Final = 30.0
 """A wheel that is full for so long, while nothing of ours ends, will not empty for us."""
-_MARK: Final = 8
-"""Bytes at the beginning of a payload that name its request."""
+
+
+class Journal(Protocol):
+    """Hears what happens to each request, in the words of the worker that plays it: requests are
+    numbered 0, 1, 2 ... in the order of arrival, each shape (n,)."""
+
+    def scheduled(self, numbers: Ints, before_ns: int, after_ns: int) -> None:
+        """The call that scheduled these began and ended."""
+
+    def completed(self, numbers: Ints, won: Flags, at_ns: int) -> None:
+        """These were done; `won`: their timers were cancelled, else they had ended before."""
+
+    def received(self, events: npt.NDArray[Any], intact: Flags, at_ns: int) -> None:
+        """`poll` returned these."""
 
 
 class Player:
@@ -50,6 +65,10 @@ class Player:
         Requests arrive when they can be scheduled, so none is behind.
     payloads : bool
         Schedule payloads, too.
+    seed : int
+        For the payloads.
+    journal : Journal, optional
+        Hears what happens.
     """
 
     def __init__(
@@ -62,9 +81,11 @@ class Player:
         *,
         flat_out: bool = False,
         payloads: bool = True,
+        seed: int = 0,
+        journal: Journal | None = None,
     ) -> None:
         self._timers, self._feed, self._index, self._of = timers, feed, index, of
-        self._start_ns, self.flat_out, self._payloads = start_ns, flat_out, payloads
+        self.start_ns, self.flat_out, self._payloads = start_ns, flat_out, payloads
         self.window, self.calendar = Window(), Calendar()
         self.behind, self.lateness = Histogram(), Histogram()
         self.early = self.payload_wrong = self.fulls = 0
@@ -75,7 +96,10 @@ class Player:
         self._limit = BATCH
         self._full_since: float | None = None
         self._stuck_since: tuple[float, int] | None = None
-        self._texts: dict[int, npt.NDArray[Any]] = {}
+        names = timers.expiration_dtype.names or ()
+        room = timers.expiration_dtype["payload"].itemsize if "payload" in names else 0
+        self._texts = payload_texts(seed, room)
+        self._journal = journal
 
     def turn(self, now_ns: int) -> float | None:
         """Do what is due. Returns for how many seconds nothing is; None: everything has ended."""
@@ -109,7 +133,7 @@ class Player:
         at = self._feed.next_ns()
         if at is None:
             return None
-        return 0 if self.flat_out else at + self._start_ns
+        return 0 if self.flat_out else at + self.start_ns
 
     # -- scheduling -----------------------------------------------------------------------------
 
@@ -130,7 +154,7 @@ class Player:
     def _arrivals(self, now_ns: int) -> Arrived | None:
         if self._waiting is not None:
             return self._waiting
-        taken = self._feed.take(now_ns - self._start_ns, BATCH)
+        taken = self._feed.take(now_ns - self.start_ns, BATCH)
         if taken is None:
             return None
         columns, planned = taken
@@ -139,7 +163,7 @@ class Player:
             sizes = np.zeros_like(sizes)
         numbers = self.window.arrive(sizes)
         return Arrived(
-            numbers, planned + self._start_ns, columns["latency_ns"], columns["timeout_ns"], sizes
+            numbers, planned + self.start_ns, columns["latency_ns"], columns["timeout_ns"], sizes
         )
 
     def _schedule_group(self, group: Arrived, now_ns: int) -> int:
@@ -150,6 +174,7 @@ class Player:
                 return done  # cancel and receive first: that makes room
             part = group.pick(slice(done, done + self._limit))
             cookies = (part.numbers * self._of + self._index).astype(np.uint64)
+            before = self._timers.now_ns()
             try:
                 ids = self._timers.schedule_many(
                     part.timeout_ns / 1e9, cookies, payloads=self._texts_for(part, cookies)
@@ -157,9 +182,12 @@ class Player:
             except WheelFull:
                 self._found_full()
                 return done
+            after = self._timers.now_ns()
             self._found_room()
             self.window.schedule(part.numbers, ids)
-            self._remember(part, self._timers.now_ns())
+            self._remember(part, after)
+            if self._journal:
+                self._journal.scheduled(part.numbers, before, after)
             done += len(part)
         return done
 
@@ -173,16 +201,10 @@ class Player:
         self.calendar.add(at_ns + part.latency_ns[completes], part.numbers[completes])
 
     def _texts_for(self, part: Arrived, cookies: npt.NDArray[np.uint64]) -> Any:
-        """Payloads that begin with the number of their request."""
         size = int(part.sizes[0])
         if not size:
             return None
-        if size not in self._texts:
-            self._texts[size] = np.zeros((BATCH, size), np.uint8)
-        rows = self._texts[size][: len(part)]
-        marked = min(size, _MARK)
-        rows[:, :marked] = cookies.view(np.uint8).reshape(-1, 8)[:, :marked]
-        return rows.view(f"V{size}").ravel()
+        return payload_rows(self._texts[:, :size], cookies).view(f"V{size}").ravel()
 
     def _found_full(self) -> None:
         """All of a batch or nothing was scheduled: a smaller one may still fit."""
@@ -195,7 +217,7 @@ class Player:
         if self._stuck_since is None or self._stuck_since[1] != ended:
             self._stuck_since = now, ended
         elif now - self._stuck_since[0] > FULL_SECONDS and not len(self.window):
-            raise PipelineError(
+            raise WheelError(
                 f"the wheel was full for {FULL_SECONDS:.0f} s, of timers that are not this "
                 "replay's; give the daemon a larger --capacity, or one of its own"
             )
@@ -218,49 +240,38 @@ class Player:
         won = self._timers.cancel_many(ids)
         self.window.cancel(numbers, won)
         self.window.late += len(done) - int(won.sum())
+        if self._journal:
+            cancelled = np.isin(done, numbers[won])
+            self._journal.completed(done, cancelled, self._timers.now_ns())
 
     def receive(self, seconds: float) -> None:
         """Take what timed out; wait for it at most so long."""
         events = self._timers.poll(seconds)
         if not len(events):
             return
+        at_ns = self._timers.now_ns()
         cookies = events["cookie"]
         ours = cookies % np.uint64(self._of) == self._index
         numbers = np.where(ours, (cookies // np.uint64(self._of)).astype(np.int64), -1)
         lateness = events["fired"] - events["deadline"]
         self.early += int((lateness < 0).sum())
         self.lateness.add(lateness)
-        self._check_payloads(events, numbers)
+        wrong = self._wrong_payloads(events, numbers)
+        self.payload_wrong += int(wrong.sum())
         self.window.deliver(numbers)
+        if self._journal:
+            self._journal.received(events, ~wrong, at_ns)
 
-    def _check_payloads(self, events: npt.NDArray[Any], numbers: npt.NDArray[np.int64]) -> None:
+    def _wrong_payloads(self, events: npt.NDArray[Any], numbers: Ints) -> Flags:
+        """Which events carry other bytes than were scheduled; shape (n,)."""
         known = (numbers >= self.window.base) & (numbers < self.window.end)
         sizes = self.window.sizes_of(numbers)
-        wrong = known & (events["payload_size"] != sizes)
-        if "payload" in (events.dtype.names or ()):
-            texts = np.ascontiguousarray(events["payload"]).view(np.uint8).reshape(len(events), -1)
-            marks = np.ascontiguousarray(events["cookie"]).view(np.uint8).reshape(-1, 8)
-            width = min(_MARK, texts.shape[1])
-            differs = texts[:, :width] != marks[:, :width]
-            differs &= np.arange(width) < sizes[:, None]
-            wrong |= known & differs.any(axis=1)
-        self.payload_wrong += int(wrong.sum())
-
-
-def parse_speed(text: str) -> float:
-    """A factor above 0, or `max`.
-
-    Raises
-    ------
-    PipelineError
-        It is something else.
-    """
-    if text == "max":
-        return FLAT_OUT
-    try:
-        speed = float(text)
-    except ValueError:
-        speed = math.nan
-    if not (math.isfinite(speed) and speed > 0):
-        raise PipelineError(f"speed: got {text!r}, expected a number above 0, or max")
-    return speed
+        wrong: Flags = events["payload_size"] != sizes
+        width = min(int(sizes.max()), self._texts.shape[1])
+        if width:
+            got = np.ascontiguousarray(events["payload"]).view(np.uint8).reshape(len(events), -1)
+            differs = got[:, :width] != payload_rows(self._texts[:, :width], events["cookie"])
+            if (sizes != width).any():
+                differs &= np.arange(width) < sizes[:, None]
+            wrong |= differs.any(axis=1)
+        return wrong & known
