@@ -9,14 +9,16 @@ PYTHON  ?=
 WORKERS ?= 3
 RUN     := .venv/bin
 SETUP   := @PYTHON="$(PYTHON)" tools/setup-env.sh
+# The analyser also begins at functions of headers, but bounded: half a minute, not many.
+DEEP    := $(addprefix -Xclang ,-analyzer-opt-analyze-headers -analyzer-config mode=shallow,max-nodes=8000)
 CHECKED := wheeld core client pipeline tests tools bench torture examples setup.py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test bench torture check sanitize verify mutants layout clean
+.PHONY: help demo test test-fast bench torture sweep check sanitize verify mutants layout clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
 
 demo: ## run the demo, from nothing
 	$(SETUP) run
@@ -26,6 +28,11 @@ test: ## run all tests, from nothing
 	$(SETUP) test
 	$(RUN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
+test-fast: ## run the tests of the core, the client and a daemon under virtual time, in two minutes
+	$(SETUP) test
+	$(RUN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow" \
+	    $(addprefix --ignore=tests/,broker demo meta pipeline) $(ARGS)
+
 bench: ## run the benchmarks
 	$(SETUP) dev
 	$(RUN)/python -m bench $(ARGS)
@@ -34,11 +41,17 @@ torture: ## kill and stop everything under load, then every publish step of the 
 	$(SETUP) run
 	@$(RUN)/python -m torture $(ARGS); first=$$?; $(RUN)/python tools/sweep.py && exit $$first
 
-check: ## lint, formatting, types, house rules, compiler warnings
+sweep: ## kill and stop at instructions of the core, every one if given the time
+	$(SETUP) run
+	$(RUN)/python tools/sweep.py $(ARGS)
+
+check: ## lint, formatting, static analysis, types, house rules, compiler warnings
 	$(SETUP) dev
 	$(RUN)/ruff check $(CHECKED)
 	$(RUN)/ruff format --check $(CHECKED)
 	find core tests -name '*.[ch]' -print0 | xargs -0 $(RUN)/clang-format --dry-run --Werror
+	$(RUN)/clang-tidy --quiet core/wheeld_core/native/module.c -- -std=c11 -D_GNU_SOURCE -Icore/include \
+	    -isystem $$($(RUN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))') $(DEEP)
 	$(RUN)/mypy
 	$(RUN)/python tools/house_rules.py
 	WHEELD_WERROR=1 $(RUN)/python setup.py -q build_ext --force \

@@ -51,6 +51,19 @@ def pytest_report_header() -> str:
     return f"random numbers from WHEELD_TEST_SEED={SEED}"
 
 
+SLOW_FOLDERS = {"broker", "demo", "meta", "pipeline"}
+STARTS_A_PROCESS = {"runtime_dir", "shared", "java"}
+"""Fixtures of tests that start processes of their own and wait for them, in real time."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark as slow what `make test-fast` leaves out, besides those that are marked by hand."""
+    for item in items:
+        fixtures = set(getattr(item, "fixturenames", ()))
+        if item.path.parent.name in SLOW_FOLDERS or fixtures & STARTS_A_PROCESS:
+            item.add_marker(pytest.mark.slow)
+
+
 OURS = (
     *("wheeld.", "examples."),
     *(f"org.apache.spark.{part}." for part in ("deploy.master", "deploy.worker", "executor")),

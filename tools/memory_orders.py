@@ -1,13 +1,21 @@
-"""The rule of memory orders: each ordered operation of the core names its partner."""
+"""The rule of memory orders: each ordered operation of the core names its partner.
+
+    python tools/memory_orders.py --write
+
+All names stand in one table, docs/memory-orders.md: who stores, who loads, what breaks without the
+order. The house rules check it; this command writes its files again, and a row for each new name.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
-from sources import Source, Violation
+from sources import Source, Violation, sources
 
 COMMENT_REACH = 4
 """How many lines above an atomic operation its `pairs:` comment may end."""
@@ -16,6 +24,11 @@ C_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 ORDERED = re.compile(r"\bwh_((?:load|store|cas|exchange|fetch)_(?!relaxed)\w+)\s*\(")
 RAW = re.compile(r"\b(?:atomic_[a-z]\w*|__atomic_\w+|__sync_\w+|volatile)\b")
 PAIRS = re.compile(r"\bpairs:\s*([\w-]+(?:,\s*[\w-]+)*)")
+TABLE = "docs/memory-orders.md"
+ROW = re.compile(r"\| `(?P<tag>[\w-]+)` \|(?P<stores>[^|]*)\|(?P<loads>[^|]*)\|(?P<breaks>[^|]*)\|")
+WRITE = "python tools/memory_orders.py --write"
+PACKAGES = ("core/wheeld_core", "client/wheeld_client", "pipeline/wheeld_pipeline", "wheeld")
+"""Where Python may be a partner."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +50,9 @@ class Place:
         return not self.operation.startswith("load")
 
 
+Places = dict[str, list[Place]]
+
+
 def _without_comments(text: str) -> str:
     return C_COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
 
@@ -53,7 +69,7 @@ def _comments(text: str) -> dict[int, list[str]]:
     return found
 
 
-def atomics(source: Source, places: dict[str, list[Place]]) -> Iterator[Violation]:
+def atomics(source: Source, places: Places) -> Iterator[Violation]:
     """Each ordered operation names its partner; its tags are added to `places`."""
     if not source.is_c() or not source.path.startswith("core/") or source.path == ATOMICS:
         return
@@ -75,15 +91,22 @@ def atomics(source: Source, places: dict[str, list[Place]]) -> Iterator[Violatio
         last = number
 
 
-def partners(found: list[Source], packages: tuple[str, ...]) -> Iterator[Violation]:
-    """Each tag joins two places or more, of which one writes and one reads; also in `packages`."""
-    places: dict[str, list[Place]] = defaultdict(list)
+def named(found: list[Source], packages: tuple[str, ...]) -> tuple[Places, list[Violation]]:
+    """All places by their tags, of the core and of Python in `packages`; who names no partner."""
+    places: Places = defaultdict(list)
+    violations = [bad for source in found for bad in atomics(source, places)]
     for source in found:
-        yield from atomics(source, places)
         if source.is_python() and source.path.startswith(packages):
             for number, line in enumerate(source.lines, 1):
                 for tag in _tags(line.partition("#")[2]):
                     places[tag].append(Place(source, number, "python"))
+    return places, violations
+
+
+def partners(found: list[Source], packages: tuple[str, ...]) -> Iterator[Violation]:
+    """Each tag joins two places, of which one writes and one reads, and is in the table."""
+    places, violations = named(found, packages)
+    yield from violations
     for tag, joined in sorted(places.items()):
         first = joined[0]
         lacking = ""
@@ -96,3 +119,55 @@ def partners(found: list[Source], packages: tuple[str, ...]) -> Iterator[Violati
         if lacking:
             message = f"'{tag}' {lacking}; name it beside its partner too"
             yield first.source.violation(first.line, "pairs", message)
+    yield from (bad for source in found if source.path == TABLE for bad in table(source, places))
+
+
+# -- the table -------------------------------------------------------------------------------------
+
+
+def files(places: list[Place]) -> tuple[str, str]:
+    """The files in which a tag's operations store, and those in which they load."""
+    sides = ([p for p in places if p.writes], [p for p in places if p.reads])
+    stores, loads = ({p.source.path.rpartition("/")[2] for p in side} for side in sides)
+    return ", ".join(sorted(stores)), ", ".join(sorted(loads))
+
+
+def table(source: Source, places: Places) -> Iterator[Violation]:
+    """Each tag has one row: the files that store and load it, and what breaks without it."""
+    rows = {}
+    for number, line in enumerate(source.lines, 1):
+        if row := ROW.match(line):
+            if row["tag"] in rows:
+                yield source.violation(number, "pairs", f"'{row['tag']}' has a row already")
+            rows[row["tag"]] = number, (row["stores"].strip(), row["loads"].strip())
+            if not row["breaks"].strip():
+                yield source.violation(number, "pairs", f"'{row['tag']}': say what breaks without")
+    for tag in sorted(rows.keys() | places.keys()):
+        number, said = rows.get(tag, (1, None))
+        if tag not in places:
+            yield source.violation(number, "pairs", f"no operation names '{tag}'; remove its row")
+        elif said != files(places[tag]):
+            message = f"'{tag}' has not the files of the code; run: {WRITE}"
+            yield source.violation(number, "pairs", message)
+
+
+def write(root: Path) -> None:
+    """Write the rows again; what breaks is kept, and asked for where it is new."""
+    path = root / TABLE
+    places, _ = named(sources(root), PACKAGES)
+    lines = path.read_text().splitlines()
+    found = [row for line in lines if (row := ROW.match(line))]
+    breaks = {row["tag"]: row["breaks"].strip() for row in found}
+    rows = [
+        f"| `{tag}` | {' | '.join(files(places[tag]))} | {breaks.get(tag, '')} |"
+        for tag in sorted(places)
+    ]
+    at = next(number for number, line in enumerate(lines) if line.startswith("|--")) + 1
+    rest = [line for line in lines[at:] if not ROW.match(line)]
+    path.write_text("\n".join([*lines[:at], *rows, *rest]) + "\n")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--write"]:
+        sys.exit(f"got {sys.argv[1:]}, expected --write; tools/house_rules.py checks the table")
+    write(Path(__file__).resolve().parent.parent)

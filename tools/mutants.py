@@ -1,6 +1,6 @@
 """Break the core on purpose, one line at a time, and see each break caught: `make mutants`.
 
-    python tools/mutants.py [--only TEXT ...] [--jobs N] [--json] [--list]
+    python tools/mutants.py [--only TEXT ...] [--part K/N] [--jobs N] [--json] [--list]
 
 tools/mutants.toml lists the mutations, each with the test that must catch it. Every such test
 passes first on the core as it is; then each mutation is made in a private copy of the checkout, and
@@ -258,10 +258,19 @@ def print_table(results: list[Result]) -> None:
         print(line)
 
 
+def part(text: str) -> slice:
+    """The K-th of N parts of the list; `3/10` takes every tenth mutation from the third on."""
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise argparse.ArgumentTypeError(f"got {text!r}, expected K/N with 1 <= K <= N, as in 3/10")
+    return slice(int(number) - 1, None, int(count))
+
+
 def parse() -> argparse.Namespace:
     """What the command line asks for."""
     parser = argparse.ArgumentParser(description="Break the core on purpose; each break is caught.")
     parser.add_argument("--only", nargs="+", default=[], metavar="TEXT", help="names with it")
+    parser.add_argument("--part", type=part, default=slice(None), metavar="K/N", help="e.g. 3/10")
     parser.add_argument("--jobs", type=int, default=min(len(os.sched_getaffinity(0)), 4))
     parser.add_argument("--json", action="store_true", help="print the results as JSON")
     parser.add_argument("--list", action="store_true", help="print what each mutation breaks")
@@ -274,6 +283,7 @@ def main() -> int:
     mutations = load()
     if arguments.only:
         mutations = [m for m in mutations if any(text in m.name for text in arguments.only)]
+    mutations = mutations[arguments.part]
     if not mutations:
         say("no such mutation")
         return 2

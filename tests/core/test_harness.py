@@ -14,6 +14,7 @@ import sanitize
 from seeds import SEED
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(sanitize.compiler() is None, reason="no C compiler: gcc, clang or $CC"),
 ]
 

@@ -17,6 +17,7 @@ import sweep
 from seeds import SEED
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(sanitize.compiler() is None, reason="no C compiler: gcc, clang or $CC"),
 ]
 

@@ -237,3 +237,54 @@ def test_importing_the_client_loads_nothing_large() -> None:
     code = f"import sys, wheeld_client; print(sorted({large!r} & set(sys.modules)))"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert (result.stdout, result.stderr) == ("[]\n", "")
+
+
+# -- the table of memory orders --------------------------------------------------------------------
+
+HEAD = "| tag | stores | loads | what breaks without it |\n|---|---|---|---|\n"
+ROW = f"| `ready` | {Path(HEADER).name} | {Path(HEADER).name} | Half of it is read. |\n"
+
+
+def test_the_table_has_all_tags() -> None:
+    root = Path(house_rules.__file__).parents[1]
+    rows = (root / memory_orders.TABLE).read_text().splitlines()
+    tags = {row["tag"] for line in rows if (row := memory_orders.ROW.match(line))}
+    places, _ = memory_orders.named(house_rules.sources(root), memory_orders.PACKAGES)
+    assert tags == set(places)
+    assert len(tags) > 40
+
+
+@pytest.mark.parametrize(
+    ("rows", "line", "message"),
+    [
+        (ROW, 0, ""),
+        ("", 1, "'ready' has not the files of the code"),
+        (
+            ROW.replace("| example.h", "| a.h, example.h", 1),
+            3,
+            "'ready' has not the files of the code",
+        ),
+        (ROW.replace("Half of it is read.", " "), 3, "'ready': say what breaks"),
+        (ROW + ROW, 4, "'ready' has a row already"),
+        (ROW + ROW.replace("ready", "gone"), 4, "no operation names 'gone'"),
+    ],
+    ids=["as it is", "no row", "a file too many", "no reason", "twice", "no operation"],
+)
+def test_table_of_orders(tmp_path: Path, rows: str, line: int, message: str) -> None:
+    files = {HEADER: STORE + LOAD, memory_orders.TABLE: HEAD + rows}
+    assert found(tmp_path, files) == ([(memory_orders.TABLE, line, "pairs")] if line else [])
+    assert message in "".join(map(str, house_rules.check(tmp_path)))
+
+
+def test_writing_the_table(tmp_path: Path) -> None:
+    """Files follow the code, what breaks is kept, a new tag gets a row that asks for it."""
+    new = (STORE + LOAD).replace("ready", "new-one")
+    stale = ROW.replace(Path(HEADER).name, "old.h")
+    files = {HEADER: STORE + LOAD + new, memory_orders.TABLE: HEAD + stale + "\nAfter it.\n"}
+    assert len(found(tmp_path, files)) == 2
+    memory_orders.write(tmp_path)
+    text = (tmp_path / memory_orders.TABLE).read_text()
+    assert ROW in text
+    assert text.endswith("\nAfter it.\n")
+    (left,) = house_rules.check(tmp_path)
+    assert "'new-one': say what breaks" in str(left)

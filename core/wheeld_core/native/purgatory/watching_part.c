@@ -144,7 +144,7 @@ static uint32_t timed_take(Watching *g)
 {
     if (g->free_timed == WH_NIL) {
         uint32_t size = g->timed_size ? 2 * g->timed_size : 1024;
-        Timed *more = realloc(g->timed, size * sizeof *more);
+        Timed *more = size > g->timed_size ? realloc(g->timed, size * sizeof *more) : NULL;
         if (more == NULL)
             return WH_NIL;
         for (uint32_t i = size; i-- > g->timed_size; g->free_timed = i)

@@ -88,12 +88,11 @@ static PyObject *worker_armed(WorkerObject *w, PyObject *unused)
     if (!w->bound || worker_is_forked(w))
         return PyBytes_FromStringAndSize(NULL, 0);
     const wh_slabs *s = &w->client.slabs;
-    PyObject *ids =
-        PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(wh_slabs_armed(s) * sizeof(uint64_t)));
+    size_t count = wh_slabs_armed(s);
+    PyObject *ids = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)(count * sizeof(uint64_t)));
     if (ids == NULL)
         return NULL;
-    uint64_t *out = (uint64_t *)PyBytes_AS_STRING(ids),
-             *end = out + PyBytes_GET_SIZE(ids) / sizeof *out;
+    uint64_t *out = (uint64_t *)PyBytes_AS_STRING(ids), *end = out + count;
     for (uint32_t slot = 0; slot < w->client.capacity && out < end; slot++) {
         uint64_t state = wh_load_relaxed(&w->client.states[slot]);
         if (wh_state_phase(state) == WH_ARMED && wh_slabs_own(s, slot))
