@@ -121,7 +121,7 @@ def lapses(headers: dict[str, str]) -> list[tuple[str, str]]:
         for name, header in where.items()
         if name not in listed and name not in OWN
     ]
-    bad += [("agreed.h", f"{name} is in WH_AGREED and nowhere") for name in listed - set(where)]
-    bad += [("agreed.h", f"{name} is excused and nowhere") for name in set(OWN) - set(where)]
+    bad += [("agreed.h", f"{name} is in WH_AGREED but not defined") for name in listed - set(where)]
+    bad += [("agreed.h", f"{name} is excused but not defined") for name in set(OWN) - set(where)]
     bad += [("agreed.h", f"{name} is both excused and listed") for name in set(OWN) & listed]
     return sorted(bad)

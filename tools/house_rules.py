@@ -189,7 +189,7 @@ def locks(source: Source) -> Iterator[Violation]:
         if not (isinstance(where, ast.Name) and where.id == "threading" and name in LOCKS):
             continue
         if NOT_WAITED_FOR not in source.lines[node.lineno - 1]:
-            message = f"threading.{name}; use what can be entered again: SimpleQueue, deque, RLock"
+            message = f"threading.{name}; use something reentrant: SimpleQueue, deque, RLock"
             yield source.violation(node.lineno, "lock", message)
 
 

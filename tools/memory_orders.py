@@ -111,7 +111,7 @@ def partners(found: list[Source], packages: tuple[str, ...]) -> Iterator[Violati
         first = joined[0]
         lacking = ""
         if len({(place.source.path, place.line) for place in joined}) < 2:
-            lacking = "is named in one place only"
+            lacking = "is named in only one place"
         elif not any(place.writes for place in joined):
             lacking = "has no side that writes"
         elif not any(place.reads for place in joined):

@@ -197,7 +197,9 @@ def run_test(by: str, root: Path) -> Verdict:
         line = next((line for line in error.stdout.splitlines() if "error:" in line), "")
         return Verdict("broken", time.monotonic() - begun, f"does not compile: {line}")
     except subprocess.TimeoutExpired:
-        return Verdict("broken", time.monotonic() - begun, "hangs, and its watchdog says nothing")
+        return Verdict(
+            "broken", time.monotonic() - begun, "hangs without a report from its watchdog"
+        )
     return judge(done.returncode, done.stdout, time.monotonic() - begun)
 
 
@@ -268,7 +270,9 @@ def part(text: str) -> slice:
 
 def parse() -> argparse.Namespace:
     """What the command line asks for."""
-    parser = argparse.ArgumentParser(description="Break the core on purpose; each break is caught.")
+    parser = argparse.ArgumentParser(
+        description="Break the core on purpose and check that a test catches each break."
+    )
     parser.add_argument("--only", nargs="+", default=[], metavar="TEXT", help="names with it")
     parser.add_argument("--part", type=part, default=slice(None), metavar="K/N", help="e.g. 3/10")
     parser.add_argument("--jobs", type=int, default=min(len(os.sched_getaffinity(0)), 4))

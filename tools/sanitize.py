@@ -121,10 +121,12 @@ def parse() -> argparse.Namespace:
     """What the command line asks for."""
     parser = argparse.ArgumentParser(description="Run the C harness under the sanitizers.")
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=", ".join(PROGRAMS))
-    parser.add_argument("--scale", type=int, help="how much of everything (default 2; plain: 20)")
+    parser.add_argument("--scale", type=int, help="how many repetitions (default 2; plain: 20)")
     parser.add_argument("--seed", type=int, default=secrets.randbits(32))
     parser.add_argument("--jitter", type=int, default=64, help="delay 1 in N atomics; 0: none")
-    parser.add_argument("--plain", action="store_true", help="optimised, no sanitizer, more of it")
+    parser.add_argument(
+        "--plain", action="store_true", help="optimised, without sanitizer, more repetitions"
+    )
     parser.add_argument("--include", type=Path, default=INCLUDE, help="where wheeld/*.h are")
     arguments = parser.parse_args()
     if unknown := set(arguments.programs) - set(PROGRAMS):

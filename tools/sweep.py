@@ -265,7 +265,7 @@ def table(tallies: dict[str, Tally], seconds: float) -> Iterator[str]:
 
 def parse() -> argparse.Namespace:
     """What the command line asks for."""
-    parser = argparse.ArgumentParser(description="Kill at every instruction.")
+    parser = argparse.ArgumentParser(description="Kill a process at every instruction.")
     parser.add_argument("programs", nargs="*", metavar="PROGRAM", help=", ".join(PROGRAMS))
     parser.add_argument("--seconds", type=float, default=300.0, help="0: one seed of each path")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="side by side")

@@ -34,11 +34,15 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
     """The options, checked."""
     names = [fault.name for fault in FAULTS]
     parser = argparse.ArgumentParser(prog="python -m torture", description=__doc__)
-    parser.add_argument("--seed", type=int, help="default: another one each time; it is printed")
-    parser.add_argument("--scale", type=float, default=1.0, help="of the counts, such as 0.1")
+    parser.add_argument("--seed", type=int, help="default: a new one each time, which is printed")
+    parser.add_argument(
+        "--scale", type=float, default=1.0, help="factor for the counts, such as 0.1"
+    )
     parser.add_argument("--only", metavar="FAULT[,FAULT]", help=", ".join(names))
     parser.add_argument("--json", metavar="FILE", help="write the figures there; - is stdout")
-    parser.add_argument("--logs", type=Path, metavar="DIR", help="keep all messages there")
+    parser.add_argument(
+        "--logs", type=Path, metavar="DIR", help="keep all messages in this directory"
+    )
     options = parser.parse_args(arguments)
     chosen = options.only.split(",") if options.only else names
     for name in chosen:

@@ -90,7 +90,7 @@ class Daemon:
         give_up = time.monotonic() + START_SECONDS
         while self.facts().get("pid") != self.process.pid:
             if self.process.poll() is not None:
-                raise DaemonFailed(f"wheeld start ended with {self.process.returncode}")
+                raise DaemonFailed(f"wheeld start exited with {self.process.returncode}")
             if time.monotonic() > give_up:
                 raise DaemonFailed(f"wheeld start did not serve within {START_SECONDS:.0f} s")
             self._tick()

@@ -182,7 +182,7 @@ def _await_the_due(
         if not waiting or now - changed > STILL_SECONDS or now > give_up:
             break
         drive.pause(0.1)
-    verdict.add("lost", "a periodic timer that ticks no more", timers["cookie"][silent])
+    verdict.add("lost", "a periodic timer that no longer ticks", timers["cookie"][silent])
     may &= periodic | (timers["earliest"] > time.monotonic_ns()) | (timers["latest"] == NEVER)
     return _orders(found, must & ~due), _orders(found, may)
 

@@ -121,8 +121,8 @@ class Connection:
         """
         if not self._is_ours():
             raise DaemonNotRunning(
-                f"the connection to wheeld at {self.directory} was closed by somebody else "
-                "(os.closerange, a library that makes a daemon of this process?)"
+                f"the connection to wheeld at {self.directory} was closed by other code "
+                "(os.closerange, or a library that daemonizes this process?)"
             )
         if timeout is not None:
             self._socket.settimeout(timeout)

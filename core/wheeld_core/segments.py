@@ -262,7 +262,7 @@ def _opened(name: str, writable: bool, owner_uid: int | None) -> Iterator[tuple[
         status = os.fstat(fd)
         # It may have other names: whoever may write it can link it, and learns nothing by that.
         if not stat.S_ISREG(status.st_mode):
-            raise SegmentError(f"{name!r} is no ordinary shared memory segment")
+            raise SegmentError(f"{name!r} is not an ordinary shared memory segment")
         if owner_uid is not None and status.st_uid != owner_uid:
             raise SegmentError(f"{name!r} belongs to uid {status.st_uid}, expected {owner_uid}")
         if status.st_size == 0:
@@ -327,7 +327,7 @@ def unlink(name: str) -> None:
 def unlink_all(prefix: str) -> None:
     """Remove every segment whose name begins with `prefix`: what a killed daemon left."""
     if not prefix.startswith("wheeld-"):
-        raise ValueError(f"{prefix!r} is no prefix of segments of ours")
+        raise ValueError(f"{prefix!r} is not a valid prefix of wheeld segments")
     for name in os.listdir(SHM_DIRECTORY):
         if name.startswith(prefix):
             with contextlib.suppress(SegmentError):  # somebody else's, whatever it is

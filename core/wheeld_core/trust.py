@@ -80,7 +80,7 @@ class Place(NamedTuple):
             fcntl.fcntl(fd, fcntl.F_GETFL) & _ACCESS != os.O_RDWR
         ):  # else to sleep there wakes at once
             os.close(fd)
-            raise PermissionError(f"{name!r} came without the right to read and to ring it")
+            raise PermissionError(f"{name!r} arrived without read and write access")
         fcntl.fcntl(fd, fcntl.F_SETFL, os.O_NONBLOCK)
         return fd
 
@@ -90,14 +90,14 @@ class Place(NamedTuple):
             return fd
         os.close(fd)
         raise PermissionError(
-            f"{name!r} is not a FIFO of uid {self.owner}, whose daemon this is; refusing to use it"
+            f"{name!r} is not a FIFO of uid {self.owner}, the daemon's user; refusing to use it"
         )
 
 
 def plain(name: object) -> str:
     """Return `name` if it names a file in a directory, and nothing elsewhere."""
     if not isinstance(name, str) or "/" in name or "\0" in name or name in ("", ".", ".."):
-        raise PermissionError(f"{name!r} is no plain file name; refusing to open it")
+        raise PermissionError(f"{name!r} is not a plain file name; refusing to open it")
     return name
 
 
@@ -203,7 +203,7 @@ def _owner(path: Path, base: os.stat_result, status: os.stat_result) -> int:
     """Whose daemon's a runtime directory is."""
     if status.st_mode & _BY_OTHERS:
         raise PermissionError(
-            f"{path} can be written by others than its owner (mode "
+            f"{path} can be written by users other than its owner (mode "
             f"{stat.S_IMODE(status.st_mode):04o}); refusing to use it"
         )
     if status.st_uid in _believed() and base.st_uid in _believed():

@@ -28,16 +28,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-Port = Annotated[int, typer.Option(min=0, max=65535, help="0: a free one.")]
+Port = Annotated[int, typer.Option(min=0, max=65535, help="0: choose a free one.")]
 Workers = Annotated[int, typer.Option(min=1, max=32, help="Processes that accept on the port.")]
 Followers = Annotated[int, typer.Option(min=0, max=8, help="Processes that keep a replica.")]
 Directory = Annotated[
-    Path | None, typer.Option(help="Where logs and groups are.", show_default="temporary")
+    Path | None, typer.Option(help="Directory for logs and groups.", show_default="temporary")
 ]
 Daemon = Annotated[
     str | None, typer.Option("--name", help="A running wheeld daemon.", show_default="an own one")
 ]
-PoolBytes = Annotated[str, typer.Option(help="Memory for requests, if the daemon is an own one.")]
+PoolBytes = Annotated[str, typer.Option(help="Memory for requests, with a private daemon.")]
 MinInSync = Annotated[int, typer.Option(min=1, help="min.insync.replicas; the leader counts.")]
 Quota = Annotated[
     list[str], typer.Option("--quota", help="CLIENT=PRODUCE,FETCH: bytes per second; repeatable.")
@@ -73,12 +73,14 @@ def start(
 
 @app.command()
 def demo(
-    records: Annotated[int, typer.Option(min=1, help="That each producer sends.")] = 3000,
-    rate: Annotated[float, typer.Option(min=1, help="Of each producer, per second.")] = 300.0,
-    kills: Annotated[int, typer.Option(min=0, help="Processes to kill meanwhile.")] = 12,
+    records: Annotated[int, typer.Option(min=1, help="Records that each producer sends.")] = 3000,
+    rate: Annotated[
+        float, typer.Option(min=1, help="Records per second of each producer.")
+    ] = 300.0,
+    kills: Annotated[int, typer.Option(min=0, help="Processes to kill during the run.")] = 12,
     workers: Workers = 3,
     followers: Followers = 2,
-    seed: Annotated[int, typer.Option(min=0, help="Chooses whom to kill.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Seed that chooses what to kill.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print the account as JSON.")] = False,
 ) -> None:
     """Run a broker and all installed clients, kill processes, and account for every record.

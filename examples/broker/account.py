@@ -54,7 +54,7 @@ def account(
     for partition, offset, value in told:
         if values[value] != 1:
             kind = "record doubled" if values[value] else "record lost"
-            faults.add(kind, f"{value!r} is {values[value]} times in the log")
+            faults.add(kind, f"{value!r} is in the log {values[value]} times")
         elif offset >= 0 and log.get((partition, offset)) != value:
             faults.add("record misplaced", f"{value!r} is not at {partition}, {offset}")
     wanted = {line[2] for line in told}

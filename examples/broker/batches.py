@@ -77,7 +77,9 @@ def split(raw: bytes) -> Iterator[tuple[Batch, memoryview]]:
     view = memoryview(raw)
     while view:
         if len(view) < HEADER.size:
-            raise Refused(ErrorCode.corrupt_message, f"{len(view)} bytes of a batch's header")
+            raise Refused(
+                ErrorCode.corrupt_message, f"{len(view)} bytes, too short for a batch header"
+            )
         batch = header(view)
         if batch.magic != 2:
             code = ErrorCode.unsupported_for_message_format
@@ -90,7 +92,7 @@ def split(raw: bytes) -> Iterator[tuple[Batch, memoryview]]:
             reason = f"{batch.count} records, the last one is {batch.last_delta}"
             raise Refused(ErrorCode.invalid_record, reason)
         if batch.attributes & _TRANSACTIONAL_OR_CONTROL:
-            raise Refused(ErrorCode.invalid_record, "transactions are not served")
+            raise Refused(ErrorCode.invalid_record, "transactions are not supported")
         yield batch, view[: batch.size]
         view = view[batch.size :]
 

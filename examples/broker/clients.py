@@ -69,7 +69,7 @@ class Library:
                         say(lines)
             except self.refusal as refused:
                 say(lines, b"?")
-                print(f"{self.module}: {refused}; begins anew", file=sys.stderr, flush=True)
+                print(f"{self.module}: {refused}; starts over", file=sys.stderr, flush=True)
             finally:
                 await self.leave()
 

@@ -132,7 +132,7 @@ class Demo:
                 if time.monotonic() > give_up:
                     break
                 await asyncio.sleep(0.1)
-        self._progress("all was read")
+        self._progress("everything was read")
 
     async def _replicated(self, own: Settings) -> None:
         """Give the followers time to catch up."""

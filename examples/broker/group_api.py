@@ -94,7 +94,7 @@ class GroupApi:
             return
         with self._changing(name) as group:
             if self._sessions.remaining(key) == 0.0:  # else somebody has heard of it just now
-                log.warning("group %s: nothing was heard of %s", name, id)
+                log.warning("group %s: no heartbeat from %s", name, id)
                 group.remove(id, self._now_ns())
 
     # -- a round: join, then sync ---------------------------------------------------------------

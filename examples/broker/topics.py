@@ -122,13 +122,13 @@ class Topics:
         count = self._settings.partitions if partitions == -1 else partitions
         least = (configs or {}).get("min.insync.replicas") or str(self._settings.min_in_sync)
         if not _NAME.fullmatch(name):
-            raise Refused(ErrorCode.invalid_topic_exception, f"{name!r} is no topic's name")
+            raise Refused(ErrorCode.invalid_topic_exception, f"{name!r} is not a valid topic name")
         if not least.isdecimal() or int(least) < 1:
             reason = f"min.insync.replicas={least}: expected 1 or more"
             raise Refused(ErrorCode.invalid_config, reason)
         with self._changing() as topics:
             if name in topics:
-                raise TopicExists(ErrorCode.topic_already_exists, f"{name} is there")
+                raise TopicExists(ErrorCode.topic_already_exists, f"{name} already exists")
             most = MOST_PARTITIONS - sum(topic.partitions for topic in topics.values())
             if not 1 <= count <= most:
                 reason = f"{count} partitions, expected 1 to {most}"

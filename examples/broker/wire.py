@@ -67,7 +67,7 @@ class Refused(ValueError):
 
 
 class Call(NamedTuple):
-    """A decoded request; `body` is kio's entity of its version, or None: it is not served."""
+    """A decoded request; `body` is kio's entity of its version, or None: it is not supported."""
 
     api: int
     version: int
@@ -156,7 +156,7 @@ def _not_served(api: int, version: int, correlation: int) -> Call:
     """
     version = 0 if api == API_VERSIONS else version
     if "error_code" not in load_response_schema(api, version).__dataclass_fields__:
-        raise BadRequest(f"API {api} version {version} is not served")
+        raise BadRequest(f"API {api} version {version} is not supported")
     return Call(api, version, correlation, "", "", None)
 
 
@@ -298,7 +298,7 @@ class Peer:
         schema = load_response_schema(api, version)
         header, at = entity_reader(schema.__header_schema__)(answer, 0)
         if header.correlation_id != self._correlation:
-            raise ConnectionError("an answer to another request")
+            raise ConnectionError("the response belongs to another request")
         return entity_reader(schema)(answer, at)[0]
 
 

@@ -137,7 +137,7 @@ async def run(directory: Path, name: str) -> None:
         )
         words = stack.enter_context(closing(AsyncWatermarks(timers, own.name)))
         if not words.value(own.name):
-            sys.exit(f"{name}: the daemon is another one than when the broker started")
+            sys.exit(f"{name}: the daemon is not the one with which the broker started")
         rounds = stack.enter_context(AsyncPurgatory(timers, f"{own.name}-groups"))
         topics = stack.enter_context(closing(Topics(own, words, timers.timers.now_ns)))
         groups = Groups(directory / "groups")

@@ -187,6 +187,6 @@ def test_timeout_that_has_the_operation_watched(purgatory: Purgatory) -> None:
             purgatory.try_complete_else_watch(op, ["k"])
             return 2.0
 
-    with pytest.raises(ValueError, match="in a purgatory already"):
+    with pytest.raises(ValueError, match="already in a purgatory"):
         DelayedOperation.__init__(op, Timeout())  # type: ignore[arg-type]
     assert (op.timeout, op.state) == (1.0, "waiting")

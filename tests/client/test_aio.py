@@ -169,7 +169,7 @@ def test_entered_twice(daemon: str) -> None:
 
     async def main() -> None:
         async with AsyncTimers(daemon) as timers:
-            with pytest.raises(RuntimeError, match="entered already"):
+            with pytest.raises(RuntimeError, match="already entered"):
                 async with timers:
                     pass
             assert timers.timers.pending == 0

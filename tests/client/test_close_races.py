@@ -203,6 +203,8 @@ def test_a_row_that_is_anothers() -> None:
         other.schedule_many(np.full(64, FAR))
         before = _world(wheel)
         for call in (lambda: lost.schedule(FAR), lambda: lost.cancel(id), lost.poll):
-            with pytest.raises(DaemonNotRunning, match=r"no place for this worker.*connect\(\)"):
+            with pytest.raises(
+                DaemonNotRunning, match=r"no longer serves this worker.*connect\(\)"
+            ):
                 call()
         assert _world(wheel) == before

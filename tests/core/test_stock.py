@@ -155,7 +155,7 @@ def test_a_batch_is_handed_over_whole_or_not_at_all(wheel: LocalWheel) -> None:
     free = ids[ids % SLAB < 32]
     a.cancel_many(free)
     with clock_beside(wheel, b, c):
-        with pytest.raises(WheelFull, match=r"more slots at once .* slots 512 have pending"):
+        with pytest.raises(WheelFull, match=r"more slots at once: .* slots 512 have pending"):
             b.schedule_many(np.ones(len(free) + 1))
         assert len(c.schedule_many(np.ones(len(free) - IDLE))) == len(free) - IDLE
 

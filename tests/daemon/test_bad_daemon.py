@@ -273,7 +273,7 @@ def test_second_daemon_of_a_name(runtime_dir: Path, daemon_name: str) -> None:
     """Refused, naming the directory and how to stop the first, which goes on."""
     with wheeld.embedded(name=daemon_name, runtime_dir=runtime_dir, capacity=64) as name:
         with (
-            pytest.raises(WheelError, match=f"runs already in {name}.*wheeld stop"),
+            pytest.raises(WheelError, match=f"already runs in {name}.*wheeld stop"),
             wheeld.embedded(name=daemon_name, runtime_dir=runtime_dir, capacity=64),
         ):
             pass

@@ -61,7 +61,7 @@ def test_ones_own(place: Path) -> None:
 def test_a_directory_that_others_may_write(place: Path, mode: int) -> None:
     """Others than its owner have a hand in what is there."""
     place.chmod(mode)
-    refused(place, "written by others")
+    refused(place, "written by users other")
 
 
 def test_a_base_that_all_may_write(place: Path) -> None:
@@ -76,7 +76,7 @@ def test_a_directory_of_another_user(place: Path, mode: int) -> None:
     """Root believes its own only."""
     os.chown(place, NOBODY, NOBODY)
     place.chmod(mode)
-    refused(place, "another user|written by others")
+    refused(place, "another user|written by users other")
 
 
 @as_root
@@ -225,7 +225,7 @@ def lie(liar: Liar, error: type[Exception], words: str, **lies: Any) -> None:
 def test_a_bell_elsewhere(liar: Liar, victim: Path, bell: str) -> None:
     """A path, a link, a file, a device: nothing of it is a bell in the daemon's directory."""
     for name in (str(victim), "../victim", "", ".", "..", "a\0b", 7, None):
-        lie(liar, PermissionError, "no plain file name", **{bell: name})
+        lie(liar, PermissionError, "not a plain file name", **{bell: name})
     (liar.directory / "link").symlink_to(victim)
     lie(liar, OSError, "symbolic links", **{bell: "link"})
     os.link(victim, liar.directory / "hard")
@@ -245,7 +245,7 @@ def test_a_bell_of_another_user(liar: Liar) -> None:
 def test_a_segment_elsewhere(liar: Liar, victim: Path, kind: str) -> None:
     """As with bells."""
     for name in (str(victim), f"../..{victim}", "..", 7):
-        lie(liar, PermissionError, "no plain file name", segments={kind: name})
+        lie(liar, PermissionError, "not a plain file name", segments={kind: name})
 
 
 def test_a_segment_that_is_open_to_all(liar: Liar) -> None:
@@ -293,7 +293,7 @@ def test_events_of_another_size() -> None:
     with LocalWheel(payload_bytes=64) as wheel:
         wheel.worker()
         memories = (wheel.wheel_memory, wheel.slots_memory, wheel.registry_memory)
-        with pytest.raises(ValueError, match="events of 40 bytes, this wheel's have 104"):
+        with pytest.raises(ValueError, match="events of 40 bytes, expected 104 for this wheel"):
             Timers.__new__(Timers)._bind(
                 *memories, wheel.worker_memories[0], 0, 1, *wheel.bells[0], -1,
                 expiration_dtype(0), np.empty,
@@ -325,5 +325,5 @@ def test_sizes_are_read_once() -> None:
 def test_plain_names() -> None:
     """What names a file in a directory, and nothing else."""
     assert trust.plain("worker-0.fifo") == "worker-0.fifo"
-    with pytest.raises(PermissionError, match="no plain file name"):
+    with pytest.raises(PermissionError, match="not a plain file name"):
         segments.attach_bare("../etc/passwd", _native.KIND_SLOTS, writable=True)

@@ -92,7 +92,7 @@ def test_it_is_believed(false: False_) -> None:
 def test_files(false: False_, victim: Path, bell: str) -> None:
     """A private file of the client's in place of a bell: by its path, by links, by a descriptor."""
     for name in (str(victim), "..", 7):
-        false.caught("PermissionError.*no plain file name", lies={bell: name})
+        false.caught("PermissionError.*not a plain file name", lies={bell: name})
     link, hard = false.directory / f"link-{bell}", false.directory / f"hard-{bell}"
     subprocess.run([*member(OTHER), "ln", "-s", str(victim), str(link)], check=True)
     false.caught("OSError.*symbolic links", lies={bell: link.name})
@@ -104,7 +104,7 @@ def test_files(false: False_, victim: Path, bell: str) -> None:
 def test_segments(false: False_, victim: Path, kind: str, daemon_name: str) -> None:
     """The client's own, and what is none."""
     for name in (f"../..{victim}", 7):
-        false.caught("PermissionError.*no plain file name", lies={"segments": {kind: name}})
+        false.caught("PermissionError.*not a plain file name", lies={"segments": {kind: name}})
     name = f"wheeld-{daemon_name}-theirs"
     segments.create(name, 4096)
     os.chown(f"/dev/shm/{name}", NOBODY, NOBODY)
@@ -130,7 +130,7 @@ KINDS = ["a FIFO to write", "a FIFO to read", "a pipe", "a file", "a memory file
 @pytest.mark.parametrize("kind", [*KINDS, "a FIFO to look at"])
 def test_bells(false: False_, kind: str) -> None:
     """A descriptor that is no bell, or that cannot be slept on, or rung."""
-    false.caught("PermissionError.*(is not a FIFO|without the right)", how="pass", kind=kind)
+    false.caught("PermissionError.*(is not a FIFO|without read and write)", how="pass", kind=kind)
 
 
 def test_a_bell_of_the_clients_own(false: False_) -> None:

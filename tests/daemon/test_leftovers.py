@@ -80,14 +80,14 @@ REMAINS: dict[str, tuple[Callable[[Resources], object], str]] = {
         "another version: .* version 2 ",
     ),
     "another build": (set_head("registry", "fingerprint", 1), "another version: "),
-    "another daemon's": (set_head("registry", "token", 1), "of different daemons"),
-    "earlier boot": (set_boot, "of an earlier boot"),
+    "another daemon's": (set_head("registry", "token", 1), "to different daemons"),
+    "earlier boot": (set_boot, "from an earlier boot"),
     "not finished": (
         lambda left: _native.set_daemon_state(left.memories["wheel"], 2),
-        "was stopped, and did not finish",
+        "was being stopped and did not finish",
     ),
     "missing": (lambda left: path_of(left, "registry").unlink(), "No such file"),
-    "no slots": (lambda left: path_of(left, "slots").unlink(), "slots has gone"),
+    "no slots": (lambda left: path_of(left, "slots").unlink(), "slots is gone"),
     "truncated": (lambda left: os.truncate(path_of(left, "wheel"), 8192), "shorter than it says"),
     "empty": (lambda left: os.truncate(path_of(left, "wheel"), 0), "is empty"),
 }

@@ -81,7 +81,7 @@ def test_administrators_alone_do_not_come_in(daemon: Daemon) -> None:
     code, words = asked(daemon, outside, "stop")
     assert (code, "no access" in words) == (1, True), words
     assert daemon.status()["pid"] == daemon.pid
-    with pytest.raises(ConfigError, match=r"admin_group = .*: only who is in"):
+    with pytest.raises(ConfigError, match=r"admin_group = .*: its members must also be in"):
         Config(admin_group=grp.getgrgid(ADMINS).gr_name).check()
     with pytest.raises(ConfigError, match="no such group"):
         Config(group=GROUP, admin_group="nobody-has-this-name").check()

@@ -58,7 +58,7 @@ def full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("full_disk")
 def test_no_room_for_a_snapshot(config: Config) -> None:
     """Said before a timer is taken that could not be kept."""
-    with pytest.raises(WheelError, match="nothing can be written there"):
+    with pytest.raises(WheelError, match="not writable"):
         Resources(config)
     assert made_by(config) == []
 
@@ -69,7 +69,7 @@ def test_living_memory_is_gone_on_with_all_the_same(
     Resources(replace(config, state_dir=None)).close(discard=False)
     resources = Resources(config)
     assert resources.taken_over
-    assert "nothing can be written there" in caplog.text
+    assert "not writable" in caplog.text
     resources.close()
 
 

@@ -63,7 +63,10 @@ def test_reload(daemon: Daemon, runtime_dir: Path) -> None:
     with connect(str(daemon.directory), worker="first") as first:
         file.write_text('keep_for = "20ms"\nmax_workers = 9\nmax_per_worker = 64\n')
         os.kill(daemon.pid, signal.SIGHUP)
-        until(lambda: "needs a stop and a start: max_workers" in daemon.said(), "reloaded")
+        until(
+            lambda: "takes effect only after a stop and a start: max_workers" in daemon.said(),
+            "reloaded",
+        )
         assert "max_per_worker = 64, keep_for = 20ms" in daemon.said()
         assert daemon.status()["max_per_worker"] == 64
         assert len(first.schedule_many([1000.0] * 100)) == 100
@@ -74,7 +77,7 @@ def test_reload(daemon: Daemon, runtime_dir: Path) -> None:
         second.close()
         until(lambda: "not succeeded within 20ms" in daemon.said(), "given up")
         file.write_text('keep_for = "soon"\n')
-        refusal = f"was not reloaded, all stays as it was: {file}, line 1: keep_for = 'soon'"
+        refusal = f"was not reloaded and stays as it was: {file}, line 1: keep_for = 'soon'"
         os.kill(daemon.pid, signal.SIGHUP)
         until(lambda: refusal in daemon.said(), "refused")
         assert daemon.status()["max_per_worker"] == 64
@@ -117,7 +120,7 @@ def test_segments_are_found_without_the_file(daemon: Daemon, lost: str) -> None:
     assert daemon.status()["taken_over"]
     assert daemon.status()["pending"] == 30
     assert daemon.segments() == segments
-    assert "but these segments are ours" in daemon.said()
+    assert "but these segments belong to this user" in daemon.said()
 
 
 def test_segments_of_another_directory_are_left_alone(daemon: Daemon, tmp_path: Path) -> None:

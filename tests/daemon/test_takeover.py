@@ -209,9 +209,7 @@ def test_a_reaped_worker_is_told(daemon: Daemon) -> None:
         daemon.registry().rows["start_time"][0] += 1
         daemon.start()
         until(lambda: daemon.workers() == {}, "reaped")
-        with pytest.raises(
-            DaemonNotRunning, match=r"no place for this worker any more.*connect\(\)"
-        ):
+        with pytest.raises(DaemonNotRunning, match=r"no longer serves this worker.*connect\(\)"):
             timers.poll(60.0)
 
 
@@ -239,10 +237,10 @@ def test_second_daemon_while_the_first_is_stopped(daemon: Daemon) -> None:
         before, first = daemon.segments(), daemon.process
         with stopped(daemon.pid):
             message = daemon.refused()
-            assert f"runs already in {daemon.directory}" in message
+            assert f"already runs in {daemon.directory}" in message
             assert "wheeld stop" in message
             assert "--fresh" not in message
-            assert "runs already" in daemon.refused("--fresh")
+            assert "already runs" in daemon.refused("--fresh")
         assert daemon.segments() == before
         assert daemon.process is first
         assert receive(timers, 1)["cookie"].tolist() == [2]

@@ -207,7 +207,7 @@ def test_runtime_directory(runtime_dir: Path) -> None:
     assert checks.runtime_directory([base], "a", uid).found == str(base / "a")
     (base / "a").mkdir(mode=0o700)
     assert checks.runtime_directory([base], "a", uid).status == "ok"
-    assert_bad(checks.runtime_directory([base], "a", uid + 1), "failure", "not ours alone")
+    assert_bad(checks.runtime_directory([base], "a", uid + 1), "failure", "not private to")
     (base / "a").chmod(0o755)
     assert_bad(checks.runtime_directory([base], "a", uid), "failure", "0755")
     (base / "a").chmod(0o750)
@@ -263,7 +263,7 @@ def test_left_segments(tmp_path: Path) -> None:
     segment(shm, "wheel", layout_version=1)
     assert_bad(left("boot-1"), "warning", "layout version 1 of another")
     segment(shm, "wheel", magic=5)
-    assert "not of wheeld" in left("boot-1").found
+    assert "not wheeld's" in left("boot-1").found
     assert left("boot-1", uid=12345).status == "ok"  # they are another user's
     put(proc / "13/maps", f"7f00-7f01 rw-s 0 00:01 5 /dev/shm/{PREFIX}slots\n")
     assert left("boot-1").status == "ok"

@@ -74,7 +74,7 @@ def test_a_worker_that_lives_without_a_supervisor(daemon: Daemon) -> None:
         daemon.start()
     check_no_removal(daemon, found)
     assert found["daemon"]["status"] == "failure"
-    assert "cannot be seen" in found["left segments"]["found"]
+    assert "cannot tell" in found["left segments"]["found"]
 
 
 def test_a_supervisor_that_does_not_answer(daemon: Daemon) -> None:
@@ -129,7 +129,7 @@ def test_what_cannot_be_seen_is_not_dead(tmp_path: Path) -> None:
         rows = RegistryView(memory := mmap.mmap(file.fileno(), 0)).rows
         rows["pid"][0], rows["start_time"][0], rows["state"][0] = 2**22 - 1, 1, 2
         for finding in (unknown, left(), left(of_the_daemon=own + 1)):
-            assert_bad(finding, "note", PREFIX, "cannot be seen", "look from there")
+            assert_bad(finding, "note", PREFIX, "cannot tell", "check from there")
             assert "rm " not in finding.advice
             assert "--fresh" not in finding.advice
         assert_bad(left("boot-2"), "warning", "of an earlier boot", "--fresh")

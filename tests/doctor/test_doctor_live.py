@@ -60,7 +60,7 @@ ILL: list[tuple[Check, Vitals, str, str]] = [
     (live.timer_slack, with_clock(timer_slack_ns=50_000), "warning", "50,000 ns"),
     (live.swapped, with_clock(swapped_kib=2048), "warning", "2.0 MiB of the wheel"),
     (live.worker_processes, with_worker(process=Process("", 0)), "failure", "pid 8) is gone"),
-    (live.worker_processes, with_worker(process=Process("S", 61)), "failure", "another process's"),
+    (live.worker_processes, with_worker(process=Process("S", 61)), "failure", "another process"),
     (live.worker_processes, with_worker(process=Process("T", 60)), "warning", "kill -CONT 8"),
     (live.worker_processes, with_worker(process=Process("t", 60)), "warning", "debugger"),
     (live.worker_processes, with_worker(process=Process("Z", 60)), "warning", "wait()"),
@@ -269,4 +269,4 @@ def test_doctor_could_not_look(tmp_path: Path) -> None:
     config = put(tmp_path / "a.toml", "capacity = 0\n")
     done = wheeld_command("doctor", "--config", str(config))
     assert (done.returncode, done.stdout) == (COULD_NOT, "")
-    assert done.stderr.startswith("wheeld doctor: could not look: capacity = 0")
+    assert done.stderr.startswith("wheeld doctor: could not run the checks: capacity = 0")

@@ -142,8 +142,8 @@ def header_faults(left: Remains) -> list[str]:
         ("registry", "layout_version", 1, "another layout version"),
         ("slots", "fingerprint", 1, "the fingerprint differs"),
         ("slots", "bytes", 4096, "it says 4096 bytes"),
-        ("slots", "token", 5, "token 5, the others have 0"),
-        ("worker-0", "token", 6, "token 6, the others have 0"),
+        ("slots", "token", 5, "token 5, expected 0 as in the others"),
+        ("worker-0", "token", 6, "token 6, expected 0 as in the others"),
     ],
 )
 def test_a_head_that_is_wrong(left: Remains, kind: str, field: str, value: int, words: str) -> None:
@@ -174,7 +174,7 @@ def test_a_file_that_is_wrong(left: Remains, tmp_path: Path) -> None:
     os.truncate(slots, 8192)
     assert "it has 8192" in header_faults(left)[0]
     os.truncate(slots, 3)
-    assert "3 bytes are no segment" in header_faults(left)[0]
+    assert "3 bytes, too short for a segment" in header_faults(left)[0]
     slots.unlink()
     assert "No such file" in header_faults(left)[0]
     slots.symlink_to(left.path("wheel"))

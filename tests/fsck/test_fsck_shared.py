@@ -86,9 +86,9 @@ def test_kept_rows_have_nothing(wheel: FullWheel) -> None:
     wheel.row(1)["state"] = RowState.KEPT
     found = damaged(check(wheel))
     assert set(found) == {"watch", "pools"}
-    assert any("b (row 1): watches 2 buckets (3, 9000), but nobody" in t for t in found["watch"])
-    assert any("b (row 1) has 200 bytes, but nobody is there" in t for t in found["pools"])
-    assert any("b (row 1) waits for memory, but nobody is" in t for t in found["pools"])
+    assert any("b (row 1): watches 2 buckets (3, 9000), but no worker" in t for t in found["watch"])
+    assert any("b (row 1) has 200 bytes, but no worker is there" in t for t in found["pools"])
+    assert any("b (row 1) waits for memory, but no worker is" in t for t in found["pools"])
     _native.seat_watcher(wheel.shared("watch"), 1, 0)
     _native.seat_borrower(wheel.shared("pools"), 1, 0)
     assert damaged(check(wheel)) == {}
@@ -178,7 +178,7 @@ def test_a_running_daemon_whose_pool_moves_is_clean(daemon: RealDaemon) -> None:
         words.change(41, 64)
         found = damaged(fsck.run(str(daemon.directory)))
         assert list(found) == ["watch", "pools"]
-        assert found["pools"] == ["pool p: row 41 has 64 bytes, but nobody is there"]
+        assert found["pools"] == ["pool p: row 41 has 64 bytes, but no worker is there"]
 
 
 def test_repair_while_a_worker_lives(daemon: RealDaemon) -> None:
@@ -192,7 +192,7 @@ def test_repair_while_a_worker_lives(daemon: RealDaemon) -> None:
         words.pools.pools["used"][0] += 1 << 26
         assert list(damaged(fsck.run(str(daemon.directory)))) == ["watch", "pools"]
         found = damaged(fsck.run(str(daemon.directory), repair=True))
-        text = "pool p: 65 bytes are out by its own word, 64 by the ledgers"
+        text = "pool p: 65 bytes are out by its own count, 64 by the ledgers"
         assert found == {"pools": [text]}
         a.kill()
         assert damaged(fsck.run(str(daemon.directory), repair=True)) == {}

@@ -50,7 +50,7 @@ def test_nothing_foreign_is_overwritten(spark: SparkSession, tmp_path: Path) -> 
     made = generate(spark, 10, Model.constant())
     (tmp_path / "letters.txt").write_text("dear")
     for overwrite in (False, True):
-        with pytest.raises(PipelineError, match=r"letters\.txt in it, which is no part"):
+        with pytest.raises(PipelineError, match=r"letters\.txt in it, which is not part"):
             write(made, str(tmp_path), overwrite)
     with pytest.raises(PipelineError, match="got a file, expected a folder"):
         write(made, str(tmp_path / "letters.txt"), True)

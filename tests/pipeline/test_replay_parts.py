@@ -178,8 +178,11 @@ def cut_short(path: Path) -> None:
     ("make", "said"),
     [
         (lambda path: None, "expected a workload"),
-        (lambda path: (path / "w.parquet").write_text("hello"), "w.parquet: got no whole Parquet"),
-        (cut_short, "w.parquet: got no whole Parquet file"),
+        (
+            lambda path: (path / "w.parquet").write_text("hello"),
+            "w.parquet: not a complete Parquet",
+        ),
+        (cut_short, "w.parquet: not a complete Parquet file"),
         (lambda path: save(path / "w.parquet", {"x": [1]}), "column arrival_ns is missing; got x"),
         (
             lambda path: save(path / "w.parquet", GOOD | {"latency_ns": np.zeros(10)}),

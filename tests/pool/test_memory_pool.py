@@ -329,7 +329,7 @@ def test_worker_that_the_daemon_counts_as_gone() -> None:
         wheel._seat(0, 0)
         assert theirs.used == 10
         for call in (lambda: pool.try_allocate(5), lambda: pool.allocate(5), lambda: pool.used):
-            with pytest.raises(DaemonNotRunning, match="as gone"):
+            with pytest.raises(DaemonNotRunning, match="this worker gone"):
                 call()
         wheel._seat(0, 77)
         buffer.release()

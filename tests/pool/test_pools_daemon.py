@@ -84,7 +84,7 @@ def test_nothing_of_a_worker_stays(daemon: Daemon, how: str) -> None:
         assert shared.traces(1) == before
         assert shared.used() == [30, 30]
         assert daemon.status()["pool_bytes_returned"] == 200
-    assert daemon.said().count("worker a: 200 bytes are back in the pools") == 1
+    assert daemon.said().count("worker a: 200 bytes were returned to the pools") == 1
 
 
 @pytest.mark.parametrize("policy", ["keep", "reroute"])
@@ -109,7 +109,7 @@ def test_timers_wait_and_memory_does_not(daemon: Daemon, policy: str) -> None:
         assert shared.used() == [7, 7]
         a.ask("timers.close()")
     until(lambda: shared.used() == [0, 0], "back")
-    assert daemon.said().count("bytes are back") == 2
+    assert daemon.said().count("bytes were returned") == 2
 
 
 def test_a_row_has_one_worker_at_a_time(daemon: Daemon) -> None:

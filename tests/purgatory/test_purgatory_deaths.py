@@ -101,7 +101,7 @@ def test_background_dispatch_outlives_a_restart(
         purgatory = Purgatory(timers, NAME)
         with timers.dispatching() as dispatcher:
             daemon.kill()
-            until(lambda: "waits for the daemon" in caplog.text, "told", LONG)
+            until(lambda: "is waiting for the daemon" in caplog.text, "told", LONG)
             daemon.start()
             until(lambda: "patient" in daemon.workers(), "taken up again", LONG)
             purgatory.try_complete_else_watch(Hooked(0.001, expire=done.set), ["k"])

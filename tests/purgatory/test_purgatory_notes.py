@@ -92,7 +92,7 @@ def test_many_at_once(purgatories: list[Purgatory], view: WatchView) -> None:
     for block in blocks:
         block.__enter__()
     assert notes(view) == (NOTES, 5)
-    with pytest.raises(RuntimeError, match="entered already"):
+    with pytest.raises(RuntimeError, match="already entered"):
         blocks[0].__enter__()
     for block in blocks[::2]:
         block.__exit__(None, None, None)

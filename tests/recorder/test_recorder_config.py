@@ -192,7 +192,7 @@ def set_field(struct: str, field: str, value: int) -> Callable[[mmap.mmap], None
 DAMAGE = {
     "not ready": (set_field("head", "magic", 0), "not ready"),
     "another version": (set_field("head", "layout_version", 1), "layout version 1"),
-    "another daemon's": (set_field("head", "token", 1), "of another daemon"),
+    "another daemon's": (set_field("head", "token", 1), "to another daemon"),
     "another capacity": (set_field("trace", "capacity", 64), "bytes, expected"),
     "ring that lies": (set_field("trace", "ring_bits", 7), "bytes, expected"),
     "impossible ring": (set_field("trace", "ring_bits", 99), "impossible sizes"),

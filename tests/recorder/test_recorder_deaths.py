@@ -111,7 +111,7 @@ def test_stop_while_the_recorder_hangs(recording: Recording) -> None:
         recording.advance(MS)
         recording.daemon.stop()
     assert not is_running(pid)
-    assert f"recorder (pid {pid}) does nothing: killed" in recording.daemon.said()
+    assert f"recorder (pid {pid}) made no progress: killed" in recording.daemon.said()
     assert "100 events are not in the trace" in recording.daemon.said()
 
 

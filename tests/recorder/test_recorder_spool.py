@@ -337,7 +337,7 @@ def test_records_that_are_none(ring: Ring, tmp_path: Path) -> None:
         file.write(b"\0" * 3 * record_size() + b"\xff" * record_size())
     recorder.finish()
     assert cookies(tmp_path) == [*range(10), *range(14, 30)]
-    assert recorder.said == [f"{path.name}: 4 records are none, and left out"]
+    assert recorder.said == [f"{path.name}: 4 records of no known kind were left out"]
 
 
 def test_spool_that_cannot_be_read(ring: Ring, tmp_path: Path) -> None:

@@ -227,7 +227,7 @@ def test_messages_say_what_is_wrong(path: Path, monkeypatch: pytest.MonkeyPatch)
     """Another file, another version, a digest that fails: three different things."""
     content = path.read_bytes()
     path.write_bytes(b"GIF89a" + content)
-    with pytest.raises(SnapshotError, match="no snapshot of wheeld"):
+    with pytest.raises(SnapshotError, match="not a wheeld snapshot"):
         read(path)
     path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
     with pytest.raises(SnapshotError, match="SHA-256"):

@@ -102,7 +102,7 @@ ROWS: list[tuple[str, int, dict[str, object], str]] = [
     ("two_incarnations", 3, {"name": b"c", "incarnation": 2, "state": 1}, "incarnation 2"),
     ("no_incarnation", 3, {"name": b"c", "state": 1}, "no incarnation"),
     ("on_death", 1, {"on_death": 5}, "on_death 5"),
-    ("group", 1, {"groups": 1 << 40}, "a group that has no name"),
+    ("group", 1, {"groups": 1 << 40}, "a group without a name"),
 ]
 
 
@@ -211,7 +211,7 @@ def linked_count(w: FullWheel) -> None:
     w.view.header["linked"] += 1
 
 
-@case("linked", "timers are in buckets of lane 1, it says")
+@case("linked", "timers are in buckets of lane 1, its count is")
 def lane_count(w: FullWheel) -> None:
     lanes(w)["linked"][1] -= 1
 
@@ -270,12 +270,12 @@ def given_back_and_queued(w: FullWheel) -> None:
 # -- slots and leaks -------------------------------------------------------------------------------
 
 
-@case("slots", "armed, but nowhere linked")
+@case("slots", "armed, but linked nowhere")
 def dropped_out(w: FullWheel) -> None:
     unlink(w, w.slot["near"])
 
 
-@case("slots", "armed, but nowhere linked")
+@case("slots", "armed, but linked nowhere")
 def not_endless(w: FullWheel) -> None:
     w.slots.slots["interval"][w.slot["endless"]] = 10**9
 
@@ -314,13 +314,13 @@ TOLD: list[tuple[str, str, str, tuple[int, int] | None, tuple[int, int] | None, 
     ("never_submitted", "slots", "read", (2, 1), None,
      "armed, but neither linked nor submitted"),
     ("armed_and_over", "slots", "read", (1, 1), None,
-     "armed, but its end is told: expired"),
+     "armed, but already recorded as ended: expired"),
     ("over_in_bucket", "slots", "leaving", None, (8, 1),
      "of level 2 in lane 1, with stage reclaimed"),
     ("fired_in_bucket", "slots", "near", (1, 3), None,
      "not armed: fired"),
     ("cancelled_and_expired", "slots", "read", (1, 2), None,
-     "cancelled, but an expiration of it is told"),
+     "cancelled, but an expiration is recorded for it"),
     ("backlog_stage", "slots", "waiting", None, (0, 1),
      "with stage open"),
     ("backlog_worker", "slots", "waiting", None, (3, 1),
@@ -328,7 +328,7 @@ TOLD: list[tuple[str, str, str, tuple[int, int] | None, tuple[int, int] | None, 
     ("loan_stage", "slots", "lent", None, (7, 0),
      "with stage returned"),
     ("fired_unknown", "slots", "read", (2, 3), None,
-     "but the clock's record is of generation 1"),
+     "but the clock's record is for generation 1"),
     ("fired_open", "slots", "read", None, (0, 1),
      "fired without a completion"),
     ("stage_row", "slots", "read", None, (6, 900),
@@ -383,7 +383,7 @@ def return_of_another(w: FullWheel) -> None:
     returns(w, 0)[position] = w.slot["read"]
 
 
-@case("returns", "which is there twice")
+@case("returns", "which occurs twice")
 def returned_twice(w: FullWheel) -> None:
     position = int(link(w, w.slot["back"])["completion"]) & 1023
     returns(w, 0)[position] = returns(w, 0)[(position + 1) & 1023]

@@ -47,7 +47,7 @@ def status(name: Name = "default", runtime_dir: RuntimeDir = None, as_json: Json
 
 @app.command()
 def advance(
-    duration: Annotated[str, typer.Argument(help="How far, such as 250ms, 1.5s or 2h.")],
+    duration: Annotated[str, typer.Argument(help="How far to advance, such as 250ms, 1.5s or 2h.")],
     name: Name = "default",
     runtime_dir: RuntimeDir = None,
 ) -> None:
@@ -65,8 +65,10 @@ def advance(
 def inspect(
     name: Name = "default",
     runtime_dir: RuntimeDir = None,
-    worker: Annotated[str | None, typer.Option(help="Only timers of this worker.")] = None,
-    limit: Annotated[int, typer.Option(help="At most so many, soonest first; 0: all.")] = 100,
+    worker: Annotated[str | None, typer.Option(help="Show only timers of this worker.")] = None,
+    limit: Annotated[
+        int, typer.Option(help="Show at most this many, soonest first; 0: all.")
+    ] = 100,
     format: Annotated[str, typer.Option(help="table, json or csv.")] = "table",
 ) -> None:
     """List pending timers, soonest first, without disturbing anyone."""

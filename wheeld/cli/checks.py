@@ -27,7 +27,7 @@ def fsck(
     repair: Annotated[
         bool,
         typer.Option(
-            "--repair", help="Have the wheel made anew from its slots. Needs a stopped daemon."
+            "--repair", help="Rebuild the wheel from its slots. The daemon must be stopped."
         ),
     ] = False,
     as_json: Json = False,
@@ -71,7 +71,7 @@ def doctor(
     try:
         diagnosis = physician.run(name, runtime_dir, config)
     except (WheelError, OSError, ValueError) as error:
-        typer.echo(f"wheeld doctor: could not look: {error}", err=True)
+        typer.echo(f"wheeld doctor: could not run the checks: {error}", err=True)
         raise typer.Exit(COULD_NOT) from None
     if as_json:
         typer.echo(json.dumps(diagnosis.as_dict(), indent=1))

@@ -28,7 +28,9 @@ def stop(
     runtime_dir: RuntimeDir = None,
     keep: Annotated[
         bool,
-        typer.Option("--keep", help="Leave its memory: workers go on, and so does the next start."),
+        typer.Option(
+            "--keep", help="Keep its memory: workers go on, and the next start takes it over."
+        ),
     ] = False,
 ) -> None:
     """Stop a daemon; returns when it has ended.

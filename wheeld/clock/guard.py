@@ -188,7 +188,7 @@ class ClockGuard:
                 self.locked_out = ready["locked_out"]
                 raise ClockRefused(ready["failed"])
             if self._link.ended:  # it died before anybody watched it
-                raise ClockGone("it ended as soon as it was there")
+                raise ClockGone("it ended right after it started")
             if ready["skipped"]:
                 self._on_skipped(ready["skipped"])
         except Exception:
@@ -363,7 +363,7 @@ class ClockGuard:
                 await self._look_on()
                 return
             except Exception:
-                log.exception("a look at the clock failed; there will be others")
+                log.exception("a check of the clock failed; the next one follows")
                 await asyncio.sleep(self._config.hang_after_s / 4)
 
     async def _look_on(self) -> None:

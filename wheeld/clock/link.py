@@ -85,7 +85,7 @@ class ClockLink:
     def tell(self, op: Order, **fields: Any) -> None:
         """Send an order that has no answer; ClockGone if there is no clock."""
         if self._process is None or not self._process.connected:
-            raise ClockGone("there is no clock process")
+            raise ClockGone("no clock process is running")
         self._process.send(op, **fields)
 
     async def stop(self, keep: bool = False) -> None:

@@ -60,7 +60,7 @@ class ClockProcess:
         skipped = [row["row"] for row in hello["workers"] if not self._begin(row)]
         self._linked = self._clock.recover()
         if not self._clock.back(hello["slabs"]):
-            child.say("/dev/shm has no room for all that is to be reserved; enlarge it")
+            child.say("/dev/shm is too small for the memory to be reserved; enlarge it")
         channel.send({"op": Report.READY, "linked": self._linked, "skipped": skipped})
 
     def _begin(self, worker: Message) -> bool:

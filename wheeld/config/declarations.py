@@ -174,7 +174,7 @@ class Declared:
                 raise ValueError(f"expected one of {sorted(cpus)}")
         if key == "admin_group" and value is not None and self.group is None:
             raise ValueError(
-                "only who is in `group` as well can reach the daemon: give --group, too"
+                "its members must also be in `group` to reach the daemon: give --group, too"
             )
 
 

@@ -27,7 +27,7 @@ def group_id(name: str) -> int:
     try:
         return grp.getgrnam(name).gr_gid
     except KeyError:
-        raise ValueError("there is no such group: `getent group` lists those there are") from None
+        raise ValueError("no such group: `getent group` lists the existing ones") from None
 
 
 _METAVARS: Final = {

@@ -47,7 +47,7 @@ def parse(texts: Iterable[str]) -> list[Pool]:
     names = [pool.name for pool in pools]
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"pool {name!r} is given {names.count(name)} times: expected once")
+            raise ValueError(f"pool {name!r} is given {names.count(name)} times, expected once")
     return pools
 
 

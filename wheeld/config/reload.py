@@ -25,13 +25,15 @@ def reloaded(old: Config, read: Callable[[], Config]) -> Config:
     try:
         new = read()
     except (WheelError, OSError, ValueError) as error:
-        log.error("the configuration was not reloaded, all stays as it was: %s", error)
+        log.error("the configuration was not reloaded and stays as it was: %s", error)
         return old
     differ = [key for key in OPTIONS if getattr(old, key) != getattr(new, key)]
     live = [key for key in differ if key in LIVE]
     rest = [key for key in differ if key not in LIVE]
     said = ", ".join(f"{key} = {getattr(new, key)}" for key in live)
-    log.info("reloaded the configuration: %s", said or "nothing has changed that can be reloaded")
+    log.info("reloaded the configuration: %s", said or "nothing that can be reloaded has changed")
     if rest:
-        log.warning("changed as well, and needs a stop and a start: %s", ", ".join(rest))
+        log.warning(
+            "also changed, but takes effect only after a stop and a start: %s", ", ".join(rest)
+        )
     return replace(old, **{key: getattr(new, key) for key in live})

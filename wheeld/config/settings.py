@@ -155,7 +155,7 @@ class Config(Declared):
         if self.payload_room != self.payload_bytes:
             notes.append(f"payload_bytes {self.payload_bytes} rounded up to {self.payload_room}")
         if self.trace is None and (self.trace_keep or self.trace_bytes):
-            notes.append("trace_keep and trace_bytes do nothing without trace")
+            notes.append("trace_keep and trace_bytes have no effect without trace")
         return notes
 
 

@@ -40,8 +40,9 @@ def doorbell(found: Mapping[str, int]) -> Finding:
     """The verdict on how many timers of each worker the clock sleeps on."""
     bad = {worker: count for worker, count in found.items() if count}
     if not bad:
-        return ok("doorbell", "nothing overdue beside a sleeping clock")
+        return ok("doorbell", "nothing overdue while the clock sleeps")
     return Finding(
         "doorbell", "failure", "; ".join(f"{who}: {count:,} timers" for who, count in bad.items()),
-        "a clock that wakes for what is due", "somebody empties clock.fifo: a process of this user",
+        "a clock that wakes when a timer is due", "some process of this user reads from "
+        "clock.fifo and swallows the clock's wake-ups",
     )  # fmt: skip

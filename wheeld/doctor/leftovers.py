@@ -23,8 +23,8 @@ from wheeld_core.views import dtype_of
 _KINDS = "wheel|slots|registry|watch|pools|trace|worker-[0-9]+"
 EARLIER_BOOT = "of an earlier boot"
 LOOK_ELSEWHERE = (
-    "this is another PID namespace than their daemon's, whose workers may live: look from there "
-    "before anything is done about them"
+    "their daemon ran in another PID namespace, where its workers may be alive: check from there "
+    "before removing anything"
 )
 SEGMENT = re.compile(rf"(wheeld-(.+)-[0-9a-f]{{12}}-)({_KINDS})(?:-[0-9a-f]{{16}})?")
 
@@ -95,12 +95,12 @@ def segments(
     if not dead and not unseen:
         return ok(name, f"none; {len(found)} daemons' segments are in use")
     texts = [f"{_described(group)}: {_kind_of(group, shm, boot_id)}" for group in dead]
-    texts += [f"{_described(group)}: whether anybody uses them cannot be seen" for group in unseen]
+    texts += [f"{_described(group)}: cannot tell whether they are in use" for group in unseen]
     if not dead:
-        return Finding(name, "note", "; ".join(texts), "all of them in use", LOOK_ELSEWHERE)
+        return Finding(name, "note", "; ".join(texts), "every segment in use", LOOK_ELSEWHERE)
     first = dead[0]
     return Finding(
-        name, "warning", "; ".join(texts), "none that no process has",
+        name, "warning", "; ".join(texts), "no unused segments",
         f"`wheeld start --name {first.name}` goes on with them, `wheeld start --name {first.name} "
         f"--fresh` or `rm /dev/shm/{first.prefix}*` drops them",
     )  # fmt: skip
@@ -143,7 +143,7 @@ def _kind_of(group: Group, shm: Path, boot_id: str) -> str:
         if status in (_native.ATTACH_VERSION, _native.ATTACH_FINGERPRINT):
             return f"layout version {version} of another build"
         if status == _native.ATTACH_FOREIGN:
-            return "not of wheeld"
+            return "not wheeld's"
     if len(start) == dtype_of("registry").itemsize:
         made = bytes(np.frombuffer(start, dtype_of("registry"))["boot_id"][0]).decode()
         if boot_id and made != boot_id:
@@ -174,7 +174,7 @@ def directories(
     hung = [path for path in silent if locked(path / runtime.CLOCK_LOCK)]
     if hung:
         return Finding(
-            name, "failure", f"{hung[0]}: a clock runs, and its supervisor does not answer",
+            name, "failure", f"{hung[0]}: a clock runs, but its supervisor does not answer",
             "a supervisor that answers", f"see `wheeld fsck --name {hung[0]}`; restart the daemon",
         )  # fmt: skip
     advice = f"`wheeld start --name {silent[0].name}` uses it again"
@@ -183,9 +183,9 @@ def directories(
     elif uses[silent[0]] == Use.UNSEEN:
         advice = LOOK_ELSEWHERE
     else:
-        advice += ", and goes on with the memory that somebody has there"
+        advice += ", and goes on with the memory that is still in use"
     found = ", ".join(map(str, silent))
-    return Finding(name, "note", found, "none without a daemon", advice)
+    return Finding(name, "note", found, "none without its daemon", advice)
 
 
 def use_of_directory(directory: Path, shm: Path) -> Use:

@@ -209,7 +209,7 @@ def clock_runs(v: Vitals) -> Finding:
         return Finding(name, "failure", f"{found} is stopped", "running", f"kill -CONT {clock.pid}")
     if not clock.answers:
         return Finding(
-            name, "failure", f"{found} makes no progress", "passes when something is due",
+            name, "failure", f"{found} makes no progress", "passes while timers are due",
             "the daemon replaces a hung clock by itself; if it does not, restart the daemon",
         )  # fmt: skip
     if clock.process.state == "D":
@@ -250,7 +250,7 @@ def timer_slack(v: Vitals) -> Finding:
     if slack > 1:
         return Finding(
             "timer slack", "warning", f"{slack:,} ns for pid {v.clock.pid}", "1 ns",
-            "something set it back after the clock had set it: who writes timerslack_ns?",
+            "something changed it after the clock had set it: find what writes timerslack_ns",
         )  # fmt: skip
     return ok("timer slack", f"{slack} ns")
 
@@ -262,7 +262,7 @@ def swapped(v: Vitals) -> Finding:
     locked = f", {mebibytes((v.clock.locked_kib or 0) * KIB)} locked"
     if v.clock.swapped_kib:
         found = f"{mebibytes(v.clock.swapped_kib * KIB)} of the wheel{locked}"
-        advice = "timers are late by a read of the disk: more memory, less capacity, or swapoff"
+        advice = "timers wait for disk reads: add memory, lower the capacity, or use swapoff"
         return Finding("swap", "warning", found, "none", advice)
     return ok("swap", f"nothing of the wheel{locked}")
 
@@ -271,7 +271,7 @@ def swapped(v: Vitals) -> Finding:
 
 _STATES = {
     "T": ("stopped", "kill -CONT {pid}, or end it"),
-    "t": ("stopped by a debugger", "let it go on"),
+    "t": ("stopped by a debugger", "resume it"),
     "Z": ("a zombie", "its parent must wait() for it"),
     "D": ("in state D", "it waits for a disk or a network file system"),
 }
@@ -289,7 +289,7 @@ def worker_processes(v: Vitals) -> Finding:
             advice.append("the supervisor should have reaped it: see its messages")
             status = "failure"
         elif worker.process.start_time != worker.start_time:
-            texts.append(f"{worker}: that process id is another process's now")
+            texts.append(f"{worker}: that process id now belongs to another process")
             advice.append("the supervisor should have reaped it: see its messages")
             status = "failure"
         elif state in _STATES:
@@ -318,7 +318,7 @@ def stuck(v: Vitals) -> Finding:
         return ok(name, "none")
     return Finding(
         name, "warning", "; ".join(f"{w} has full rings and reads nothing" for w in bad),
-        "poll() often enough", "its expirations wait, and keep their slots: have it call poll()",
+        "poll() often enough", "its expirations wait and keep their slots: it must call poll()",
     )  # fmt: skip
 
 
@@ -345,7 +345,7 @@ def offences(v: Vitals) -> Finding:
         return ok("offences", "none")
     return Finding(
         "offences", "warning", "; ".join(f"{w}: {w.offences:,}" for w in bad), "none",
-        "that client writes where it must not, or uses ids that it made up: `wheeld fsck`",
+        "that client writes to memory it must not touch, or invents ids: run `wheeld fsck`",
     )  # fmt: skip
 
 
@@ -364,7 +364,7 @@ def room(v: Vitals) -> Finding:
         status = "failure" if share >= FULL_FAILURE else "warning"
         return Finding(
             name, status, found, f"armed timers below {FULL_WARNING:.0%} of the capacity",
-            "start the daemon with a larger --capacity; or cancel what is not needed",
+            "start the daemon with a larger --capacity, or cancel timers that are not needed",
         )  # fmt: skip
     return ok(name, found)
 
@@ -389,7 +389,7 @@ def hoarders(v: Vitals) -> Finding:
         "hoarders", "warning",
         "; ".join(f"{w}: {w.idle:,} of its {w.held:,} slots unused for a minute" for w in bad),
         f"less than {HOARD_SHARE:.0%} of the capacity each",
-        "it does not take its slots up again, so they do not go back: have it call poll()",
+        "slots go back only as the worker takes them in: it must call poll()",
     )  # fmt: skip
 
 

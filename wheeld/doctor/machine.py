@@ -82,14 +82,14 @@ def shm_mount(mounts: str) -> Finding:
     mounted = [line for line in lines if len(line) > 3 and line[1] == "/dev/shm"]
     if not mounted:
         return Finding(
-            name, "failure", "/dev/shm is no mount", "a tmpfs", "mount -t tmpfs tmpfs /dev/shm"
+            name, "failure", "/dev/shm is not a mount", "a tmpfs", "mount -t tmpfs tmpfs /dev/shm"
         )
     _, _, kind, options, *_ = mounted[-1]  # the last one covers the others
     if "ro" in options.split(","):
         advice = "mount -o remount,rw /dev/shm"
         return Finding(name, "failure", f"read-only ({options})", "read-write", advice)
     if kind != "tmpfs":
-        advice = "timers in files of a disk are late whenever it writes: mount a tmpfs there"
+        advice = "timers in files on a disk are late whenever it writes: mount a tmpfs there"
         return Finding(name, "warning", f"it is {kind}", "tmpfs", advice)
     return ok(name, f"tmpfs, {options}")
 
@@ -103,7 +103,7 @@ def memory_limit(subject: Path, cgroups: Path, needed: int, lower: str = "capaci
     found = f"{mebibytes(limit)} ({where})"
     if limit < 2 * needed:
         status = "failure" if limit < needed else "warning"
-        expected = f"well over {mebibytes(needed)}, which wheel and workers can take"
+        expected = f"well over {mebibytes(needed)}, the most that wheel and workers can take"
         return Finding(name, status, found, expected, f"raise the limit, or lower {lower}")
     return ok(name, found)
 
@@ -167,7 +167,7 @@ def clock_source(system: Path) -> Finding:
         return Finding(
             name, "warning", f"{current} (available: {available})",
             "tsc, kvm-clock, arch_sys_counter or the like",
-            "each look at the time costs a microsecond or more; boot with tsc=reliable if this "
+            "each read of the clock costs a microsecond or more; boot with tsc=reliable if this "
             "machine's TSC can be trusted (`dmesg | grep -i tsc`)",
         )  # fmt: skip
     return ok(name, current)
@@ -215,7 +215,7 @@ def kernel(release: str, has_pidfd: bool) -> Finding:
         return Finding(name, "failure", release, "5.3 or later", "wheeld watches workers by pidfd")
     if not has_pidfd:
         return Finding(
-            name, "failure", f"{release}, but pidfd_open is refused", "that it is allowed",
+            name, "failure", f"{release}, but pidfd_open is refused", "pidfd_open to be allowed",
             "a seccomp filter (an old container runtime?) forbids it: update or relax that",
         )  # fmt: skip
     return ok(name, release)
@@ -252,7 +252,8 @@ def runtime_directory(bases: Sequence[Path], name: str, uid: int) -> Finding:
             return ok("runtime directory", str(base / name))
         problems.append(f"{base}: {problem}")
     return Finding(
-        "runtime directory", "failure", "; ".join(problems), "a private directory that fits",
+        "runtime directory", "failure", "; ".join(problems), "a private directory with a short "
+        "enough path",
         "set WHEELD_RUNTIME_DIR, or use --runtime-dir",
     )  # fmt: skip
 
@@ -271,10 +272,12 @@ def _no_runtime_directory(base: Path, name: str, uid: int) -> str | None:
         except OSError as error:
             return str(error.strerror)
         if not stat.S_ISDIR(status.st_mode):
-            return f"{path} is no directory"
+            return f"{path} is not a directory"
         if path == directory and (status.st_uid != uid or status.st_mode & 0o027):
             mode = stat.S_IMODE(status.st_mode)
-            return f"{path} belongs to uid {status.st_uid}, mode {mode:04o}: not ours alone"
+            return (
+                f"{path} belongs to uid {status.st_uid}, mode {mode:04o}: not private to uid {uid}"
+            )
         return None if os.access(path, os.W_OK | os.X_OK) else f"{path} is not writable"
     return "its parent does not exist"
 

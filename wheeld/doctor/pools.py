@@ -93,7 +93,7 @@ def depletion(pools: Sequence[PoolVitals]) -> Finding:
         name, "warning",
         "; ".join(f"{p}, depleted {p.depleted_percent:.1f} % of the time" for p in bad),
         f"less than {DEPLETED:g} %",
-        "requests wait for memory: a larger --pool, a smaller largest=, or workers that "
+        "requests wait for memory: use a larger --pool, a smaller largest=, or workers that "
         "finish sooner",
     )  # fmt: skip
 
@@ -108,8 +108,8 @@ def waits(pools: Sequence[PoolVitals]) -> Finding:
         name, "warning",
         "; ".join(f"{p}, {', '.join(p.waiters)} waited for {p.dry_ns / 1e9:.0f} s" for p in bad),
         f"memory within {LONG_WAIT_NS / 1e9:g} s",
-        "those who have it do not give it back (`wheeld status` says who): a buffer that is "
-        "forgotten, or a handler that hangs",
+        "its holders do not give it back (`wheeld status` lists them): a forgotten buffer, or a "
+        "handler that hangs",
     )  # fmt: skip
 
 
@@ -127,7 +127,7 @@ def hogs(pools: Sequence[PoolVitals]) -> Finding:
         return ok(name, f"nobody has {NEARLY_ALL:.0%} of a pool")
     return Finding(
         name, "note", "; ".join(texts), f"less than {NEARLY_ALL:.0%}",
-        "the others wait for what it gives back; a pool of its own, or a bound on its requests",
+        "the others wait for it to release memory: give it its own pool, or bound its requests",
     )  # fmt: skip
 
 

@@ -62,7 +62,7 @@ class Diagnosis:
 
     def title(self) -> str:
         """One line over the table."""
-        return f"{self.name}: " + (self.directory or "not running; the machine only")
+        return f"{self.name}: " + (self.directory or "not running; machine checks only")
 
     def summary(self) -> str:
         """One line under the table."""
@@ -236,15 +236,16 @@ def live(patient: _Patient, host: Host) -> Iterator[Finding]:
     yield checks.ok("daemon", f"pid {daemon.status['pid']} answers in {daemon.directory}")
     if patient.faults or patient.memories is None:
         yield Finding(
-            "segments", "failure", "; ".join(patient.faults), "whole segments, that are ours",
-            "`wheeld fsck` says more; restart the daemon with --fresh",
+            "segments", "failure", "; ".join(patient.faults), "undamaged segments that belong to "
+            "this daemon",
+            "see `wheeld fsck`; restart the daemon with --fresh",
         )  # fmt: skip
     if not patient.is_seen():
         yield Finding(
             "processes", "note", f"pid {patient.pid} is in another PID namespace",
             "the daemon's own",
-            "what its processes do cannot be seen from here: look from its PID namespace, or from "
-            "one above it with `nsenter --target PID --pid --mount`",
+            "its processes cannot be seen from here: run this in its PID namespace, or from one "
+            "above it with `nsenter --target PID --pid --mount`",
         )  # fmt: skip
     elif patient.memories is not None:
         vitals = doctor_live.gather(daemon.status, patient.memories, daemon.prefix, host.proc)

@@ -79,7 +79,7 @@ def unit_settings(root: Path, unit: str | None, max_workers: int) -> Finding:
         if any(path.name == each for path in files):
             break
     if not files:
-        return Finding(name, "note", f"{unit}: its file is not found", "to be able to read it")
+        return Finding(name, "note", f"{unit}: its unit file was not found", "readable settings")
     return judge_unit(unit, _settings(files), max_workers)
 
 
@@ -95,13 +95,13 @@ def judge_unit(unit: str, settings: dict[str, str], max_workers: int) -> Finding
     if has("removeipc", *_YES):
         failures.append(("RemoveIPC=yes", "RemoveIPC=no: else the workers' memory goes at a stop"))
     if has("privateusers", *_YES, "self", "identity"):
-        warnings.append(("PrivateUsers=", "none: clients of other users would look like nobody"))
+        warnings.append(("PrivateUsers=", "none: clients of other users would appear as `nobody`"))
     if has("protectproc", "invisible", "noaccess") or has("procsubset", "pid"):
         warnings.append(("ProtectProc= or ProcSubset=", "none: the daemon reads /proc/PID/stat"))
     if settings.get("runtimedirectory") and not has("runtimedirectorypreserve", "restart", *_YES):
         warnings.append(
             ("RuntimeDirectory= without RuntimeDirectoryPreserve=",
-             "RuntimeDirectoryPreserve=yes: workers look for the socket at the same place")
+             "RuntimeDirectoryPreserve=yes: workers look for the socket in the same place")
         )  # fmt: skip
     limit = settings.get("limitnofile", "").partition(":")[0]
     if limit.isdigit() and int(limit) < descriptors.needed(max_workers):

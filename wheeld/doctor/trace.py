@@ -33,7 +33,7 @@ def recorder(trace: Trace) -> Finding:
     if trace["restarts"]:
         return Finding(
             name, "note", f"{found}; replaced {trace['restarts']} times", "never replaced",
-            "nothing is lost by that; see the daemon's messages for why they ended",
+            "nothing is lost by that; see the daemon's messages for the reason",
         )  # fmt: skip
     return ok(name, found)
 

@@ -49,7 +49,7 @@ def lists(s: Snapshot) -> list[Damage]:
     )
     found.append(
         _list_damage(
-            s, loose, lambda node: f"in a circle of {s.list_name(_home(s, node))} without its head"
+            s, loose, lambda node: f"in a cycle of {s.list_name(_home(s, node))} without its head"
         )
     )
     return found
@@ -156,7 +156,8 @@ def bitmaps(s: Snapshot) -> list[Damage]:
     ]
     beyond = s.occupancy & np.uint64(~((1 << min(64, per_level)) - 1) & (2**64 - 1))
     texts += [
-        f"{_level(s, i // s.words)}: marks of no bucket" for i in np.flatnonzero(beyond).tolist()
+        f"{_level(s, i // s.words)}: bits beyond the last bucket"
+        for i in np.flatnonzero(beyond).tolist()
     ]
     return [of_texts(texts)]
 
@@ -180,7 +181,8 @@ def linked(s: Snapshot) -> list[Damage]:
     placed = s.list[s.listed & (s.list < s.buckets)]
     by_lane = np.bincount(placed >> s.lane_bits, minlength=s.lanes)
     texts = [
-        f"{by_lane[lane]:,} timers are in buckets of lane {lane}, it says {s.lane_linked[lane]:,}"
+        f"{by_lane[lane]:,} timers are in buckets of lane {lane}, its count is "
+        f"{s.lane_linked[lane]:,}"
         for lane in np.flatnonzero(by_lane != s.lane_linked.astype(np.int64))
     ]
     if len(placed) != s.linked:

@@ -38,7 +38,7 @@ def repair(daemon: Daemon) -> None:
         memories = daemon.memories()
         if memories is None:
             raise WheelError(
-                f"cannot repair: {'; '.join(faults)}: begin anew with `wheeld start --fresh`"
+                f"cannot repair: {'; '.join(faults)}: start over with `wheeld start --fresh`"
             )
         with contextlib.ExitStack() as stack:
             wheel, slots, registry, watch, pools = (
@@ -94,7 +94,7 @@ def _no_daemon(directory: Path) -> Iterator[None]:
             except BlockingIOError:
                 raise WheelError(
                     f"cannot repair: a {holder} runs in {directory}; stop it with "
-                    f"`wheeld stop --name {directory.name}`. A running clock needs no repair by "
-                    "this: restart the daemon"
+                    f"`wheeld stop --name {directory.name}`. A running daemon is repaired by a "
+                    "restart"
                 ) from None
         yield

@@ -110,7 +110,7 @@ class Report:
 
     def title(self) -> str:
         """One line over the table."""
-        how = "live" if self.live else "exact: nobody writes it"
+        how = "live" if self.live else "exact: nothing writes to it"
         return f"wheel of {self.name} ({how})"
 
     def summary(self) -> str:
@@ -125,8 +125,8 @@ class Report:
                 "of {capacity:,} slots"
             ).format(**self.counts)
         if self.damage and not self.live:
-            text += "; a clock that was killed can leave that: `wheeld fsck --repair`, or the next"
-            text += " `wheeld start`, makes the wheel anew from its slots"
+            text += "; a killed clock can leave this behind: `wheeld fsck --repair`, or the next"
+            text += " `wheeld start`, rebuilds the wheel from its slots"
         return text
 
 
@@ -294,7 +294,7 @@ def _finish(report: Report, snapshot: Snapshot) -> None:
             "damage" if unnamed else "ok",
             report.counts["owned"],
             unnamed,
-            [Example(snapshot.name(int(i)) + "is nothing that there is")
+            [Example(snapshot.name(int(i)) + "is in no valid state")
              for i in np.flatnonzero(nothing)[: EXAMPLES if unnamed else 0]],
         )
     )  # fmt: skip

@@ -43,19 +43,21 @@ def watch(s: Snapshot) -> list[Damage]:
     for row in np.flatnonzero(gone & (watched > 0)).tolist():
         column = view.directory[:, row // 64] >> np.uint64(row % 64) & np.uint64(1)
         first = ", ".join(str(bucket) for bucket in np.flatnonzero(column)[:EXAMPLES])
-        who = "but nobody is there" if row < s.max_workers else "which does not exist"
+        who = "but no worker is there" if row < s.max_workers else "which does not exist"
         texts.append(f"{s.worker(row)}: watches {watched[row]:,} buckets ({first}), {who}")
     for row in np.flatnonzero(s.rows["state"] == RowState.FREE).tolist():
         if count := int((view.rows["notes"][row] != 0).sum() + view.rows["everything"][row]):
-            texts.append(f"{s.worker(row)}: {count:,} changes are noted, but nobody is there")
+            texts.append(f"{s.worker(row)}: {count:,} changes are noted, but no worker is there")
     bad = (view.rows["notes"] > _native.BUCKETS).any(axis=1)
     bad |= view.rows["touching"] > _native.WORD_SETS * _native.WORD_PLACES
     texts += [
-        f"{s.worker(row)}: a note or a place that it touches is none"
+        f"{s.worker(row)}: it names a note or a place that does not exist"
         for row in np.flatnonzero(bad).tolist()
     ]
     odd = np.flatnonzero(view.rows["any"] > 1)
-    texts += [f"{s.worker(r)}: any is {view.rows['any'][r]}, expected 0 or 1" for r in odd.tolist()]
+    texts += [
+        f"{s.worker(r)}: `any` is {view.rows['any'][r]}, expected 0 or 1" for r in odd.tolist()
+    ]
     return [of_texts(texts)]
 
 
@@ -65,13 +67,13 @@ def words(s: Snapshot) -> list[Damage]:
     tags, checks, values = (sets[field] for field in ("tags", "checks", "values"))
     states, here = TAG_STATE.of(tags), np.arange(len(sets), dtype=np.uint64)[:, np.newaxis]
     dirty = (tags == 0) & ((checks != 0) | (values != 0))
-    texts = _places(dirty, "is empty and has a check or a value")
-    texts += _places(states > _native.WORD_EMPTYING, "is in no state that there is")
-    texts += _places((states == 0) & (tags != 0), "has no state, and a name")
+    texts = _places(dirty, "is empty, but has a check or a value")
+    texts += _places(states > _native.WORD_EMPTYING, "is in no valid state")
+    texts += _places((states == 0) & (tags != 0), "has no state, but a name")
     live = states == _native.WORD_LIVE
-    texts += _places(live & (checks == 0), "is a key's, and its name is half")
+    texts += _places(live & (checks == 0), "belongs to a key, but its name is half written")
     elsewhere = live & (tags >> _SET_SHIFT != here) & (checks >> _SET_SHIFT != here)
-    texts += _places(elsewhere, "is of a key that has its word in other sets")
+    texts += _places(elsewhere, "belongs to a key whose word must be in another set")
     names = np.stack([tags[live], checks[live]], axis=-1)
     _, counts = np.unique(names, axis=0, return_counts=True)
     if (twice := int((counts > 1).sum())) > 0:
@@ -109,7 +111,7 @@ def _of_pool(s: Snapshot, pool: int) -> Iterator[str]:
     row, change, made = _being_returned(view, pool)
     total = int(out.sum()) - (int(out[row]) if made else 0)
     if used != total:
-        yield f"{used:,} bytes are out by its own word, {total:,} by the ledgers"
+        yield f"{used:,} bytes are out by its own count, {total:,} by the ledgers"
     most = int(fields["size"]) + (0 if fields["strict"] else int(fields["largest"]) - 1)
     if used > most:
         yield f"{used:,} bytes are out, expected at most {most:,}"
@@ -119,9 +121,9 @@ def _of_pool(s: Snapshot, pool: int) -> Iterator[str]:
     last = USED_ROW.of(word)
     if last == _native.POOL_NOBODY:
         if used:
-            yield f"{used:,} bytes are out, and nobody has made a change"
+            yield f"{used:,} bytes are out, but no change was made"
     elif last >= len(view.ledgers[pool]):
-        yield f"ledger {last} has made the last change, and does not exist"
+        yield f"ledger {last} made the last change, but does not exist"
     elif USED_CHANGE.of((begun := int(view.ledgers[pool]["change"][last])) - word) > 1:
         named = USED_CHANGE.of(word)
         yield f"its word names change {named} of {_who(s, last)}, which has begun {begun}"
@@ -148,19 +150,19 @@ def _of_rows(s: Snapshot, pool: int) -> Iterator[str]:
     most = int(fields["size"]) + int(fields["largest"])
     gone = np.isin(s.rows["state"], _GONE)
     for row in np.flatnonzero((out < 0) | (out > most)).tolist():
-        yield f"{s.worker(row)} has {out[row]:,} bytes, which cannot be"
+        yield f"{s.worker(row)} has {out[row]:,} bytes, which is impossible"
     for row in np.flatnonzero(gone & (out > 0) & (out <= most)).tolist():
-        yield f"{s.worker(row)} has {out[row]:,} bytes, but nobody is there"
+        yield f"{s.worker(row)} has {out[row]:,} bytes, but no worker is there"
     for row in np.flatnonzero(ledgers["change"] - ledgers["made"] > 1).tolist():  # it wraps
         begun, made = int(ledgers["change"][row]), int(ledgers["made"][row])
-        yield f"{_who(s, row)} has begun {begun} changes, and number {made} is noted as made"
+        yield f"{_who(s, row)} has begun {begun} changes, but number {made} is recorded as made"
     for row in np.flatnonzero(gone & waiting[: s.max_workers]).tolist():
-        yield f"{s.worker(row)} waits for memory, but nobody is there"
+        yield f"{s.worker(row)} waits for memory, but no worker is there"
     for row in (np.flatnonzero(waiting[s.max_workers :]) + s.max_workers).tolist():
-        yield f"row {row} waits for memory, and does not exist"
+        yield f"row {row} waits for memory, but does not exist"
     for row in np.flatnonzero(ledgers["ticket"] > fields["tickets"]).tolist():
         ticket, given = int(ledgers["ticket"][row]), int(fields["tickets"])
-        yield f"{_who(s, row)} waits with ticket {ticket}, but {given} were given"
+        yield f"{_who(s, row)} waits with ticket {ticket}, but only {given} were issued"
 
 
 def _who(s: Snapshot, ledger: int) -> str:
@@ -176,7 +178,8 @@ def _wrong_tenants(s: Snapshot, tenants: Array, where: str) -> list[str]:
     moving = (RowState.ATTACHING, RowState.DYING, RowState.KEPT)
     wrong |= np.isin(states, moving) & let & ~same
     return [
-        f"{s.worker(row)}: {where} is let to incarnation {int(tenants[row])}, the worker table has "
+        f"{s.worker(row)}: {where} belongs to incarnation {int(tenants[row])}, the worker table "
+        "says "
         f"{int(incarnations[row]) if states[row] else 'nobody'}"
         for row in np.flatnonzero(wrong).tolist()
     ]

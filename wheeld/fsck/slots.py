@@ -83,8 +83,8 @@ def slots(s: Snapshot) -> list[Damage]:
         (own & (phase == NEVER) & ((s.gens != 0) | ~same), "was never armed, at generation {gen}"),
         (own & s.listed & ~same, "is linked for generation {link_gen}, but is at {gen}"),
         (lost, "is armed, but neither linked nor submitted"),
-        (loose & armed & same & (stage <= TICKED) & ~_endless(s), "is armed, but nowhere linked"),
-        (told & armed & (stage >= WAIT_EXPIRE), "is armed, but its end is told: {stage}"),
+        (loose & armed & same & (stage <= TICKED) & ~_endless(s), "is armed, but linked nowhere"),
+        (told & armed & (stage >= WAIT_EXPIRE), "is armed, but already recorded as ended: {stage}"),
         (told & bucket & (fired | (phase == NEVER)), "is linked in {list}, but not armed: {phase}"),
         # a waiting tick too: its timer may have been moved to later meanwhile
         (told & bucket & ~armed & (stage > WAIT_TICK), "is in {list}, with stage {stage}"),
@@ -95,10 +95,10 @@ def slots(s: Snapshot) -> list[Damage]:
          "has stage {stage}, but is in no list"),
         (told & (phase == TAKEN) & ~np.isin(stage, (OFFERED, WAIT_EXPIRE)),
          "is {phase}, but not offered: {stage}"),
-        (loose & fired & ~same, "has fired, but the clock's record is of generation {link_gen}"),
+        (loose & fired & ~same, "has fired, but the clock's record is for generation {link_gen}"),
         (loose & fired & same & (stage <= TICKED), "has fired without a completion"),
         (told & (cancelled | (phase == NEVER)) & np.isin(stage, (WAIT_EXPIRE, EXPIRED)),
-         "is {phase}, but an expiration of it is told: {stage}"),
+         "is {phase}, but an expiration is recorded for it: {stage}"),
         *_position_rules(s, told),
     ]  # fmt: skip
     return [

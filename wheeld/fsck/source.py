@@ -147,7 +147,8 @@ class Daemon:
         tokens = Counter(int(head["token"]) for head in heads.values() if head is not None)
         common = tokens.most_common(1)[0][0] if tokens else 0
         texts += [
-            f"{self.prefix}{kind}: token {int(head['token']):x}, the others have {common:x}"
+            f"{self.prefix}{kind}: token {int(head['token']):x}, expected {common:x} as in the "
+            "others"
             for kind, head in heads.items()
             if head is not None and int(head["token"]) != common
         ]
@@ -176,7 +177,7 @@ class Daemon:
         if not regular:
             return None
         if len(start) < dtype_of("head").itemsize:
-            texts.append(f"{name}: {len(start)} bytes are no segment")
+            texts.append(f"{name}: {len(start)} bytes, too short for a segment")
             return None
         head: Array = np.frombuffer(start, dtype_of("head")).reshape(())
         found = _native.attach_status(start, kind)[0]
@@ -268,7 +269,7 @@ class Daemon:
 
 _HEAD_FAULTS = {
     _native.ATTACH_NOT_READY: "not ready: its creator has not finished",
-    _native.ATTACH_FOREIGN: "its magic is not that of such a segment",
+    _native.ATTACH_FOREIGN: "its magic number is wrong for this kind of segment",
     _native.ATTACH_VERSION: "another layout version",
     _native.ATTACH_FINGERPRINT: "another layout: the fingerprint differs",
 }

@@ -66,7 +66,7 @@ def rows(s: Snapshot) -> list[Damage]:
         if int(fields["on_death"]) > 2:
             texts.append(f"{who}: on_death {int(fields['on_death'])} does not exist")
         if int(fields["groups"]) & ~groups:
-            texts.append(f"{who}: in a group that has no name")
+            texts.append(f"{who}: in a group without a name")
     return [of_texts(texts)]
 
 
@@ -192,7 +192,7 @@ def _wrong_entries(
         slot = int(slots[at])
         text = f"{s.worker(row)}: position {int(positions[at])} of its {kind} ring names "
         text += f"slot {slot}" if slot < s.capacity else f"slot {slot}, which does not exist"
-        text += ", which is there twice" if slot in twice else ""
+        text += ", which occurs twice" if slot in twice else ""
         return text + (f"; slot {lost[at]} should be there" if lost[at] >= 0 else "")
 
     about = np.where(slots[where] < s.capacity, slots[where], -1)
@@ -204,7 +204,7 @@ def offences(s: Snapshot) -> list[str]:
     """Workers that submitted what an honest client never does."""
     counted = s.lines["offences"]
     return [
-        f"{s.worker(row)}: {int(counted[row]):,} submissions that an honest client never makes"
+        f"{s.worker(row)}: {int(counted[row]):,} submissions that no correct client makes"
         for row in np.flatnonzero((counted > 0) & (s.rows["state"] != RowState.FREE)).tolist()
     ]
 

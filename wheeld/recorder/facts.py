@@ -144,7 +144,7 @@ class Facts:
                     offsets = Offsets(int(found["base"]), int(found["boottime"]))
                     facts.offsets.append((int(found["position"]), offsets))
         if facts is None:
-            raise ValueError("its facts do not say whose records they are")
+            raise ValueError("its facts do not name the daemon of the records")
         facts.offsets.sort(key=lambda entry: entry[0])
         return facts
 

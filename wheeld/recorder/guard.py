@@ -186,7 +186,10 @@ class RecorderGuard:
         before = self._troubles.pop(who, None)
         if text is not None:
             self._troubles[who] = text
-            log.warning("the recorder cannot write (%s); the clock goes on, and counts", text)
+            log.warning(
+                "the recorder cannot write (%s); the clock goes on, and counts the events it drops",
+                text,
+            )
         elif before is not None:
             log.warning("the recorder can write again")
 
@@ -268,7 +271,7 @@ class RecorderGuard:
             if self._keeper.done():
                 return
             if still:
-                log.warning("the recorder (pid %s) does nothing: killed", self.pid)
+                log.warning("the recorder (pid %s) made no progress: killed", self.pid)
                 self._stopped = {"left": 0}  # the next one would hang as well
                 self._kill()
                 return

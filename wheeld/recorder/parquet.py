@@ -70,7 +70,7 @@ def convert_records(path: Path, trace: Path, written: Written, warn: Callable[[s
     for position, records in chunks(path, GROUP_ROWS):
         known = (records["kind"] >= 1) & (records["kind"] <= TRACE_LOST)
         if not known.all():  # the host went down while they were on their way to the disk
-            warn(f"{path.name}: {int((~known).sum()):,} records are none, and left out")
+            warn(f"{path.name}: {int((~known).sum()):,} records of no known kind were left out")
         table = _events(records, position, known, facts)
         name = f"{facts.origin.run}-{position:016x}"
         _write_hours(table, trace / EVENTS_FOLDER, path.parent, name, written)

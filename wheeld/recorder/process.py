@@ -293,7 +293,7 @@ class _NoPandas:
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         """Finds nothing; pandas it refuses."""
         if name == "pandas":
-            raise ModuleNotFoundError("the recorder does without pandas", name=name)
+            raise ModuleNotFoundError("the recorder must not load pandas", name=name)
 
 
 def _die(hook: threading.ExceptHookArgs) -> None:

@@ -50,7 +50,7 @@ def _facts(directory: Path) -> control.Message:
     except FileNotFoundError:
         return {}
     except ValueError as error:
-        log.warning("%s says nothing of an earlier daemon: %s", path, error)
+        log.warning("%s does not describe an earlier daemon: %s", path, error)
         return {}
 
 
@@ -113,7 +113,9 @@ def _stray(directory: Path, name: str) -> str | None:
     if not found:
         return None
     prefix = max(found, key=found.__getitem__)
-    log.warning("no %s names them, but these segments are ours: %s*", runtime.DAEMON_FILE, prefix)
+    log.warning(
+        "no %s names them, but these segments belong to this user: %s*", runtime.DAEMON_FILE, prefix
+    )
     return prefix
 
 
@@ -130,7 +132,9 @@ def _read(path: Path) -> bytes:
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
             raise WheelError(f"{path} is no file of ours; remove it")
         if status.st_mode & 0o022:
-            raise ValueError(f"others may write it (mode {stat.S_IMODE(status.st_mode):04o})")
+            raise ValueError(
+                f"other users may write to it (mode {stat.S_IMODE(status.st_mode):04o})"
+            )
         return os.read(fd, MAX_DAEMON_FILE)
     finally:
         os.close(fd)
@@ -152,14 +156,14 @@ def _attach_own(prefix: str) -> dict[str, mmap.mmap]:
     memories = _attach(prefix, [kind for kind in KINDS if kind not in SHARED])
     tokens = {int(record(memory, "head")["token"]) for memory in memories.values()}
     if len(tokens) != 1:
-        raise segments.SegmentError("they are of different daemons")
+        raise segments.SegmentError("they belong to different daemons")
     boot = RegistryView(memories["registry"]).header["boot_id"].item().decode()
     if boot != BOOT_ID.read_text().strip():
-        raise segments.SegmentError("they are of an earlier boot")
+        raise segments.SegmentError("they are from an earlier boot")
     if int(WheelView(memories["wheel"]).header["daemon_state"]) == STOPPING:
-        raise segments.SegmentError("their daemon was stopped, and did not finish")
+        raise segments.SegmentError("their daemon was being stopped and did not finish")
     if not Path(segments.SHM_DIRECTORY, prefix + "slots").exists():
-        raise segments.SegmentError(f"{prefix}slots has gone, and with it all timers")
+        raise segments.SegmentError(f"{prefix}slots is gone, and all timers with it")
     return memories
 
 

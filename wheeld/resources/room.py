@@ -106,8 +106,8 @@ def _try_state_directory(config: Config) -> None:
             os.close(descriptor)
     except OSError as error:
         raise WheelError(
-            f"state_dir {directory}: nothing can be written there ({error.strerror}), so no "
-            "snapshot could be: make room, or start without --state-dir"
+            f"state_dir {directory}: not writable ({error.strerror}), so no snapshot could be "
+            "taken: make room, or start without --state-dir"
         ) from error
     finally:
         with contextlib.suppress(OSError):

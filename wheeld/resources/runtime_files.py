@@ -64,7 +64,7 @@ class RuntimeFiles:
         if not same:
             os.close(fd)
             raise WheelError(
-                f"a wheeld daemon {self.config.name!r} runs already in {self.directory}; "
+                f"a wheeld daemon {self.config.name!r} already runs in {self.directory}; "
                 f"stop it with `wheeld stop --name {self.config.name}`"
             )
         return fd

@@ -22,7 +22,9 @@ def check_pyarrow() -> None:
         It is not installed.
     """
     if importlib.util.find_spec("pyarrow") is None:
-        raise WheelError("--trace needs pyarrow, which is not here: pip install 'wheeld[parquet]'")
+        raise WheelError(
+            "--trace needs pyarrow, which is not installed: pip install 'wheeld[parquet]'"
+        )
 
 
 def prepare(given: str | os.PathLike[str]) -> Path:

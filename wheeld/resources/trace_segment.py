@@ -79,14 +79,14 @@ def of_dead(name: str | None, wheel: mmap.mmap) -> mmap.mmap | None:
     try:
         memory = segments.attach(name, _native.KIND_TRACE, writable=True)
         if int(record(memory, "head")["token"]) != int(record(wheel, "head")["token"]):
-            raise segments.SegmentError("it is of another daemon")
+            raise segments.SegmentError("it belongs to another daemon")
         found = faults(memory)
         if int(record(memory, KIND)["capacity"]) != int(record(wheel, "wheel")["capacity"]):
             found.append("it is for another capacity")
         if found:
             raise segments.SegmentError("; ".join(found))
     except (WheelError, OSError) as error:
-        log.warning("the trace %s is of no use: %s", name, error)
+        log.warning("the trace %s cannot be used: %s", name, error)
         return None
     return memory
 

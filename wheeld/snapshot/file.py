@@ -165,7 +165,7 @@ def read(path: Path) -> Snapshot:
     """
     content = _content(path)
     if content[: len(MAGIC)] != MAGIC[: len(content)]:
-        raise SnapshotError(f"{path} is no snapshot of wheeld: it begins otherwise")
+        raise SnapshotError(f"{path} is not a wheeld snapshot: wrong magic number")
     if len(content) < _PREFIX.size:
         raise SnapshotError(f"{path} is truncated: {len(content)} bytes")
     _, version, header_bytes, body_bytes = _PREFIX.unpack_from(content)
@@ -177,7 +177,8 @@ def read(path: Path) -> Snapshot:
     expected = begin + body_bytes + _DIGEST_BYTES
     if len(content) != expected:
         raise SnapshotError(
-            f"{path} is truncated or torn: it has {len(content):,} bytes and speaks of {expected:,}"
+            f"{path} is truncated or torn: it has {len(content):,} bytes, its header says "
+            f"{expected:,}"
         )
     signed = memoryview(content)[:-_DIGEST_BYTES]
     if hashlib.sha256(signed).digest() != content[-_DIGEST_BYTES:]:
@@ -185,7 +186,7 @@ def read(path: Path) -> Snapshot:
     try:
         return _parse(json.loads(content[_PREFIX.size : begin]), signed[begin:])
     except (ValueError, KeyError, TypeError, RecursionError) as error:
-        raise SnapshotError(f"{path} does not make sense: {error!r}") from error
+        raise SnapshotError(f"{path} has invalid contents: {error!r}") from error
 
 
 def _content(path: Path) -> bytes:
@@ -221,11 +222,11 @@ def _texts(header: dict[str, Any], key: str, check: Callable[[str], object]) -> 
     """A list of different names, each of which would be taken from a worker."""
     found = header[key]
     if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
-        raise ValueError(f"{key} are {found!r:.80}, expected a list of texts")
+        raise ValueError(f"{key} are {found!r:.80}, expected a list of strings")
     for text in found:
         check(text)
     if len(set(found)) != len(found):
-        raise ValueError(f"{key} are {found!r:.80}, expected different ones")
+        raise ValueError(f"{key} are {found!r:.80}, expected no duplicates")
     return tuple(found)
 
 
@@ -244,7 +245,9 @@ def _clocks(header: dict[str, Any]) -> Clocks:
     boottime = _number(found, "boottime", FOREVER)
     boot_id, virtual = found["boot_id"], found["virtual"]
     if not isinstance(boot_id, str) or not isinstance(virtual, bool):
-        raise ValueError(f"clocks are {found!r:.80}, expected a boot id, and virtual or not")
+        raise ValueError(
+            f"clocks are {found!r:.80}, expected a boot id and whether they are virtual"
+        )
     return Clocks(monotonic, realtime, boottime, boot_id, virtual)
 
 
@@ -254,7 +257,7 @@ def _parse(header: Any, body: memoryview) -> Snapshot:
     if not isinstance(header, dict) or not all(
         isinstance(header.get(key), dict) for key in ("clocks", "counts")
     ):
-        raise ValueError("its header is no table, or has none of clocks or of counts")
+        raise ValueError("its header is not a table, or lacks the table clocks or counts")
     if [tuple(field) for field in header["dtype"]] != TIMER.descr:
         raise ValueError(f"its records are {header['dtype']}, expected {TIMER.descr}")
     parts = ("timers", "payloads", "slabs")
@@ -308,5 +311,5 @@ def set_aside(path: Path) -> Path:
     try:
         durable.rename(path, aside)
     except OSError as error:
-        raise WheelError(f"{path}: cannot be set aside: {error.strerror}") from error
+        raise WheelError(f"{path}: cannot be renamed out of the way: {error.strerror}") from error
     return aside

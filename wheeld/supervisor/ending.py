@@ -130,7 +130,7 @@ class Ending:
             await step
         except Exception as error:
             if not isinstance(error, OSError | WheelError):
-                log.exception("an error of the daemon's own at its end")
+                log.exception("an internal error of the daemon as it ended")
             self._supervisor.fail(str(error) or repr(error))
             return False
         return True

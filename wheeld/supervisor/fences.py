@@ -96,7 +96,8 @@ class Fences:
     def _tell(self, tenant: Tenant, lifted: asyncio.Event) -> None:
         if not lifted.is_set():
             log.warning(
-                "worker %s (pid %d) has closed its connection without a good-bye, and lives: its "
+                "worker %s (pid %d) has closed its connection without a good-bye, but is alive: "
+                "its "
                 "calls are refused, and what it holds stays its own until the process ends",
                 tenant.name,
                 tenant.pid,

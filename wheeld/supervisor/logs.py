@@ -84,7 +84,7 @@ class _Handler(logging.Handler):
         """Write the message, or count it."""
         try:
             if self._lost:
-                note = f"wheeld: {self._lost} messages are missing here: they found no room\n"
+                note = f"wheeld: {self._lost} messages are missing here: the buffer was full\n"
                 os.write(STDERR, note.encode())
                 self._lost = 0
             text = (self.format(record) + "\n").encode(errors="replace")

@@ -171,7 +171,7 @@ class Supervisor:
         except (OSError, WheelError) as error:  # such as a file in our way
             self.fail(str(error))
         except Exception as error:
-            log.exception("the daemon ends by an error that is its own")
+            log.exception("the daemon ends with an internal error")
             self.fail(repr(error))
         finally:
             restarts = self._wish in (Wish.CLOCK, Wish.SNAPSHOT)

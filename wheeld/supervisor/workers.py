@@ -187,7 +187,7 @@ class Workers:
         if name is not None:
             self.registry.check_name(name)
         if on_death == OnDeath.KEEP and name is None:
-            raise ValueError("on_death='keep' needs a worker name, by which a successor is known")
+            raise ValueError("on_death='keep' needs a worker name, which its successor uses")
         if pid == 0:
             raise WheelError("a worker must be in the daemon's pid namespace (or one below it)")
         self._resources.mend()
@@ -263,7 +263,7 @@ class Workers:
             await self.clock.attach(self._attachment(tenant))
             self._resources.sharing.seat(tenant.row, tenant.incarnation)
             if not self.registry.arrives(tenant):
-                raise WheelError("somebody has damaged the segment of this worker as it came")
+                raise WheelError("the segment of this worker was damaged while it connected")
         except BaseException:
             if self.registry.arrives(tenant):
                 self._forget(tenant)
@@ -289,7 +289,7 @@ class Workers:
             or tenant.pid != pid
             or not self._may_resume(tenant)
         ):
-            raise DaemonNotRunning("the daemon knows this worker no more; connect() again")
+            raise DaemonNotRunning("the daemon no longer knows this worker; connect() again")
         log.info("worker %s (pid %d) reconnected", tenant.name, pid)
         self.unheard.hear(tenant)
         return tenant, back_of(tenant)
@@ -361,7 +361,7 @@ class Workers:
             self.clock.look_soon()  # if they are damaged the daemon ends
             return
         if returned > 0:
-            log.info("worker %s: %d bytes are back in the pools", tenant.name, returned)
+            log.info("worker %s: %d bytes were returned to the pools", tenant.name, returned)
 
     def _drop_segment(self, tenant: Tenant) -> None:
         try:

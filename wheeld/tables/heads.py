@@ -62,7 +62,7 @@ class WorkerHead:
                 if not ours or status.st_size != self._size:
                     return
                 if os.pread(fd, len(self._head), 0) != self._head:
-                    log.warning("somebody has overwritten the head of %s: mended", name)
+                    log.warning("the header of %s was overwritten by a worker: repaired", name)
                     os.pwrite(fd, self._head, 0)
             finally:
                 os.close(fd)
@@ -133,7 +133,9 @@ class SharedHeads:
                 lost |= self._mend_length(kind, names[kind], fds[kind])
             for kind, offset, fixed in self.parts(os.pread(fds["pools"], self.sizes["pools"], 0)):
                 if os.pread(fds[kind], len(fixed), offset) != fixed:
-                    log.warning("somebody has overwritten the head of %s: mended", names[kind])
+                    log.warning(
+                        "the header of %s was overwritten by a worker: repaired", names[kind]
+                    )
                     os.pwrite(fds[kind], fixed, offset)
         return lost
 
@@ -163,8 +165,8 @@ class SharedHeads:
         if kind != "slots":
             os.pwrite(fd, self._fresh[kind][size:], size)
         log.error(
-            "%s/%s had %d bytes, expected %d: somebody has truncated it; it has its length again, "
-            "and what stood there is lost",
+            "%s/%s had %d bytes, expected %d: it was truncated; it has its length again, but the "
+            "data there is lost",
             *(segments.SHM_DIRECTORY, name, size, wanted),
         )
         return kind == "slots" and size < wanted
@@ -185,5 +187,5 @@ def _open(name: str, model: int | None) -> int:
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
         os.close(fd)
-        raise segments.SegmentError(f"{path} is no shared memory segment of ours")
+        raise segments.SegmentError(f"{path} is not a shared memory segment of this daemon")
     return fd

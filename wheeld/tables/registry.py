@@ -137,7 +137,7 @@ class Registry:
         chosen = name if name is not None else f"pid-{pid}-{self._incarnations + 1 & 0xFFFF}"
         encoded = self.encode_name(chosen)
         if (tenant := self.find(chosen)) is not None:
-            raise ValueError(f"a worker {chosen!r} is connected already (pid {tenant.pid})")
+            raise ValueError(f"a worker {chosen!r} is already connected (pid {tenant.pid})")
         free = [row for row in range(len(self._rows)) if row not in self.tenants]
         if not free:
             raise WheelError(
@@ -212,7 +212,7 @@ class Registry:
         """The name as it stands in the table; ValueError if it does not fit."""
         encoded = _encoded(f"worker name {name!r}", name, WORKER_NAME_BYTES)
         if encoded.startswith(b"group:"):
-            raise ValueError(f"worker name {name!r}: 'group:' is for the names of groups")
+            raise ValueError(f"worker name {name!r}: 'group:' is reserved for group names")
         return encoded
 
     @classmethod

@@ -69,7 +69,7 @@ class Sharing:
         found = occupied(self.watch, self.pools) | (self.sizes.lines["made"] != 0).any(axis=1)
         for row in np.flatnonzero(found).tolist():
             if row not in self._seated and (returned := self._put(row, 0)) > 0:
-                log.info("%d bytes of a worker that is gone are back in the pools", returned)
+                log.info("%d bytes of a worker that is gone were returned to the pools", returned)
 
     def seat(self, row: int, incarnation: int) -> None:
         """Let a worker in."""
@@ -103,8 +103,10 @@ class Sharing:
             try:
                 return work()
             except ValueError as error:  # its head is not what it was a moment ago
-                log.warning("a worker writes where it must not: %s", error)
-        raise WheelError("the heads of the segments that all workers share do not stay as they are")
+                log.warning("a worker writes to memory it must not touch: %s", error)
+        raise WheelError(
+            "the headers of the segments that all workers share are overwritten again and again"
+        )
 
 
 def occupied(watch: WatchView, pools: PoolsView) -> npt.NDArray[np.bool_]:

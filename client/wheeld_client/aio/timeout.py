@@ -42,15 +42,15 @@ class Timeout:
             A move to later never has to wait.
         """
         if not self._id:
-            raise RuntimeError("this timeout was not entered yet: there is no deadline to move")
+            raise RuntimeError("this timeout has not been entered yet: it has no deadline to move")
         return self._timers.reschedule(self._id, delay)
 
     async def __aenter__(self) -> Timeout:
         task = asyncio.current_task()
         if task is None:
-            raise RuntimeError("timeout() belongs into a task")
+            raise RuntimeError("timeout() must be used inside a task")
         if self._id or self._entering:
-            raise RuntimeError("this timeout was entered already: make one for each block")
+            raise RuntimeError("this timeout was already entered: create one for each block")
         self._task = task
         self._cancelling = task.cancelling()
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -100,7 +100,7 @@ class AsyncTimers:
     async def __aenter__(self) -> AsyncTimers:
         if self._timers is not None and self._timers._state == "open":
             raise RuntimeError(
-                "this AsyncTimers is entered already: make one for each `async with`"
+                "this AsyncTimers is already entered: create one for each `async with`"
             )
         self._loop = asyncio.get_running_loop()
         self._timers = await self._loop.run_in_executor(None, self._connect)
@@ -118,7 +118,7 @@ class AsyncTimers:
         try:
             await self._loop.run_in_executor(None, timers.close)
         finally:  # not before: this task may be one of those who are told
-            ended = ClientClosed("this AsyncTimers was closed meanwhile: its `async with` ended")
+            ended = ClientClosed("this AsyncTimers was closed: its `async with` block has ended")
             self._tell(ended)
 
     def _stop_reading(self) -> None:

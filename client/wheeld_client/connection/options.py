@@ -52,9 +52,11 @@ class Options:
         _one_of("on_death", self.on_death, ON_DEATH)
         _one_of("after_fork", self.after_fork, AFTER_FORK)
         if self.on_death == "keep" and self.worker is None:
-            raise ValueError('on_death="keep" needs worker=: the successor comes by that name')
+            raise ValueError(
+                'on_death="keep" needs worker=: the successor connects under that name'
+            )
         if self.on_death == "reroute" and self.group is None:
-            raise ValueError('on_death="reroute" needs group=: its members are the heirs')
+            raise ValueError('on_death="reroute" needs group=: its members inherit the timers')
         if self.group is not None:
             _check_group(self.group)
         _check_seconds("reconnect_for", self.reconnect_for)

@@ -118,8 +118,7 @@ class Renewal:
             except Refused as refusal:
                 kind = {"LayoutMismatch": LayoutMismatch, "PermissionError": PermissionError}
                 raise kind.get(refusal.kind, DaemonNotRunning)(
-                    f"the next wheeld daemon in {worker.directory} does not take this client: "
-                    f"{refusal}"
+                    f"the next wheeld daemon in {worker.directory} refused this client: {refusal}"
                 ) from None
             if isinstance(found, Wait):
                 return found

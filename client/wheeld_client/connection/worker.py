@@ -88,7 +88,7 @@ class ConnectedWorker(_native.Worker):
             except DaemonNotRunning:
                 return  # not yet restarted: the calls see to it
             except Refused:
-                self._end_wheel("the wheeld daemon was restarted; connecting anew")
+                self._end_wheel("the wheeld daemon was restarted; reconnecting")
                 lost = self._connection
                 self._settle_in(*self._current.say_hello(self.directory))
                 lost.close()
@@ -313,7 +313,7 @@ class ConnectedWorker(_native.Worker):
         pid = os.getpid()  # a lock that the parent held at the fork is held for ever
         with self._fork_locks.setdefault(pid, threading.RLock()):
             if self._reforking == pid:
-                raise ForkedClient("this client is connecting just now; call again")
+                raise ForkedClient("this client is still connecting; try again")
             if self._state != "forked":
                 return
             self._reforking = pid

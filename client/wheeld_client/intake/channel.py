@@ -194,7 +194,7 @@ class Channel(asyncio.BufferedProtocol, ABC):
             if not self._tls.secure:
                 if not self._tls.handshake():
                     if self._wire_ended:
-                        raise ssl.SSLError("the peer ended in the handshake")
+                        raise ssl.SSLError("the peer closed the connection during the handshake")
                     return
                 self._secured()
             self._pump_plain(self._tls)

@@ -156,7 +156,9 @@ class Gate:
         """The pool is of no use: who waits for it loses its connection. One line in the log."""
         self.errors += 1
         if not self._pool_lost:
-            log.error("intake: the memory pool failed, connections that need it close: %r", error)
+            log.error(
+                "intake: the memory pool failed; closing the connections that need it: %r", error
+            )
         self._pool_lost = True
         waiting, self.waiting = self.waiting, {}
         for connection in waiting:

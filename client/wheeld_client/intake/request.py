@@ -40,7 +40,7 @@ class Request:
             The memory was given back.
         """
         if self._buffer is None:
-            raise ValueError("the request was released: take what you need of `data` before")
+            raise ValueError("the request was released: copy what you need from `data` before that")
         return self._data
 
     @property
@@ -59,7 +59,7 @@ class Request:
             It was given back before.
         """
         if self._buffer is None:
-            raise ValueError("the request was released before")
+            raise ValueError("the request was already released")
         self._give_back()
         self.connection._intake._gate.wait()
 

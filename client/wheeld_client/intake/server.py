@@ -209,7 +209,7 @@ class Intake:
 
     def _check_open(self) -> None:
         if self._closing:
-            raise RuntimeError("the intake was closed: make another")
+            raise RuntimeError("the intake was closed: create a new one")
 
     def _join(self, connection: Connection) -> bool:
         """A peer has come. May it stay?"""
@@ -227,7 +227,7 @@ class Intake:
                 )
                 silent.close()
             elif not room:
-                reason = f"there are {self._limits.count} connections already"
+                reason = f"already at {self._limits.count} connections"
         if reason is not None:
             self._tally.turned_away += 1
             self._tally.warn("intake: %s was turned away: %s", connection, reason)

@@ -20,7 +20,7 @@ class LooseBuffer(bytearray):
             It was released before.
         """
         if self.released:
-            raise ValueError("this buffer was released already")
+            raise ValueError("this buffer was already released")
         self.released = True
 
     def __enter__(self) -> LooseBuffer:

@@ -157,7 +157,9 @@ class AsyncPurgatory(Purgatory):
 
     def _enter(self, op: DelayedOperation, waiter: W) -> W:
         if id(op) in self._waiters:
-            raise ValueError(f"{op!r} is waited for already: an operation is watched once")
+            raise ValueError(
+                f"{op!r} is already being waited for: an operation can be watched only once"
+            )
         self._waiters[id(op)] = op, waiter
         return waiter
 

@@ -28,7 +28,7 @@ class Changing:
 
     def __enter__(self) -> Changing:
         if self._notes:
-            raise RuntimeError("this block was entered already: call changing() for each")
+            raise RuntimeError("this block was already entered: call changing() for each block")
         self._over = False
         self._purgatory.timers._changing.add(self)  # first: the client may move from here on
         try:

@@ -47,7 +47,7 @@ class DelayedOperation(_native.Operation):
 
     def try_complete(self) -> bool:
         """Look at the condition: if it holds `return self.force_complete()`, else return False."""
-        raise NotImplementedError(f"{type(self).__name__} does not say when it is complete")
+        raise NotImplementedError(f"{type(self).__name__} does not define try_complete()")
 
     def on_complete(self) -> None:
         """Do what was waited for; runs exactly once, by condition or timeout."""
@@ -110,7 +110,9 @@ class Purgatory(_native.Purgatory):
         if not isinstance(name, str):
             raise TypeError(f"name: got {type(name).__name__}, expected str")
         if not name:
-            raise ValueError("name: got an empty one, expected what kind of request waits here")
+            raise ValueError(
+                "name: got an empty string, expected a name for the kind of request that waits here"
+            )
         if purge_interval is not None and purge_interval < 1:
             raise ValueError(f"purge_interval={purge_interval!r}: expected 1 or more, or None")
         submit = executor.submit if executor is not None else None

@@ -53,7 +53,7 @@ def deadlines_array(deadlines: npt.ArrayLike) -> npt.NDArray[np.int64]:
     if array.ndim != 1 or (array.size and listed is None and array.dtype.kind not in "iu"):
         raise ValueError(
             f"deadlines_ns: got dtype {array.dtype}, shape {array.shape}; expected int64 "
-            "nanoseconds, shape (n,); nothing of the batch was done"
+            "nanoseconds, shape (n,); nothing in the batch was done"
         )
     if array.size and (array.min() < 0 or array.max() > np.iinfo(np.int64).max):
         worst = array.min() if array.min() < 0 else array.max()
@@ -149,7 +149,7 @@ def _one_dimension(
             return np.empty(0, dtype)
         raise ValueError(
             f"{name}: got dtype {array.dtype}, shape {array.shape}; expected {wanted}, shape (n,); "
-            "nothing of the batch was done"
+            "nothing in the batch was done"
         )
     if array.dtype.kind == "i" and dtype is np.uint64 and array.size and array.min() < 0:
         raise ValueError(f"{name}: got {array.min()}, expected no negative numbers")

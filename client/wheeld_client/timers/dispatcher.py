@@ -84,7 +84,7 @@ class Dispatcher:
                 away = None
             except DaemonNotRunning as error:
                 if away is None and not self._timers._over:
-                    log.error("dispatching waits for the daemon: %s", error)
+                    log.error("dispatching is waiting for the daemon: %s", error)
                 away = error
             except WheelError as error:  # closed, by whoever wants it so
                 log.debug("dispatching ends: %s", error)
@@ -115,7 +115,7 @@ class Dispatcher:
         if self._on_events is not None:
             self._on_events(events)
         else:
-            log.warning("%d expirations that nobody takes (on_events=)", len(events))
+            log.warning("%d expirations without a callback or on_events=", len(events))
 
     def __enter__(self) -> Dispatcher:
         return self.start()

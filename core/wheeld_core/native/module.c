@@ -56,7 +56,7 @@ static PyMethodDef functions[] = {
     {"geometry", (PyCFunction)(void (*)(void))native_geometry, METH_VARARGS | METH_KEYWORDS,
      "geometry(**config) -> sizes and offsets of all segments, bytes"},
     {"spans", (PyCFunction)(void (*)(void))native_spans, METH_VARARGS | METH_KEYWORDS,
-     "What slabs need of the segments: see layout_part.c."},
+     "What slabs need in the segments: see layout_part.c."},
     {"open_slabs", native_open_slabs, METH_VARARGS, "Let workers claim slabs that have memory."},
     {"create", (PyCFunction)(void (*)(void))native_create, METH_VARARGS | METH_KEYWORDS,
      "create(wheel, slots, registry, boot_id, **config): fill zeroed segments"},
@@ -65,9 +65,9 @@ static PyMethodDef functions[] = {
     {"set_row_state", native_set_row_state, METH_VARARGS,
      "set_row_state(registry, row, state): publish a row of the worker table, after its fields"},
     {"set_daemon_state", native_set_daemon_state, METH_VARARGS,
-     "set_daemon_state(wheel, state): say that a wheel without a clock is over"},
+     "set_daemon_state(wheel, state): mark a wheel without a clock as ended"},
     {"name_group", native_name_group, METH_VARARGS,
-     "name_group(registry, group, name): publish an entry of the group table, anew if it has one"},
+     "name_group(registry, group, name): publish or replace an entry of the group table"},
     {"watch_bytes", native_watch_bytes, METH_VARARGS,
      "watch_bytes(max_workers) -> size of the watch segment"},
     {"create_watch", native_create_watch, METH_VARARGS,
@@ -86,7 +86,7 @@ static PyMethodDef functions[] = {
      "seat_borrower(pools, row, incarnation) -> bytes returned: take back what the row's last worker "
      "had, for a worker that comes; 0: for nobody"},
     {"resume_pools", native_resume_pools, METH_O,
-     "resume_pools(pools): end what a killed supervisor was doing there"},
+     "resume_pools(pools): finish what a killed supervisor was doing there"},
     {"trace_bytes", native_trace_bytes, METH_VARARGS,
      "trace_bytes(capacity, ring_bits) -> size of the trace segment"},
     {"create_trace", native_create_trace, METH_VARARGS,
@@ -197,7 +197,7 @@ static int module_exec(PyObject *module)
     /* types and exceptions are statics: those of the last interpreter would be everybody's */
     if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
         PyErr_SetString(PyExc_ImportError,
-                        "wheeld works in the main interpreter of a process only, "
+                        "wheeld works only in the main interpreter of a process, "
                         "not in a subinterpreter (WSGIApplicationGroup %{GLOBAL} "
                         "in mod_wsgi)");
         return -1;
@@ -217,7 +217,7 @@ static PyModuleDef_Slot module_slots[] = {
 #endif
     {0, NULL}};
 static struct PyModuleDef module_def = {PyModuleDef_HEAD_INIT, .m_name = "wheeld_core._native",
-                                        .m_doc = "wheeld's shared structures, natively.",
+                                        .m_doc = "wheeld's shared structures, in C.",
                                         .m_methods = functions, .m_slots = module_slots};
 
 PyMODINIT_FUNC PyInit__native(void) { return PyModuleDef_Init(&module_def); }

@@ -42,7 +42,7 @@ def compare(
         Path, typer.Option(help="Directory for page and JSON.", show_default=True)
     ] = Path("wheeld-compare"),
     names: Annotated[
-        str, typer.Option(help="What to call them.", show_default=True)
+        str, typer.Option(help="Names for the two.", show_default=True)
     ] = "before,after",
     master: Master = None,
     remote: Remote = None,

@@ -18,13 +18,16 @@ def register(app: typer.Typer) -> None:
 
 
 def fit(
-    trace: Annotated[
-        str, typer.Argument(help="A recorded trace: what --trace of wheeld start made.")
+    trace: Annotated[str, typer.Argument(help="A trace recorded by `wheeld start --trace`.")],
+    model: Annotated[
+        Path, typer.Argument(help="The JSON file to write; overwritten if it exists.")
     ],
-    model: Annotated[Path, typer.Argument(help="The model, as JSON; overwritten.")],
     bin_seconds: Annotated[
         float | None,
-        typer.Option(help="For how long an arrival rate holds.", show_default="a minute"),
+        typer.Option(
+            help="Length of the bins in which the arrival rate is constant.",
+            show_default="a minute",
+        ),
     ] = None,
     master: Master = None,
     remote: Remote = None,

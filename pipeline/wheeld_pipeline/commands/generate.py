@@ -43,11 +43,14 @@ def generate(
         int | None, typer.Option(help="Size of each request's payload.", show_default="100")
     ] = None,
     model: Annotated[
-        Path | None, typer.Option(help="A model from `wheeld pipeline fit`, in place of those.")
+        Path | None,
+        typer.Option(help="A model from `wheeld pipeline fit`, instead of these options."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Equal seeds make equal requests.")] = 1,
     overwrite: Annotated[bool, typer.Option(help="Replace a workload that is in OUT.")] = False,
-    partitions: Annotated[int | None, typer.Option(help="Files; changes no request.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option(help="Number of files; does not change any request.")
+    ] = None,
     master: Master = None,
     remote: Remote = None,
     as_json: Json = False,

@@ -26,12 +26,12 @@ def register(app: typer.Typer) -> None:
 
 def overflow(
     commands: Annotated[
-        str, typer.Option(help="Directory where files of commands appear; with kafka: any word.")
+        str, typer.Option(help="Directory in which command files appear; with kafka: any word.")
     ],
     sink: Annotated[str, typer.Option(help="Directory for what expired and what was rejected.")],
-    checkpoint: Annotated[str, typer.Option(help="Directory of the state. Shared by all hosts.")],
+    checkpoint: Annotated[str, typer.Option(help="Directory of the state, shared by all hosts.")],
     form: Annotated[
-        str, typer.Option("--format", help="Of the commands: json, parquet or kafka.")
+        str, typer.Option("--format", help="Format of the commands: json, parquet or kafka.")
     ] = "json",
     option: Annotated[
         list[str] | None, typer.Option(help="KEY=VALUE for Spark's source. May be repeated.")
@@ -52,15 +52,18 @@ def overflow(
         str, typer.Option(help="How long before its deadline a timer goes to the daemon.")
     ] = "30s",
     grace: Annotated[
-        str, typer.Option(help="How long after its deadline it is handed out again.")
+        str,
+        typer.Option(help="How long after its deadline an undelivered timer is handed out again."),
     ] = "10s",
     remember: Annotated[
-        str, typer.Option(help="How long an ended key is known, against repeated commands.")
+        str, typer.Option(help="How long an ended key is remembered, to ignore repeated commands.")
     ] = "10m",
     trigger: Annotated[
-        str, typer.Option(help="How often a batch begins: '1 second', '200 milliseconds'.")
+        str, typer.Option(help="How often a batch starts: '1 second', '200 milliseconds'.")
     ] = "1 second",
-    once: Annotated[bool, typer.Option("--once", help="Do what is there now, and end.")] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Process what is there now, then exit.")
+    ] = False,
     master: Master = None,
 ) -> None:
     """Keep timers in Spark's state and hand them to daemons when they are near. Ctrl-C ends it."""

@@ -23,12 +23,12 @@ def replay(
         str, typer.Option(help="Name of the daemon, or path of its runtime directory.")
     ] = "default",
     speed: Annotated[
-        str, typer.Option(help="How much faster than recorded requests arrive; or max.")
+        str, typer.Option(help="Speed of arrivals relative to the recording; or max.")
     ] = "1",
     workers: Annotated[int, typer.Option(help="Worker processes.")] = 2,
-    payloads: Annotated[bool, typer.Option(help="Schedule payloads, too.")] = True,
+    payloads: Annotated[bool, typer.Option(help="Also schedule the payloads.")] = True,
     worker: Annotated[
-        str, typer.Option(help="What the workers are called: WORKER-0, WORKER-1 ...")
+        str, typer.Option(help="Prefix of the workers' names: WORKER-0, WORKER-1 ...")
     ] = "replay",
     runtime_dir: Annotated[
         Path | None, typer.Option(help="Directory that holds the daemon's runtime directory.")

@@ -56,9 +56,13 @@ def report(
     ] = Path("wheeld-report"),
     since: Annotated[
         str | None,
-        typer.Option("--from", help="Only from this time on (UTC), as 2026-03-01T12:30."),
+        typer.Option(
+            "--from", help="Only events from this time on (UTC), such as 2026-03-01T12:30."
+        ),
     ] = None,
-    until: Annotated[str | None, typer.Option("--to", help="Only before this time (UTC).")] = None,
+    until: Annotated[
+        str | None, typer.Option("--to", help="Only events before this time (UTC).")
+    ] = None,
     master: Master = None,
     remote: Remote = None,
     as_json: Json = False,

@@ -46,7 +46,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        raise PipelineError(f"{path} is not a file of a journal: {error}") from error
+        raise PipelineError(f"{path} is not a journal file: {error}") from error
     return found
 
 

@@ -47,7 +47,7 @@ class Options:
                 continue
             if option not in _PARSERS:
                 known = ", ".join(field.name for field in fields(cls))
-                raise PipelineError(f"option {key!r}: there is no such option of wheeld; {known}")
+                raise PipelineError(f"option {key!r}: wheeld has no such option; {known}")
             values[option] = _PARSERS[option](option, value)
         values.setdefault("journal", _default_journal(values.get("name", "default")))
         return cls(**values)

@@ -63,7 +63,7 @@ def check_columns(schema: StructType) -> str:
         got = "both delay and deadline" if times else f"the columns {', '.join(schema.names)}"
         raise PipelineError(f"got {got}: expected exactly one of delay and deadline")
     if len(set(schema.names)) != len(schema.names):
-        raise PipelineError(f"columns {', '.join(schema.names)}: one of them is there twice")
+        raise PipelineError(f"columns {', '.join(schema.names)}: one of them occurs twice")
     return "monotonic" if times == {"delay"} else "realtime"
 
 

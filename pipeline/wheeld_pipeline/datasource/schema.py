@@ -43,9 +43,7 @@ def check_schema(schema: StructType, known: Mapping[str, str]) -> None:
     """Raise unless all columns of a schema are known and of their types."""
     for field in schema.fields:
         if field.name not in known:
-            raise PipelineError(
-                f"column {field.name!r}: there is no such column here; {', '.join(known)}"
-            )
+            raise PipelineError(f"column {field.name!r}: no such column; {', '.join(known)}")
         got = field.dataType.simpleString()
         if got != known[field.name]:
             raise PipelineError(f"column {field.name!r} is {got}: expected {known[field.name]}")

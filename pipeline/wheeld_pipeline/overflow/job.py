@@ -53,7 +53,8 @@ def claim(checkpoint: Files, sink: Files, shards: int) -> Job:
         theirs = None  # of a job that ended before it had begun
     elif theirs is not None and theirs.id != job.id:
         raise PipelineError(
-            f"{sink.base} is the sink of job {theirs.id}, and {checkpoint.base} is of {job.id}: "
+            f"{sink.base} is the sink of job {theirs.id}, and {checkpoint.base} belongs to "
+            f"{job.id}: "
             "its results would be replaced; give an empty sink, or the checkpoint that it has"
         )
     if theirs is None and set(sink.names()) - {CARD, STAGING}:

@@ -51,9 +51,9 @@ class Account:
             over = self._troubles - set(batch.troubles)
             self._troubles = set(batch.troubles)
         for trouble in sorted(new):
-            self._say(f"overflow: {trouble}; its timers are handed out again later")
+            self._say(f"overflow: {trouble}; its timers will be handed out again later")
         if over and not self._troubles:
-            self._say("overflow: all daemons are there again")
+            self._say("overflow: all daemons answer again")
 
     def line(self, held: int | None, now: bool = False) -> None:
         """Say how it goes, every few seconds."""

@@ -112,7 +112,7 @@ class Outcome:
 
 
 def _row(name: str, values: dict[str, float] | None, meaning: str) -> str:
-    return percentile_row(name, values, meaning, 11, "nothing to tell")
+    return percentile_row(name, values, meaning, 11, "no samples")
 
 
 def add_up(accounts: Sequence[dict[str, Any]], requests: int, asked_per_s: float | None) -> Outcome:

@@ -111,7 +111,7 @@ def _part(path: Path) -> Part:
             ranges = {name: _range(file.metadata, name) for name in COLUMNS}
             rows = file.metadata.num_rows
     except (pyarrow.ArrowException, OSError) as error:
-        raise PipelineError(f"{path}: got no whole Parquet file ({error})") from error
+        raise PipelineError(f"{path}: not a complete Parquet file ({error})") from error
     arrival = ranges["arrival_ns"]
     largest, longest = ranges["payload_bytes"][1], ranges["timeout_ns"][1]
     return Part(str(path), rows, *arrival, largest, longest)
@@ -165,7 +165,7 @@ def stream(source: Source, index: int, of: int) -> Iterator[Columns]:
                     position += len(columns["arrival_ns"])
                     yield {name: values[skip::of] for name, values in columns.items()}
         except (pyarrow.ArrowException, OSError) as error:
-            raise PipelineError(f"{part.path}: got no whole Parquet file ({error})") from error
+            raise PipelineError(f"{part.path}: not a complete Parquet file ({error})") from error
 
 
 def _checked(path: str, batch: Any, last: int) -> Columns:

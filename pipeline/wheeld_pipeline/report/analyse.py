@@ -165,7 +165,7 @@ class _Analysis:
         counted = figures.Counted(scan.counted(lines))
         if not len(counted.wheels):
             raise PipelineError(
-                "there is not one event: expected at least one row in the trace's events; widen "
+                "no events: expected at least one row in the trace's events; widen "
                 "--from and --to, or wait until the daemon has had a timer"
             )
         self.tables |= {
@@ -260,7 +260,7 @@ class _Analysis:
         timers = self.facts["events"]["scheduled"]
         options = advice.table(found, tried, self.seconds, timers)
         found_herds = advice.herds(found, tried, HERDS)
-        self.say("looking who made the herds")
+        self.say("finding the workers behind the herds")
         late = self.facts["lateness_ns"]["max"] or 0.0
         made = herds.makers(self.events, found_herds, tried, late)
         for frame in (found_herds, made):

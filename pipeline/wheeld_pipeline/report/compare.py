@@ -133,7 +133,7 @@ def render(found: Comparison) -> str:
         + html.section(
             "curves",
             "Curves",
-            "Both begin at 0. What the figures mean stands in each report.",
+            "Both start at 0. Each report explains its figures.",
             *plots,
         )
     )
@@ -144,7 +144,7 @@ def _finding(found: Comparison) -> str:
     table = found.table().set_index("figure")
     ratio = table.loc["lateness p99, ns", "ratio"]
     if texts.missing(ratio):
-        return "One of the two has no lateness."
+        return "One of the two has no lateness to compare."
     word = "the same as" if 0.98 <= ratio <= 1.02 else f"{texts.short(ratio)} times"
     return f"The p99 of lateness in {found.names[1]} is {word} that in {found.names[0]}."
 
@@ -204,7 +204,7 @@ def _late_plot(found: Comparison, column: str, title: str) -> str:
 
 
 def _distribution(found: Comparison) -> str:
-    """Which share of the timers was later than so much."""
+    """Share of timers that were later than this."""
     curves = []
     for report, name, colour in zip(
         (found.first, found.second), found.names, (_FIRST, _SECOND), strict=True
@@ -218,10 +218,10 @@ def _distribution(found: Comparison) -> str:
     if not curves:
         return ""
     plot = shapes.overlaid(
-        "Share of timers later than so much",
+        "Share of timers later than a given time",
         curves,
         texts.percent,
         "share that was later",
         across=texts.duration,
     )
-    return html.figure("Later than", plot, "Which share of the timers was later than so much.")
+    return html.figure("Later than", plot, "Share of timers that were later than this.")

@@ -31,7 +31,8 @@ TERMS: Final[tuple[tuple[str, str, str], ...]] = (
         "timeout rate, cancel rate",
         "Of the one-shot timers that ended in a step of time: the share that expired, and the "
         "share that was "
-        "cancelled. Ticks of periodic timers and timers dropped with a dead worker are in neither.",
+        "cancelled. Ticks of periodic timers and timers dropped with a dead worker count in "
+        "neither.",
     ),
     (
         "pending",

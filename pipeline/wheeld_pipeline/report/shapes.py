@@ -122,7 +122,7 @@ def overlaid(
         plot.x_axis(x, [(mark, across(mark)) for mark in x.marks()], "lateness")
     else:
         x = Scale(0, max(places), LEFT, WIDTH - RIGHT)
-        plot.x_axis(x, since_marks(max(places)), "time since the begin")
+        plot.x_axis(x, since_marks(max(places)), "time since the start")
     for xs, series in curves:
         plot.line(series, xs, x, y)
     return str(plot)

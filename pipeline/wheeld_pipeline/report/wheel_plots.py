@@ -112,7 +112,7 @@ def wakes(report: Report) -> str:
     found = report.tables.get("wakes")
     if found is None or not len(found):
         return html.section(
-            "wakes", "Wake-ups", "The trace has no counters, and wake-ups are there."
+            "wakes", "Wake-ups", "The trace has no counters, which hold the wake-ups."
         )
     facts, step = report.facts["wakes"], report.facts["step_seconds"]
     series = [
@@ -184,7 +184,7 @@ def pools(report: Report) -> str:
     found = report.tables.get("pools")
     if found is None or not len(found):
         return html.section(
-            "pools", "Memory pools", "The daemon had no memory pool, or nobody counted."
+            "pools", "Memory pools", "The daemon had no memory pool, or the trace has no counters."
         )
     figures = []
     named = found.groupby("pool")

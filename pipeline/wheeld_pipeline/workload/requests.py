@@ -152,7 +152,7 @@ def check_out(out: str, overwrite: bool) -> str:
     foreign = [name for name in inside if not _of_a_workload(name)]
     if foreign:
         raise PipelineError(
-            f"{out}: got a folder with {foreign[0]} in it, which is no part of a workload; "
+            f"{out}: got a folder with {foreign[0]} in it, which is not part of a workload; "
             "expected an empty or a new folder"
         )
     if inside and not overwrite:

@@ -45,7 +45,7 @@ static int clock_init(ClockObject *self, PyObject *args, PyObject *kwargs)
                                      &slots_fd))
         return -1;
     if (self->wheel.held) {
-        PyErr_SetString(PyExc_TypeError, "Clock is initialised already");
+        PyErr_SetString(PyExc_TypeError, "Clock is already initialised");
         return -1;
     }
     wh_config config;
@@ -96,7 +96,7 @@ static PyObject *clock_trace(ClockObject *self, PyObject *segment)
     if (!clock_made(self))
         return NULL;
     if (self->trace.held)
-        return PyErr_Format(PyExc_ValueError, "this Clock has a trace already");
+        return PyErr_Format(PyExc_ValueError, "this Clock already has a trace");
     if (!mapping_get_trace(&self->trace, segment))
         return NULL;
     wh_trace_seg *seg = self->trace.view.buf;

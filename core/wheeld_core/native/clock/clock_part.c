@@ -10,7 +10,7 @@ static PyObject *clock_attach(ClockObject *self, PyObject *args)
         !clock_row(self, row))
         return NULL;
     if (self->peers[row].life)
-        return PyErr_Format(PyExc_ValueError, "row %u is attached already", row);
+        return PyErr_Format(PyExc_ValueError, "row %u is already attached", row);
     wh_config config = wh_config_of(self->clock.seg);
     mapping_drop(&self->workers[row]);
     if (!mapping_get(&self->workers[row], segment, true, wh_geometry_of(&config).worker_bytes))
@@ -29,7 +29,7 @@ static PyObject *clock_detach(ClockObject *self, PyObject *args)
     if (!self->peers[row].life)
         return PyErr_Format(PyExc_ValueError, "row %u is not attached", row);
     if (leave < WH_LEAVE_DROP || leave > WH_LEAVE_REROUTE)
-        return PyErr_Format(PyExc_ValueError, "no policy %u", leave);
+        return PyErr_Format(PyExc_ValueError, "unknown policy %u", leave);
     wh_clock_detach(&self->peers[row], leave);
     Py_RETURN_NONE;
 }
@@ -96,7 +96,7 @@ static PyObject *clock_forget(ClockObject *self, PyObject *args)
     if (!PyArg_ParseTuple(args, "I", &row) || !clock_row(self, row))
         return NULL;
     if (self->peers[row].life)
-        return PyErr_Format(PyExc_ValueError, "row %u is attached still", row);
+        return PyErr_Format(PyExc_ValueError, "row %u is still attached", row);
     mapping_drop(&self->workers[row]);
     Py_RETURN_NONE;
 }
@@ -283,9 +283,9 @@ static PyMethodDef clock_methods[] = {
      "presence(row, present, groups): a kept row has a successor, or has none."},
     {"attached", (PyCFunction)clock_attached, METH_VARARGS,
      "attached(row): False once its worker was reaped."},
-    {"back", (PyCFunction)clock_back, METH_VARARGS, "Have memory for so many of the first slabs."},
+    {"back", (PyCFunction)clock_back, METH_VARARGS, "Set how many of the first slabs have memory."},
     {"recover", (PyCFunction)clock_recover, METH_NOARGS,
-     "recover(): make the wheel anew from the slots, after all workers were attached and before the "
+     "recover(): rebuild the wheel from the slots, after all workers were attached and before the "
      "first pass. Returns the timers linked."},
     {"forget", (PyCFunction)clock_forget, METH_VARARGS,
      "forget(row): drop the mapping of a reaped worker."},
@@ -296,8 +296,8 @@ static PyMethodDef clock_methods[] = {
      "advance(now_ns): move a virtual clock, bucket by bucket, each at its own time. Returns the "
      "row of a worker that was reaped on the way (call again), or None."},
     {"check", (PyCFunction)clock_check, METH_VARARGS,
-     "check(slots=True): hold the wheel against its invariants by brute force, and the armed slots "
-     "against where they are linked; returns the timers linked, raises WheelError."},
+     "check(slots=True): check the wheel's invariants by brute force, and that each armed slot is "
+     "linked where it belongs; returns the timers linked, raises WheelError."},
     {"set_state", (PyCFunction)clock_set_state, METH_VARARGS,
      "set_state(state): 1 running, 2 stopping."},
     {NULL}};

@@ -48,7 +48,7 @@ static bool mapping_get_trace(Mapping *m, PyObject *object)
     if ((uint64_t)m->view.len >= sizeof(wh_trace_seg) &&
         wh_trace_sound(m->view.buf, (uint64_t)m->view.len))
         return true;
-    PyErr_SetString(PyExc_ValueError, "trace segment: its sizes are not what its length says");
+    PyErr_SetString(PyExc_ValueError, "trace segment: its sizes do not match its length");
     mapping_drop(m);
     return false;
 }

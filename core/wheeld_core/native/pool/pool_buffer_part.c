@@ -51,7 +51,7 @@ static bool pool_buffer_is_foreign(const PoolBufferObject *buffer)
 static bool pool_buffer_release(PoolBufferObject *buffer)
 {
     if (wh_unlikely(buffer->released)) {
-        PyErr_SetString(PyExc_ValueError, "this buffer was released already");
+        PyErr_SetString(PyExc_ValueError, "this buffer was already released");
         return false;
     }
     if (wh_unlikely(!buffer->pool->worker->closed && pool_buffer_is_foreign(buffer))) {
@@ -163,16 +163,16 @@ static PyMethodDef pool_buffer_methods[] = {
     {"release", (PyCFunction)pool_buffer_release_method, METH_NOARGS,
      "release()\n--\n\n"
      "Give the bytes back to the pool.\n\n"
-     "Views that were taken of the buffer stay valid, and its memory with them; it takes no new ones.\n\n"
-     "Raises\n------\nValueError\n    It was released before.\n"
+     "Existing views of the buffer, and its memory, stay valid; no new ones can be made.\n\n"
+     "Raises\n------\nValueError\n    It was already released.\n"
      "ForkedClient\n    It was lent to the parent of this process.\n\n"
-     "Notes\n-----\nLock-free; a system call only when somebody waits for memory. Any thread."},
+     "Notes\n-----\nLock-free; makes a system call only when somebody waits for memory. Any thread."},
     {"__enter__", (PyCFunction)pool_buffer_enter, METH_NOARGS, NULL},
     {"__exit__", (PyCFunction)pool_buffer_exit, METH_VARARGS, NULL},
     {NULL}};
 
 static PyGetSetDef pool_buffer_getset[] = {
-    {"released", (getter)pool_buffer_is_released, NULL, "Whether its bytes are back.", NULL},
+    {"released", (getter)pool_buffer_is_released, NULL, "Whether its bytes were given back.", NULL},
     {NULL}};
 
 static PyType_Slot pool_buffer_slots[] = {
@@ -187,7 +187,7 @@ static PyType_Slot pool_buffer_slots[] = {
     {Py_bf_releasebuffer, pool_buffer_unexport},
     {Py_tp_doc,
      "Writable memory on loan from a MemoryPool: exactly the bytes that were asked for.\n\n"
-     "`memoryview(buffer)` and all that takes a buffer (`sock.recv_into`) read and write it;\n"
+     "`memoryview(buffer)` and anything that takes a buffer (`sock.recv_into`) read and write it;\n"
      "`release()`, or the end of a `with` block, gives the bytes back."},
     {0, NULL}};
 static PyType_Spec pool_buffer_spec = {

@@ -88,10 +88,9 @@ static void pool_unknown(PyObject *name, const wh_pool *all, uint32_t count)
         PyErr_Format(PyExc_ValueError, "this daemon has no pool %R: expected one of %R", name,
                      names);
     else if (names)
-        PyErr_Format(
-            PyExc_ValueError,
-            "this daemon has no pool %R: it has none at all (wheeld start --pool NAME=BYTES)",
-            name);
+        PyErr_Format(PyExc_ValueError,
+                     "this daemon has no pool %R: it has no pools (wheeld start --pool NAME=BYTES)",
+                     name);
     Py_XDECREF(names);
 }
 
@@ -131,7 +130,8 @@ static bool pool_bind(PoolObject *p, PyObject *segment)
         return false;
     if (!wh_pools_shape(p->segment.view.buf, (uint64_t)p->segment.view.len, &pools, &rows) ||
         row >= rows) {
-        PyErr_SetString(PyExc_ValueError, "the pools segment is not this worker's daemon's");
+        PyErr_SetString(PyExc_ValueError,
+                        "the pools segment belongs to another daemon than this worker's");
         return false;
     }
     if ((index = pool_find(p, pools)) < 0)
@@ -178,10 +178,9 @@ static void pool_explain(PoolObject *p)
     else if (!worker_is_open(p->worker))
         worker_explain(p->worker);
     else
-        PyErr_SetString(
-            errors.daemon_not_running,
-            "the daemon has counted this worker as gone, and has its pools' bytes back; "
-            "connect() again");
+        PyErr_SetString(errors.daemon_not_running,
+                        "the daemon has declared this worker gone and taken its pools' bytes back; "
+                        "connect() again");
 }
 
 /* The rare cases. True: a forked child's pool that is a worker's of its own now. */

@@ -136,7 +136,7 @@ static int pool_init(PoolObject *p, PyObject *args, PyObject *kwargs)
                                      &segment, &name))
         return -1;
     if (p->worker) {
-        PyErr_SetString(PyExc_TypeError, "this pool is initialised already");
+        PyErr_SetString(PyExc_TypeError, "this pool is already initialised");
         return -1;
     }
     if (!worker_usable((WorkerObject *)worker))
@@ -174,36 +174,36 @@ static void pool_dealloc(PoolObject *p)
 static PyMethodDef pool_methods[] = {
     {"try_allocate", (PyCFunction)pool_try_allocate, METH_O,
      "try_allocate(size)\n--\n\n"
-     "Take memory if there is some.\n\n"
+     "Take memory if enough is available.\n\n"
      "Parameters\n----------\nsize : int\n    Bytes, from 1 to `largest`.\n\n"
-     "Returns\n-------\nPoolBuffer or None\n    None: refused, the pool has not that much left.\n\n"
+     "Returns\n-------\nPoolBuffer or None\n    None: refused, the pool has less than that left.\n\n"
      "Raises\n------\nValueError\n    The size is out of range.\n"
      "DaemonNotRunning, ClientClosed, ForkedClient\n\n"
      "Notes\n-----\nLock-free, no system call unless a dry spell begins or ends. Any thread. Does not\n"
-     "stand in the line of those who `allocate`."},
+     "queue behind callers of `allocate`."},
     {"allocate", FAST(pool_allocate), METH_FASTCALL | METH_KEYWORDS,
      "allocate(size, timeout=None)\n--\n\n"
-     "Take memory, and wait for it in a line with all workers of the daemon.\n\n"
+     "Take memory, waiting for it in one queue with all workers of the daemon.\n\n"
      "Parameters\n----------\nsize : int\n    Bytes, from 1 to `largest`.\n"
-     "timeout : float, optional\n    Seconds to wait at most; None: without end.\n\n"
+     "timeout : float, optional\n    Longest wait in seconds; None: no limit.\n\n"
      "Returns\n-------\nPoolBuffer\n\n"
      "Raises\n------\nTimeoutError\n    Nothing was taken.\nValueError\n    The size is out of range.\n"
      "DaemonNotRunning, ClientClosed, ForkedClient\n    Also in the middle of the wait.\n\n"
-     "Notes\n-----\nWho came first takes first. Signals are handled while it waits. Any thread; not for\n"
+     "Notes\n-----\nFirst come, first served. Signals are handled while it waits. Any thread; not for\n"
      "event loops."},
     {"wait_available", FAST(pool_wait_available), METH_FASTCALL | METH_KEYWORDS,
      "wait_available(timeout=None, size=1)\n--\n\n"
      "Wait until `try_allocate(size)` would succeed, without taking anything.\n\n"
-     "Returns\n-------\nbool\n    False: the time is up.\n\n"
+     "Returns\n-------\nbool\n    False: the timeout has passed.\n\n"
      "Raises\n------\nDaemonNotRunning, ClientClosed, ForkedClient\n    Also in the middle of the wait.\n\n"
-     "Notes\n-----\nStands in the same line as `allocate` and leaves it when its turn has come: it holds\n"
-     "nobody up, and what it saw may be gone when it returns. Any thread."},
+     "Notes\n-----\nWaits in the same queue as `allocate` and leaves it when its turn comes: it blocks\n"
+     "nobody, and the memory it saw may be gone when it returns. Any thread."},
     {"release", (PyCFunction)pool_release, METH_O,
      "release(buffer)\n--\n\n"
      "Give a buffer's bytes back.\n\n"
-     "Raises\n------\nValueError\n    It was released before, or is another pool's or worker's.\n"
+     "Raises\n------\nValueError\n    It was already released, or belongs to another pool or worker.\n"
      "ForkedClient\n    It was lent to the parent of this process.\n\n"
-     "Notes\n-----\nAfter `close()` of the worker it frees the memory only; the daemon has the bytes back."},
+     "Notes\n-----\nAfter `close()` of the worker it only frees the memory; the daemon already has the bytes."},
     {"stats", (PyCFunction)pool_stats, METH_NOARGS,
      "stats()\n--\n\n"
      "All sensors as a dict. `outstanding` is this worker's, everything else the pool's, since the\n"
@@ -217,15 +217,15 @@ static PyGetSetDef pool_getset[] = {
     {"size", (getter)pool_constant, NULL, "Bytes of the whole pool.", MEMBER(size)},
     {"largest", (getter)pool_constant, NULL, "Bytes of the largest single request.",
      MEMBER(largest)},
-    {"strict", (getter)pool_is_strict, NULL, "Whether never more than `size` is out.", NULL},
+    {"strict", (getter)pool_is_strict, NULL, "Whether at most `size` bytes are ever taken.", NULL},
     {"has_waiters", (getter)pool_sensor, NULL,
-     "Whether anybody, of whatever worker, waits for memory in the line.", SENSOR(HAS_WAITERS)},
-    {"used", (getter)pool_sensor, NULL, "Bytes that all workers have out.", SENSOR(USED)},
+     "Whether any caller, in any worker, waits for memory.", SENSOR(HAS_WAITERS)},
+    {"used", (getter)pool_sensor, NULL, "Bytes that all workers have taken.", SENSOR(USED)},
     {"available", (getter)pool_sensor, NULL, "`size - used`; may be negative in a lenient pool.",
      SENSOR(AVAILABLE)},
     {"is_out_of_memory", (getter)pool_sensor, NULL, "Whether nothing is available.",
      SENSOR(OUT_OF_MEMORY)},
-    {"outstanding", (getter)pool_sensor, NULL, "Bytes that this worker has out.",
+    {"outstanding", (getter)pool_sensor, NULL, "Bytes that this worker has taken.",
      SENSOR(OUTSTANDING)},
     {"depleted_percent", (getter)pool_sensor, NULL,
      "Share of the time since the daemon's start in which the pool was dry, 0 to 100; a dry spell "

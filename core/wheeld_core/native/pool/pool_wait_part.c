@@ -200,10 +200,11 @@ static PyObject *pool_allocate(PoolObject *p, PyObject *const *args, Py_ssize_t 
     if (found < 0)
         return NULL;
     wh_count(&p->b.mine->timeouts, 1);
-    return PyErr_Format(PyExc_TimeoutError,
-                        "%llu bytes of pool %R did not come free in time (%llu of %llu are out)",
-                        (unsigned long long)size, p->name,
-                        (unsigned long long)wh_budget_used(&p->b), (unsigned long long)p->size);
+    return PyErr_Format(
+        PyExc_TimeoutError,
+        "%llu bytes of pool %R did not become free in time (%llu of %llu are in use)",
+        (unsigned long long)size, p->name, (unsigned long long)wh_budget_used(&p->b),
+        (unsigned long long)p->size);
 }
 
 /* wait_available(timeout=None, size=1) */

@@ -23,7 +23,7 @@ static int operation_init(OperationObject *op, PyObject *args, PyObject *kwargs)
     if (timeout != Py_None && !parse_seconds(timeout, &seconds, "timeout"))
         return -1;
     if (op->state > OP_NEW) { /* by now: it may have been read by code of its own */
-        PyErr_SetString(PyExc_ValueError, "this operation is in a purgatory already");
+        PyErr_SetString(PyExc_ValueError, "this operation is already in a purgatory");
         return -1;
     }
     op->timeout = seconds;

@@ -64,7 +64,7 @@ static inline bool purgatory_usable(PurgatoryObject *p)
     /* one that was shut down before its worker's wheel ended was left there: that is no fork */
     if (wh_unlikely((p->lost && !p->closed) || worker_is_forked(p->worker))) {
         PyErr_Format(errors.forked_client,
-                     "purgatory %R is the parent process's; make one in the child", p->name);
+                     "purgatory %R belongs to the parent process; make one in the child", p->name);
         return false;
     }
     if (wh_likely(!p->closed)) {
@@ -83,10 +83,11 @@ static bool purgatory_is_forsaken(const PurgatoryObject *p)
     const WorkerObject *w = p->worker;
     if (wh_likely(!w->given_up) || w->given_up != wh_load_relaxed(&w->client.wheel->epoch) + 1)
         return false;
-    PyErr_Format(errors.daemon_not_running,
-                 "purgatory %R takes no operation: the wheeld daemon has gone and not come back; "
-                 "`wheeld start` continues it",
-                 p->name);
+    PyErr_Format(
+        errors.daemon_not_running,
+        "purgatory %R takes no operation: the wheeld daemon is gone and has not come back; "
+        "`wheeld start` continues it",
+        p->name);
     return true;
 }
 
@@ -134,17 +135,18 @@ static ParsedKey *keys_parse(PurgatoryObject *p, PyObject *given, ParsedKey *few
 static int operation_is_new(PyObject *object)
 {
     OperationObject *op = (OperationObject *)object;
-    static const char *const where[] = {"", "", "waits in a purgatory already", "",
+    static const char *const where[] = {"", "", "already waits in a purgatory", "",
                                         "was cancelled"};
     if (op->state == OP_UNMADE)
         operation_explain_unmade(op);
     else if (op->state == OP_COMPLETED)
         return 0;
     else if (op->state != OP_NEW)
-        PyErr_Format(PyExc_ValueError, "%R %s: an operation is watched once", op, where[op->state]);
+        PyErr_Format(PyExc_ValueError, "%R %s: an operation can be watched only once", op,
+                     where[op->state]);
     else if (op->busy)
-        PyErr_Format(PyExc_ValueError, "%R is being watched just now: an operation is watched once",
-                     op);
+        PyErr_Format(PyExc_ValueError,
+                     "%R is just being watched: an operation can be watched only once", op);
     else
         return 1;
     return -1;

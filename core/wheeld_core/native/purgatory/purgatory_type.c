@@ -5,7 +5,7 @@ static bool purgatory_name_is_free(Watching *g, PyObject *name)
     for (PurgatoryObject *p = g->purgatories; p; p = p->sibling)
         if (!p->closed && PyUnicode_Compare(p->name, name) == 0) {
             PyErr_Format(PyExc_ValueError,
-                         "this worker has a purgatory %R already: share it, or shut it down", name);
+                         "this worker already has a purgatory %R: share it, or shut it down", name);
             return false;
         }
     return true;
@@ -23,7 +23,7 @@ static int purgatory_init(PurgatoryObject *p, PyObject *args, PyObject *kwargs)
     WorkerObject *w = (WorkerObject *)worker;
     const char *text = PyUnicode_AsUTF8AndSize(name, &length);
     if (p->worker) {
-        PyErr_SetString(PyExc_TypeError, "a purgatory is made once");
+        PyErr_SetString(PyExc_TypeError, "this purgatory is already initialised");
         return -1;
     }
     if (text == NULL || !worker_usable(w))
@@ -165,40 +165,40 @@ static PyObject *purgatory_get_closed(PurgatoryObject *p, void *unused)
 static PyMethodDef purgatory_methods[] = {
     {"try_complete_else_watch", FAST(purgatory_watch), METH_FASTCALL | METH_KEYWORDS,
      "try_complete_else_watch(op, keys)\n--\n\n"
-     "Complete an operation now, or have it wait under all its keys and for its timeout.\n\n"
+     "Complete an operation now, or let it wait under all its keys until its timeout.\n\n"
      "Parameters\n----------\n"
      "op : DelayedOperation\n    A new one.\n"
      "keys : sequence of str, bytes, int, or flat tuples of those\n    At least one.\n\n"
-     "Returns\n-------\nbool\n    True: this call completed it. False: it waits; or another has completed it, perhaps\n"
-     "    before this call, and it is not watched.\n\n"
+     "Returns\n-------\nbool\n    True: this call completed it. False: it waits; or another caller has completed it,\n"
+     "    perhaps before this call, and it is not watched.\n\n"
      "Raises\n------\nValueError\n    No keys; or it was watched before, here or elsewhere.\n"
      "TypeError\n    A key of another type.\n"
      "WheelFull\n    There is no slot for its timeout.\n"
-     "Whatever `try_complete` raises\n    As after the others the operation does not wait, and is new.\n\n"
-     "Notes\n-----\nAsks `op.try_complete()` twice if it is not ready: before and after it is watched. Any\n"
+     "Whatever `try_complete` raises\n    As with the other errors, the operation does not wait and can be used again.\n\n"
+     "Notes\n-----\nCalls `op.try_complete()` twice if it is not ready: before and after it is watched. Any\n"
      "thread. Kafka's DelayedOperationPurgatory.tryCompleteElseWatch."},
     {"_take", FAST(purgatory_take_or_none), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"check_and_complete", (PyCFunction)purgatory_check, METH_O,
      "check_and_complete(key)\n--\n\n"
-     "Have all operations under the key looked at, here and in the daemon's other workers.\n\n"
+     "Check all operations under the key, here and in the daemon's other workers.\n\n"
      "Returns\n-------\nint\n    How many this call completed; other workers complete theirs.\n\n"
      "Raises\n------\nTypeError\n    A key of another type.\n"
-     "Whatever a `try_complete` raises\n    After all others were looked at; several: ExceptionGroup.\n\n"
-     "Notes\n-----\nMake the condition true first. In shared memory wait-free; a system call only for\n"
+     "Whatever a `try_complete` raises\n    After all others were checked; several: ExceptionGroup.\n\n"
+     "Notes\n-----\nMake the condition true first. Wait-free in shared memory; makes a system call only for\n"
      "workers that sleep and watch the key, or one with the same hash. Any thread."},
     {"check_and_complete_many", (PyCFunction)purgatory_check_many, METH_O,
      "check_and_complete_many(keys)\n--\n\n"
-     "`check_and_complete` of many keys in one call: an operation under several is looked at once,\n"
+     "`check_and_complete` of many keys in one call: an operation under several is checked once,\n"
      "and another worker is woken once.\n\n"
      "Parameters\n----------\n"
      "keys : sequence of str, bytes, int, or flat tuples of those\n    May be empty.\n\n"
      "Returns\n-------\nint\n    How many this call completed; other workers complete theirs.\n\n"
-     "Raises\n------\nTypeError\n    A key of another type; nothing was looked at.\n"
+     "Raises\n------\nTypeError\n    A key of another type; nothing was checked.\n"
      "Whatever a `try_complete` raises\n    As in `check_and_complete`."},
     {"cancel_for_key", (PyCFunction)purgatory_cancel_for_key, METH_O,
      "cancel_for_key(key)\n--\n\n"
-     "Take this worker's operations under a key out of everything.\n\n"
-     "Returns\n-------\nlist of DelayedOperation\n    They are cancelled: no callback of theirs runs."},
+     "Cancel this worker's operations under a key and remove them from all their keys.\n\n"
+     "Returns\n-------\nlist of DelayedOperation\n    The cancelled operations; none of their callbacks runs."},
     {"_word", (PyCFunction)purgatory_word, METH_O, NULL},
     {"_grow", (PyCFunction)(void (*)(void))purgatory_grow, METH_FASTCALL, NULL},
     {"_forget", (PyCFunction)purgatory_forget, METH_O, NULL},
@@ -212,7 +212,8 @@ static PyMethodDef purgatory_methods[] = {
 static PyGetSetDef purgatory_getset[] = {
     {"name", (getter)purgatory_get_name, NULL, "The kind of request that waits here.", NULL},
     {"watched", (getter)purgatory_get_watched, NULL,
-     "Operations under keys; one under three keys counts three times.", NULL},
+     "Waiting operations, each counted once per key; one under three keys counts three times.",
+     NULL},
     {"num_delayed", (getter)purgatory_get_delayed, NULL, "Operations that wait.", NULL},
     {"_closed", (getter)purgatory_get_closed, NULL, NULL, NULL},
     {NULL}};

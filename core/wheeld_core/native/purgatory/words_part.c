@@ -92,7 +92,7 @@ static PyObject *purgatory_grow(PurgatoryObject *p, PyObject *const *args, Py_ss
     return PyErr_Format(
         errors.words_full,
         "no room for the word of key %R: %u places, and both sets of this key are full; forget() "
-        "keys that are over",
+        "keys that are no longer needed",
         args[0], WH_WORD_SETS * WH_WORD_PLACES);
 }
 

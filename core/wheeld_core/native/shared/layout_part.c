@@ -96,7 +96,7 @@ static bool parse_config(PyObject *args, PyObject *kwargs, wh_config *c)
                      .token = token};
     if (wh_config_fits(c))
         return true;
-    PyErr_SetString(PyExc_ValueError, "configuration out of the layout's range");
+    PyErr_SetString(PyExc_ValueError, "the configuration is out of the layout's range");
     return false;
 }
 

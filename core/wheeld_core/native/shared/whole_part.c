@@ -67,7 +67,8 @@ static PyObject *whole_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     for (int i = 0; i < WH_WHOLES && !free_one; i++)
         free_one = kept[i].map.held ? NULL : &kept[i];
     if (free_one == NULL)
-        return PyErr_Format(PyExc_ValueError, "%d segments are kept whole already", WH_WHOLES);
+        return PyErr_Format(PyExc_ValueError, "%d segments are already registered, the maximum",
+                            WH_WHOLES);
     struct sigaction action = {.sa_sigaction = on_bus, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     WholeObject *whole = (WholeObject *)type->tp_alloc(type, 0);
     if (whole == NULL)
@@ -107,7 +108,7 @@ static PyObject *whole_cut(WholeObject *whole, PyObject *nothing)
 
 static PyMethodDef whole_methods[] = {
     {"cut", (PyCFunction)whole_cut, METH_NOARGS,
-     "The least size that the file had when something in it was missing, since the last call; or -1."},
+     "The smallest size at which the file was found truncated since the last call; -1: never."},
     {NULL}};
 static PyType_Slot whole_slots[] = {{Py_tp_new, whole_new},
                                     {Py_tp_dealloc, whole_dealloc},

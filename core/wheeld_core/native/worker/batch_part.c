@@ -12,8 +12,7 @@ static bool array_get(Array *a, PyObject *object, Py_ssize_t itemsize, Py_ssize_
         return false;
     if (a->view.len == itemsize * n)
         return true;
-    PyErr_Format(PyExc_ValueError, "array of %zd bytes where %zd are needed", a->view.len,
-                 itemsize * n);
+    PyErr_Format(PyExc_ValueError, "array of %zd bytes, expected %zd", a->view.len, itemsize * n);
     return false;
 }
 
@@ -25,7 +24,7 @@ static wh_seldom bool batch_refuse(WorkerObject *w, const wh_batch *b, enum wh_c
         PyObject *value = PyFloat_FromDouble(b->delays[row]);
         PyErr_Format(errors.invalid_delay,
                      "delays[%llu] must be a finite number of seconds, 0 or more: got %R; "
-                     "nothing of the batch was done",
+                     "nothing in the batch was done",
                      row, value);
         Py_XDECREF(value);
     } else if (call == WH_CALL_BAD_DELAY)
@@ -34,7 +33,7 @@ static wh_seldom bool batch_refuse(WorkerObject *w, const wh_batch *b, enum wh_c
     else if (call == WH_CALL_NOT_RESERVED)
         PyErr_Format(
             PyExc_ValueError,
-            "id %llu is not reserved: it was armed or released before, or is of another worker",
+            "id %llu is not reserved: it was already armed or released, or belongs to another worker",
             (unsigned long long)b->ids[row]);
     else if (call == WH_CALL_BAD_OFFSETS)
         PyErr_Format(PyExc_ValueError, "payload offsets[%llu]: %lld to %lld of %lld bytes", row,
@@ -43,7 +42,7 @@ static wh_seldom bool batch_refuse(WorkerObject *w, const wh_batch *b, enum wh_c
     else if (call == WH_CALL_LONG_PAYLOAD)
         PyErr_Format(errors.payload_too_large,
                      "payload %llu has %lld bytes; this wheel holds %u per timer (wheeld start "
-                     "--payload-bytes); nothing of the batch was scheduled",
+                     "--payload-bytes); nothing in the batch was scheduled",
                      row, (long long)(b->offsets[row + 1] - b->offsets[row]),
                      w->client.payload_bytes);
     else
@@ -78,7 +77,7 @@ static PyObject *worker_schedule_batch(WorkerObject *w, PyObject *args)
     Py_ssize_t n = PyObject_Length(delays), width = rows ? PyLong_AsSsize_t(places) : 0;
     extras.cookie = each_cookie ? NULL : cookies;
     if (rows && width < 0 && !PyErr_Occurred())
-        PyErr_SetString(PyExc_ValueError, "payloads of a negative width");
+        PyErr_SetString(PyExc_ValueError, "payloads have a negative width");
     bool ok = n >= 0 && width >= 0 && parse_extras(&extras, &r) &&
               array_get(&arrays[0], delays, 8, n, false) &&
               array_get(&arrays[1], ids, 8, n, true) &&

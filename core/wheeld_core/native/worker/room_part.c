@@ -47,7 +47,7 @@ static void worker_raise_full(const wh_client *c)
     uint32_t slots = (short_of_memory ? backed : c->slabs.shared_count) * WH_SLAB_SLOTS;
     char begin[96];
     if (c->short_of > 1)
-        snprintf(begin, sizeof begin, "%llu more slots at once are not free: of all %u slots",
+        snprintf(begin, sizeof begin, "cannot get %llu more slots at once: of all %u slots",
                  (unsigned long long)c->short_of, slots);
     else
         snprintf(begin, sizeof begin, "all %u slots are taken:", slots);
@@ -57,7 +57,7 @@ static void worker_raise_full(const wh_client *c)
                  begin, (unsigned long long)wh_load_relaxed(&c->wheel->linked),
                  (unsigned long long)wh_client_ready(c),
                  short_of_memory
-                     ? "enlarge /dev/shm, which has no room for the rest of the capacity "
+                     ? "enlarge /dev/shm, which is too small for the rest of the capacity "
                        "(mount -o remount,size=...; in a container --shm-size)"
                      : "start wheeld with a larger --capacity");
 }
@@ -67,7 +67,7 @@ static void worker_raise_quota(const wh_client *c)
     PyErr_Format(
         errors.wheel_full,
         "this worker holds %llu slots, and a worker may hold %llu (--max-per-worker); %llu of them "
-        "are events that wait for its poll(); cancel or poll, or start wheeld with another cap",
+        "are events that wait for its poll(); cancel or poll, or start wheeld with a higher cap",
         (unsigned long long)c->quota.held, (unsigned long long)c->quota.most,
         (unsigned long long)wh_client_ready(c));
 }
@@ -76,13 +76,13 @@ static void worker_raise_ring(wh_client *c, enum wh_call call)
 {
     if (call == WH_CALL_RING_TOO_SMALL)
         PyErr_Format(PyExc_ValueError,
-                     "block=False: %llu at once are more than this worker's ring holds (%llu); use "
+                     "block=False: %llu at once exceed this worker's ring (%llu); use "
                      "smaller batches, or block=True; nothing was done",
                      (unsigned long long)c->short_of, (unsigned long long)c->sub_size);
     else
         PyErr_Format(
             errors.ring_full,
-            "block=False: the clock process has not taken up yet what this worker submitted: "
+            "block=False: the clock process has not yet drained what this worker submitted: "
             "room for %llu, needed %llu; nothing was done; try again in a moment",
             (unsigned long long)wh_client_room(c), (unsigned long long)c->short_of);
 }

@@ -37,12 +37,12 @@ static void worker_explain(WorkerObject *w)
              wh_load_acquire(&w->client.wheel->daemon_state) == 1)
         PyErr_SetString(
             errors.daemon_not_running,
-            w->client.deaf ? "the descriptors of this client were closed by somebody else "
-                             "(os.closerange, a library that makes a daemon of this process); "
+            w->client.deaf ? "the descriptors of this client were closed by other code "
+                             "(os.closerange, or a library that daemonizes this process); "
                              "close() it, and connect() again after that"
-                           : "the daemon has no place for this worker any more: its connection was "
-                             "closed, but not by close() (os.closerange, a library that makes a "
-                             "daemon of this process?), or it was taken for dead; close() it, and "
+                           : "the daemon no longer serves this worker: its connection was "
+                             "closed, but not by close() (os.closerange, or a library that "
+                             "daemonizes this process?), or it was taken for dead; close() it, and "
                              "connect() again after that");
     else
         PyErr_SetString(errors.daemon_not_running,

@@ -134,7 +134,7 @@ static PyObject *events_none(WorkerObject *w)
     if (bytes == (Py_ssize_t)wh_event_bytes(&w->client))
         return events;
     Py_DECREF(events);
-    return PyErr_Format(PyExc_ValueError, "events of %zd bytes, this wheel's have %zd", bytes,
+    return PyErr_Format(PyExc_ValueError, "events of %zd bytes, expected %zd for this wheel", bytes,
                         (Py_ssize_t)wh_event_bytes(&w->client));
 }
 
@@ -150,7 +150,7 @@ static PyObject *worker_bind(WorkerObject *w, PyObject *args)
     wh_config config;
     bool ours = w->bound && *w->alive != FORKED; /* a parent's threads are not here */
     if (w->closed || (ours && (*w->alive != ENDED || w->sleepers || w->inside)))
-        return PyErr_Format(PyExc_TypeError, "this client is connected already");
+        return PyErr_Format(PyExc_TypeError, "this client is already connected");
     if (!PyArg_ParseTuple(args, "OOOOIKiiiOO|p", &segments[0], &segments[1], &segments[2],
                           &segments[3], &row, &incarnation, &fds[0], &fds[1], &fds[2], &dtype,
                           &numpy_empty, &refork))
@@ -279,22 +279,22 @@ static PyMethodDef worker_methods[] = {
      "Arm a timer and return its id.\n\n"
      "Parameters\n----------\n"
      "delay : float\n    Seconds from now, finite and not negative.\n"
-     "cookie : int\n    64 bits of yours, handed back with the expiration.\n"
-     "payload : bytes-like\n    At most the wheel's payload_bytes, handed back too.\n"
+     "cookie : int\n    64 bits of your own, returned with the expiration.\n"
+     "payload : bytes-like\n    At most the wheel's payload_bytes, also returned.\n"
      "interval : float, optional\n    Seconds; the timer fires again and again until cancelled.\n"
      "to : str, optional\n    Name of the worker that receives it, or 'group:NAME' for one of a\n"
      "    group's members; default: this one.\n"
-     "block : bool\n    May it wait for the clock process? It does when this worker's ring is full (up to\n"
+     "block : bool\n    Whether it may wait for the clock process: when this worker's ring is full (up to\n"
      "    5 s) or no slot is free (until the clock has given back what it can). False: it never\n"
      "    sleeps.\n\n"
-     "Returns\n-------\nint\n    The timer's id, never 0, never used again.\n\n"
+     "Returns\n-------\nint\n    The timer's id; never 0, never reused.\n\n"
      "Raises\n------\nInvalidDelay, PayloadTooLarge, ValueError\n    Nothing was scheduled.\n"
      "WheelFull\n    No slot is free; the call works again as soon as one is.\n"
-     "RingFull\n    With block=False: the clock has not taken up enough of what was submitted before.\n"
+     "RingFull\n    With block=False: the clock has not drained enough of what was submitted before.\n"
      "    Nothing was scheduled; try again in a moment.\n"
      "DaemonNotRunning\n    Also: the ring stayed full for 5 s.\n"
      "ClientClosed, ForkedClient\n\n"
-     "Notes\n-----\nLock-free; a system call only when the clock has to wake earlier. Any thread."},
+     "Notes\n-----\nLock-free; makes a system call only when the clock must wake earlier. Any thread."},
     {"_schedule_private", (PyCFunction)worker_schedule_private, METH_O, NULL},
     {"_schedule_ns", (PyCFunction)worker_schedule_ns, METH_VARARGS, NULL},
     {"_schedule_into", FAST(worker_schedule_into), METH_FASTCALL, NULL},
@@ -310,8 +310,8 @@ static PyMethodDef worker_methods[] = {
      "Cancel a timer, whichever worker scheduled it.\n\n"
      "Returns\n-------\nbool\n"
      "    True: it is never delivered. False: it was delivered, or will be exactly once, or was\n"
-     "    cancelled before; also for ids that no timer has.\n\n"
-     "Raises\n------\nRingFull\n    With block=False, when the clock would have to be waited for. Nothing is decided:\n"
+     "    cancelled before; or no timer has that id.\n\n"
+     "Raises\n------\nRingFull\n    With block=False, when the call would have to wait for the clock. Nothing is decided:\n"
      "    the timer is as it was.\n"
      "DaemonNotRunning, ClientClosed, ForkedClient\n\n"
      "Notes\n-----\nWait-free, no system call. Any thread."},
@@ -319,34 +319,34 @@ static PyMethodDef worker_methods[] = {
      "reschedule(id, delay, *, block=True)\n--\n\n"
      "Move one of this worker's timers to `delay` seconds from now; the id stays.\n\n"
      "Returns\n-------\nbool\n"
-     "    False: it has fired or was cancelled. When both met in the same moment, it may have fired\n"
-     "    by the new, earlier deadline; once, in any case.\n\n"
+     "    False: it has fired or was cancelled. If both happen at the same moment, it may have fired\n"
+     "    at the new, earlier deadline; once in any case.\n\n"
      "Raises\n------\nInvalidDelay\nValueError\n    The timer is another worker's.\n"
-     "RingFull\n    With block=False, when the clock would have to be waited for. It was not moved.\n"
+     "RingFull\n    With block=False, when the call would have to wait for the clock. The timer was not moved.\n"
      "DaemonNotRunning, ClientClosed, ForkedClient\n\n"
-     "Notes\n-----\nLater: no message, no system call. Any thread."},
+     "Notes\n-----\nMoving to later needs no message and no system call. Any thread."},
     {"poll", FAST(worker_poll), METH_FASTCALL | METH_KEYWORDS,
      "poll(timeout=0.0, max_events=None, *, hold=False)\n--\n\n"
-     "Receive what expired.\n\n"
+     "Receive expirations.\n\n"
      "Parameters\n----------\n"
-     "timeout : float or None\n    Seconds to wait for a first event; None: without end.\n"
-     "max_events : int, optional\n    At most so many; the rest comes with the next call.\n"
-     "hold : bool\n    Keep them in shared memory until `acknowledge()`: if this worker dies before\n"
-     "    it, its successor (on_death=\"keep\") receives them again, in the same order. The next\n"
-     "    call with hold goes on after them, one without it is refused.\n\n"
+     "timeout : float or None\n    Seconds to wait for the first event; None: no limit.\n"
+     "max_events : int, optional\n    At most this many; the rest comes with the next call.\n"
+     "hold : bool\n    Keep them in shared memory until `acknowledge()`: if this worker dies first,\n"
+     "    its successor (on_death=\"keep\") receives them again, in the same order. The next\n"
+     "    call with hold continues after them; one without it is refused.\n\n"
      "Returns\n-------\nnumpy.ndarray\n"
      "    Structured, shape (n,), dtype `timers.expiration_dtype`: timer_id u8, cookie u8,\n"
      "    deadline i8 ns, fired i8 ns, missed u4, payload_size u4, payload.\n\n"
      "Raises\n------\nDaemonNotRunning\n"
-     "    It has stopped, or been away for `reconnect_for` seconds: what is armed stays armed, and\n"
-     "    a later call finds it if it has come back.\n"
+     "    It has stopped, or been away for `reconnect_for` seconds. What is armed stays armed; a\n"
+     "    later call reconnects if the daemon is back.\n"
      "ValueError\n    Events are held and `hold` is not set; or it is set and this worker has\n"
      "    purgatories.\n\n"
      "Notes\n-----\nOne thread at a time should poll. Signals are handled while it waits."},
     {"acknowledge", (PyCFunction)worker_acknowledge, METH_NOARGS,
      "acknowledge()\n--\n\n"
-     "Let go of all events that poll(hold=True) returned: no successor sees them, and their slots\n"
-     "can be used again. Without such events it does nothing. Never blocks."},
+     "Release all events that poll(hold=True) returned: no successor sees them, and their slots\n"
+     "can be reused. Without such events it does nothing. Never blocks."},
     {"_await_work", FAST(worker_await_work), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"_stands", (PyCFunction)worker_stands, METH_O, NULL},
     {"_wake", (PyCFunction)worker_wake, METH_NOARGS, NULL},
@@ -373,9 +373,9 @@ static PyMethodDef worker_methods[] = {
 
 static PyGetSetDef worker_getset[] = {
     {"pending", (getter)worker_pending, NULL,
-     "Armed timers that this worker scheduled, exactly; looks at each slot it holds.", NULL},
+     "Number of armed timers that this worker scheduled, exact; reads each slot it holds.", NULL},
     {"backlogged", (getter)worker_backlogged, NULL,
-     "Does something wait for room in this worker's rings? Receive, and there will be more.", NULL},
+     "Whether something waits for room in this worker's rings; receiving makes room.", NULL},
     {"_state", (getter)worker_state, NULL, NULL, NULL},
     {"_over", (getter)worker_get_over, NULL, NULL, NULL},
     {"_renewing", (getter)worker_get_renewing, NULL, NULL, NULL},
