@@ -2,7 +2,7 @@
 
     python examples/web_worker.py NAME [SECONDS]
 
-Each of its requests is done after a random time; what takes longer than 200 ms times out.
+Each of its requests takes a random time; those that take longer than 200 ms time out.
 """
 
 import random
@@ -15,7 +15,7 @@ TIMEOUT = 0.2
 
 
 def serve(name: str, seconds: float) -> None:
-    """Handle made-up requests for so many seconds, then say what became of them."""
+    """Handle made-up requests for this many seconds, then print what became of them."""
     done = timed_out = 0
     waiting: dict[int, tuple[float, int]] = {}  # request -> (when its answer comes, timer)
     stop = time.monotonic() + seconds

@@ -22,13 +22,13 @@ from wheeld_core.errors import WheelError
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 TRACE_STOP_SECONDS = 600.0
-"""With a trace: what it recorded last is made Parquet first."""
+"""With a trace, its last records become Parquet first."""
 MOST_SAID = 65_536
-"""Bytes at the end of what a daemon said that did not start."""
+"""Bytes of the last messages of a daemon that did not start."""
 
 
 class EmbeddedDaemon(str):
-    """A daemon of one's own: the path of its runtime directory, which is how it is called."""
+    """A private daemon: the path of its runtime directory, which identifies it."""
 
     __slots__ = ()
 
@@ -39,7 +39,7 @@ class EmbeddedDaemon(str):
 
 @contextlib.contextmanager
 def embedded(**config: Any) -> Iterator[EmbeddedDaemon]:
-    """Run a daemon of one's own for as long as the block lasts.
+    """Run a private daemon for as long as the block lasts.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def embedded(**config: Any) -> Iterator[EmbeddedDaemon]:
     Yields
     ------
     EmbeddedDaemon
-        A string: what to give to `wheeld_client.connect`, in this process and in others.
+        A string to pass to `wheeld_client.connect`, in this process and in others.
 
     Raises
     ------
@@ -82,7 +82,7 @@ def embedded(**config: Any) -> Iterator[EmbeddedDaemon]:
 
 
 def _options(name: str, base: str | os.PathLike[str], config: dict[str, Any]) -> str:
-    """What `wheeld.supervisor.launch` takes: texts, as they would stand in the environment."""
+    """The options for `wheeld.supervisor.launch`, as strings like in the environment."""
     options: dict[str, Any] = {"parent_pid": os.getpid(), "name": name, "runtime_dir": str(base)}
     for key, value in config.items():
         if value is True or key == "pools":
@@ -101,15 +101,15 @@ def _facts(directory: Path) -> dict[str, Any]:
 
 
 def _await_start(process: subprocess.Popen[bytes], directory: Path) -> None:
-    """Wait until the daemon has written its file, which it does when it serves.
+    """Wait until the daemon has written its file, which it does when it is ready.
 
-    What it says until then is for the error message; afterwards nobody listens.
+    What it prints until then is for the error message; after that it is not read.
     """
     assert process.stdout is not None
     os.set_blocking(process.stdout.fileno(), False)
     said = b""
     give_up = time.monotonic() + START_SECONDS
-    while _facts(directory).get("pid") != process.pid:  # another of that name may be there
+    while _facts(directory).get("pid") != process.pid:  # another daemon of that name may be there
         ended = process.poll() is not None
         said = (said + (process.stdout.read() or b""))[-MOST_SAID:]
         if ended or time.monotonic() > give_up:
@@ -121,7 +121,7 @@ def _await_start(process: subprocess.Popen[bytes], directory: Path) -> None:
 
 
 def _stop(process: subprocess.Popen[bytes], directory: Path, patience: float) -> None:
-    """Stop the daemon; if it was killed, remove what it could not."""
+    """Stop the daemon; if it was killed, remove what it left."""
     facts = _facts(directory)
     process.terminate()
     try:

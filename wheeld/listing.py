@@ -72,7 +72,7 @@ def status_text(status: dict[str, Any]) -> str:
 
 
 def _trace_lines(trace: dict[str, Any]) -> list[str]:
-    """What is recorded, in two lines or three."""
+    """The state of the trace, in two lines or three."""
     recorder = f"recorder pid {trace['recorder_pid']}" if trace["recorder_pid"] else "NO RECORDER"
     lines = [
         f"  trace       {trace['directory']}",
@@ -83,7 +83,7 @@ def _trace_lines(trace: dict[str, Any]) -> list[str]:
 
 
 def _purgatory_text(purgatory: dict[str, Any]) -> str:
-    """One name in one line; what a worker has written there may be anything."""
+    """One name in one line; a worker may have written anything there."""
     name = "".join(c if c.isprintable() else "\ufffd" for c in purgatory["name"])
     return (
         f"{name:<28} {purgatory['delayed']:,} operations wait, {purgatory['watched']:,} times under"
@@ -104,7 +104,7 @@ def pending_timers(
 ) -> list[dict[str, Any]]:
     """The pending timers of a daemon, soonest first, one dict of `COLUMNS` each.
 
-    Reads them while others write: a timer that is armed, moved or fired in this moment may be
+    Reads them while others write: a timer that is armed, moved or fired at this moment may be
     listed as it was just before.
     """
     with Observer(name, runtime_dir) as observer:

@@ -10,7 +10,7 @@ from wheeld_core.control import ask
 from wheeld_core.control_messages import Request
 
 ANSWER_SECONDS = 600.0
-"""A long way takes the clock a while: it goes from bucket to bucket."""
+"""A long way takes the clock a while, because it goes from bucket to bucket."""
 _END_OF_TIME = 9.3e9
 """Seconds; 2**63 ns are a little less."""
 
@@ -18,8 +18,8 @@ _END_OF_TIME = 9.3e9
 def advance(name: str, seconds: float, *, runtime_dir: str | os.PathLike[str] | None = None) -> int:
     """Move a daemon's virtual clock, from one due time to the next.
 
-    When it returns, all that fell due on the way can be polled without waiting: `poll(0)` gives it
-    in order until it gives nothing more, each event with its own time in `fired`.
+    When it returns, everything that fell due on the way can be polled without waiting: `poll(0)`
+    returns it in order until nothing is left, each event with its own time in `fired`.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def advance(name: str, seconds: float, *, runtime_dir: str | os.PathLike[str] | 
     Raises
     ------
     ValueError
-        It runs on the real clock, or `seconds` is negative or no number.
+        It runs on the real clock, or `seconds` is negative or not a number.
     DaemonNotRunning
         There is none.
     """

@@ -1,4 +1,7 @@
-"""`python -m bench.purgatory`: the seeds' experiment: the old design against the wheel.
+"""`python -m bench.purgatory`: Kafka's purgatory experiment: the old design against the wheel.
+
+It repeats the measurement of "Apache Kafka, Purgatory, and Hierarchical Timing Wheels"
+(Confluent, 2015).
 
 Prints tables and targets, writes JSON, and with --plots DIR the figures.
 """

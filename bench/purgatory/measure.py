@@ -24,7 +24,7 @@ from bench.report import Row
 CAPACITY = 1 << 19
 MEBIBYTE = 1 << 20
 CAP = 200 * MEBIBYTE
-"""What a process may take besides what it has when it begins; the seeds' heap was as large."""
+"""What a process may take beyond what it has at its start; as large as the original's JVM heap."""
 
 
 EXCESS = 0.01

@@ -1,4 +1,4 @@
-"""The seeds' figures of this run: rate, CPU, memory and collections over the target rate."""
+"""The experiment's figures of this run: rate, CPU, memory and collections over target rate."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ class Sweep:
             "all other columns: all requests at once (-: no run counts);",
             "nothing: the harness's own share",
         ]
-        result = Result("purgatory: the seeds' experiment", self.summary(), notes=notes)
+        result = Result("purgatory: Kafka's experiment", self.summary(), notes=notes)
         if set(MAIN) <= set(self.effort.main) and self.effort.targets is None:
             result.targets = self.targets()
         return result

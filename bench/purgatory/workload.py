@@ -1,4 +1,4 @@
-"""The workload of the seeds' experiment: requests that arrive, wait, and are completed or expire.
+"""The workload of Kafka's purgatory experiment: requests arrive, wait, and are completed or expire.
 
 An open loop: arrivals are drawn beforehand (exponential intervals); a driver that is late catches
 up. A request that takes less than the timeout is completed by another thread when it is over, the

@@ -85,7 +85,7 @@ def demo(
 ) -> None:
     """Run a broker and all installed clients, kill processes, and account for every record.
 
-    Exit code 1 when an acknowledged record is not in the log once, or a group has not read it once.
+    Exit code 1 unless every acknowledged record is in the log once and each group has read it once.
     """
     with reporting(), place(None, None, "requests=64M") as (where, daemon):
         least = 2 if followers else 1
@@ -125,7 +125,7 @@ def _quota(text: str) -> tuple[str, dict[str, int]]:
 
 @contextmanager
 def place(directory: Path | None, daemon: str | None, pool: str) -> Iterator[tuple[str, str]]:
-    """A directory and a daemon; those that were not given last as long as the block."""
+    """A directory and a daemon; those that were not given exist only during the block."""
     with ExitStack() as stack:
         if directory is None:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="broker-")))
@@ -137,7 +137,7 @@ def place(directory: Path | None, daemon: str | None, pool: str) -> Iterator[tup
 
 @contextmanager
 def reporting() -> Iterator[None]:
-    """What goes wrong becomes one line and an exit code; SIGTERM is as Ctrl-C."""
+    """Turn errors into one line and an exit code; SIGTERM acts like Ctrl-C."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from examples.broker.demo import Program
 
 NAMED: Final = 10
-"""Faults that are named; all are counted."""
+"""Faults that are listed; all are counted."""
 
 
 @dataclass
 class Faults:
-    """What is wrong, by kind, and the first few of them in words."""
+    """Faults by kind, and the first few of them in words."""
 
     counts: Counter[str] = field(default_factory=Counter)
     examples: list[str] = field(default_factory=list)
@@ -41,7 +41,7 @@ def account(
     consumers: dict[str, list[Program]],
     hung: list[str],
 ) -> dict[str, Any]:
-    """Hold what clients were told against the log of a broker that has ended."""
+    """Check what clients were told against the log of a broker that has ended."""
     faults = Faults()
     for name in hung:
         faults.add("hung", name)

@@ -1,8 +1,8 @@
 """Record batches, as producers send them and consumers get them.
 
-Only the header of a batch is looked at, and of that only the base offset and the leader epoch are
-written, which its checksum leaves out. So records stay as they came, compressed or not. (kio reads
-whole batches, but no header of one that is compressed: hence the struct.)
+Only the header of a batch is read, and only its base offset and leader epoch are written, which the
+checksum does not cover. So records stay as they arrived, compressed or not. (kio reads whole
+batches, but not the header of a compressed one: hence the struct.)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from examples.broker.wire import Refused
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _PREFIX: Final = 12
-"""Bytes of base offset and length, which the length does not count."""
+"""Bytes of base offset and length, which are not included in the length."""
 _CHECKED_FROM: Final = 21
 _TRANSACTIONAL_OR_CONTROL: Final = 0x30
 _SEQUENCES: Final = 1 << 31
@@ -47,22 +47,22 @@ class Batch(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes in all."""
+        """Total bytes."""
         return _PREFIX + self.length
 
     @property
     def end(self) -> int:
-        """The offset behind its last record."""
+        """The offset after its last record."""
         return self.base + self.last_delta + 1
 
     @property
     def next_sequence(self) -> int:
-        """What its producer sends next; sequences begin anew after 2**31 - 1."""
+        """The producer's next sequence; they wrap after 2**31 - 1."""
         return (self.sequence + self.last_delta + 1) % _SEQUENCES
 
 
 def header(raw: bytes | memoryview, at: int = 0) -> Batch:
-    """The header that stands there."""
+    """The header at that place."""
     return Batch(*HEADER.unpack_from(raw, at))
 
 
@@ -72,7 +72,7 @@ def split(raw: bytes) -> Iterator[tuple[Batch, memoryview]]:
     Raises
     ------
     Refused
-        The rest is none.
+        The rest is not a batch.
     """
     view = memoryview(raw)
     while view:

@@ -1,4 +1,4 @@
-"""What worker and follower processes have in common: how they begin and end."""
+"""What worker and follower processes have in common: how they start and end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ READY: Final = "ready"
 
 
 async def work(body: Coroutine[Any, Any, None]) -> None:
-    """Tell the parent that this process is ready; run the body until it is to end.
+    """Report to the parent that this process is ready; run the body until it must end.
 
     That is at SIGTERM and at the end of the standard input, which the parent holds: so its children
     end with it, however it ends.

@@ -1,4 +1,4 @@
-"""The clients of the load, none of them ours: each a process that says what it was told.
+"""The clients of the load, all third-party libraries: each a process that prints its results.
 
     python -m examples.broker.clients LIBRARY produce ADDRESS TOPIC NAME COUNT RATE
     python -m examples.broker.clients LIBRARY consume ADDRESS TOPIC GROUP
@@ -25,7 +25,7 @@ from importlib.util import find_spec
 from typing import Any, Final
 
 PATIENCE: Final = 60.0
-"""Seconds that a record may take, with all that its client tries again."""
+"""Seconds that a record may take, including its client's retries."""
 PATIENCE_MS: Final = int(PATIENCE * 1000)
 SESSION_MS: Final = int(os.environ.get("BROKER_SESSION_MS", "6000"))
 POLL_MS: Final = 200
@@ -50,7 +50,7 @@ def values(name: str, count: int, rate: float) -> Iterator[bytes]:
 
 
 class Library:
-    """What the libraries have in common; of their own are `join`, `poll`, `commit` and `leave`."""
+    """What the libraries have in common; each has its own `join`, `poll`, `commit` and `leave`."""
 
     refusal: Any
 
@@ -193,8 +193,8 @@ class AioKafka(KafkaPython):
 
 
 class Kcat:
-    """kcat, the command. It does not say where a record is, and commits after it has printed: what
-    was not committed yet when its session ends is read again.
+    """kcat, the command. It does not report where a record is, and commits after it has printed:
+    what was not yet committed when its session ends is read again.
     """
 
     module = ""
@@ -233,7 +233,7 @@ LIBRARIES: Final[dict[str, Any]] = {
 
 
 def installed() -> list[str]:
-    """Those of them that this machine has."""
+    """The clients that this machine has."""
     return [
         name
         for name, one in LIBRARIES.items()

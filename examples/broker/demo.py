@@ -25,7 +25,7 @@ from examples.broker.wire import Peer
 
 TOPIC: Final = "account"
 PATTERN: Final = ("worker", "follower", "worker", "clock", "worker", "follower")
-"""Whom to kill, in turn."""
+"""Processes to kill, in turn."""
 MEMBERS: Final = 2
 """Consumers of each group."""
 CREATE_TOPICS: Final = 19
@@ -57,7 +57,7 @@ class Program:
             lines.append((int(partition), int(offset), value))
 
     async def end(self, patience: float) -> bool:
-        """Tell it that no more comes, and wait; False: it hung, and was killed."""
+        """Close its input, and wait; False: it hung, and was killed."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         done, _ = await asyncio.wait([self._reader], timeout=patience)
@@ -162,7 +162,7 @@ class Demo:
             self._progress(f"killed a {role}")
 
     def _sent(self, one: Program) -> int:
-        """How far a producer is; one that says nothing before its end counts as the others do."""
+        """How far a producer is; one that prints nothing before its end counts like the others."""
         return len(one.lines) or max(len(other.lines) for other in self.producers)
 
     async def _kill_one(self, broker: Broker, role: str) -> None:

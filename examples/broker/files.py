@@ -1,4 +1,4 @@
-"""Small files that several processes change: under a lock, and whole or not at all."""
+"""Small files that several processes change: under a lock, and completely or not at all."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def write_whole(path: Path, text: str) -> None:
-    """A file of this text: who is killed meanwhile leaves the one before. One writer at a time."""
+    """Replace a file's text; a writer killed meanwhile leaves the old one. One writer at a time."""
     fresh = path.with_name(path.name + ".new")
     fresh.write_text(text)
     fresh.rename(path)

@@ -1,8 +1,8 @@
 """A follower process: `python -m examples.broker.follower DIRECTORY NODE`.
 
-It fetches all partitions from the broker's port, as any consumer does but with its node's id, and
-keeps them in logs of its own. Its next fetch says how far it has come, and that is what producers
-with acks=all wait for. It needs no wheeld.
+It fetches all partitions from the broker's port, like any consumer but with its node's id, and
+keeps them in its own logs. Its next fetch says how far it has come, which is what producers
+with acks=all wait for. It does not need wheeld.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from examples.broker.wire import Peer, milliseconds, partitions_of
 
 METADATA, FETCH = 3, 1
 MAX_WAIT: Final = milliseconds(200)
-"""After so long it looks for new topics."""
+"""Seconds between two searches for new topics."""
 PAUSE: Final = 0.05
 FETCH_BYTES: Final = 1 << 20
 
@@ -39,7 +39,7 @@ class Follower:
         self._places: set[str] | None = None  # the directories
 
     async def run(self) -> None:
-        """Copy until cancelled; what breaks the connection is tried again."""
+        """Copy until cancelled; reconnect after errors."""
         while True:
             try:
                 async with Peer(self._own.host, self._own.port, f"follower-{self._node}") as peer:

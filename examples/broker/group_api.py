@@ -1,4 +1,4 @@
-"""JoinGroup and what else is about groups, idempotent producers and coordinators."""
+"""JoinGroup and the other APIs for groups, idempotent producers and coordinators."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from examples.broker.wire import Answer, Call, Key, Refused, by_partition, parti
 from wheeld_client import AsyncPurgatory, AsyncTimers, Deadlines, DelayedOperation
 
 ID_REQUIRED_FROM: Final = 4
-"""Versions of JoinGroup in which a newcomer is given an id, and joins by it (KIP-394)."""
+"""Versions of JoinGroup in which a new member is given an id, and joins with it (KIP-394)."""
 LONGEST_NAME: Final = 32
-"""Of a client, in its member id: that is in the payload of its session's timer."""
+"""Bytes of a client's name in its member id, which is in the payload of its session's timer."""
 LONGEST_METADATA: Final = 4096
 """Of a commit: offset.metadata.max.bytes."""
 _GROUP: Final = 0
@@ -37,15 +37,15 @@ class DelayedJoin(DelayedOperation):
         self._groups, self._name, self._generation = groups, name, generation
 
     def try_complete(self) -> bool:
-        """Have all joined, or was it ended without the rest?"""
+        """Whether all have joined, or it was ended without the rest."""
         return self._groups.load(self._name).generation > self._generation and self.force_complete()
 
 
 class DelayedSync(DelayedJoin):
-    """Waits until the leader has said who gets what; or until a member comes or goes."""
+    """Waits until the leader has assigned the partitions, or a member comes or goes."""
 
     def try_complete(self) -> bool:
-        """Is it still the time between the join and the assignment?"""
+        """Whether it is still the time between the join and the assignment."""
         group = self._groups.load(self._name)
         return not group.awaits_assignment(self._generation) and self.force_complete()
 
@@ -68,10 +68,10 @@ class GroupApi:
 
     @contextmanager
     def _changing(self, name: str) -> Iterator[Group]:
-        """A group to change, under its lock. At the end who waits in it looks again,
-        in all workers, also if this one is killed before.
+        """A group to change, under its lock. At the end its waiters are checked again,
+        in all workers, even if this one is killed before.
 
-        Who has waited has its session from then on, whether or not it is still there.
+        A member that has waited has its session from then on, whether or not it is still there.
         """
         with self._waiting.changing(name), self._groups.changing(name) as group:
             before = group.generation, group.state
@@ -83,24 +83,24 @@ class GroupApi:
     # -- sessions -------------------------------------------------------------------------------
 
     def _session(self, name: str, id: str, seconds: float) -> None:
-        """The delayed heartbeat: from now on a member has so many seconds."""
+        """The delayed heartbeat: from now on a member has this many seconds."""
         self._sessions.start((self._groups.digest(name), id), seconds)
 
     def _session_over(self, key: tuple[str, str]) -> None:
-        """Nothing was heard of a member, in whichever worker: the others join again without it."""
+        """A member sent no heartbeat, to any worker: the others join again without it."""
         digest, id = key
         name = self._groups.name_of(digest)
         if name is None:
             return
         with self._changing(name) as group:
-            if self._sessions.remaining(key) == 0.0:  # else somebody has heard of it just now
+            if self._sessions.remaining(key) == 0.0:  # else a heartbeat has just arrived
                 log.warning("group %s: no heartbeat from %s", name, id)
                 group.remove(id, self._now_ns())
 
     # -- a round: join, then sync ---------------------------------------------------------------
 
     async def join_group(self, call: Call) -> Answer:
-        """Wait for the others, and tell who they are."""
+        """Wait for the others, and return them."""
         id = call.body.member_id or f"{call.client[:LONGEST_NAME]}-{uuid.uuid4()}"
         try:
             return await self._join(call, id)
@@ -142,7 +142,7 @@ class GroupApi:
     async def _joined(self, group: Group, generation: int) -> None:
         """Wait for the end of the rebalance, and end it when it is time."""
         now_ns = self._now_ns()
-        if group.earliest_ns > now_ns:  # the first of a group waits for others
+        if group.earliest_ns > now_ns:  # the first member of a group waits for others
             await self._timers.sleep((group.earliest_ns - now_ns) / 1e9)
             self._finish(group.name)
         timeout = max(0.0, (group.deadline_ns - self._now_ns()) / 1e9)
@@ -223,7 +223,7 @@ class GroupApi:
         body = call.body
 
         def note(key: Key, part: Any) -> Answer:
-            self._topics.partition(*key)  # there has to be one
+            self._topics.partition(*key)  # the group must exist
             metadata = part.committed_metadata or ""
             if len(metadata) > LONGEST_METADATA:
                 raise Refused(ErrorCode.offset_metadata_too_large)
@@ -235,7 +235,7 @@ class GroupApi:
             return {"topics": by_partition(partitions_of(body.topics), note)}
 
     async def offset_fetch(self, call: Call) -> Answer:
-        """How far a group has come; -1: nobody said."""
+        """How far a group has come; -1: nothing was committed."""
         offsets, asked = self._groups.load(call.body.group_id).offsets, call.body.topics
         if asked is None:
             places = [place.split("/", 1) for place in offsets]
@@ -277,7 +277,7 @@ class GroupApi:
         return place | {"coordinators": [place | {"key": key} for key in keys]}
 
     async def init_producer_id(self, call: Call) -> Answer:
-        """An id for an idempotent producer, which nobody else gets. There are no transactions."""
+        """A unique id for an idempotent producer. There are no transactions."""
         if call.body.transactional_id is not None:
             code = ErrorCode.transactional_id_authorization_failed
             raise Refused(code, producer_id=-1, producer_epoch=-1)

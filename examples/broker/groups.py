@@ -6,7 +6,7 @@ One small JSON file per group, replaced as a whole under a flock, which dies wit
                ^______________|___________|      a member comes, goes, or wants another round
 
 Preparing: members join, until all have or the time is up; then there is a new generation.
-Completing: the generation waits for its leader's assignment. The rules look at no clock.
+Completing: the generation waits for its leader's assignment. The rules read no clock.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Group:
         return self.members[member]
 
     def awaits_assignment(self, generation: int) -> bool:
-        """Is that generation there, and its leader still to say who gets what?"""
+        """Whether that generation exists and its leader has yet to assign the partitions."""
         return self.state == "Completing" and self.generation == generation
 
     def announce(self, member: str, now_ns: int, until_ns: int) -> None:
@@ -76,7 +76,8 @@ class Group:
     def join(self, id: str, member: Member, kind: str, now_ns: int, delay: float) -> bool:
         """A member joins, or joins again; an empty group waits for `delay` seconds for others.
 
-        Is there a rebalance to wait for? Else the member knows it all, or missed the answer.
+        Returns whether there is a rebalance to wait for. Else the member already has the result, or
+        missed the answer.
         """
         before = self.members.get(id)
         others = [set(one.protocols) for key, one in self.members.items() if key != id]
@@ -128,20 +129,20 @@ class Group:
             one.joined, one.assignment = False, ""
 
     def assign(self, member: str, assignments: dict[str, str]) -> None:
-        """What the leader says; of anybody else it is ignored."""
+        """The leader's assignment; from anybody else it is ignored."""
         if member == self.leader and self.state == "Completing":
             for id, one in self.members.items():
                 one.assignment = assignments.get(id, "")
             self.state = "Stable"
 
     def remove(self, member: str, now_ns: int) -> None:
-        """A member goes, by itself or because nothing was heard of it."""
+        """A member goes, by itself or because its session ended."""
         self.announced.pop(member, None)
         if self.members.pop(member, None) is not None:
             self.prepare(now_ns)
 
     def check_commit(self, member: str, generation: int) -> None:
-        """May it commit? Without a generation: who is in no group, if there are no members."""
+        """Whether it may commit. Without a generation: a non-member, if there are no members."""
         if generation < 0 and not self.members:
             return
         self.check(member, generation)
@@ -157,17 +158,17 @@ class Groups:
         self._directory = directory
 
     def load(self, name: str) -> Group:
-        """A group as it is now, to look at only; one that nobody made yet is empty."""
+        """A group as it is now, read-only; one that does not exist yet is empty."""
         return self._read(self.digest(name)) or Group(name)
 
     def name_of(self, digest: str) -> str | None:
-        """The name of the group that has it; None: it is not there any more."""
+        """The name of the group that has it; None: it no longer exists."""
         group = self._read(digest)
         return group.name if group else None
 
     @contextmanager
     def changing(self, name: str) -> Iterator[Group]:
-        """A group to change, under its lock; what raises changes nothing."""
+        """A group to change, under its lock; an exception changes nothing."""
         digest = self.digest(name)
         with locked(self._directory / digest[:2]):  # of a few
             group = self.load(name)
@@ -189,19 +190,19 @@ class Groups:
                 one.members, one.state = {}, "Empty"
 
     def forget_topic(self, topic: str) -> None:
-        """It was deleted, and what groups have committed of it goes, too."""
+        """A topic was deleted: also remove what groups have committed for it."""
         for group in self.all():
             with self.changing(group.name) as one:
                 for place in [place for place in one.offsets if place.split("/", 1)[1] == topic]:
                     del one.offsets[place]
 
     def all(self) -> list[Group]:
-        """All groups, to look at only."""
+        """All groups, read-only."""
         found = [self._read(path.stem) for path in sorted(self._directory.glob("*.json"))]
         return [group for group in found if group is not None]
 
     def digest(self, name: str) -> str:
-        """What stands for a group's name, which may be long, where there is little room."""
+        """A short stand-in for a group's name, which may be long."""
         return hashlib.blake2b(name.encode(), digest_size=16).hexdigest()
 
     def _read(self, digest: str) -> Group | None:

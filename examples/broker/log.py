@@ -1,25 +1,25 @@
 """A partition: a log that several processes append to, and how far its followers have it.
 
-Its records are in one file, `log`: batches, one behind the other. How far that counts, and who has
-it, is said by shared words, which only grow; who waits for one of them is told by its store:
+Its records are in one file, `log`: batches, one after the other. How much of it is committed, and
+which followers have it, are shared words, which only grow; storing one wakes its waiters:
 
-    ("end", topic, n)            the offset behind the last batch that counts
-    ("high", topic, n)           the high watermark: all below is with everybody in sync
+    ("end", topic, n)            the offset after the last committed batch
+    ("high", topic, n)           the high watermark: everybody in sync has all below it
     ("has", topic, n, node)      up to where a follower has the log
     ("sync", topic, n, node)     when it last had all, in nanoseconds
 
 Invariants, after a kill at any instruction:
 
-1. Up to `end` stand whole batches, which never change. A batch is written first, and committed by
-   the store of that word; what a killed writer left behind it is overwritten.
-2. Who writes holds the file's flock, which the kernel gives back when its holder dies.
+1. Up to `end` there are whole batches, which never change. A batch is written first, and committed
+   by the store of that word; what a killed writer left after it is overwritten.
+2. A writer holds the file's flock, which the kernel releases when its holder dies.
 3. A batch of an idempotent producer is there once: what its producer sent before is looked up under
-   the lock, in the headers of the log itself. A table of its own could be ahead of the log or
+   the lock, in the headers of the log itself. A separate table could be ahead of the log or
    behind it when its writer dies between the two.
 4. The high watermark is the least end among the leader and the followers in sync. It never goes
-   back: who comes back into sync has it passed. Without followers it is `end` itself.
+   back: a follower is back in sync only when it has passed it. Without followers it is `end`.
 
-Each process keeps an index of the batches in memory, which it reads on from where it was. Nothing
+Each process keeps an index of the batches in memory, which it extends from where it was. Nothing
 is synced to disk: this survives dead processes, not a dead host.
 """
 
@@ -45,7 +45,7 @@ from examples.broker.wire import Refused
 KEPT_SEQUENCES: Final = 5
 """Batches of a producer that are known again: as many as a client has in flight."""
 DELETED: Final = 2**64 - 1
-"""In place of a high watermark: nobody is to wait for it any more."""
+"""In place of a high watermark: its waiters must end."""
 
 
 class Words(Protocol):
@@ -57,7 +57,7 @@ class Words(Protocol):
 
 
 class OwnWords(dict[Any, int]):
-    """Those of a process that has its logs to itself."""
+    """The words of a process that does not share its logs."""
 
     def value(self, key: Any) -> int:
         return self.get(key, 0)
@@ -83,7 +83,7 @@ class Partition:
     """One partition, opened by one process.
 
     `id`, a topic's and its number, is in the keys of its words. Followers are the nodes from 1 on;
-    one that has not had all there is for `lag_ns` does not count any more, and those of a new
+    one that has not been up to date for `lag_ns` no longer counts, and those of a new
     partition are in sync. Times are of the monotonic clock, which all processes share.
     """
 
@@ -113,9 +113,9 @@ class Partition:
         self._sent: dict[int, tuple[int, deque[Sent]]] = {}  # producer -> epoch, last batches
 
     def recover(self) -> None:
-        """Cut off what is no whole batch; by who starts a broker, before anybody opens it.
+        """Cut off an incomplete batch; called at the start of a broker, before the log is opened.
 
-        What is there counts, and consumers may read it: nobody else was ever the leader.
+        What is there is committed, and consumers may read it: there never was another leader.
         """
         raw, size, end = os.pread(self._log, os.fstat(self._log).st_size, 0), 0, 0
         with suppress(Refused):
@@ -129,7 +129,7 @@ class Partition:
         self._words.advance(self.high_key, end)
 
     def retire(self) -> None:
-        """Leave a file of nothing but what counts, and no words; by who ends a broker."""
+        """Leave a file of committed batches only, and no words; called at the end of a broker."""
         self._read_on()
         os.ftruncate(self._log, self._start(len(self._stops)))
         self.forget()
@@ -157,16 +157,16 @@ class Partition:
 
     @property
     def watermark(self) -> int:
-        """All below it is with everybody in sync: consumers may read it."""
+        """Everybody in sync has all below it: consumers may read it."""
         return self._words.value(self.high_key)
 
     @property
     def deleted(self) -> bool:
-        """Was its topic deleted?"""
+        """Whether its topic was deleted."""
         return self.watermark == DELETED
 
     def delete(self) -> None:
-        """Its files are gone: who waits for it is told."""
+        """Its files are gone: wake its waiters."""
         self._words.advance(self.high_key, DELETED)
 
     def in_sync(self, now_ns: int) -> list[int]:
@@ -179,7 +179,7 @@ class Partition:
         ]
 
     def follow(self, node: int, offset: int, now_ns: int) -> None:
-        """A follower has all below `offset`, for it asks for what comes then."""
+        """A follower has all below `offset`, because it asks for what comes next."""
         end, (has, sync) = self.end, self._followers[node]
         if offset > end:
             return
@@ -193,8 +193,8 @@ class Partition:
         self.settle(now_ns)
 
     def settle(self, now_ns: int) -> bool:
-        """Move the high watermark, if all who count have more; also past a follower that does not
-        count any more.
+        """Move the high watermark, if all that count have more; also past a follower that no longer
+        counts.
         """
         ends = [self._words.value(self._followers[node][0]) for node in self.in_sync(now_ns)]
         return self._words.advance(self.high_key, min([self.end, *ends]))
@@ -207,7 +207,7 @@ class Partition:
         Raises
         ------
         Refused
-            It is not the next of its producer.
+            It is not its producer's next batch.
         """
         with self._locked():
             end = self.end
@@ -242,7 +242,7 @@ class Partition:
         self._words.advance(self.end_key, end)  # before it nothing has happened
 
     def _find_sent(self, batch: Batch) -> int | None:
-        """Where the batch stands, if it came before; else it has to be its producer's next."""
+        """Where the batch is, if it came before; else it must be its producer's next."""
         epoch, sent = self._sent.get(batch.producer, (-1, deque[Sent]()))
         if batch.epoch < epoch:
             reason = f"epoch {batch.epoch} of producer {batch.producer}, which is at {epoch}"
@@ -260,12 +260,12 @@ class Partition:
     # -- reading --------------------------------------------------------------------------------
 
     def size(self, offset: int, end: int) -> int:
-        """Bytes of the batches from the one with `offset` on that lie below `end`."""
+        """Bytes of the batches below `end`, starting at the one with `offset`."""
         first, last = self._range(offset, end)
         return max(0, self._start(last) - self._start(first))
 
     def read(self, offset: int, end: int, most: int, *, at_least_one: bool) -> bytes:
-        """Whole batches from the one with `offset` on, below `end`, of at most so many bytes; or
+        """Whole batches below `end`, from the one with `offset` on, of at most this many bytes; or
         `at_least_one`, however large: else its reader would be stuck there.
         """
         first, last = self._range(offset, end)
@@ -296,7 +296,7 @@ class Partition:
         return self._ends[-1] if self._ends else 0
 
     def _read_on(self) -> None:
-        """Learn of what was committed since, here or elsewhere."""
+        """Read what was committed since, here or elsewhere."""
         committed = self._words.value(self.end_key)
         while self._end() < committed != DELETED:
             at = self._start(len(self._stops))

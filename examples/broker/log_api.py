@@ -1,4 +1,4 @@
-"""Produce, Fetch and what else is about topics."""
+"""Produce, Fetch and the other APIs for topics."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LEADER: Final = 0
 """The node that all workers together are; followers are 1 and up."""
 LONGEST_WAIT: Final = 3600.0
 FORGOTTEN_AFTER: Final = 60.0
-"""Seconds after which a deleted topic's words are given back: all who waited have been told."""
+"""Seconds after which a deleted topic's words are given back: all waiters have been woken."""
 LATEST, EARLIEST = -1, -2
 _ALL, _ONE = -1, 1
 _TOPIC, _BROKER = 2, 4
@@ -41,8 +41,8 @@ log = logging.getLogger("broker.worker")
 class DelayedFetch(DelayedOperation):
     """Waits until its partitions together have enough bytes.
 
-    It is watched under the words that say how far its reader may read: of followers the ends of
-    the logs, of consumers the high watermarks. So who advances one of those has it look again.
+    It is watched under the words that say how far its reader may read: for followers the ends of
+    the logs, for consumers the high watermarks. So an advance of one of those checks it again.
     """
 
     def __init__(
@@ -115,7 +115,7 @@ class LogApi:
         return 1 + len(partition.in_sync(self._now_ns())) >= least
 
     def _append(self, partition: Partition, records: bytes | None) -> tuple[int, int]:
-        """One batch, as clients have to send since magic 2; its first offset, and the next one."""
+        """One batch, as clients must send since magic 2; its first offset, and the next one."""
         found = list(batches.split(records or b""))
         if len(found) != 1:
             raise Refused(ErrorCode.invalid_record, f"{len(found)} batches, expected 1")
@@ -140,7 +140,7 @@ class LogApi:
                 answer["error_code"] = ErrorCode.not_enough_replicas_after_append
 
     def settle(self) -> None:
-        """Move the watermarks that only wait for a follower which does not count any more."""
+        """Move the watermarks that only wait for a follower that no longer counts."""
         for _, partition in self._topics.partitions():
             partition.settle(self._now_ns())
 
@@ -157,7 +157,7 @@ class LogApi:
             try:
                 partition = self._readable(key, part.fetch_offset)
             except Refused:
-                wrong = True  # and told at once
+                wrong = True  # and answered at once
                 continue
             if of_follower:
                 partition.follow(body.replica_id, part.fetch_offset, self._now_ns())
@@ -227,7 +227,7 @@ class LogApi:
         if name is None:
             raise Refused(ErrorCode.unknown_topic_id)
         if create and name not in self._topics.all():
-            with suppress(TopicExists):  # somebody was faster
+            with suppress(TopicExists):  # another worker was faster
                 self._topics.create(name)
         topic = self._topics.all().get(name)
         if topic is None:
@@ -253,7 +253,7 @@ class LogApi:
         return {"topics": by_name(call.body.topics, create)}
 
     async def delete_topics(self, call: Call) -> Answer:
-        """Remove topics, with what groups have committed of them; who waits for one is told."""
+        """Remove topics, with what groups have committed for them, and wake their waiters."""
 
         def delete(name: str) -> Answer:
             gone = self._topics.delete(name)
@@ -264,7 +264,7 @@ class LogApi:
         return {"responses": by_name(call.body.topic_names, delete)}
 
     async def describe_configs(self, call: Call) -> Answer:
-        """What of topics and the broker has a name in Kafka."""
+        """Settings of topics and the broker that have a name in Kafka."""
         return {"results": [self._configs(one) for one in call.body.resources]}
 
     def _configs(self, resource: Any) -> Answer:

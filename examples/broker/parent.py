@@ -1,6 +1,6 @@
-"""The parent: it starts workers and followers, and starts again what dies.
+"""The parent: it starts workers and followers, and restarts those that die.
 
-The children are programs of their own (no fork without exec: a wheeld client does not survive
+The children are separate programs (no fork without exec: a wheeld client does not survive
 one). Each has a name that was never used before, such as `worker-0.3`: the third worker 0.
 """
 
@@ -27,7 +27,7 @@ from wheeld_client import Watermarks, WheelError, connect
 ROOT: Final = Path(__file__).resolve().parents[2]
 STOP_SECONDS: Final = 10.0
 MOST_FAILURES: Final = 3
-"""A child that never gets ready so many times in a row ends the broker."""
+"""A child that fails to get ready this many times in a row ends the broker."""
 
 
 class BrokerFailed(RuntimeError):
@@ -54,7 +54,7 @@ class Child:
             stdin=PIPE,
             stdout=PIPE,
             cwd=ROOT,
-            process_group=0,  # Ctrl-C is the parent's matter
+            process_group=0,  # the parent handles Ctrl-C
         )
         assert self.process.stdout is not None
         was_ready = (await self.process.stdout.readline()).decode().strip() == READY
@@ -129,7 +129,7 @@ class Broker:
 
     @contextmanager
     def _directory(self) -> Iterator[None]:
-        """The lock that says that nobody else is here."""
+        """The lock that keeps other brokers out of the directory."""
         os.makedirs(self.settings.directory, exist_ok=True)
         with open(os.path.join(self.settings.directory, "lock"), "a") as lock:
             try:
@@ -159,7 +159,7 @@ class Broker:
 
     @contextmanager
     def _logs(self) -> Iterator[None]:
-        """Look through what the last broker left, and leave it in order; nobody else is here."""
+        """Check and repair what the last broker left; the lock is held."""
         own = self.settings
         with self._words() as words, closing(Topics(own, words)) as topics:
             topics.recover()
@@ -186,7 +186,7 @@ class Broker:
             await child.ready.wait()
 
     async def failed(self) -> None:
-        """Wait until a child fails for good, which raises; else for ever."""
+        """Wait until a child fails for good, which raises; else forever."""
         done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
         for task in done:
             task.result()

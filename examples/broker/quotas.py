@@ -1,7 +1,7 @@
 """Quotas: bytes per second of a client id, over all workers.
 
-Each client id has a shared word per kind: the time up to which what it has moved so far is paid
-for, at its rate. How far that lies ahead of now is how long its channel is muted.
+Each client id has a shared word per kind: the time at which what it has moved so far is paid
+off, at its rate. How far that is ahead of now is how long its channel is muted.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from examples.broker.files import locked
 from wheeld_client import AsyncWatermarks
 
 BURST_NS: Final = 1_000_000_000
-"""So far ahead a client may be without being held back."""
+"""Seconds that a client may be ahead without being throttled."""
 LONGEST_NS: Final = 11_000_000_000
-"""So long a channel is muted at most: Kafka's default quota window, 11 samples of a second."""
+"""Longest mute of a channel, s: Kafka's default quota window, 11 samples of a second."""
 
 
 class Quotas:
@@ -27,7 +27,7 @@ class Quotas:
         self._lock, self._rates, self._words = lock, rates, words
 
     def take(self, client: str, kind: str, size: int, now_ns: int) -> float:
-        """So many bytes were moved: for how many seconds is the client to be held back?"""
+        """Count moved bytes; returns for how many seconds the client must be throttled."""
         rate = self._rates.get(client, {}).get(kind)
         if rate is None:
             return 0.0

@@ -22,17 +22,17 @@ from examples.broker.settings import Settings
 from examples.broker.wire import Key, Refused
 
 MOST_PARTITIONS: Final = 1000
-"""Of all topics: each has words in the daemon, and a file that is open in each worker."""
+"""Partitions of all topics: each has words in the daemon, and an open file in each worker."""
 _NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
 class TopicExists(Refused):
-    """It is there already, or was made just now."""
+    """It already exists, or was just made."""
 
 
 @dataclass(frozen=True)
 class Topic:
-    """A topic. Its id is its own: one that is made again under the name has another."""
+    """A topic. Its id is unique: a topic created again under the same name has another."""
 
     id: str
     partitions: int
@@ -77,7 +77,7 @@ class Topics:
             self._topics = {name: Topic(**fields) for name, fields in json.load(file).items()}
         ids = {topic.id for topic in self._topics.values()}
         for key in [key for key in self._open if key[0] not in ids]:
-            del self._open[key]  # closed when the last request lets go of it
+            del self._open[key]  # closed when the last request has released it
 
     def partition(self, name: str, number: int) -> Partition:
         """A partition, opened when it is first asked for.
@@ -144,7 +144,7 @@ class Topics:
         Raises
         ------
         Refused
-            It is not there.
+            It does not exist.
         """
         with self._changing() as topics:
             if name not in topics:
@@ -157,7 +157,7 @@ class Topics:
         return gone
 
     def recover(self) -> None:
-        """Look through what is there; by who starts a broker."""
+        """Check what is there; called at the start of a broker."""
         for _, partition in self.partitions():
             partition.recover()
         kept = {f"{name}-{topic.id}" for name, topic in self.all().items()}

@@ -41,24 +41,24 @@ _ZEROS: Final[dict[str, Any]] = {
 }
 """Of fields without a default; numbers are 0."""
 _TAGS: Final = entity_reader(load_request_schema(16, 3))
-"""Reads the tagged fields at an entity's end, for this one has no others. They are of newer
-clients: no request that is served has one that counts."""
+"""Reads the tagged fields at an entity's end, if it has no others. Newer clients send them:
+no supported request has one that matters."""
 
 Answer = dict[str, Any]
 Key = tuple[str, int]
 """Topic and partition."""
 Reader = Callable[[Any, int], tuple[Any, int]]
-"""Of a buffer, from an offset on: the value, and its size. All of kio's are such."""
+"""Reads from a buffer at an offset: the value, and its size. All of kio's readers are like this."""
 
 
 class BadRequest(ValueError):
-    """The bytes are no request that could be answered: their connection is closed."""
+    """The bytes are not a request that could be answered: the connection is closed."""
 
 
 class Refused(ValueError):
-    """The one way in which a handler says no: of a request, or of one partition or topic in it.
+    """How a handler refuses a request, or one partition or topic in it.
 
-    `answer` is what the client is told: the code, and the fields that were given.
+    `answer` is sent to the client: the code, and the fields that were given.
     """
 
     def __init__(self, code: ErrorCode, reason: str = "", **fields: Any) -> None:
@@ -105,8 +105,8 @@ def decode(data: memoryview, served: dict[int, tuple[int, int]], host: str = "")
 
 @functools.cache
 def _entity_reader(schema: Any) -> Reader:
-    """As kio's, of an entity that a stranger sent: kio's makes room for as many elements as an
-    array says that it has, and the process ends if there is no such memory.
+    """Like kio's, for untrusted input: kio's allocates as many elements as an array claims to have,
+    and the process ends if there is not that much memory.
     """
     flexible, readers = schema.__flexible__, {}
     for field in dataclasses.fields(schema):
@@ -161,7 +161,7 @@ def _not_served(api: int, version: int, correlation: int) -> Call:
 
 
 def partitions_of(topics: Any) -> Iterator[tuple[Key, Any]]:
-    """The partitions that a request is about, by whatever names that request has for them."""
+    """The partitions of a request, whatever names that request has for them."""
     for topic in topics:
         name = topic.topic if hasattr(topic, "topic") else topic.name
         names = ("partition_data", "partitions", "partition_indexes")
@@ -243,7 +243,7 @@ def build(schema: Any, fields: dict[str, Any]) -> Any:
 
 @functools.cache
 def _plan(schema: Any) -> list[tuple[str, Any, Any]]:
-    """Name, nested schema or None, and what stands there if nothing is given, of each field."""
+    """Name, nested schema or None, and default of each field."""
     found = []
     for field in dataclasses.fields(schema):
         kind = classify_field(field)

@@ -56,7 +56,7 @@ APIS: Final = {
     22: ("init_producer_id", 0, 4),
     32: ("describe_configs", 1, 4),
 }
-"""Of each API its handler, and the lowest and highest version; kio knows what stands in them."""
+"""Handler, lowest and highest version of each API; kio knows their contents."""
 SERVED: Final = {api: (low, high) for api, (_, low, high) in APIS.items()}
 QUOTAS: Final = {0: "produce", 1: "fetch"}
 SETTLES_PER_LAG: Final = 4
@@ -77,7 +77,7 @@ class Handler:
         }
 
     async def __call__(self, request: Request) -> bytes | None:
-        """Intake's handler. Bytes that are no request close their connection."""
+        """Intake's handler. Bytes that are not a request close their connection."""
         connection, size = request.connection, request.size
         host = str((connection.peer or ("",))[0])
         try:
@@ -106,8 +106,8 @@ class Handler:
         return answer
 
     async def _throttled(self, call: Call, size: int, fields: Answer) -> bytes:
-        """Over its quota a channel is throttled: its answer waits in the wheel, and as long as it
-        has none nothing is read from it.
+        """A channel over its quota is throttled: its answer waits in the wheel, and until it is
+        sent nothing is read from the channel.
         """
         answer = wire.encode(call, fields)
         kind = QUOTAS.get(call.api, "")
@@ -120,7 +120,7 @@ class Handler:
         return answer
 
     async def api_versions(self, call: Call) -> Answer:
-        """What is served."""
+        """The supported APIs."""
         keys = [
             {"api_key": api, "min_version": low, "max_version": high}
             for api, (low, high) in SERVED.items()
@@ -129,7 +129,7 @@ class Handler:
 
 
 async def run(directory: Path, name: str) -> None:
-    """Be a worker until the parent says otherwise."""
+    """Be a worker until the parent ends it."""
     own = settings.load(directory)
     async with AsyncExitStack() as stack:
         timers = await stack.enter_async_context(
@@ -154,11 +154,11 @@ async def run(directory: Path, name: str) -> None:
         await stack.enter_async_context(intake)
         await intake.serve(own.host, own.port, reuse_port=True)
         await child.work(_settle(timers, log_api, own.replica_lag / SETTLES_PER_LAG))
-        await intake.close(grace=0)  # who waits asks again, here or elsewhere
+        await intake.close(grace=0)  # clients that wait ask again, here or elsewhere
 
 
 async def _settle(timers: AsyncTimers, log_api: LogApi, pause: float) -> None:
-    """Followers that have died stop counting, though nobody asks for anything."""
+    """Stop counting dead followers, even when there are no requests."""
     while True:
         await timers.sleep(pause)
         log_api.settle()

@@ -55,7 +55,7 @@ def size_of(field: Field) -> int:
 
 @pytest.mark.parametrize(("struct", "size"), SIZES.items())
 def test_sizes_by_hand(struct: str, size: int) -> None:
-    """Sizes that the design names: one line per worker, small records packed."""
+    """Sizes computed by hand: one line per worker, small records packed."""
     assert layout()[struct][0] == size
     assert dtype_of(struct).itemsize == size
 

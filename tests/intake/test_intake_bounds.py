@@ -1,4 +1,4 @@
-"""Intake: the rules of "Memory pool" 6 about errors, idleness and the two bounds."""
+"""Intake: errors, idleness and the two bounds, on requests and on bytes (KIP-72)."""
 
 from __future__ import annotations
 

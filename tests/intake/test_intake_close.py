@@ -1,4 +1,4 @@
-"""Intake: the rules of "Memory pool" 6 about closing, of one and of all."""
+"""Intake: closing one connection or all of them gives all memory back (KIP-72)."""
 
 from __future__ import annotations
 

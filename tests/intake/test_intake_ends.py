@@ -1,4 +1,4 @@
-"""Intake: the rules of "Memory pool" 6 about peers that leave."""
+"""Intake: peers that leave give their memory back (KIP-72), whenever they leave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Intake: the rules of "Memory pool" 5 about explicit mutes: memory never undoes one."""
+"""Intake: memory that returns never undoes an explicit mute (KIP-72)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Intake: the rules of "Memory pool" 5, one by one: who reads, who is muted, who is served when."""
+"""Intake: KIP-72's rules of reading: which channels are read, muted, and served in which order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""MemoryPool, call by call: the numbered semantics, errors, sensors."""
+"""MemoryPool, call by call: what docs/memory-pool.md says of each; errors, sensors."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""`wheeld fsck`: is the wheel in shared memory what it should be?"""
+"""`wheeld fsck`: check the wheel in shared memory for damage."""

@@ -1,9 +1,9 @@
-"""What `wheeld fsck` looks at: a copy of the wheel's memory, and what a check says about it.
+"""What `wheeld fsck` checks: a copy of the wheel's memory; and what a check reports about it.
 
 Nothing here writes into shared memory. Copies are made record by record, so that one record is of
 one moment; two records may not be, and on a living wheel that alone can look like damage. A finding
-therefore carries a key made of all the words that it speaks of: what is really broken stays as it
-is from look to look, what was only caught in motion does not.
+therefore carries a key made of all the words that it depends on: real damage stays the same from
+one pass to the next, a record that was only caught in motion does not.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ AWAKE = -(2**63)
 NEVER_FIRED = -(2**63)
 SLAB_BITS = _native.SLAB_SLOTS.bit_length() - 1
 QUICK_LOOKS = 30
-"""How often what looks broken is read again at once, on a living wheel."""
+"""How often apparent damage is read again at once, on a living wheel."""
 
 NEVER, ARMED, CANCELLED, FIRED, TAKEN, DONE = Phase
 (
@@ -61,12 +61,12 @@ STAGES = (
 
 @dataclass
 class Damage:
-    """Like things that one check found wrong.
+    """Findings of one kind from one check.
 
     Attributes
     ----------
     keys : ndarray of u64, shape (n,)
-        What the finding is about and all that it rests on; equal in two looks: it has not moved.
+        The words that the finding depends on; if equal in two passes, nothing has changed.
     slots : ndarray of i64, shape (n,)
         The slot that it is about, or -1.
     also : ndarray of i64, shape (n,)
@@ -81,7 +81,7 @@ class Damage:
     text: Callable[[int], str]
 
     def only(self, chosen: Array) -> Damage:
-        """Some of them, by mask."""
+        """A subset of them, by mask."""
         where = np.flatnonzero(chosen)
         return Damage(
             self.keys[where],
@@ -107,7 +107,7 @@ def of_slots(slots: Array, keys: Array, text: Callable[[int], str]) -> Damage:
 
 
 def of_texts(texts: list[str], salt: int = 0) -> Damage:
-    """Findings about no slot; what stays is what reads the same."""
+    """Findings that are not about a slot; those with the same text are the same."""
     keys = np.array([hash(text) & MASK64 for text in texts], np.uint64) ^ np.uint64(salt)
     nothing = np.full(len(texts), -1)
     return Damage(keys, nothing, nothing, texts.__getitem__)
@@ -125,7 +125,7 @@ class Memories(NamedTuple):
 
 
 class Ring(NamedTuple):
-    """One ring's positions, and what in it is unread."""
+    """One ring's positions, and its unread entries."""
 
     tail: int
     """Read before the head: never too far ahead of it."""
@@ -143,7 +143,7 @@ class Ring(NamedTuple):
 
 @dataclass
 class Snapshot:
-    """One look at everything. Rows, lines and rings by row; states and links by slot."""
+    """A copy of everything. Rows, lines and rings by row; states and links by slot."""
 
     memories: Memories
     live: bool
@@ -185,7 +185,7 @@ class Snapshot:
         self.occupancy = self.live_occupancy().copy()
         self.links, self.holders = view.copied()
         self.hole = view.hole()
-        """Slots without memory. As of now: what was owned above had some by then."""
+        """Slots without memory, as of now: those that were owned when copied had memory by then."""
         self.lines = view.lines.copy()
         self.linked = int(header["linked"])
         self.lane_linked = lanes["linked"].copy()
@@ -267,7 +267,7 @@ class Snapshot:
         )
 
     def still(self, suspects: Array, broken: Callable[[Array], Array]) -> Array:
-        """The suspects that are broken each time one looks; `broken` reads the living memory."""
+        """The suspects that are broken on each read; `broken` reads the living memory."""
         for _ in range(QUICK_LOOKS if self.live else 0):
             if len(suspects) == 0:
                 break
@@ -323,7 +323,7 @@ class Snapshot:
         return f"the {kind} of {self.worker(row)}" if index < self.lists else f"list {index}"
 
     def waits_in_ring(self, slots: Array) -> Array:
-        """Is a submission of these slots' generation in somebody's ring?"""
+        """Whether a submission of these slots' generation is in some ring."""
         return np.isin(self.ids[slots], self.submitted)
 
     def attached(self) -> Iterator[int]:

@@ -1,8 +1,8 @@
-"""The checks of `wheeld fsck` on the wheel itself: lists, bitmaps, and what stands in which bucket.
+"""The checks of `wheeld fsck` on the wheel itself: lists, bitmaps, and the contents of buckets.
 
-Each check is a function from a snapshot to what it finds wrong, vectorised over all nodes. On a
-living wheel what looks broken is read again at once, some thirty times: a list that the clock is
-just changing is whole in one of them.
+Each check is a function from a snapshot to its findings, vectorised over all nodes. On a
+living wheel apparent damage is read again at once, some thirty times: a list that the clock is
+just changing is intact in one of them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def lists(s: Snapshot) -> list[Damage]:
     """Every list is one circle through its sentinel.
 
     If each node's `next` names a node of the same list whose `prev` names it back, then `next` is a
-    permutation, so the nodes form circles; what then is not on the circle of a sentinel is found by
-    pointer jumping, in as many steps as the longest list has binary digits.
+    permutation, so the nodes form circles; nodes that are not on the circle of a sentinel are then
+    found by pointer jumping, in as many steps as the longest list's length has binary digits.
     """
     total = s.capacity + s.lists
     nodes = np.concatenate([np.flatnonzero(s.listed), np.arange(s.capacity, total)])
@@ -85,7 +85,7 @@ def _other_side(s: Snapshot, node: int) -> str:
 
 
 def _loose(s: Snapshot, nodes: Array, follows: Array) -> Array:
-    """Nodes that no sentinel's circle holds, although each of them is paired."""
+    """Nodes that are not on a sentinel's circle, although each of them is paired."""
     places = np.empty(s.capacity + s.lists, np.int64)
     places[nodes] = np.arange(len(nodes))
     ends = (nodes >= s.capacity) | _unpaired(s, s.links, nodes)
@@ -194,14 +194,14 @@ def linked(s: Snapshot) -> list[Damage]:
 
 
 def buckets(s: Snapshot) -> list[Damage]:
-    """Each linked timer stands in the bucket of its due tick."""
+    """Each linked timer is in the bucket of its due tick."""
     slots = np.flatnonzero(s.listed & (s.list < s.buckets) & s.same)
     due, exact = _due(s, slots)
     fits = np.zeros(len(slots), bool)
     lane = s.list[slots] >> s.lane_bits
     for ticks in s.ticks:
         fits |= _fits(s, s.list[slots], due, exact, ticks[lane])
-    fits |= s.waits_in_ring(slots)  # a submission may be about just that
+    fits |= s.waits_in_ring(slots)  # a submission may be on its way for just that
     wrong = np.zeros(s.capacity, bool)
     wrong[slots[~fits]] = True
     dues = dict(zip(slots[~fits].tolist(), due[~fits].tolist(), strict=True))
@@ -236,7 +236,7 @@ def _due(s: Snapshot, slots: Array) -> tuple[Array, Array]:
 
 
 def _saturating(times: Array, offsets: Array) -> Array:
-    """Sums of times, at most the end of time, at least its beginning."""
+    """Sums of times, clamped to the range of time."""
     sums = times.astype(np.float64) + offsets
     return np.where(
         np.abs(sums) < float(FOREVER), times + offsets, np.where(sums > 0, FOREVER, NEVER_FIRED)
@@ -244,7 +244,7 @@ def _saturating(times: Array, offsets: Array) -> Array:
 
 
 def _fits(s: Snapshot, lists: Array, due: Array, exact: Array, now: Array) -> Array:
-    """Is each timer in the bucket of its due tick, or in another one that it may be in? `now`: the
+    """Whether each timer is in the bucket of its due tick, or in another valid one. `now`: the
     current tick of its lane."""
     at, bits = lists & (1 << s.lane_bits) - 1, np.uint64(s.bits)
     late = np.maximum((np.maximum(due, 1) - 1).astype(np.uint64) // np.uint64(s.tick_ns) + 1, now)
@@ -261,7 +261,7 @@ def _fits(s: Snapshot, lists: Array, due: Array, exact: Array, now: Array) -> Ar
     current = now >> shift & mask
     begins = (now & ((np.uint64(1) << shift) - np.uint64(1))) == 0
     taken_next = (digit == current) & ((at_level == 0) | begins)
-    # Clocks drift apart: a timer of another clock may stand too early, and somewhat too late.
+    # Clocks drift apart: a timer of another clock may be too early, and somewhat too late.
     above = np.minimum(shift + bits, np.uint64(63))
     prefix = np.where(shift + bits > 63, np.uint64(0), now >> above << above)
     late_by = np.uint64(1_000_000_000 // s.tick_ns + 1) + ((wanted - now) >> np.uint64(10))

@@ -1,6 +1,6 @@
-"""`wheeld fsck --repair`: has the native recovery make a dead daemon's wheel anew.
+"""`wheeld fsck --repair`: rebuild a dead daemon's wheel with the native recovery.
 
-Nothing of the wheel is rewritten by hand: it is what a new clock does first, under the same locks.
+It does not patch the wheel itself: it does what a new clock does first, under the same locks.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def repair(daemon: Daemon) -> None:
     ------
     WheelError
         A daemon or a clock runs; or the segments' headers are damaged, so that nothing in them can
-        be believed.
+        be trusted.
     """
     with _no_daemon(daemon.directory):
         faults = [damage.text(i) for damage in daemon.headers() for i in range(len(damage.keys))]
@@ -64,7 +64,7 @@ def _attach(
     fields: Any,
     name: str,
 ) -> None:
-    """Attach a worker; one whose segment is gone is left out, and what it held is reclaimed."""
+    """Attach a worker; if its segment is gone it is left out, and what it held is reclaimed."""
     try:
         memory = segments.attach(name, _native.KIND_WORKER, writable=True, owner_uid=daemon.uid)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""`wheeld fsck`: is the wheel in shared memory what it should be?
+"""`wheeld fsck`: check the wheel in shared memory for damage.
 
-A wheel that nobody writes is looked at once, and what is found is damage. A living one changes
-under the look: what is found is looked at again, a few times, and only what stays is damage.
+A wheel that nobody writes is checked once, and each finding is damage. A living one changes
+while it is read: findings are checked again, a few times, and only those that stay are damage.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from wheeld.fsck.image import Array, Damage, Memories, Snapshot
 from wheeld.fsck.source import Daemon, find
 
 PAUSES = (0.02, 0.05, 0.1, 0.2)
-"""Seconds between looks at a living wheel that did not look well."""
+"""Seconds between two passes over a living wheel with findings."""
 EXAMPLES = 5
 
 Progress = Callable[[str, int, int], None]
@@ -47,20 +47,20 @@ CHECKS: dict[str, Check] = {
     "words": fsck_shared.words,
     "pools": fsck_shared.pools,
 }
-"""In the order of the report: a slot that one of them names is not named again by a later one."""
+"""In the order of the report: a later check does not report a slot again."""
 
 
 class Source(Protocol):
     """What is checked."""
 
     def racing(self) -> bool:
-        """Does anybody write it?"""
+        """Whether anybody writes to it."""
 
     def headers(self) -> list[Damage]:
         """What is wrong with the segments themselves."""
 
     def memories(self) -> Memories | None:
-        """The segments; None: they are not fit to be looked into."""
+        """The segments; None: they are too damaged to be checked."""
 
 
 @dataclass
@@ -101,7 +101,7 @@ class Report:
 
     @property
     def damage(self) -> int:
-        """How much damage there is, over all checks."""
+        """Number of findings of damage, over all checks."""
         return sum(check.damage for check in self.checks)
 
     def as_dict(self) -> dict[str, Any]:
@@ -132,14 +132,14 @@ class Report:
 
 @dataclass
 class _Look:
-    """The findings of one look, by check."""
+    """The findings of one pass, by check."""
 
     headers: list[Damage]
     snapshot: Snapshot | None
     found: dict[str, list[Damage]]
 
     def unwell(self) -> set[str]:
-        """The checks that found something."""
+        """The checks with findings."""
         return {name for name, group in self.found.items() if any(len(d.keys) for d in group)}
 
 
@@ -159,7 +159,7 @@ def run(
     runtime_dir : Path, optional
         Directory that holds the runtime directory; default: the usual places.
     repair : bool
-        Have the native recovery make the wheel anew; only when no daemon and no clock run.
+        Rebuild the wheel with the native recovery; only when no daemon and no clock run.
     progress : callable
         Called with what is being done, steps done, steps in all.
 
@@ -219,13 +219,13 @@ def _look(source: Source, live: bool, progress: Progress, wanted: Container[str]
 
 
 def _stayed(before: list[Damage], now: list[Damage]) -> list[Damage]:
-    """What is found now and was found before, all of it unmoved."""
+    """Findings of this pass that were found before, unchanged."""
     keys = np.concatenate([np.zeros(0, np.uint64), *(damage.keys for damage in before)])
     return [damage.only(np.isin(damage.keys, keys)) for damage in now]
 
 
 def _results(look: _Look) -> list[CheckResult]:
-    """One result per check; each slot is named by the first check that finds it."""
+    """One result per check; each slot is reported by the first check that finds it."""
     snapshot = look.snapshot
     named: Array = np.zeros(0 if snapshot is None else snapshot.capacity, bool)
     results: list[CheckResult] = []
@@ -262,7 +262,7 @@ def _count(result: CheckResult, damage: Damage, snapshot: Snapshot | None) -> No
 
 
 def _looked_at(name: str, s: Snapshot | None) -> int:
-    """How many things a check has looked at."""
+    """How many items a check has covered."""
     if s is None:
         return 0
     return {
@@ -285,7 +285,7 @@ def _looked_at(name: str, s: Snapshot | None) -> int:
 
 
 def _finish(report: Report, snapshot: Snapshot) -> None:
-    """Counts, shares and offences of the last look."""
+    """Counts, shares and offences of the last pass."""
     report.counts, nothing = fsck_tables.counts(snapshot)
     unnamed = 0 if report.damage or report.live else int(nothing.sum())
     report.checks.append(

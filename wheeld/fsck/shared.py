@@ -1,8 +1,8 @@
 """The checks of `wheeld fsck` on what all workers write: watched keys and memory pools.
 
-A row has a bit, a place in a line, or bytes only while a worker is in it. A pool's word says what
-its workers' ledgers say, and names the last change of one of them. Of the changes that a ledger has
-begun all are noted as made, but perhaps the last.
+A row has a bit, a place in a queue, or bytes only while a worker is in it. A pool's word agrees
+with its workers' ledgers, and names the last change of one of them. All changes that a ledger has
+begun are noted as made, except perhaps the last.
 """
 
 from __future__ import annotations
@@ -90,12 +90,12 @@ def _places(which: Array, what: str) -> list[str]:
 
 
 def pools(s: Snapshot) -> list[Damage]:
-    """Pools and ledgers agree, and only workers that are there have something of a pool."""
+    """Pools and ledgers agree, and only workers that are there have bytes of a pool."""
     damage = []
     for pool, name in enumerate(s.pools.names()):
         ledgers = s.pools.ledgers[pool]
         texts = list(_of_pool(s, pool))
-        # of one moment, or it has moved: every change leaves its number in these words
+        # consistent, or it has changed: every change leaves its number in these words
         salt = zlib.crc32(ledgers.tobytes()) << 32 | zlib.crc32(s.pools.pools[pool].tobytes())
         damage.append(of_texts([f"pool {name}: {text}" for text in texts], salt))
         texts = list(_of_rows(s, pool))
@@ -170,7 +170,7 @@ def _who(s: Snapshot, ledger: int) -> str:
 
 
 def _wrong_tenants(s: Snapshot, tenants: Array, where: str) -> list[str]:
-    """Rows that are let to somebody else than the worker table says."""
+    """Rows that belong to another worker than the worker table says."""
     states, incarnations = s.rows["state"], s.rows["incarnation"]
     let, same = tenants != 0, tenants == incarnations
     wrong = (states == RowState.FREE) & let
@@ -189,12 +189,12 @@ def _wrong_tenants(s: Snapshot, tenants: Array, where: str) -> list[str]:
 
 
 def repair(watch: mmap.mmap, pools: mmap.mmap, rows: Array, alone: bool) -> None:
-    """Do what the next supervisor would do; and if no worker lives, mend what is left.
+    """Do what the next supervisor would do; and if no worker lives, repair what is left.
 
     Parameters
     ----------
     watch, pools : mmap
-        The segments, writable; their headers are well.
+        The segments, writable, with intact headers.
     rows : ndarray of registry rows
         The worker table.
     alone : bool
@@ -213,7 +213,7 @@ def repair(watch: mmap.mmap, pools: mmap.mmap, rows: Array, alone: bool) -> None
 
 
 def _let(tenants: Array, rows: Array) -> None:
-    """Let each row to whom the worker table names."""
+    """Assign each row to the worker in the worker table."""
     states = rows["state"]
     tenants[states == RowState.FREE] = 0
     taken = states != RowState.FREE
@@ -237,7 +237,7 @@ def _mend_watch(view: WatchView, rows: Array) -> None:
 
 
 def _mend_words(sets: Array) -> None:
-    """What is no key's whole word is nobody's, and of two words of a key the smaller one."""
+    """Free places without a key's whole word, and the smaller one of two words of a key."""
     tags, checks, values = (sets[field].ravel() for field in ("tags", "checks", "values"))
     here = (np.arange(len(tags)) // _native.WORD_PLACES).astype(np.uint64)
     good = (TAG_STATE.of(tags) == _native.WORD_LIVE) & (checks != 0)
@@ -250,7 +250,7 @@ def _mend_words(sets: Array) -> None:
 
 
 def _mend_pool(view: PoolsView, pool: int, rows: Array) -> None:
-    """Ledgers that can be, and a word that says what they say."""
+    """Make the ledgers possible, and the pool's word agree with them."""
     fields, ledgers = view.pools[pool], view.ledgers[pool]
     most = int(fields["size"]) + int(fields["largest"])
     out = view.out()[pool]
@@ -274,7 +274,7 @@ def _mend_pool(view: PoolsView, pool: int, rows: Array) -> None:
 
 
 def _mend_used(view: PoolsView, pool: int) -> None:
-    """The word of a pool: whom it names stays if it can be, its bytes are the ledgers'."""
+    """The word of a pool: the worker it names stays if possible, its bytes are the ledgers' sum."""
     fields, ledgers = view.pools[pool], view.ledgers[pool]
     word = int(fields["used"])
     last, change = USED_ROW.of(word), USED_CHANGE.of(word)

@@ -1,6 +1,6 @@
-"""The checks of `wheeld fsck` on slots: their stories, what leaks, who owns them.
+"""The checks of `wheeld fsck` on slots: their states, leaks, and owners.
 
-Each check is a function from a snapshot to what it finds wrong, vectorised over all slots.
+Each check is a function from a snapshot to its findings, vectorised over all slots.
 
 The story of a slot whose slab has an owner. `gen` is the generation in its state word; the link
 record speaks of `gen` too, or of an earlier one when the clock has not seen this one yet.
@@ -64,7 +64,7 @@ _FIRED = (FIRED, TAKEN, DONE)
 
 
 def slots(s: Snapshot) -> list[Damage]:
-    """Phase, generation, stage, list and ring position of each slot tell one story."""
+    """Phase, generation, stage, list and ring position of each slot agree."""
     own, phase, stage, same = s.owned, s.phases, s.stages, s.same
     bucket = s.listed & (s.list < s.buckets)
     backlog = s.listed & (s.list >= s.buckets) & (s.list < s.buckets + s.max_workers)
@@ -109,7 +109,7 @@ def slots(s: Snapshot) -> list[Damage]:
 
 
 def _over_armed(s: Snapshot) -> Array:
-    """Named already: armed, and its end is told."""
+    """Already reported: armed, but recorded as ended."""
     over: Array = (s.phases == ARMED) & (s.stages >= WAIT_EXPIRE)
     return over
 
@@ -160,7 +160,7 @@ def _tell(s: Snapshot, text: str, slot: int) -> str:
 
 
 def leaks(s: Snapshot) -> list[Damage]:
-    """What is over is on its way back to its owner: submitted, queued, or returned."""
+    """An ended timer's slot is on its way back to its owner: submitted, queued, or returned."""
     own, stage = s.owned & (s.phases == CANCELLED), s.stages
     waiting = own & (~s.same | (stage < WAIT_EXPIRE))
     waiting[waiting] = ~s.waits_in_ring(np.flatnonzero(waiting))
@@ -188,7 +188,7 @@ def leaks(s: Snapshot) -> list[Damage]:
 
 
 def owners(s: Snapshot) -> list[Damage]:
-    """An owned slab's word names a worker that is there; a slab that nobody owns holds nothing."""
+    """An owned slab's word names a worker that is there; a slab without an owner holds nothing."""
     orphans = np.flatnonzero((s.owners != 0) & ~s.slab_valid)
     armed = (s.phases == ARMED).reshape(-1, s.capacity // len(s.owners)).sum(axis=1)
 

@@ -43,7 +43,7 @@ def find(name: str, runtime_dir: Path | None = None) -> Path:
     Raises
     ------
     DaemonNotRunning
-        There is none; the message names the directories that were looked at.
+        There is none; the message names the directories that were searched.
     """
     if "/" in name:
         candidates = [Path(name)]
@@ -66,7 +66,7 @@ def daemon_file(directory: Path) -> dict[str, Any]:
 
 
 def locked(path: Path) -> bool:
-    """Does somebody hold the file lock on `path`?"""
+    """Whether some process holds the file lock on `path`."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -80,7 +80,7 @@ class Daemon:
     Attributes
     ----------
     status : dict or None
-        What the daemon said; None: none answers.
+        The daemon's answer; None: none answers.
     """
 
     def __init__(self, directory: Path, timeout: float = 5.0) -> None:
@@ -100,18 +100,18 @@ class Daemon:
         self.uid = directory.stat().st_uid
 
     def clock_runs(self) -> bool:
-        """Is there a clock that writes this wheel?"""
+        """Whether a clock writes this wheel."""
         lock = self.directory / runtime.CLOCK_LOCK
         if lock.exists():
             return locked(lock)
         return self.status is not None
 
     def racing(self) -> bool:
-        """Does anybody write this wheel: its clock, or a worker that lives?"""
+        """Whether anybody writes this wheel: its clock, or a worker that lives."""
         return self.clock_runs() or self.workers_live()
 
     def workers_live(self) -> bool:
-        """Does a worker live, whether there is a clock or not? One that cannot be seen may."""
+        """Whether a worker lives, with or without a clock. One that cannot be seen may."""
         registry = self._base.get("registry")
         if registry is None:
             return False
@@ -125,14 +125,14 @@ class Daemon:
         )
 
     def headers(self) -> list[Damage]:
-        """Check the files and heads of all segments, and map the base ones that are well.
+        """Check the files and headers of all segments, and map the base ones that are intact.
 
         Raises
         ------
         LayoutMismatch
-            All of it was made by another version.
+            All of them were made by another version.
         WheelError
-            None of it is there.
+            None of them is there.
         """
         texts: list[str] = []
         heads = {}
@@ -155,9 +155,9 @@ class Daemon:
         return [of_texts(texts)]
 
     def _head(self, name: str, kind: int, texts: list[str]) -> Array | None:
-        """A segment's head; None, and a text, when there is none to be believed."""
+        """A segment's header; None, and a text, when there is no valid one."""
         try:
-            # O_NONBLOCK: somebody may have put a FIFO there
+            # O_NONBLOCK: it may be a FIFO
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
             fd = os.open(Path(segments.SHM_DIRECTORY, name), flags)
         except PermissionError as error:
@@ -194,7 +194,7 @@ class Daemon:
         return segments.of_daemon(self.prefix, self.uid).get(segment.KIND)
 
     def _head_of_trace(self, name: str, texts: list[str]) -> Array | None:
-        """The same of the trace segment, and what is wrong in it."""
+        """The same for the trace segment, and what is wrong in it."""
         if (head := self._head(name, _native.KIND_TRACE, texts)) is not None:
             with contextlib.suppress(OSError, WheelError):  # gone: its daemon has stopped
                 memory = segments.attach(name, _native.KIND_TRACE, writable=False)
@@ -202,7 +202,7 @@ class Daemon:
         return head
 
     def _refuse(self, heads: dict[str, Array | None]) -> None:
-        """Raise when this is not a wheel that this program can read at all."""
+        """Raise when this program cannot read this wheel at all."""
         if any(head is not None for head in heads.values()):
             return
         states = []
@@ -225,7 +225,7 @@ class Daemon:
             )
 
     def _map_base(self, heads: dict[str, Array | None], texts: list[str]) -> bool:
-        """Map the base segments read-only. False: they are not fit to be looked into."""
+        """Map the base segments read-only. False: they are too damaged to be checked."""
         if any(heads[kind] is None for kind in KINDS):
             return False
         if not self._base:
@@ -234,7 +234,7 @@ class Daemon:
                     kind: segments.attach(self.prefix + kind, number, writable=False)
                     for kind, number in KINDS.items()
                 }
-            except segments.SegmentError:  # what it objects to is among the texts already
+            except segments.SegmentError:  # its objection is already among the texts
                 return False
         faults = size_faults(self._base)
         texts += [f"{self.prefix}{fault}" for fault in faults]
@@ -251,7 +251,7 @@ class Daemon:
         return {row: there.get(kind, self.prefix + kind) for row, kind in kinds.items()}
 
     def memories(self) -> Memories | None:
-        """The maps; workers' segments that are no good are left out. None: nothing to look into."""
+        """The maps, without damaged segments of workers. None: nothing to check."""
         if not self._base or size_faults(self._base):
             return None
         workers = {}
@@ -286,7 +286,7 @@ def _file_faults(status: os.stat_result, uid: int) -> Iterator[str]:
 
 
 def size_faults(base: dict[str, mmap.mmap]) -> list[str]:
-    """What in the headers of the base segments does not follow from the wheel's configuration."""
+    """What in the base segments' headers does not follow from the wheel's configuration."""
     try:
         wanted = geometry_of(record(base["wheel"], "wheel"))
     except ValueError as error:

@@ -41,7 +41,7 @@ from wheeld_core.views import dtype_of
 
 
 def rows(s: Snapshot) -> list[Damage]:
-    """The worker table: states, names and incarnations, and whom the clock serves."""
+    """The worker table: states, names and incarnations, and the workers that the clock serves."""
     texts = []
     taken = np.flatnonzero(s.rows["state"] != RowState.FREE)
     names: dict[bytes, int] = {}
@@ -91,12 +91,12 @@ def rings(s: Snapshot) -> list[Damage]:
 
 
 def _signed(difference: int) -> int:
-    """A difference of positions that run freely."""
+    """A difference of free-running positions."""
     return ((difference + (1 << 63)) & MASK64) - (1 << 63)
 
 
 def _unread(s: Snapshot, stages: tuple[int, ...], found: dict[int, Ring]) -> Array:
-    """Slots whose record is out, by their own word, and was not read."""
+    """Slots whose record, by their own word, was published and not read."""
     heads, tails = np.zeros((2, s.max_workers), np.uint64)
     for row, ring in found.items():
         heads[row], tails[row] = ring.head, ring.late_tail if s.live else ring.tail
@@ -109,12 +109,12 @@ def _unread(s: Snapshot, stages: tuple[int, ...], found: dict[int, Ring]) -> Arr
 
 
 def _read_by_somebody(s: Snapshot, found: dict[int, Ring]) -> Iterator[tuple[int, Ring]]:
-    """Rings of workers that do not depart: what a dead one did not read is told anew or dropped."""
+    """Rings of workers that are not leaving: what a dead one left unread is resent or dropped."""
     return ((row, ring) for row, ring in found.items() if s.rows["state"][row] != RowState.DYING)
 
 
 def completions(s: Snapshot) -> list[Damage]:
-    """Unread completions and the slots that they are about name each other."""
+    """Unread completions and their slots name each other."""
     expected = _unread(s, (EXPIRED, LENT, OFFERED), s.comps) & (s.phases == FIRED)
     damage = []
     for row, ring in _read_by_somebody(s, s.comps):
@@ -139,7 +139,7 @@ def completions(s: Snapshot) -> list[Damage]:
 
 
 def returns(s: Snapshot) -> list[Damage]:
-    """Unread returns and the slots that they are about name each other; none is there twice."""
+    """Unread returns and their slots name each other; none occurs twice."""
     expected = _unread(s, (RETURNED,), s.rets)
     damage = []
     for row, ring in _read_by_somebody(s, s.rets):
@@ -157,7 +157,7 @@ def returns(s: Snapshot) -> list[Damage]:
 
 
 def _taken_over(s: Snapshot, row: int, ring: Ring, safe: Array, slots: Array) -> Array:
-    """Entries about slots that are another worker's since: their reader passes them over."""
+    """Entries for slots that belong to another worker by now: their reader skips them."""
     here = holder_word(np.full(len(ring.positions), row), ring.positions)
     handed = s.split[safe] & (s.holders[safe] == here)
     kept = ~s.split[safe] & (s.owner_row[safe] == row)
@@ -201,7 +201,7 @@ def _wrong_entries(
 
 
 def offences(s: Snapshot) -> list[str]:
-    """Workers that submitted what an honest client never does."""
+    """Workers that submitted what no correct client does."""
     counted = s.lines["offences"]
     return [
         f"{s.worker(row)}: {int(counted[row]):,} submissions that no correct client makes"
@@ -210,7 +210,7 @@ def offences(s: Snapshot) -> list[str]:
 
 
 def counts(s: Snapshot) -> tuple[dict[str, int], Array]:
-    """How many slots are what, and which owned slots are nothing that there is.
+    """How many slots are in each state, and which owned slots are in no valid state.
 
     pending + in flight + free = what workers hold.
     """

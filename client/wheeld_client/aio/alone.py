@@ -1,4 +1,4 @@
-"""Alone: operations on an asyncio loop complete and time out, also while the daemon is away."""
+"""Alone: operations on an asyncio loop complete and time out, even while the daemon is away."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ if TYPE_CHECKING:
 
 
 class Alone:
-    """Looks at operations, and while there is no daemon comes again when the next one times out.
+    """Checks operations; while there is no daemon, runs again when the next one times out.
 
     Parameters
     ----------
     timers : AsyncTimers
-        Whose operations they are; it calls `look` whenever it is rung, or finds the daemon away.
+        The owner of the operations; calls `look` when it is rung or finds the daemon away.
     """
 
     def __init__(self, timers: AsyncTimers) -> None:
@@ -23,7 +23,7 @@ class Alone:
         self._later: asyncio.Handle | None = None
 
     def look(self) -> None:
-        """Complete what others have checked; without a daemon expire what is over by now."""
+        """Complete what others have checked; without a daemon, expire what is due."""
         if self._later is not None:
             self.stop()
         try:
@@ -35,7 +35,7 @@ class Alone:
             self._later = self._timers._loop.call_later(rest, self.look)
 
     def stop(self) -> None:
-        """Do not come again."""
+        """Stop running."""
         if self._later is not None:
             self._later.cancel()
             self._later = None

@@ -1,4 +1,4 @@
-"""Room on an asyncio loop: who would have to wait for the clock does, and the loop goes on."""
+"""Room on an asyncio loop: a call that must wait for the clock waits, and the loop goes on."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wheeld_core import _native
 from wheeld_core.errors import DaemonNotRunning, RingFull, WheelFull
 
 LONGEST_PAUSE: Final = 0.02
-"""Seconds between two tries, at most: nothing says when the clock has drained a ring."""
+"""Seconds between two tries, at most: nothing announces that the clock has drained a ring."""
 FIRST_PAUSE: Final = 0.0005
 
 T = TypeVar("T")
@@ -19,10 +19,10 @@ Refusal = RingFull | WheelFull
 
 
 class Room:
-    """Those who wait for room in a worker's ring, and those who wait for a slot.
+    """The callers that wait for room in a worker's ring, and those that wait for a slot.
 
-    They stand in two lines, and only the first of each tries again: so they come to it in turn,
-    however many they are, and a cancel, which needs no slot, does not wait behind those who do.
+    They form two queues, and only the first of each tries again: so they are served in order,
+    however many there are, and a cancel, which needs no slot, does not wait behind those that do.
 
     Attributes
     ----------
@@ -36,13 +36,13 @@ class Room:
         self._stirred = asyncio.Event()
 
     def stir(self) -> None:
-        """Something came from the clock: there may be slots."""
+        """Something came from the clock: slots may be free."""
         self._stirred.set()
 
     async def wait(self, call: Callable[[], T], refused: Refusal) -> T:
-        """Make a call, which was `refused` just now, until it finds room.
+        """Repeat a call that was just `refused`, until it finds room.
 
-        A task that is cancelled meanwhile has not made it.
+        If the task is cancelled meanwhile, the call has had no effect.
 
         Raises
         ------
@@ -68,7 +68,7 @@ class Room:
                 while type(last[0]) is kind:
                     await self._pause(pause)
                     try:
-                        return call()  # nothing is awaited from here on: who has it keeps it
+                        return call()  # nothing is awaited from here on
                     except (RingFull, WheelFull) as error:
                         last[0] = error
                     pause = min(2 * pause or FIRST_PAUSE, LONGEST_PAUSE)

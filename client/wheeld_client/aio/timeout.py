@@ -27,7 +27,7 @@ class Timeout:
 
     @property
     def expired(self) -> bool:
-        """Did the time run out?"""
+        """Whether the time has run out."""
         return self._expired
 
     def reschedule(self, delay: float) -> bool:
@@ -36,9 +36,9 @@ class Timeout:
         Raises
         ------
         RuntimeError
-            It was not entered yet.
+            It has not been entered yet.
         RingFull
-            The clock would have to be waited for: the deadline is as it was, try again in a moment.
+            It would have to wait for the clock: the deadline is unchanged, try again in a moment.
             A move to later never has to wait.
         """
         if not self._id:

@@ -34,25 +34,25 @@ class AsyncTimers:
     scheduled through `timers.schedule` and its like, as records of `expiration_dtype`; callbacks of
     `timers.call_later` run on the loop.
 
-    Nothing here holds the loop up to wait for the clock. What is awaited (`sleep`, entering a block
-    under `timeout`, `patiently`) waits for room, up to 5 s, while other tasks go on; a full wheel
-    may get room by what they cancel, and by what fires. What is not awaited raises `RingFull` or
-    `WheelFull` at once, and has done nothing then.
+    Nothing here blocks the loop to wait for the clock. Awaited calls (`sleep`, entering a block
+    under `timeout`, `patiently`) wait for room, up to 5 s, while other tasks go on; a full wheel
+    gets room when they cancel timers and when timers fire. Calls that are not awaited raise
+    `RingFull` or `WheelFull` at once, without any effect.
 
-    At the end of the `async with`, iterations end, and whoever still waits in `sleep` or in a block
-    under `timeout` gets `ClientClosed`, as from every call from then on.
+    At the end of the `async with`, iterations end, and tasks that still wait in `sleep` or in a
+    block under `timeout` get `ClientClosed`, as does every call from then on.
 
-    When the supervisor is restarted, everything waits on; what is still waiting after
+    When the supervisor is restarted, everything keeps waiting; what still waits after
     `reconnect_for` seconds raises `DaemonNotRunning`, and so do new calls until it is back. When
-    the daemon is stopped for good, that is so at once. With `on_reconnect` the next daemon at the
-    same place is looked for then, as `connect` says: iterations wait for `reconnect_for` seconds
-    and go on, new calls succeed once it is there, and `on_reconnect` is called on the loop; if it
-    returns an awaitable (a coroutine function does), that runs as a task.
+    the daemon is stopped for good, this happens at once. With `on_reconnect` the client then looks
+    for the next daemon in the same place, as in `connect`: iterations wait for `reconnect_for`
+    seconds and go on, new calls succeed once it is there, and `on_reconnect` is called on the loop;
+    if it returns an awaitable (as a coroutine function does), that runs as a task.
 
     Parameters
     ----------
     name, worker, on_death, group, after_fork, reconnect_for, on_reconnect, runtime_dir, timeout
-        As in `connect`. Like its loop, an AsyncTimers serves one process: `after_fork` is about
+        As in `connect`. Like its loop, an AsyncTimers serves one process: `after_fork` applies to
         its `timers`.
     """
 
@@ -75,7 +75,7 @@ class AsyncTimers:
         )
         self._on_reconnect = on_reconnect
         self._tasks: set[asyncio.Future[Any]] = set()
-        self._patient = False  # is the next daemon waited for, by who iterates?
+        self._patient = False  # whether iterations wait for the next daemon
         self._connect = lambda: arrive(
             lambda directory: Timers(directory, options), name, runtime_dir, timeout
         )
@@ -92,7 +92,7 @@ class AsyncTimers:
 
     @property
     def timers(self) -> Timers:
-        """The underlying `Timers`; do not poll it. Its calls may hold the loop up: see `block`."""
+        """The underlying `Timers`; do not poll it. Its calls may block the loop: see `block`."""
         if self._timers is None:
             raise RuntimeError("use it inside `async with AsyncTimers(...)`")
         return self._timers
@@ -117,7 +117,7 @@ class AsyncTimers:
             purgatory._close()
         try:
             await self._loop.run_in_executor(None, timers.close)
-        finally:  # not before: this task may be one of those who are told
+        finally:  # not earlier: this task may be one of those that get the error
             ended = ClientClosed("this AsyncTimers was closed: its `async with` block has ended")
             self._tell(ended)
 
@@ -139,10 +139,10 @@ class AsyncTimers:
         self._retry()
 
     def _retry(self) -> None:
-        """Take the connection up again, or come back to it."""
+        """Resume the connection, or try again later."""
         try:
             self.timers._check()
-        except WheelError as error:  # it stopped, or will not have us back
+        except WheelError as error:  # it stopped, or refuses to take us back
             self._end(error)
             return
         pause = LATE_PAUSE
@@ -161,7 +161,7 @@ class AsyncTimers:
         self._alone.look()
 
     def _end(self, error: WheelError) -> None:
-        """The wheel is over; is there to be another one?"""
+        """The wheel has ended; shall the client wait for another one?"""
         self._stop_reading()
         self._patient = self.timers._renewing
         self._lose(error)
@@ -170,7 +170,7 @@ class AsyncTimers:
             self._look_for_next()
 
     def _look_for_next(self) -> None:
-        """Go on to become a worker of the next daemon, or come back to it."""
+        """Go on to become a worker of the next daemon, or try again later."""
         timers, pause = self.timers, LATE_PAUSE
         if not timers._renewing:  # it was closed; or it is there, and `_came_back` comes
             return
@@ -183,13 +183,13 @@ class AsyncTimers:
         self._retry_later = self._loop.call_later(pause, self._look_for_next)
 
     def _came_back(self, event: Reconnection) -> None:
-        """Called by the thread in which it came to be a worker of the next daemon."""
+        """Called by the thread in which it became a worker of the next daemon."""
         self._loop.call_soon_threadsafe(self._begin_anew, event)
 
     def _begin_anew(self, event: Reconnection) -> None:
         if self.timers._state != "open":
             return
-        self._stop_reading()  # of a wheel that was over before anybody looked, too
+        self._stop_reading()  # also of a wheel that ended before anybody read it
         self._lose(DaemonNotRunning(REASON))
         self._late.clear()
         self._unwanted.clear()
@@ -202,24 +202,24 @@ class AsyncTimers:
         told = self._on_reconnect(event)
         if inspect.isawaitable(told):
             task = asyncio.ensure_future(told)
-            self._tasks.add(task)  # the loop alone would let go of it
+            self._tasks.add(task)  # the loop alone would drop it
             task.add_done_callback(self._tasks.discard)
 
     def _lose(self, error: WheelError) -> None:
-        """The daemon is gone: tell everyone who waits."""
+        """The daemon is gone: pass the error to every waiter."""
         self._lost = DaemonNotRunning(str(error))
         for purgatory in list(self.timers._purgatories):
             purgatory._lose(self._lost)
-        self._late.update(self._waiters)  # should it come back, these are nobody's
+        self._late.update(self._waiters)  # if it comes back, nobody waits for these
         self._tell(self._lost)
 
     def _tell(self, error: WheelError) -> None:
-        """No timer of theirs will come: whoever waits learns why."""
+        """No timer of theirs will come: every waiter gets the error."""
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters.values():
             if not waiter.done():
                 waiter.set_exception(type(error)(*error.args))  # each its own traceback
-        self._arrived.set()  # whoever iterates sees it
+        self._arrived.set()  # iterations see it
 
     def _receive(self) -> None:
         timers = self.timers
@@ -246,7 +246,7 @@ class AsyncTimers:
                 self._sort(event, int(event["timer_id"]), ticks)
 
     def _sort(self, event: np.void, id: int, ticks: set[int]) -> None:
-        """To who waits for it, or to who iterates."""
+        """Hand it to its waiter, or to an iteration."""
         waiter = self._waiters.pop(id, None)
         if waiter is not None:
             if not waiter.done():
@@ -317,7 +317,7 @@ class AsyncTimers:
         Raises
         ------
         WheelFull, DaemonNotRunning
-            As `patiently`. Time for which it waits for room is part of the delay.
+            As `patiently`. Time spent waiting for room is part of the delay.
         """
         waiter: asyncio.Future[None] = self._loop.create_future()
         id = await self._watch_patiently(delay, waiter)
@@ -330,7 +330,7 @@ class AsyncTimers:
     def timeout(self, delay: float) -> Timeout:
         """`async with timers.timeout(s):` raises TimeoutError when the block takes longer.
 
-        To enter it may wait for room, as `sleep`.
+        Entering it may wait for room, as `sleep` does.
         """
         return Timeout(self, delay)
 
@@ -370,7 +370,7 @@ class AsyncTimers:
                 self._late.add(id)  # its expiration is on the way, and nobody's
 
     def _shed(self) -> None:
-        """Cancel what could not be when it was dropped."""
+        """Cancel timers that could not be cancelled when they were dropped."""
         try:
             while self._unwanted:
                 if self.timers.cancel(self._unwanted[-1], block=False):
@@ -378,7 +378,7 @@ class AsyncTimers:
                 self._unwanted.pop()
         except RingFull:
             self._shed_later = self._loop.call_later(LONGEST_PAUSE, self._shed)
-        except WheelError:  # with the worker they are gone, too
+        except WheelError:  # they are gone with the worker
             self._unwanted.clear()
 
     # -- events ---------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""Requests from sockets into a pool's memory, and no more than that holds."""
+"""Read requests from sockets into a pool's memory, and no more than fits."""

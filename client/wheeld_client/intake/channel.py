@@ -1,14 +1,14 @@
-"""Channel: the bytes of one peer of an `Intake`, in plain or under TLS.
+"""Channel: the bytes of one peer of an `Intake`, plain or under TLS.
 
 Invariants
- 1. Nothing is read that is not wanted: `_set_reading(False)` leaves bytes in the kernel, and TLS
-    holds at most what one read had brought, which `_pump` goes on with before more is read.
- 2. `_taken` comes when the kernel has an answer's last byte, not when 64 KiB are left.
- 3. What was answered is not cut off by our end. Closing a socket with unread bytes makes the
-    kernel send a reset and drop what it has not delivered. So `_retire` says that nothing follows,
-    drops what comes until the peer has all, bounded in time, and then closes; and `close` drops
-    what came.
- 4. `_lost` comes once, whoever ended it.
+ 1. Nothing is read unless it is wanted: `_set_reading(False)` leaves bytes in the kernel, and TLS
+    holds at most what one read has brought in, which `_pump` handles before more is read.
+ 2. `_taken` is called when the kernel has an answer's last byte, not when 64 KiB are left.
+ 3. Our closing never cuts off an answer. Closing a socket with unread bytes makes the
+    kernel send a reset and drop what it has not delivered. So `_retire` shuts down sending,
+    discards what arrives until the peer has everything, bounded in time, and then closes; and
+    `close` discards what has arrived.
+ 4. `_lost` is called once, whichever side ended it.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ if TYPE_CHECKING:
     from wheeld_client.intake.server import Intake
 
 SCRATCH: Final = 32 << 10
-"""Bytes that are read at a time for TLS, or to be dropped."""
+"""Bytes that are read at a time for TLS, or to be discarded."""
 LINGER: Final = 5.0
 """Seconds that a peer has to take its last answers before its connection is closed."""
 LINGER_LOOK: Final = 0.02
 DISCARDS: Final = 256
-"""Times `SCRATCH`: more than a receive buffer has, so that a peer that sends on ends, too."""
+"""Times `SCRATCH`: more than a receive buffer holds; it ends even a peer that keeps sending."""
 
 
 NOTHING: Final = memoryview(b"")
@@ -42,7 +42,7 @@ _number = array("i", [0])  # where the kernel puts what it is asked for
 
 
 class Channel(asyncio.BufferedProtocol, ABC):
-    """Reads when told to, writes to the last byte, ends without loss."""
+    """Reads on request, writes to the last byte, closes without loss."""
 
     __slots__ = (
         "__dict__",  # for what a handler wants to keep with its peer
@@ -73,7 +73,7 @@ class Channel(asyncio.BufferedProtocol, ABC):
     def __init__(self, intake: Intake, context: ssl.SSLContext | None, first: memoryview) -> None:
         self._intake = intake
         self._tls = None if context is None else Tls(context)
-        self._view = first  # where bytes go, behind those that it has
+        self._view = first  # where bytes go, after those already there
         self._have = 0
         self._reading = True
         self._pumping = False
@@ -81,15 +81,15 @@ class Channel(asyncio.BufferedProtocol, ABC):
         self._wire_ended = False
         self._draining = False  # something that was written is not with the kernel
         self._answering = False
-        self._unsent = NOTHING  # of an answer, not encrypted yet
+        self._unsent = NOTHING  # of an answer, not yet encrypted
         self._lingering = False
         self._gone = False
 
-    # -- what happens, for the connection to answer --------------------------------------------
+    # -- events, for the connection to handle ---------------------------------------------------
 
     @abstractmethod
     def _made(self) -> None:
-        """A peer is there."""
+        """A peer has connected."""
 
     @abstractmethod
     def _secured(self) -> None:
@@ -97,11 +97,11 @@ class Channel(asyncio.BufferedProtocol, ABC):
 
     @abstractmethod
     def _came(self, count: int) -> None:
-        """So many bytes have come to where they belong."""
+        """This many bytes were read into their place."""
 
     @abstractmethod
     def _ended(self) -> bool:
-        """The peer sends no more. Is the connection kept?"""
+        """The peer has finished sending. Whether the connection is kept."""
 
     @abstractmethod
     def _taken(self) -> None:
@@ -109,16 +109,16 @@ class Channel(asyncio.BufferedProtocol, ABC):
 
     @abstractmethod
     def _lost(self, error: Exception | None) -> None:
-        """It is over; `error`: not by either end's choice."""
+        """The connection has ended; `error`: not by either end's choice."""
 
     @abstractmethod
     def _tls_failed(self, error: ssl.SSLError) -> None:
-        """What the peer sent is no TLS, or not of a kind that is taken here."""
+        """What the peer sent is not TLS, or of an unacceptable kind."""
 
     # -- the transport's calls -------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A peer is there."""
+        """A peer has connected."""
         self._transport = cast(asyncio.Transport, transport)
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
@@ -133,7 +133,7 @@ class Channel(asyncio.BufferedProtocol, ABC):
         return self._intake._scratch
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came."""
+        """Bytes have arrived."""
         if self._lingering:
             return
         if self._tls is None:
@@ -143,14 +143,14 @@ class Channel(asyncio.BufferedProtocol, ABC):
             self._pump()
 
     def eof_received(self) -> bool:
-        """The peer sends no more."""
+        """The peer has finished sending."""
         self._wire_ended = True
         if self._lingering:
             return False
         if self._tls is None:
             self._at_eof = True
             return self._ended()
-        self._pump()  # what was paused before it came to the end goes on later
+        self._pump()  # if it was paused before the end, it goes on later
         return not self._transport.is_closing()
 
     def pause_writing(self) -> None:
@@ -163,7 +163,7 @@ class Channel(asyncio.BufferedProtocol, ABC):
         self._loop.call_soon(self._drained)
 
     def connection_lost(self, error: Exception | None) -> None:
-        """The connection ended, for whatever reason."""
+        """The connection ended, for any reason."""
         if not self._gone:
             self._gone = True
             self._unsent = NOTHING
@@ -172,7 +172,7 @@ class Channel(asyncio.BufferedProtocol, ABC):
     # -- reading -----------------------------------------------------------------------------------
 
     def _set_reading(self, reading: bool) -> bool:
-        """Read, or leave it in the kernel. True: that is a change."""
+        """Read, or leave the bytes in the kernel. True: this is a change."""
         if reading == self._reading or self._at_eof or self._gone or self._lingering:
             return False
         self._reading = reading
@@ -186,7 +186,7 @@ class Channel(asyncio.BufferedProtocol, ABC):
         return True
 
     def _pump(self) -> None:
-        """Take what came through TLS, as far as it is wanted."""
+        """Take what arrived through TLS, as far as it is wanted."""
         if self._tls is None or self._pumping or self._at_eof or self._lingering or self._gone:
             return
         self._pumping = True
@@ -221,17 +221,17 @@ class Channel(asyncio.BufferedProtocol, ABC):
                 return
 
     def _unread(self) -> int:
-        """Bytes that came and were not read; under TLS with those that encrypt them."""
+        """Bytes that arrived and were not read; under TLS including its overhead."""
         fcntl.ioctl(self._fd, termios.FIONREAD, _number)
         return _number[0] if self._tls is None else _number[0] + self._tls.pending
 
     def _read_now(self, *views: memoryview) -> int:
-        """Read what has come already, without a turn of the loop. 0 under TLS: see `_pump`."""
+        """Read what has already arrived, without a turn of the loop. 0 under TLS: see `_pump`."""
         if self._tls is not None:
             return 0
         try:
             return os.readv(self._fd, views)
-        except OSError:  # the transport will say so
+        except OSError:  # the transport will report it
             return 0
 
     # -- writing -----------------------------------------------------------------------------------
@@ -259,7 +259,7 @@ class Channel(asyncio.BufferedProtocol, ABC):
             self._unsent = NOTHING  # an empty part of the answer keeps all of it
 
     def _flush(self) -> None:
-        """Send what TLS has to say."""
+        """Send pending TLS data."""
         if self._tls is not None and not self._gone and not self._transport.is_closing():
             data = self._tls.outgoing()
             if data and not self._lingering:
@@ -288,7 +288,7 @@ class Channel(asyncio.BufferedProtocol, ABC):
         self._transport.abort()
 
     def _retire(self) -> None:
-        """Nothing follows: close it as soon as the peer has what it was sent."""
+        """Send nothing more: close it as soon as the peer has what it was sent."""
         if self._gone or self._lingering or self._transport.is_closing():
             return
         if self._tls is not None and self._tls.secure:
@@ -316,20 +316,20 @@ class Channel(asyncio.BufferedProtocol, ABC):
             self._loop.call_later(LINGER_LOOK, self._linger, until)
 
     def _delivered(self) -> bool:
-        """Has the peer's kernel all that was written?"""
+        """Whether the peer's kernel has everything that was written."""
         if self._draining:
             return False
         fcntl.ioctl(self._fd, termios.TIOCOUTQ, _number)
         return _number[0] == 0
 
     def _discard(self) -> None:
-        """Read what came, so that closing is no reset."""
+        """Read what arrived, so that closing does not reset the connection."""
         try:
             for _ in range(DISCARDS):
                 if not os.read(self._fd, SCRATCH):
                     return
         except OSError:
-            return  # there is nothing left, or nobody
+            return  # nothing is left, or no peer
 
     @property
     def peer(self) -> Any:

@@ -1,8 +1,8 @@
-"""How long a connection of an `Intake` may take, and who that does not get on is ended before.
+"""How long a connection of an `Intake` may take, and which ones without progress end sooner.
 
-A connection is in one `Clock` at most: in its handshake, idle, reading, writing. Whose time is over
-is ended. That bounds what a slow peer holds; `Pace` is for the time until then: while somebody
-wants what it holds, a peer that does not get on is ended sooner.
+A connection is in one `Clock` at most: in its handshake, idle, reading, writing. When its time is
+over it is ended. That bounds what a slow peer holds; `Pace` is for the time until then: while
+somebody wants what it holds, a peer without progress is ended sooner.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from wheeld_client.intake.connection import Connection
 
 TICK: Final = 1.0
-"""Seconds between two looks at those that read or write."""
+"""Seconds between two checks of connections that read or write."""
 PATIENCE: Final = 2
-"""Ticks without a byte, after which who holds what others want is ended."""
+"""Ticks without a byte, after which a connection that holds what others want is ended."""
 
 
 class Clock:
-    """Which connections have been where they are for too long.
+    """Finds connections that have been in one state for too long.
 
     One timer for all: as they all have the same time, the longest waiting is the first to expire.
     """
@@ -35,7 +35,7 @@ class Clock:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, connection: Connection) -> None:
-        """From now on; it leaves the clock that it was in."""
+        """Start its time; it leaves the clock that it was in."""
         if (before := connection._clock) is not None:
             before.stop(connection)
         if self._timeout is None:
@@ -46,12 +46,12 @@ class Clock:
             self._timer = connection._loop.call_later(self._timeout, self._tick)
 
     def go_on(self, connection: Connection) -> None:
-        """As `start`, unless it is in this one already."""
+        """As `start`, unless it is already in this one."""
         if connection._clock is not self:
             self.start(connection)
 
     def stop(self, connection: Connection) -> None:
-        """It is somewhere else."""
+        """Remove it: it is in another state."""
         self._since.pop(connection, None)
         connection._clock = None
 
@@ -71,7 +71,7 @@ class Clock:
             self._expire(connection)
 
     def close(self) -> None:
-        """Expire nobody any more."""
+        """Stop expiring connections."""
         self._since.clear()
         if self._timer is not None:
             self._timer.cancel()
@@ -80,7 +80,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Clocks:
-    """All of an intake."""
+    """All clocks of an intake."""
 
     handshake: Clock
     idle: Clock
@@ -88,17 +88,17 @@ class Clocks:
     write: Clock
 
     def all(self) -> tuple[Clock, ...]:
-        """In a row."""
+        """The clocks as a tuple."""
         return self.handshake, self.idle, self.read, self.write
 
     @staticmethod
     def stop(connection: Connection) -> None:
-        """It is in none."""
+        """Remove it from all of them."""
         if connection._clock is not None:
             connection._clock.stop(connection)
 
     def close(self) -> None:
-        """Expire nobody any more."""
+        """Stop expiring connections."""
         for clock in self.all():
             clock.close()
 
@@ -112,18 +112,18 @@ class _Mark:
 
 
 class Pace:
-    """Ends those that hold what others want, and do not get on.
+    """Ends connections that hold what others want, and make no progress.
 
-    It counts its own ticks, no seconds: a loop that was held up for long has not looked at its
+    It counts its own ticks, not seconds: a loop that was blocked for long has not read its
     sockets either.
 
     Parameters
     ----------
     timeout : float, optional
-        Seconds that a request, or an answer, may take: who is not on the way to be ready by then
-        is late. None: only who stands still is.
+        Seconds that a request, or an answer, may take: a connection that is not on the way to
+        finish by then is late. None: only one without any progress is.
     wanted : callable
-        Does somebody want what this connection holds?
+        Whether somebody wants what this connection holds.
     expire : callable
         Ends one.
     """
@@ -141,7 +141,7 @@ class Pace:
         self._timer: asyncio.TimerHandle | None = None
 
     def begin(self, connection: Connection, size: int) -> None:
-        """It has so many bytes before it; once is enough."""
+        """It has this many bytes to go; called once."""
         if connection in self._marks:
             return
         self._marks[connection] = _Mark(size, size)
@@ -152,7 +152,7 @@ class Pace:
         self._timer = asyncio.get_running_loop().call_later(TICK, self._tick)
 
     def end(self, connection: Connection) -> None:
-        """It has done them, or is gone."""
+        """It has finished them, or is gone."""
         self._marks.pop(connection, None)
 
     def _tick(self) -> None:
@@ -180,7 +180,7 @@ class Pace:
         return mark.size - mark.left < due
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         self._marks.clear()
         if self._timer is not None:
             self._timer.cancel()

@@ -1,18 +1,19 @@
 """Connection: one peer of an `Intake`; reads requests, one at a time, and sends the answers.
 
-How far the reading is: state.py.
+The states of reading are in state.py.
 
 Invariants
- 1. Nothing is read in READY, and only there. A request that has memory is read to its end: else it
-    would hold what others wait for. Who is too slow for that is closed (clock.py).
- 2. Out of READY leads `_advance` only, and it asks the gate for memory only when no other reason
-    stands: no request of this connection in its handler, no answer that the peer has yet to take,
-    no `mute()`, no want of the request's first bytes: what was announced and is not sent costs
-    nothing. Only who has asked is tried when memory comes back: it never undoes a mute.
- 3. The next prefix is read in any case, for it needs no memory, but not its body.
- 4. Whose peer finished takes no answer, unless the intake knows half-closed peers: its handler is
-    cancelled. What it had sent completely is handled all the same, as far as that needs no waiting.
- 5. A buffer has one holder: the connection in BODY, then the `Request`. Whoever ends, returns it.
+ 1. READY is the only state in which nothing is read. A request that has memory is read to its end,
+    or it would hold what others wait for. A peer that is too slow for that is closed (clock.py).
+ 2. Only `_advance` leaves READY, and it asks the gate for memory only when there is no other reason
+    to wait: no request of this connection in its handler, no answer that the peer has yet to take,
+    no `mute()`, and the request's first bytes are there (a request that is announced but not sent
+    costs nothing). Only connections that have asked are tried when memory comes back, so memory
+    never undoes a mute.
+ 3. The next prefix is read in any case, because it needs no memory, but not its body.
+ 4. A peer that has finished sending takes no answer, unless the intake allows half-closed peers:
+    its handler is cancelled. Complete requests are handled anyway, as far as they need not wait.
+ 5. A buffer has one holder: the connection in BODY, then the `Request`. The last one returns it.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ if TYPE_CHECKING:
     from wheeld_client.intake.server import Intake
 
 FIRST_BYTES: Final = 1024
-"""So many bytes of a request, or all of it, have come before it gets memory. A receive buffer of
-any size holds them."""
+"""Bytes of a request that must have arrived, or all of it, before it gets memory. A receive buffer
+of any size holds them."""
 
 
 class Connection(Channel):
@@ -77,8 +78,8 @@ class Connection(Channel):
         self._muted = False
         self._last = False  # closes after the answer that is under way
         self._peer_finished = self._hung_up = False
-        self._skipped = False  # an answer: what follows would be taken for it
-        self._owes = 0  # bytes of an answer that is not taken
+        self._skipped = False  # an answer: the next one would be taken for it
+        self._owes = 0  # bytes of an answer that has not been taken
         self._admitted = self._counted = self._spoke = False
         self._address: str | None = None
         self._clock: Clock | None = None
@@ -92,12 +93,12 @@ class Connection(Channel):
 
     @property
     def muted(self) -> bool:
-        """Does a `mute()` stand?"""
+        """Whether it was muted by `mute()`."""
         return self._muted
 
     @property
     def closed(self) -> bool:
-        """Is it closed?"""
+        """Whether it is closed."""
         return self._state is CLOSED
 
     def mute(self) -> None:
@@ -108,7 +109,7 @@ class Connection(Channel):
             self._advance()
 
     def unmute(self) -> None:
-        """Go on after `mute`; other reasons to wait, as want of memory, still stand."""
+        """Go on after `mute`; other reasons to wait, such as lack of memory, still apply."""
         if self._muted:
             self._muted = False
             self._advance()
@@ -203,11 +204,11 @@ class Connection(Channel):
 
     @property
     def _busy(self) -> bool:
-        """Is a request in its handler, or its answer not yet with the peer?"""
+        """Whether a request is in its handler, or its answer not yet with the peer."""
         return self._task is not None or self._owes > 0
 
     def _advance(self) -> None:
-        """If the length is known: ask for memory, unless a reason stands."""
+        """If the length is known, ask for memory, unless there is a reason to wait."""
         if self._state is not READY or self._busy or self._transport.is_closing():
             return
         intake, size, unread = self._intake, self._size, self._unread()
@@ -245,7 +246,7 @@ class Connection(Channel):
         self._follow_state()
 
     def _follow_state(self) -> None:
-        """Read or not, as invariant 1 says; who is not read is watched."""
+        """Read or not, by invariant 1; a connection that is not read is watched."""
         if self._state is READY:
             self._set_reading(False)
             self._watch()
@@ -253,7 +254,7 @@ class Connection(Channel):
             self._intake._peers.remove(self._fd)
 
     def _watch(self) -> None:
-        """Have the peer's end told, and, if that is what is waited for, bytes that come."""
+        """Ask for news of the peer's end, and, if they are waited for, of arriving bytes."""
         if self._hung_up or self.closed or (self._reading and not self._at_eof):
             return
         waits = self._busy or self._muted or self in self._intake._gate.waiting
@@ -261,7 +262,7 @@ class Connection(Channel):
         self._intake._peers.add(self._fd, self, finished=self._peer_finished, bytes_too=short)
 
     def _left(self) -> int:
-        """Bytes of the request that are to come, or of the answer that are to go."""
+        """Bytes of the request still to arrive, or of the answer still to be sent."""
         return self._to_go() if self._buffer is None else self._size - self._have
 
     # -- handling -------------------------------------------------------------------------------
@@ -276,7 +277,7 @@ class Connection(Channel):
         self._state = PREFIX
         self._intake._start(self)
         self._task = start(self._request, self._intake._handler)
-        if self._peer_gone:  # after its first step: what needs no waiting is done
+        if self._peer_gone:  # after its first step: a handler that need not wait is done
             self._loop.call_soon(self._task.cancel)
 
     def _handled(self, request: Request, answer: bytes) -> None:
@@ -295,7 +296,7 @@ class Connection(Channel):
             self._answered()
 
     def _failed(self, request: Request, error: BaseException) -> None:
-        """The handler has ended in another way."""
+        """The handler has failed or was cancelled."""
         cancelled = isinstance(error, CancelledError)
         if request is self._request and not (cancelled and (self._peer_gone or self.closed)):
             self._intake._handler_failed(self, error)
@@ -309,7 +310,7 @@ class Connection(Channel):
             self._retire()
 
     def _is_over(self, request: Request) -> bool:
-        """Take back what a request had. False: that was done before, it was left behind."""
+        """Take back what a request had. False: already done, the handler was abandoned."""
         if request is not self._request:
             return False
         self._task = self._request = None
@@ -340,7 +341,7 @@ class Connection(Channel):
             self._advance()
 
     def _leave_behind(self) -> None:
-        """The handler did not end: take what it holds. It may go on, and nobody listens to it."""
+        """The handler did not end: take back what it holds. Its answer, if any, is dropped."""
         request, task = self._request, self._task
         assert request is not None
         assert task is not None
@@ -368,7 +369,7 @@ class Connection(Channel):
         if events & (select.EPOLLRDHUP | select.EPOLLHUP):
             self._peer_finished = True
             if events & select.EPOLLHUP:
-                self._hung_up = True  # there is nothing more to learn
+                self._hung_up = True  # nothing more to find out
                 self._intake._peers.remove(self._fd)
             else:
                 self._watch()
@@ -389,5 +390,5 @@ class Connection(Channel):
 
     @property
     def _peer_gone(self) -> bool:
-        """Has the peer finished, and takes no answer any more?"""
+        """Whether the peer has finished and takes no more answers."""
         return self._peer_finished and not self._intake._half_close

@@ -1,15 +1,16 @@
 """Gate: which connections of an `Intake` get memory for their requests, and when.
 
 Rules (after KIP-72)
- 1. Two bounds hold together: requests in memory (read, or in a handler), and the pool's bytes.
-    A request that was released, whose handler goes on, waits: it has a place of its own there, and
-    keeps the one it had only if there is none. No request begins while more than so many bytes of
+ 1. Two bounds apply together: requests in memory (read, or in a handler), and the pool's bytes.
+    A request that was released and whose handler goes on is waiting: it counts as waiting, or keeps
+    its slot if there is no place for it. No request starts while more than `max_unsent` bytes of
     answers wait for their readers.
  2. A connection that gets nothing waits, with nothing allocated. When memory or a slot returns, in
-    this process or another, all that wait are tried again, in one turn.
+    this process or another, all waiting ones are tried again, in one turn.
  3. A turn is in random order when less than a tenth of the memory is available or something was
-    refused, so that no place in the order starves; else in the order in which they came.
- 4. Who comes while others wait, or while memory is tight, does not try at once: it joins a turn.
+    refused, so that no position starves; else in order of arrival.
+ 4. A connection that arrives while others wait, or while memory is tight, does not try at once: it
+    joins a turn.
 """
 
 from __future__ import annotations
@@ -30,11 +31,11 @@ if TYPE_CHECKING:
 log = logging.getLogger("wheeld")
 
 TIGHT_SHARE: Final = 10
-"""Memory is tight when less than one part in so many is available."""
+"""Memory is tight when less than one part in this many is available."""
 
 
 class Pool(Protocol):
-    """What an intake needs of a memory pool; `MemoryPool` has it."""
+    """What an intake needs from a memory pool; `MemoryPool` provides it."""
 
     @property
     def size(self) -> int:
@@ -72,13 +73,13 @@ class Gate:
     Attributes
     ----------
     waiting : dict of Connection
-        Those that want memory and have none; in the order in which they came.
+        Those that want memory and have none; in order of arrival.
     in_flight, bytes : int
         Requests that are read or handled, and the memory that they have.
     released : int
         Of these, those that gave their memory back and are still in their handler.
     unsent : int
-        Bytes of answers that are not taken.
+        Bytes of answers that have not been taken.
     refusals, errors : int
         How often the pool refused, and failed.
     """
@@ -101,7 +102,7 @@ class Gate:
         self._max_unsent = max_unsent
         self._rng = rng
         self._memory = MemoryWatch(pool, self._memory_back)
-        self._dry = False  # the pool refused somebody, and somebody still waits
+        self._dry = False  # the pool refused a request, and some still wait
         self._turn_due = False
         self._pool_lost = False
         self.waiting: dict[Connection, None] = {}
@@ -115,7 +116,7 @@ class Gate:
     # -- asking ---------------------------------------------------------------------------------
 
     def want(self, connection: Connection) -> bool:
-        """A connection knows its length: memory for it at once (True), or in a turn with others."""
+        """A request's length is known: memory for it at once (True), or in a turn with others."""
         at_once = not self.waiting and not self._tight()
         self.waiting[connection] = None
         if at_once:
@@ -124,11 +125,11 @@ class Gate:
         return False
 
     def withdraw(self, connection: Connection) -> None:
-        """It does not ask any more."""
+        """Withdraw a request for memory."""
         self.waiting.pop(connection, None)
 
     def _try(self, connection: Connection) -> bool:
-        """Memory and a slot for one who waits. False: there was none; it still waits."""
+        """Memory and a slot for a waiting connection. False: there was none; it still waits."""
         if self._full():
             return False
         size = connection._size
@@ -141,7 +142,7 @@ class Gate:
         if buffer is None:
             self._dry = True
             self.refusals += 1
-            # Of what others return; of ours we know. In a turn, each refused one is smaller.
+            # For what others return; we know of our own. In a turn, each refused one is smaller.
             self._memory.want(size if self._strict else 1)
             return False
         del self.waiting[connection]
@@ -153,7 +154,7 @@ class Gate:
         return True
 
     def _fail(self, error: Exception) -> None:
-        """The pool is of no use: who waits for it loses its connection. One line in the log."""
+        """The pool failed: connections that wait for it are closed. One line in the log."""
         self.errors += 1
         if not self._pool_lost:
             log.error(
@@ -172,9 +173,9 @@ class Gate:
             asyncio.get_running_loop().call_soon(self._turn)
 
     def _turn(self) -> None:
-        """Try all who wait: those that were refused, and those that came in the last loop turn."""
+        """Try all that wait: those refused, and those that arrived in the last loop turn."""
         self._turn_due = False
-        least = self._largest + 1  # bytes: so many were refused in this turn
+        least = self._largest + 1  # bytes that were refused in this turn
         for connection in self._in_order():
             if self._full() or least == 0:
                 break
@@ -202,33 +203,33 @@ class Gate:
 
     @property
     def is_clogged(self) -> bool:
-        """Do answers that nobody takes keep others from being read?"""
+        """Whether answers that have not been taken keep requests from being read."""
         return self.unsent >= self._max_unsent
 
     @property
     def is_pressed(self) -> bool:
-        """Does anybody want what is held here, in whatever process?"""
+        """Whether anybody, in any process, wants what is held here."""
         if self.waiting:
             return True
         try:
             return self._pool.has_waiters
-        except Exception:  # the pool failed: the next attempt says so
+        except Exception:  # the pool failed: the next attempt reports it
             return False
 
     def _tight(self) -> bool:
         try:
             return self._pool.available * TIGHT_SHARE < self._size
-        except Exception:  # the pool failed: the next attempt says so
+        except Exception:  # the pool failed: the next attempt reports it
             return False
 
     # -- returning ------------------------------------------------------------------------------
 
     def return_memory(self, buffer: Buffer, size: int, view: memoryview) -> None:
-        """Of a request that was handled, or will never be complete."""
+        """Return the memory of a request that was handled, or will never be complete."""
         self.bytes -= size
         try:  # noqa: SIM105 - for each request, and a suppress() costs as much as the release
             view.release()
-        except BufferError:  # somebody looks at it still: it is freed after that
+        except BufferError:  # a view of it still exists: it is freed after that
             pass
         try:
             self._pool.release(buffer)
@@ -238,7 +239,7 @@ class Gate:
             self._schedule_turn()
 
     def wait(self) -> None:
-        """A request has given its memory back, and its handler goes on."""
+        """A request has given its memory back while its handler goes on."""
         self.released += 1
         self._schedule_turn()
 
@@ -250,17 +251,17 @@ class Gate:
             self._schedule_turn()
 
     def owe(self, count: int) -> None:
-        """So many bytes of answers are to be taken; negative: are not any more."""
+        """Change the number of bytes of answers that have not been taken."""
         self.unsent += count
         if count < 0:
             self._schedule_turn()
 
     def _memory_back(self, error: Exception | None) -> None:
-        """The helper: there may be memory; or the pool failed."""
+        """Called by the helper: there may be memory, or the pool failed."""
         if error is not None:
             self._fail(error)
         self._schedule_turn()
 
     async def close(self) -> None:
-        """Once nobody waits: end the helper."""
+        """End the helper when nothing waits."""
         await self._memory.close()

@@ -11,26 +11,26 @@ if TYPE_CHECKING:
 
 
 def most_connections() -> int:
-    """As many as this process may have, with an eighth of its descriptors left for other things."""
+    """As many as the process may have, leaving an eighth of its descriptors for other things."""
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return 1 << 20 if files == resource.RLIM_INFINITY else max(1, files - files // 8)
 
 
 def address_of(connection: Connection) -> str | None:
-    """Where its peer is; None: on this host, by a local socket."""
+    """The peer's address; None: on this host, by a local socket."""
     peer: Any = connection.peer
     if not isinstance(peer, tuple):
         return None
     address = str(peer[0])
-    return address.removeprefix("::ffff:")  # one machine is one, by whatever family
+    return address.removeprefix("::ffff:")  # one machine counts once, in either address family
 
 
 class Limits:
     """Admits connections.
 
-    Who has said nothing yet, that is: has sent no request, makes room for who comes, the longest
-    silent one first. So many peers that say nothing keep nobody out, and who was served once is
-    never driven away by strangers.
+    A connection that has sent no request yet makes room for a new one, the longest silent one
+    first. So silent peers keep nobody out, however many, and a connection that was served is
+    never closed to admit strangers.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class Limits:
         self.count = 0
 
     def refuses(self, connection: Connection) -> str | None:
-        """Why a connection may not come, for its address alone."""
+        """Why a connection is refused for its address, or None."""
         address = address_of(connection)
         if address is None or self._most_per_peer is None:
             return None
@@ -55,14 +55,14 @@ class Limits:
         return f"{address} has {self._most_per_peer} connections already"
 
     def room(self) -> tuple[bool, Connection | None]:
-        """Is there room for one more, and who has to go for it?"""
+        """Whether there is room for one more, and which connection must be closed for it."""
         if self._most is None or self.count < self._most:
             return True, None
         silent = next(iter(self._silent), None)
         return silent is not None, silent
 
     def enter(self, connection: Connection) -> None:
-        """It is there, silent."""
+        """Add a connection, which is silent so far."""
         self.count += 1
         self._silent[connection] = None
         if (address := address_of(connection)) is not None:
@@ -75,7 +75,7 @@ class Limits:
         self._silent.pop(connection, None)
 
     def leave(self, connection: Connection) -> None:
-        """It is gone, or going."""
+        """Remove a connection that is gone, or closing."""
         if not connection._counted:
             return
         connection._counted = False

@@ -9,12 +9,12 @@ from typing import Final
 from wheeld_client.intake.gate import Pool
 
 LARGEST: Final = 100 << 20
-"""Bytes of the largest request in a pool that has no bound."""
+"""Bytes of the largest request in an unbounded pool."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """As `Intake` takes them.
+    """The options of `Intake`.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Request: what the handler of an `Intake` gets."""
+"""Request: the argument of an `Intake` handler."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ if TYPE_CHECKING:
 
 
 class Request:
-    """A request in memory: what a handler gets.
+    """A request in memory, as passed to a handler.
 
     Attributes
     ----------
     size : int
-        Bytes of the request, its length prefix not counted.
+        Bytes of the request, without its length prefix.
     connection : Connection
         Where it came from.
     """
@@ -45,18 +45,18 @@ class Request:
 
     @property
     def released(self) -> bool:
-        """Was the memory given back?"""
+        """Whether the memory was given back."""
         return self._buffer is None
 
     def release(self) -> None:
-        """Give the memory back before the handler ends, which may go on; `data` is gone then.
+        """Give the memory back before the handler ends; it may go on, but `data` is gone.
 
-        From now on the request waits: it counts against `max_waiting`, and holds up no other.
+        From now on the request waits: it counts against `max_waiting`, and blocks no other.
 
         Raises
         ------
         ValueError
-            It was given back before.
+            It was already given back.
         """
         if self._buffer is None:
             raise ValueError("the request was already released")

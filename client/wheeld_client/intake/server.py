@@ -1,8 +1,7 @@
 """Intake: reads length-prefixed requests from sockets into a pool's memory, and no more than fits.
 
-A `Connection` (connection.py) reads, a `Gate` (gate.py) decides who gets memory, what
-is waited for beside the sockets is in watch.py, and how long in clock.py. Here they
-are put together.
+A `Connection` (connection.py) reads, a `Gate` (gate.py) grants memory, watch.py waits for
+everything but the sockets, and clock.py has the timeouts. Here they are put together.
 """
 
 from __future__ import annotations
@@ -29,24 +28,24 @@ log = logging.getLogger("wheeld")
 
 BACKLOG: Final = 1024
 LAST_TURNS: Final = 5
-"""Of the loop, in which connections that were accepted before the end learn of it."""
+"""Turns of the loop in which connections that were accepted before the end learn of it."""
 GRACE: Final = 5.0
 """Seconds that handlers get to end when an `async with` block ends."""
 LAST_CALL: Final = 5.0
-"""Seconds that a cancelled handler is waited for at the end."""
+"""Seconds to wait for a cancelled handler at the end."""
 
 
 class Intake:
     """Reads requests into the memory of a pool and hands them to a handler.
 
-    Each request is a big-endian length of `prefix_bytes` bytes and that many bytes; so is each
-    answer. One request of a connection is handled at a time. Belongs to one asyncio loop (uvloop's
-    too); use it as `async with Intake(...) as intake`, or call `close`.
+    Each request is a big-endian length of `prefix_bytes` bytes followed by that many bytes, and so
+    is each answer. Requests of a connection are handled one at a time. Belongs to one asyncio loop
+    (or uvloop); use it as `async with Intake(...) as intake`, or call `close`.
 
     Parameters
     ----------
     pool : MemoryPool
-        Where requests are read into. Other intakes, in other processes too, may share it.
+        Requests are read into its memory. Other intakes, also in other processes, may share it.
         `MemoryPool.NONE`: no bound.
     handler : coroutine function
         `async def handler(request: Request) -> bytes | None`. What it returns is sent as the
@@ -55,34 +54,34 @@ class Intake:
     max_requests : int
         How many requests may be in memory: being read, or in a handler.
     max_waiting : int
-        How many more may wait in their handlers for something, as a long poll does, after
-        `request.release()`. Beyond, a request that is released keeps its place in `max_requests`.
+        How many more may wait in their handlers, as a long poll does, after
+        `request.release()`. Beyond it, a released request keeps its place in `max_requests`.
     max_unsent : int
-        Bytes of answers that their peers have not taken; beyond, no further request is read.
+        Bytes of answers that their peers have not taken; beyond it, no further request is read.
     max_connections, max_connections_per_peer : int, optional
-        In all, and from one address. Who comes when there are as many takes the place of a peer
-        that has sent no request yet, else it is closed; one from an address that has as many is
-        closed. Default: seven eighths of the files that the process may open; no limit.
+        In total, and from one address. When there are that many, a new connection replaces one
+        that has sent no request yet, or is closed if there is none; a new one from an address with
+        too many is closed. Default: seven eighths of the files that the process may open; no limit.
     largest : int, optional
         Bytes of the largest request; a connection that announces more is closed. Default: the
         largest that the pool lends.
     idle_timeout : float, optional
-        Seconds between two requests, and that one may wait for memory. None: no limit, here and
-        below.
+        Seconds between two requests, and for which one may wait for memory. None: no limit, here
+        and below.
     read_timeout : float, optional
-        Seconds that a peer may take to send a request, once before there is memory for it, once
+        Seconds that a peer may take to send a request: before it gets memory, and again
         after.
     write_timeout : float, optional
-        Seconds that a peer may take to take an answer.
+        Seconds in which a peer must take an answer.
     handshake_timeout : float, optional
         Seconds for the TLS handshake.
     half_close : bool
-        Whether a peer that has finished sending may still wait for its answers. Else it is gone:
-        its handler is cancelled, its connection closed.
+        Whether a peer that has finished sending may still wait for its answers. Otherwise its
+        handler is cancelled and its connection closed.
     prefix_bytes : int
         Bytes of the length, 1 to 8.
     rng : random.Random, optional
-        Shuffles those who wait.
+        Shuffles waiting connections.
 
     Raises
     ------
@@ -156,16 +155,16 @@ class Intake:
         reuse_port: bool = False,
         sock: socket.socket | None = None,
     ) -> asyncio.Server:
-        """Listen; several calls listen at several places.
+        """Listen; call it several times for several addresses.
 
         Parameters
         ----------
         host, port
             As in `asyncio.loop.create_server`; port 0: a free one, see `sockets` of the result.
         ssl : ssl.SSLContext, optional
-            For servers: connections of this place speak TLS.
+            For servers: connections to this address use TLS.
         reuse_port : bool
-            Several processes may listen at this port, and the kernel shares connections out.
+            Several processes may listen on this port, and the kernel distributes connections.
         sock : socket.socket, optional
             A bound socket instead, as one that workers inherit from their parent.
 
@@ -195,10 +194,10 @@ class Intake:
     def accept(
         self, sock: socket.socket, *, ssl: ssl.SSLContext | None = None
     ) -> asyncio.Task[Connection]:
-        """Take over an accepted stream socket. Need not be awaited; gives the connection."""
+        """Take over an accepted stream socket. Need not be awaited; returns the connection."""
         self._check_open()
         task = asyncio.get_running_loop().create_task(self._accept(sock, ssl))
-        self._accepting.add(task)  # a loop does not hold its tasks
+        self._accepting.add(task)  # a loop holds no reference to its tasks
         task.add_done_callback(self._accepting.discard)
         return task
 
@@ -212,7 +211,7 @@ class Intake:
             raise RuntimeError("the intake was closed: create a new one")
 
     def _join(self, connection: Connection) -> bool:
-        """A peer has come. May it stay?"""
+        """A peer has connected. Whether it may stay."""
         self._tally.accepted += 1
         if self._closing:
             return False
@@ -245,7 +244,7 @@ class Intake:
         self._gate.withdraw(connection)
         self._look_if_all_gone()
 
-    # -- who is ended ---------------------------------------------------------------------------
+    # -- ending connections ---------------------------------------------------------------------
 
     def _expire(self, connection: Connection) -> None:
         self._tally.idle_closed += 1
@@ -257,7 +256,7 @@ class Intake:
         connection.close()
 
     def _is_wanted(self, connection: Connection) -> bool:
-        """Does somebody want what this connection holds?"""
+        """Whether somebody wants what this connection holds."""
         return self._gate.is_clogged if connection._owes else self._gate.is_pressed
 
     def _bad_length(self, connection: Connection) -> None:
@@ -278,7 +277,7 @@ class Intake:
     # -- handling -------------------------------------------------------------------------------
 
     def _start(self, connection: Connection) -> None:
-        """A request comes to its handler."""
+        """A request reaches its handler."""
         self._tally.requests += 1
         self._at_work.add(connection)
         self._clocks.stop(connection)
@@ -300,7 +299,7 @@ class Intake:
     # -- the rest -------------------------------------------------------------------------------
 
     def stats(self) -> dict[str, int]:
-        """What is, and what was so far.
+        """Current state and counters.
 
         Returns
         -------
@@ -308,7 +307,7 @@ class Intake:
             Now: `connections`; `muted`, of these waiting for memory or a slot; `muted_explicitly`,
             by `Connection.mute`; `in_flight`, requests that are read or handled; `waiting`, of
             these released and in a handler; `bytes` of memory held; `unsent` bytes of answers.
-            So far: `accepted` connections; `requests` handed to the handler; `answers` sent;
+            Counters: `accepted` connections; `requests` handed to the handler; `answers` sent;
             `refusals` by the pool; `bad_lengths`; `idle_closed`; `slow_closed`, that took too long
             to send, take, or shake hands; `turned_away`, for a limit; `tls_errors`; `peers_lost`,
             that vanished while muted, working or in the middle of a request; `errors`, that is
@@ -331,10 +330,10 @@ class Intake:
     async def close(self, grace: float | None = GRACE) -> None:
         """Close everything; all memory is back in the pool afterwards.
 
-        Listening ends, and connections without a request at work close as soon as their peers have
-        all that was answered. Handlers get `grace` seconds (None: as many as they need) to end and
-        have their answers taken; then they are cancelled. One that goes on nevertheless, for 5
-        seconds more, is left behind, and its memory taken; the log says so.
+        Listening ends, and connections without a request in a handler close as soon as their peers
+        have all answers. Handlers get `grace` seconds (None: as long as they need) to end and
+        have their answers taken; then they are cancelled. One that ignores this for 5 more seconds
+        is abandoned, and its memory taken back; the log says so.
         """
         self._closing = True
         for server in self._servers:

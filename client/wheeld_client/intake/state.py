@@ -1,4 +1,4 @@
-"""State: how far the reading of a connection of an `Intake` is."""
+"""State: the reading states of a connection of an `Intake`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 class State(Enum):
     """
-    PREFIX   the length comes, into a few bytes of our own
+    PREFIX   reading the length, into a small private buffer
     READY    the length is known, nothing is allocated: nothing is read
-    BODY     the request comes, straight into the pool's buffer
+    BODY     reading the request, straight into the pool's buffer
     CLOSED   or about to be
     """
 
@@ -27,7 +27,7 @@ PREFIX, READY, BODY, CLOSED = State
 
 
 def stands_at(connection: Connection) -> str:
-    """What a connection was about, for the log."""
+    """What a connection was doing, for the log."""
     if connection._tls is not None and not connection._tls.secure:
         return "in the TLS handshake"
     if connection._owes:

@@ -1,4 +1,4 @@
-"""Tally: what an `Intake` has counted, and what it says in the log about its peers."""
+"""Tally: an `Intake`'s counters, and its log lines about peers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Final
 log = logging.getLogger("wheeld")
 
 LOG_EVERY: Final = 1.0
-"""Seconds between two lines about peers that misbehave in the same way."""
+"""Seconds between two lines about the same kind of misbehaviour."""
 
 
 @dataclass
@@ -34,7 +34,7 @@ class Tally:
         return {name: value for name, value in vars(self).items() if name != "_logged"}
 
     def warn(self, text: str, *arguments: object) -> None:
-        """Log a line about a stranger, unless one like it was logged just now."""
+        """Log a line about a peer, unless one of the same kind was just logged."""
         now = asyncio.get_running_loop().time()
         if now >= self._logged.get(text, 0.0):
             self._logged[text] = now + LOG_EVERY

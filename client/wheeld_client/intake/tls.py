@@ -1,11 +1,11 @@
-"""Tls: the server's side of TLS for one connection, between bytes of the wire and bytes in plain.
+"""Tls: the server side of TLS for one connection, between encrypted and plain bytes.
 
-It works in memory: whoever owns the socket feeds what came and sends what is to go. So the owner
-decides how much is read, and when, which an event loop's own TLS does not let it: that reads on
-while it is paused, and sets 256 KiB per connection aside for it.
+It works in memory: the owner of the socket feeds what arrived and sends what is to go. So the owner
+decides how much is read, and when. An event loop's own TLS does not allow that: it keeps reading
+while it is paused, and allocates 256 KiB per connection for it.
 
-What is held: bytes that were fed and not read yet, at most as many as are fed at a time; the
-record that OpenSSL has decrypted (16 KiB); what was written and not taken by `outgoing`.
+It holds bytes that were fed but not yet read, at most as many as are fed at a time; the
+record that OpenSSL has decrypted (16 KiB); what was written but not yet taken by `outgoing`.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from contextlib import suppress
 from typing import Final
 
 RECORD: Final = 16 << 10
-"""Bytes of the largest TLS record; what is encrypted at a time."""
+"""Bytes of the largest TLS record, the unit of encryption."""
 
 
 class Tls:
-    """One connection's.
+    """TLS of one connection.
 
     Attributes
     ----------
@@ -35,20 +35,20 @@ class Tls:
         self.secure = False
 
     def feed(self, data: memoryview) -> None:
-        """These bytes came."""
+        """Feed bytes that arrived."""
         self._incoming.write(data)
 
     def outgoing(self) -> bytes:
-        """The bytes that are to go."""
+        """Take the bytes to be sent."""
         return self._outgoing.read()
 
     @property
     def pending(self) -> int:
-        """Bytes that came and were not read: decrypted ones, and encrypted ones, which are more."""
+        """Bytes that arrived but were not read: decrypted, and encrypted with overhead."""
         return self._incoming.pending + self.session.pending()
 
     def handshake(self) -> bool:
-        """Go on with the handshake. Is it over?"""
+        """Continue the handshake. Whether it is complete."""
         try:
             self.session.do_handshake()
         except ssl.SSLWantReadError:
@@ -57,7 +57,7 @@ class Tls:
         return True
 
     def read(self, into: memoryview) -> int | None:
-        """Bytes in plain; their number. 0: the peer has ended; None: more has to come first."""
+        """Read plain bytes; their number. 0: the peer has ended; None: more must arrive first."""
         try:
             # typeshed knows only the form that gives bytes
             return self.session.read(len(into), into)  # type: ignore[return-value]
@@ -67,7 +67,7 @@ class Tls:
             return 0
 
     def write(self, data: memoryview) -> int:
-        """Encrypt the first bytes; how many."""
+        """Encrypt the first bytes; returns how many."""
         return self.session.write(data[:RECORD])
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""What an `Intake` waits for beside its sockets: lost peers, memory that returns."""
+"""What an `Intake` waits for besides its sockets: lost peers, memory that returns."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from wheeld_client.intake.gate import Pool
 
 WAIT_SLICE: Final = 0.1
-"""Seconds that the helper thread waits in the pool before it looks whether it is to end."""
+"""Seconds that the helper thread waits in the pool before it checks whether to end."""
 
 
 class PeerWatch:
-    """Notices that the peer of a paused connection ends, which its loop does not look at.
+    """Notices that the peer of a paused connection ends, which its loop does not check.
 
-    An epoll descriptor inside the loop's own. It asks for the end of the data, so it is silent
-    however much a muted peer has sent; and, for who waits for a request's first bytes, once for
-    each time that some come.
+    An epoll descriptor inside the loop's own. It reports the end of the data, so it is silent
+    however much a muted peer has sent; and, to a connection that waits for a request's first
+    bytes, once each time that some arrive.
     """
 
     def __init__(self) -> None:
@@ -33,21 +33,23 @@ class PeerWatch:
     def add(
         self, fd: int, connection: Connection, *, finished: bool, bytes_too: bool = False
     ) -> None:
-        """Tell `connection` of its end. `finished`: that the peer sends no more is known."""
+        """Report the peer's end to `connection`. `finished`: known to have finished sending."""
         if self._epoll is None:
             self._epoll = select.epoll()
             asyncio.get_running_loop().add_reader(self._epoll.fileno(), self._look)
-        events = 0 if finished else select.EPOLLRDHUP  # ERR and HUP come always
+        events = 0 if finished else select.EPOLLRDHUP  # ERR and HUP are always reported
         if bytes_too:
             events |= select.EPOLLIN | select.EPOLLET
         if fd not in self._watched:
             self._epoll.register(fd, events)
-        elif self._watched[fd][1] != events:  # to say the same again would report the same again
+        elif (
+            self._watched[fd][1] != events
+        ):  # registering the same again would report the same again
             self._epoll.modify(fd, events)
         self._watched[fd] = connection, events
 
     def remove(self, fd: int) -> None:
-        """The loop looks at it again, or it is closed. Before its descriptor is."""
+        """The loop reads it again, or it is about to be closed."""
         if self._watched.pop(fd, None) is not None and self._epoll is not None:
             self._epoll.unregister(fd)
 
@@ -68,8 +70,8 @@ class PeerWatch:
 class MemoryWatch:
     """Notices memory that other processes give back: a thread that blocks in the pool.
 
-    It is started at the first refusal and sleeps while nobody is refused. It is a daemon thread: an
-    interpreter that ends does not wait for it.
+    It starts at the first refusal and sleeps while nothing is refused. It is a daemon thread: the
+    interpreter does not wait for it at exit.
 
     Parameters
     ----------
@@ -84,8 +86,8 @@ class MemoryWatch:
         self._pool = pool
         self._back = back
         self._wanted = False
-        # Wakes the thread. No Event, whose lock is not for those who come in the middle of another
-        # call on it: a destructor may unmute a connection, which then asks for memory.
+        # Wakes the thread. Not an Event, whose lock is not reentrant: a destructor, in the middle
+        # of another call on it, may unmute a connection, which then asks for memory.
         self._asked: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._size = 1
         self._stopping = False
@@ -94,7 +96,7 @@ class MemoryWatch:
         self._thread = threading.Thread(target=self._run, name="wheeld-intake", daemon=True)
 
     def want(self, size: int) -> None:
-        """`size` bytes were refused: tell when there are as many."""
+        """`size` bytes were refused: report when that many are available."""
         self._size = size
         if not self._started:
             self._started = True
@@ -105,7 +107,7 @@ class MemoryWatch:
             self._asked.put(None)
 
     def _run(self) -> None:
-        with suppress(RuntimeError):  # the loop was closed: nobody is left to tell
+        with suppress(RuntimeError):  # the loop was closed: nothing is left to notify
             while not self._stopping and not self._loop.is_closed():
                 if self._wanted:
                     self._wait_once()
@@ -120,7 +122,7 @@ class MemoryWatch:
                 return
         except Exception as failure:
             error = failure
-        # Before it tells: a `want` of the turn that it causes must not be lost.
+        # Before the call: a `want` of the turn that it causes must not be lost.
         self._wanted = False
         self._loop.call_soon_threadsafe(self._tell, error)
 

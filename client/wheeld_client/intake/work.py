@@ -1,8 +1,8 @@
-"""Work: a handler of an `Intake` at work on a request, and what it leaves.
+"""Work: a handler of an `Intake` running for a request, and its result.
 
-The connection hears of the end in the handler's last step. A done callback of the task would come a
-turn of the loop later, and cost a handle for each request; it is there for the one end that is no
-step: a task that is cancelled before its first.
+The connection learns of the end in the handler's last step. A done callback of the task would run a
+turn of the loop later, and cost a handle for each request; it is used only for the one end that is
+not a step: a task that is cancelled before its first.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class Work(asyncio.Task[None]):
 
 
 def start(request: Request, handler: Handler) -> Work:
-    """A handler at work, from the next turn of the loop on.
+    """A running handler, from the next turn of the loop on.
 
-    No task factory is asked: the connection counts on `Work.cancel`, and on a first step that is
-    not taken at once.
+    The task factory is not used: the connection relies on `Work.cancel`, and on a first step that
+    is not taken at once.
     """
     connection = request.connection
-    # Of the connection, not of who is running: that may be the handler before.
+    # The connection's context, not the running one, which may be the previous handler's.
     context = connection._context.copy()
     work = Work(_run(request, handler), loop=connection._loop, name=NAME, context=context)
     work.request = request
@@ -73,7 +73,7 @@ def _cancelled(task: asyncio.Task[None]) -> None:
 
 
 def _forget(task: asyncio.Task[None]) -> None:
-    """It is logged already."""
+    """It is already logged."""
     if not task.cancelled():
         task.exception()
 
@@ -84,7 +84,7 @@ def frame(answer: Any, prefix_bytes: int) -> bytes:
     Raises
     ------
     TypeError
-        It is no bytes.
+        It is not bytes.
     OverflowError
         It is too long for the prefix.
     """
@@ -97,7 +97,7 @@ def frame(answer: Any, prefix_bytes: int) -> bytes:
     body = bytes(answer)
     if isinstance(answer, memoryview):
         with suppress(BufferError):
-            answer.release()  # it may be a part of the request, whose memory goes back now
+            answer.release()  # it may be part of the request, whose memory goes back now
     return len(body).to_bytes(prefix_bytes, "big") + body
 
 

@@ -1,8 +1,8 @@
-"""AllocationLine: those of one event loop who wait for memory of a pool.
+"""AllocationLine: the queue of one event loop's tasks that wait for memory of a pool.
 
-They are served in the order in which they came. For the first of them a thread stands in the line
-that all processes share, a second at a time; it is started when somebody waits, and ends when
-nobody does.
+They are served in order of arrival. On behalf of the first of them a thread waits in the queue
+that all processes share, a second at a time; it starts when a task waits, and ends when none
+does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from wheeld_client.pool.memory_pool import MemoryPool, PoolBuffer
 
 SLICE: Final = 1.0
-"""Seconds; so late the thread learns that the one it stands for has given up."""
+"""Seconds after which the thread notices that the task it waits for has given up."""
 
 
 @dataclass(eq=False)
@@ -27,7 +27,7 @@ class _Waiter:
 
 
 class AllocationLine:
-    """Of one pool and one loop. Its methods are for the loop's thread."""
+    """The queue of one pool and one loop. Its methods are for the loop's thread."""
 
     def __init__(self, pool: MemoryPool, loop: asyncio.AbstractEventLoop) -> None:
         self._pool = pool
@@ -40,7 +40,7 @@ class AllocationLine:
         return bool(self._waiting)
 
     async def wait(self, size: int) -> PoolBuffer:
-        """Memory, in turn."""
+        """Wait for memory, in turn."""
         waiter = _Waiter(size, self._loop.create_future())
         with self._lock:
             self._waiting.append(waiter)
@@ -52,7 +52,7 @@ class AllocationLine:
         except asyncio.CancelledError:
             future = waiter.future
             if future.done() and not future.cancelled() and future.exception() is None:
-                future.result().release()  # it came in the moment of giving up
+                future.result().release()  # it arrived just as the task gave up
             future.cancel()
             raise
 
@@ -79,7 +79,7 @@ class AllocationLine:
                 self._waiting.popleft()
             try:
                 self._loop.call_soon_threadsafe(_tell, waiter.future, found)
-            except RuntimeError:  # the loop was closed: nobody is left to tell
+            except RuntimeError:  # the loop was closed: no task is left to notify
                 if not isinstance(found, Exception):
                     found.release()
                 return

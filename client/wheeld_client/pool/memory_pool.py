@@ -17,22 +17,22 @@ from wheeld_core import _native
 PoolBuffer = _native.PoolBuffer
 
 SAMPLES: Final = 64
-"""So many at most are kept of a window."""
+"""Most samples that are kept of a window."""
 
 
 class MemoryPool(_native.Pool):
     """One of the daemon's memory pools, as this worker uses it.
 
-    The daemon makes pools at its start (`wheeld start --pool requests=64M`); all its workers lend
-    from the same. What a worker has out returns when it dies, closes or is evicted.
+    The daemon makes pools at its start (`wheeld start --pool requests=64M`); all its workers borrow
+    from them. What a worker has taken is returned when it dies, closes or is evicted.
 
-    A lenient pool lends as long as a byte is available, so that one request may go beyond `size`:
-    at most `size - 1 + largest` bytes are out, and `available` may be negative. A strict pool never
-    has more than `size` out.
+    A lenient pool lends as long as a byte is available, so that one request may overdraw it:
+    at most `size - 1 + largest` bytes are taken, and `available` may be negative. A strict pool
+    never lends more than `size`.
 
     All methods may be called from any thread. Several objects for the same pool are one pool. After
     a fork the child's copy raises `ForkedClient`, or is the pool of the worker that the child
-    becomes: see `connect`; buffers stay the parent's.
+    becomes: see `connect`; buffers remain the parent's.
 
     Parameters
     ----------
@@ -44,28 +44,28 @@ class MemoryPool(_native.Pool):
     Raises
     ------
     ValueError
-        There is no such pool; the message names those that there are.
+        There is no such pool; the message lists the existing ones.
     DaemonNotRunning, ClientClosed, ForkedClient
 
     Attributes
     ----------
     NONE : NoPool
-        A pool that is off, of the same interface: it lends what is asked for, without bound.
+        An unlimited pool with the same interface: it lends whatever is asked for.
     name : str
     size, largest : int
         Bytes of the pool, and of the largest single request.
     strict : bool
     used, available : int
-        Bytes that all workers have out, and what is left.
+        Bytes that all workers have taken, and what is left.
     is_out_of_memory : bool
         Nothing is available.
     has_waiters : bool
-        Somebody waits for memory, in whatever process.
+        Some caller waits for memory, in any process.
     outstanding : int
-        Bytes that this worker has out.
+        Bytes that this worker has taken.
     depleted_percent : float
-        Share of the time since the daemon's start in which the pool was dry, a dry spell that
-        still lasts included.
+        Share of the time since the daemon's start in which the pool was dry, including a dry
+        spell that still lasts.
     """
 
     NONE: ClassVar[NoPool] = NoPool()
@@ -98,9 +98,9 @@ class MemoryPool(_native.Pool):
 
         Notes
         -----
-        Who waits on one loop is served in order. For the first of them a thread stands in the line
-        of all processes, a second at a time; `stats()` counts each second as a wait. Cancelled, as
-        by `asyncio.timeout`, it has taken nothing.
+        Callers on one loop are served in order. On behalf of the first of them a thread waits in
+        the queue of all processes, a second at a time; `stats()` counts each second as a wait. If
+        it is cancelled, as by `asyncio.timeout`, it has taken nothing.
         """
         loop = asyncio.get_running_loop()
         line = self._lines.get(loop)
@@ -115,8 +115,8 @@ class MemoryPool(_native.Pool):
     def depleted_over(self, seconds: float = 30.0) -> float:
         """The share of the last `seconds` in which the pool was dry, in percent.
 
-        It is measured between calls of this method on this object, so ask regularly, as a metrics
-        exporter does: it looks back to the last call that is `seconds` ago or longer, or, until
+        It is measured between calls of this method on this object, so call it regularly, as a
+        metrics exporter does: it looks back to the last call at least `seconds` ago, or, until
         there is one, to the first, or to when this object was made.
         """
         if not seconds > 0:

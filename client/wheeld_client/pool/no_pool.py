@@ -1,4 +1,4 @@
-"""NoPool: what `MemoryPool.NONE` is, a pool that is off."""
+"""NoPool: `MemoryPool.NONE`, a pool without a bound."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 class LooseBuffer(bytearray):
-    """Memory that nobody counts; otherwise as a `PoolBuffer`."""
+    """Memory that is not counted; otherwise like a `PoolBuffer`."""
 
     released = False
 
@@ -17,7 +17,7 @@ class LooseBuffer(bytearray):
         Raises
         ------
         ValueError
-            It was released before.
+            It was already released.
         """
         if self.released:
             raise ValueError("this buffer was already released")
@@ -32,7 +32,7 @@ class LooseBuffer(bytearray):
 
 
 class NoPool:
-    """Lends whatever is asked for: no bound, no daemon, nobody ever waits."""
+    """Lends whatever is asked for: no bound, no daemon, no waiting."""
 
     name = "none"
     size = largest = sys.maxsize
@@ -66,7 +66,7 @@ class NoPool:
         Raises
         ------
         TypeError, ValueError
-            It is no buffer of this pool; it was released before.
+            It is not a buffer of this pool; it was already released.
         """
         if not isinstance(buffer, LooseBuffer):
             raise TypeError(f"expected a buffer of this pool: got {type(buffer).__name__}")
@@ -77,7 +77,7 @@ class NoPool:
         return 0.0
 
     def stats(self) -> dict[str, Any]:
-        """As those of a `MemoryPool` that nobody uses."""
+        """The same as for an unused `MemoryPool`."""
         counts = dict.fromkeys(("outstanding", "allocations", "refusals", "waits", "timeouts"), 0)
         return {
             "size": self.size,

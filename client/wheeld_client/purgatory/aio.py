@@ -19,14 +19,14 @@ W = TypeVar("W", bound=Waiter)
 
 
 class OperationCancelled(asyncio.CancelledError):
-    """The operation that was waited for was cancelled; the task that waited was not.
+    """The awaited operation was cancelled; the task that awaited it was not.
 
-    An `asyncio.CancelledError`, so that a task that does not ask which of the two it was ends.
+    An `asyncio.CancelledError`, so that a task that does not distinguish the two ends.
     """
 
 
 class Begun(asyncio.Future[bool]):
-    """What `begin` returns: to cancel it cancels the operation."""
+    """What `begin` returns: cancelling it cancels the operation."""
 
     __slots__ = ("operation",)
     operation: DelayedOperation
@@ -53,8 +53,8 @@ class AsyncPurgatory(Purgatory):
     -----
     `wait` and `begin` are for the loop; the other methods may be called from any thread. None of
     them waits for the clock: without room for a timeout `begin` and `try_complete_else_watch` raise
-    `RingFull` or `WheelFull` at once. What other threads complete wakes the loop once, however many
-    there are.
+    `RingFull` or `WheelFull` at once. However many operations other threads complete, they wake
+    the loop once.
     """
 
     def __init__(
@@ -62,13 +62,13 @@ class AsyncPurgatory(Purgatory):
     ) -> None:
         if not isinstance(timers, AsyncTimers):
             raise TypeError(f"timers: got {type(timers).__name__}, expected AsyncTimers")
-        worker = timers.timers  # says so when it was not entered
+        worker = timers.timers  # raises if it was not entered
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()  # what it completes needs no `_run`
         self._waiters: dict[int, tuple[DelayedOperation, Waiter]] = {}
         self._line: deque[Any] = deque()
-        """Completed by other threads; their callbacks are to be run."""
-        self._roused = False  # will the loop look at the line?
+        """Operations completed by other threads, whose callbacks are still to be run."""
+        self._roused = False  # whether the loop is going to read the queue
         self._room = timers._room
         super().__init__(worker, name, purge_interval=purge_interval)
         self._block = False
@@ -80,23 +80,23 @@ class AsyncPurgatory(Purgatory):
         Parameters
         ----------
         op, keys
-            As in `try_complete_else_watch`, and so are the errors; but for room for its timeout it
-            waits, as `AsyncTimers.sleep` does, and is not watched meanwhile.
+            As in `try_complete_else_watch`, with the same errors; but it waits for room for its
+            timeout, as `AsyncTimers.sleep` does, and is not watched in the meantime.
 
         Returns
         -------
         bool
-            True: its condition held; False: its timeout was over first. Its callbacks have run; but
-            those of one that another thread completed before this call may still be at work there.
+            True: its condition held; False: its timeout passed first. Its callbacks have run; but
+            if another thread completed it before this call, they may still be running there.
 
         Raises
         ------
         OperationCancelled
-            The operation was cancelled, by whatever thread: `op.cancel()`, `cancel_for_key`.
+            The operation was cancelled, by any thread: `op.cancel()`, `cancel_for_key`.
         ClientClosed
-            The purgatory was shut down meanwhile.
+            The purgatory was shut down in the meantime.
         DaemonNotRunning
-            The daemon has gone, and not come back in time.
+            The daemon is gone, and has not come back in time.
         asyncio.CancelledError
             The waiting task was cancelled, which cancels the operation.
         """
@@ -107,7 +107,7 @@ class AsyncPurgatory(Purgatory):
             try:
                 taken = self._take(op, keys)
             except (RingFull, WheelFull) as refused:
-                # who was told meanwhile, that the daemon has gone say, hears it below
+                # an error that arrived meanwhile, such as a daemon that is gone, is raised below
                 taken = await self._room.wait(
                     lambda: waiter.done() or self._take(op, keys), refused
                 )
@@ -115,15 +115,15 @@ class AsyncPurgatory(Purgatory):
                 return not op.is_expired
             return await waiter
         except BaseException:
-            self._waiters.pop(id(op), None)  # it is this call that cancels
-            if fresh:  # else it is somebody else's
+            self._waiters.pop(id(op), None)  # this call cancels it
+            if fresh:  # otherwise another caller did
                 op.cancel()
             raise
         finally:
             self._waiters.pop(id(op), None)
 
     def begin(self, op: DelayedOperation, keys: Sequence[Any]) -> asyncio.Future[bool]:
-        """Have an operation wait, and return at once: a future in place of a task of its own.
+        """Let an operation wait, and return at once: a future instead of a task.
 
         Parameters
         ----------
@@ -133,7 +133,7 @@ class AsyncPurgatory(Purgatory):
         Returns
         -------
         asyncio.Future
-            Its result is that of `wait`, and so are its exceptions. To cancel it cancels the
+            It has the result and the exceptions of `wait`. Cancelling it cancels the
             operation.
 
         Raises
@@ -164,13 +164,13 @@ class AsyncPurgatory(Purgatory):
         return waiter
 
     def cancel_for_key(self, key: Any) -> list[DelayedOperation]:
-        """As `Purgatory.cancel_for_key`; who waits for one of them gets `OperationCancelled`."""
+        """As `Purgatory.cancel_for_key`; tasks that wait for them get `OperationCancelled`."""
         left: list[DelayedOperation] = super().cancel_for_key(key)
         self._tell(left, _why_cancelled)
         return left
 
     def shutdown(self, complete: bool = False) -> list[DelayedOperation]:
-        """As `Purgatory.shutdown`; who waits for what is cancelled gets `ClientClosed`."""
+        """As `Purgatory.shutdown`; tasks that wait for what is cancelled get `ClientClosed`."""
         left = super().shutdown(complete)
         if not complete:
             reason = f"purgatory {self.name!r} was shut down"
@@ -181,7 +181,7 @@ class AsyncPurgatory(Purgatory):
 
     def _lose(self, error: WheelError) -> None:
         for op, waiter in list(self._waiters.values()):
-            del self._waiters[id(op)]  # it is told why, not only that it was cancelled
+            del self._waiters[id(op)]  # it gets the reason, not just a cancellation
             if op.cancel():
                 _end(waiter, type(error)(*error.args))  # each its own traceback
             else:
@@ -196,7 +196,7 @@ class AsyncPurgatory(Purgatory):
         operations: list[DelayedOperation],
         why: Callable[[DelayedOperation], BaseException],
     ) -> None:
-        """Have those who wait for the operations be told, on the loop."""
+        """Notify the tasks that wait for the operations, on the loop."""
 
         def tell_all() -> None:
             for operation in operations:
@@ -207,7 +207,7 @@ class AsyncPurgatory(Purgatory):
         if threading.get_ident() == self._thread:
             tell_all()
         elif operations:
-            with suppress(RuntimeError):  # a loop that is closed: nobody waits there any more
+            with suppress(RuntimeError):  # the loop is closed: nothing waits there any more
                 self._loop.call_soon_threadsafe(tell_all)
 
     # -- callbacks ------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ class AsyncPurgatory(Purgatory):
         return self._run
 
     def _run(self, settle: Callable[[], None]) -> None:
-        """Have the loop run the callbacks of what another thread completed; what this raises, they
+        """Let the loop run the callbacks of what another thread completed; if this raises, they
         have not run."""
         operation: Any = settle.__self__  # type: ignore[attr-defined]
         self._line.append(operation)
@@ -224,14 +224,14 @@ class AsyncPurgatory(Purgatory):
             self._roused = True
             try:
                 self._loop.call_soon_threadsafe(self._settle_line)
-            except BaseException:  # closed: who completed it runs them
+            except BaseException:  # closed: the thread that completed it runs them
                 self._roused = False
                 with suppress(ValueError):
                     self._line.remove(operation)
                 raise
 
     def _settle_line(self) -> None:
-        self._roused = False  # what comes from here on has the loop roused anew
+        self._roused = False  # whatever arrives from here on wakes the loop again
         errors = []
         for _ in range(len(self._line)):
             operation = self._line.popleft()
@@ -243,14 +243,14 @@ class AsyncPurgatory(Purgatory):
         _raise(errors)
 
     def _wake(self, operation: DelayedOperation) -> None:
-        """Wake who waits for an operation: its callbacks have run. Called by the native half."""
+        """Wake the task that waits for an operation: its callbacks have run. From native code."""
         _, waiter = self._waiters.pop(id(operation), (None, None))
         if waiter is not None and not waiter.done():
             waiter.set_result(not operation.is_expired)
 
 
 def _raise(errors: list[BaseException]) -> None:
-    """None, itself, or several as a group; but what ends a program by itself, once."""
+    """None, the exception itself, or a group; but one that ends a program stays itself, once."""
     exits = [error for error in errors if not isinstance(error, Exception)]
     others = [error for error in errors if error not in exits[:1]]
     group = BaseExceptionGroup("several operations raised", others) if len(errors) > 1 else None
@@ -267,4 +267,4 @@ def _why_cancelled(operation: DelayedOperation) -> BaseException:
 def _end(waiter: Waiter, error: BaseException) -> None:
     if not waiter.done():
         waiter.set_exception(error)
-        waiter.exception()  # asyncio does not complain of one that nobody awaits
+        waiter.exception()  # asyncio does not complain about one that nobody awaits

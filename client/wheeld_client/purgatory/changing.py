@@ -1,7 +1,7 @@
-"""Changing: conditions that are being made true by a worker that may be killed at it.
+"""Changing: conditions that are being made true by a worker that may be killed meanwhile.
 
-A note stands in the worker's row of the daemon's memory. A client that moves to the next daemon
-(renewal.py) is in another row there: it writes the notes of the blocks that it is in anew.
+A note is in the worker's row of the daemon's memory. A client that moves to the next daemon
+(renewal.py) has another row there: it writes the notes of its open blocks again.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Changing:
-    """The block of `Purgatory.changing`; for one `with`."""
+    """The block of `Purgatory.changing`, for a single `with`."""
 
     def __init__(self, purgatory: Purgatory, keys: tuple[Any, ...]) -> None:
         self._purgatory, self._keys = purgatory, keys
@@ -43,7 +43,7 @@ class Changing:
             self._notes.append(self._purgatory._change(key))
 
     def note_anew(self) -> None:
-        """The client has moved: note the keys in its new row. The old notes are nobody's."""
+        """The client has moved: note the keys in its new row. The old notes no longer count."""
         with suppress(WheelError):  # a purgatory that was shut down: the block's end says so
             self._note()
         if self._over:  # in another thread, meanwhile

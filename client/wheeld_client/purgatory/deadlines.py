@@ -18,36 +18,37 @@ from wheeld_client.timers.timers import Timers, payload_of
 from wheeld_core.errors import InvalidDelay, PayloadTooLarge, RingFull
 
 OVER: Final = 2**64 - 1
-"""In place of a deadline: it has passed, and somebody is told."""
+"""In place of a deadline: it has passed, and `on_expire` is being called."""
 _NUMBERS: Final = b"\0deadline"
 _NUMBER: Final = 8
 """Bytes of a deadline's number in its timer's payload; the key follows."""
 
 
 class Deadlines:
-    """Timeouts of sessions, leases, members of a group: of what belongs to no one worker.
+    """Timeouts of sessions, leases, members of a group: of anything that no single worker owns.
 
-    A deadline is a shared word, and so any worker can move it to later, however often, without a
-    word to others. The worker that began it has a timer that looks at the word. When that worker
-    dies the timer goes the way of all its timers: with `connect(..., on_death="reroute",
-    group="coordinators")` to another worker of the group, with `on_death="keep"` to the worker's
-    successor. There `on_expire` of the deadlines of that name is called.
+    A deadline is a shared word, so any worker can move it to later, any number of times, without
+    notifying others. The worker that started it has a timer that reads the word. When that worker
+    dies its policy applies to the timer as to all its timers: with `connect(...,
+    on_death="reroute", group="coordinators")` it goes to another worker of the group, with
+    `on_death="keep"` to the worker's successor. There `on_expire` of the deadlines of that name
+    is called.
 
     Parameters
     ----------
     timers : Timers or AsyncTimers
-        The worker. Its `dispatch`, or its loop, calls `on_expire`. The daemon needs room for a name
-        of each key in its payloads, such as `wheeld start --payload-bytes 64`.
+        The worker. Its `dispatch`, or its loop, calls `on_expire`. The daemon's payloads must have
+        room for the key's name, such as `wheeld start --payload-bytes 64`.
     name : str
-        What expires; the same in all workers. Each worker that may get one of them makes its own
-        `Deadlines` of that name.
+        What expires; the same in all workers. Each worker that may get one of them creates its
+        own `Deadlines` of that name.
     on_expire : callable
         Called as `on_expire(key)`: once, in one worker; again, in another, if that one dies before
-        it has returned.
+        it returns.
 
     Notes
     -----
-    Any thread. What `on_expire` raises is reported as of `call_later`; it is not called again.
+    Any thread. What `on_expire` raises is reported as for `call_later`; it is not called again.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Deadlines:
         self._timers._callbacks.claims[self._cookie] = self._look
 
     def start(self, key: Any, timeout: float) -> None:
-        """Begin a deadline, `timeout` seconds from now; one that the key has is replaced.
+        """Start a deadline, `timeout` seconds from now; an earlier one of the key is replaced.
 
         Parameters
         ----------
@@ -74,13 +75,13 @@ class Deadlines:
         Raises
         ------
         PayloadTooLarge
-            The key has no room in the daemon's payloads.
+            The key does not fit into the daemon's payloads.
         WordsFull, WheelFull, RingFull, DaemonNotRunning, InvalidDelay
 
         Notes
         -----
-        A worker that dies in this call has begun it, or not. With AsyncTimers it does not wait for
-        room, but raises.
+        A worker that dies in this call has either started it or not. With AsyncTimers it does not
+        wait for room, but raises.
         """
         if not 0 < timeout < math.inf:
             raise InvalidDelay(f"timeout={timeout!r}: expected seconds, more than 0")
@@ -117,7 +118,7 @@ class Deadlines:
         """Let the deadline of a key be no earlier than `timeout` seconds from now: a heartbeat.
 
         Any worker; costs no system call and no wake-up. False: it has passed, was cancelled, or was
-        never begun.
+        never started.
         """
         if not 0 < timeout < math.inf:
             raise InvalidDelay(f"timeout={timeout!r}: expected seconds, more than 0")
@@ -125,7 +126,7 @@ class Deadlines:
         return self._words._grow(key, until, 1) or 0 < self._words._word(key) < OVER
 
     def cancel(self, key: Any) -> bool:
-        """End a deadline, whoever began it: nobody is told. False: it has passed, or was none."""
+        """End any worker's deadline without `on_expire`. False: it has passed or was none."""
         if self._words._word(key) == OVER:
             return False
         self._words._forget(_number_of(key))
@@ -139,7 +140,7 @@ class Deadlines:
         return max(until - self._timers.now_ns(), 0) / 1e9 if until < OVER else 0.0
 
     def close(self) -> None:
-        """This worker is told of none any more. The deadlines go on, and their timers."""
+        """Stop calling `on_expire` in this worker. The deadlines and their timers go on."""
         self._timers._callbacks.claims.pop(self._cookie, None)
         self._words.shutdown()
 
@@ -161,14 +162,14 @@ class Deadlines:
                 return
             if until:
                 self._expire(key)
-            else:  # who began it died on the way
+            else:  # the worker that started it died on the way
                 words._forget(_number_of(key))
         with suppress(RingFull):  # then it ticks once more
             self._timers.cancel(timer, block=False)
 
     def _expire(self, key: Any) -> None:
-        """Until its words are forgotten it is over, and its timer goes on: who comes after one that
-        dies here calls again."""
+        """Until its words are forgotten it is over, and its timer goes on: if this worker dies
+        here, the next one calls again."""
         try:
             self._on_expire(key)
         finally:
@@ -178,12 +179,12 @@ class Deadlines:
 
 
 def _number_of(key: Any) -> Any:
-    """The key of the word that says which timer is that of a key's deadline."""
+    """The key of the word that holds the timer of a key's deadline."""
     return (_NUMBERS, *key) if isinstance(key, tuple) else (_NUMBERS, key)
 
 
 def _plain(key: Any) -> Any:
-    """A key whose text says what it is."""
+    """A key whose `repr` identifies it."""
     if isinstance(key, tuple):
         return tuple(_plain(piece) for piece in key)
     if isinstance(key, str):

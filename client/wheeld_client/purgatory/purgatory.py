@@ -1,4 +1,4 @@
-"""Purgatory: operations that wait until a condition holds or a timeout is over.
+"""Purgatory: operations that wait until a condition holds or a timeout passes.
 
 The algorithm is Kafka's request purgatory, with the timeouts in the shared wheel; the native half
 (core/wheeld_core/native/purgatory/purgatory_part.c) has the lists. A check in one worker also
@@ -25,14 +25,14 @@ P = TypeVar("P", bound="Purgatory")
 
 
 class DelayedOperation(_native.Operation):
-    """Something that is done when its condition holds, or when its timeout is over.
+    """Something that is done when its condition holds, or when its timeout passes.
 
-    Derive from it: `try_complete` looks at the condition, `on_complete` does what is to be done.
+    Derive from it: `try_complete` checks the condition, `on_complete` does the work.
 
     Parameters
     ----------
     timeout : float or None
-        Seconds from when it begins to wait; None: it waits without end.
+        Seconds from when it starts to wait; None: no timeout.
 
     Raises
     ------
@@ -42,18 +42,18 @@ class DelayedOperation(_native.Operation):
     Notes
     -----
     An operation waits once, in one purgatory. `try_complete` of one operation is never run by two
-    threads at once: who comes meanwhile has it run once more. So it needs no lock of its own.
+    threads at once: a thread that arrives meanwhile causes one more run. So it needs no lock.
     """
 
     def try_complete(self) -> bool:
-        """Look at the condition: if it holds `return self.force_complete()`, else return False."""
+        """Check the condition: if it holds `return self.force_complete()`, else return False."""
         raise NotImplementedError(f"{type(self).__name__} does not define try_complete()")
 
     def on_complete(self) -> None:
-        """Do what was waited for; runs exactly once, by condition or timeout."""
+        """Do the work; runs exactly once, by condition or timeout."""
 
     def on_expiration(self) -> None:
-        """Runs after `on_complete`, and only if the timeout was over first."""
+        """Runs after `on_complete`, and only if the timeout passed first."""
 
     def _report(self, operation: DelayedOperation, error: BaseException) -> None:
         """A callback of an operation that is in no purgatory raised."""
@@ -70,17 +70,17 @@ class Purgatory(_native.Purgatory):
     ----------
     timers : Timers
         The worker. Its `dispatch` expires what times out, and completes what others triggered: call
-        it in a loop, or have `timers.dispatching()` do it.
+        it in a loop, or let `timers.dispatching()` do it.
     name : str
         The kind of request. A worker has one purgatory of a name.
     executor : concurrent.futures.Executor, optional
-        Runs the callbacks. Default: whoever completes an operation runs them, before it goes on; in
-        a callback, after the callbacks that are running. If it refuses (`exception_handler` is told
-        why) or drops them, they run in the thread that completed the operation or that shut the
-        executor down.
+        Runs the callbacks. Default: the thread that completes an operation runs them, before it
+        goes on; in a callback, after the callbacks that are running. If it refuses them (reported
+        to `exception_handler`) or drops them, they run in the thread that completed the operation
+        or that shut the executor down.
     purge_interval : int, optional
-        Leave completed operations in the lists until more than so many are there, as the system did
-        that this comes from; to compare with. Default: an operation leaves at once.
+        Leave completed operations in the lists until there are more than this many, as the original
+        does; only for comparison. Default: an operation leaves at once.
 
     Attributes
     ----------
@@ -93,8 +93,8 @@ class Purgatory(_native.Purgatory):
     All methods may be called from any thread, and from callbacks. In a forked child they raise
     `ForkedClient`.
 
-    Shut it down, or close its timers: what is merely forgotten while operations wait may stay in
-    memory, and connected, for good.
+    Shut it down, or close its timers: if it is merely dropped while operations wait, it may stay
+    in memory, and connected, for good.
     """
 
     exception_handler: Callable[[DelayedOperation, BaseException], object] | None = None
@@ -124,7 +124,7 @@ class Purgatory(_native.Purgatory):
     def _runner(
         self, submit: Callable[..., Any] | None
     ) -> Callable[[Callable[[], None]], object] | None:
-        """What runs callbacks: `run(callbacks)`, or None for whoever completes."""
+        """What runs callbacks: `run(callbacks)`, or None: the thread that completes."""
         if submit is None:
             return None
 
@@ -138,10 +138,10 @@ class Purgatory(_native.Purgatory):
     def changing(self, *keys: Any) -> Changing:
         """`with purgatory.changing(key):` the condition of the key changes in this block.
 
-        At its end the keys are checked, also when the block raises. A worker that is killed in the
-        block or at its end leaves nobody asleep: the supervisor checks the keys in its place. (One
-        that makes the condition true first, and calls `check_and_complete` then, may be killed
-        in between.)
+        At its end the keys are checked, even if the block raises. A worker that is killed in the
+        block or at its end leaves nobody asleep: the supervisor checks the keys in its place. (A
+        worker that makes the condition true first, and then calls `check_and_complete`, may be
+        killed in between.)
 
         Parameters
         ----------
@@ -150,8 +150,8 @@ class Purgatory(_native.Purgatory):
         Returns
         -------
         Changing
-            A context manager; its `completed` says afterwards how many operations of this worker
-            that completed.
+            A context manager; afterwards its `completed` says how many operations of this worker
+            the check completed.
 
         Raises
         ------
@@ -159,16 +159,16 @@ class Purgatory(_native.Purgatory):
 
         Notes
         -----
-        Any thread, and several at once, nested or not. Beyond 14 keys of a worker at a time a death
-        has all of its keys' neighbours looked at, which costs looks. It costs two stores.
+        Any thread, and several at once, nested or not. It costs two stores. Beyond 14 keys of a
+        worker at a time, a death causes a check of all keys instead of these.
 
         A block in which the client moves to the next daemon (`on_reconnect`) counts there from then
-        on. A worker that dies before it has moved is not known there, and wakes nobody.
+        on. A worker that dies before it has moved is unknown there, and wakes nobody.
         """
         return Changing(self, keys)
 
     def metrics(self) -> dict[str, Any]:
-        """Counts of this purgatory in this worker, much as Kafka's gauges.
+        """Counts of this purgatory in this worker, similar to Kafka's gauges.
 
         Returns
         -------
@@ -200,7 +200,7 @@ class Purgatory(_native.Purgatory):
         Returns
         -------
         list of DelayedOperation
-            What was left, in the order in which it came; also of a worker that has closed.
+            What was left, in order of arrival; also for a worker that has closed.
         """
         left, self._left = self._left, []
         return left + self._shutdown(complete)
@@ -242,7 +242,7 @@ class Purgatory(_native.Purgatory):
 
 
 def _look_after(settle: Callable[[], None], future: Future[object]) -> None:
-    """An executor's future is over: nothing vanishes in it."""
+    """An executor's future has ended: make sure that no error vanishes in it."""
     if future.cancelled():  # dropped by a shutdown(cancel_futures=True), say
         settle()
     elif (error := future.exception()) is not None:

@@ -1,8 +1,8 @@
-"""Who waits until a shared word has a value, sorted: what `Watermarks` stands on.
+"""Waiters for the values of shared words, sorted: the basis of `Watermarks`.
 
-Of each key one operation waits in a purgatory, whoever and however many wait for a value of the
-word: it is asked when the word has grown, in this process or another, and ends those whose value is
-reached. So a word that grows costs what it ends.
+For each key one operation waits in a purgatory, however many waiters there are for a value of the
+word: it is checked when the word has grown, in this process or another, and completes the waiters
+whose value is reached. So the cost of an advance is that of the waiters it completes.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from wheeld_core.errors import WheelError
 
 Outcome = bool | Exception
 FEW: Final = 1024
-"""So many that are over may stay in the heaps before they are looked for."""
+"""Ended waiters that may stay in the heaps before they are removed."""
 
 
 class Waiting:
-    """One who waits; it ends once: reached, too late, cancelled, or with an error."""
+    """One waiter; it ends once: reached, too late, cancelled, or with an error."""
 
     __slots__ = ("_tell", "key", "timer", "value")
 
@@ -39,14 +39,14 @@ class Waiting:
         return not self._tell
 
     def end(self, outcome: Outcome) -> bool:
-        """Tell who waits. False: it had ended."""
+        """Call its callback. False: it had already ended."""
         if (tell := self._take()) is None:
             return False
         tell(outcome)
         return True
 
     def cancel(self) -> bool:
-        """Nobody is told any more. False: it had ended."""
+        """End it without a call. False: it had already ended."""
         return self._take() is not None
 
     def _take(self) -> Callable[[Outcome], object] | None:
@@ -55,13 +55,13 @@ class Waiting:
         except IndexError:
             return None
         if self.timer is not None:
-            with suppress(WheelError):  # without room it fires, and finds nobody
+            with suppress(WheelError):  # without room it fires, and finds no waiter
                 self.timer.cancel()
         return tell
 
 
 class Level(DelayedOperation):
-    """The operation of a key; it waits for as long as somebody waits for a value of the word."""
+    """The operation of a key; it waits as long as there is a waiter for a value of the word."""
 
     def __init__(self, thresholds: Thresholds, key: Any) -> None:
         super().__init__(None)
@@ -76,7 +76,7 @@ class Level(DelayedOperation):
 
 
 class Thresholds:
-    """All who wait in one process for words of one name.
+    """All waiters of one process for words of one name.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ class Thresholds:
     def __init__(self, purgatory: Purgatory) -> None:
         self._purgatory = purgatory
         self._levels: dict[Any, Level] = {}
-        self._lock = threading.RLock()  # no code of others runs under it
+        self._lock = threading.RLock()  # no user code runs under it
         self._serial = count()
         self._entries, self._limit = 0, FEW
 
@@ -99,14 +99,14 @@ class Thresholds:
             return list(self._levels.values())
 
     def wait(self, waiting: Waiting) -> None:
-        """Have it wait. It may end before this returns."""
+        """Add a waiter. It may end before this returns."""
         if self._purgatory._word(waiting.key) >= waiting.value:
             waiting.end(True)
             return
         if self._entries >= self._limit:
             self._sweep()
         level, fresh = self._enter(waiting)
-        if fresh:  # asks twice; the second time its key's bucket is known to the others
+        if fresh:  # checks twice; the second time the other workers know its key's bucket
             self._purgatory.try_complete_else_watch(level, [waiting.key])
             level.watched = True
         elif self._purgatory._word(waiting.key) >= waiting.value:
@@ -125,7 +125,7 @@ class Thresholds:
                     return level, fresh
 
     def look(self, level: Level) -> None:
-        """End those whose value is reached."""
+        """Complete those whose value is reached."""
         while (waiting := self._reached(level)) is not None:
             try:
                 waiting.end(True)
@@ -133,7 +133,7 @@ class Thresholds:
                 self._purgatory._report(level, error)
 
     def _reached(self, level: Level) -> Waiting | None:
-        """The next whose value is reached; without any who waits the key is watched no more."""
+        """The next whose value is reached; without waiters the key is no longer watched."""
         with self._lock:
             while level.heap and (first := level.heap[0])[2].over:
                 self._pop(level)
@@ -151,14 +151,14 @@ class Thresholds:
         return heappop(level.heap)[2]
 
     def _drop(self, level: Level) -> bool:
-        """It has nobody any more: let go of it, unless it is about to be watched."""
+        """Drop a level without waiters, unless it is about to be watched."""
         if not level.watched or self._levels.get(level.key) is not level:
             return False
         del self._levels[level.key]
         return True
 
     def _sweep(self) -> None:
-        """Forget those that are over. As many come before the next time as stay now."""
+        """Remove those that have ended. The next time comes after as many more as stay now."""
         empty = []
         with self._lock:
             for level in list(self._levels.values()):
@@ -172,7 +172,7 @@ class Thresholds:
             level.cancel()
 
     def end(self, error: Exception) -> None:
-        """Nobody is to wait any more; the purgatory has dropped the levels, or is to."""
+        """End all waiters; the purgatory has dropped the levels, or is about to."""
         with self._lock:
             levels, self._levels = list(self._levels.values()), {}
             self._entries, self._limit = 0, FEW

@@ -18,11 +18,11 @@ from wheeld_client.timers.timers import Timers
 from wheeld_core.errors import ClientClosed, WheelError
 
 TURN_SECONDS: Final = 1.0
-"""How often a thread that waits looks whether another one dispatches meanwhile."""
+"""How often a waiting thread checks whether another one has started to dispatch."""
 
 
 class _Words:
-    """What both kinds have: words, and who waits for them."""
+    """What both kinds share: words, and their waiters."""
 
     purgatory: Purgatory
     _thresholds: Thresholds
@@ -32,7 +32,7 @@ class _Words:
         return self.purgatory._word(key)
 
     def advance(self, key: Any, value: int) -> bool:
-        """Let the word of a key be `value` if that is more, and complete what waits for it.
+        """Raise the word of a key to `value` if that is more, and complete what waits for it.
 
         Parameters
         ----------
@@ -43,42 +43,41 @@ class _Words:
         Returns
         -------
         bool
-            Did it grow? Of several that advance it to one value, in whatever processes, one is
-            told so.
+            Whether it grew. If several calls advance it to the same value, in any processes, one
+            of them gets True.
 
         Raises
         ------
         WordsFull
-            There is no room for another word: `forget` those that are over.
+            There is no room for another word: `forget` those that are no longer needed.
         TypeError, OverflowError
-            A key of another type; a value that is no such number.
+            A key of another type; a value that is not such a number.
         ClientClosed, DaemonNotRunning, ForkedClient
             As all calls of a purgatory.
-        Whatever a `try_complete` raises, after all others were looked at.
+        Whatever a `try_complete` raises, after all others were checked.
 
         Notes
         -----
-        Lock-free, and exact under kills: a worker that dies in this call has not stored the value,
-        or all who wait for it are told. Those whose value is reached end here and in other
-        processes, those that wait for more are not looked at. Any thread.
+        Lock-free, and exact under kills: if a worker dies in this call, either the value is not
+        stored, or all its waiters are woken. Waiters whose value is reached end here and in other
+        processes, those that wait for more are not visited. Any thread.
         """
         return self.purgatory._grow(key, value)
 
     def forget(self, key: Any) -> bool:
         """Give the word of a key back; it is 0 from now on. False: it had none.
 
-        Who waits for a value of it waits on. A worker that advances it at the same time may do so
-        before or after.
+        Its waiters keep waiting. An advance at the same time counts as before or after.
         """
         return self.purgatory._forget(key)
 
     @property
     def waiting(self) -> int:
-        """How many wait in this process."""
+        """Number of waiters in this process."""
         return len(self._thresholds)
 
     def close(self) -> None:
-        """Nothing waits here any more: who does gets `ClientClosed`. The words stay."""
+        """End all waiters here with `ClientClosed`. The words stay."""
         self.purgatory.shutdown()
 
     def __repr__(self) -> str:
@@ -86,7 +85,7 @@ class _Words:
 
 
 class _LevelsMixin:
-    """A purgatory whose levels are nobody's business: with it those end who wait."""
+    """A purgatory whose levels are internal: when it ends, the waiters end."""
 
     thresholds: Thresholds
 
@@ -111,27 +110,27 @@ class _AsyncWordsPurgatory(_LevelsMixin, AsyncPurgatory):
 class Watermarks(_Words):
     """Shared 64-bit words that only grow, one for each key, the same in all workers of a daemon.
 
-    A place for the conditions of a purgatory: an offset that readers wait for, how many have come
-    to a barrier, the number of the newest version. A word is made when it is advanced first, in the
-    daemon's shared memory, and stays until it is forgotten: also when the worker dies that made it,
-    or the clock, or the supervisor. It goes with the memory: `wheeld stop` ends it,
-    `wheeld restart` and `wheeld stop --keep` do not; a snapshot has none.
+    A place for the conditions of a purgatory: an offset that readers wait for, the number of
+    arrivals at a barrier, the newest version. A word is created when it is first advanced, in the
+    daemon's shared memory, and stays until it is forgotten, even if the worker that created it
+    dies, or the clock, or the supervisor. It lasts as long as the memory: `wheeld stop` ends it,
+    `wheeld restart` and `wheeld stop --keep` do not; a snapshot does not contain it.
 
     Parameters
     ----------
     timers : Timers
         The worker.
     name : str
-        What the words are; the same name is the same words in other workers. A worker has one
-        `Watermarks` of a name, or one `Purgatory`.
+        Name of the set of words; the same name means the same words in other workers. A worker has
+        one `Watermarks` of a name, or one `Purgatory`.
     executor : concurrent.futures.Executor, optional
         As in `Purgatory`.
 
     Attributes
     ----------
     purgatory : Purgatory
-        Where operations of your own can wait, such as one that looks at several words: `advance`
-        checks its key there.
+        For your own operations, such as one that reads several words: `advance` checks its key
+        there.
     """
 
     def __init__(self, timers: Timers, name: str, *, executor: Executor | None = None) -> None:
@@ -146,7 +145,7 @@ class Watermarks(_Words):
         callback: Callable[[Outcome], object],
         timeout: float | None = None,
     ) -> Waiting:
-        """Have `callback(True)` called when the word of a key is `value` or more.
+        """Call `callback(True)` when the word of a key is `value` or more.
 
         Parameters
         ----------
@@ -174,18 +173,18 @@ class Watermarks(_Words):
         Returns
         -------
         bool
-            False: `timeout` seconds were over first.
+            False: `timeout` seconds passed first.
 
         Raises
         ------
         ClientClosed
-            It was closed meanwhile.
+            It was closed in the meantime.
         Whatever `dispatch` raises.
 
         Notes
         -----
-        Blocks. While no `timers.dispatching()` runs this call dispatches: callbacks of the worker's
-        other timers and purgatories run here then, and events are there for the next `dispatch`.
+        Blocks. If no `timers.dispatching()` runs, this call dispatches: callbacks of the worker's
+        other timers and purgatories then run here, and events are kept for the next `dispatch`.
         """
         ended: queue.SimpleQueue[Outcome] = queue.SimpleQueue()
         waiting = self.when(key, value, ended.put, timeout)
@@ -233,12 +232,12 @@ class AsyncWatermarks(_Words):
         Returns
         -------
         bool
-            False: `timeout` seconds were over first.
+            False: `timeout` seconds passed first.
 
         Raises
         ------
         ClientClosed, DaemonNotRunning
-            It was closed meanwhile; the daemon is gone.
+            It was closed in the meantime; the daemon is gone.
         WheelFull
             There was no slot for the timeout for 5 s.
         """

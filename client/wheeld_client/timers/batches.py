@@ -1,4 +1,4 @@
-"""Checks of the arrays that batch calls take: what is wrong is named before anything is done."""
+"""Checks of the arrays that batch calls take: errors are raised before anything is done."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def deadlines_array(deadlines: npt.ArrayLike) -> npt.NDArray[np.int64]:
 
 
 def _integers(values: Any) -> list[int] | None:
-    """A list of integers of whatever types, of which numpy would make floats in some cases.
+    """A list of integers of any types, which numpy would turn into floats in some cases.
 
     None: it is an array, or not of integers.
     """

@@ -39,12 +39,12 @@ class TimerHandle:
         self.id = 0
 
     def cancel(self) -> bool:
-        """Cancel it. True: it will not be called. In a forked child it is the parent's: False.
+        """Cancel it. True: it will not be called. False in a forked child: it is the parent's.
 
         Raises
         ------
         RingFull
-            It was made with `block=False`, and the clock would have to be waited for. Nothing is
+            It was made with `block=False`, and would have to wait for the clock. Nothing is
             decided.
         """
         if not self._callbacks.current:
@@ -68,18 +68,18 @@ class TimerHandle:
         self._callback(*self._args)
 
     def _let_go(self) -> None:
-        """It is over: the handle may be kept for long, and what it was for need not be."""
+        """It has ended: the handle may be kept for long, its callback need not be."""
         self._callback, self._args = _nothing, ()
 
 
 def _nothing() -> None:
-    """The callback of a handle that is over."""
+    """The callback of a handle that has ended."""
 
 
 class Callbacks:
     """The callbacks of one `Timers` that wait for their time.
 
-    No lock: signal handlers and destructors come here, too, in the middle of a call of the same
+    No lock: signal handlers and destructors also call this, in the middle of a call of the same
     thread. Each step is one operation of a dict or a deque, and leaves nothing half done.
     """
 
@@ -89,7 +89,7 @@ class Callbacks:
         self._due: deque[TimerHandle] = deque()
         self._others: deque[Batch] = deque()
         self.claims: dict[int, Callable[[np.void], object]] = {}
-        """Cookie -> who takes events of that cookie."""
+        """Cookie -> receiver of events with that cookie."""
 
     def call_later(
         self,
@@ -105,20 +105,20 @@ class Callbacks:
 
     @property
     def current(self) -> bool:
-        """Are these the callbacks of this process, not of the one that it was forked from?"""
+        """Whether these are callbacks of this process, not of the one that it was forked from."""
         self.timers._check()
         return self.timers._callbacks is self
 
     @property
     def waiting(self) -> bool:
-        """Is something left of a run that an exception ended?"""
+        """Whether something is left of a run that an exception ended."""
         return bool(self._due or self._others)
 
     def run(self) -> npt.NDArray[np.void]:
-        """Call what is due; return the events that are no callback's.
+        """Call what is due; return the events that belong to no callback.
 
-        What raises out of here (an exception handler, KeyboardInterrupt) loses nothing: the rest
-        comes with the next run.
+        An exception out of here (from an exception handler, KeyboardInterrupt) loses nothing: the
+        rest comes with the next run.
         """
         self.call()
         others = [self._standing(*batch) for batch in self.take_others()]
@@ -132,18 +132,18 @@ class Callbacks:
             self._call(handle)
 
     def take_others(self) -> list[Batch]:
-        """The events that are no callback's, and the ids of those that are ticks."""
+        """The events that belong to no callback, and the ids of those that are ticks."""
         return list(_emptying(self._others))
 
     def _standing(self, events: npt.NDArray[np.void], ticks: set[int]) -> npt.NDArray[np.void]:
-        """Without ticks of timers that a callback has cancelled since they came."""
+        """Drop ticks of timers that a callback has cancelled since they arrived."""
         if not ticks:
             return events
         stands = self.timers._stands
         return events[[i not in ticks or stands(i) for i in events["timer_id"].tolist()]]
 
     def sort(self, events: npt.NDArray[np.void], ticks: set[int]) -> None:
-        """Into callbacks that are due and events that are the caller's; for `run`."""
+        """Split into callbacks that are due and events for the caller; for `run`."""
         if len(events) and self.claims:
             events = self._claim(events)
         if not len(events):
@@ -158,7 +158,7 @@ class Callbacks:
             self._others.append((others, ticks))
 
     def _claim(self, events: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
-        """Events that somebody takes become callbacks; the others."""
+        """Turn events with a receiver into callbacks; return the others."""
         takers = [self.claims.get(cookie) for cookie in events["cookie"].tolist()]
         for event, taker in zip(events, takers, strict=True):
             if taker is not None:
@@ -182,7 +182,7 @@ class Callbacks:
 
 
 def _emptying(line: deque[T]) -> Iterator[T]:
-    """What is in there, each once, also when a signal handler or another thread empties it, too."""
+    """Each item once, even if a signal handler or another thread empties it at the same time."""
     while line:
         try:
             first = line.popleft()

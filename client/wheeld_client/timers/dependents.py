@@ -1,4 +1,4 @@
-"""What ends and moves with a worker's timers."""
+"""Objects that end and move with a worker's timers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from wheeld_core.errors import WheelError
 
 
 class Dependent(Protocol):
-    """What stands on a worker's timers, and moves and ends with them: a purgatory."""
+    """An object built on a worker's timers that moves and ends with them: a purgatory."""
 
     @property
     def _closed(self) -> bool: ...

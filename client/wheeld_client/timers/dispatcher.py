@@ -1,4 +1,4 @@
-"""Dispatcher: a background thread that dispatches, for programs without a loop of their own."""
+"""Dispatcher: a background thread that dispatches, for programs without a loop."""
 
 from __future__ import annotations
 
@@ -30,11 +30,12 @@ class Dispatcher:
     """Calls `timers.dispatch` in a thread, from `Timers.dispatching`; a context manager.
 
     It goes on when a callback raises (KeyboardInterrupt is handed on to the main thread), and when
-    the daemon is away for a while; it ends when the client is closed, or the daemon was stopped and
-    no operation waits for its timeout. In a forked child there is no such thread: make one there.
+    the daemon is away for a while; it ends when the client is closed, or when the daemon was
+    stopped and no operation waits for its timeout. A forked child has no such thread: make one
+    there.
 
-    Where gevent has patched threading it is a greenlet: callbacks share the thread of all others,
-    and an exit that comes to it, by a callback or a signal handler, is the program's.
+    Where gevent has patched threading it is a greenlet: callbacks share the thread with all others,
+    and an exit raised in it, by a callback or a signal handler, ends the program.
     """
 
     def __init__(
@@ -43,8 +44,8 @@ class Dispatcher:
         self._timers = timers
         self._on_events = on_events
         self._stopping = False
-        # A thread that waits for the daemon is told by this. No Event: `stop` may be called by a
-        # destructor or a signal handler, in the middle of what the same thread does with it.
+        # Wakes a thread that waits for the daemon. Not an Event: `stop` may be called by a
+        # destructor or a signal handler, while the same thread is inside it.
         self._stopped: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="wheeld-dispatch", daemon=True)
 
@@ -54,7 +55,7 @@ class Dispatcher:
         return self
 
     def stop(self) -> None:
-        """End the thread; returns when it has, unless it is called from there."""
+        """End the thread; returns when it has ended, unless called from that thread."""
         self._stopping = True
         self._stopped.put(None)
         self._timers._wake()
@@ -63,7 +64,7 @@ class Dispatcher:
 
     @property
     def running(self) -> bool:
-        """Is there somebody who dispatches?"""
+        """Whether some thread dispatches."""
         return self._thread.is_alive()
 
     def _run(self) -> None:
@@ -86,7 +87,7 @@ class Dispatcher:
                 if away is None and not self._timers._over:
                     log.error("dispatching is waiting for the daemon: %s", error)
                 away = error
-            except WheelError as error:  # closed, by whoever wants it so
+            except WheelError as error:  # closed, by some caller
                 log.debug("dispatching ends: %s", error)
                 return
             except Exception:
@@ -94,13 +95,13 @@ class Dispatcher:
             except SystemExit as error:  # threading would swallow it, and this thread
                 if not hub.hand_on(error):
                     log.exception("a callback or its exception handler raised")
-            except KeyboardInterrupt as error:  # it is the program's, and so the main thread's
+            except KeyboardInterrupt as error:  # it concerns the program, and so the main thread
                 if not (hub.hand_on(error) or _interrupt_program()):
                     log.exception("a callback or its exception handler raised")
 
     def _outlast(self, away: DaemonNotRunning) -> bool:
-        """Wait for the daemon, for a while, but not past the timeout of an operation. False: it is
-        over, and no operation waits for its timeout."""
+        """Wait for the daemon, for a while, but not past the timeout of an operation. False: it has
+        ended, and no operation waits for its timeout."""
         rest = self._timers._settle()
         if rest is None and self._timers._over:
             log.error("dispatching ends: %s", away)
@@ -130,7 +131,7 @@ class Dispatcher:
 
 
 def _interrupt_program() -> bool:
-    """As Ctrl-C does, also if the main thread waits. False: the program does not hear it."""
+    """As Ctrl-C does, even if the main thread waits. False: the program ignores it."""
     main = threading.main_thread().ident
     if not callable(signal.getsignal(signal.SIGINT)) or main is None:
         return False
@@ -139,7 +140,7 @@ def _interrupt_program() -> bool:
 
 
 def turn(timers: Timers, timeout: float) -> None:
-    """As `dispatch`; the events that are nobody's wait for the next one."""
+    """As `dispatch`; events without a receiver wait for the next one."""
     if not timers._renewing:
         timers._check()
     ticks: set[int] = set()
@@ -150,5 +151,5 @@ def turn(timers: Timers, timeout: float) -> None:
 
 
 def others_dispatch(timers: Timers) -> bool:
-    """Does another thread dispatch, by `dispatching()`?"""
+    """Whether another thread dispatches, by `dispatching()`."""
     return any(thread != threading.get_ident() for thread in list(timers._dispatchers))

@@ -1,4 +1,4 @@
-"""Observer: looks into a running daemon's shared memory, read-only; wakes and disturbs nobody."""
+"""Observer: reads a running daemon's shared memory; wakes and disturbs nobody."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from wheeld_core.errors import DaemonNotRunning
 from wheeld_core.views import RegistryView, SlotsView, WheelView, record
 
 _READ_AT_ONCE: Final = 1 << 20
-"""Slots that are looked at in one step: what is copied in between stays small."""
+"""Slots that are read in one step, so that the copies stay small."""
 
 
 class PendingTimers(NamedTuple):
@@ -32,11 +32,11 @@ class PendingTimers(NamedTuple):
     targets: dict[int, str]
     """What `to=` would say; without 0, the owner."""
     now: dict[int, int]
-    """The time of each clock at the look, ns."""
+    """The time of each clock when it was read, ns."""
 
 
 class Observer:
-    """A look at one daemon. A context manager that lets go of its memory.
+    """A read-only view of one daemon. A context manager that unmaps its memory.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Observer:
     capacity, payload_bytes : int
         Slots of its wheel, and bytes of payload that each has room for.
     virtual_clock : bool
-        Its time moves by `wheeld advance` only.
+        Its time moves only by `wheeld advance`.
     wheel_token : int
         A number that no other wheel has; it survives restarts that keep the wheel.
     """
@@ -103,7 +103,7 @@ class Observer:
         self.close()
 
     def close(self) -> None:
-        """Let go. May be called twice."""
+        """Unmap the memory. May be called twice."""
         del self._wheel, self._registry, self._slots
 
     def now_ns(self) -> int:
@@ -125,7 +125,7 @@ class Observer:
                 inodes = self._registry.segment_inodes()
                 segment = segments.of_daemon(self._prefix, self._owner, inodes).get(kind)
                 if segment is None:
-                    return None  # it went in this moment
+                    return None  # it disappeared just now
                 try:
                     memory = self._attach(segment.removeprefix(self._prefix), "worker")
                 except DaemonNotRunning:
@@ -139,7 +139,7 @@ class Observer:
     ) -> PendingTimers:
         """The armed timers of the slots from `begin` to `end`, with their payloads or without.
 
-        Others write on meanwhile: a timer that is armed, moved or fired in this moment may be as it
+        Others keep writing: a timer that is armed, moved or fired at this moment may appear as it
         was just before.
         """
         end = self.capacity if end is None else min(end, self.capacity)
@@ -202,7 +202,7 @@ class Observer:
 def pending_timers(
     name: str = "default", runtime_dir: str | os.PathLike[str] | None = None
 ) -> PendingTimers:
-    """The timers that are pending in a daemon, whoever scheduled them.
+    """The timers that are pending in a daemon, of all workers.
 
     Parameters
     ----------

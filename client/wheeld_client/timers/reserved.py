@@ -1,7 +1,7 @@
-"""ReservingWorker: timers whose ids are known, and can be written down, before they are armed.
+"""ReservingWorker: timers whose ids are known, and can be recorded, before they are armed.
 
-For whoever keeps a journal: write the ids down, arm, and if this process dies in between, its
-successor (`on_death="keep"`) asks `was_armed` which of them it got to.
+For programs that keep a journal: record the ids, arm, and if this process dies in between, its
+successor (`on_death="keep"`) asks `was_armed` which of them were armed.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class ReservingWorker(ConnectedWorker):
         """Take `count` free slots and return the ids that timers armed in them will have.
 
         They count as taken until they are armed (`schedule_at_many(..., ids=)`) or given back
-        (`release`); when this worker goes they go the way of its slots.
+        (`release`); when this worker ends, its policy applies to them as to its other slots.
 
         Parameters
         ----------
         count : int
         block : bool
-            With too few free slots, may it wait until the clock has given back what it can? False:
-            it never sleeps.
+            Whether it may wait until the clock has given back what it can, if too few slots are
+            free. False: it never sleeps.
 
         Returns
         -------
@@ -64,9 +64,9 @@ class ReservingWorker(ConnectedWorker):
         """Was a timer armed under each of these ids, whatever became of it? Shape (n,).
 
         For ids that this worker reserved, or one of the same name before it whose slots were kept
-        (`adopted`); ask before anything else is scheduled, released or received, as the slots of
-        those that were not armed are anyone's later on. When several were armed by one call they
-        were armed in its order: what was is a beginning.
+        (`adopted`); ask before anything else is scheduled, released or received, because the slots
+        of those that were not armed may be reused after that. One call arms its timers in order:
+        those that were armed are the first ones.
         """
         checked = batches.ids_array(ids)
         armed = np.empty(len(checked), np.bool_)
@@ -99,9 +99,9 @@ class ReservingWorker(ConnectedWorker):
         to : str, optional
             As in `schedule`, for all.
         ids : array_like of uint64, shape (n,), optional
-            What `reserve` gave: each timer gets its id. They are armed in their order.
+            From `reserve`: each timer gets its id. They are armed in this order.
         block : bool
-            May it wait for the clock process? False: it never sleeps.
+            Whether it may wait for the clock process. False: it never sleeps.
 
         Returns
         -------
@@ -114,7 +114,7 @@ class ReservingWorker(ConnectedWorker):
             A dtype or shape is wrong, an id is not reserved, or there is no such clock or receiver.
             With `block=False` also as in `schedule_many`.
         InvalidDelay, PayloadTooLarge, WheelFull, RingFull
-            Nothing was armed; what was reserved before is reserved still.
+            Nothing was armed; what was reserved before is still reserved.
         DaemonNotRunning
             With `ids`: what was armed before the clock stopped stays; see `was_armed`. Without:
             it was cancelled.

@@ -48,29 +48,30 @@ def connect(
         Name of this worker, unique while it is connected; others send to it by `to=`. Default: a
         name made from the process id.
     on_death : {'drop', 'keep', 'reroute'}
-        What becomes of its timers when it dies or closes. 'keep' (needs `worker`): they fire, and
-        what fired waits for a successor that connects under the same name in time (`wheeld start
+        What happens to its timers when it dies or closes. 'keep' (needs `worker`): they fire, and
+        wait for a successor that connects under the same name in time (`wheeld start
         --keep-for`). 'reroute' (needs `group`): living members of the group get them.
     group : str, optional
-        Name of a group to join; `to="group:NAME"` sends to one of its members. It is one from its
-        first `poll`, `dispatch` or `fileno` on; what fires while a group has none yet waits for it.
+        Name of a group to join; `to="group:NAME"` sends to one of its members. A worker becomes a
+        member with its first `poll`, `dispatch` or `fileno`; what fires before a group has a member
+        waits for one.
     after_fork : {'raise', 'reconnect'}
         In a forked child, calls raise `ForkedClient`; or the first one connects the child as a
-        worker of its own, named `<worker>-<pid>` if this one was given a name, else unnamed. The
+        separate worker, named `<worker>-<pid>` if this one was given a name, else unnamed. The
         parent keeps its timers and callbacks. With on_death='keep' the name is `<worker>-<n>`, with
-        the first number from 1 on that no living worker has: a child that takes the place of one
-        that died is its successor.
+        the first number from 1 on that no living worker has: a child that replaces a dead one
+        becomes its successor.
     reconnect_for : float
         Seconds for which `poll` waits for a supervisor that is being restarted before it raises
         `DaemonNotRunning`. Timers go on meanwhile.
     on_reconnect : callable, optional
-        With it a daemon that is stopped for good, or has a new wheel, is not the end of this
-        client: calls that may wait do so for up to `reconnect_for` seconds, and then it is a worker
-        of the next daemon that serves at the same place, under the same name. `on_reconnect` is
-        called with a `Reconnection`, which says what was lost, by the thread whose call got it
-        there, before that call goes on; calls in it are allowed. Calls with `block=False`, and
-        those that never wait, raise `DaemonNotRunning` meanwhile, and so does one that waits for
-        room when the daemon is stopped. `fileno()` is another one then.
+        With it the client outlives a daemon that is stopped for good, or has a new wheel: calls
+        that may wait do so for up to `reconnect_for` seconds, and then it is a worker of the next
+        daemon that serves in the same place, under the same name. `on_reconnect` is called with a
+        `Reconnection`, which says what was lost, by the thread whose call reconnected, before that
+        call goes on; it may make calls. Calls with `block=False`, and those that never wait, raise
+        `DaemonNotRunning` in the meantime, and so does one that waits for room when the daemon is
+        stopped. `fileno()` changes then.
         Without it, all calls raise `DaemonNotRunning` from the stop on.
     runtime_dir : path, optional
         Directory that holds the daemon's runtime directory; default: $WHEELD_RUNTIME_DIR, else the
@@ -86,13 +87,13 @@ def connect(
     Raises
     ------
     DaemonNotRunning
-        There is none; the message names where it was looked for.
+        There is none; the message names the places that were searched.
     LayoutMismatch
-        It is of another version.
+        It has another version.
     PermissionError
         It runs as another user.
     TypeError, ValueError
-        An option is of another type, is wrong or lacks another; or the worker's name is in use.
+        An option has the wrong type or value, or needs another one; or the worker's name is in use.
     WheelError
         It cannot serve this process: all rows are taken, or the process lives in another pid or
         time namespace.
@@ -104,7 +105,7 @@ def connect(
 
 
 def payload_of(event: np.void) -> bytes:
-    """The payload of one expiration, exactly as long as it was scheduled."""
+    """The payload of one expiration, with exactly the length that was scheduled."""
     if event.dtype.names is None or "payload" not in event.dtype.names:
         return b""
     payload: bytes = event["payload"].tobytes()
@@ -155,7 +156,7 @@ class Timers(ReservingWorker):
         claims = self._callbacks.claims
         self._callbacks = Callbacks(self)  # their timers are lost
         self._callbacks.claims = claims
-        while self._moving:  # what is left when this daemon is stopped as well comes to the next
+        while self._moving:  # what is left when this daemon is stopped, too, goes to the next
             self._moving[-1]._renew()
             self._moving.pop()
 
@@ -222,12 +223,12 @@ class Timers(ReservingWorker):
         cookies : array_like of uint64, shape (n,), or int, optional
             One each, or one for all; default 0.
         payloads : sequence of bytes-like, or array of dtype S or V, shape (n,), optional
-            One each. Bytes come back as they are, each at its own length. An array's rows are all
-            as wide as its dtype: shorter texts in them end with NULs, which come back, too.
+            One each. Bytes come back as they are, each with its own length. An array's rows are all
+            as wide as its dtype: shorter ones are padded with NULs, which come back, too.
         interval, to
             As in `schedule`, for all.
         block : bool
-            May it wait for the clock process? False: it never sleeps.
+            Whether it may wait for the clock process. False: it never sleeps.
 
         Returns
         -------
@@ -309,7 +310,7 @@ class Timers(ReservingWorker):
     def dispatch(
         self, timeout: float | None = 0.0, max_events: int | None = None
     ) -> npt.NDArray[np.void]:
-        """Receive what expired, run the callbacks among it, return the other events.
+        """Receive expirations, run the callbacks among them, return the other events.
 
         Operations of this worker's purgatories expire here, and are completed here when another
         worker checked their keys; it returns, perhaps without events, when there was such work.
@@ -339,7 +340,7 @@ class Timers(ReservingWorker):
         Parameters
         ----------
         on_events : callable, optional
-            Takes what `dispatch` returns; default: a warning in the log.
+            Called with what `dispatch` returns; default: a warning in the log.
         """
         return Dispatcher(self, on_events)
 
@@ -359,7 +360,7 @@ class Timers(ReservingWorker):
         -------
         dict
             `held` is a dict: how many slots each worker holds, by its name, with pending timers,
-            unread events or nothing in them. `free`: slots that anybody can have. Looks at each
+            unread events or nothing in them. `free`: slots that any worker can have. Reads each
             slab.
         """
         wheel, registry = self._wheel, self._registry  # whatever other threads do
@@ -380,7 +381,7 @@ class Timers(ReservingWorker):
     def close(self) -> None:
         """Leave the daemon. May be called twice.
 
-        Pending timers go the way of `on_death`, which drops them by default; its purgatories are
+        `on_death` applies to pending timers, which drops them by default; its purgatories are
         shut down. Returns when the daemon has taken the slots back (or after two seconds).
         """
         if self._state in ("open", "ended"):

@@ -1,8 +1,8 @@
-/* Purgatory: the seeds' algorithm, natively: watch under keys, check by key, expire.
+/* Purgatory: Kafka's DelayedOperationPurgatory in C: watch under keys, check by key, expire.
  *
- * User code (try_complete, callbacks) runs with no key's list in hand: a walk takes references to
- * the operations that are there when it begins, and looks at each by itself. What is watched during
- * a walk has had its own look after it was linked. */
+ * User code (try_complete, callbacks) never runs while a key's list is being walked: a walk first
+ * takes references to the operations that are there, then checks each by itself. An operation that
+ * is watched during a walk is checked by its own caller after it was linked. */
 
 enum { FEW_KEYS = 8 }; /* keys of an operation that need no memory of their own */
 enum { FEW = 32 }; /* operations of a walk that need no memory of their own */

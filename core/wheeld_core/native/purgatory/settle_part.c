@@ -1,6 +1,6 @@
 /* What a worker does for its purgatories between polls, and at its end; and purge mode. */
 
-/* Unlink what is over from all keys of the purgatory: the seeds' purge. */
+/* Unlink completed operations from all keys: Kafka's Watchers.purgeCompleted. */
 static void purgatory_purge(PurgatoryObject *p)
 {
     Watching *g = p->worker->watching;
