@@ -18,6 +18,7 @@ import numpy as np
 from wheeld.doctor import bells as doctor_bells, pools as doctor_pools
 from wheeld.doctor.machine import Finding, ok
 from wheeld.fsck.image import ARMED, EXPIRED, NEVER, OFFERED, Memories, Snapshot
+from wheeld.processes.identity import stat_fields
 from wheeld.tables import sharing
 from wheeld.tables.registry import RowState
 from wheeld_core.units import KIB, mebibytes
@@ -95,7 +96,7 @@ class Vitals:
 def process(proc: Path, pid: int) -> Process:
     """What /proc says of a process."""
     try:
-        fields = (proc / str(pid) / "stat").read_text().rpartition(")")[2].split()
+        fields = stat_fields(proc / str(pid))
         return Process(fields[0], int(fields[19]))
     except (OSError, IndexError, ValueError):
         return Process("", 0)

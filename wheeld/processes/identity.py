@@ -4,6 +4,9 @@ It is known by its start time, as /proc has that; where /proc hides it (`hidepid
 of another user), by the inode of its pidfd, which from Linux 6.9 on no other process ever has.
 Where there is neither, a process of that number is taken for it: one that is called dead loses its
 timers, and others get its slots under its hands.
+
+The start time is read here, and not by psutil, which makes a time of day of it: the day's clock is
+set now and then, the ticks since boot are the same for each who reads them.
 """
 
 from __future__ import annotations
@@ -20,13 +23,17 @@ _OF_PIDFD: Final = 1 << 63
 """Set in the inode of a pidfd, so that it is no start time."""
 
 
+def stat_fields(process: Path) -> list[str]:
+    """What stands behind the name in the file `stat` of a /proc/PID: its state, its parent, ..."""
+    return (process / "stat").read_text().rpartition(")")[2].split()
+
+
 def _start_time(pid: int) -> int:
     """When it started, clock ticks since boot; 0 when it is gone, or hidden."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        return int(stat_fields(Path(f"/proc/{pid}"))[19])
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return UNKNOWN
-    return int(stat.rpartition(")")[2].split()[19])
 
 
 def _of_pidfd(pidfd: int) -> int:

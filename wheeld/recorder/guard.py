@@ -11,7 +11,6 @@ import logging
 import os
 import socket
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any, Final
 
 from wheeld.processes import notify
@@ -258,7 +257,7 @@ class RecorderGuard:
         assert self._keeper is not None
         if self._process is not None:
             self._process.send(Order.STOP)
-        used = -1
+        used = -1.0
         while not self._keeper.done():
             notify.notify(f"EXTEND_TIMEOUT_USEC={3 * STOP_PATIENCE * 1e6:.0f}")
             self._moved.clear()
@@ -276,12 +275,14 @@ class RecorderGuard:
                 self._kill()
                 return
 
-    def _processor_time(self) -> int:
-        """What the recorder has used, in clock ticks."""
-        with contextlib.suppress(OSError, IndexError, ValueError):
-            text = Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()
-            return int(text[11]) + int(text[12])
-        return -1
+    def _processor_time(self) -> float:
+        """What the recorder has used, in seconds; -1: it is gone."""
+        import psutil  # at the end only: a start does without it
+
+        with contextlib.suppress(psutil.Error, OSError):
+            if (pid := self.pid) is not None:
+                return sum(psutil.Process(pid).cpu_times()[:2])
+        return -1.0
 
     def _say_what_is_left(self) -> None:
         assert self._view is not None
