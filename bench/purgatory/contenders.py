@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import wheeld_client
 from bench import daemon
 from bench.purgatory.lazy_purgatory import LazyOperation, LazyPurgatory
 from bench.purgatory.old_purgatory import PURGE_INTERVAL, OldOperation, OldPurgatory
+from bench.purgatory.purging import PurgingPurgatory
 
 LARGE_INTERVAL = 100_000
 
@@ -119,11 +121,13 @@ class Lazy(Contender):
 class Wheel(Contender):
     """wheeld's: native lists, the daemon's wheel, a dispatching thread."""
 
-    def __init__(self, daemon_name: str, **options: Any) -> None:
+    def __init__(
+        self, daemon_name: str, make: Callable[..., Any] = wheeld_client.Purgatory
+    ) -> None:
         self.operation = wheeld_client.DelayedOperation
         self._stack = ExitStack()
         timers = self._stack.enter_context(wheeld_client.connect(daemon_name))
-        self.purgatory = wheeld_client.Purgatory(timers, "bench", **options)
+        self.purgatory = make(timers, "bench")
         self._stack.callback(self.purgatory.shutdown)
         self._stack.enter_context(timers.dispatching())
         self._clock = daemon.facts(daemon_name)["clock_pid"]
@@ -139,7 +143,9 @@ class Wheel(Contender):
 
 CONTENDERS: dict[str, Callable[[str], Contender]] = {
     "wheel": Wheel,
-    "wheel, purging": lambda name: Wheel(name, purge_interval=PURGE_INTERVAL),
+    "wheel, purging": lambda name: Wheel(
+        name, partial(PurgingPurgatory, purge_interval=PURGE_INTERVAL)
+    ),
     "lazy heap": Lazy,
     "old": Old,
     "old, purge at 100k": lambda name: Old(name, LARGE_INTERVAL),

@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+import wheeld
+import wheeld_client
+from bench.purgatory.purging import PurgingPurgatory
 from bench.report import Target, table
 from programs import of_checkout
 
@@ -73,3 +76,25 @@ def test_table_aligns() -> None:
     lines = table([{"name": "a", "n": 1}, {"name": "long", "n": 1000}]).splitlines()
     assert lines[0] == "name      n"
     assert lines[2:] == ["a         1", "long  1,000"]
+
+
+class Waiting(wheeld_client.DelayedOperation):
+    """Is never ready by itself."""
+
+    def try_complete(self) -> bool:
+        return False
+
+
+def test_the_purging_wheel_keeps_links_until_a_purge() -> None:
+    """What is over stays under its keys, until more than the interval are over."""
+    with wheeld.embedded(capacity=100) as name, wheeld_client.connect(name) as timers:
+        purgatory = PurgingPurgatory(timers, "p", purge_interval=5)
+        operations = [Waiting(3600.0) for _ in range(8)]
+        for number, operation in enumerate(operations[:7]):
+            purgatory.try_complete_else_watch(operation, ["a", ("b", number)])
+        for operation in operations[:6]:
+            assert operation.force_complete()
+        assert (purgatory.watched, purgatory.num_delayed, purgatory.purges) == (14, 1, 0)
+        purgatory.try_complete_else_watch(operations[7], ["a"])  # 8 - 2 > 5
+        assert (purgatory.watched, purgatory.num_delayed, purgatory.purges) == (3, 2, 1)
+        purgatory.shutdown()

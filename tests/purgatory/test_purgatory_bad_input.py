@@ -368,13 +368,6 @@ def test_wrong_name(timers: LocalTimers, name: Any) -> None:
         Purgatory(timers, name)
 
 
-@pytest.mark.parametrize("interval", [-1, "x", 1.5])
-def test_wrong_purge_interval(timers: LocalTimers, interval: Any) -> None:
-    """A number of operations."""
-    with pytest.raises((TypeError, ValueError)):
-        Purgatory(timers, "p", purge_interval=interval)
-
-
 @pytest.mark.parametrize("thing", [None, 5, object()])
 def test_timers_that_are_none(thing: Any) -> None:
     """A purgatory belongs to a worker's timers: TypeError."""

@@ -92,19 +92,3 @@ def test_many_that_are_forgotten(wheel: LocalWheel) -> None:
     gc.collect()
     assert watcher() is None
     assert held() is None
-
-
-def test_lists_are_walked_in_purge_mode_only(wheel: LocalWheel) -> None:
-    """What is over and still linked is found there; its cycle is collected with the worker."""
-    timers = wheel.worker(0)
-    lazy = Purgatory(timers, "lazy", purge_interval=1000)
-    op = Op(1.0)
-    op.holds = [lazy, timers]  # type: ignore[attr-defined]
-    lazy.try_complete_else_watch(op, ["k"])
-    op.force_complete()
-    assert any(thing is op for thing in gc.get_referents(timers))
-    watcher = weakref.ref(op)
-    del op, lazy, timers
-    gc.collect()
-    gc.collect()
-    assert watcher() is None

@@ -261,9 +261,9 @@ class Letting(Op):
             file.close()
 
 
-def test_purge_that_lets_threads_in(timers: LocalTimers) -> None:
-    """A purge frees operations that hold files while another thread watches and cancels."""
-    purgatory = Purgatory(timers, "p", purge_interval=1)
+def test_destructors_that_let_threads_in(timers: LocalTimers) -> None:
+    """Operations that hold files are freed while another thread watches and cancels."""
+    purgatory = Purgatory(timers, "p")
     stop = threading.Event()
 
     def churn() -> None:

@@ -6,7 +6,6 @@ import gc
 import weakref
 from typing import Any
 
-import pytest
 from hypothesis import HealthCheck, assume, settings, strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -58,14 +57,13 @@ class RealOperation(DelayedOperation):
 class Real:
     """The real side of the machine: two workers on a LocalWheel."""
 
-    def __init__(self, purge_interval: int | None) -> None:
+    def __init__(self) -> None:
         self.wheel = LocalWheel(1024, WORKERS, TICK)
         self.timers = [self.wheel.worker(row) for row in range(WORKERS)]
         self.view = WatchView(self.wheel.shared("watch"))
         self.log: list[tuple[Any, ...]] = []
         self.operations: dict[int, RealOperation] = {}
         self.gone: dict[int, weakref.ref[RealOperation]] = {}
-        self.purge_interval = purge_interval
         self.places = [self.make(worker) for worker in range(WORKERS)]
         self.buckets = {key: bucket_of(self.places[0], self.view, 0, key) for key in KEYS}
         assert len(set(self.buckets.values())) == len(KEYS)
@@ -74,7 +72,7 @@ class Real:
 
     def make(self, worker: int) -> Purgatory:
         """A purgatory that reports into the log."""
-        purgatory = Purgatory(self.timers[worker], "p", purge_interval=self.purge_interval)
+        purgatory = Purgatory(self.timers[worker], "p")
         purgatory.exception_handler = self.report
         return purgatory
 
@@ -124,13 +122,11 @@ class PurgatoryMachine(RuleBasedStateMachine):
     """Promise: whatever is called in whatever order, also by callbacks, each operation completes
     once, is asked when the algorithm says so, and leaves wheel, keys and directory at once."""
 
-    purge_interval: int | None = None
-
     @initialize()
     def begin(self) -> None:
         """Both sides."""
-        self.real = Real(self.purge_interval)
-        self.model = Model(WORKERS, self.purge_interval, self.real.buckets)
+        self.real = Real()
+        self.model = Model(WORKERS, self.real.buckets)
         self.made = 0
 
     def spec(self, data: st.DataObject, worker: int, depth: int = 0) -> Spec:
@@ -272,7 +268,7 @@ class PurgatoryMachine(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_pinned(self) -> None:
-        """What is over dies with our reference, unless purge mode keeps it under a key."""
+        """What is over is under no key, and dies with our reference."""
         if not hasattr(self, "real"):
             return
         for id, operation in self.model.operations.items():
@@ -280,7 +276,8 @@ class PurgatoryMachine(RuleBasedStateMachine):
                 assert self.real.operations[id].state == operation.state
                 if operation.state in ("completed", "cancelled"):
                     self.real.gone[id] = weakref.ref(self.real.operations.pop(id))
-            if id in self.real.gone and not self.model.linked(operation):
+            if id in self.real.gone:
+                assert not self.model.linked(operation)
                 assert self.real.gone[id]() is None, f"operation {id} is pinned"
 
     def teardown(self) -> None:
@@ -297,16 +294,12 @@ class PurgatoryMachine(RuleBasedStateMachine):
             assert self.real.wheel.clock.check() == 0
 
 
-@pytest.mark.parametrize("purge_interval", [None, 1, 5])
-def test_purgatory_agrees_with_model(purge_interval: int | None) -> None:
-    """The algorithm of the purgatory, with re-entrant callbacks, for both modes."""
-    machine = type(
-        f"Machine{purge_interval}", (PurgatoryMachine,), {"purge_interval": purge_interval}
-    )
+def test_purgatory_agrees_with_model() -> None:
+    """The algorithm of the purgatory, with re-entrant callbacks."""
     run_state_machine_as_test(
-        machine,
+        PurgatoryMachine,
         settings=settings(
-            max_examples=30 if purge_interval is None else 15,
+            max_examples=30,
             stateful_step_count=40,
             deadline=None,
             print_blob=True,

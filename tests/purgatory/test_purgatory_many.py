@@ -98,21 +98,6 @@ def test_check_inside_a_check(purgatory: Purgatory) -> None:
     assert [op.ran for op in others] == [["complete"]] * 5
 
 
-def test_lazy_lists(timers: LocalTimers) -> None:
-    """In purge mode, too: what is over under some of the keys leaves them here."""
-    lazy = Purgatory(timers, "lazy", purge_interval=1000)
-    keys = [("k", i) for i in range(4)]
-    ops = [Op(1.0) for _ in range(3)]
-    watch_all(lazy, ops, keys)
-    ops[0].force_complete()
-    assert lazy.watched == 12
-    ops[1].ready = True
-    assert lazy.check_and_complete_many(keys) == 1
-    assert lazy.watched == 8
-    assert lazy.check_and_complete_many(keys) == 0
-    assert (lazy.watched, lazy.num_delayed) == (4, 1)
-
-
 def test_other_workers(wheel: LocalWheel, purgatory: Purgatory) -> None:
     """All keys reach them, by one ring of the bell, and each operation is asked once."""
     other = wheel.worker(1)

@@ -1,12 +1,10 @@
-"""Numbers of a purgatory, and its purge mode."""
+"""Numbers of a purgatory."""
 
 from __future__ import annotations
 
-import gc
 import time
-import weakref
 
-from local_wheel import MS, SECOND, LocalTimers, LocalWheel
+from local_wheel import MS, LocalTimers, LocalWheel
 from purgatory_ops import Op, watch_all
 from wheeld_client import Purgatory
 
@@ -66,78 +64,9 @@ def test_numbers_of_each_name(timers: LocalTimers) -> None:
     assert (second.watched, second.num_delayed) == (1, 1)
 
 
-# -- purge mode --------------------------------------------------------------------------------
-
-
-def test_purge_mode_keeps_links_until_a_purge(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """What is over stays under its other keys, until more than the interval are over."""
-    purgatory = Purgatory(timers, "p", purge_interval=5)
-    ops = [Op(1.0, i) for i in range(7)]
-    for i, op in enumerate(ops):
-        purgatory.try_complete_else_watch(op, ["a", ("b", i)])
-    for op in ops[:5]:
-        assert op.force_complete()
-        timers.dispatch()
-    assert (purgatory.watched, purgatory.num_delayed, timers.pending) == (14, 2, 2)
-    assert purgatory.metrics()["estimated_total"] == 7
-    ops[5].force_complete()  # 7 - 1 > 5
-    timers.dispatch()
-    assert (purgatory.watched, purgatory.num_delayed) == (2, 1)
-    assert purgatory.metrics()["estimated_total"] == 1
-    assert purgatory.metrics()["purges"] == 1
-
-
-def test_purge_mode_pins_expired_operations(wheel: LocalWheel, timers: LocalTimers) -> None:
-    """After expiry it stays under all of its keys; the default mode does not do that."""
-    for interval, pinned in ((1000, True), (None, False)):
-        purgatory = Purgatory(timers, f"p{interval}", purge_interval=interval)
-        op = Op(0.001)
-        purgatory.try_complete_else_watch(op, ["a", "b"])
-        wheel.advance(SECOND)
-        timers.dispatch()
-        assert op.is_expired
-        watcher = weakref.ref(op)
-        del op
-        assert (watcher() is not None) is pinned
-        assert purgatory.watched == (2 if pinned else 0)
-        purgatory.shutdown()
-        gc.collect()
-        assert watcher() is None
-
-
-def test_purge_mode_walk_drops_what_is_over(timers: LocalTimers) -> None:
-    """A check unlinks what is over from the key that it walks, and from no other."""
-    purgatory = Purgatory(timers, "p", purge_interval=1000)
-    ops = [Op(1.0) for _ in range(4)]
-    watch_all(purgatory, ops, ["a", "b"])
-    ops[0].force_complete()
-    assert purgatory.watched == 8
-    assert purgatory.check_and_complete("a") == 0
-    assert purgatory.watched == 7
-    ops[1].ready = ops[2].ready = True
-    assert purgatory.check_and_complete("a") == 2
-    assert purgatory.check_and_complete("a") == 0
-    assert purgatory.watched == 5
-    assert purgatory.check_and_complete("b") == 0
-    assert purgatory.watched == 2
-    assert [op.tries for op in ops] == [2, 4, 4, 6]
-
-
-def test_purge_mode_cancels_everywhere(timers: LocalTimers) -> None:
-    """Cancelled operations leave all keys in this mode, too."""
-    purgatory = Purgatory(timers, "p", purge_interval=1000)
-    ops = [Op(1.0), Op(1.0)]
-    watch_all(purgatory, ops, ["a", "b"])
-    ops[0].force_complete()
-    assert purgatory.cancel_for_key("a") == [ops[1]]
-    assert (purgatory.num_delayed, timers.pending) == (0, 0)
-    assert purgatory.check_and_complete("b") == 0
-    assert purgatory.watched == 0
-
-
-def test_purge_with_destructors(timers: LocalTimers) -> None:
-    """Operations whose destructors complete, watch and cancel others, freed by a purge."""
-    purgatory = Purgatory(timers, "p", purge_interval=1)
+def test_destructors_that_call_back(timers: LocalTimers) -> None:
+    """Operations whose destructors complete, watch and cancel others, freed by a check."""
+    purgatory = Purgatory(timers, "p")
     freed: list[int] = []
     opened: list[bool] = []
 
@@ -154,9 +83,9 @@ def test_purge_with_destructors(timers: LocalTimers) -> None:
     for i in range(300):
         purgatory.try_complete_else_watch(Op(1.0, i), [i, i + 1])
     for i in range(30):
-        purgatory.try_complete_else_watch(Last(1.0, i), [10 * i + 5, ("own", i), ("other", i)])
+        purgatory.try_complete_else_watch(Last(1.0, i), [10 * i + 5, "own", ("other", i)])
     opened.append(True)
-    assert sum(purgatory.check_and_complete(("own", i)) for i in range(30)) == 30
+    assert purgatory.check_and_complete("own") == 30
     timers.dispatch()
     timers.dispatch()
     assert sorted(freed) == list(range(30))

@@ -29,11 +29,10 @@ def view(wheel: LocalWheel) -> SizesView:
     return SizesView(wheel.shared("watch"))
 
 
-@pytest.mark.parametrize("lazily", [None, 1000])
-def test_each_change_is_told(wheel: LocalWheel, view: SizesView, lazily: int | None) -> None:
-    """Watched, completed, cancelled, expired; and after the purge, where that is a mode."""
+def test_each_change_is_told(wheel: LocalWheel, view: SizesView) -> None:
+    """Watched, completed, cancelled, expired."""
     timers = wheel.worker(1)
-    purgatory = Purgatory(timers, "fetch", purge_interval=lazily)
+    purgatory = Purgatory(timers, "fetch")
     assert view.of(1) == {"fetch": Size(0, 0)}
     ops = [Op(None) for _ in range(5)]
     for number, op in enumerate(ops):
@@ -44,7 +43,7 @@ def test_each_change_is_told(wheel: LocalWheel, view: SizesView, lazily: int | N
     ops[2].ready = True
     purgatory.check_and_complete("a")
     assert view.of(1)["fetch"].delayed == purgatory.num_delayed == 2
-    assert view.of(1)["fetch"].watched == 4 if lazily is None else purgatory.watched
+    assert view.of(1)["fetch"].watched == 4
     assert len(purgatory.cancel_for_key("a")) == 2
     assert view.of(1)["fetch"].delayed == 0
     purgatory.shutdown()

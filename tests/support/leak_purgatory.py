@@ -20,12 +20,11 @@ KEYS: list[Any] = ["a", b"b", 3, 2**80, ("c", 4, b"d")]
 
 
 class Places:
-    """A purgatory in each worker of the bench, and one in purge mode."""
+    """A purgatory in each worker of the bench."""
 
     def __init__(self, b: Bench) -> None:
         self.here, self.there = Purgatory(b.timers, "p"), Purgatory(b.other, "p")
-        self.lazy = Purgatory(b.timers, "lazy", purge_interval=5)
-        for place in (self.here, self.there, self.lazy):
+        for place in (self.here, self.there):
             place.exception_handler = lambda op, error: None
         self.waiting = Op(1000.0)
         self.here.try_complete_else_watch(self.waiting, ["waiting"])
@@ -82,17 +81,6 @@ def cancel(b: Bench) -> None:
         assert len(place.shutdown(complete=True)) == 1
     with contextlib.suppress(ClientClosed):
         place.check_and_complete("a")
-    b.wheel.clock.advance(b.wheel.now)
-
-
-def purge(b: Bench) -> None:
-    """Purge mode."""
-    for _ in range(3):
-        op = Op(1.0)
-        b.places.lazy.try_complete_else_watch(op, KEYS)
-        op.force_complete()
-    b.places.lazy.check_and_complete("a")
-    b.timers.dispatch()
     b.wheel.clock.advance(b.wheel.now)
 
 
@@ -164,7 +152,7 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     "is_expired": lambda b: (b.places.over.is_expired, b.timers._unsettled, b.timers._over),
     "_await_work": lambda b: (b.timers._await_work(), b.timers._await_work(1e-6, 5)),
     "_wake": lambda b: (b.timers._wake(), b.timers.poll()),
-    "_shutdown": purge,
+    "_shutdown": cancel,
     "_grow": grow,
     "owed_watchers": lambda b: _native.owed_watchers(b.wheel.shared("watch")),
     "create_watch": seat,
@@ -216,8 +204,8 @@ BAD: dict[str, Callable[[Bench], Any]] = {
     "purgatory name": lambda b: Purgatory(b.timers, "p"),
     "purgatory surrogate": lambda b: Purgatory(b.timers, "\ud800" * 100),
     "purgatory again": lambda b: _native.Purgatory.__init__(b.places.here, b.timers, "x", None, 0),
-    "purgatory worker": lambda b: _native.Purgatory(object(), "x", None, 0),  # type: ignore[arg-type]
-    "purgatory unbound": lambda b: _native.Purgatory(b.fresh_worker(), "x", None, 0),
+    "purgatory worker": lambda b: _native.Purgatory(object(), "x", None),  # type: ignore[arg-type]
+    "purgatory unbound": lambda b: _native.Purgatory(b.fresh_worker(), "x", None),
     "purgatory uninitialised": lambda b: _native.Purgatory.__new__(
         _native.Purgatory
     ).check_and_complete("a"),

@@ -80,14 +80,12 @@ class ModelOperation:
 class ModelPurgatory:
     """The purgatory of one worker."""
 
-    purge_interval: int | None
     links: dict[Any, list[ModelOperation]] = field(default_factory=dict)
     waiting: list[ModelOperation] = field(default_factory=list)
     marked: set[Any] = field(default_factory=set)
     """Keys that were checked elsewhere, while something was watched under them."""
-    estimated: int = 0
     counts: dict[str, int] = field(
-        default_factory=lambda: dict.fromkeys(("completed", "expired", "cancelled", "purges"), 0)
+        default_factory=lambda: dict.fromkeys(("completed", "expired", "cancelled"), 0)
     )
 
     def unlink(self, operation: ModelOperation, key: Any) -> None:
@@ -103,31 +101,17 @@ class ModelPurgatory:
                 self.unlink(operation, key)
 
     def walk(self, key: Any) -> list[ModelOperation]:
-        """Those that wait under a key; what is over leaves it."""
-        found = list(self.links.get(key, ()))
-        for operation in found:
-            if operation.state != "waiting":
-                self.unlink(operation, key)
-        return [operation for operation in found if operation.state == "waiting"]
-
-    def purge(self) -> None:
-        """Purge mode's sweep, when it is time for it."""
-        if self.purge_interval is None or self.estimated - len(self.waiting) <= self.purge_interval:
-            return
-        self.counts["purges"] += 1
-        self.estimated = len(self.waiting)
-        for key in list(self.links):
-            self.walk(key)
+        """Those that wait under a key."""
+        return list(self.links.get(key, ()))
 
 
 class Model:
     """All workers of one daemon, and their purgatory."""
 
-    def __init__(self, workers: int, purge_interval: int | None, buckets: dict[Any, int]) -> None:
+    def __init__(self, workers: int, buckets: dict[Any, int]) -> None:
         self.now = 0
         self.buckets = buckets
-        self.purge_interval = purge_interval
-        self.places = [ModelPurgatory(purge_interval) for _ in range(workers)]
+        self.places = [ModelPurgatory() for _ in range(workers)]
         self.operations: dict[int, ModelOperation] = {}
         self.log: list[tuple[Any, ...]] = []
         self.line: list[tuple[ModelOperation, bool]] = []
@@ -140,8 +124,7 @@ class Model:
         waited, operation.state = operation.state == "waiting", state
         if waited:
             place.waiting.remove(operation)
-            if place.purge_interval is None or state == "cancelled":
-                place.unlink_everywhere(operation)
+            place.unlink_everywhere(operation)
 
     def complete(self, operation: ModelOperation, expired: bool = False) -> bool:
         """Once."""
@@ -211,7 +194,6 @@ class Model:
             place.links.setdefault(key, []).append(operation)
         operation.state = "waiting"
         place.waiting.append(operation)
-        place.estimated += 1
         try:
             done = self.ask(operation)
         except Exception:
@@ -253,7 +235,7 @@ class Model:
         place = self.places[worker]
         left = self.cancel_all(place, list(place.waiting))
         marked = place.marked  # the worker's, not the purgatory's
-        self.places[worker] = ModelPurgatory(self.purge_interval, marked=marked)
+        self.places[worker] = ModelPurgatory(marked=marked)
         return left
 
     def dispatch(self, worker: int) -> None:
@@ -265,14 +247,12 @@ class Model:
             operation
             for key in sorted(marked, key=self.buckets.__getitem__)
             for operation in place.links.get(key, ())
-            if operation.state == "waiting"
         ]
         for operation, error in self.try_all(list(dict.fromkeys(found)))[1]:
             self.report(operation, error)
         for operation in sorted(due, key=lambda op: op.due or 0):
             if operation.state == "waiting":
                 self.complete(operation, expired=True)
-        place.purge()
 
     # -- what must be so ------------------------------------------------------------------------
 

@@ -46,7 +46,7 @@ class AsyncPurgatory(Purgatory):
     ----------
     timers : AsyncTimers
         Entered: its loop is this one.
-    name, purge_interval
+    name
         As in `Purgatory`.
 
     Notes
@@ -57,9 +57,7 @@ class AsyncPurgatory(Purgatory):
     the loop once.
     """
 
-    def __init__(
-        self, timers: AsyncTimers, name: str, *, purge_interval: int | None = None
-    ) -> None:
+    def __init__(self, timers: AsyncTimers, name: str) -> None:
         if not isinstance(timers, AsyncTimers):
             raise TypeError(f"timers: got {type(timers).__name__}, expected AsyncTimers")
         worker = timers.timers  # raises if it was not entered
@@ -70,7 +68,7 @@ class AsyncPurgatory(Purgatory):
         """Operations completed by other threads, whose callbacks are still to be run."""
         self._roused = False  # whether the loop is going to read the queue
         self._room = timers._room
-        super().__init__(worker, name, purge_interval=purge_interval)
+        super().__init__(worker, name)
         self._block = False
         self._tells = True
 

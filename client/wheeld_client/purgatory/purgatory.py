@@ -78,9 +78,6 @@ class Purgatory(_native.Purgatory):
         goes on; in a callback, after the callbacks that are running. If it refuses them (reported
         to `exception_handler`) or drops them, they run in the thread that completed the operation
         or that shut the executor down.
-    purge_interval : int, optional
-        Leave completed operations in the lists until there are more than this many, as the original
-        does; only for comparison. Default: an operation leaves at once.
 
     Attributes
     ----------
@@ -105,7 +102,6 @@ class Purgatory(_native.Purgatory):
         name: str,
         *,
         executor: Executor | None = None,
-        purge_interval: int | None = None,
     ) -> None:
         if not isinstance(name, str):
             raise TypeError(f"name: got {type(name).__name__}, expected str")
@@ -113,10 +109,8 @@ class Purgatory(_native.Purgatory):
             raise ValueError(
                 "name: got an empty string, expected a name for the kind of request that waits here"
             )
-        if purge_interval is not None and purge_interval < 1:
-            raise ValueError(f"purge_interval={purge_interval!r}: expected 1 or more, or None")
         submit = executor.submit if executor is not None else None
-        super().__init__(_timers_of(timers), name, self._runner(submit), purge_interval or 0)
+        super().__init__(_timers_of(timers), name, self._runner(submit))
         self.timers = timers
         self._left: list[DelayedOperation] = []
         timers._purgatories.add(self)
@@ -174,8 +168,7 @@ class Purgatory(_native.Purgatory):
         -------
         dict
             purgatory_size (an operation counts once per key), num_delayed, completed, expired,
-            cancelled, expiry_rate (per second, over the last minute), estimated_total and purges
-            (of purge mode).
+            cancelled, expiry_rate (per second, over the last minute).
         """
         numbers = self._numbers()
         return {
@@ -185,8 +178,6 @@ class Purgatory(_native.Purgatory):
             "expired": numbers["expired"],
             "cancelled": numbers["cancelled"],
             "expiry_rate": numbers["expired_lately"] / 60,
-            "estimated_total": numbers["estimated"],
-            "purges": numbers["purges"],
         }
 
     def shutdown(self, complete: bool = False) -> list[DelayedOperation]:

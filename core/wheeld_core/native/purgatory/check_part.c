@@ -16,24 +16,12 @@ static void walk_gathered(Walk *walk)
         walk->ops[i]->gathered = false;
 }
 
-/* The operations under a key that still wait. In purge mode what is over leaves this key here. */
-static bool walk_entry(Walk *walk, PurgatoryObject *p, KeyEntry *entry)
+/* The operations under a key. */
+static bool walk_entry(Walk *walk, KeyEntry *entry)
 {
-    Walk over;
     bool ok = true;
-    walk_begin(&over);
-    for (Watch *watch = entry->first, *next; ok && watch; watch = next) {
-        next = watch->next;
-        if (!operation_over(watch->op)) {
-            ok = walk_gather(walk, watch->op);
-        } else if ((ok = walk_add(&over, watch->op))) {
-            bool last = entry->count == 1;
-            Py_DECREF(watch_unlink(p->worker, watch));
-            if (last)
-                break;
-        }
-    }
-    walk_end(&over);
+    for (Watch *watch = entry->first; ok && watch; watch = watch->next)
+        ok = walk_gather(walk, watch->op);
     return ok;
 }
 
@@ -77,7 +65,7 @@ static PyObject *purgatory_ask_keys(PurgatoryObject *p, const ParsedKey *keys, P
     walk_begin(&walk);
     for (Py_ssize_t i = 0; p->worker->watching && i < count; i++) {
         KeyEntry *entry = table_find(&p->worker->watching->table, p, &keys[i]);
-        if (wh_unlikely(entry != NULL) && !walk_entry(&walk, p, entry))
+        if (wh_unlikely(entry != NULL) && !walk_entry(&walk, entry))
             errors_keep(&failed);
     }
     walk_gathered(&walk);
@@ -149,7 +137,7 @@ static PyObject *purgatory_cancel_for_key(PurgatoryObject *p, PyObject *key_obje
         return PyList_New(0);
     Walk walk;
     walk_begin(&walk);
-    bool ok = walk_entry(&walk, p, entry);
+    bool ok = walk_entry(&walk, entry);
     walk_gathered(&walk);
     PyObject *left = ok ? walk_cancel(&walk) : NULL;
     walk_end(&walk);

@@ -87,26 +87,11 @@ static int watching_traverse_waiting(Watching *g, visitproc visit, void *arg)
     return 0;
 }
 
-/* What is over stays under its keys in purge mode only: else nobody walks the table. */
-static int watching_traverse_over(Watching *g, visitproc visit, void *arg)
-{
-    bool lazy = false;
-    for (PurgatoryObject *p = g ? g->purgatories : NULL; p; p = p->sibling)
-        lazy |= p->purge_interval != 0;
-    for (uint64_t i = 0; lazy && i < g->table.size && g->table.entries; i++)
-        for (KeyEntry *entry = g->table.heads[i]; entry; entry = entry->chain)
-            for (Watch *watch = entry->first; watch; watch = watch->next)
-                if (watch->op->state != OP_WAITING)
-                    Py_VISIT(watch->op);
-    return 0;
-}
-
 static int watching_traverse(Watching *g, visitproc visit, void *arg)
 {
     if (g && g->spoken_for)
         return 0;
     int stop = watching_traverse_waiting(g, visit, arg);
-    stop = stop ? stop : watching_traverse_over(g, visit, arg);
     if (stop)
         return stop;
     for (size_t i = g ? g->due_first : 0; g && i < g->due_count; i++)

@@ -138,8 +138,7 @@ static bool operation_settle(OperationObject *op)
     operation_call(op, name_on_complete, &failed);
     if (op->expired)
         operation_call(op, name_on_expiration, &failed);
-    if (op->purgatory && op->purgatory->purge_interval == 0) /* else its links need it */
-        Py_CLEAR(op->purgatory);
+    Py_CLEAR(op->purgatory);
     op->spilled = failed != NULL;
     return errors_none(failed);
 }

@@ -39,9 +39,8 @@ struct PurgatoryObject {
     OperationObject *first, *last; /* those that wait, in the order in which they came */
     wh_size *told; /* where its size is told; NULL: nowhere */
     uint64_t seed;
-    uint64_t delayed, watched, estimated;
+    uint64_t delayed, watched;
     uint64_t completed, expired, cancelled;
-    uint64_t purge_interval, purges; /* purge_interval 0: what is over is unlinked at once */
     uint32_t expired_in[64]; /* by second, for the rate */
     int64_t expired_second[64];
     uint32_t forks; /* of its worker, when it was made */
@@ -132,7 +131,6 @@ static void operation_enlist(PurgatoryObject *p, OperationObject *op)
     op->next = NULL;
     *(p->last ? &p->last->next : &p->first) = op;
     p->last = op;
-    p->estimated++;
     /* Its keys hold it: the collector need not look at each that waits, again and again.
      * watching_traverse() speaks for those that nobody else holds; and one reference to the
      * purgatory, the worker's, stands for all of theirs. */
@@ -218,7 +216,7 @@ static inline void operation_prefetch(const PurgatoryObject *p, const OperationO
         wh_prefetch_write(&p->worker->client.states[wh_id_slot(g->timed[op->place].id)]);
 }
 
-/* Take an operation out of everything, but for keys in purge mode. The caller holds a reference. */
+/* Take an operation out of everything. The caller holds a reference. */
 static void operation_leave(OperationObject *op, enum operation_state state)
 {
     PurgatoryObject *p = op->purgatory;
@@ -228,8 +226,7 @@ static void operation_leave(OperationObject *op, enum operation_state state)
         return;
     operation_prefetch(p, op);
     operation_delist(p, op);
-    if (p->purge_interval == 0 || state == OP_CANCELLED)
-        operation_unlink(p, op);
+    operation_unlink(p, op);
     purgatory_tell_size(p);
     operation_drop_timer(p, op);
 }

@@ -11,13 +11,12 @@ static bool purgatory_name_is_free(Watching *g, PyObject *name)
     return true;
 }
 
-/* Purgatory(worker, name, submit, purge_interval) */
+/* Purgatory(worker, name, submit) */
 static int purgatory_init(PurgatoryObject *p, PyObject *args, PyObject *kwargs)
 {
     PyObject *worker, *name, *submit;
-    unsigned long long interval;
     Py_ssize_t length;
-    if (!PyArg_ParseTuple(args, "O!UOK:Purgatory", worker_type, &worker, &name, &submit, &interval))
+    if (!PyArg_ParseTuple(args, "O!UO:Purgatory", worker_type, &worker, &name, &submit))
         return -1;
     (void)kwargs;
     WorkerObject *w = (WorkerObject *)worker;
@@ -35,7 +34,6 @@ static int purgatory_init(PurgatoryObject *p, PyObject *args, PyObject *kwargs)
     p->worker = (WorkerObject *)Py_NewRef(w);
     p->name = Py_NewRef(name);
     p->submit = submit == Py_None ? NULL : Py_NewRef(submit);
-    p->purge_interval = interval;
     p->block = 1;
     purgatory_settle_in(p, g);
     return 0;
@@ -110,8 +108,6 @@ static PyObject *purgatory_shutdown(PurgatoryObject *p, PyObject *complete)
         ok = walk_add(&walk, op);
     PyObject *left = !ok ? NULL : completes ? walk_complete(&walk) : walk_cancel(&walk);
     walk_end(&walk);
-    if (p->purge_interval && p->worker->watching)
-        purgatory_purge(p);
     purgatory_end_telling(p);
     return left;
 }
@@ -131,10 +127,9 @@ static PyObject *purgatory_numbers(PurgatoryObject *p, PyObject *unused)
 {
     (void)unused;
 #define N(name) #name, (unsigned long long)p->name
-    return Py_BuildValue("{sK sK sK sK sK sK sK sK}", N(watched), N(delayed), N(completed),
-                         N(expired), N(cancelled), N(purges), "estimated",
-                         (unsigned long long)(p->purge_interval ? p->estimated : p->delayed),
-                         "expired_lately", (unsigned long long)purgatory_expired_lately(p));
+    return Py_BuildValue("{sK sK sK sK sK sK}", N(watched), N(delayed), N(completed), N(expired),
+                         N(cancelled), "expired_lately",
+                         (unsigned long long)purgatory_expired_lately(p));
 #undef N
 }
 

@@ -1,37 +1,4 @@
-/* What a worker does for its purgatories between polls, and at its end; and purge mode. */
-
-/* Unlink completed operations from all keys: Kafka's Watchers.purgeCompleted. */
-static void purgatory_purge(PurgatoryObject *p)
-{
-    Watching *g = p->worker->watching;
-    Walk over; /* what their destructors run comes after all lists are whole again */
-    bool ok = true;
-    walk_begin(&over);
-    p->estimated = p->delayed;
-    p->purges++;
-    for (uint64_t i = 0; i < g->table.size; i++)
-        for (KeyEntry *entry = g->table.heads[i], *chain; ok && entry; entry = chain) {
-            chain = entry->chain;
-            uint64_t rest = entry->purgatory == p ? entry->count : 0;
-            for (Watch *watch = entry->first, *next; ok && rest; rest--, watch = next) {
-                next = watch->next;
-                if (operation_over(watch->op) && (ok = walk_add(&over, watch->op)))
-                    Py_DECREF(watch_unlink(p->worker, watch));
-            }
-        }
-    if (!ok)
-        PyErr_Clear(); /* no memory: the next purge goes on */
-    purgatory_tell_size(p);
-    walk_end(&over);
-}
-
-static void purgatories_purge(Watching *g)
-{
-    for (PurgatoryObject *p = g->purgatories; p; p = p->sibling)
-        if (p->purge_interval && p->estimated > p->delayed &&
-            p->estimated - p->delayed > p->purge_interval)
-            purgatory_purge(p);
-}
+/* What a worker does for its purgatories between polls, and at its end. */
 
 /* Expire what _take_due() put aside. */
 static void watching_expire(WorkerObject *w, PyObject **fatal)
@@ -78,10 +45,8 @@ static bool walk_bucket(Walk *walk, Watching *g, uint32_t bucket, uint64_t marks
     bool ok = true;
     for (uint64_t i = bucket; ok && i < g->table.size; i += WH_BUCKETS)
         for (KeyEntry *entry = g->table.heads[i]; ok && entry; entry = entry->chain)
-            for (Watch *watch = wh_hash_is_marked(entry->hash, marks) ? entry->first : NULL;
-                 ok && watch; watch = watch->next)
-                if (!operation_over(watch->op))
-                    ok = walk_gather(walk, watch->op);
+            if (wh_hash_is_marked(entry->hash, marks))
+                ok = walk_entry(walk, entry);
     return ok;
 }
 
@@ -121,8 +86,8 @@ static PyObject *worker_seconds_until(WorkerObject *w, int64_t deadline)
     return PyFloat_FromDouble(rest > 0 ? (double)rest / 1e9 : 0);
 }
 
-/* _settle(): complete what other workers triggered, and expire; purge where that is a mode. Returns
- * None; but while the daemon is away, and there is a timeout to be kept, the seconds until it. */
+/* _settle(): complete what other workers triggered, and expire. Returns None; but
+ * while the daemon is away, and there is a timeout to be kept, the seconds until it. */
 static PyObject *worker_settle(WorkerObject *w, PyObject *unused)
 {
     PyObject *fatal = NULL;
@@ -134,10 +99,8 @@ static PyObject *worker_settle(WorkerObject *w, PyObject *unused)
     watching_answer(w, &fatal);
     watching_expire(w, &fatal);
     int64_t next = watching_is_alone(w) ? watching_expire_alone(w, &fatal) : INT64_MAX;
-    if (w->watching) {
+    if (w->watching)
         watching_shed(w);
-        purgatories_purge(w->watching);
-    }
     if (w->notify_always && watching_has_row(w) && wh_watch_ready(&w->watching->watch))
         worker_ring(w);
     return errors_none(fatal) ? worker_seconds_until(w, next) : NULL;
