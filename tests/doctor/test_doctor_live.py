@@ -269,4 +269,6 @@ def test_doctor_could_not_look(tmp_path: Path) -> None:
     config = put(tmp_path / "a.toml", "capacity = 0\n")
     done = wheeld_command("doctor", "--config", str(config))
     assert (done.returncode, done.stdout) == (COULD_NOT, "")
-    assert done.stderr.startswith(f"wheeld doctor: could not run the checks: {config}, line 1: capacity = 0")
+    assert done.stderr.startswith(
+        f"wheeld doctor: could not run the checks: {config}, line 1: capacity = 0"
+    )
