@@ -28,7 +28,7 @@ test: ## run all tests, from nothing
 	$(SETUP) test
 	$(RUN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
 
-test-fast: ## run the tests of the core, the client and a daemon under virtual time, in two minutes
+test-fast: ## run the quick tests: the core, the client, a daemon under virtual time
 	$(SETUP) test
 	$(RUN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow" \
 	    $(addprefix --ignore=tests/,broker demo meta pipeline) $(ARGS)
