@@ -137,8 +137,8 @@ static inline enum wh_call wh_batch_claim(wh_client *c, uint64_t *slots, uint64_
 /* Arm the rows from b->stopped to `end`, for which the ring has room, or to the first one that
  * cannot be. `now`: on the request's clock, `base` on the base clock. What all have alike stays in
  * registers: nothing here keeps the address of `r`. */
-static inline enum wh_call wh_batch_arm_some(wh_client *c, wh_batch *b, wh_request r, int64_t now,
-                                             int64_t base, uint64_t end, int64_t *earliest)
+wh_hot enum wh_call wh_batch_arm_some(wh_client *c, wh_batch *b, wh_request r, int64_t now,
+                                      int64_t base, uint64_t end, bool reserved, int64_t *earliest)
 {
     uint64_t *ids = b->ids, i = b->stopped, began = i;
     enum wh_call armed = WH_CALL_OK;
@@ -147,7 +147,7 @@ static inline enum wh_call wh_batch_arm_some(wh_client *c, wh_batch *b, wh_reque
         uint64_t id = ids[i];
         if (i + WH_BATCH_AHEAD < b->n)
             wh_client_prefetch(c, (uint32_t)ids[i + WH_BATCH_AHEAD]);
-        if (wh_unlikely(b->reserved) && !wh_client_is_reserved(c, id)) { /* twice in one batch */
+        if (reserved && !wh_client_is_reserved(c, id)) { /* twice in one batch */
             armed = WH_CALL_NOT_RESERVED;
             break;
         }
@@ -160,16 +160,16 @@ static inline enum wh_call wh_batch_arm_some(wh_client *c, wh_batch *b, wh_reque
         } else if (b->payloads) {
             r.payload = b->payloads + i * b->width;
         }
-        r.deadline = b->delays ? wh_time_add(now, wh_delay_ns(b->delays[i])) : b->deadlines[i];
+        r.deadline = reserved ? b->deadlines[i] : wh_time_add(now, wh_delay_ns(b->delays[i]));
         if (b->cookies)
             r.cookie = b->cookies[i];
-        if (wh_unlikely(b->reserved))
+        if (reserved)
             wh_client_unreserve(c, (uint32_t)id);
         id = wh_client_arm(c, (uint32_t)id, &r);
-        if (wh_likely(!b->reserved))
+        if (!reserved)
             ids[i] = id;
         wh_client_push(c, id);
-        int64_t due = b->delays ? r.deadline : wh_time_add(base, wh_time_sub(r.deadline, now));
+        int64_t due = reserved ? wh_time_add(base, wh_time_sub(r.deadline, now)) : r.deadline;
         first = due < first ? due : first;
     }
     wh_count(&c->seg->scheduled, i - began);
@@ -179,7 +179,7 @@ static inline enum wh_call wh_batch_arm_some(wh_client *c, wh_batch *b, wh_reque
 }
 
 /* Arm all rows; b->stopped of them, if something is in the way. */
-static inline enum wh_call wh_batch_arm(wh_client *c, wh_batch *b, wh_request r, bool wait)
+wh_hot enum wh_call wh_batch_arm(wh_client *c, wh_batch *b, wh_request r, bool wait, bool reserved)
 {
     uint32_t kind = r.flags & 3;
     int64_t earliest = INT64_MAX, now = wh_client_now_of(c, kind);
@@ -192,7 +192,7 @@ static inline enum wh_call wh_batch_arm(wh_client *c, wh_batch *b, wh_request r,
         if (armed == WH_CALL_GONE)
             return armed;
         if (armed == WH_CALL_OK)
-            armed = wh_batch_arm_some(c, b, r, now, base, end, &earliest);
+            armed = wh_batch_arm_some(c, b, r, now, base, end, reserved, &earliest);
         if (end % WH_BATCH_PUBLISH == 0)
             wh_client_publish(c, earliest);
     }
@@ -209,7 +209,8 @@ static inline void wh_batch_undo(wh_client *c, const wh_batch *b)
     wh_batch_give(c, b->ids + b->stopped, b->n - b->stopped);
 }
 
-/* Schedule all rows, or none. It holds slots for long: none of its slabs is parked meanwhile. */
+/* Schedule all rows, by their delays, or none. It holds slots for long: none of its slabs is parked
+ * meanwhile. */
 static inline enum wh_call wh_call_schedule_batch(wh_client *c, wh_batch *b, const wh_request *r,
                                                   bool wait)
 {
@@ -218,7 +219,7 @@ static inline enum wh_call wh_call_schedule_batch(wh_client *c, wh_batch *b, con
         return done;
     c->slabs.busy++;
     if ((done = wh_batch_claim(c, b->ids, b->n, wait)) == WH_CALL_OK &&
-        (done = wh_batch_arm(c, b, *r, wait)) != WH_CALL_OK && done != WH_CALL_GONE)
+        (done = wh_batch_arm(c, b, *r, wait, false)) != WH_CALL_OK && done != WH_CALL_GONE)
         wh_batch_undo(c, b);
     if (done == WH_CALL_GONE)
         return done;
@@ -227,14 +228,15 @@ static inline enum wh_call wh_call_schedule_batch(wh_client *c, wh_batch *b, con
     return done;
 }
 
-/* Arm ids that are reserved. If it fails, what was armed stays armed, a beginning. */
+/* Arm ids that are reserved, by their deadlines. If it fails, what was armed stays armed, a
+ * beginning. */
 static inline enum wh_call wh_call_arm_reserved(wh_client *c, wh_batch *b, const wh_request *r,
                                                 bool wait)
 {
     b->reserved = true;
     enum wh_call done = wh_batch_check(c, b);
     if (done == WH_CALL_OK && (done = wh_batch_fits(c, b->n, wait)) == WH_CALL_OK &&
-        (done = wh_batch_arm(c, b, *r, wait)) == WH_CALL_OK)
+        (done = wh_batch_arm(c, b, *r, wait, true)) == WH_CALL_OK)
         wh_slabs_park(&c->slabs);
     return done;
 }

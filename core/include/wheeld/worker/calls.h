@@ -93,8 +93,8 @@ static wh_seldom enum wh_call wh_client_room_to_move(wh_client *c, uint64_t id, 
 
 /* Move an own timer to `deadline`, which is `rest` from now. What the clock has to be told is in
  * the ring then, and *earliest lowered: the caller publishes. */
-static inline enum wh_call wh_client_move_to(wh_client *c, uint64_t id, uint32_t kind,
-                                             int64_t deadline, int64_t rest, int64_t *earliest)
+wh_hot enum wh_call wh_client_move_to(wh_client *c, uint64_t id, uint32_t kind, int64_t deadline,
+                                      int64_t rest, int64_t *earliest)
 {
     bool earlier;
     if (!wh_client_move(c, id, deadline, &earlier))

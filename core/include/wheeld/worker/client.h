@@ -186,7 +186,7 @@ static inline int64_t wh_client_now(const wh_client *c)
 static inline int64_t wh_client_now_of(const wh_client *c, uint32_t kind)
 {
     static const clockid_t ids[WH_CLOCK_KINDS] = {CLOCK_MONOTONIC, CLOCK_REALTIME, CLOCK_BOOTTIME};
-    return wh_unlikely(c->virtual_clock) ? wh_client_now(c) : wh_clock_read(ids[kind]);
+    return c->virtual_clock ? wh_client_now(c) : wh_clock_read(ids[kind]);
 }
 
 /* -- the doorbell ----------------------------------------------------------------------------- */
