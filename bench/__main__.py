@@ -9,7 +9,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import idle, lateness, memory, neighbours, recording, report, single, throughput
+from bench import (
+    idle,
+    lateness,
+    memory,
+    neighbours,
+    recording,
+    result as results,
+    single,
+    throughput,
+)
 from bench.purgatory import checks, looks, pool, sweep, waiting, wake
 
 MEASUREMENTS = {
@@ -57,8 +66,8 @@ def say(text: str) -> None:
 def main(arguments: list[str] | None = None) -> int:
     """Entry point."""
     given = parse(arguments)
-    options = report.Options(given.quick, given.rounds)
-    facts = report.machine()
+    options = results.Options(given.quick, given.rounds)
+    facts = results.machine()
     print("  ".join(f"{key}: {value}" for key, value in facts.items()), flush=True)
     found: dict[str, Any] = {}
     targets = []
@@ -66,7 +75,7 @@ def main(arguments: list[str] | None = None) -> int:
         begin = time.monotonic()
         result = MEASUREMENTS[name](options, say)
         result.seconds = time.monotonic() - begin
-        print(report.show(result), flush=True)
+        print(results.show(result), flush=True)
         found[name] = result.as_json()
         targets += result.targets
     print(f"\n{sum(target.ok for target in targets)} of {len(targets)} targets reached")

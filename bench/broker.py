@@ -35,8 +35,8 @@ from typing import Any, Final
 import psutil
 
 import wheeld
-from bench import report
-from bench.report import Result, Row, Target
+from bench import result as results
+from bench.result import Result, Row, Target
 from examples.broker import batches, wire
 from examples.broker.parent import Broker
 from examples.broker.settings import Settings
@@ -310,7 +310,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--brief", action="store_true", help="small sizes: does it run at all?")
     parser.add_argument("--json", type=Path, metavar="FILE")
     given = parser.parse_args(arguments)
-    facts = report.machine()
+    facts = results.machine()
     print("  ".join(f"{key}: {value}" for key, value in facts.items()), flush=True)
     found = {}
     for name, measure in (
@@ -320,7 +320,7 @@ def main(arguments: list[str] | None = None) -> int:
         begin = time.monotonic()
         result = measure()
         result.seconds = time.monotonic() - begin
-        print(report.show(result), flush=True)
+        print(results.show(result), flush=True)
         found[name] = result.as_json()
     if given.json:
         given.json.write_text(json.dumps({"machine": facts, "measurements": found}, indent=1))

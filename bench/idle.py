@@ -11,7 +11,7 @@ import numpy as np
 import wheeld
 import wheeld_client
 from bench import daemon, processes
-from bench.report import Options, Result, Row, Target
+from bench.result import Options, Result, Row, Target
 
 
 def hold(name: str, count: int, pipe: Connection) -> None:

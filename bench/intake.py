@@ -20,8 +20,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from bench import report
-from bench.report import Result, Row, Target
+from bench import result as results
+from bench.result import Result, Row, Target
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 CONNECTIONS: Final = 8
@@ -128,13 +128,13 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--beside", type=Path, metavar="CHECKOUT", help="a built one")
     parser.add_argument("--json", type=Path, metavar="FILE")
     given = parser.parse_args(arguments)
-    facts = report.machine()
+    facts = results.machine()
     print("  ".join(f"{key}: {value}" for key, value in facts.items()), flush=True)
     rounds, requests = (2, 256) if given.quick else (given.rounds, 16_000)
     begin = time.monotonic()
     result = measure(requests, rounds, given.beside and given.beside.resolve())
     result.seconds = time.monotonic() - begin
-    print(report.show(result))
+    print(results.show(result))
     if given.json is not None:
         content: dict[str, Any] = {"machine": facts, "intake": result.as_json()}
         given.json.write_text(json.dumps(content, indent=1) + "\n")

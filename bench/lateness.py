@@ -19,7 +19,7 @@ import numpy.typing as npt
 import wheeld
 import wheeld_client
 from bench import processes
-from bench.report import Options, Result, Row, Target
+from bench.result import Options, Result, Row, Target
 
 TICK_US = 1000.0
 SETTLE_SECONDS = 0.5

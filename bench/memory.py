@@ -13,7 +13,7 @@ import wheeld
 import wheeld_client
 from bench import daemon
 from bench.contenders import Asyncio, Contender, Heap
-from bench.report import Options, Result, Row, Target
+from bench.result import Options, Result, Row, Target
 
 
 def shared_bytes(capacity: int, workers: int) -> int:

@@ -25,7 +25,7 @@ import numpy.typing as npt
 import wheeld
 import wheeld_client
 from bench import processes
-from bench.report import Options, Result, Row, Target
+from bench.result import Options, Result, Row, Target
 
 MS = 1_000_000
 BUCKET_NS = 64 * 64 * MS

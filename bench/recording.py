@@ -20,7 +20,7 @@ import numpy as np
 import wheeld
 import wheeld_client
 from bench import daemon, processes
-from bench.report import Options, Result, Row, Target
+from bench.result import Options, Result, Row, Target
 from bench.throughput import CAPACITY, Account, work
 
 MODERATE = 200_000

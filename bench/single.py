@@ -21,7 +21,7 @@ import numpy as np
 
 from bench import processes
 from bench.contenders import Asyncio, Contender, Floor, Handle, Heap, Sched, Wheel
-from bench.report import Options, Result, Row, Target
+from bench.result import Options, Result, Row, Target
 from bench.timing import Watch
 
 HOUR = 3600.0

@@ -17,7 +17,7 @@ import numpy as np
 import wheeld
 import wheeld_client
 from bench import daemon, processes
-from bench.report import Options, Result, Row, Target
+from bench.result import Options, Result, Row, Target
 
 CAPACITY = 1 << 20
 BATCH = 10_000

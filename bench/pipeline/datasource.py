@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import wheeld
-from bench.report import Result, Row, Target, machine, show
+from bench.result import Result, Row, Target, machine, show
 from wheeld_client import Observer
 from wheeld_pipeline import datasource, session
 

@@ -19,7 +19,7 @@ from typing import Any
 
 import psutil
 
-from bench import report as shared
+from bench import result as shared
 from bench.pipeline.made_trace import Maker
 
 TARGET_ROWS_PER_SECOND = 2_000_000

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import wheeld
-from bench.report import machine
+from bench.result import machine
 from wheeld_pipeline import COUNTERS_FOLDER, EVENTS_FOLDER, report, session, workload
 from wheeld_pipeline.replay import Outcome, replay
 

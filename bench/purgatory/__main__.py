@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench import report
+from bench import result as results
 from bench.purgatory import awaited, checks, page, pause, plots, pool, waiting, wake
 from bench.purgatory.contenders import CONTENDERS
 from bench.purgatory.sweep import EFFORTS, Sweep
@@ -77,7 +77,7 @@ def caption(machine: dict[str, Any]) -> str:
 
 def measure(options: argparse.Namespace) -> dict[str, Any]:
     """Measure and print all that is wanted; returns what the JSON file holds."""
-    machine = report.machine()
+    machine = results.machine()
     print("  ".join(f"{key}: {value}" for key, value in machine.items()), flush=True)
     content: dict[str, Any] = {"machine": machine, "effort": options.effort, "parts": {}}
     targets = []
@@ -91,9 +91,9 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
             result = sweep.result()
             content["sweep"] = sweep.as_json()
         else:
-            result = PARTS[part](report.Options(quick, rounds), say)
+            result = PARTS[part](results.Options(quick, rounds), say)
         result.seconds = time.monotonic() - begin
-        print(report.show(result), flush=True)
+        print(results.show(result), flush=True)
         content["parts"][part] = result.as_json()
         targets += result.targets
     machine["load_after"] = os.getloadavg()[0]

@@ -14,7 +14,7 @@ from typing import Any
 
 import wheeld
 import wheeld_client
-from bench.report import Options, Result, Row
+from bench.result import Options, Result, Row
 from bench.single import HOUR
 from bench.timing import Watch
 

@@ -9,7 +9,7 @@ import wheeld
 import wheeld_client
 from bench import processes
 from bench.purgatory.wake import with_thread
-from bench.report import Options, Result, Row, Target
+from bench.result import Options, Result, Row, Target
 from bench.timing import Watch
 
 KEYS = {

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import wheeld
 import wheeld_client
-from bench.report import Options, Result, Row, show
+from bench.result import Options, Result, Row, show
 
 CHECKS = 10_000
 

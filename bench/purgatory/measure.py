@@ -19,7 +19,7 @@ import wheeld
 from bench import processes
 from bench.purgatory import workload
 from bench.purgatory.contenders import CONTENDERS, USES_DAEMON
-from bench.report import Row
+from bench.result import Row
 
 CAPACITY = 1 << 19
 MEBIBYTE = 1 << 20

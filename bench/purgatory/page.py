@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.report import Row, as_text
+from bench.result import Row, as_text
 
 BEGIN, END = "<!-- numbers: begin -->", "<!-- numbers: end -->"
 MACHINE = ("cpu", "cores", "kernel", "python", "numpy", "wheeld")

@@ -17,7 +17,7 @@ from typing import Any
 import wheeld
 import wheeld_client
 from bench import processes
-from bench.report import Options, Result, Row
+from bench.result import Options, Result, Row
 from bench.single import HOUR
 
 KEYS = 1000

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from bench.report import Row
+from bench.result import Row
 
 COLOURS = {
     "wheel": "#0b6e4f",

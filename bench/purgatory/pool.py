@@ -7,7 +7,7 @@ from statistics import median
 
 import wheeld
 import wheeld_client
-from bench.report import Options, Result, Row, Target
+from bench.result import Options, Result, Row, Target
 from bench.timing import Watch
 
 SIZES = (100, 4096, 1 << 16)

@@ -20,7 +20,7 @@ from typing import Any
 from bench.purgatory.contenders import CONTENDERS
 from bench.purgatory.measure import EXCESS, Point, judged, measure, middle
 from bench.purgatory.workload import CASES
-from bench.report import Options, Result, Row, Target
+from bench.result import Options, Result, Row, Target
 
 GRID = [round(10 ** (4 + step / 10), -2) for step in range(31)]
 """Target rates: ten per decade, from 10,000 per second."""

@@ -23,7 +23,7 @@ import wheeld
 from bench import processes
 from bench.purgatory.contenders import CONTENDERS, USES_DAEMON
 from bench.purgatory.workload import make_request
-from bench.report import Options, Result, Row, Target
+from bench.result import Options, Result, Row, Target
 from bench.single import HOUR
 from bench.timing import Watch
 

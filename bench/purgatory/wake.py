@@ -28,7 +28,7 @@ import wheeld
 import wheeld_client
 from bench import processes
 from bench.lateness import exact_sleeps
-from bench.report import Options, Result, Row, Target
+from bench.result import Options, Result, Row, Target
 
 BYSTANDERS = 1000
 """Operations of the other process that watch other keys."""

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from programs import descendants, start_program
-from wheeld.demo import account, plots, report, summary, workload
+from wheeld.demo import account, case_text, plots, summary, workload
 from wheeld.demo.account import RECEIPT, Account, Log, Verdict
 from wheeld_client.replay import WORDS
 
@@ -150,7 +150,7 @@ def test_each_fault_is_seen_and_said(damage: Any, faults: dict[str, int]) -> Non
     merged = account.merge(requests, logs)
     verdict = account.check(merged)
     assert verdict.faults() == faults
-    text = report.case_text(figures_of(merged), "case")
+    text = case_text.case_text(figures_of(merged), "case")
     assert "OK" not in text
     for name, count in faults.items():
         assert f"FAILED: {count} {WORDS[name]} ({name})" in text
@@ -172,7 +172,7 @@ def test_figures_are_computed_from_the_receipts() -> None:
     assert figures["scheduling_lag_ms"]["max"] == pytest.approx(1e-5)
     assert figures["peak_pending"] == 8
     assert not figures["saturated"]
-    assert "OK" in report.case_text(figures, "case")
+    assert "OK" in case_text.case_text(figures, "case")
 
 
 @pytest.mark.parametrize("behind_ms", [3, 1500])
@@ -182,7 +182,7 @@ def test_a_run_that_falls_behind_is_called_saturated(behind_ms: int) -> None:
     merged.after[-1] += behind_ms * MS
     figures = figures_of(merged)
     assert figures["saturated"]
-    assert "SATURATED: asked for 1,143/s, reached" in report.case_text(figures, "case")
+    assert "SATURATED: asked for 1,143/s, reached" in case_text.case_text(figures, "case")
 
 
 def test_a_case_without_timeouts_is_reported_and_drawn(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_a_case_without_timeouts_is_reported_and_drawn(tmp_path: Path) -> None:
         log.receipts, log.won[:] = log.receipts[:0], 1
     merged = account.merge(requests, logs)
     figures = figures_of(merged)
-    assert "nothing was delivered" in report.case_text(figures, "case")
+    assert "nothing was delivered" in case_text.case_text(figures, "case")
     plots.draw(tmp_path / "p.png", [("case", merged, figures, START)], "made")
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
 

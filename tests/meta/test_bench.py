@@ -10,7 +10,7 @@ from pathlib import Path
 import wheeld
 import wheeld_client
 from bench.purgatory.purging import PurgingPurgatory
-from bench.report import Target, table
+from bench.result import Target, table
 from programs import of_checkout
 
 ROOT = Path(__file__).parents[2]

@@ -188,7 +188,7 @@ def _report_of_trace(trace: Path, out: Path, tick: Callable[[], None]) -> None:
 def _report(outcomes: list[Outcome], workers: int, seed: int, plot: Path, as_json: bool) -> None:
     import json
 
-    from wheeld.demo import report
+    from wheeld.demo import case_text
 
     cpus = len(os.sched_getaffinity(0))
     if as_json:
@@ -198,7 +198,7 @@ def _report(outcomes: list[Outcome], workers: int, seed: int, plot: Path, as_jso
     else:
         typer.echo(f"seed {seed}, {workers} workers, {cpus} cores")
         for outcome in outcomes:
-            typer.echo("\n" + report.case_text(outcome.figures, outcome.title))
+            typer.echo("\n" + case_text.case_text(outcome.figures, outcome.title))
     _draw(outcomes, workers, seed, plot)
 
 

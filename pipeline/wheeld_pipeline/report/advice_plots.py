@@ -87,25 +87,28 @@ def _advice_card(report: Report) -> str:
     )
     capacity = f"; now {texts.whole(wheel['capacity'])}" if wheel["capacity"] else ""
     items = [
-        f"<b>--tick {_option(found['tick_us'])}</b> (now {texts.duration(wheel['tick_ns'])}): "
-        f"{fits}. "
-        f"{html.term('rounding', 'Rounding')} adds {texts.duration(_us(chosen['rounding_us']))} "
-        f"on average (now {texts.duration(_us(current['rounding_us']))}).",
-        f"<b>--wheel-size {found['wheel_size']}</b> (now {wheel['wheel_size']}): "
-        f"{texts.number(chosen['cascades_per_timer'])} cascades per timer (now "
-        f"{texts.number(current['cascades_per_timer'])}) and "
-        f"{texts.number(chosen['wakes_per_s'])} wake-ups per second (now "
-        f"{texts.number(current['wakes_per_s'])}), in "
-        f"{texts.size(chosen['bucket_bytes'])} of buckets.",
-        f"<b>--capacity {found['capacity']}</b>: at most "
-        f"{texts.whole(report.facts['pending_max'])} were pending{capacity}.",
+        (
+            f"--tick {_option(found['tick_us'])}",
+            f" (now {texts.duration(wheel['tick_ns'])}): {fits}. "
+            f"{html.term('rounding', 'Rounding')} adds "
+            f"{texts.duration(_us(chosen['rounding_us']))} on average "
+            f"(now {texts.duration(_us(current['rounding_us']))}).",
+        ),
+        (
+            f"--wheel-size {found['wheel_size']}",
+            f" (now {wheel['wheel_size']}): "
+            f"{texts.number(chosen['cascades_per_timer'])} cascades per timer (now "
+            f"{texts.number(current['cascades_per_timer'])}) and "
+            f"{texts.number(chosen['wakes_per_s'])} wake-ups per second (now "
+            f"{texts.number(current['wakes_per_s'])}), in "
+            f"{texts.size(chosen['bucket_bytes'])} of buckets.",
+        ),
+        (
+            f"--capacity {found['capacity']}",
+            f": at most {texts.whole(report.facts['pending_max'])} were pending{capacity}.",
+        ),
     ]
-    inside = "".join(f"<li>{item}</li>" for item in items)
-    return (
-        f'<div class="card wide advice"><ul>{inside}</ul>'
-        f'<p class="sub">{html.term("advice", "How this is found")}. '
-        f"It weighs yesterday's load; keep what another day needs.</p></div>"
-    )
+    return html.piece("advice", items, html.term("advice", "How this is found"))
 
 
 def _option(us: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
-from html import escape
 from pathlib import Path
 from typing import Any, Final
 
@@ -111,9 +110,8 @@ def write_comparison(found: Comparison, out: str | Path) -> Path:
 def render(found: Comparison) -> str:
     """The whole page as HTML that needs nothing else."""
     one, two = found.names
-    lines = [
-        f"<li><b>{escape(name)}</b>: {escape(page.heading(report))}, "
-        f"{escape(page.period(report))}</li>"
+    reports = [
+        (name, page.heading(report), page.period(report))
         for name, report in zip(found.names, (found.first, found.second), strict=True)
     ]
     title = f"{one} and {two}"
@@ -125,18 +123,9 @@ def render(found: Comparison) -> str:
         _plot(found, "scheduled", "Timers scheduled", texts.number, "per second", each_second=True),
         _distribution(found),
     ]
-    body = (
-        f"<header><h1>{escape(title)}</h1><ul>{''.join(lines)}</ul></header>"
-        f'<section aria-labelledby="figures"><h2 id="figures">Figures</h2>'
-        f'<p class="sub">{escape(_finding(found))}</p><div '
-        f'class="card">{_table(found)}</div></section>'
-        + html.section(
-            "curves",
-            "Curves",
-            "Both start at 0. Each report explains its figures.",
-            *plots,
-        )
-    )
+    finding = "Both start at 0. Each report explains its figures."
+    curves = html.section("curves", "Curves", finding, *plots)
+    body = html.piece("comparison", title, reports, _finding(found), _table(found), curves)
     return html.page(f"wheeld: {title}", body)
 
 

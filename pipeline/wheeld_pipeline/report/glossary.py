@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from html import escape
 from typing import Final
 
 from wheeld_pipeline.report import advice, bins
@@ -125,13 +124,3 @@ TERMS: Final[tuple[tuple[str, str, str], ...]] = (
         f"with that tick. Capacity: {advice.HEADROOM:g} times the most that was pending.",
     ),
 )
-
-
-def as_html() -> str:
-    """All of it, as a list with anchors."""
-    items = "".join(
-        f'<dt id="g-{anchor}">{escape(name)}</dt><dd>{escape(text)}</dd>'
-        for anchor, name, text in TERMS
-    )
-    title = '<h2 id="glossary">What the figures mean</h2>'
-    return f'<section aria-labelledby="glossary">{title}<dl>{items}</dl></section>'

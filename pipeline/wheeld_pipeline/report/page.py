@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime
-from html import escape
 from typing import Final
 
 from wheeld_pipeline.report import advice_plots, glossary, html, plots, texts, wheel_plots
@@ -23,18 +22,17 @@ _SECTIONS: Final = (
 
 def render(report: Report) -> str:
     """The whole page as HTML that needs nothing else."""
-    links = "".join(f'<a href="#{anchor}">{name}</a>' for anchor, name, _ in _SECTIONS)
-    parts = [
-        f"<header>\n<h1>{escape(heading(report))}</h1>\n<p "
-        f"class='sub'>{escape(period(report))}</p>",
-        f'<nav aria-label="Sections">{links}<a href="#glossary">What the figures '
-        f"mean</a></nav>\n</header>",
+    body = html.piece(
+        "report",
+        heading(report),
+        period(report),
+        [(anchor, name) for anchor, name, _ in _SECTIONS],
         html.tiles(_head(report)),
-        *(f'<p class="note">{escape(note)}</p>' for note in report.notes),
-        *(make(report) for _, _, make in _SECTIONS),
-        glossary.as_html(),
-    ]
-    return html.page(heading(report), "\n".join(parts))
+        report.notes,
+        [make(report) for _, _, make in _SECTIONS],
+        glossary.TERMS,
+    )
+    return html.page(heading(report), body)
 
 
 def heading(report: Report) -> str:

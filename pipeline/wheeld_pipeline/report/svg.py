@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Final
 
+from wheeld_pipeline.report import html
+
 Number = float | None
 Show = Callable[[float], str]
 
@@ -174,18 +176,5 @@ class Plot:
         self.text(WIDTH - RIGHT, y - 5, name, "mark", "end")
 
     def __str__(self) -> str:
-        body = "".join(self.parts)
-        return (
-            f'<svg viewBox="0 0 {WIDTH} {self.height:.0f}" role="img" '
-            f'aria-label="{escape(self.label)}">'
-            f"<title>{escape(self.label)}</title>{body}</svg>{self._keys()}"
-        )
-
-    def _keys(self) -> str:
-        if len(self.legend) < 2:
-            return ""
-        items = "".join(
-            f'<li><span class="key {colour}"></span>{escape(name)}</li>'
-            for name, colour in self.legend
-        )
-        return f'<ul class="legend">{items}</ul>'
+        height = f"{self.height:.0f}"
+        return html.piece("plot", self.label, height, WIDTH, self.parts, self.legend)

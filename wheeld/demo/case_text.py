@@ -1,4 +1,4 @@
-"""The report for people: figures of a case as text."""
+"""Figures of a case as text, for people."""
 
 from __future__ import annotations
 
