@@ -2,25 +2,7 @@
 
 Each check is a function from a snapshot to its findings, vectorised over all slots.
 
-The story of a slot whose slab has an owner. `gen` is the generation in its state word; the link
-record speaks of `gen` too, or of an earlier one when the clock has not seen this one yet.
-
-    phase      link of       stage            where
-    NEVER      0             open, returned, reclaimed     in its owner's hands
-    ARMED      earlier gen   any              in a submission ring
-    ARMED      gen           open, ticked     in a bucket (unless its next tick is past all time)
-    ARMED      gen           tick waits       in the backlog of the worker that it names
-    CANCELLED  earlier gen   any              in a submission ring
-    CANCELLED  gen           open .. waits    where it was, with a cancel in a submission ring
-    CANCELLED  gen           return waits     queued; the owner's line says backlog
-    FIRED      gen           expiration waits in the backlog of the worker that it names
-    FIRED      gen           lent             in that worker's list of loans
-    FIRED      gen           offered          a group's: in a member's list of loans
-    TAKEN      gen           offered, waits   likewise, and one of the group has it in hand
-    DONE       gen           likewise, or returned ..    and has handed it on
-    FIRED      gen           expired          out: position below the completion ring's tail
-    not ARMED  gen           returned         out: position below the return ring's tail
-    not ARMED  gen           reclaimed        in the hands of the next owner
+What a slot whose slab has an owner can be: S1 to S16 in core/include/wheeld/shared/states.h.
 """
 
 from __future__ import annotations
@@ -97,7 +79,9 @@ def slots(s: Snapshot) -> list[Damage]:
          "is {phase}, but not offered: {stage}"),
         (loose & fired & ~same, "has fired, but the clock's record is for generation {link_gen}"),
         (loose & fired & same & (stage <= TICKED), "has fired without a completion"),
-        (told & (cancelled | (phase == NEVER)) & np.isin(stage, (WAIT_EXPIRE, EXPIRED)),
+        (told & ((cancelled | (phase == NEVER)) & np.isin(stage, (WAIT_EXPIRE, EXPIRED))
+                 | (phase == NEVER) & (stage == TICKED)
+                 | (phase == DONE) & np.isin(stage, (LENT, EXPIRED))),
          "is {phase}, but an expiration is recorded for it: {stage}"),
         *_position_rules(s, told),
     ]  # fmt: skip

@@ -139,7 +139,7 @@ static inline void jitter(void)
 #include "wheeld/worker/client.h"
 #include "wheeld/loop/pass.h"
 #include "wheeld/worker/batch.h"
-#include "wheeld/shared/wheel_check.h"
+#include "wheeld/loop/wheel_check.h"
 
 /* -- options ----------------------------------------------------------------------------------- */
 

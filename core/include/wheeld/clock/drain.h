@@ -4,15 +4,13 @@
  * link record alone, so the order in which two workers' submissions are met, and meeting one
  * twice, make no difference.
  *
- *     state           link              then
- *     other gen       any               nothing: this submission is of an earlier tenant
- *     gen, ARMED      other gen         link it
- *     gen, ARMED      gen, in a bucket  link it anew, if asked to (earlier deadline)
- *                     or past all time
- *     gen, ARMED      gen, in a backlog nothing: its deadline is read again when there is room
- *     gen, CANCELLED  other gen         return it; it never touches the wheel
- *     gen, CANCELLED  gen, linked       unlink it, return it
- *     gen, any        gen, stage over   nothing: it is dealt with
+ *     S2                link it (states.h)
+ *     S3                link it anew, if asked to (earlier deadline)
+ *     S4                nothing: its deadline is read again when there is room
+ *     S5                return it; it never touches the wheel
+ *     S6                unlink it, return it
+ *     other generation  nothing: this submission is of an earlier tenant
+ *     any other         nothing: it is dealt with
  */
 #ifndef WHEELD_DRAIN_H
 #define WHEELD_DRAIN_H

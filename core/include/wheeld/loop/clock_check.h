@@ -14,7 +14,7 @@
 #define WHEELD_CLOCK_CHECK_H
 
 #include "wheeld/loop/pass.h"
-#include "wheeld/shared/wheel_check.h"
+#include "wheeld/loop/wheel_check.h"
 
 /* The tick in which the clock will look at `bucket`. */
 static inline uint64_t wh_check_begins(const wh_wheel *w, uint32_t bucket)

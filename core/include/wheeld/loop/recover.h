@@ -6,18 +6,14 @@
  * put into a ring and no tail moves in here, so that a clock that dies in here is followed by the
  * very same scan.
  *
- *     state       link                              then
- *     ARMED       of another generation             link it: its submission may come, or never
- *     ARMED       any stage                         link it: the step to FIRED was not done
- *     CANCELLED   other generation, or not over     return it
- *     FIRED       position below the tail           out; on loan, if another has yet to read it
- *     FIRED       position not below the tail       put it to wait
- *     TAKEN       offered, or waits                 leave it to the taker; if he is gone: FIRED
- *     DONE        offered, or waits                 return it
- *     not ARMED   returned below the tail           it is in its owner's hands, or will be
- *     not ARMED   final, unread by another          it was being inherited: hand it on
- *     not ARMED   final, read by another            it gave the slab back: in the owner's hands
- *     any         a waiting stage                   back into that list or queue
+ *     S2, S3, S4     link it (states.h): its submission may come, or never
+ *     S5, S6         return it
+ *     S7, S13, S16   back into that list or queue
+ *     S8, S9, S12    below the tail: out, on loan if another has yet to read it; else: to wait
+ *     S10            leave it to the taker; if he is gone: FIRED
+ *     S11            return it
+ *     S14            below the tail: its owner's, or will be; unread by another: hand it on
+ *     S1, S15        its owner's
  *
  * Called once, after all workers were attached, those too that died meanwhile. Costs a look at
  * every slot of owned slabs, and a sort of what waits; however long that takes, the heartbeat goes

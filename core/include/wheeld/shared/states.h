@@ -1,5 +1,26 @@
 /* States: what a timer can be. Its state word says the phase, which all processes see; the clock's
- * record of it (link.completion) says the stage. */
+ * record of it (a link) says the stage, and of which generation that is.
+ *
+ *      | phase     | record  | stage                         | where it is, and what comes
+ *  S1  | NEVER     | same    | OPEN                          | home: it was not used yet
+ *  S2  | ARMED     | earlier | any                           | submitted: the clock has not met it
+ *  S3  | ARMED     | same    | OPEN, TICKED                  | bucket; none if past all time
+ *  S4  | ARMED     | same    | WAIT_TICK                     | backlog of the worker it names
+ *  S5  | CANCELLED | earlier | any                           | submitted: the clock has not met it
+ *  S6  | CANCELLED | same    | OPEN, TICKED, WAIT_TICK       | as armed, and a cancel is submitted
+ *  S7  | FIRED     | same    | WAIT_EXPIRE                   | backlog of the worker it names
+ *  S8  | FIRED     | same    | LENT                          | loans of the worker that reads it
+ *  S9  | FIRED     | same    | OFFERED                       | loans of a member of its group
+ *  S10 | TAKEN     | same    | WAIT_EXPIRE, OFFERED          | backlog, loans: in a member's hand
+ *  S11 | DONE      | same    | WAIT_EXPIRE, OFFERED          | backlog, loans: it is to be returned
+ *  S12 | FIRED     | same    | EXPIRED                       | home, or in the completion ring
+ *  S13 | not ARMED | same    | WAIT_RETURN                   | queue: the owner's line says backlog
+ *  S14 | not ARMED | same    | RETURNED                      | home, or in the return ring
+ *  S15 | not ARMED | same    | RECLAIMED                     | home: with the slab's next owner
+ *  S16 | not ARMED | same    | HANDED                        | queue of the slab's new owner
+ *
+ * TAKEN is none of S13 to S16. tests/fsck/test_fsck_states.py holds `wheeld fsck` against the rows
+ * with `same`. What a submission does: drain.h; what a new clock does: recover.h. */
 #ifndef WHEELD_STATES_H
 #define WHEELD_STATES_H
 
