@@ -18,7 +18,7 @@ from kio.records.schema import NewRecordBatch, Record
 from kio.records.writers import write_batch
 from kio.schema.errors import ErrorCode
 
-from examples.broker.wire import Refused
+from examples.broker.wire import RequestRefused
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 _PREFIX: Final = 12
@@ -28,7 +28,7 @@ _TRANSACTIONAL_OR_CONTROL: Final = 0x30
 _SEQUENCES: Final = 1 << 31
 
 
-class Batch(NamedTuple):
+class RecordBatch(NamedTuple):
     """A batch's header, in the order of the wire."""
 
     base: int
@@ -61,43 +61,43 @@ class Batch(NamedTuple):
         return (self.sequence + self.last_delta + 1) % _SEQUENCES
 
 
-def header(raw: bytes | memoryview, at: int = 0) -> Batch:
+def header(raw: bytes | memoryview, at: int = 0) -> RecordBatch:
     """The header at that place."""
-    return Batch(*HEADER.unpack_from(raw, at))
+    return RecordBatch(*HEADER.unpack_from(raw, at))
 
 
-def split(raw: bytes) -> Iterator[tuple[Batch, memoryview]]:
+def split(raw: bytes) -> Iterator[tuple[RecordBatch, memoryview]]:
     """The batches in `raw`, each checked.
 
     Raises
     ------
-    Refused
+    RequestRefused
         The rest is not a batch.
     """
     view = memoryview(raw)
     while view:
         if len(view) < HEADER.size:
-            raise Refused(
+            raise RequestRefused(
                 ErrorCode.corrupt_message, f"{len(view)} bytes, too short for a batch header"
             )
         batch = header(view)
         if batch.magic != 2:
             code = ErrorCode.unsupported_for_message_format
-            raise Refused(code, f"magic {batch.magic}, expected 2")
+            raise RequestRefused(code, f"magic {batch.magic}, expected 2")
         if not HEADER.size <= batch.size <= len(view):
-            raise Refused(ErrorCode.corrupt_message, f"a batch of {batch.size} bytes")
+            raise RequestRefused(ErrorCode.corrupt_message, f"a batch of {batch.size} bytes")
         if crc32c(view[_CHECKED_FROM : batch.size]) != batch.checksum:
-            raise Refused(ErrorCode.corrupt_message, "wrong checksum")
+            raise RequestRefused(ErrorCode.corrupt_message, "wrong checksum")
         if batch.count < 1 or batch.last_delta != batch.count - 1:
             reason = f"{batch.count} records, the last one is {batch.last_delta}"
-            raise Refused(ErrorCode.invalid_record, reason)
+            raise RequestRefused(ErrorCode.invalid_record, reason)
         if batch.attributes & _TRANSACTIONAL_OR_CONTROL:
-            raise Refused(ErrorCode.invalid_record, "transactions are not supported")
+            raise RequestRefused(ErrorCode.invalid_record, "transactions are not supported")
         yield batch, view[: batch.size]
         view = view[batch.size :]
 
 
-def placed(raw: memoryview, batch: Batch, base: int) -> bytes:
+def placed(raw: memoryview, batch: RecordBatch, base: int) -> bytes:
     """The batch's bytes, with its place in the log."""
     moved = bytearray(raw)
     struct.pack_into(">qii", moved, 0, base, batch.length, 0)

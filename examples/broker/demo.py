@@ -21,7 +21,7 @@ from examples.broker import account, clients
 from examples.broker.clients import Line
 from examples.broker.parent import ROOT, Broker, Child
 from examples.broker.settings import Settings
-from examples.broker.wire import Peer
+from examples.broker.wire import BrokerClient
 
 TOPIC: Final = "account"
 PATTERN: Final = ("worker", "follower", "worker", "clock", "worker", "follower")
@@ -88,7 +88,7 @@ class Demo:
         async with Broker(self._settings) as broker:
             own = broker.settings
             address = f"{own.host}:{own.port}"
-            async with Peer(own.host, own.port, "demo") as peer:
+            async with BrokerClient(own.host, own.port, "demo") as peer:
                 topic = {"name": TOPIC, "num_partitions": own.partitions, "replication_factor": -1}
                 await peer.call(CREATE_TOPICS, 4, topics=[topic])
             try:

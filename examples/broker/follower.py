@@ -18,7 +18,7 @@ from kio.schema.errors import ErrorCode
 from examples.broker import child, settings
 from examples.broker.log import OwnWords, Partition
 from examples.broker.topics import remove_others
-from examples.broker.wire import Peer, milliseconds, partitions_of
+from examples.broker.wire import BrokerClient, milliseconds, partitions_of
 
 METADATA, FETCH = 3, 1
 MAX_WAIT: Final = milliseconds(200)
@@ -42,7 +42,9 @@ class Follower:
         """Copy until cancelled; reconnect after errors."""
         while True:
             try:
-                async with Peer(self._own.host, self._own.port, f"follower-{self._node}") as peer:
+                async with BrokerClient(
+                    self._own.host, self._own.port, f"follower-{self._node}"
+                ) as peer:
                     while True:
                         await self._look_for_topics(peer)
                         await self._fetch(peer)
@@ -50,7 +52,7 @@ class Follower:
                 log.info("%s", error)
                 await asyncio.sleep(PAUSE)
 
-    async def _look_for_topics(self, peer: Peer) -> None:
+    async def _look_for_topics(self, peer: BrokerClient) -> None:
         answer = await peer.call(METADATA, 12, topics=None)
         before, self._copies = self._copies, {}
         for topic in answer.topics:
@@ -71,7 +73,7 @@ class Follower:
             one.recover()
         return found
 
-    async def _fetch(self, peer: Peer) -> None:
+    async def _fetch(self, peer: BrokerClient) -> None:
         if not self._copies:
             await asyncio.sleep(MAX_WAIT.total_seconds())
             return

@@ -15,7 +15,15 @@ from examples.broker.groups import Group, Groups, Member
 from examples.broker.log_api import LEADER
 from examples.broker.settings import Settings
 from examples.broker.topics import Topics
-from examples.broker.wire import Answer, Call, Key, Refused, by_partition, partitions_of, seconds
+from examples.broker.wire import (
+    Answer,
+    Call,
+    Key,
+    RequestRefused,
+    by_partition,
+    partitions_of,
+    seconds,
+)
 from wheeld_client import AsyncPurgatory, AsyncTimers, Deadlines, DelayedOperation
 
 ID_REQUIRED_FROM: Final = 4
@@ -104,7 +112,7 @@ class GroupApi:
         id = call.body.member_id or f"{call.client[:LONGEST_NAME]}-{uuid.uuid4()}"
         try:
             return await self._join(call, id)
-        except Refused as refused:
+        except RequestRefused as refused:
             return {**refused.answer, "member_id": id}
 
     async def _join(self, call: Call, id: str) -> Answer:
@@ -115,7 +123,7 @@ class GroupApi:
                 group.announce(id, now_ns, now_ns + int(member.session * 1e9))
                 return {"error_code": ErrorCode.member_id_required, "member_id": id}
             if not is_new and id not in group.members and id not in group.announced:
-                raise Refused(ErrorCode.unknown_member_id)
+                raise RequestRefused(ErrorCode.unknown_member_id)
             generation, delay = group.generation, self._settings.initial_delay
             waits = group.join(id, member, call.body.protocol_type, now_ns, delay)
             self._session(name, id, member.session + (member.rebalance if waits else 0.0))
@@ -123,7 +131,7 @@ class GroupApi:
             await self._joined(group, generation)
         with self._groups.changing(name) as group:
             if id not in group.members or (waits and group.generation <= generation):
-                raise Refused(ErrorCode.unknown_member_id)
+                raise RequestRefused(ErrorCode.unknown_member_id)
             self._session(name, id, member.session)
         return self._round(group, id)
 
@@ -132,9 +140,9 @@ class GroupApi:
         session = seconds(body.session_timeout)
         rebalance = seconds(getattr(body, "rebalance_timeout", body.session_timeout)) or session
         if not body.group_id:
-            raise Refused(ErrorCode.invalid_group_id)
+            raise RequestRefused(ErrorCode.invalid_group_id)
         if not own.shortest_session <= session <= own.longest_session:
-            raise Refused(ErrorCode.invalid_session_timeout)
+            raise RequestRefused(ErrorCode.invalid_session_timeout)
         protocols = {one.name: one.metadata.hex() for one in body.protocols}
         longest = min(rebalance, own.longest_session)
         return Member(protocols, session, longest, call.client, call.host)
@@ -176,7 +184,7 @@ class GroupApi:
         with self._changing(name) as group:
             member = group.check(id, generation)
             if group.state == "Preparing":
-                raise Refused(ErrorCode.rebalance_in_progress)
+                raise RequestRefused(ErrorCode.rebalance_in_progress)
             group.assign(id, {one.member_id: one.assignment.hex() for one in body.assignments})
             self._session(name, id, member.session + member.rebalance)
         waiting = DelayedSync(self._groups, name, generation, member.rebalance)
@@ -185,7 +193,7 @@ class GroupApi:
             member = group.check(id, generation)
             self._session(name, id, member.session)
             if group.state != "Stable":
-                raise Refused(ErrorCode.rebalance_in_progress)
+                raise RequestRefused(ErrorCode.rebalance_in_progress)
         return {
             "assignment": bytes.fromhex(member.assignment),
             "protocol_type": group.kind,
@@ -199,9 +207,9 @@ class GroupApi:
         member = group.check(body.member_id, body.generation_id)
         key = self._groups.digest(body.group_id), body.member_id
         if not self._sessions.extend(key, member.session):
-            raise Refused(ErrorCode.unknown_member_id)  # just now
+            raise RequestRefused(ErrorCode.unknown_member_id)  # just now
         if group.state == "Preparing":
-            raise Refused(ErrorCode.rebalance_in_progress)
+            raise RequestRefused(ErrorCode.rebalance_in_progress)
         return {}
 
     async def leave_group(self, call: Call) -> Answer:
@@ -226,7 +234,7 @@ class GroupApi:
             self._topics.partition(*key)  # the group must exist
             metadata = part.committed_metadata or ""
             if len(metadata) > LONGEST_METADATA:
-                raise Refused(ErrorCode.offset_metadata_too_large)
+                raise RequestRefused(ErrorCode.offset_metadata_too_large)
             group.check_commit(body.member_id, getattr(body, "generation_id_or_member_epoch", -1))
             group.offsets[f"{key[1]}/{key[0]}"] = [part.committed_offset, metadata]
             return {}
@@ -280,7 +288,7 @@ class GroupApi:
         """A unique id for an idempotent producer. There are no transactions."""
         if call.body.transactional_id is not None:
             code = ErrorCode.transactional_id_authorization_failed
-            raise Refused(code, producer_id=-1, producer_epoch=-1)
+            raise RequestRefused(code, producer_id=-1, producer_epoch=-1)
         return {"producer_id": secrets.randbits(62), "producer_epoch": 0}
 
 

@@ -23,7 +23,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from examples.broker.files import locked, write_whole
-from examples.broker.wire import Refused
+from examples.broker.wire import RequestRefused
 
 
 @dataclass
@@ -59,9 +59,9 @@ class Group:
     def check(self, member: str, generation: int) -> Member:
         """The member, if it is one of this generation."""
         if member not in self.members:
-            raise Refused(ErrorCode.unknown_member_id)
+            raise RequestRefused(ErrorCode.unknown_member_id)
         if generation != self.generation:
-            raise Refused(ErrorCode.illegal_generation)
+            raise RequestRefused(ErrorCode.illegal_generation)
         return self.members[member]
 
     def awaits_assignment(self, generation: int) -> bool:
@@ -86,7 +86,7 @@ class Group:
             or not set(member.protocols).intersection(*others)
             or (others and kind != self.kind)
         ):
-            raise Refused(ErrorCode.inconsistent_group_protocol)
+            raise RequestRefused(ErrorCode.inconsistent_group_protocol)
         stands = self.state == "Completing" or (self.state == "Stable" and id != self.leader)
         if before is not None and before.protocols == member.protocols and stands:
             return False
@@ -147,7 +147,7 @@ class Group:
             return
         self.check(member, generation)
         if self.state == "Completing":
-            raise Refused(ErrorCode.rebalance_in_progress)
+            raise RequestRefused(ErrorCode.rebalance_in_progress)
 
 
 class Groups:

@@ -39,8 +39,8 @@ from typing import Any, Final, NamedTuple, Protocol
 from kio.schema.errors import ErrorCode
 
 from examples.broker import batches
-from examples.broker.batches import Batch
-from examples.broker.wire import Refused
+from examples.broker.batches import RecordBatch
+from examples.broker.wire import RequestRefused
 
 KEPT_SEQUENCES: Final = 5
 """Batches of a producer that are known again: as many as a client has in flight."""
@@ -118,7 +118,7 @@ class Partition:
         What is there is committed, and consumers may read it: there never was another leader.
         """
         raw, size, end = os.pread(self._log, os.fstat(self._log).st_size, 0), 0, 0
-        with suppress(Refused):
+        with suppress(RequestRefused):
             for batch, _ in batches.split(raw):
                 if batch.base != end:
                     break
@@ -201,12 +201,12 @@ class Partition:
 
     # -- writing --------------------------------------------------------------------------------
 
-    def append(self, batch: Batch, raw: memoryview, now_ns: int) -> int:
+    def append(self, batch: RecordBatch, raw: memoryview, now_ns: int) -> int:
         """Add a producer's batch, unless it is there already; its first offset.
 
         Raises
         ------
-        Refused
+        RequestRefused
             It is not its producer's next batch.
         """
         with self._locked():
@@ -224,14 +224,14 @@ class Partition:
 
         Raises
         ------
-        Refused
+        RequestRefused
             Damaged, or not what comes next.
         """
         for batch, part in batches.split(raw):
             end = self.end
             if batch.base > end or batch.base < end < batch.end:
                 reason = f"a batch at {batch.base}, the log ends at {end}"
-                raise Refused(ErrorCode.offset_out_of_range, reason)
+                raise RequestRefused(ErrorCode.offset_out_of_range, reason)
             if batch.base == end:
                 self._write(bytes(part), batch.end)
 
@@ -241,12 +241,12 @@ class Partition:
             rest = rest[os.pwrite(self._log, rest, at + len(raw) - len(rest)) :]
         self._words.advance(self.end_key, end)  # before it nothing has happened
 
-    def _find_sent(self, batch: Batch) -> int | None:
+    def _find_sent(self, batch: RecordBatch) -> int | None:
         """Where the batch is, if it came before; else it must be its producer's next."""
         epoch, sent = self._sent.get(batch.producer, (-1, deque[Sent]()))
         if batch.epoch < epoch:
             reason = f"epoch {batch.epoch} of producer {batch.producer}, which is at {epoch}"
-            raise Refused(ErrorCode.invalid_producer_epoch, reason)
+            raise RequestRefused(ErrorCode.invalid_producer_epoch, reason)
         if batch.epoch == epoch:
             for one in sent:
                 if (one.sequence, one.next_sequence) == (batch.sequence, batch.next_sequence):
@@ -254,7 +254,7 @@ class Partition:
         expected = sent[-1].next_sequence if batch.epoch == epoch else 0
         if batch.sequence != expected:
             reason = f"sequence {batch.sequence} of producer {batch.producer}: want {expected}"
-            raise Refused(ErrorCode.out_of_order_sequence_number, reason)
+            raise RequestRefused(ErrorCode.out_of_order_sequence_number, reason)
         return None
 
     # -- reading --------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from examples.broker.wire import (
     Answer,
     Call,
     Key,
-    Refused,
+    RequestRefused,
     by_name,
     by_partition,
     partitions_of,
@@ -88,9 +88,9 @@ class LogApi:
             try:
                 partition = self._writable(key, body.acks)
                 base, end = self._append(partition, part.records)
-            except Refused as refused:
+            except RequestRefused as refused:
                 log.info("%s: %s-%d: %s", call.client, *key, refused)
-                raise Refused(refused.code, base_offset=-1) from None
+                raise RequestRefused(refused.code, base_offset=-1) from None
             answer = {"base_offset": base, "log_start_offset": 0}
             appended.append((key, partition, end, answer))
             return answer
@@ -103,10 +103,10 @@ class LogApi:
 
     def _writable(self, key: Key, acks: int) -> Partition:
         if acks not in (_ALL, 0, _ONE):
-            raise Refused(ErrorCode.invalid_required_acks, f"acks={acks}")
+            raise RequestRefused(ErrorCode.invalid_required_acks, f"acks={acks}")
         partition = self._topics.partition(*key)
         if acks == _ALL and not self._enough(key, partition):
-            raise Refused(ErrorCode.not_enough_replicas, "too few followers are in sync")
+            raise RequestRefused(ErrorCode.not_enough_replicas, "too few followers are in sync")
         return partition
 
     def _enough(self, key: Key, partition: Partition) -> bool:
@@ -118,10 +118,10 @@ class LogApi:
         """One batch, as clients must send since magic 2; its first offset, and the next one."""
         found = list(batches.split(records or b""))
         if len(found) != 1:
-            raise Refused(ErrorCode.invalid_record, f"{len(found)} batches, expected 1")
+            raise RequestRefused(ErrorCode.invalid_record, f"{len(found)} batches, expected 1")
         batch, raw = found[0]
         if batch.size > self._settings.largest_batch:
-            raise Refused(ErrorCode.message_too_large, f"a batch of {batch.size} bytes")
+            raise RequestRefused(ErrorCode.message_too_large, f"a batch of {batch.size} bytes")
         base = partition.append(batch, raw, self._now_ns())
         return base, base + batch.count
 
@@ -150,13 +150,13 @@ class LogApi:
         """Read; without enough to read wait for more."""
         body = call.body
         if getattr(body, "session_id", 0):  # none was given: each answer says so
-            raise Refused(ErrorCode.fetch_session_id_not_found)
+            raise RequestRefused(ErrorCode.fetch_session_id_not_found)
         of_follower = 1 <= body.replica_id <= self._settings.followers
         wanted, wrong = [], False
         for key, part in partitions_of(body.topics):
             try:
                 partition = self._readable(key, part.fetch_offset)
-            except Refused:
+            except RequestRefused:
                 wrong = True  # and answered at once
                 continue
             if of_follower:
@@ -172,9 +172,9 @@ class LogApi:
         try:
             partition = self._topics.partition(*key)
             if not 0 <= offset <= partition.end:
-                raise Refused(ErrorCode.offset_out_of_range)
-        except Refused as refused:
-            raise Refused(refused.code, high_watermark=-1, records=b"") from None
+                raise RequestRefused(ErrorCode.offset_out_of_range)
+        except RequestRefused as refused:
+            raise RequestRefused(refused.code, high_watermark=-1, records=b"") from None
         return partition
 
     def _read(self, body: Any, of_follower: bool) -> list[Answer]:
@@ -225,13 +225,13 @@ class LogApi:
 
     def _describe(self, name: str | None, *, create: bool) -> Answer:
         if name is None:
-            raise Refused(ErrorCode.unknown_topic_id)
+            raise RequestRefused(ErrorCode.unknown_topic_id)
         if create and name not in self._topics.all():
             with suppress(TopicExists):  # another worker was faster
                 self._topics.create(name)
         topic = self._topics.all().get(name)
         if topic is None:
-            raise Refused(ErrorCode.unknown_topic_or_partition)
+            raise RequestRefused(ErrorCode.unknown_topic_or_partition)
         replicas = {"replica_nodes": [LEADER, *range(1, self._settings.followers + 1)]}
         parts = []
         for number in range(topic.partitions):

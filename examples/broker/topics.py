@@ -19,14 +19,14 @@ from kio.schema.errors import ErrorCode
 from examples.broker.files import locked, write_whole
 from examples.broker.log import OwnWords, Partition, Words
 from examples.broker.settings import Settings
-from examples.broker.wire import Key, Refused
+from examples.broker.wire import Key, RequestRefused
 
 MOST_PARTITIONS: Final = 1000
 """Partitions of all topics: each has words in the daemon, and an open file in each worker."""
 _NAME: Final = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
-class TopicExists(Refused):
+class TopicExists(RequestRefused):
     """It already exists, or was just made."""
 
 
@@ -84,12 +84,12 @@ class Topics:
 
         Raises
         ------
-        Refused
+        RequestRefused
             There is none.
         """
         topic = self.all().get(name)
         if topic is None or not 0 <= number < topic.partitions:
-            raise Refused(ErrorCode.unknown_topic_or_partition)
+            raise RequestRefused(ErrorCode.unknown_topic_or_partition)
         id = topic.id, number
         if id not in self._open:
             own, place = self._settings, self._directory / f"{name}-{topic.id}" / str(number)
@@ -102,7 +102,7 @@ class Topics:
     def partitions(self) -> Iterator[tuple[Key, Partition]]:
         """All of them."""
         for name, topic in list(self.all().items()):
-            with suppress(Refused):  # deleted just now
+            with suppress(RequestRefused):  # deleted just now
                 for number in range(topic.partitions):
                     yield (name, number), self.partition(name, number)
 
@@ -117,22 +117,24 @@ class Topics:
 
         Raises
         ------
-        Refused
+        RequestRefused
         """
         count = self._settings.partitions if partitions == -1 else partitions
         least = (configs or {}).get("min.insync.replicas") or str(self._settings.min_in_sync)
         if not _NAME.fullmatch(name):
-            raise Refused(ErrorCode.invalid_topic_exception, f"{name!r} is not a valid topic name")
+            raise RequestRefused(
+                ErrorCode.invalid_topic_exception, f"{name!r} is not a valid topic name"
+            )
         if not least.isdecimal() or int(least) < 1:
             reason = f"min.insync.replicas={least}: expected 1 or more"
-            raise Refused(ErrorCode.invalid_config, reason)
+            raise RequestRefused(ErrorCode.invalid_config, reason)
         with self._changing() as topics:
             if name in topics:
                 raise TopicExists(ErrorCode.topic_already_exists, f"{name} already exists")
             most = MOST_PARTITIONS - sum(topic.partitions for topic in topics.values())
             if not 1 <= count <= most:
                 reason = f"{count} partitions, expected 1 to {most}"
-                raise Refused(ErrorCode.invalid_partitions, reason)
+                raise RequestRefused(ErrorCode.invalid_partitions, reason)
             topic = Topic(uuid.uuid4().hex, count, int(least), configs or {})
             if not validate_only:
                 topics[name] = topic
@@ -143,12 +145,12 @@ class Topics:
 
         Raises
         ------
-        Refused
+        RequestRefused
             It does not exist.
         """
         with self._changing() as topics:
             if name not in topics:
-                raise Refused(ErrorCode.unknown_topic_or_partition)
+                raise RequestRefused(ErrorCode.unknown_topic_or_partition)
             gone = [self.partition(name, number) for number in range(topics[name].partitions)]
             place = self._directory / f"{name}-{topics.pop(name).id}"
         shutil.rmtree(place, ignore_errors=True)

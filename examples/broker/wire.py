@@ -55,7 +55,7 @@ class BadRequest(ValueError):
     """The bytes are not a request that could be answered: the connection is closed."""
 
 
-class Refused(ValueError):
+class RequestRefused(ValueError):
     """How a handler refuses a request, or one partition or topic in it.
 
     `answer` is sent to the client: the code, and the fields that were given.
@@ -184,7 +184,7 @@ def by_partition(
     for key, part in asked:
         try:
             answer = serve(key, part)
-        except Refused as refused:
+        except RequestRefused as refused:
             answer = refused.answer
         answer |= {"index": key[1], "partition_index": key[1]}
         answers.setdefault(key[0], []).append(answer)
@@ -200,7 +200,7 @@ def by_name(wanted: Any, serve: Callable[[Any], Answer]) -> list[Answer]:
     for one in wanted:
         try:
             answer = serve(one)
-        except Refused as refused:
+        except RequestRefused as refused:
             answer = {**refused.answer, "error_message": str(refused)}
         name = getattr(one, "name", one)
         answers.append(answer if name is None else {"name": name, **answer})
@@ -263,16 +263,16 @@ def _plan(schema: Any) -> list[tuple[str, Any, Any]]:
 # -- the asking side ----------------------------------------------------------------------------
 
 
-class Peer:
+class BrokerClient:
     """The asking side of a connection: what followers and the load generator use.
 
-    `async with Peer(host, port, "client-id") as peer: await peer.call(3, 8, topics=None)`.
+    `async with BrokerClient(host, port, "client-id") as peer: await peer.call(3, 8, topics=None)`.
     """
 
     def __init__(self, host: str, port: int, client: str) -> None:
         self._address, self._client, self._correlation = (host, port), client, 0
 
-    async def __aenter__(self) -> Peer:
+    async def __aenter__(self) -> BrokerClient:
         self._reader, self._writer = await asyncio.open_connection(*self._address)
         return self
 

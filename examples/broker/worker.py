@@ -23,7 +23,7 @@ from examples.broker.groups import Groups
 from examples.broker.log_api import LogApi
 from examples.broker.quotas import Quotas
 from examples.broker.topics import Topics
-from examples.broker.wire import API_VERSIONS, Answer, Call, Refused
+from examples.broker.wire import API_VERSIONS, Answer, Call, RequestRefused
 from wheeld_client import (
     AsyncPurgatory,
     AsyncTimers,
@@ -101,7 +101,7 @@ class Handler:
             return {**answer, "error_code": ErrorCode.unsupported_version}
         try:
             answer = await self._handlers[call.api](call)
-        except Refused as refused:
+        except RequestRefused as refused:
             return refused.answer
         return answer
 

@@ -11,7 +11,7 @@ pytest.importorskip("kio")
 from kio.schema.errors import ErrorCode
 
 from examples.broker.groups import Group, Groups, Member
-from examples.broker.wire import Refused
+from examples.broker.wire import RequestRefused
 
 SECOND = 1_000_000_000
 
@@ -100,10 +100,10 @@ def test_the_protocol_is_one_that_all_have() -> None:
     group = Group("g")
     group.join("a", member("sticky", "range"), "consumer", 0, 1.0)
     group.join("b", member("range", "roundrobin"), "consumer", 0, 1.0)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         group.join("c", member("roundrobin"), "consumer", 0, 1.0)
     assert refused.value.code is ErrorCode.inconsistent_group_protocol
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         group.join("c", member("range"), "connect", 0, 1.0)
     group.finish(SECOND)
     assert group.protocol == "range"
@@ -119,7 +119,7 @@ def test_who_may_commit() -> None:
         ("b", group.generation, ErrorCode.unknown_member_id),
         ("a", group.generation - 1, ErrorCode.illegal_generation),
     ):
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestRefused) as refused:
             group.check_commit(id, generation)
         assert refused.value.code is code
 

@@ -20,7 +20,7 @@ from kio.schema.errors import ErrorCode
 from examples.broker import batches
 from examples.broker.batches import made as batch
 from examples.broker.log import OwnWords, Partition
-from examples.broker.wire import Refused
+from examples.broker.wire import RequestRefused
 from wheeld_client import Watermarks, connect
 
 SECOND = 1_000_000_000
@@ -122,12 +122,12 @@ def test_a_batch_of_an_idempotent_producer_is_there_once(tmp_path: Path, opened:
     assert [append(first, raw) for raw in sent] == [0, 2, 4]
     for log in (first, second, opened(tmp_path)):
         assert [append(log, raw) for raw in sent] == [0, 2, 4]
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(RequestRefused) as refused:
             append(log, batch([b"x"], 7, 7))
         assert refused.value.code is ErrorCode.out_of_order_sequence_number
     assert append(second, batch([b"c"], 7, 6)) == 6
     assert append(first, batch([b"of the next epoch"], 7, 0, epoch=1)) == 7
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         append(second, batch([b"late"], 7, 7, epoch=0))
     assert refused.value.code is ErrorCode.invalid_producer_epoch
     assert append(second, batch([b"of another"], 8, 0)) == 8
@@ -135,7 +135,7 @@ def test_a_batch_of_an_idempotent_producer_is_there_once(tmp_path: Path, opened:
 
 def test_a_producer_that_nobody_knows_begins_at_0(tmp_path: Path, opened: Open) -> None:
     """Else what it sent before it would be missing."""
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         append(opened(tmp_path), batch([b"second"], 7, 1))
     assert refused.value.code is ErrorCode.out_of_order_sequence_number
 
@@ -196,12 +196,12 @@ def test_a_copy_takes_what_comes_next_and_nothing_else(tmp_path: Path, opened: O
         append(log, batch([value]))
     raw = everything(log)
     third = raw[len(raw) // 3 * 2 :]
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         copy.copy(third)
     copy.copy(raw[: len(raw) // 3 * 2])
     copy.copy(raw)  # partly known
     assert everything(copy) == raw
-    with pytest.raises(Refused):
+    with pytest.raises(RequestRefused):
         copy.copy(raw[:-1] + b"!")
 
 
@@ -232,6 +232,6 @@ def _changed(at: int, form: str, value: int) -> Callable[[bytearray], None]:
 def test_bytes_that_are_no_batch(bend: Callable[[bytearray], None], code: ErrorCode) -> None:
     raw = bytearray(batch([b"value"]))
     bend(raw)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         list(batches.split(bytes(raw)))
     assert refused.value.code is code

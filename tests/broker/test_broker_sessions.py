@@ -16,7 +16,7 @@ pytest.importorskip("kio")
 from kio.schema.errors import ErrorCode
 
 from broker_runs import LONG, Run, running
-from examples.broker.wire import Peer, milliseconds
+from examples.broker.wire import BrokerClient, milliseconds
 
 JOIN, HEARTBEAT, LEAVE, SYNC, DESCRIBE = 11, 12, 13, 14, 15
 
@@ -31,7 +31,7 @@ class Member:
         self._run, self.group, self.session = run, group, session
         self.id, self.generation = "", -1
 
-    async def join(self, peer: Peer) -> Any:
+    async def join(self, peer: BrokerClient) -> Any:
         fields = {
             "group_id": self.group,
             "session_timeout": milliseconds(int(self.session * 1000)),
@@ -46,13 +46,13 @@ class Member:
         self.generation = answer.generation_id
         return answer
 
-    async def beat(self, peer: Peer) -> ErrorCode:
+    async def beat(self, peer: BrokerClient) -> ErrorCode:
         answer = await peer.call(
             HEARTBEAT, 3, group_id=self.group, member_id=self.id, generation_id=self.generation
         )
         return answer.error_code
 
-    async def sync(self, peer: Peer, **assignments: bytes) -> Any:
+    async def sync(self, peer: BrokerClient, **assignments: bytes) -> Any:
         given = [{"member_id": id, "assignment": one} for id, one in assignments.items()]
         return await peer.call(
             SYNC,
@@ -74,17 +74,17 @@ async def until(holds: Callable[[], Awaitable[Any]]) -> None:
         await asyncio.sleep(0.005)
 
 
-def peer(run: Run) -> Peer:
-    return Peer("127.0.0.1", run.port, "by-hand")
+def peer(run: Run) -> BrokerClient:
+    return BrokerClient("127.0.0.1", run.port, "by-hand")
 
 
-async def described(peer: Peer, group: str) -> tuple[str, int]:
+async def described(peer: BrokerClient, group: str) -> tuple[str, int]:
     """State, and how many members."""
     (one,) = (await peer.call(DESCRIBE, 3, groups=[group])).groups
     return one.group_state, len(one.members)
 
 
-async def two(one: Member, first: Peer, other: Member, second: Peer) -> None:
+async def two(one: Member, first: BrokerClient, other: Member, second: BrokerClient) -> None:
     """Both come into one generation, and `one` leads it."""
     await one.join(first)
     joins = asyncio.create_task(other.join(second))
@@ -99,7 +99,7 @@ async def two(one: Member, first: Peer, other: Member, second: Peer) -> None:
     assert one.generation == other.generation
 
 
-async def vanish_in(run: Run, call: Callable[[Peer], Awaitable[Any]], begun: Any) -> None:
+async def vanish_in(run: Run, call: Callable[[BrokerClient], Awaitable[Any]], begun: Any) -> None:
     """Begin a call over a connection of its own, and close that when the call has begun."""
     async with peer(run) as one:
         task = asyncio.create_task(call(one))

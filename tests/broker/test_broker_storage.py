@@ -23,7 +23,7 @@ from examples.broker.log import OwnWords, Partition
 from examples.broker.quotas import Quotas
 from examples.broker.settings import Settings
 from examples.broker.topics import MOST_PARTITIONS, Topics
-from examples.broker.wire import Peer, Refused
+from examples.broker.wire import BrokerClient, RequestRefused
 
 CREATE, DELETE, COMMIT, COMMITTED = 19, 20, 8, 9
 SECOND = 1_000_000_000
@@ -34,10 +34,10 @@ def test_a_topic_that_is_only_validated_is_not_made(tmp_path: Path) -> None:
     assert topics.create("t", 3, {}, validate_only=True).partitions == 3
     assert topics.all() == {}
     topics.create("t", 3)
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         topics.create("t", 3, {}, validate_only=True)
     assert refused.value.code is ErrorCode.topic_already_exists
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(RequestRefused) as refused:
         topics.create("other", MOST_PARTITIONS - 2)
     assert refused.value.code is ErrorCode.invalid_partitions
 
@@ -113,7 +113,7 @@ def test_offsets_go_with_their_topic(tmp_path: Path) -> None:
     """And there are none of topics that are not there."""
 
     async def body(port: int) -> None:
-        async with Peer("127.0.0.1", port, "test") as peer:
+        async with BrokerClient("127.0.0.1", port, "test") as peer:
 
             async def commit(**part: Any) -> ErrorCode:
                 parts = [{"partition_index": 0, "committed_offset": 5, **part}]

@@ -15,7 +15,7 @@ from kio.schema.errors import ErrorCode
 
 from broker_runs import LONG, Run
 from examples.broker.batches import made as batch
-from examples.broker.wire import Peer, milliseconds
+from examples.broker.wire import BrokerClient, milliseconds
 
 PRODUCE, FETCH, CREATE, DELETE = 0, 1, 19, 20
 EACH = 8
@@ -35,7 +35,7 @@ class Client:
         self._run, self._topic, self._name = run, topic, name
 
     async def __aenter__(self) -> Client:
-        self._peer = await Peer("127.0.0.1", self._run.port, self._name).__aenter__()
+        self._peer = await BrokerClient("127.0.0.1", self._run.port, self._name).__aenter__()
         return self
 
     async def __aexit__(self, *exception: object) -> None:

@@ -141,7 +141,7 @@ def test_another_shared_memory(
     for look in (
         lambda: connect(str(daemon.directory)),
         lambda: Observer(str(daemon.directory)),
-        lambda: fsck_source.Daemon(daemon.directory).headers(),
+        lambda: fsck_source.DaemonMemory(daemon.directory).headers(),
     ):
         with pytest.raises(WheelError, match=r"another .* than the daemon.*--ipc=host"):
             look()

@@ -91,7 +91,7 @@ def test_fsck_repairs_nothing_under_a_worker_that_it_cannot_see(daemon: Daemon) 
     with Remote(daemon, worker="kept", on_death="keep") as worker:
         worker.kill()
     until(lambda: daemon.workers()["kept"]["state"] == "kept", "kept")
-    patient = fsck_source.Daemon(daemon.directory)
+    patient = fsck_source.DaemonMemory(daemon.directory)
     patient.headers()
     assert not patient.workers_live()
     patient.facts["pid_namespace"] -= 1

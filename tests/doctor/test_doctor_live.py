@@ -256,7 +256,7 @@ def test_doctor_of_a_dead_daemon(daemon_name: str, runtime_dir: Path) -> None:
 
 def test_doctor_names_damaged_segments(daemon: Daemon) -> None:
     """A segment that was opened to others."""
-    patient = fsck_source.Daemon(daemon.directory)
+    patient = fsck_source.DaemonMemory(daemon.directory)
     path = Path("/dev/shm") / f"{patient.prefix}slots"
     path.chmod(0o666)
     found = {finding.name: finding for finding in doctor.run(str(daemon.directory)).findings}

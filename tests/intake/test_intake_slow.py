@@ -21,9 +21,9 @@ from intake_peers import (
 )
 from model_pool import ModelPool
 from wheeld_client.intake import limits as intake_limits
-from wheeld_client.intake.clock import PATIENCE, Pace
 from wheeld_client.intake.connection import FIRST_BYTES
 from wheeld_client.intake.request import Request
+from wheeld_client.intake.timeouts import PATIENCE, Pace
 
 pytestmark = BOTH_LOOPS
 

@@ -17,7 +17,7 @@ import pytest
 from wheeld.config.settings import Config, ConfigError, load
 from wheeld.doctor import leftovers as doctor_leftovers, trace as doctor_trace
 from wheeld.embedding import _options
-from wheeld.fsck.source import Daemon
+from wheeld.fsck.source import DaemonMemory
 from wheeld.resources import trace_segment as segment
 from wheeld.resources.owned import Resources
 from wheeld_core import _native, segments
@@ -207,7 +207,7 @@ def test_damaged(config: Config, caplog: pytest.LogCaptureFixture, case: str) ->
     damage, why = DAMAGE[case]
     left = leave(config)
     damage(left.memories["trace"])
-    found = Daemon(left.directory).headers()[0]
+    found = DaemonMemory(left.directory).headers()[0]
     texts = [found.text(i) for i in range(len(found.keys))]
     assert len(texts) == 1
     assert f"{left.segment_prefix}trace" in texts[0]
@@ -224,7 +224,7 @@ def test_fsck_of_a_sound_one(config: Config) -> None:
     """Nothing is found, with or without a trace; the trace is checked at each size."""
     for size in (16, 64, 1024):
         left = leave(replace(config, trace_ring=size))
-        assert len(Daemon(left.directory).headers()[0].keys) == 0
+        assert len(DaemonMemory(left.directory).headers()[0].keys) == 0
         memory = left.memories["trace"]
         header = record(memory, "trace")
         header["rec_head"], header["rec_tail"] = 2**64 - 3, size - 3

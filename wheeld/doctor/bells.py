@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from wheeld.doctor.machine import Finding, ok
-from wheeld.fsck.image import ARMED, Snapshot
+from wheeld.fsck.image import ARMED, WheelImage
 from wheeld_core import _native
 from wheeld_core.packing import FLAGS_CLOCK, ID_KIND, id_slot
 
@@ -15,7 +15,7 @@ LATE_NS = 300_000_000
 """Overdue by more than a clock takes to wake."""
 
 
-def unheard(s: Snapshot, row: int, now_ns: int) -> int:
+def unheard(s: WheelImage, row: int, now_ns: int) -> int:
     """Timers that a worker has submitted, that are overdue, and that a sleeping clock has not met.
 
     A clock may sleep beside submissions: those of cancels, and of timers that are due after its

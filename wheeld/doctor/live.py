@@ -17,7 +17,7 @@ import numpy as np
 
 from wheeld.doctor import bells as doctor_bells, pools as doctor_pools
 from wheeld.doctor.machine import Finding, ok
-from wheeld.fsck.image import ARMED, EXPIRED, NEVER, OFFERED, Memories, Snapshot
+from wheeld.fsck.image import ARMED, EXPIRED, NEVER, OFFERED, Memories, WheelImage
 from wheeld.processes.identity import stat_fields
 from wheeld.tables import sharing
 from wheeld.tables.registry import RowState
@@ -137,7 +137,7 @@ def gather(
     first, waiting = _heads(memories), doctor_pools.tickets(_pools(memories))
     sleep(LOOK_SECONDS)
     second = _heads(memories)
-    snapshot = Snapshot(memories, True)
+    snapshot = WheelImage(memories, True)
     pid = int(status["clock_pid"] or 0)
     smaps = mapped_memory(_text(proc / str(pid) / "smaps"), prefix)
     slack = _text(proc / str(pid) / "timerslack_ns").strip()
@@ -163,7 +163,7 @@ def gather(
 
 
 def _worker(
-    s: Snapshot, row: int, proc: Path, heads: tuple[tuple[int, int], tuple[int, int]]
+    s: WheelImage, row: int, proc: Path, heads: tuple[tuple[int, int], tuple[int, int]]
 ) -> Worker:
     fields, pid = s.rows[row], int(s.rows["pid"][row])
     memory = s.memories.workers.get(row)

@@ -130,7 +130,7 @@ def run(
 class _Patient:
     """A daemon, alive or dead, and its memory."""
 
-    daemon: fsck_source.Daemon
+    daemon: fsck_source.DaemonMemory
     faults: list[str]
     memories: Memories | None
 
@@ -148,7 +148,7 @@ class _Patient:
 def _patient(name: str, runtime_dir: Path | None) -> _Patient | None:
     """The daemon; None if there is no trace of it."""
     try:
-        daemon = fsck_source.Daemon(fsck_source.find(name, runtime_dir), ANSWER_SECONDS)
+        daemon = fsck_source.DaemonMemory(fsck_source.find(name, runtime_dir), ANSWER_SECONDS)
     except DaemonNotRunning:
         return None
     try:

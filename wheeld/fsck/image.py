@@ -124,7 +124,7 @@ class Memories(NamedTuple):
     pools: mmap.mmap
 
 
-class Ring(NamedTuple):
+class RingCopy(NamedTuple):
     """One ring's positions, and its unread entries."""
 
     tail: int
@@ -142,14 +142,14 @@ class Ring(NamedTuple):
 
 
 @dataclass
-class Snapshot:
+class WheelImage:
     """A copy of everything. Rows, lines and rings by row; states and links by slot."""
 
     memories: Memories
     live: bool
-    subs: dict[int, Ring] = field(default_factory=dict)
-    comps: dict[int, Ring] = field(default_factory=dict)
-    rets: dict[int, Ring] = field(default_factory=dict)
+    subs: dict[int, RingCopy] = field(default_factory=dict)
+    comps: dict[int, RingCopy] = field(default_factory=dict)
+    rets: dict[int, RingCopy] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         memories = self.memories
@@ -214,7 +214,7 @@ class Snapshot:
             entries = np.frombuffer(memory, kind, count=size, offset=g[offset])
             count = used if used <= size else 0  # else the check of the rings names it
             positions = np.uint64(head) + np.arange(count, dtype=np.uint64)
-            rings[row] = Ring(
+            rings[row] = RingCopy(
                 tail, head, int(producer[tail_name]), size, positions,
                 entries[(positions & np.uint64(size - 1)).astype(np.int64)],
             )  # fmt: skip

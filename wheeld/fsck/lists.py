@@ -11,13 +11,13 @@ from collections.abc import Callable
 
 import numpy as np
 
-from wheeld.fsck.image import NEVER_FIRED, OPEN, Array, Damage, Snapshot, mix, of_texts
+from wheeld.fsck.image import NEVER_FIRED, OPEN, Array, Damage, WheelImage, mix, of_texts
 from wheeld.snapshot.contents import FOREVER, next_on_grid
 
 # -- lists -----------------------------------------------------------------------------------------
 
 
-def lists(s: Snapshot) -> list[Damage]:
+def lists(s: WheelImage) -> list[Damage]:
     """Every list is one circle through its sentinel.
 
     If each node's `next` names a node of the same list whose `prev` names it back, then `next` is a
@@ -55,17 +55,17 @@ def lists(s: Snapshot) -> list[Damage]:
     return found
 
 
-def _home(s: Snapshot, node: int) -> int:
+def _home(s: WheelImage, node: int) -> int:
     return int(s.links["list"][node]) if node < s.capacity else node - s.capacity
 
 
-def _astray(s: Snapshot, links: Array, nodes: Array) -> Array:
+def _astray(s: WheelImage, links: Array, nodes: Array) -> Array:
     """Nodes in a list that does not exist; sentinels that do not name their own list."""
     named = links["list"][nodes].astype(np.int64)
     return np.where(nodes < s.capacity, named >= s.lists, named != nodes - s.capacity)
 
 
-def _unpaired(s: Snapshot, links: Array, nodes: Array) -> Array:
+def _unpaired(s: WheelImage, links: Array, nodes: Array) -> Array:
     """Nodes whose `next` does not name them back, or is in another list."""
     total = s.capacity + s.lists
     follows = links["next"][nodes].astype(np.int64)
@@ -77,14 +77,14 @@ def _unpaired(s: Snapshot, links: Array, nodes: Array) -> Array:
     return broken
 
 
-def _other_side(s: Snapshot, node: int) -> str:
+def _other_side(s: WheelImage, node: int) -> str:
     if node >= s.capacity + s.lists:
         return "is none"
     link = s.links[node]
     return f"is in {s.list_name(_home(s, node))} and follows {s.node(int(link['prev']))}"
 
 
-def _loose(s: Snapshot, nodes: Array, follows: Array) -> Array:
+def _loose(s: WheelImage, nodes: Array, follows: Array) -> Array:
     """Nodes that are not on a sentinel's circle, although each of them is paired."""
     places = np.empty(s.capacity + s.lists, np.int64)
     places[nodes] = np.arange(len(nodes))
@@ -98,7 +98,7 @@ def _loose(s: Snapshot, nodes: Array, follows: Array) -> Array:
 
 
 def _list_damage(
-    s: Snapshot, nodes: Array, say: Callable[[int], str], also: Array | None = None
+    s: WheelImage, nodes: Array, say: Callable[[int], str], also: Array | None = None
 ) -> Damage:
     others = np.full(len(nodes), -1) if also is None else also
     total = s.capacity + s.lists
@@ -119,7 +119,7 @@ def _list_damage(
 # -- bitmaps and counts ----------------------------------------------------------------------------
 
 
-def bitmaps(s: Snapshot) -> list[Damage]:
+def bitmaps(s: WheelImage) -> list[Damage]:
     """A bucket's bit is set if and only if its list is not empty, a summary bit if its word is."""
     per_level = 1 << s.bits
 
@@ -162,18 +162,18 @@ def bitmaps(s: Snapshot) -> list[Damage]:
     return [of_texts(texts)]
 
 
-def _level(s: Snapshot, index: int) -> str:
+def _level(s: WheelImage, index: int) -> str:
     """A level by its place among those of all lanes."""
     lane_levels = s.lane_bits - s.bits
     level, lane = index & (1 << lane_levels) - 1, index >> lane_levels
     return f"level {level}" if s.lanes == 1 else f"level {level} of lane {lane}"
 
 
-def _empty(s: Snapshot, bucket: int) -> bool:
+def _empty(s: WheelImage, bucket: int) -> bool:
     return bool(s.links["next"][s.capacity + bucket] == s.capacity + bucket)
 
 
-def linked(s: Snapshot) -> list[Damage]:
+def linked(s: WheelImage) -> list[Damage]:
     """The counts of the header and of each lane are the numbers of nodes in buckets. Not compared
     while the clock works."""
     if not s.quiet:
@@ -193,7 +193,7 @@ def linked(s: Snapshot) -> list[Damage]:
 # -- buckets ---------------------------------------------------------------------------------------
 
 
-def buckets(s: Snapshot) -> list[Damage]:
+def buckets(s: WheelImage) -> list[Damage]:
     """Each linked timer is in the bucket of its due tick."""
     slots = np.flatnonzero(s.listed & (s.list < s.buckets) & s.same)
     due, exact = _due(s, slots)
@@ -217,7 +217,7 @@ def buckets(s: Snapshot) -> list[Damage]:
     ]
 
 
-def _due(s: Snapshot, slots: Array) -> tuple[Array, Array]:
+def _due(s: WheelImage, slots: Array) -> tuple[Array, Array]:
     """When linked timers are due on the base clock, and whether that is exactly known.
 
     A one-shot timer's link record says what it was linked for. A periodic one's next time follows
@@ -243,7 +243,7 @@ def _saturating(times: Array, offsets: Array) -> Array:
     )
 
 
-def _fits(s: Snapshot, lists: Array, due: Array, exact: Array, now: Array) -> Array:
+def _fits(s: WheelImage, lists: Array, due: Array, exact: Array, now: Array) -> Array:
     """Whether each timer is in the bucket of its due tick, or in another valid one. `now`: the
     current tick of its lane."""
     at, bits = lists & (1 << s.lane_bits) - 1, np.uint64(s.bits)

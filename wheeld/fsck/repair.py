@@ -21,10 +21,10 @@ from wheeld_core.errors import WheelError
 from wheeld_core.views import RegistryView
 
 if TYPE_CHECKING:
-    from wheeld.fsck.source import Daemon
+    from wheeld.fsck.source import DaemonMemory
 
 
-def repair(daemon: Daemon) -> None:
+def repair(daemon: DaemonMemory) -> None:
     """Recover the wheel of a daemon that does not run.
 
     Raises
@@ -58,7 +58,7 @@ def repair(daemon: Daemon) -> None:
 
 def _attach(
     clock: _native.Clock,
-    daemon: Daemon,
+    daemon: DaemonMemory,
     stack: contextlib.ExitStack,
     row: int,
     fields: Any,

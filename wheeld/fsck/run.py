@@ -21,15 +21,15 @@ from wheeld.fsck import (
     slots as fsck_checks,
     tables as fsck_tables,
 )
-from wheeld.fsck.image import Array, Damage, Memories, Snapshot
-from wheeld.fsck.source import Daemon, find
+from wheeld.fsck.image import Array, Damage, Memories, WheelImage
+from wheeld.fsck.source import DaemonMemory, find
 
 PAUSES = (0.02, 0.05, 0.1, 0.2)
 """Seconds between two passes over a living wheel with findings."""
 EXAMPLES = 5
 
 Progress = Callable[[str, int, int], None]
-Check = Callable[[Snapshot], list[Damage]]
+Check = Callable[[WheelImage], list[Damage]]
 
 CHECKS: dict[str, Check] = {
     "rows": fsck_tables.rows,
@@ -50,7 +50,7 @@ CHECKS: dict[str, Check] = {
 """In the order of the report: a later check does not report a slot again."""
 
 
-class Source(Protocol):
+class MemorySource(Protocol):
     """What is checked."""
 
     def racing(self) -> bool:
@@ -131,11 +131,11 @@ class Report:
 
 
 @dataclass
-class _Look:
+class _Pass:
     """The findings of one pass, by check."""
 
     headers: list[Damage]
-    snapshot: Snapshot | None
+    snapshot: WheelImage | None
     found: dict[str, list[Damage]]
 
     def unwell(self) -> set[str]:
@@ -169,7 +169,7 @@ def run(
         It could not be checked, or not be repaired; the message says what to do.
     """
     directory = find(name, runtime_dir)
-    daemon = Daemon(directory)
+    daemon = DaemonMemory(directory)
     if repair:
         progress("repair", 0, 1)
         fsck_repair.repair(daemon)
@@ -179,7 +179,7 @@ def run(
 
 
 def examine(
-    source: Source, name: str, directory: str = "", progress: Progress = lambda *_: None
+    source: MemorySource, name: str, directory: str = "", progress: Progress = lambda *_: None
 ) -> Report:
     """Check a wheel, wherever it is."""
     began = time.monotonic()
@@ -201,21 +201,21 @@ def examine(
     return report
 
 
-def _look(source: Source, live: bool, progress: Progress, wanted: Container[str]) -> _Look:
+def _look(source: MemorySource, live: bool, progress: Progress, wanted: Container[str]) -> _Pass:
     steps = len(CHECKS) + 2
     progress("headers", 0, steps)
     headers = source.headers()
     found: dict[str, list[Damage]] = {"headers": headers, **{check: [] for check in CHECKS}}
     memories = source.memories()
     if memories is None:
-        return _Look(headers, None, found)
+        return _Pass(headers, None, found)
     progress("reading", 1, steps)
-    snapshot = Snapshot(memories, live)
+    snapshot = WheelImage(memories, live)
     for done, (name, check) in enumerate(CHECKS.items(), 2):
         progress(name, done, steps)
         if name in wanted:
             found[name] = check(snapshot)
-    return _Look(headers, snapshot, found)
+    return _Pass(headers, snapshot, found)
 
 
 def _stayed(before: list[Damage], now: list[Damage]) -> list[Damage]:
@@ -224,7 +224,7 @@ def _stayed(before: list[Damage], now: list[Damage]) -> list[Damage]:
     return [damage.only(np.isin(damage.keys, keys)) for damage in now]
 
 
-def _results(look: _Look) -> list[CheckResult]:
+def _results(look: _Pass) -> list[CheckResult]:
     """One result per check; each slot is reported by the first check that finds it."""
     snapshot = look.snapshot
     named: Array = np.zeros(0 if snapshot is None else snapshot.capacity, bool)
@@ -249,7 +249,7 @@ def _results(look: _Look) -> list[CheckResult]:
     return results
 
 
-def _count(result: CheckResult, damage: Damage, snapshot: Snapshot | None) -> None:
+def _count(result: CheckResult, damage: Damage, snapshot: WheelImage | None) -> None:
     result.damage += len(damage.keys)
     result.status = "damage" if result.damage else result.status
     for i in range(min(len(damage.keys), EXAMPLES - len(result.examples))):
@@ -261,7 +261,7 @@ def _count(result: CheckResult, damage: Damage, snapshot: Snapshot | None) -> No
         result.examples.append(example)
 
 
-def _looked_at(name: str, s: Snapshot | None) -> int:
+def _looked_at(name: str, s: WheelImage | None) -> int:
     """How many items a check has covered."""
     if s is None:
         return 0
@@ -284,7 +284,7 @@ def _looked_at(name: str, s: Snapshot | None) -> int:
     }[name]
 
 
-def _finish(report: Report, snapshot: Snapshot) -> None:
+def _finish(report: Report, snapshot: WheelImage) -> None:
     """Counts, shares and offences of the last pass."""
     report.counts, nothing = fsck_tables.counts(snapshot)
     unnamed = 0 if report.damage or report.live else int(nothing.sum())

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from wheeld.fsck.image import Array, Damage, Snapshot, of_texts
+from wheeld.fsck.image import Array, Damage, WheelImage, of_texts
 from wheeld.tables import sharing
 from wheeld.tables.registry import RowState
 from wheeld_core import _native
@@ -34,7 +34,7 @@ _GONE = (RowState.FREE, RowState.KEPT)
 """States of rows without a worker."""
 
 
-def watch(s: Snapshot) -> list[Damage]:
+def watch(s: WheelImage) -> list[Damage]:
     """Only workers that are there watch keys."""
     view, texts = s.watch, _wrong_tenants(s, s.watch.rows["tenant"], "the watch directory")
     watched = view.watched()
@@ -61,7 +61,7 @@ def watch(s: Snapshot) -> list[Damage]:
     return [of_texts(texts)]
 
 
-def words(s: Snapshot) -> list[Damage]:
+def words(s: WheelImage) -> list[Damage]:
     """Empty places of shared words are empty, each key's has a whole name, and no key has two."""
     sets = s.watch.sets
     tags, checks, values = (sets[field] for field in ("tags", "checks", "values"))
@@ -89,7 +89,7 @@ def _places(which: Array, what: str) -> list[str]:
     return [f"word places {first} ({len(found):,}): each {what}"]
 
 
-def pools(s: Snapshot) -> list[Damage]:
+def pools(s: WheelImage) -> list[Damage]:
     """Pools and ledgers agree, and only workers that are there have bytes of a pool."""
     damage = []
     for pool, name in enumerate(s.pools.names()):
@@ -104,7 +104,7 @@ def pools(s: Snapshot) -> list[Damage]:
     return damage
 
 
-def _of_pool(s: Snapshot, pool: int) -> Iterator[str]:
+def _of_pool(s: WheelImage, pool: int) -> Iterator[str]:
     """What is wrong with a pool's own words."""
     view, fields = s.pools, s.pools.pools[pool]
     used, out = int(view.used()[pool]), view.out()[pool, :-1]
@@ -143,7 +143,7 @@ def _being_returned(view: PoolsView, pool: int) -> tuple[int, int, bool]:
     return row, change, begun & REAPING_CHANGE.most == change and named
 
 
-def _of_rows(s: Snapshot, pool: int) -> Iterator[str]:
+def _of_rows(s: WheelImage, pool: int) -> Iterator[str]:
     """What is wrong with the ledgers of a pool."""
     view, fields, ledgers = s.pools, s.pools.pools[pool], s.pools.ledgers[pool]
     out, waiting = view.out()[pool, :-1], view.waiting()[pool]
@@ -165,11 +165,11 @@ def _of_rows(s: Snapshot, pool: int) -> Iterator[str]:
         yield f"{_who(s, row)} waits with ticket {ticket}, but only {given} were issued"
 
 
-def _who(s: Snapshot, ledger: int) -> str:
+def _who(s: WheelImage, ledger: int) -> str:
     return "the supervisor" if ledger == s.max_workers else s.worker(ledger)
 
 
-def _wrong_tenants(s: Snapshot, tenants: Array, where: str) -> list[str]:
+def _wrong_tenants(s: WheelImage, tenants: Array, where: str) -> list[str]:
     """Rows that belong to another worker than the worker table says."""
     states, incarnations = s.rows["state"], s.rows["incarnation"]
     let, same = tenants != 0, tenants == incarnations
@@ -207,12 +207,12 @@ def repair(watch: mmap.mmap, pools: mmap.mmap, rows: Array, alone: bool) -> None
         _native.seat_watcher(watch, row, 0)
         _native.seat_borrower(pools, row, 0)
     if alone:
-        _mend_watch(directory, rows)
+        _repair_watch(directory, rows)
         for pool in range(len(budget.pools)):
-            _mend_pool(budget, pool, rows)
+            _repair_pool(budget, pool, rows)
 
 
-def _let(tenants: Array, rows: Array) -> None:
+def _assign_rows(tenants: Array, rows: Array) -> None:
     """Assign each row to the worker in the worker table."""
     states = rows["state"]
     tenants[states == RowState.FREE] = 0
@@ -223,20 +223,20 @@ def _let(tenants: Array, rows: Array) -> None:
     tenants[wrong] = rows["incarnation"][wrong]
 
 
-def _mend_watch(view: WatchView, rows: Array) -> None:
+def _repair_watch(view: WatchView, rows: Array) -> None:
     """No bits beyond the table."""
     if len(rows) % 64:
         view.directory[:, -1] &= np.uint64((1 << len(rows) % 64) - 1)
     view.rows["any"][view.rows["any"] > 1] = 1
     view.rows["touching"] = 0
     view.rows["notes"][view.rows["notes"] > _native.BUCKETS] = 0
-    _mend_words(view.sets)
+    _repair_words(view.sets)
     tenants = view.rows["tenant"].copy()
-    _let(tenants, rows)
+    _assign_rows(tenants, rows)
     view.rows["tenant"] = tenants
 
 
-def _mend_words(sets: Array) -> None:
+def _repair_words(sets: Array) -> None:
     """Free places without a key's whole word, and the smaller one of two words of a key."""
     tags, checks, values = (sets[field].ravel() for field in ("tags", "checks", "values"))
     here = (np.arange(len(tags)) // _native.WORD_PLACES).astype(np.uint64)
@@ -249,7 +249,7 @@ def _mend_words(sets: Array) -> None:
         sets[field][~good.reshape(sets[field].shape)] = 0
 
 
-def _mend_pool(view: PoolsView, pool: int, rows: Array) -> None:
+def _repair_pool(view: PoolsView, pool: int, rows: Array) -> None:
     """Make the ledgers possible, and the pool's word agree with them."""
     fields, ledgers = view.pools[pool], view.ledgers[pool]
     most = int(fields["size"]) + int(fields["largest"])
@@ -264,16 +264,16 @@ def _mend_pool(view: PoolsView, pool: int, rows: Array) -> None:
     )
     ledgers["made"][wrong] = (change - (~named & (change > 0)))[wrong]
     tenants = ledgers["tenant"][:-1].copy()
-    _let(tenants, rows)
+    _assign_rows(tenants, rows)
     ledgers["tenant"][:-1] = tenants
     if len(rows) % 64:
         view.waiters[pool, -1] &= np.uint64((1 << len(rows) % 64) - 1)
     fields["tickets"] = max(int(fields["tickets"]), *map(int, ledgers["ticket"]))
     fields["reaping"] = 0
-    _mend_used(view, pool)
+    _repair_used(view, pool)
 
 
-def _mend_used(view: PoolsView, pool: int) -> None:
+def _repair_used(view: PoolsView, pool: int) -> None:
     """The word of a pool: the worker it names stays if possible, its bytes are the ledgers' sum."""
     fields, ledgers = view.pools[pool], view.ledgers[pool]
     word = int(fields["used"])

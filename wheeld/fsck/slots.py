@@ -32,7 +32,7 @@ from wheeld.fsck.image import (
     WAIT_TICK,
     Array,
     Damage,
-    Snapshot,
+    WheelImage,
     mix,
     of_slots,
     of_texts,
@@ -45,7 +45,7 @@ from wheeld_core.packing import OWNER_INCARNATION, owner_row, position_before
 _FIRED = (FIRED, TAKEN, DONE)
 
 
-def slots(s: Snapshot) -> list[Damage]:
+def slots(s: WheelImage) -> list[Damage]:
     """Phase, generation, stage, list and ring position of each slot agree."""
     own, phase, stage, same = s.owned, s.phases, s.stages, s.same
     bucket = s.listed & (s.list < s.buckets)
@@ -86,19 +86,19 @@ def slots(s: Snapshot) -> list[Damage]:
         *_position_rules(s, told),
     ]  # fmt: skip
     return [
-        s.slot_damage(mask, 100 + number, partial(_tell, s, text))
+        s.slot_damage(mask, 100 + number, partial(_describe, s, text))
         for number, (mask, text) in enumerate(rules)
         if mask.any()
     ]
 
 
-def _over_armed(s: Snapshot) -> Array:
+def _over_armed(s: WheelImage) -> Array:
     """Already reported: armed, but recorded as ended."""
     over: Array = (s.phases == ARMED) & (s.stages >= WAIT_EXPIRE)
     return over
 
 
-def _endless(s: Snapshot) -> Array:
+def _endless(s: WheelImage) -> Array:
     """Periodic timers whose next tick is past the end of time: armed, and rightly in no bucket."""
     endless: Array = (s.phases == ARMED) & s.same & ~s.listed & (s.stages <= TICKED)
     some = np.flatnonzero(endless)
@@ -108,7 +108,7 @@ def _endless(s: Snapshot) -> Array:
     return endless
 
 
-def _position_rules(s: Snapshot, told: Array) -> list[tuple[Array, str]]:
+def _position_rules(s: WheelImage, told: Array) -> list[tuple[Array, str]]:
     """A position that a final or lent record names is below the tail of that worker's ring."""
     row = np.minimum(s.stage_worker, s.max_workers - 1)
     out = position_before(s.positions, s.lines["comp_tail"][row])
@@ -129,7 +129,7 @@ def _position_rules(s: Snapshot, told: Array) -> list[tuple[Array, str]]:
 _PHASES = ("never armed", "armed", "cancelled", "fired", "taken", "done")
 
 
-def _tell(s: Snapshot, text: str, slot: int) -> str:
+def _describe(s: WheelImage, text: str, slot: int) -> str:
     phase, stage, row = int(s.phases[slot]), int(s.stages[slot]), int(s.stage_worker[slot])
     return text.format(
         phase=_PHASES[phase] if phase <= DONE else phase,
@@ -143,7 +143,7 @@ def _tell(s: Snapshot, text: str, slot: int) -> str:
     )
 
 
-def leaks(s: Snapshot) -> list[Damage]:
+def leaks(s: WheelImage) -> list[Damage]:
     """An ended timer's slot is on its way back to its owner: submitted, queued, or returned."""
     own, stage = s.owned & (s.phases == CANCELLED), s.stages
     waiting = own & (~s.same | (stage < WAIT_EXPIRE))
@@ -158,7 +158,7 @@ def leaks(s: Snapshot) -> list[Damage]:
         (queued & deaf[row], "waits to be returned, but {reader}'s line does not say so"),
     ]
     found = [
-        s.slot_damage(mask, 200 + number, partial(_tell, s, text))
+        s.slot_damage(mask, 200 + number, partial(_describe, s, text))
         for number, (mask, text) in enumerate(rules)
         if mask.any()
     ]
@@ -171,7 +171,7 @@ def leaks(s: Snapshot) -> list[Damage]:
     return [*found, of_texts(texts)]
 
 
-def owners(s: Snapshot) -> list[Damage]:
+def owners(s: WheelImage) -> list[Damage]:
     """An owned slab's word names a worker that is there; a slab without an owner holds nothing."""
     orphans = np.flatnonzero((s.owners != 0) & ~s.slab_valid)
     armed = (s.phases == ARMED).reshape(-1, s.capacity // len(s.owners)).sum(axis=1)
@@ -203,7 +203,7 @@ def owners(s: Snapshot) -> list[Damage]:
          "has stage {stage}, in a slab that nobody owns"),
     ]  # fmt: skip
     return found + [
-        s.slot_damage(mask, 300 + number, partial(_tell, s, text))
+        s.slot_damage(mask, 300 + number, partial(_describe, s, text))
         for number, (mask, text) in enumerate(rules)
         if mask.any()
     ]

@@ -74,7 +74,7 @@ def locked(path: Path) -> bool:
     return is_locked(fd)
 
 
-class Daemon:
+class DaemonMemory:
     """The segments of one daemon, found through its control socket or its daemon.json.
 
     Attributes

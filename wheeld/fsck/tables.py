@@ -21,8 +21,8 @@ from wheeld.fsck.image import (
     TICKED,
     Array,
     Damage,
-    Ring,
-    Snapshot,
+    RingCopy,
+    WheelImage,
     mix,
     of_texts,
 )
@@ -40,7 +40,7 @@ from wheeld_core.packing import (
 from wheeld_core.views import dtype_of
 
 
-def rows(s: Snapshot) -> list[Damage]:
+def rows(s: WheelImage) -> list[Damage]:
     """The worker table: states, names and incarnations, and the workers that the clock serves."""
     texts = []
     taken = np.flatnonzero(s.rows["state"] != RowState.FREE)
@@ -70,7 +70,7 @@ def rows(s: Snapshot) -> list[Damage]:
     return [of_texts(texts)]
 
 
-def _groups_used(s: Snapshot) -> int:
+def _groups_used(s: WheelImage) -> int:
     size = dtype_of("group").itemsize
     count = (s.geometry["registry_bytes"] - s.geometry["groups_off"]) // size
     table = np.frombuffer(
@@ -79,7 +79,7 @@ def _groups_used(s: Snapshot) -> int:
     return sum(1 << int(i) for i in np.flatnonzero(GROUP_NAMED.of(table["used"])))
 
 
-def rings(s: Snapshot) -> list[Damage]:
+def rings(s: WheelImage) -> list[Damage]:
     """0 <= tail - head <= size, of each ring."""
     texts = [
         f"{s.worker(row)}: its {kind} ring of {ring.size:,} has tail {ring.tail}, head {ring.head}"
@@ -95,7 +95,7 @@ def _signed(difference: int) -> int:
     return ((difference + (1 << 63)) & MASK64) - (1 << 63)
 
 
-def _unread(s: Snapshot, stages: tuple[int, ...], found: dict[int, Ring]) -> Array:
+def _unread(s: WheelImage, stages: tuple[int, ...], found: dict[int, RingCopy]) -> Array:
     """Slots whose record, by their own word, was published and not read."""
     heads, tails = np.zeros((2, s.max_workers), np.uint64)
     for row, ring in found.items():
@@ -108,12 +108,12 @@ def _unread(s: Snapshot, stages: tuple[int, ...], found: dict[int, Ring]) -> Arr
     return told
 
 
-def _read_by_somebody(s: Snapshot, found: dict[int, Ring]) -> Iterator[tuple[int, Ring]]:
+def _read_by_somebody(s: WheelImage, found: dict[int, RingCopy]) -> Iterator[tuple[int, RingCopy]]:
     """Rings of workers that are not leaving: what a dead one left unread is resent or dropped."""
     return ((row, ring) for row, ring in found.items() if s.rows["state"][row] != RowState.DYING)
 
 
-def completions(s: Snapshot) -> list[Damage]:
+def completions(s: WheelImage) -> list[Damage]:
     """Unread completions and their slots name each other."""
     expected = _unread(s, (EXPIRED, LENT, OFFERED), s.comps) & (s.phases == FIRED)
     damage = []
@@ -138,7 +138,7 @@ def completions(s: Snapshot) -> list[Damage]:
     return damage
 
 
-def returns(s: Snapshot) -> list[Damage]:
+def returns(s: WheelImage) -> list[Damage]:
     """Unread returns and their slots name each other; none occurs twice."""
     expected = _unread(s, (RETURNED,), s.rets)
     damage = []
@@ -156,7 +156,7 @@ def returns(s: Snapshot) -> list[Damage]:
     return damage
 
 
-def _taken_over(s: Snapshot, row: int, ring: Ring, safe: Array, slots: Array) -> Array:
+def _taken_over(s: WheelImage, row: int, ring: RingCopy, safe: Array, slots: Array) -> Array:
     """Entries for slots that belong to another worker by now: their reader skips them."""
     here = holder_word(np.full(len(ring.positions), row), ring.positions)
     handed = s.split[safe] & (s.holders[safe] == here)
@@ -166,9 +166,9 @@ def _taken_over(s: Snapshot, row: int, ring: Ring, safe: Array, slots: Array) ->
 
 
 def _wrong_entries(
-    s: Snapshot,
+    s: WheelImage,
     row: int,
-    ring: Ring,
+    ring: RingCopy,
     wrong: Array,
     slots: Array,
     words: Array,
@@ -200,7 +200,7 @@ def _wrong_entries(
     return Damage(keys, np.where(lost[where] >= 0, lost[where], about), about, say)
 
 
-def offences(s: Snapshot) -> list[str]:
+def offences(s: WheelImage) -> list[str]:
     """Workers that submitted what no correct client does."""
     counted = s.lines["offences"]
     return [
@@ -209,7 +209,7 @@ def offences(s: Snapshot) -> list[str]:
     ]
 
 
-def counts(s: Snapshot) -> tuple[dict[str, int], Array]:
+def counts(s: WheelImage) -> tuple[dict[str, int], Array]:
     """How many slots are in each state, and which owned slots are in no valid state.
 
     pending + in flight + free = what workers hold.
@@ -231,7 +231,7 @@ def counts(s: Snapshot) -> tuple[dict[str, int], Array]:
     return figures, s.owned & ~pending & ~flight & ~free
 
 
-def shares(s: Snapshot) -> list[dict[str, object]]:
+def shares(s: WheelImage) -> list[dict[str, object]]:
     """What each worker holds, by row."""
     found: list[dict[str, object]] = []
     armed = s.phases == ARMED

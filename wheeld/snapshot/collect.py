@@ -98,7 +98,7 @@ def collect(
 
 
 @dataclass
-class _Look:
+class _Records:
     """What stood in some slots: the rest counts where `pending` is set. Owner and target are still
     the words of the slots."""
 
@@ -109,18 +109,18 @@ class _Look:
     timers: npt.NDArray[Any]
     payloads: npt.NDArray[np.uint8]
 
-    def only(self, mask: npt.NDArray[np.bool_]) -> _Look:
+    def only(self, mask: npt.NDArray[np.bool_]) -> _Records:
         """The slots that `mask` selects."""
         return self if mask.all() else self.taken(np.flatnonzero(mask))
 
-    def taken(self, order: npt.NDArray[np.intp]) -> _Look:
+    def taken(self, order: npt.NDArray[np.intp]) -> _Records:
         """The slots at these places, in that order."""
-        return _Look(*(part.take(order, axis=0) for part in vars(self).values()))
+        return _Records(*(part.take(order, axis=0) for part in vars(self).values()))
 
-    def plus(self, other: _Look) -> _Look:
+    def plus(self, other: _Records) -> _Records:
         """These slots and those of `other`."""
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
-        return _Look(*(np.concatenate(pair) for pair in pairs))
+        return _Records(*(np.concatenate(pair) for pair in pairs))
 
 
 class _Collection:
@@ -179,14 +179,14 @@ class _Collection:
 
     # -- one block -------------------------------------------------------------------------------
 
-    def _block(self, first: int, end: int, states: U64) -> _Look:
+    def _block(self, first: int, end: int, states: U64) -> _Records:
         """The pending timers of one block, in the order of their slots, named owners only."""
         phases = STATE_PHASE.of(states)
         owned = self.slots.owner_words(self.wheel, slice(first, end)) != 0
         index = (
             np.flatnonzero(owned & np.isin(phases, (Phase.ARMED, Phase.FIRED, Phase.TAKEN))) + first
         )
-        taken: _Look | None = None
+        taken: _Records | None = None
         for attempt in range(LOOKS):
             look, steady = self._look(index, patient=attempt < PATIENT_LOOKS)
             found = look.only(steady & look.pending)
@@ -207,7 +207,7 @@ class _Collection:
 
     def _look(
         self, index: npt.NDArray[np.intp], *, patient: bool = True
-    ) -> tuple[_Look, npt.NDArray[np.bool_]]:
+    ) -> tuple[_Records, npt.NDArray[np.bool_]]:
         """One look at each slot, and which of them held still.
 
         Who is not patient also takes an armed timer that was only moved: its deadline is one that
@@ -228,7 +228,7 @@ class _Collection:
         steady = changed == 0
         pending, timers = _pending_timers(index, before, fields, links, heads)
         timers["payload_size"] = np.minimum(fields["payload_size"], payloads.shape[1])
-        return _Look(index, owners, pending, fields["target"], timers, payloads), steady
+        return _Records(index, owners, pending, fields["target"], timers, payloads), steady
 
     def _heads(self) -> U64:
         """How far each worker has read its completions, by row."""
@@ -240,7 +240,7 @@ class _Collection:
 
     # -- names -----------------------------------------------------------------------------------
 
-    def _named(self, taken: _Look, rows: npt.NDArray[Any]) -> _Look:
+    def _named(self, taken: _Records, rows: npt.NDArray[Any]) -> _Records:
         """Those of `taken` whose owner has a name of its own, with owners and targets by name."""
         row = owner_row(taken.owners)
         named = _is_tenant(rows, row, OWNER_INCARNATION.of(taken.owners), OWNER_INCARNATION)
@@ -340,7 +340,7 @@ def _periodic_due(timers: npt.NDArray[Any], last: I64, ticked: npt.NDArray[np.bo
     return np.where(again, last, next_on_grid(first, interval, last))
 
 
-def _used_bytes(look: _Look) -> npt.NDArray[np.uint8]:
+def _used_bytes(look: _Records) -> npt.NDArray[np.uint8]:
     """The used bytes of the payloads, end to end."""
     used = np.arange(look.payloads.shape[1]) < look.timers["payload_size"][:, None]
     return look.payloads[used]

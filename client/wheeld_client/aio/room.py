@@ -35,7 +35,7 @@ class Room:
         self._lines = {RingFull: asyncio.Lock(), WheelFull: asyncio.Lock()}
         self._stirred = asyncio.Event()
 
-    def stir(self) -> None:
+    def wake(self) -> None:
         """Something came from the clock: slots may be free."""
         self._stirred.set()
 

@@ -119,7 +119,7 @@ class AsyncTimers:
             await self._loop.run_in_executor(None, timers.close)
         finally:  # not earlier: this task may be one of those that get the error
             ended = ClientClosed("this AsyncTimers was closed: its `async with` block has ended")
-            self._tell(ended)
+            self._fail_waiters(ended)
 
     def _stop_reading(self) -> None:
         self._loop.remove_reader(self._bell)
@@ -211,9 +211,9 @@ class AsyncTimers:
         for purgatory in list(self.timers._purgatories):
             purgatory._lose(self._lost)
         self._late.update(self._waiters)  # if it comes back, nobody waits for these
-        self._tell(self._lost)
+        self._fail_waiters(self._lost)
 
-    def _tell(self, error: WheelError) -> None:
+    def _fail_waiters(self, error: WheelError) -> None:
         """No timer of theirs will come: every waiter gets the error."""
         waiters, self._waiters = self._waiters, {}
         for waiter in waiters.values():
@@ -230,7 +230,7 @@ class AsyncTimers:
         ticks: set[int] = set()
         try:
             timers._callbacks.sort(timers._await_work(0.0, None, ticks), ticks)
-            self._room.stir()
+            self._room.wake()
         except WheelError as error:
             if timers._state != "closed":
                 self._end(error)

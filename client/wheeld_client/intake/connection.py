@@ -4,7 +4,7 @@ The states of reading are in state.py.
 
 Invariants
  1. READY is the only state in which nothing is read. A request that has memory is read to its end,
-    or it would hold what others wait for. A peer that is too slow for that is closed (clock.py).
+    or it would hold what others wait for. A peer that is too slow for that is closed (timeouts.py).
  2. Only `_advance` leaves READY, and it asks the gate for memory only when there is no other reason
     to wait: no request of this connection in its handler, no answer that the peer has yet to take,
     no `mute()`, and the request's first bytes are there (a request that is announced but not sent
@@ -32,8 +32,8 @@ from wheeld_client.intake.work import Work, forget_frames, start
 if TYPE_CHECKING:
     from collections.abc import Buffer
 
-    from wheeld_client.intake.clock import Clock
     from wheeld_client.intake.server import Intake
+    from wheeld_client.intake.timeouts import StateTimeout
 
 FIRST_BYTES: Final = 1024
 """Bytes of a request that must have arrived, or all of it, before it gets memory. A receive buffer
@@ -82,7 +82,7 @@ class Connection(Channel):
         self._owes = 0  # bytes of an answer that has not been taken
         self._admitted = self._counted = self._spoke = False
         self._address: str | None = None
-        self._clock: Clock | None = None
+        self._clock: StateTimeout | None = None
 
     # -- for handlers ---------------------------------------------------------------------------
 

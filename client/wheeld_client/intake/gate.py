@@ -34,7 +34,7 @@ TIGHT_SHARE: Final = 10
 """Memory is tight when less than one part in this many is available."""
 
 
-class Pool(Protocol):
+class PoolProtocol(Protocol):
     """What an intake needs from a memory pool; `MemoryPool` provides it."""
 
     @property
@@ -86,7 +86,7 @@ class Gate:
 
     def __init__(
         self,
-        pool: Pool,
+        pool: PoolProtocol,
         *,
         max_requests: int,
         max_waiting: int,

@@ -6,14 +6,14 @@ import sys
 from dataclasses import dataclass
 from typing import Final
 
-from wheeld_client.intake.gate import Pool
+from wheeld_client.intake.gate import PoolProtocol
 
 LARGEST: Final = 100 << 20
 """Bytes of the largest request in an unbounded pool."""
 
 
 @dataclass(frozen=True)
-class Options:
+class IntakeOptions:
     """The options of `Intake`.
 
     Raises
@@ -52,7 +52,7 @@ class Options:
             raise ValueError(f"prefix_bytes={self.prefix_bytes}: expected 1 to 8")
 
 
-def largest_of(pool: Pool, largest: int | None) -> int:
+def largest_of(pool: PoolProtocol, largest: int | None) -> int:
     """Bytes of the largest request; ValueError: the pool does not lend as many."""
     if largest is None:
         return LARGEST if pool.largest == sys.maxsize else pool.largest

@@ -1,7 +1,7 @@
 """Intake: reads length-prefixed requests from sockets into a pool's memory, and no more than fits.
 
 A `Connection` (connection.py) reads, a `Gate` (gate.py) grants memory, watch.py waits for
-everything but the sockets, and clock.py has the timeouts. Here they are put together.
+everything but the sockets, and timeouts.py has the timeouts. Here they are put together.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import ssl
 from typing import Final
 
 from wheeld_client.intake.channel import SCRATCH
-from wheeld_client.intake.clock import Clock, Clocks, Pace
 from wheeld_client.intake.connection import FIRST_BYTES, Connection
-from wheeld_client.intake.gate import Gate, Pool
+from wheeld_client.intake.counters import IntakeCounters
+from wheeld_client.intake.gate import Gate, PoolProtocol
 from wheeld_client.intake.limits import Limits, most_connections
-from wheeld_client.intake.options import Options, largest_of
+from wheeld_client.intake.options import IntakeOptions, largest_of
 from wheeld_client.intake.state import stands_at
-from wheeld_client.intake.tally import Tally
+from wheeld_client.intake.timeouts import Pace, StateTimeout, StateTimeouts
 from wheeld_client.intake.watch import PeerWatch
 from wheeld_client.intake.work import Handler
 
@@ -91,7 +91,7 @@ class Intake:
 
     def __init__(
         self,
-        pool: Pool,
+        pool: PoolProtocol,
         handler: Handler,
         *,
         max_requests: int = 500,
@@ -111,7 +111,7 @@ class Intake:
         self.largest = largest_of(pool, largest)
         limits = (max_requests, max_waiting, max_unsent, max_connections, max_connections_per_peer)
         timeouts = (idle_timeout, read_timeout, write_timeout, handshake_timeout)
-        Options(*limits, *timeouts, prefix_bytes)
+        IntakeOptions(*limits, *timeouts, prefix_bytes)
         self._handler = handler
         self._half_close = half_close
         self._prefix_bytes = prefix_bytes
@@ -128,11 +128,11 @@ class Intake:
             most_connections() if max_connections is None else max_connections,
             max_connections_per_peer,
         )
-        self._clocks = Clocks(
-            handshake=Clock(handshake_timeout, self._slow),
-            idle=Clock(idle_timeout, self._expire),
-            read=Clock(read_timeout, self._slow),
-            write=Clock(write_timeout, self._slow),
+        self._clocks = StateTimeouts(
+            handshake=StateTimeout(handshake_timeout, self._slow),
+            idle=StateTimeout(idle_timeout, self._expire),
+            read=StateTimeout(read_timeout, self._slow),
+            write=StateTimeout(write_timeout, self._slow),
         )
         self._pace = Pace(read_timeout, self._is_wanted, self._slow)
         self._peers = PeerWatch()
@@ -142,7 +142,7 @@ class Intake:
         self._at_work: set[Connection] = set()
         self._closing = False
         self._all_gone: asyncio.Event | None = None
-        self._tally = Tally()
+        self._tally = IntakeCounters()
 
     # -- connections ----------------------------------------------------------------------------
 

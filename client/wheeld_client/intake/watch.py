@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from wheeld_client.intake.connection import Connection
-    from wheeld_client.intake.gate import Pool
+    from wheeld_client.intake.gate import PoolProtocol
 
 WAIT_SLICE: Final = 0.1
 """Seconds that the helper thread waits in the pool before it checks whether to end."""
@@ -75,14 +75,14 @@ class MemoryWatch:
 
     Parameters
     ----------
-    pool : Pool
+    pool : PoolProtocol
         Whose memory.
     back : callable
         Called on the loop as `back(None)` when there may be memory, as `back(error)` when the pool
         failed; either answers one `want`.
     """
 
-    def __init__(self, pool: Pool, back: Callable[[Exception | None], None]) -> None:
+    def __init__(self, pool: PoolProtocol, back: Callable[[Exception | None], None]) -> None:
         self._pool = pool
         self._back = back
         self._wanted = False
@@ -124,9 +124,9 @@ class MemoryWatch:
             error = failure
         # Before the call: a `want` of the turn that it causes must not be lost.
         self._wanted = False
-        self._loop.call_soon_threadsafe(self._tell, error)
+        self._loop.call_soon_threadsafe(self._report, error)
 
-    def _tell(self, error: Exception | None) -> None:
+    def _report(self, error: Exception | None) -> None:
         if not self._stopping:
             self._back(error)
 

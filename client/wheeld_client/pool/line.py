@@ -78,14 +78,14 @@ class AllocationLine:
             with self._lock:
                 self._waiting.popleft()
             try:
-                self._loop.call_soon_threadsafe(_tell, waiter.future, found)
+                self._loop.call_soon_threadsafe(_resolve, waiter.future, found)
             except RuntimeError:  # the loop was closed: no task is left to notify
                 if not isinstance(found, Exception):
                     found.release()
                 return
 
 
-def _tell(future: asyncio.Future[PoolBuffer], found: PoolBuffer | Exception) -> None:
+def _resolve(future: asyncio.Future[PoolBuffer], found: PoolBuffer | Exception) -> None:
     if isinstance(found, Exception):
         if not future.done():
             future.set_exception(found)

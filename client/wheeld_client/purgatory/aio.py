@@ -164,7 +164,7 @@ class AsyncPurgatory(Purgatory):
     def cancel_for_key(self, key: Any) -> list[DelayedOperation]:
         """As `Purgatory.cancel_for_key`; tasks that wait for them get `OperationCancelled`."""
         left: list[DelayedOperation] = super().cancel_for_key(key)
-        self._tell(left, _why_cancelled)
+        self._fail_waiters(left, _why_cancelled)
         return left
 
     def shutdown(self, complete: bool = False) -> list[DelayedOperation]:
@@ -172,7 +172,7 @@ class AsyncPurgatory(Purgatory):
         left = super().shutdown(complete)
         if not complete:
             reason = f"purgatory {self.name!r} was shut down"
-            self._tell(left, lambda operation: ClientClosed(reason))
+            self._fail_waiters(left, lambda operation: ClientClosed(reason))
         if threading.get_ident() == self._thread:
             self._settle_line()  # what other threads have completed: the loop may end now
         return left
@@ -187,26 +187,26 @@ class AsyncPurgatory(Purgatory):
 
     def _cancelled(self, operation: DelayedOperation) -> None:
         """Called by the native half: `operation.cancel()`, by any thread."""
-        self._tell([operation], _why_cancelled)
+        self._fail_waiters([operation], _why_cancelled)
 
-    def _tell(
+    def _fail_waiters(
         self,
         operations: list[DelayedOperation],
         why: Callable[[DelayedOperation], BaseException],
     ) -> None:
         """Notify the tasks that wait for the operations, on the loop."""
 
-        def tell_all() -> None:
+        def fail_all() -> None:
             for operation in operations:
                 _, waiter = self._waiters.pop(id(operation), (None, None))
                 if waiter is not None:
                     _end(waiter, why(operation))
 
         if threading.get_ident() == self._thread:
-            tell_all()
+            fail_all()
         elif operations:
             with suppress(RuntimeError):  # the loop is closed: nothing waits there any more
-                self._loop.call_soon_threadsafe(tell_all)
+                self._loop.call_soon_threadsafe(fail_all)
 
     # -- callbacks ------------------------------------------------------------------------------
 

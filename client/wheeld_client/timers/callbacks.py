@@ -52,7 +52,7 @@ class TimerHandle:
         won = self._callbacks.timers.cancel(self.id, block=self._block)
         if won:
             self._callbacks.forget(self)
-            self._let_go()
+            self._drop_callback()
         return won
 
     def reschedule(self, delay: float) -> bool:
@@ -67,7 +67,7 @@ class TimerHandle:
     def _run(self) -> None:
         self._callback(*self._args)
 
-    def _let_go(self) -> None:
+    def _drop_callback(self) -> None:
         """It has ended: the handle may be kept for long, its callback need not be."""
         self._callback, self._args = _nothing, ()
 
@@ -178,7 +178,7 @@ class Callbacks:
             else:
                 log.exception("timer callback %r raised", handle._callback)
         finally:
-            handle._let_go()
+            handle._drop_callback()
 
 
 def _emptying(line: deque[T]) -> Iterator[T]:

@@ -1,4 +1,4 @@
-"""Tally: an `Intake`'s counters, and its log lines about peers."""
+"""IntakeCounters: an `Intake`'s counters, and its log lines about peers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LOG_EVERY: Final = 1.0
 
 
 @dataclass
-class Tally:
+class IntakeCounters:
     """Counts since the start; see `Intake.stats`."""
 
     accepted: int = 0

@@ -1,8 +1,8 @@
 """How long a connection of an `Intake` may take, and which ones without progress end sooner.
 
-A connection is in one `Clock` at most: in its handshake, idle, reading, writing. When its time is
-over it is ended. That bounds what a slow peer holds; `Pace` is for the time until then: while
-somebody wants what it holds, a peer without progress is ended sooner.
+A connection is in one `StateTimeout` at most: in its handshake, idle, reading, writing. When its
+time is over it is ended. That bounds what a slow peer holds; `Pace` is for the time until then:
+while somebody wants what it holds, a peer without progress is ended sooner.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ PATIENCE: Final = 2
 """Ticks without a byte, after which a connection that holds what others want is ended."""
 
 
-class Clock:
+class StateTimeout:
     """Finds connections that have been in one state for too long.
 
     One timer for all: as they all have the same time, the longest waiting is the first to expire.
@@ -79,15 +79,15 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Clocks:
+class StateTimeouts:
     """All clocks of an intake."""
 
-    handshake: Clock
-    idle: Clock
-    read: Clock
-    write: Clock
+    handshake: StateTimeout
+    idle: StateTimeout
+    read: StateTimeout
+    write: StateTimeout
 
-    def all(self) -> tuple[Clock, ...]:
+    def all(self) -> tuple[StateTimeout, ...]:
         """The clocks as a tuple."""
         return self.handshake, self.idle, self.read, self.write
 
