@@ -146,7 +146,8 @@ def test_embedded_daemon_that_says_much_and_does_not_start(
     )
     (tmp_path / "sitecustomize.py").write_text(says)
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{of_checkout()['PYTHONPATH']}")
-    why = pytest.raises(WheelError, match=r"did not start: -+wheeld: capacity = -1")
+    said = r"did not start: -+wheeld: option --capacity: capacity = -1"
+    why = pytest.raises(WheelError, match=said)
     with why, wheeld.embedded(capacity=-1):
         pass
 
