@@ -169,7 +169,7 @@ def test_aborted(spark: SparkSession, options: dict[str, str]) -> None:
         ("1D as delay, 'x' as payload", {}, "column 'payload' is string: expected binary"),
         ("1D as delay, 2 as width", {}, "column 'width': expected delay or deadline"),
         ("to_timestamp_ntz('2026-01-01') as deadline", {}, "is timestamp_ntz: expected timestamp"),
-        ("1D as delay", {"speed": "9"}, "option 'speed': there is no such option"),
+        ("1D as delay", {"speed": "9"}, "option 'speed': wheeld has no such option"),
         ("1D as delay", {"lanes": "0"}, "option lanes='0': expected a whole number"),
         ("1D as delay", {"beyond_keep": "maybe"}, "option beyond_keep='maybe'"),
         ("1D as delay", {"job": "a/b"}, "option job='a/b': expected letters"),
@@ -187,7 +187,7 @@ def test_refused(
 def test_refused_reads(spark: SparkSession, options: dict[str, str], tmp_path: Path) -> None:
     """Unknown columns, a relative journal, no daemon."""
     reader = spark.read.format("wheeld").options(**options)
-    with pytest.raises(Exception, match="column 'colour': there is no such column"):
+    with pytest.raises(Exception, match="column 'colour': no such column"):
         reader.schema("colour string").load().collect()
     with pytest.raises(Exception, match="column 'cookie' is string: expected bigint"):
         reader.schema("cookie string").load().collect()
