@@ -87,7 +87,7 @@ def test_heads_that_workers_overwrote(
     assert resources.taken_over
     assert resources.slots.armed().tolist() == [0]
     assert heads_of(resources) == wanted
-    assert "mended" in caplog.text or "truncated" in caplog.text
+    assert "repaired" in caplog.text or "truncated" in caplog.text
     resources.mend()
     assert heads_of(resources) == wanted
     resources.close()

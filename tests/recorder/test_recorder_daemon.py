@@ -202,7 +202,7 @@ def test_broken_trace_segment_is_made_anew(recording: Recording) -> None:
         drain(a)
         daemon.stop()
     assert "the trace" in daemon.said()
-    assert "is of no use" in daemon.said()
+    assert "cannot be used" in daemon.said()
     assert recording.counts()["expired"] == 1
 
 
