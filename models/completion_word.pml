@@ -164,7 +164,7 @@ end:
     :: skip \
     fi
 
-/* agreed.h:wh_completion_word */
+/* packing.h:wh_completion_word */
 inline complete(what, who, where)
 {
     links[s].stage = what;

@@ -56,7 +56,7 @@ mtype = { NOWHERE, BUCKET, BACKLOG, LOANS, QUEUE };                   /* lists *
 mtype = { ACTIVE, DYING, FREE };                                      /* rows */
 
 /* Shared memory. */
-byte gen, taker = NOBODY; /* with `phase` one word: slot.h:wh_state_of */
+byte gen, taker = NOBODY; /* with `phase` one word: packing.h:wh_state_of */
 mtype phase = NEVER;
 byte link_gen, link_worker, link_position;
 mtype link_stage = OPEN;
@@ -235,7 +235,7 @@ end_gone:
     :: true \
     fi
 
-/* agreed.h:wh_completion_word */
+/* packing.h:wh_completion_word */
 inline complete(what, who, where)
 {
     link_stage = what;
@@ -632,7 +632,7 @@ end_asleep: /* pass.h:wh_may_sleep: what else the clock is rung for is in sleep_
     :: atomic { list == BUCKET && phase != ARMED -> return_slot(); publish_all() } /* fire.h:wh_expire */
     :: atomic { list == BUCKET && phase == ARMED -> name_place() };
         atomic { fire(); publish_all() }
-    :: atomic { detach_asked -> /* clock.h:wh_clock_detach */
+    :: atomic { detach_asked -> /* peer.h:wh_clock_detach */
             detach_asked = false;
             leaving = true;
             absent = true

@@ -144,7 +144,7 @@ inline make(by)
         atomic {
             if
             :: WORD_STANDS ->
-                used = word + (by); /* agreed.h:wh_used_word */
+                used = word + (by); /* packing.h:wh_used_word */
                 used_row = me;
                 used_change = begun % WRAP;
                 assert(used <= SIZE);
@@ -251,7 +251,7 @@ inline reap()
     was_made = false;
     STEP;
 #if MUTANT != 8 && MUTANT != 9
-    reaping = change[SUPERVISOR] + 2; /* agreed.h:wh_reaping_word */
+    reaping = change[SUPERVISOR] + 2; /* packing.h:wh_reaping_word */
     STEP;
 #endif
     if

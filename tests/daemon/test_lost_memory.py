@@ -80,7 +80,7 @@ def test_slots_that_come_back_overwrite_nothing(daemon: Daemon) -> None:
     daemon.kill_clock()
     connect(str(daemon.directory)).close()
     assert int(slots["freed"]) >= freed
-    assert "mended" not in daemon.said()
+    assert "repaired" not in daemon.said()
 
 
 def test_worker_that_scribbles_over_the_head_of_the_slots(daemon: Daemon) -> None:
@@ -95,4 +95,4 @@ def test_worker_that_scribbles_over_the_head_of_the_slots(daemon: Daemon) -> Non
         slots[:256] = b"\xff" * 256
         connect(str(daemon.directory)).close()
         assert SlotsView(slots, 1024, 0).states[0]
-    assert "mended" in daemon.said()
+    assert "repaired" in daemon.said()

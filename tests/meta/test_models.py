@@ -23,7 +23,7 @@ def source_of(file: str) -> str:
 def defines(file: str, name: str) -> bool:
     text = source_of(file)
     if not file.endswith(".py"):
-        return re.search(rf"^(?:static |#define )[^\n;]*\b{name}\(", text, re.M) is not None
+        return re.search(rf"^(?:static |wh_hot |#define )[^\n;]*\b{name}\(", text, re.M) is not None
     owner, _, method = name.rpartition(".")
     if owner:
         text = text.partition(f"\nclass {owner}")[2].partition("\nclass ")[0]

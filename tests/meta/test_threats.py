@@ -195,7 +195,7 @@ def test_a_member_that_overwrites_the_head_of_a_segment(daemon: Daemon) -> None:
             assert worker.ask("[timers.schedule(0.0, 1) > 0, receive(1), timers.pending]") == [
                 True, [1], 10,
             ]  # fmt: skip
-        assert "mended" in daemon.said()
+        assert "repaired" in daemon.said()
         assert "damaged" not in daemon.said()
 
 
@@ -218,4 +218,4 @@ def test_a_member_that_overwrites_heads_while_no_supervisor_runs(daemon: Daemon)
                 True, [1], 10,
             ]  # fmt: skip
         assert daemon.status()["pending"] == 20
-        assert daemon.said().count("mended") == 5
+        assert daemon.said().count("repaired") == 5

@@ -147,7 +147,7 @@ def test_heads_that_a_worker_has_overwritten(daemon: Daemon) -> None:
         b.kill()
         until(lambda: daemon.workers() == {}, "gone, too")
         assert shared.used() == [0, 0]
-    assert daemon.said().count("mended") >= 4
+    assert daemon.said().count("repaired") >= 4
     assert "Traceback" not in daemon.said()
 
 
