@@ -279,7 +279,7 @@ class Resources(RuntimeFiles):
             except FileNotFoundError:
                 return f"{path} was removed while the daemon ran"
             except (OSError, WheelError) as error:
-                return f"{path} was truncated, and cannot be mended: {error}"
+                return f"{path} was truncated, and cannot be repaired: {error}"
             if size != len(memory):
                 return f"{path} has {size} bytes, expected {len(memory)}: it was truncated"
         return None
@@ -290,7 +290,9 @@ class Resources(RuntimeFiles):
         for kind, offset, fixed in self._fixed:
             memory, end = self.memories[kind], offset + len(fixed)
             if memory[offset:end] != fixed:
-                log.warning("a worker has overwritten the head of %s: mended", self.names[kind])
+                log.warning(
+                    "the header of %s was overwritten by a worker: repaired", self.names[kind]
+                )
                 memory[offset:end] = fixed
 
     def _check_and_mend(self) -> None:
