@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from wheeld_core import _native, control, runtime, segments
+from wheeld_core.control_messages import Request
 from wheeld_core.views import WheelView
 
 
@@ -24,9 +25,5 @@ def wheel_view(name: str) -> WheelView:
 
 def status(name: str) -> dict[str, Any]:
     """What `wheeld status --json` says."""
-    connection = control.Connection(runtime.find(name, None), 10.0)
-    try:
-        content: dict[str, Any] = connection.request("status")["status"]
-        return content
-    finally:
-        connection.close()
+    content: dict[str, Any] = control.ask(runtime.find(name, None), Request.STATUS)["status"]
+    return content

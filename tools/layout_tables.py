@@ -6,16 +6,15 @@ python tools/layout_tables.py --write    bring the file up to date
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
-from pathlib import Path
 
+from generated import ROOT, settle
 from wheeld_core import _native
 from wheeld_core.packing import PARTS
 from wheeld_core.views import layout
 
-DOCUMENT = Path(__file__).parent.parent / "shm_layout.md"
+DOCUMENT = ROOT / "shm_layout.md"
 _BLOCK = re.compile(
     r"(<!-- (?P<kind>table|constants|words) ?(?P<name>\w*) -->\n).*?(<!-- end -->)", re.S
 )
@@ -85,25 +84,12 @@ def render(document: str) -> str:
 
 def main() -> int:
     """Entry point."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument("--check", action="store_true")
-    action.add_argument("--write", action="store_true")
-    arguments = parser.parse_args()
     document = DOCUMENT.read_text()
-    fresh = render(document)
     missing = [name for name in layout() if f"<!-- table {name} -->" not in document]
     if missing:
         print(f"{DOCUMENT.name}: no table for {', '.join(missing)}")
         return 1
-    if arguments.write:
-        DOCUMENT.write_text(fresh)
-    elif fresh != document:
-        print(f"{DOCUMENT.name} differs from the code; run: python tools/layout_tables.py --write")
-        return 1
-    return 0
+    return settle({DOCUMENT: render(document)}, "layout_tables.py", __doc__)
 
 
 if __name__ == "__main__":

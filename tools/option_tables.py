@@ -6,17 +6,15 @@ python tools/option_tables.py --write    bring the files up to date
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
 import sys
 import textwrap
-from pathlib import Path
 
+from generated import ROOT, settle
 from wheeld.config.declarations import OPTIONS
 from wheeld.config.options import Option
 
-ROOT = Path(__file__).parent.parent
 EXAMPLE = ROOT / "systemd/default.toml"
 DOCUMENTS = (ROOT / "docs/options.md", ROOT / "docs/trace.md")
 NOT_OF_A_SERVICE = ("name", "runtime_dir", "virtual_clock", "virtual_start")
@@ -69,21 +67,8 @@ def example() -> str:
 
 def main() -> int:
     """Entry point."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    action = parser.add_mutually_exclusive_group(required=True)
-    action.add_argument("--check", action="store_true")
-    action.add_argument("--write", action="store_true")
     fresh = {path: render(path.read_text()) for path in DOCUMENTS} | {EXAMPLE: example()}
-    differ = [path for path, text in fresh.items() if path.read_text() != text]
-    if parser.parse_args().write:
-        for path in differ:
-            path.write_text(fresh[path])
-        return 0
-    for path in differ:
-        print(f"{path.relative_to(ROOT)} differs; run: python tools/option_tables.py --write")
-    return bool(differ)
+    return settle(fresh, "option_tables.py", __doc__)
 
 
 if __name__ == "__main__":

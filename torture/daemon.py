@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld_core import _native, control, runtime, segments
+from wheeld_core.control_messages import Request
 from wheeld_core.views import SlotsView, WheelView
 
 CAPACITY: Final = 65_536
@@ -110,12 +111,8 @@ class Daemon:
 
     def status(self, timeout: float = 10.0) -> dict[str, Any]:
         """What `wheeld status --json` prints."""
-        connection = control.Connection(self.directory, timeout)
-        try:
-            found: dict[str, Any] = connection.request("status")["status"]
-            return found
-        finally:
-            connection.close()
+        found: dict[str, Any] = control.ask(self.directory, Request.STATUS, timeout)["status"]
+        return found
 
     @property
     def pid(self) -> int:

@@ -18,7 +18,8 @@ from wheeld import embedded
 from wheeld.demo import account, pipeline, summary, workload
 from wheeld.demo.account import Account
 from wheeld_client.replay import Crew, running
-from wheeld_core.control import Connection
+from wheeld_core import control
+from wheeld_core.control_messages import Request
 from wheeld_core.progress import show_progress
 
 SPARE: Final = 4
@@ -124,9 +125,5 @@ def _cpu_seconds(status: dict[str, Any]) -> dict[int, float]:
 
 def _status(daemon: str) -> dict[str, Any]:
     """The daemon's own status."""
-    connection = Connection(Path(daemon))
-    try:
-        status: dict[str, Any] = connection.request("status")["status"]
-        return status
-    finally:
-        connection.close()
+    status: dict[str, Any] = control.ask(Path(daemon), Request.STATUS)["status"]
+    return status

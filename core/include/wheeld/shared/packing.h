@@ -200,7 +200,6 @@ static inline uint64_t wh_ask_word(uint64_t asks, bool all, uint32_t slots)
 {
     return WH_PUT(ASK_COUNT, asks) | WH_PUT(ASK_ALL, all) | slots;
 }
-static inline uint64_t wh_ask_count(uint64_t asked) { return WH_GET(ASK_COUNT, asked); }
 static inline uint32_t wh_ask_size(uint64_t asked) { return (uint32_t)WH_GET(ASK_SLOTS, asked); }
 
 /* link.completion, and its parts. */
