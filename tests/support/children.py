@@ -5,6 +5,8 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import sys
+import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -70,9 +72,19 @@ def in_child(work: Callable[[], object], fork: Callable[[], int] = os.fork) -> A
 
 
 def bare_fork() -> int:
-    """fork() as a C library does it: Python is not told."""
-    pid: int = ctypes.PyDLL(None).fork()
-    return pid
+    """fork() as a C library does it: Python is not told.
+
+    A child that inherits another thread's request for the GIL drops it, and then waits for that
+    thread to take it, which the child does not have. So nobody asks while this forks.
+    """
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(0.2)
+    time.sleep(0.001)  # who has asked already gets the GIL
+    try:
+        pid: int = ctypes.PyDLL(None).fork()
+        return pid
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def calls_of(timers: Timers, id: int) -> list[Callable[[], object]]:
