@@ -15,7 +15,7 @@ CHECKED := wheeld core client pipeline tests tools bench torture examples setup.
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-fast bench torture sweep check sanitize verify mutants layout clean
+.PHONY: help demo test test-fast bench torture sweep check sanitize verify mutants layout docs clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
@@ -73,6 +73,11 @@ layout: ## write the tables of shm_layout.md again
 	$(SETUP) run
 	$(RUN)/python tools/layout_tables.py --write
 	$(RUN)/python tools/option_tables.py --write
+
+docs: ## build the documentation site into build/site; warnings are errors
+	$(SETUP) dev
+	$(RUN)/mkdocs build --quiet
+	@echo "wheeld: build/site/index.html"
 
 clean: ## remove all that these commands made, .venv too
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from browsers import missing
 from programs import of_checkout
 from wheeld_pipeline import PipelineError, session
 
@@ -22,15 +23,6 @@ if TYPE_CHECKING:
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 CLASSES = Path(__file__).with_name("java_classes.py")
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-IN_CI = os.environ.get("CI") == "true"
-
-
-def _missing(why: str) -> None:
-    """Skip a test for which this machine lacks something; where all is to be there, fail it."""
-    if IN_CI:
-        pytest.fail(why)
-    pytest.skip(why)
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks in the same hook
@@ -50,7 +42,7 @@ def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     try:
         session.check()
     except PipelineError as error:
-        _missing(str(error))
+        missing(str(error))
     folder = tmp_path_factory.mktemp("java")
     archive, options = folder / "classes.jsa", os.environ["JDK_JAVA_OPTIONS"]
     make = {"JDK_JAVA_OPTIONS": f"{options} -XX:ArchiveClassesAtExit={archive}"}
@@ -73,12 +65,3 @@ def spark(java: None) -> Iterator[SparkSession]:
     made = session.connect("wheeld-tests", "local[2]", settings=settings)
     yield made
     made.stop()
-
-
-@pytest.fixture(scope="session")
-def browser_path() -> str:
-    """An installed browser that needs no window."""
-    found = next((path for name in BROWSERS if (path := shutil.which(name))), "")
-    if not found:
-        _missing("no Chromium is installed (Debian: sudo apt-get install chromium)")
-    return found

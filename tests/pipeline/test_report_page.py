@@ -193,18 +193,6 @@ def test_out_is_a_file(spark: SparkSession, trace: Path, tmp_path: Path) -> None
         write(spark, trace, tmp_path / "file")
 
 
-@pytest.fixture(scope="module")
-def browser(browser_path: str) -> Iterator[Any]:
-    """A real browser without a window."""
-    sync_api = pytest.importorskip(
-        "playwright.sync_api", reason="playwright is missing: pip install playwright"
-    )
-    with sync_api.sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=browser_path, args=["--no-sandbox"])
-        yield started
-        started.close()
-
-
 @pytest.fixture
 def seen(browser: Any, request: pytest.FixtureRequest) -> Iterator[tuple[Page, list[str]]]:
     """A page in one of the views, and what it complains about or wants to load."""
