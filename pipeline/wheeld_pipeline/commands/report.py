@@ -81,9 +81,11 @@ def report(
             "wheeld report", master, remote, settings(trace) if not remote else None
         ) as spark:
             paths = write(spark, trace, out, say, first, last)
+        facts = json.loads(paths.json.read_text(encoding="utf-8"))["facts"]
         if as_json:
-            facts = json.loads(paths.json.read_text(encoding="utf-8"))["facts"]
             typer.echo(json.dumps(facts, indent=1))
             return
+        for sentence in facts["verdict"]["sentences"]:
+            typer.echo(sentence, err=True)
         for path in (paths.page, paths.json, paths.tables):
             typer.echo(path)

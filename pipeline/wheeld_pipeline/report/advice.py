@@ -7,6 +7,8 @@ The rule, which the page states with the numbers that it used:
   enough, the shortest.
 - *Wheel size*: the smallest whose work is within 5 percent of the least with that tick. Work is
   wake-ups and cascades, at WAKE_NS and CASCADE_NS of CPU time each.
+- *Worth it*: if the present tick is longer than that rule allows, or at least one percent of a core
+  is saved. Else the advice is to leave the wheel.
 - *Capacity*: one and a half times the most that was pending, rounded up to two digits.
 """
 
@@ -28,6 +30,8 @@ CASCADE_NS: Final = 100
 """CPU time of moving one timer down a level, about."""
 TICKS_PER_DELAY: Final = 20
 SHORT_SHARE: Final = 0.1
+WORTH_PERCENT: Final = 1.0
+"""Of a core: what a change of the wheel has to save."""
 HEADROOM: Final = 1.5
 _ENOUGH: Final = 1.05
 _BUCKET_BYTES: Final = 32
@@ -91,8 +95,8 @@ def choose(options: Any, delays: Any, pending_max: int) -> dict[str, Any]:
     -------
     dict
         `tick_us`, `wheel_size`, `capacity`, `short_delay_ns`, `tick_fits` (False: even the shortest
-        candidate is longer than the rule wants), and the table's row as `chosen`; `current`
-        likewise.
+        candidate is longer than the rule wants), the table's row as `chosen`, `current` likewise,
+        `saves_percent` (of a core, chosen against current) and `worth`.
     """
     short = short_delay_ns(delays)
     allowed = short / 1000 / TICKS_PER_DELAY
@@ -101,12 +105,16 @@ def choose(options: Any, delays: Any, pending_max: int) -> dict[str, Any]:
     tick = fitting[-1] if fitting else ticks[0]
     row = pick_size(options[options["tick_us"] == tick])
     current = options[options["current"]].iloc[0].to_dict()
+    saves = float(current["cpu_percent"] - row["cpu_percent"])
+    too_long = bool(current["tick_us"] > tick)  # the tick that the rule allows is shorter
     return {
         "tick_us": int(tick),
         "wheel_size": int(row["wheel_size"]),
         "capacity": round_up(pending_max * HEADROOM),
         "short_delay_ns": short,
         "tick_fits": bool(fitting),
+        "saves_percent": saves,
+        "worth": too_long or saves >= WORTH_PERCENT,
         "chosen": row.to_dict(),
         "current": current,
     }

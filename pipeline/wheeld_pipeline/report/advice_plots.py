@@ -69,6 +69,11 @@ def advice(report: Report) -> str:
 
 
 def _sentence(found: dict[str, Any]) -> str:
+    if not found["worth"]:
+        return (
+            f"Leave it: the best wheel tried would save "
+            f"{texts.percent(max(found['saves_percent'], 0.0) / 100)} of a core."
+        )
     return (
         f"Tick {texts.duration(found['tick_us'] * 1000)}, {found['wheel_size']} buckets per level, "
         f"capacity {texts.whole(found['capacity'])}."
@@ -88,7 +93,7 @@ def _advice_card(report: Report) -> str:
     capacity = f"; now {texts.whole(wheel['capacity'])}" if wheel["capacity"] else ""
     items = [
         (
-            f"--tick {_option(found['tick_us'])}",
+            f"--tick {texts.option(found['tick_us'])}",
             f" (now {texts.duration(wheel['tick_ns'])}): {fits}. "
             f"{html.term('rounding', 'Rounding')} adds "
             f"{texts.duration(_us(chosen['rounding_us']))} on average "
@@ -109,11 +114,6 @@ def _advice_card(report: Report) -> str:
         ),
     ]
     return html.piece("advice", items, html.term("advice", "How this is found"))
-
-
-def _option(us: int) -> str:
-    """A tick as `wheeld start` takes it."""
-    return f"{us // 1000}ms" if us % 1000 == 0 else f"{us}us"
 
 
 def _us(value: float | None) -> float | None:

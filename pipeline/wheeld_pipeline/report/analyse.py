@@ -22,6 +22,7 @@ from wheeld_pipeline.report import (
     herds,
     replay,
     scan,
+    verdict,
     wheels,
 )
 from wheeld_pipeline.report.rows import WHEEL
@@ -122,6 +123,7 @@ class _Analysis:
                 lines.unpersist()
             self._daemon(asked.result())
         self._notes()
+        self.facts["verdict"] = verdict.verdict(self.facts, self.tables)
         return Report(self.facts, self.tables, self.notes)
 
     def _read_counters(self) -> None:
@@ -268,7 +270,7 @@ class _Analysis:
         self.tables |= {
             "candidates": options,
             "herds": found_herds.drop(columns=list(WHEEL)),
-            "herd_makers": made.drop(columns="run"),
+            "herd_makers": made,
             "herd_sizes": advice.herd_sizes(found),
         }
         chosen = advice.choose(options, self.tables["delays"], self.facts["pending_max"])

@@ -27,6 +27,7 @@ def render(report: Report) -> str:
         heading(report),
         period(report),
         [(anchor, name) for anchor, name, _ in _SECTIONS],
+        report.facts["verdict"],
         html.tiles(_head(report)),
         report.notes,
         [make(report) for _, _, make in _SECTIONS],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from wheeld_pipeline.report import html, shapes, texts
+from wheeld_pipeline.report import html, names, shapes, texts
 from wheeld_pipeline.report.analyse import Report
 from wheeld_pipeline.report.svg import Series
 
@@ -116,7 +116,7 @@ def _ranges(label: str, names: list[str], frame: Any) -> str:
 
 
 def _by_worker(report: Report) -> str:
-    workers = report.tables["workers"]
+    workers = _named(report)
     late = workers[workers["p99"].notna()].sort_values("p99", ascending=False)
     if not len(late):
         return ""
@@ -136,6 +136,12 @@ def _by_worker(report: Report) -> str:
         *_RATE_COLUMNS,
     )
     return html.figure(title, plot, caption, numbers(workers, columns))
+
+
+def _named(report: Report) -> Any:
+    """The workers, each by a name that no other has."""
+    workers = report.tables["workers"]
+    return workers.assign(worker=names.of_workers(workers))
 
 
 def _by_delay(report: Report) -> str:
@@ -184,7 +190,7 @@ def rates(report: Report) -> str:
 
 
 def _rates_by_worker(report: Report) -> str:
-    workers = report.tables["workers"]
+    workers = _named(report)
     ended = workers[workers["timeout_rate"].notna()].sort_values("timeout_rate", ascending=False)
     if not len(ended):
         return ""

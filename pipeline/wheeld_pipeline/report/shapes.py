@@ -244,7 +244,7 @@ def by_choice(
 
 
 def _cut(name: str) -> str:
-    return name if len(name) <= 22 else name[:21] + "…"
+    return name if len(name) <= 22 else f"{name[:13]}…{name[-8:]}"  # what tells two apart is last
 
 
 def _room(names: Sequence[str]) -> float:

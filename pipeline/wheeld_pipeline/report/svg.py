@@ -100,6 +100,8 @@ class Plot:
     left: float = LEFT
     parts: list[str] = field(default_factory=list)
     legend: list[tuple[str, str]] = field(default_factory=list)
+    lines: bool = False
+    """The legend is of lines: its keys show their patterns."""
 
     @property
     def bottom(self) -> float:
@@ -153,6 +155,7 @@ class Plot:
                 cx, cy = run[0].split()
                 self.add(f'<circle class="dot {series.colour}" cx="{cx}" cy="{cy}" r="3"/>')
         self.legend.append((series.name, series.colour + style))
+        self.lines = True
 
     def band(
         self,
@@ -177,4 +180,4 @@ class Plot:
 
     def __str__(self) -> str:
         height = f"{self.height:.0f}"
-        return html.piece("plot", self.label, height, WIDTH, self.parts, self.legend)
+        return html.piece("plot", self.label, height, WIDTH, self.parts, self.legend, self.lines)

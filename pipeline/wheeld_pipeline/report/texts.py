@@ -54,6 +54,11 @@ def percent(share: float | None) -> str:
     return NOTHING if share is None or math.isnan(share) else f"{short(share * 100)} %"
 
 
+def option(us: int) -> str:
+    """A tick as `wheeld start` takes it."""
+    return f"{us // 1000}ms" if us % 1000 == 0 else f"{us}us"
+
+
 def size(count: float | None) -> str:
     """Bytes."""
     if count is None or math.isnan(count):

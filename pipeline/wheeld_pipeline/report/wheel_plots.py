@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from wheeld_pipeline.report import html, shapes, texts
+from wheeld_pipeline.report import html, names, shapes, texts
 from wheeld_pipeline.report.analyse import Report
 from wheeld_pipeline.report.plots import numbers, per_step, seconds, with_clock
 from wheeld_pipeline.report.svg import Series
@@ -17,6 +17,7 @@ _MAKERS = 4
 def herds(report: Report) -> str:
     """The fullest ticks, and who filled them."""
     found, makers = report.tables["herds"], report.tables["herd_makers"]
+    makers = makers.assign(worker=names.of_workers(makers))
     if not len(found):
         return html.section("herds", "Herds", "No two timers were due in the same tick.")
     top = found.iloc[0]

@@ -1,0 +1,137 @@
+"""What a report begins with: is it well, what was late and why, what to change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from wheeld_pipeline.report import names
+from wheeld_pipeline.report.advice import choose
+from wheeld_pipeline.report.verdict import verdict
+
+MS = 1e6
+
+
+def tables(**changes: Any) -> dict[str, Any]:
+    """Tables of a trace of two workers in two steps, on time."""
+    wheel = {"host": "h", "daemon": "d", "run": "r"}
+    times = pd.to_datetime(["2026-03-01T08:00:00Z", "2026-03-01T08:00:01Z"])
+    return {
+        "minutes": pd.DataFrame({"time": times, "p99": [1 * MS, 1 * MS]}),
+        "workers": pd.DataFrame({"worker": ["a", "b"], "p99": [1 * MS, 1 * MS], **wheel}),
+        "herd_sizes": pd.DataFrame({"at_least": [1], "at_most": [1], "timers": [9_000]}),
+        "herd_makers": pd.DataFrame({"worker": ["a"], "timers": [9_000], **wheel}),
+    } | changes
+
+
+def facts(p99: float | None = 1 * MS, **changes: Any) -> dict[str, Any]:
+    """Facts of a trace that is well, or whose p99 is another."""
+    return {
+        "lateness_ns": {"p99": p99, "max": None if p99 is None else 2 * p99},
+        "wheel": {"tick_ns": 1_000_000, "wheel_size": 64, "capacity": 1000},
+        "events": {"scheduled": 9_000, "cancelled": 8_000},
+        "wakes": {"longest_oversleep_ns": 0},
+        "clock_restarts": 0,
+        "missed_ticks": 0,
+        "pending_max": 100,
+        "advice": {"worth": False, "tick_us": 4000, "wheel_size": 256, "capacity": 2000},
+    } | changes
+
+
+def test_all_is_well() -> None:
+    found = verdict(facts(), tables())
+    assert (found["state"], found["causes"]) == ("well", [])
+    first, second, third = found["sentences"]
+    assert first.startswith("It is well: 99 of 100 timers were handed out at most 1 ms after")
+    assert second == "The latest was 2 ms late."
+    assert third == "Leave it as it is."
+
+
+def test_nothing_expired() -> None:
+    found = verdict(facts(None), tables())
+    assert found["state"] == "nothing expired"
+    assert found["sentences"][1] == "9,000 were scheduled, 8,000 cancelled."
+
+
+def test_an_overloaded_machine_is_advised_no_tick() -> None:
+    """The longer tick that would save something is not what is wrong."""
+    advice = facts()["advice"] | {"worth": True}
+    slept = {"longest_oversleep_ns": 84 * MS}
+    found = verdict(facts(100 * MS, wakes=slept, advice=advice), tables())
+    assert (found["state"], found["causes"]) == ("late", ["overload"])
+    assert "1 in 100 timers was handed out more than 100 ms" in found["sentences"][0]
+    assert "woke the clock up to 84 ms later" in found["sentences"][1]
+    assert "--pin-cpu" in found["sentences"][2]
+    assert "--tick" not in found["sentences"][2]
+
+
+def test_herds_name_who_made_them() -> None:
+    sizes = pd.DataFrame({"at_least": [1, 65536], "at_most": [1, 131071], "timers": [9, 99]})
+    found = verdict(facts(20 * MS), tables(herd_sizes=sizes))
+    assert found["causes"] == ["herds"]
+    assert "herds of 65.5 k or more at once, most by a." in found["sentences"][1]
+    assert found["sentences"][2] == "Spread the deadlines of a: add a little random jitter."
+
+
+@pytest.mark.parametrize(
+    ("changes", "cause", "said"),
+    [
+        ({"clock_restarts": 2}, "restarts", "The clock was replaced 2 times"),
+        ({"missed_ticks": 7}, "unpolled", "7 ticks of periodic timers were skipped"),
+    ],
+)
+def test_what_held_timers_back(changes: dict[str, Any], cause: str, said: str) -> None:
+    """Worth saying even if 99 of 100 timers did not meet it."""
+    for p99 in (1 * MS, 50 * MS):
+        found = verdict(facts(p99, **changes), tables())
+        assert found["causes"] == [cause]
+        assert said in found["sentences"][1]
+
+
+def test_one_worker_and_one_moment_stand_out() -> None:
+    workers = tables()["workers"].assign(p99=[1 * MS, 90 * MS])
+    minutes = tables()["minutes"].assign(p99=[1 * MS, 90 * MS])
+    found = verdict(facts(50 * MS), tables(workers=workers, minutes=minutes))
+    assert found["sentences"][1] == (
+        "The trace shows no cause. Above all those of b: p99 90 ms. "
+        "That was in 1 of 2 steps of time, worst at 08:00:01 UTC."
+    )
+
+
+def test_a_wheel_that_is_nearly_full() -> None:
+    found = verdict(facts(pending_max=900), tables())
+    assert found["sentences"][2] == "90 % of the slots were taken: take --capacity 2000."
+
+
+def test_another_wheel_only_if_it_is_worth_it() -> None:
+    advice = facts()["advice"] | {"worth": True}
+    said = verdict(facts(advice=advice), tables())["sentences"][2]
+    assert said.endswith("--tick 4ms --wheel-size 256.")
+
+
+@pytest.mark.parametrize(("cpu", "worth"), [(1.1, True), (0.3, False)])
+def test_what_a_change_of_the_wheel_has_to_save(cpu: float, worth: bool) -> None:
+    """A percent of a core; the second wheel needs a tenth of one."""
+    options = pd.DataFrame(
+        {
+            "tick_us": [1000, 4000],
+            "wheel_size": [64, 64],
+            "cpu_percent": [cpu + 0.1, 0.1],
+            "current": [True, False],
+        }
+    )
+    delays = pd.DataFrame({"from_ns": [1e9], "to_ns": [1e10], "scheduled": [100]})
+    found = choose(options, delays, 10)
+    assert (found["tick_us"], found["worth"]) == (4000, worth)
+    present = options.assign(current=[False, True])  # too long for delays of 20 ms
+    short = pd.DataFrame({"from_ns": [2e7], "to_ns": [3e7], "scheduled": [100]})
+    assert choose(present, short, 10)["worth"]
+
+
+def test_workers_of_one_name_are_told_apart() -> None:
+    rows = [("a", "h", "d", "1111ffff"), ("b", "h", "d", "1111ffff"), ("a", "h", "d", "2222ffff")]
+    frame = pd.DataFrame(rows, columns=["worker", "host", "daemon", "run"])
+    assert names.of_workers(frame) == ["a · 1111", "b", "a · 2222"]
+    assert names.of_workers(frame.assign(daemon=["x", "y", "z"])) == ["a · x", "b", "a · z"]
