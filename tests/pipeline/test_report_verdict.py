@@ -98,6 +98,7 @@ def test_one_worker_and_one_moment_stand_out() -> None:
         "The trace shows no cause. Above all those of b: p99 90 ms. "
         "That was in 1 of 2 steps of time, worst at 08:00:01 UTC."
     )
+    assert "wheeld doctor" in found["sentences"][2]
 
 
 def test_a_wheel_that_is_nearly_full() -> None:

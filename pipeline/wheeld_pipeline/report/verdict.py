@@ -51,7 +51,8 @@ def verdict(facts: dict[str, Any], tables: dict[str, Any]) -> dict[str, Any]:
         f"tick of {tick}, at most {texts.duration(limit)} is expected."
     )
     causes = [*_overload(facts, limit), *_herds(tables, limit), *_stalls(facts)]
-    why = [text for _, text, _ in causes] or ["The trace shows no cause."]
+    causes = causes or [UNKNOWN]
+    why = [text for _, text, _ in causes]
     why += [*_worker(tables), *_when(tables, limit)]
     return _verdict(LATE, causes, first, " ".join(why), _change(facts, causes))
 
@@ -63,6 +64,13 @@ def expected_ns(facts: dict[str, Any]) -> float:
 
 Cause = tuple[str, str, str]
 """Its name, what was seen, and what to do about it."""
+
+
+UNKNOWN: Final = (
+    "unknown",
+    "The trace shows no cause.",
+    "Run `wheeld doctor` while it is late: it looks at the machine and at the daemon.",
+)
 
 
 def _verdict(state: str, causes: list[Cause], *sentences: str) -> dict[str, Any]:
