@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from wheeld import listing, virtual
-from wheeld.cli import checks as checks_cli, ending as ending_cli
+from wheeld.cli import checks as checks_cli, ending as ending_cli, service as service_cli
 from wheeld.cli.options import Json, Name, RuntimeDir, errors_to_exit
 from wheeld.cli.start import app as app
 from wheeld.demo import command as demo_command
@@ -82,6 +82,7 @@ def inspect(
 
 app.command("stop")(ending_cli.stop)
 app.command("restart")(ending_cli.restart)
+app.command("install-service")(service_cli.install_service)
 app.command("demo")(demo_command.demo)
 app.command("fsck")(checks_cli.fsck)
 app.command("doctor")(checks_cli.doctor)

@@ -1,0 +1,43 @@
+"""The manual page and the completions are those of the commands, and work."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from programs import ROOT, of_checkout
+
+
+def run(*command: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command, env=of_checkout(), capture_output=True, text=True, timeout=60, check=False
+    )
+
+
+def test_they_are_as_the_commands_are() -> None:
+    done = run(sys.executable, str(ROOT / "tools/manual.py"), "--check")
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+@pytest.mark.skipif(not shutil.which("mandoc"), reason="mandoc is not installed")
+def test_the_manual_page_is_well_formed() -> None:
+    page = str(ROOT / "share/man/man1/wheeld.1")
+    done = run("mandoc", "-T", "lint", "-W", "warning", page)
+    assert (done.returncode, done.stdout) == (0, "")
+    shown = run("mandoc", "-T", "utf8", page).stdout
+    assert "install-service" in shown
+
+
+def test_bash_completes_commands(tmp_path: Path) -> None:
+    program = tmp_path / "wheeld"
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -m wheeld "$@"\n')
+    program.chmod(0o755)
+    script = ROOT / "share/bash-completion/completions/wheeld"
+    words = "COMP_WORDS=(wheeld insta); COMP_CWORD=1"
+    call = f"source {script}; {words}; _wheeld_completion {program}; echo ${{COMPREPLY[@]}}"
+    done = run("bash", "-c", call)
+    assert done.stdout.strip() == "install-service", done.stderr

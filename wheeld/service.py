@@ -1,0 +1,136 @@
+"""What makes a daemon a service of systemd: the files, where they go, and the commands after that.
+
+`wheeld install-service` shows a plan, or carries it out. The files come with the package
+(`share/wheeld/systemd`); in a checkout they are in its folder `systemd/`.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from wheeld_core.errors import WheelError
+
+UNIT: Final = "wheeld@.service"
+USER_UNIT: Final = "wheeld-user@.service"
+OPTIONS: Final = "default.toml"
+ACCOUNT: Final = "wheeld.sysusers"
+_CHECKOUT: Final = Path(__file__).parents[1] / "systemd"
+_PROGRAM: Final = "/usr/local/bin/wheeld"
+"""What the units say, to be replaced by where the program is."""
+_HIDDEN: Final = ("home", "root", "run/user", "tmp", "var/tmp")
+"""Places that the system's unit cannot see (ProtectHome=, PrivateTmp=)."""
+
+
+@dataclass(frozen=True)
+class PlannedFile:
+    """A file of the service."""
+
+    path: Path
+    text: str
+    is_users: bool = False
+    """It is the administrator's once it is there: never replaced."""
+
+    @property
+    def state(self) -> str:
+        """`new`, `unchanged`, `kept` (it is there, and the administrator's) or `differs`."""
+        try:
+            found = self.path.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return "new"
+        return "kept" if self.is_users else "unchanged" if found == self.text else "differs"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What an installation does."""
+
+    files: tuple[PlannedFile, ...]
+    commands: tuple[str, ...]
+    """To be run after the files were written, by the user."""
+    notes: tuple[str, ...] = ()
+
+
+def plan(name: str, program: str, *, for_user: bool, root: Path = Path("/")) -> Plan:
+    """What it takes to have the daemon `name` run as a service.
+
+    Parameters
+    ----------
+    name : str
+        Of the daemon; its unit is `wheeld@NAME`.
+    program : str
+        Absolute path of the command `wheeld`.
+    for_user : bool
+        A service of the calling user, in place of one of the system.
+    root : Path
+        What stands for `/`, for an image or a test.
+
+    Raises
+    ------
+    WheelError
+        The name cannot be that of a unit, or the unit could not see the program.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
+        raise WheelError(
+            f"name {name!r}: expected letters, digits, '_', '.' and '-', as in the name of a unit"
+        )
+    return _users_plan(name, program) if for_user else _systems_plan(name, program, root)
+
+
+def _systems_plan(name: str, program: str, root: Path) -> Plan:
+    if program.startswith(tuple(f"/{folder}/" for folder in _HIDDEN)):
+        raise WheelError(
+            f"the program is {program}, which the service cannot see (ProtectHome=, PrivateTmp=): "
+            "install wheeld into a virtual environment elsewhere, such as /opt/wheeld, and run "
+            "/opt/wheeld/bin/wheeld install-service"
+        )
+    etc = root / "etc"
+    files = (
+        PlannedFile(etc / "sysusers.d/wheeld.conf", _text(ACCOUNT)),
+        PlannedFile(etc / "systemd/system" / UNIT, _unit(UNIT, program)),
+        PlannedFile(etc / f"wheeld/{name}.toml", _text(OPTIONS), is_users=True),
+    )
+    commands = (
+        "systemd-sysusers wheeld.conf",
+        "systemctl daemon-reload",
+        f"systemctl enable --now wheeld@{name}",
+    )
+    return Plan(files, commands)
+
+
+def _users_plan(name: str, program: str) -> Plan:
+    home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
+    files = (
+        PlannedFile(home / "systemd/user" / UNIT, _unit(USER_UNIT, program)),
+        PlannedFile(home / f"wheeld/{name}.toml", _text(OPTIONS), is_users=True),
+    )
+    commands = ("systemctl --user daemon-reload", f"systemctl --user enable --now wheeld@{name}")
+    notes = (
+        "logind removes the shared memory of a user who has logged out from everywhere: set "
+        "RemoveIPC=no in /etc/systemd/logind.conf, or `loginctl enable-linger`.",
+    )
+    return Plan(files, commands, notes)
+
+
+def _unit(name: str, program: str) -> str:
+    return _text(name).replace(_PROGRAM, program)
+
+
+def _text(name: str) -> str:
+    for path in _places(name):
+        if path.is_file():
+            return path.read_text(encoding="utf-8")
+    raise WheelError(f"this installation of wheeld has no {name}: install it again")
+
+
+def _places(name: str) -> Iterator[Path]:
+    """Where a file of the service may be: a checkout's is as new as its code."""
+    yield _CHECKOUT / name
+    for file in importlib.metadata.files("wheeld") or ():
+        if file.parts[-3:] == ("wheeld", "systemd", name):
+            yield Path(str(file.locate()))
