@@ -127,14 +127,8 @@ def _install(root: Path) -> None:
     script.chmod(0o755)
     (root / "usr/local/bin/wheeld").unlink(missing_ok=True)
     (root / "usr/local/bin/wheeld").symlink_to("/opt/wheeld/bin/wheeld")
-    systemd = CHECKOUT / "systemd"
-    for source, target in (
-        ("wheeld.sysusers", "etc/sysusers.d/wheeld.conf"),
-        ("wheeld@.service", "etc/systemd/system/wheeld@.service"),
-        ("default.toml", "etc/wheeld/default.toml"),
-    ):
-        (root / target).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(systemd / source, root / target)
+    shutil.copytree(CHECKOUT / "systemd", packages / "systemd")
+    _run("chroot", root, "/opt/wheeld/bin/wheeld", "install-service", "--write")
     _run("chroot", root, "systemd-sysusers", "wheeld.conf")
 
 
