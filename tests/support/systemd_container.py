@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from wheeld.service import plan
+
 CHECKOUT: Final = Path(__file__).resolve().parents[2]
 TOOLS: Final = ("systemd-nspawn", "unshare", "mount", "chroot", "ldconfig", "systemd-sysusers")
 OUT: Final = Path("/srv/out")
@@ -127,8 +129,9 @@ def _install(root: Path) -> None:
     script.chmod(0o755)
     (root / "usr/local/bin/wheeld").unlink(missing_ok=True)
     (root / "usr/local/bin/wheeld").symlink_to("/opt/wheeld/bin/wheeld")
-    shutil.copytree(CHECKOUT / "systemd", packages / "systemd")
-    _run("chroot", root, "/opt/wheeld/bin/wheeld", "install-service", "--write")
+    for file in plan("default", "/usr/local/bin/wheeld", for_user=False, root=root).files:
+        file.path.parent.mkdir(parents=True, exist_ok=True)
+        file.path.write_text(file.text)
     _run("chroot", root, "systemd-sysusers", "wheeld.conf")
 
 
