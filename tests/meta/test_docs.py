@@ -70,9 +70,9 @@ Timers.schedule, Timers.poll = schedule, poll
 
 
 @pytest.mark.parametrize("before", ["", LATE_AND_BACKWARDS], ids=["as it is", "late and backwards"])
-def test_payload_of_the_readme(before: str, environment: dict[str, str]) -> None:
+def test_payload_of_the_page_on_timers(before: str, environment: dict[str, str]) -> None:
     """What the example with a payload prints does not depend on what else fires when."""
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs/timers.md").read_text(), re.S)
     (example,) = (block for block in blocks if "payload=" in block)
     assert run(["-c", before + example], environment).splitlines()[0] == "b'order 1'"
 
