@@ -53,6 +53,8 @@ check: ## lint, formatting, static analysis, types, house rules, compiler warnin
 	$(RUN)/clang-tidy --quiet core/wheeld_core/native/module.c -- -std=c11 -D_GNU_SOURCE -Icore/include \
 	    -isystem $$($(RUN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))') $(DEEP)
 	$(RUN)/mypy
+	$(RUN)/hadolint containers/Dockerfile containers/web/Dockerfile
+	$(RUN)/kubernetes-validate --strict --quiet containers/kubernetes.yaml
 	$(RUN)/python tools/house_rules.py
 	WHEELD_WERROR=1 $(RUN)/python setup.py -q build_ext --force \
 	    --build-temp build/check --build-lib build/check
