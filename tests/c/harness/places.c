@@ -8,6 +8,7 @@
 static wh_wheel wheel;
 static int64_t due[NODES];
 static uint32_t ended[NODES], order[NODES], ends;
+static uint32_t fetched[NODES], unfetched; /* by the scout; those that came and were not */
 static int64_t target; /* of the advance that goes on */
 
 static void begin_lanes(uint32_t bits, uint32_t lanes)
@@ -19,6 +20,10 @@ static void begin_lanes(uint32_t bits, uint32_t lanes)
                       .occupancy = calloc(levels * wh_words_for(bits), sizeof *parts.occupancy)};
     CHECK(parts.links && parts.lanes && parts.summary && parts.occupancy, "out of memory");
     wh_wheel_bind(&wheel, parts, NODES, lanes, bits, TICK_NS);
+    CHECK(wh_scout_bind(&wheel.scout, buckets, NODES), "out of memory");
+    memset(fetched, 0, sizeof fetched);
+    memset(ended, 0, sizeof ended);
+    ends = unfetched = 0;
     wh_wheel_reset(&wheel, 0);
     for (uint32_t node = 0; node < NODES; node++)
         wheel.links[node].list = WH_NIL;
@@ -28,8 +33,30 @@ static void begin_lanes(uint32_t bits, uint32_t lanes)
 
 static void begin(uint32_t bits) { begin_lanes(bits, 1); }
 
+/* Each block is a bucket's, once, or free; an empty bucket has none. */
+static void check_notes(void)
+{
+    const wh_scout *s = &wheel.scout;
+    uint32_t found = 1;
+    for (uint32_t block = s->free; block; block = s->blocks[block].next, found++)
+        CHECK(found < s->fresh, "free blocks go round");
+    for (uint32_t bucket = 0; bucket < wheel.buckets; bucket++) {
+        const wh_trail *t = &s->trails[bucket];
+        bool empty = wh_list_first(&wheel, bucket) == WH_NIL;
+        CHECK(!empty || t->first == 0, "bucket %u is empty, and has notes", bucket);
+        if (t->first == 0 || t->first == WH_TRAIL_LOST)
+            continue;
+        for (uint32_t block = t->first; found++, block != t->last; block = s->blocks[block].next)
+            CHECK(found < s->fresh, "blocks of bucket %u go round", bucket);
+    }
+    CHECK(found == s->fresh && s->fresh <= s->count, "%u blocks of %u are somewhere", found,
+          s->fresh);
+}
+
 static void end(void)
 {
+    check_notes();
+    wh_scout_free(&wheel.scout);
     free(wheel.links);
     free(wheel.lanes);
     free(wheel.summary);
@@ -52,9 +79,15 @@ static void expire(void *unused, uint32_t node)
     (void)unused;
     CHECK(target * TICK_NS >= due[node], "%u is looked at before it is due", node);
     ended[node]++;
+    unfetched += !fetched[node];
     order[ends++] = node;
 }
-static void prefetch(void *unused, uint32_t node) { (void)unused, (void)node; }
+static void prefetch(void *unused, uint32_t node)
+{
+    (void)unused;
+    CHECK(node < NODES, "%u is no node", node);
+    fetched[node]++;
+}
 static wh_visitor visitor = {due_of, expire, prefetch, NULL, 0};
 
 static uint32_t advance(int64_t to, uint32_t budget)
@@ -151,7 +184,6 @@ static void play_neighbour(void)
     for (int upper = 0; upper <= 1; upper++) {
         int64_t crowd_at = upper ? 70 : 3, begins = upper ? 64 : 3;
         begin_lanes(3, 4);
-        ends = 0;
         for (uint32_t node = 0; node < 200; node++)
             add_to(1, node, crowd_at * TICK_NS);
         for (uint32_t node = 200; node < 210; node++)
@@ -205,6 +237,47 @@ static void play_idle_lane(void)
     end();
 }
 
+/* Who comes was fetched before, also where most of those that were noted have gone. The first of a
+ * bucket is not noted. */
+static void play_notes(void)
+{
+    for (uint32_t gone = 0; gone < 4; gone++) {
+        begin(6);
+        for (uint32_t i = 0; i < NODES; i++)
+            add(i * 101 % NODES, 70 * TICK_NS);
+        while (advance(69, 100) == 0) /* into one tick, where those that go leave their notes */
+            ;
+        for (uint32_t node = 0; node < NODES; node++)
+            if (gone && node % 4 < gone)
+                wh_wheel_remove(&wheel, node);
+        while (advance(100, 7) == 0) /* by pieces: each goes on where the last one ended */
+            check_notes();
+        CHECK(ends == NODES - gone * NODES / 4, "%u came", ends);
+        CHECK(unfetched <= 2, "%u of %u were not fetched", unfetched, ends);
+        end();
+    }
+}
+
+/* Notes are bounded: one node stays, others come and go, and what was noted of them stays, too. */
+static void play_lost_notes(void)
+{
+    begin(6);
+    add(0, 70 * TICK_NS);
+    for (uint32_t turn = 0; turn < 100 * NODES; turn++) {
+        add(1 + turn % (NODES - 1), 70 * TICK_NS);
+        wh_wheel_remove(&wheel, 1 + turn % (NODES - 1));
+    }
+    check_notes();
+    CHECK(wheel.scout.trails[wheel.links[0].list].first == WH_TRAIL_LOST, "they were not lost");
+    add(1, 5 * TICK_NS);
+    add(2, 5 * TICK_NS); /* another bucket has the blocks now */
+    CHECK(wheel.scout.trails[wheel.links[2].list].first != WH_TRAIL_LOST, "all are lost");
+    while (advance(100, 7) == 0)
+        ;
+    CHECK(ends == 3 && ended[0] == 1, "%u came", ends);
+    end();
+}
+
 int main(int argc, char **argv)
 {
     static const single_case cases[] = {
@@ -212,6 +285,7 @@ int main(int argc, char **argv)
         {"what is late is next", play_past}, {"by pieces", play_by_pieces},
         {"late ones in order", play_late},   {"a crowded neighbour", play_neighbour},
         {"lanes in turn", play_turns},       {"an idle lane", play_idle_lane},
+        {"fetched ahead", play_notes},       {"notes are bounded", play_lost_notes},
     };
     options_read(argc, argv);
     opt.jitter = 0; /* one thread */

@@ -36,6 +36,7 @@
 #define WHEELD_WHEEL_H
 
 #include "wheeld/shared/layout.h"
+#include "wheeld/shared/scout.h"
 
 typedef struct wh_parts {
     wh_link *links; /* capacity slots, then one sentinel per list */
@@ -57,6 +58,7 @@ typedef struct wh_wheel {
     uint32_t turn;                   /* the lane that is worked on next */
     uint32_t buckets;                /* of all lanes */
     uint8_t level_of[64];
+    wh_scout scout; /* the clock's own; else it is empty */
 } wh_wheel;
 
 static inline uint32_t wh_levels_for(uint32_t bits) { return (63 + bits - 1) / bits; }
@@ -103,6 +105,8 @@ static inline void wh_wheel_reset(wh_wheel *w, uint64_t tick)
         w->lanes[lane] = (wh_lane){.tick = tick, .draining = WH_NIL};
     w->tick = tick;
     w->lanes_used = 0;
+    for (uint32_t bucket = 0; w->scout.trails && bucket < w->buckets; bucket++)
+        wh_scout_emptied(&w->scout, bucket);
 }
 
 /* -- lists: circular, each through its sentinel ------------------------------------------- */
@@ -160,6 +164,8 @@ static inline void wh_wheel_add(wh_wheel *w, uint32_t lane, uint32_t node, int64
     uint64_t due = due_ns <= now_ns ? l->tick : wh_due_tick(w, due_ns);
     uint32_t bucket = wh_bucket_for(w, lane, due < l->tick ? l->tick : due);
     uint32_t level = bucket >> w->bits, digit = bucket & ((1u << w->bits) - 1);
+    if (w->occupancy[level * w->words + (digit >> 6)] >> (digit & 63) & 1)
+        wh_scout_note(&w->scout, bucket, node); /* behind others */
     wh_list_append(w, bucket, node);
     w->occupancy[level * w->words + (digit >> 6)] |= 1ull << (digit & 63);
     w->summary[level] |= 1ull << (digit >> 6);
@@ -173,6 +179,7 @@ static inline void wh_wheel_clear_bit(wh_wheel *w, uint32_t bucket)
     *word &= ~(1ull << (digit & 63));
     if (!*word)
         w->summary[level] &= ~(1ull << (digit >> 6));
+    wh_scout_emptied(&w->scout, bucket);
 }
 
 /* Unlink `node` from the bucket or worker list that it is in, if any. */
@@ -250,7 +257,7 @@ static inline int64_t wh_wheel_next_ns(const wh_wheel *w)
 typedef int64_t (*wh_due_fn)(void *context, uint32_t node);
 /* Takes a node whose bucket is due, already unlinked; it may place the node again, later. */
 typedef void (*wh_expire_fn)(void *context, uint32_t node);
-/* Fetches what `expire` will read of a node that comes soon. */
+/* Fetches what `expire` will read of a node that comes soon, beside its link. */
 typedef void (*wh_prefetch_fn)(void *context, uint32_t node);
 
 typedef struct wh_visitor {
@@ -261,15 +268,32 @@ typedef struct wh_visitor {
     uint64_t cascaded; /* nodes moved down a level, counted up */
 } wh_visitor;
 
-#define WH_SCOUT_AHEAD 8 /* nodes between the one in hand and the one being fetched */
+#define WH_SCOUT_AHEAD 12 /* notes between the node in hand and the one being fetched */
+#define WH_SCOUT_STALE 8  /* notes of nodes that have gone, per node */
 
-/* The node after `node` in the list, fetched; the sentinel stays where it is. */
-static inline uint32_t wh_scout(const wh_wheel *w, uint32_t node, bool upper, wh_visitor *v)
+/* Fetch the next node that is noted. */
+static inline void wh_fetch(const wh_wheel *w, uint32_t bucket, bool upper, wh_scout_at *ahead,
+                            wh_visitor *v)
 {
-    uint32_t next = node < w->capacity ? w->links[node].next : node;
-    if (next < w->capacity && !upper)
-        v->prefetch(v->context, next);
-    return next;
+    uint32_t node;
+    if (!wh_scout_ahead(&w->scout, bucket, ahead, &node))
+        return;
+    wh_prefetch_write(&w->links[node]);
+    if (!upper)
+        v->prefetch(v->context, node);
+}
+
+/* Before each node: fetch another one, and one more for each note that turns out to be of a node
+ * that has gone. */
+static inline void wh_fetch_on(wh_wheel *w, uint32_t bucket, bool upper, wh_scout_at *ahead,
+                               wh_visitor *v)
+{
+    uint32_t node;
+    for (int stale = 0; stale < WH_SCOUT_STALE; stale++) {
+        wh_fetch(w, bucket, upper, ahead, v);
+        if (!wh_scout_take(&w->scout, bucket, &node) || w->links[node].list == bucket)
+            return;
+    }
 }
 
 static inline bool wh_is_upper(const wh_wheel *w, uint32_t bucket)
@@ -282,11 +306,12 @@ static inline uint32_t wh_wheel_empty(wh_wheel *w, uint32_t bucket, uint32_t bud
 {
     uint32_t lane = bucket >> w->lane_bits;
     bool upper = wh_is_upper(w, bucket);
-    uint32_t node = wh_list_first(w, bucket), scout = node;
-    for (int i = 0; i < WH_SCOUT_AHEAD && scout != WH_NIL; i++)
-        scout = wh_scout(w, scout, upper, v);
+    wh_scout_at ahead = wh_scout_begin(&w->scout, bucket);
+    for (int i = 0; i < WH_SCOUT_AHEAD; i++)
+        wh_fetch(w, bucket, upper, &ahead, v);
+    uint32_t node = wh_list_first(w, bucket);
     for (; budget && node != WH_NIL; budget--, node = wh_list_first(w, bucket)) {
-        scout = wh_scout(w, scout, upper, v);
+        wh_fetch_on(w, bucket, upper, &ahead, v);
         wh_wheel_remove(w, node);
         if (upper) {
             /* by its own tick, also when that has passed: late timers keep their order */
