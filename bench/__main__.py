@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from bench import (
+    buckets,
+    firing,
     idle,
     lateness,
     memory,
@@ -24,6 +26,8 @@ from bench.purgatory import checks, looks, pool, sweep, waiting, wake
 MEASUREMENTS = {
     "single": single.run,
     "throughput": throughput.run,
+    "firing": firing.run,
+    "buckets": buckets.run,
     "recording": recording.run,
     "lateness": lateness.run,
     "neighbours": neighbours.run,

@@ -32,7 +32,17 @@ def test_quick_run_writes_everything(tmp_path: Path) -> None:
     assert found["options"]["quick"] is True
     measurements = found["measurements"]
     assert list(measurements) == [
-        *("single", "throughput", "recording", "lateness", "neighbours", "idle", "memory"),
+        *(
+            "single",
+            "throughput",
+            "firing",
+            "buckets",
+            "recording",
+            "lateness",
+            "neighbours",
+            "idle",
+            "memory",
+        ),
         *(
             "purgatory",
             "purgatory-waiting",
