@@ -68,7 +68,7 @@ static double cpu_ns(void)
 
 static uint32_t lower(int64_t due) { return DIGITS + (uint32_t)(due & (DIGITS - 1)); }
 
-/* -- list, and notes beside it ------------------------------------------------------------------ */
+/* -- list, and notes beside it ---------------------------------------------------------------- */
 
 static bool noting;
 
@@ -122,7 +122,7 @@ static void list_empty(uint32_t bucket)
     first[bucket] = 0;
 }
 
-/* -- blocks -------------------------------------------------------------------------------------- */
+/* -- blocks ------------------------------------------------------------------------------------ */
 
 static void block_add(uint32_t bucket, uint32_t n, int64_t due)
 {
@@ -170,7 +170,7 @@ static void block_empty(uint32_t bucket)
     }
 }
 
-/* -- the three of them --------------------------------------------------------------------------- */
+/* -- the three of them ------------------------------------------------------------------------- */
 
 static void measure(const char *name, void (*add)(uint32_t, uint32_t, int64_t),
                     void (*empty)(uint32_t), void (*remove)(uint32_t))

@@ -22,7 +22,7 @@
 #include "wheeld/sharing/pool.h"
 #include "wheeld/worker/batch.h"
 #include "wheeld/loop/recover.h"
-#include "wheeld/shared/rows.h"
+#include "wheeld/sharing/rows.h"
 #include "wheeld/clock/trace.h"
 #include "wheeld/sharing/sizes.h"
 #include "wheeld/sharing/words.h"

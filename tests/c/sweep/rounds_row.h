@@ -5,7 +5,7 @@
 
 #include "step.h"
 
-#include "wheeld/shared/rows.h"
+#include "wheeld/sharing/rows.h"
 
 #define ROWS 3u
 #define NAMES 4u

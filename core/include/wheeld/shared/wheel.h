@@ -272,8 +272,8 @@ typedef struct wh_visitor {
 #define WH_SCOUT_STALE 8  /* notes of nodes that have gone, per node */
 
 /* Fetch the next node that is noted. */
-static inline void wh_fetch(const wh_wheel *w, uint32_t bucket, bool upper, wh_scout_at *ahead,
-                            wh_visitor *v)
+static inline void wh_scout_fetch(const wh_wheel *w, uint32_t bucket, bool upper,
+                                  wh_scout_at *ahead, wh_visitor *v)
 {
     uint32_t node;
     if (!wh_scout_ahead(&w->scout, bucket, ahead, &node))
@@ -285,12 +285,12 @@ static inline void wh_fetch(const wh_wheel *w, uint32_t bucket, bool upper, wh_s
 
 /* Before each node: fetch another one, and one more for each note that turns out to be of a node
  * that has gone. */
-static inline void wh_fetch_on(wh_wheel *w, uint32_t bucket, bool upper, wh_scout_at *ahead,
+static inline void wh_scout_on(wh_wheel *w, uint32_t bucket, bool upper, wh_scout_at *ahead,
                                wh_visitor *v)
 {
     uint32_t node;
     for (int stale = 0; stale < WH_SCOUT_STALE; stale++) {
-        wh_fetch(w, bucket, upper, ahead, v);
+        wh_scout_fetch(w, bucket, upper, ahead, v);
         if (!wh_scout_take(&w->scout, bucket, &node) || w->links[node].list == bucket)
             return;
     }
@@ -308,10 +308,10 @@ static inline uint32_t wh_wheel_empty(wh_wheel *w, uint32_t bucket, uint32_t bud
     bool upper = wh_is_upper(w, bucket);
     wh_scout_at ahead = wh_scout_begin(&w->scout, bucket);
     for (int i = 0; i < WH_SCOUT_AHEAD; i++)
-        wh_fetch(w, bucket, upper, &ahead, v);
+        wh_scout_fetch(w, bucket, upper, &ahead, v);
     uint32_t node = wh_list_first(w, bucket);
     for (; budget && node != WH_NIL; budget--, node = wh_list_first(w, bucket)) {
-        wh_fetch_on(w, bucket, upper, &ahead, v);
+        wh_scout_on(w, bucket, upper, &ahead, v);
         wh_wheel_remove(w, node);
         if (upper) {
             /* by its own tick, also when that has passed: late timers keep their order */

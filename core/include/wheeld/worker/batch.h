@@ -329,7 +329,8 @@ static inline int64_t wh_times_of(wh_times *t, const wh_client *c, uint32_t kind
     return t->now[kind];
 }
 
-/* Move row i; as wh_client_move_by() and wh_client_move_at(), which it calls if the ring is full. */
+/* Move row i: what wh_client_move_by() and wh_client_move_at() do, which it leaves it to if the
+ * ring is full. */
 wh_hot enum wh_call wh_batch_move(wh_client *c, const wh_batch *b, uint64_t i, bool wait,
                                   wh_times *times, int64_t *earliest)
 {
