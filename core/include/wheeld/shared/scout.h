@@ -11,9 +11,9 @@
  *
  * Invariants
  *  1. Nothing follows from a hint but a prefetch, and one look at a link that was fetched.
- *  2. A note is never searched or corrected: nodes that were taken out of the list stay noted. There
- *     are blocks for two nodes per slot, so that these cannot fill all memory; a bucket that finds
- *     none loses its notes, and takes no new ones until it was empty.
+ *  2. A note is never searched or corrected: nodes that were taken out of the list stay noted. So
+ *     that these cannot fill all memory there are blocks for two nodes per slot; a bucket that
+ *     finds none loses its notes, and takes no new ones until it was empty.
  *  3. A bucket without nodes has no blocks.
  */
 #ifndef WHEELD_SCOUT_H
