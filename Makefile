@@ -11,7 +11,7 @@ RUN     := .venv/bin
 SETUP   := @PYTHON="$(PYTHON)" tools/setup-env.sh
 # The analyser also begins at functions of headers, but bounded: half a minute, not many.
 DEEP    := $(addprefix -Xclang ,-analyzer-opt-analyze-headers -analyzer-config mode=shallow,max-nodes=8000)
-CHECKED := wheeld core client pipeline tests tools bench torture examples setup.py
+CHECKED := wheeld core client pipeline testing tests tools bench torture examples setup.py
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
@@ -85,4 +85,4 @@ docs: ## build the documentation site into build/site; warnings are errors
 clean: ## remove all that these commands made, .venv too
 	rm -rf .venv build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	rm -f core/wheeld_core/*.so
-	find wheeld core client pipeline tests tools bench torture examples -name __pycache__ -prune -exec rm -rf {} +
+	find wheeld core client pipeline testing tests tools bench torture examples -name __pycache__ -prune -exec rm -rf {} +

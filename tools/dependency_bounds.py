@@ -70,7 +70,7 @@ def run_tests(which: str, extras: list[str], place: Path) -> bool:
         [python, "-m", "pip", "freeze"], env=environment, stdout=subprocess.PIPE, check=True
     )
     print(f"{which}: {' '.join(listed.stdout.decode().split())}", flush=True)
-    paths = [str(ROOT / part) for part in (".", "core", "client", "pipeline")]
+    paths = [str(ROOT / part) for part in (".", "core", "client", "pipeline", "testing")]
     environment["PYTHONPATH"] = os.pathsep.join(paths)
     files = [f"tests/{name}" for extra in ("", *extras) for name in TESTS[extra]]
     old = ["-W", "ignore::DeprecationWarning", "-W", "ignore::FutureWarning"]  # of each other

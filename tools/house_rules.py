@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "core/wheeld_core": {"wheeld_core"},
     "client/wheeld_client": {"wheeld_client", "wheeld_core"},
     "pipeline/wheeld_pipeline": {"wheeld_pipeline", "wheeld_client", "wheeld_core"},
+    "testing/wheeld_testing": {"wheeld_testing", "wheeld", "wheeld_client", "wheeld_core"},
     "wheeld": {"wheeld", "wheeld_core", "wheeld_client"},
 }
 """Which of our packages the code in a folder may import: of wheeld_core and of its own package any

@@ -34,7 +34,7 @@ import sanitize
 
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tools" / "mutants.toml"
-COPIED = ("core", "client", "pipeline", "wheeld", "tests", "tools", "pyproject.toml")
+COPIED = ("core", "client", "pipeline", "testing", "wheeld", "tests", "tools", "pyproject.toml")
 NOT_COPIED = shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info", ".*")
 KINDS = sanitize.KINDS | {"plain": "-O1"}
 SWEEP_FLAGS = "-std=c11 -D_GNU_SOURCE -O1 -static"
@@ -155,7 +155,9 @@ COMMANDS: dict[str, Callable[[Path, list[str]], list[str]]] = {
 
 def environment(root: Path) -> dict[str, str]:
     """Of a test in a private copy: its own packages, its own sanitizer options."""
-    paths = os.pathsep.join(str(root / name) for name in (".", "core", "client", "pipeline"))
+    paths = os.pathsep.join(
+        str(root / name) for name in (".", "core", "client", "pipeline", "testing")
+    )
     fixed = {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "WHEELD_TEST_SEED": "11"}
     return os.environ | sanitize.OPTIONS | fixed
 

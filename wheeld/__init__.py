@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from wheeld.embedding import EmbeddedDaemon, embedded
+    from wheeld.forkserver import ForkServer
     from wheeld.virtual import advance
 
-__all__ = ["EmbeddedDaemon", "advance", "embedded"]
+__all__ = ["EmbeddedDaemon", "ForkServer", "advance", "embedded"]
 __version__ = "0.1.0"
+
+_HOMES = {"advance": "virtual", "ForkServer": "forkserver"}
 
 
 def __getattr__(name: str) -> Any:
@@ -19,6 +22,6 @@ def __getattr__(name: str) -> Any:
     package, has it loaded first, and needs none of that."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from wheeld import embedding, virtual
+    import importlib
 
-    return getattr(virtual if name == "advance" else embedding, name)
+    return getattr(importlib.import_module(f"wheeld.{_HOMES.get(name, 'embedding')}"), name)

@@ -10,9 +10,9 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from wheeld import virtual
 from wheeld.__main__ import PRIVATE
@@ -61,6 +61,35 @@ def embedded(**config: Any) -> Iterator[EmbeddedDaemon]:
     -----
     The daemon stops when this process dies, however it dies, and leaves nothing behind.
     """
+    with running(_start, config) as daemon:
+        yield daemon
+
+
+class Process(Protocol):
+    """What is needed of a daemon's process; `subprocess.Popen` has it."""
+
+    @property
+    def pid(self) -> int: ...
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def terminate(self) -> None: ...
+    def kill(self) -> None: ...
+
+
+def _start(options: str, output: int) -> Process:
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "wheeld", PRIVATE, options],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+    )
+
+
+@contextlib.contextmanager
+def running(
+    start: Callable[[str, int], Process], config: dict[str, Any]
+) -> Iterator[EmbeddedDaemon]:
+    """As `embedded`; `start` makes the process, whose messages go to a descriptor."""
     name = config.pop("name", None) or f"embedded-{os.getpid()}-{secrets.token_hex(3)}"
     base = config.pop("runtime_dir", None)
     with contextlib.ExitStack() as stack:
@@ -69,15 +98,13 @@ def embedded(**config: Any) -> Iterator[EmbeddedDaemon]:
             stack.callback(_remove_directory, Path(base))
             config["remove_base"] = True  # the daemon does it when this process cannot
         directory = Path(base) / name
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "wheeld", PRIVATE, _options(name, base, config)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-        )
-        patience = TRACE_STOP_SECONDS if config.get("trace") else STOP_SECONDS
-        stack.callback(_stop, process, directory, patience)
-        _await_start(process, directory)
+        said, output = os.pipe()
+        with os.fdopen(said, "rb", 0):
+            with os.fdopen(output, "wb", 0):
+                process = start(_options(name, base, config), output)
+            patience = TRACE_STOP_SECONDS if config.get("trace") else STOP_SECONDS
+            stack.callback(_stop, process, directory, patience)
+            _await_start(process, directory, said)
         yield EmbeddedDaemon(directory)
 
 
@@ -100,27 +127,27 @@ def _facts(directory: Path) -> dict[str, Any]:
     return {}
 
 
-def _await_start(process: subprocess.Popen[bytes], directory: Path) -> None:
+def _await_start(process: Process, directory: Path, output: int) -> None:
     """Wait until the daemon has written its file, which it does when it is ready.
 
     What it prints until then is for the error message; after that it is not read.
     """
-    assert process.stdout is not None
-    os.set_blocking(process.stdout.fileno(), False)
+    os.set_blocking(output, False)
     said = b""
     give_up = time.monotonic() + START_SECONDS
     while _facts(directory).get("pid") != process.pid:  # another daemon of that name may be there
         ended = process.poll() is not None
-        said = (said + (process.stdout.read() or b""))[-MOST_SAID:]
+        with contextlib.suppress(BlockingIOError):
+            while some := os.read(output, MOST_SAID):
+                said = (said + some)[-MOST_SAID:]
         if ended or time.monotonic() > give_up:
             how = "" if ended else f" within {START_SECONDS:.0f} s"
             message = said.decode(errors="replace").strip()
             raise WheelError(f"the embedded daemon did not start{how}: {message}")
-        time.sleep(0.005)
-    process.stdout.close()
+        time.sleep(0.002)
 
 
-def _stop(process: subprocess.Popen[bytes], directory: Path, patience: float) -> None:
+def _stop(process: Process, directory: Path, patience: float) -> None:
     """Stop the daemon; if it was killed, remove what it left."""
     facts = _facts(directory)
     process.terminate()
@@ -129,8 +156,6 @@ def _stop(process: subprocess.Popen[bytes], directory: Path, patience: float) ->
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-    assert process.stdout is not None
-    process.stdout.close()
     if facts.get("pid") == process.pid and directory.exists():
         segments.unlink_all(facts["segment_prefix"])
         _remove_directory(directory)

@@ -20,13 +20,14 @@ OURS = {
     "wheeld_core": "core",
     "wheeld_client": "client",
     "wheeld_pipeline": "pipeline",
+    "wheeld_testing": "testing",
 }
-OF_THE_PROGRAM = {"gevent"}
+OF_THE_PROGRAM = {"gevent", "pytest"}
 """What ours use only where the program that they run in has loaded it."""
 EXTRAS = [name for name in dependency_bounds.TESTS if name]
 PARTS = {
     "core": (), "client": (), "wheeld": (), "wheeld/recorder": ("parquet",),
-    "wheeld/demo": ("parquet", "plots"), "pipeline": ("spark",),
+    "wheeld/demo": ("parquet", "plots"), "pipeline": ("spark",), "testing": (),
     "bench": ("spark", "test", "bench"),
 }  # fmt: skip
 """Folders, and the extras that they need, the last one for them alone; a deeper folder counts."""

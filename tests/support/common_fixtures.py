@@ -70,12 +70,12 @@ def local_workers(count: int, **options: Any) -> Callable[[LocalWheel], list[Loc
     return workers
 
 
-def embedded(scope: Any = "module", **options: Any) -> Callable[[], Iterator[str]]:
+def embedded(scope: Any = "module", **options: Any) -> Callable[..., Iterator[str]]:
     """An embedded daemon of these options, for a module."""
 
     @pytest.fixture(scope=scope)
-    def daemon() -> Iterator[str]:
-        with wheeld.embedded(**options) as name:
+    def daemon(wheel_server: wheeld.ForkServer) -> Iterator[str]:
+        with wheel_server.embedded(**options) as name:
             yield name
 
     return daemon

@@ -8,6 +8,8 @@ it side by side. Nothing but the standard library is imported here.
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import socket
 import subprocess
 import sys
@@ -25,10 +27,29 @@ OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
 """For `subprocess.Popen`."""
 
 
+class Forked:
+    """A child process that was made by fork; as much of `subprocess.Popen` as is used of it."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+
+    def wait(self) -> int:
+        """Wait for its end; returns its exit code, negative for a signal."""
+        if self.returncode is None:
+            self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+        return self.returncode
+
+    def kill(self) -> None:
+        """SIGKILL; nothing when its end was waited for."""
+        if self.returncode is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+
 class Spawned(NamedTuple):
     """A process, and our end of the channel to it."""
 
-    process: subprocess.Popen[bytes]
+    process: subprocess.Popen[bytes] | Forked
     channel: socket.socket
 
 
@@ -62,6 +83,11 @@ def ahead(module: str) -> None:
     """Start one for who asks for it first."""
     with contextlib.suppress(OSError):  # who asks finds out why
         _ahead[module] = spawn(module)
+
+
+def provide(module: str, spawned: Spawned) -> None:
+    """Have one that was made in another way for who asks for it first."""
+    _ahead[module] = spawned
 
 
 def take(module: str) -> Spawned:

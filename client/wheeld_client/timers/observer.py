@@ -56,6 +56,8 @@ class Observer:
         Name of the daemon.
     capacity, payload_bytes : int
         Slots of its wheel, and bytes of payload that each has room for.
+    tick_ns : int
+        The unit of time in which its timers fire, ns.
     virtual_clock : bool
         Its time moves only by `wheeld advance`.
     wheel_token : int
@@ -81,6 +83,7 @@ class Observer:
         header = self._wheel.header
         self.capacity = int(header["capacity"])
         self.payload_bytes = self._room = int(header["payload_bytes"])
+        self.tick_ns = int(header["tick_ns"])
         self.virtual_clock = bool(header["virtual_clock"])
         self.wheel_token = int(record(wheel, "head")["token"])
         self._registry = RegistryView(self._attach("registry", "registry"))
@@ -105,6 +108,10 @@ class Observer:
     def close(self) -> None:
         """Unmap the memory. May be called twice."""
         del self._wheel, self._registry, self._slots
+
+    def workers(self) -> list[str]:
+        """Names of the workers, connected or kept for a successor."""
+        return list(self._registry.names().values())
 
     def now_ns(self) -> int:
         """The wheel's base clock."""

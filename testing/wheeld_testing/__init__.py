@@ -1,0 +1,25 @@
+"""Tests of programs that use wheeld: a wheel for each test, and time that the test moves.
+
+With pytest nothing is to be imported: the fixture is `wheel`. `running` and `wheel_fixture` are for
+other frameworks, and for fixtures with other options.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from wheeld_testing.fixtures import wheel_fixture
+    from wheeld_testing.loop import VirtualLoop
+    from wheeld_testing.wheel import LeftBehind, Moment, Wheel, running
+
+__all__ = ["LeftBehind", "Moment", "VirtualLoop", "Wheel", "running", "wheel_fixture"]
+
+_HOMES = {"wheel_fixture": "fixtures", "VirtualLoop": "loop"}
+
+
+def __getattr__(name: str) -> Any:
+    """Load what is used: each run of pytest on this machine loads this package."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES.get(name, 'wheel')}"), name)

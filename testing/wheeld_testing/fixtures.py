@@ -1,0 +1,41 @@
+"""Fixtures that give a wheel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+import pytest
+
+if TYPE_CHECKING:
+    from wheeld import ForkServer
+    from wheeld_testing.wheel import Wheel
+
+Scope = Literal["session", "package", "module", "class", "function"]
+
+
+def wheel_fixture(
+    scope: Scope = "function", **options: Any
+) -> Callable[[pytest.FixtureRequest, ForkServer], Iterator[Wheel]]:
+    """Make a fixture that gives a `Wheel`: `small = wheel_fixture(capacity=64)`.
+
+    Parameters
+    ----------
+    scope : str
+        As of `pytest.fixture`.
+    **options
+        As of `running`. The marker `wheel` of a test has the last word.
+    """
+
+    @pytest.fixture(scope=scope)
+    def wheel(request: pytest.FixtureRequest, wheel_server: ForkServer) -> Iterator[Wheel]:
+        """A daemon of its own, whose time the test moves."""
+        from wheeld_testing.wheel import running
+
+        given = dict(options)
+        for marker in reversed(list(request.node.iter_markers("wheel"))):
+            given.update(marker.kwargs)
+        with running(wheel_server, **given) as wheel:
+            yield wheel
+
+    return wheel
