@@ -1,6 +1,8 @@
-from typing import Any
+from typing import Any, Unpack
 
 from typing_extensions import Buffer
+
+from wheeld_core.timer_options import SharedOptions, TimerOptions
 
 LAYOUT_VERSION: int
 MOST_SECONDS: int
@@ -188,16 +190,7 @@ class Worker:
     _unsettled: bool
     _over: bool
     _renewing: bool
-    def schedule(
-        self,
-        delay: float,
-        cookie: int = 0,
-        *,
-        payload: Buffer = b"",
-        interval: float | None = None,
-        to: str | None = None,
-        block: bool = True,
-    ) -> int: ...
+    def schedule(self, delay: float, cookie: int = 0, **options: Unpack[TimerOptions]) -> int: ...
     def cancel(self, id: int, /, *, block: bool = True) -> bool: ...
     def reschedule(self, id: int, delay: float, /, *, block: bool = True) -> bool: ...
     def poll(
@@ -208,15 +201,7 @@ class Worker:
     def now_ns(self) -> int: ...
     def _schedule_private(self, delay: float, /) -> int: ...
     def _schedule_ns(
-        self,
-        deadline_ns: int,
-        clock: int,
-        cookie: int,
-        payload: Buffer,
-        interval: float | None,
-        to: str | None,
-        block: bool = True,
-        /,
+        self, when: int, clock: int, cookie: int = 0, **options: Unpack[TimerOptions]
     ) -> int: ...
     def _schedule_into(
         self, handles: dict[int, Any], handle: Any, delay: float, block: bool = True, /
@@ -228,10 +213,7 @@ class Worker:
         ids: Buffer,
         payloads: Buffer | None,
         places: Buffer | int,
-        interval: float | None,
-        to: str | None,
-        block: bool = True,
-        /,
+        **options: Unpack[SharedOptions],
     ) -> None: ...
     def _cancel_batch(self, ids: Buffer, won: Buffer, block: bool = True, /) -> None: ...
     def _reschedule_batch(
@@ -246,11 +228,9 @@ class Worker:
         clock: int,
         cookies: Buffer | int,
         ids: Buffer,
-        data: Buffer | None,
-        offsets: Buffer | None,
-        to: str | None,
-        block: bool = True,
-        /,
+        payloads: Buffer | None,
+        places: Buffer | int | None,
+        **options: Unpack[SharedOptions],
     ) -> None: ...
     def _await_work(
         self,

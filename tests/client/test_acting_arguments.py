@@ -77,13 +77,13 @@ CALLS: Calls = {
     "poll": lambda t, do: t.poll(Number(0, do)),
     "poll most": lambda t, do: t.poll(0.0, Number(1, do)),
     "dispatch": lambda t, do: t.dispatch(Number(0, do)),
-    "batch": lambda t, do: t._schedule_batch(rows(do, float, 1), 0, ROOM, None, 0, None, None),
+    "batch": lambda t, do: t._schedule_batch(rows(do, float, 1), 0, ROOM, None, 0),
     "batch cancel": lambda t, do: t._cancel_batch(rows(do, np.uint64, 1 << 32), DID),
     "batch move": lambda t, do: t._reschedule_batch(rows(do, np.uint64, 1 << 32), ONE, DID),
     "batch reserve": lambda t, do: t._reserve_batch(rows(do, np.uint64, 0)),
     "batch release": lambda t, do: t._release_batch(rows(do, np.uint64, 0)),
     "batch armed": lambda t, do: t._were_armed(rows(do, np.uint64, 0), DID),
-    "batch arm": lambda t, do: t._arm_batch(rows(do, np.int64, 5), 0, 0, ID, None, None, None),
+    "batch arm": lambda t, do: t._arm_batch(rows(do, np.int64, 5), 0, 0, ID, None, None),
 }
 
 

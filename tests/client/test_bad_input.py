@@ -165,22 +165,22 @@ def test_native_batch_calls_check_lengths_themselves(timers: LocalTimers) -> Non
     """The native calls never read or write beyond an array, whoever calls them."""
     ids, one, two = np.empty(2, np.uint64), np.ones(1), np.ones(2)
     calls: list[Call] = [
-        lambda t: t._schedule_batch(two, 0, ids[:1], None, 0, None, None),
-        lambda t: t._schedule_batch(two, np.ones(1, np.uint64), ids, None, 0, None, None),
-        lambda t: t._schedule_batch(two, 0, ids, np.array([b"ab"]), 2, None, None),
-        lambda t: t._schedule_batch(two.astype(np.float32), 0, ids, None, 0, None, None),
-        lambda t: t._schedule_batch(two, 0, ids.astype(np.uint32), None, 0, None, None),
+        lambda t: t._schedule_batch(two, 0, ids[:1], None, 0),
+        lambda t: t._schedule_batch(two, np.ones(1, np.uint64), ids, None, 0),
+        lambda t: t._schedule_batch(two, 0, ids, np.array([b"ab"]), 2),
+        lambda t: t._schedule_batch(two.astype(np.float32), 0, ids, None, 0),
+        lambda t: t._schedule_batch(two, 0, ids.astype(np.uint32), None, 0),
         lambda t: t._cancel_batch(ids, np.empty(1, np.bool_)),
         lambda t: t._cancel_batch(ids.astype(np.uint32), np.empty(2, np.bool_)),
         lambda t: t._reschedule_batch(ids, one, np.empty(2, np.bool_)),
         lambda t: t._reschedule_batch(ids, two, np.empty(1, np.bool_)),
-        lambda t: t._schedule_ns(0, 3, 0, b"", None, None),
+        lambda t: t._schedule_ns(0, 3, 0),
     ]
     for call in calls:
         refused(timers, call, ValueError)
     read_only = np.empty(1, np.uint64)
     read_only.flags.writeable = False
-    refused(timers, lambda t: t._schedule_batch(one, 0, read_only, None, 0, None, None), Exception)
+    refused(timers, lambda t: t._schedule_batch(one, 0, read_only, None, 0), Exception)
 
 
 @pytest.mark.parametrize("extra", [1, 100, 10**6])
@@ -226,7 +226,7 @@ calls = [
     lambda: worker.schedule(1.0), lambda: worker.cancel(1), lambda: worker.poll(),
     lambda: worker.reschedule(1, 1.0), lambda: worker.pending, lambda: worker.fileno(),
     lambda: worker.now_ns(), lambda: worker._counters(), lambda: worker._close(),
-    lambda: worker._cancel_batch(b"", b""), lambda: worker._schedule_ns(1, 0, 0, b"", None, None),
+    lambda: worker._cancel_batch(b"", b""), lambda: worker._schedule_ns(1, 0, 0),
     lambda: clock.attach(0, 1, b"", 0), lambda: clock.detach(0), lambda: clock.forget(0),
     lambda: clock.check(), lambda: clock.advance(1), lambda: clock.set_state(1),
     lambda: clock.run(0, 0, 0),

@@ -14,7 +14,7 @@ SIZES = [(1, 1), (MS, 1), (MS, 3), (1000, 6), (MS, 6), (MS, 8), (10 * MS, 12), (
 
 def at_ns(timers: LocalTimers, deadline: int, cookie: int = 0) -> int:
     """Schedule for an exact nanosecond of the base clock."""
-    return timers._schedule_ns(deadline, 0, cookie, b"", None, None)
+    return timers._schedule_ns(deadline, 0, cookie)
 
 
 def spans_of(tick: int, bits: int) -> list[int]:

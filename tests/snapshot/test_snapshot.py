@@ -33,9 +33,9 @@ def test_a_round_trip_through_a_file(tmp_path: Path) -> None:
     with LocalWheel(payload_bytes=16, start_ns=100 * SECOND) as wheel:
         timers = named(wheel, 0, "web")
         ids = [timers.schedule(1.0 + i, cookie=i, payload=b"p" * i) for i in range(12)]
-        timers._schedule_ns(500 * SECOND, REALTIME, 50, b"wall", None, None)
-        timers._schedule_ns(104 * SECOND, BOOTTIME, 51, b"", None, None)
-        timers._schedule_ns(FOREVER, MONOTONIC, 52, b"", None, None)
+        timers._schedule_ns(500 * SECOND, REALTIME, 50, payload=b"wall")
+        timers._schedule_ns(104 * SECOND, BOOTTIME, 51)
+        timers._schedule_ns(FOREVER, MONOTONIC, 52)
         timers.cancel(ids[3])
         wheel.advance(500 * MS)
         snapshot_file.write(path, take(wheel))

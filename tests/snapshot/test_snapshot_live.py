@@ -34,7 +34,7 @@ def arm(timers: LocalTimers, number: int, worker: int = 0, at_once: bool = False
     payload = cookie.to_bytes(8, "little") * 2
     deadline = 0 if at_once else number * UNIT_NS
     interval = float(number) if number % 2 and not at_once else None
-    return timers._schedule_ns(deadline, 0, cookie, payload, interval, None)
+    return timers._schedule_ns(deadline, 0, cookie, payload=payload, interval=interval)
 
 
 def check_records(snapshot: Snapshot) -> None:

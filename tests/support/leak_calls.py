@@ -78,7 +78,7 @@ def fire(b: Bench) -> None:
 
 def in_time(b: Bench) -> None:
     """Schedule for a point in time, cancel, and have the slot back."""
-    b.timers.cancel(b.timers._schedule_ns(10**18, 1, 2, b"x", 3.0, "w1"))
+    b.timers.cancel(b.timers._schedule_ns(10**18, 1, 2, payload=b"x", interval=3.0, to="w1"))
     b.wheel.clock.advance(b.wheel.now)
 
 
@@ -95,8 +95,8 @@ def ticks(b: Bench) -> None:
 
 def batch(b: Bench) -> None:
     """Schedule many, cancel many."""
-    b.timers._schedule_batch(b.ones, b.ids, b.ids.copy(), None, 0, None, None)
-    b.timers._schedule_batch(b.ones, 7, b.ids, np.array([b"a"] * 3), 1, 5.0, "w1")
+    b.timers._schedule_batch(b.ones, b.ids, b.ids.copy(), None, 0)
+    b.timers._schedule_batch(b.ones, 7, b.ids, np.array([b"a"] * 3), 1, interval=5.0, to="w1")
     b.timers.cancel_many(b.timers.schedule_many([1.0, 2.0], payloads=[b"", b"a"]))
     b.timers._cancel_batch(b.ids, b.won)
     for id in b.wheel.slots.armed():
@@ -112,8 +112,8 @@ def reserved(b: Bench) -> None:
     timers, ends = b.other, np.array([0, 1, 2])
     timers.poll()
     ids = timers.reserve(5)
-    timers._arm_batch(np.ones(2, np.int64), 0, 7, ids[:2], b"ab", ends, None)
-    timers._arm_batch(np.ones(2, np.int64), 0, ids[:2].copy(), ids[2:4], None, None, "w1")
+    timers._arm_batch(np.ones(2, np.int64), 0, 7, ids[:2], b"ab", ends)
+    timers._arm_batch(np.ones(2, np.int64), 0, ids[:2].copy(), ids[2:4], None, None, to="w1")
     timers.was_armed(ids)
     timers.release(ids)
     b.wheel.clock.advance(b.wheel.now + MS)
@@ -307,18 +307,16 @@ BAD: dict[str, Callable[[Bench], Any]] = {
     "interval": lambda b: b.timers.schedule(1.0, payload=bytes(8), interval=-1.0),
     "to": lambda b: b.timers.schedule(1.0, payload=bytearray(8), to="nobody" * 100),
     "to type": lambda b: b.timers.schedule(1.0, payload=bytearray(8), to=b"x"),
-    "ns": lambda b: b.timers._schedule_ns(1, 99, 0, b"abc", None, None),
-    "ns args": lambda b: b.timers._schedule_ns(1, 0, 0, b"abc", None),
-    "batch": lambda b: b.timers._schedule_batch(b.ones, 0, b.ids[:2], None, 0, None, None),
-    "batch nan": lambda b: b.timers._schedule_batch(b.ones * np.nan, 0, b.ids, None, 0, None, None),
-    "batch cookies": lambda b: b.timers._schedule_batch(
-        b.ones, b.ids[:1], b.ids, None, 0, None, None
-    ),
-    "batch payloads": lambda b: b.timers._schedule_batch(b.ones, 0, b.ids, b"123", 99, None, None),
+    "ns": lambda b: b.timers._schedule_ns(1, 99, 0, payload=b"abc"),
+    "ns args": lambda b: b.timers._schedule_ns(1, 0, 0, payload=b"abc", by="x"),
+    "batch": lambda b: b.timers._schedule_batch(b.ones, 0, b.ids[:2], None, 0),
+    "batch nan": lambda b: b.timers._schedule_batch(b.ones * np.nan, 0, b.ids, None, 0),
+    "batch cookies": lambda b: b.timers._schedule_batch(b.ones, b.ids[:1], b.ids, None, 0),
+    "batch payloads": lambda b: b.timers._schedule_batch(b.ones, 0, b.ids, b"123", 99),
     "batch places": lambda b: b.timers._schedule_batch(
-        b.ones, 0, b.ids, b"123", np.array([0, 1, 3, 4]), None, None
+        b.ones, 0, b.ids, b"123", np.array([0, 1, 3, 4])
     ),
-    "batch width": lambda b: b.timers._schedule_batch(b.ones, 0, b.ids, b"123", -1, None, None),
+    "batch width": lambda b: b.timers._schedule_batch(b.ones, 0, b.ids, b"123", -1),
     "into delay": lambda b: b.timers.call_later(-1, print),
     "into what": lambda b: b.timers._schedule_into([], print, 1.0),
     "into frozen": lambda b: b.timers._schedule_into({}, print, 1.0),
@@ -328,10 +326,10 @@ BAD: dict[str, Callable[[Bench], Any]] = {
     "hold": lambda b: b.timers.poll(0.0, hold=True),
     "arm unreserved": lambda b: b.timers.schedule_at_many([1], ids=[b.armed]),
     "arm payloads": lambda b: b.timers._arm_batch(
-        np.ones(1, np.int64), 0, 0, b.ids[:1], b"x", np.array([0]), None
+        np.ones(1, np.int64), 0, 0, b.ids[:1], b"x", np.array([0])
     ),
     "arm to": lambda b: b.timers._arm_batch(
-        np.ones(1, np.int64), 0, 0, b.ids[:1], None, None, "nobody" * 99
+        np.ones(1, np.int64), 0, 0, b.ids[:1], None, None, to="nobody" * 99
     ),
     "cancel type": lambda b: b.timers.cancel("x" * 500),
     "cancel how": lambda b: b.timers.cancel(b.armed, wait=False),

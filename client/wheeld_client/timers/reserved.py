@@ -6,13 +6,14 @@ successor (`on_death="keep"`) asks `was_armed` which of them were armed.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
 from wheeld_client.connection.worker import ConnectedWorker
 from wheeld_client.timers import batches
+from wheeld_core.timer_options import SharedOptions
 from wheeld_core.views import CLOCKS
 
 CLOCK_NUMBERS: Final = {name: number for number, name in CLOCKS.items()}
@@ -80,9 +81,8 @@ class ReservingWorker(ConnectedWorker):
         *,
         clock: str = "monotonic",
         payloads: tuple[Any, npt.ArrayLike] | None = None,
-        to: str | None = None,
         ids: npt.ArrayLike | None = None,
-        block: bool = True,
+        **options: Unpack[SharedOptions],
     ) -> npt.NDArray[np.uint64]:
         """Arm one timer per point in time.
 
@@ -96,12 +96,10 @@ class ReservingWorker(ConnectedWorker):
             As in `schedule_at`.
         payloads : (bytes-like, array_like of int64, shape (n + 1,)), optional
             All payloads in a row, and where each begins and the last one ends; as Arrow has them.
-        to : str, optional
-            As in `schedule`, for all.
         ids : array_like of uint64, shape (n,), optional
             From `reserve`: each timer gets its id. They are armed in this order.
-        block : bool
-            Whether it may wait for the clock process. False: it never sleeps.
+        **options
+            interval, to, block: as in `schedule`, for all.
 
         Returns
         -------
@@ -129,11 +127,11 @@ class ReservingWorker(ConnectedWorker):
                 raise ValueError(
                     f"ids: got shape {given.shape}, expected ({count},) like deadlines_ns"
                 )
-            self._arm_batch(deadlines, number, checked, given, data, offsets, to, block)
+            self._arm_batch(deadlines, number, checked, given, data, offsets, **options)
             return given
-        reserved = self.reserve(count, block=block)
+        reserved = self.reserve(count, block=options.get("block", True))
         try:
-            self._arm_batch(deadlines, number, checked, reserved, data, offsets, to, block)
+            self._arm_batch(deadlines, number, checked, reserved, data, offsets, **options)
         except BaseException:
             self._take_back(reserved)
             raise

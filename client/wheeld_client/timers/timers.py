@@ -10,7 +10,7 @@ import math
 import os
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from wheeld_client.timers.dependents import Dependent
 from wheeld_client.timers.dispatcher import Dispatcher
 from wheeld_client.timers.reserved import ReservingWorker, clock_number
 from wheeld_core.errors import DaemonNotRunning, InvalidDelay
+from wheeld_core.timer_options import SharedOptions, TimerOptions
 
 
 def connect(
@@ -168,10 +169,7 @@ class Timers(ReservingWorker):
         cookie: int = 0,
         *,
         clock: str = "monotonic",
-        payload: bytes = b"",
-        interval: float | None = None,
-        to: str | None = None,
-        block: bool = True,
+        **options: Unpack[TimerOptions],
     ) -> int:
         """Arm a timer for a point in time and return its id.
 
@@ -182,8 +180,10 @@ class Timers(ReservingWorker):
             `time.clock_gettime(CLOCK_BOOTTIME)` gives them. What has passed fires at once.
         clock : {'monotonic', 'realtime', 'boottime'}
             A realtime timer follows the wall clock when it is set.
-        cookie, payload, interval, to, block
+        cookie
             As in `schedule`.
+        **options
+            payload, interval, to, block: as in `schedule`.
 
         Raises
         ------
@@ -202,7 +202,7 @@ class Timers(ReservingWorker):
         if not 0 <= seconds < math.inf:
             raise InvalidDelay(f"when must be a finite number of seconds, 0 or more: got {when!r}")
         deadline = int(seconds * 1e9) if seconds < MOST_SECONDS else 2**63 - 1
-        return self._schedule_ns(deadline, number, cookie, payload, interval, to, block)
+        return self._schedule_ns(deadline, number, cookie, **options)
 
     def schedule_many(
         self,
@@ -210,9 +210,7 @@ class Timers(ReservingWorker):
         cookies: npt.ArrayLike | None = None,
         *,
         payloads: npt.ArrayLike | None = None,
-        interval: float | None = None,
-        to: str | None = None,
-        block: bool = True,
+        **options: Unpack[SharedOptions],
     ) -> npt.NDArray[np.uint64]:
         """Arm one timer per delay; all of them or, on an error, none.
 
@@ -225,10 +223,8 @@ class Timers(ReservingWorker):
         payloads : sequence of bytes-like, or array of dtype S or V, shape (n,), optional
             One each. Bytes come back as they are, each with its own length. An array's rows are all
             as wide as its dtype: shorter ones are padded with NULs, which come back, too.
-        interval, to
-            As in `schedule`, for all.
-        block : bool
-            Whether it may wait for the clock process. False: it never sleeps.
+        **options
+            interval, to, block: as in `schedule`, for all.
 
         Returns
         -------
@@ -248,9 +244,8 @@ class Timers(ReservingWorker):
         count = len(checked)
         ids = np.empty(count, np.uint64)
         texts, places = batches.payloads_array(payloads, count, self._payload_room)
-        self._schedule_batch(
-            checked, batches.cookies_array(cookies, count), ids, texts, places, interval, to, block
-        )
+        shared = batches.cookies_array(cookies, count)
+        self._schedule_batch(checked, shared, ids, texts, places, **options)
         return ids
 
     def cancel_many(self, ids: npt.ArrayLike, *, block: bool = True) -> npt.NDArray[np.bool_]:

@@ -16,6 +16,19 @@
 
 #include "wheeld/clock/offer.h"
 
+/* What a worker gets of a timer: with the fields of its slot that go to whoever receives it. */
+static inline wh_completion wh_record_of(const wh_clock *c, uint32_t slot, enum wh_event event,
+                                         int64_t due, int64_t fired, uint32_t missed)
+{
+    const wh_slot *s = &c->slots[slot];
+    return (wh_completion){.id = wh_id_with(wh_id(c->wheel.links[slot].gen, slot), event),
+                           .cookie = wh_load_relaxed(&s->cookie),
+                           .deadline = due,
+                           .fired = fired,
+                           .missed = missed,
+                           .payload_size = wh_load_relaxed(&s->payload_size)};
+}
+
 static inline void wh_put(const wh_clock *c, wh_peer *peer, const wh_completion *record)
 {
     peer->comps[peer->comp_tail & (c->comp_size - 1)] = *record;
@@ -191,8 +204,7 @@ static inline enum wh_stage wh_sent_stage(const wh_clock *c, uint32_t slot, cons
 static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, enum wh_stage stage)
 {
     wh_link *link = &c->wheel.links[slot];
-    wh_slot *s = &c->slots[slot];
-    uint32_t kind = wh_flags_clock(wh_load_relaxed(&s->flags));
+    uint32_t kind = wh_flags_clock(wh_load_relaxed(&c->slots[slot].flags));
     int64_t now = c->now[kind < WH_CLOCK_KINDS ? kind : 0];
     uint64_t place = wh_completion_word(stage, wh_peer_index(c, peer), peer->comp_tail);
     /* One that fires now has its place already. */
@@ -207,11 +219,8 @@ static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, enu
     }
     if (wh_unlikely(event == WH_EV_OFFER))
         wh_offer_note(c, slot, peer);
-    wh_completion record = {.id = wh_id_with(wh_id(link->gen, slot), event),
-                            .cookie = wh_load_relaxed(&s->cookie),
-                            .deadline = link->due,
-                            .fired = wh_unlikely(waited) ? wh_fell_due(c, link->due, now) : now,
-                            .payload_size = wh_load_relaxed(&s->payload_size)};
+    int64_t fired = wh_unlikely(waited) ? wh_fell_due(c, link->due, now) : now;
+    wh_completion record = wh_record_of(c, slot, event, link->due, fired, 0);
     wh_put(c, peer, &record);
     wh_note_expired(c, slot, &record, peer, false);
 }

@@ -73,7 +73,6 @@ static inline void wh_drop(wh_clock *c, uint32_t slot)
 static inline bool wh_fire_periodic(wh_clock *c, uint32_t slot, uint64_t state, wh_timing t,
                                     wh_peer *to)
 {
-    wh_slot *s = &c->slots[slot];
     wh_link *link = &c->wheel.links[slot];
     int64_t now = c->now[t.kind];
     if (!wh_peer_open(c, to)) {
@@ -92,12 +91,8 @@ static inline bool wh_fire_periodic(wh_clock *c, uint32_t slot, uint64_t state, 
         wh_note_no_tick(c, slot);
         return false;
     }
-    wh_completion record = {.id = wh_id_with(wh_id(link->gen, slot), WH_EV_TICK),
-                            .cookie = wh_load_relaxed(&s->cookie),
-                            .deadline = t.due,
-                            .fired = now,
-                            .missed = missed < UINT32_MAX ? (uint32_t)missed : UINT32_MAX,
-                            .payload_size = wh_load_relaxed(&s->payload_size)};
+    wh_completion record = wh_record_of(c, slot, WH_EV_TICK, t.due, now,
+                                        missed < UINT32_MAX ? (uint32_t)missed : UINT32_MAX);
     link->due = now - (int64_t)(passed % (uint64_t)t.interval);
     wh_put(c, to, &record);
     wh_note_expired(c, slot, &record, to, true);

@@ -68,6 +68,18 @@ static bool parse_keywords(const char *function, const char *const *names, Py_ss
     return true;
 }
 
+/* The first `needed` arguments are there. False: an error is set. */
+static bool parse_needed(const char *function, const char *const *names, Py_ssize_t needed,
+                         PyObject *const *values)
+{
+    for (Py_ssize_t i = 0; i < needed; i++)
+        if (values[i] == NULL) {
+            PyErr_Format(PyExc_TypeError, "%s() needs the argument '%s'", function, names[i]);
+            return false;
+        }
+    return true;
+}
+
 /* The argument `block`, if it was given. False: an error is set. */
 static bool parse_block(PyObject *object, bool *wait)
 {
@@ -187,34 +199,52 @@ static bool parse_payload(WorkerObject *w, const Py_buffer *payload, wh_request 
     return true;
 }
 
-/* What the keyword forms of schedule() take; None stands for absent. */
-typedef struct {
-    PyObject *cookie, *interval, *to;
-    Py_buffer payload;
-} Extras;
+/* What every call takes that arms timers, one or many, behind arguments of its own. A field of the
+ * timer that its user sets is one more of these: read here, stored by wh_client_arm(). */
+#define OPTION_NAMES "interval", "to", "block", NULL
+enum { INTERVAL, TO, BLOCK, OPTIONS };
 
-/* What is read of them before the client is looked at. */
-static bool parse_extras(const Extras *extras, wh_request *r)
+/* What these calls ask for: all that is read before the client is looked at. */
+typedef struct {
+    wh_request request;
+    PyObject *to;
+    Py_buffer payload; /* of each timer; no buffer: none */
+    bool wait;
+} Order;
+
+/* Read the options; of those by name what is absent is NULL. False: an error is set. */
+static bool order_parse(Order *o, PyObject *const *options)
 {
-    int64_t interval = 0;
-    if (extras->cookie && !parse_u64(extras->cookie, &r->cookie, "cookie"))
-        return false;
-    if (extras->interval && extras->interval != Py_None) {
-        if (!parse_delay(extras->interval, &interval, "interval"))
+    PyObject *interval = options[INTERVAL];
+    o->to = options[TO] == Py_None ? NULL : options[TO];
+    if (interval && interval != Py_None) {
+        if (!parse_delay(interval, &o->request.interval, "interval"))
             return false;
-        if (interval == 0) {
+        if (o->request.interval == 0) {
             PyErr_SetString(errors.invalid_delay, "interval must be above 0");
             return false;
         }
     }
-    r->interval = interval;
-    return true;
+    return parse_block(options[BLOCK], &o->wait);
 }
 
-/* What is measured by the client's memory: after worker_usable(). */
-static bool place_extras(WorkerObject *w, const Extras *extras, wh_request *r)
+/* The same for a clock, by its number. */
+static bool order_parse_clock(Order *o, PyObject *clock)
 {
-    if (extras->to && extras->to != Py_None && !parse_target(w, extras->to, &r->target))
+    uint64_t kind;
+    if (!parse_u64(clock, &kind, "clock"))
         return false;
-    return extras->payload.buf == NULL || parse_payload(w, &extras->payload, r);
+    o->request.flags = (uint32_t)kind;
+    if (kind < WH_CLOCK_KINDS)
+        return true;
+    PyErr_SetString(PyExc_ValueError, "no such clock");
+    return false;
+}
+
+/* What is measured by the client's memory: after worker_may_begin(). */
+static bool order_place(Order *o, WorkerObject *w)
+{
+    if (o->to && !parse_target(w, o->to, &o->request.target))
+        return false;
+    return o->payload.buf == NULL || parse_payload(w, &o->payload, &o->request);
 }

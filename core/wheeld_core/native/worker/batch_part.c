@@ -58,54 +58,116 @@ static bool batch_do(WorkerObject *w, wh_batch *b, const wh_request *r, bool wai
     return call == WH_CALL_OK || batch_refuse(w, b, call);
 }
 
-/* schedule_batch(delays, cookies, ids, payloads, places, interval, to, block=True)
- * delays: n float64; cookies: n uint64 or an int; ids: n uint64, written; payloads: None, or all
- * bytes in a row; places: n + 1 int64, where each begins and the last one ends, or an int, the
- * width of all; interval, to, block: as in schedule(). */
-static PyObject *worker_schedule_batch(WorkerObject *w, PyObject *args)
+/* Of a call that arms many timers: their options, and what each has of its own. */
+#define ROWS_NAMES "cookies", "ids", "payloads", "places", OPTION_NAMES
+enum { COOKIES, IDS, PAYLOADS, PLACES, ROWS_OPTIONS, ROWS_VALUES = ROWS_OPTIONS + OPTIONS };
+
+/* The arrays of a batch, while they are held. */
+typedef struct {
+    Array times, ids, cookies, places;
+    Py_buffer bytes;
+} Rows;
+
+static void rows_drop(Rows *rows)
 {
-    int wait = 1;
-    PyObject *delays, *cookies, *ids, *payloads, *places;
-    Extras extras = {0};
-    wh_request r = {0};
-    Array arrays[4] = {0};
-    Py_buffer bytes = {0};
-    if (!PyArg_ParseTuple(args, "OOOOOOO|p", &delays, &cookies, &ids, &payloads, &places,
-                          &extras.interval, &extras.to, &wait))
-        return NULL;
-    bool each_cookie = !PyLong_Check(cookies), rows = payloads != Py_None && PyLong_Check(places);
-    Py_ssize_t n = PyObject_Length(delays), width = rows ? PyLong_AsSsize_t(places) : 0;
-    extras.cookie = each_cookie ? NULL : cookies;
-    if (rows && width < 0 && !PyErr_Occurred())
-        PyErr_SetString(PyExc_ValueError, "payloads have a negative width");
-    bool ok = n >= 0 && width >= 0 && parse_extras(&extras, &r) &&
-              array_get(&arrays[0], delays, 8, n, false) &&
-              array_get(&arrays[1], ids, 8, n, true) &&
-              (!each_cookie || array_get(&arrays[2], cookies, 8, n, false));
-    wh_batch batch = {.n = (uint64_t)n,
-                      .ids = arrays[1].view.buf,
-                      .delays = arrays[0].view.buf,
-                      .cookies = arrays[2].view.buf};
-    if (ok && rows) {
-        ok = array_get(&arrays[3], payloads, width, n, false);
-        extras.payload = (Py_buffer){.buf = arrays[3].view.buf, .len = width};
-        batch.payloads = arrays[3].view.buf;
-        batch.width = (uint64_t)width;
-    } else if (ok && payloads != Py_None) {
-        ok = array_get(&arrays[3], places, 8, n + 1, false) &&
-             PyObject_GetBuffer(payloads, &bytes, PyBUF_SIMPLE) == 0;
-        batch.payloads = bytes.buf;
-        batch.bytes = bytes.len;
-        batch.offsets = arrays[3].view.buf;
+    PyBuffer_Release(&rows->times.view);
+    PyBuffer_Release(&rows->ids.view);
+    PyBuffer_Release(&rows->cookies.view);
+    PyBuffer_Release(&rows->places.view);
+    PyBuffer_Release(&rows->bytes);
+}
+
+/* Payloads of one width each, or of the widths that `places` says. */
+static bool rows_get_payloads(Rows *rows, PyObject *const *values, Py_ssize_t n, wh_batch *b,
+                              Order *o)
+{
+    if (values[PAYLOADS] == Py_None)
+        return true;
+    if (PyLong_Check(values[PLACES])) {
+        Py_ssize_t width = PyLong_AsSsize_t(values[PLACES]);
+        if (width < 0 && !PyErr_Occurred())
+            PyErr_SetString(PyExc_ValueError, "payloads have a negative width");
+        if (width < 0 || !array_get(&rows->places, values[PAYLOADS], width, n, false))
+            return false;
+        b->payloads = rows->places.view.buf;
+        b->width = (uint64_t)width;
+        o->payload = (Py_buffer){.buf = rows->places.view.buf, .len = width};
+        return true;
     }
-    ok = ok && worker_may_begin(w, wait) && place_extras(w, &extras, &r) &&
-         batch_do(w, &batch, &r, wait);
-    for (int i = 0; i < 4; i++)
-        PyBuffer_Release(&arrays[i].view);
-    PyBuffer_Release(&bytes);
-    if (!ok)
+    if (!array_get(&rows->places, values[PLACES], 8, n + 1, false) ||
+        PyObject_GetBuffer(values[PAYLOADS], &rows->bytes, PyBUF_SIMPLE) < 0)
+        return false;
+    b->payloads = rows->bytes.buf;
+    b->bytes = rows->bytes.len;
+    b->offsets = rows->places.view.buf;
+    return true;
+}
+
+/* Read what ROWS_NAMES names. False: an error is set. */
+static bool rows_get(Rows *rows, PyObject *times, PyObject *const *values, wh_batch *b, Order *o)
+{
+    bool each_cookie = !PyLong_Check(values[COOKIES]);
+    Py_ssize_t n = PyObject_Length(times);
+    if (n < 0 || !order_parse(o, values + ROWS_OPTIONS) ||
+        !array_get(&rows->times, times, 8, n, false) ||
+        !array_get(&rows->ids, values[IDS], 8, n, !b->reserved) ||
+        !(each_cookie ? array_get(&rows->cookies, values[COOKIES], 8, n, false)
+                      : parse_u64(values[COOKIES], &o->request.cookie, "cookie")))
+        return false;
+    b->n = (uint64_t)n;
+    b->ids = rows->ids.view.buf;
+    b->cookies = rows->cookies.view.buf;
+    if (b->reserved)
+        b->deadlines = rows->times.view.buf;
+    else
+        b->delays = rows->times.view.buf;
+    return rows_get_payloads(rows, values, n, b, o);
+}
+
+/* Arm a timer per row. What is reserved is of this wheel, and is not waited with for another. */
+static PyObject *worker_arm_rows(WorkerObject *w, PyObject *times, PyObject *const *values,
+                                 bool reserved, Order *o)
+{
+    Rows rows = {0};
+    wh_batch b = {.reserved = reserved};
+    bool done = rows_get(&rows, times, values, &b, o) &&
+                worker_may_begin(w, o->wait && !reserved) && order_place(o, w) &&
+                batch_do(w, &b, &o->request, o->wait);
+    rows_drop(&rows);
+    if (!done)
         return NULL;
     Py_RETURN_NONE;
+}
+
+/* _schedule_batch(delays, cookies, ids, payloads, places, *, interval, to, block)
+ * delays: n float64; cookies: n uint64 or an int; ids: n uint64, written; payloads: None, or all
+ * bytes in a row; places: n + 1 int64, where each begins and the last one ends, or an int, the
+ * width of all; the options: as in schedule(). */
+static PyObject *worker_schedule_batch(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
+                                       PyObject *kwnames)
+{
+    static const char *const names[] = {"delays", ROWS_NAMES};
+    PyObject *values[1 + ROWS_VALUES] = {0};
+    Order o = {0};
+    if (!parse_keywords("schedule_many", names, 1 + ROWS_OPTIONS, args, n, kwnames, values) ||
+        !parse_needed("schedule_many", names, 1 + ROWS_OPTIONS, values))
+        return NULL;
+    return worker_arm_rows(w, values[0], values + 1, false, &o);
+}
+
+/* _arm_batch(deadlines, clock, cookies, ids, payloads, places, *, interval, to, block)
+ * The same for ids that are reserved, which are read; deadlines: n int64 ns on `clock`. */
+static PyObject *worker_arm_batch(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
+                                  PyObject *kwnames)
+{
+    static const char *const names[] = {"deadlines", "clock", ROWS_NAMES};
+    PyObject *values[2 + ROWS_VALUES] = {0};
+    Order o = {0};
+    if (!parse_keywords("schedule_at_many", names, 2 + ROWS_OPTIONS, args, n, kwnames, values) ||
+        !parse_needed("schedule_at_many", names, 2 + ROWS_OPTIONS, values) ||
+        !order_parse_clock(&o, values[1]))
+        return NULL;
+    return worker_arm_rows(w, values[0], values + 2, true, &o);
 }
 
 /* cancel_batch(ids, won, block=True): ids: n uint64; won: n bools, written. */

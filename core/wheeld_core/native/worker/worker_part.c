@@ -18,33 +18,57 @@ static PyObject *worker_arm(WorkerObject *w, const wh_request *r, int64_t due, b
     return wh_likely(id) ? PyLong_FromUnsignedLongLong(id) : NULL;
 }
 
+/* Of a call that arms one timer: its options, and what else belongs to it. */
+#define TIMER_NAMES "cookie", "payload", OPTION_NAMES
+enum { COOKIE, PAYLOAD, TIMER_OPTIONS, TIMER_VALUES = TIMER_OPTIONS + OPTIONS };
+
+static bool order_parse_timer(Order *o, PyObject *const *values)
+{
+    return (!values[PAYLOAD] ||
+            PyObject_GetBuffer(values[PAYLOAD], &o->payload, PyBUF_SIMPLE) == 0) &&
+           (!values[COOKIE] || parse_u64(values[COOKIE], &o->request.cookie, "cookie")) &&
+           order_parse(o, values + TIMER_OPTIONS);
+}
+
 static PyObject *worker_schedule_kw(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
                                     PyObject *kwnames)
 {
-    static const char *const names[] = {"delay", "cookie", "payload", "interval",
-                                        "to",    "block",  NULL};
-    PyObject *values[6] = {0};
-    Extras extras = {0};
-    wh_request r = {0};
+    static const char *const names[] = {"delay", TIMER_NAMES};
+    PyObject *values[1 + TIMER_VALUES] = {0}, *id = NULL;
+    Order o = {0};
     int64_t delay;
-    bool wait;
     if (!parse_keywords("schedule", names, 2, args, n, kwnames, values))
         return NULL;
     if (values[0] == NULL)
         return PyErr_Format(PyExc_TypeError, "schedule() needs a delay, in seconds");
-    if (values[2] && PyObject_GetBuffer(values[2], &extras.payload, PyBUF_SIMPLE) < 0)
-        return NULL;
-    extras.cookie = values[1];
-    extras.interval = values[3];
-    extras.to = values[4];
-    PyObject *id = NULL;
-    if (parse_delay(values[0], &delay, "delay") && parse_extras(&extras, &r) &&
-        parse_block(values[5], &wait) && worker_may_begin(w, wait) &&
-        place_extras(w, &extras, &r)) {
-        r.deadline = wh_time_add(wh_client_now(&w->client), delay);
-        id = worker_arm(w, &r, r.deadline, wait);
+    if (parse_delay(values[0], &delay, "delay") && order_parse_timer(&o, values + 1) &&
+        worker_may_begin(w, o.wait) && order_place(&o, w)) {
+        o.request.deadline = wh_time_add(wh_client_now(&w->client), delay);
+        id = worker_arm(w, &o.request, o.request.deadline, o.wait);
     }
-    PyBuffer_Release(&extras.payload);
+    PyBuffer_Release(&o.payload);
+    return id;
+}
+
+/* _schedule_ns(deadline_ns, clock, cookie=0, *, payload, interval, to, block): schedule_at */
+static PyObject *worker_schedule_ns(WorkerObject *w, PyObject *const *args, Py_ssize_t n,
+                                    PyObject *kwnames)
+{
+    static const char *const names[] = {"when", "clock", TIMER_NAMES};
+    PyObject *values[2 + TIMER_VALUES] = {0}, *id = NULL;
+    Order o = {0};
+    if (!parse_keywords("schedule_at", names, 3, args, n, kwnames, values) ||
+        !parse_needed("schedule_at", names, 2, values))
+        return NULL;
+    long long deadline = PyLong_AsLongLong(values[0]);
+    if (!(deadline == -1 && PyErr_Occurred()) && order_parse_clock(&o, values[1]) &&
+        order_parse_timer(&o, values + 2) && worker_may_begin(w, o.wait) && order_place(&o, w)) {
+        int64_t now = wh_client_now(&w->client);
+        int64_t rest = wh_time_sub(deadline, wh_client_now_of(&w->client, o.request.flags));
+        o.request.deadline = deadline;
+        id = worker_arm(w, &o.request, wh_time_add(now, rest), o.wait);
+    }
+    PyBuffer_Release(&o.payload);
     return id;
 }
 
@@ -75,33 +99,6 @@ static PyObject *worker_schedule_private(WorkerObject *w, PyObject *delay_object
         return NULL;
     r.deadline = wh_time_add(wh_client_now(&w->client), delay);
     return worker_arm(w, &r, r.deadline, false);
-}
-
-/* schedule_ns(deadline_ns, clock, cookie, payload, interval, to, block): schedule_at, arguments in
- * place */
-static PyObject *worker_schedule_ns(WorkerObject *w, PyObject *args)
-{
-    long long deadline;
-    unsigned int kind;
-    int wait = 1;
-    Extras extras = {0};
-    wh_request r = {0};
-    if (!PyArg_ParseTuple(args, "LIOy*OO|p", &deadline, &kind, &extras.cookie, &extras.payload,
-                          &extras.interval, &extras.to, &wait))
-        return NULL;
-    PyObject *id = NULL;
-    if (kind >= WH_CLOCK_KINDS) {
-        PyErr_SetString(PyExc_ValueError, "no such clock");
-    } else if (parse_extras(&extras, &r) && worker_may_begin(w, wait) &&
-               place_extras(w, &extras, &r)) {
-        int64_t now = wh_client_now(&w->client);
-        int64_t rest = wh_time_sub(deadline, wh_client_now_of(&w->client, kind));
-        r.deadline = deadline;
-        r.flags = kind;
-        id = worker_arm(w, &r, wh_time_add(now, rest), wait);
-    }
-    PyBuffer_Release(&extras.payload);
-    return id;
 }
 
 /* 1: it is never delivered; 0: it was, or will be; -1: an error is set. */

@@ -296,15 +296,15 @@ static PyMethodDef worker_methods[] = {
      "ClientClosed, ForkedClient\n\n"
      "Notes\n-----\nLock-free; makes a system call only when the clock must wake earlier. Any thread."},
     {"_schedule_private", (PyCFunction)worker_schedule_private, METH_O, NULL},
-    {"_schedule_ns", (PyCFunction)worker_schedule_ns, METH_VARARGS, NULL},
+    {"_schedule_ns", FAST(worker_schedule_ns), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"_schedule_into", FAST(worker_schedule_into), METH_FASTCALL, NULL},
-    {"_schedule_batch", (PyCFunction)worker_schedule_batch, METH_VARARGS, NULL},
+    {"_schedule_batch", FAST(worker_schedule_batch), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"_cancel_batch", (PyCFunction)worker_cancel_batch, METH_VARARGS, NULL},
     {"_reschedule_batch", (PyCFunction)worker_reschedule_batch, METH_VARARGS, NULL},
     {"_reserve_batch", (PyCFunction)worker_reserve_batch, METH_VARARGS, NULL},
     {"_release_batch", (PyCFunction)worker_release_batch, METH_O, NULL},
     {"_were_armed", (PyCFunction)worker_were_armed, METH_VARARGS, NULL},
-    {"_arm_batch", (PyCFunction)worker_arm_batch, METH_VARARGS, NULL},
+    {"_arm_batch", FAST(worker_arm_batch), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"cancel", FAST(worker_cancel), METH_FASTCALL | METH_KEYWORDS,
      "cancel(id, *, block=True)\n--\n\n"
      "Cancel a timer, whichever worker scheduled it.\n\n"

@@ -1,0 +1,38 @@
+"""The options of calls that arm timers, once for all of them: the native ones read them by name."""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+from typing_extensions import Buffer
+
+
+class SharedOptions(TypedDict, total=False):
+    """What each of these calls takes, of one timer or of many.
+
+    Attributes
+    ----------
+    interval : float, optional
+        Seconds; the timer fires again and again until cancelled.
+    to : str, optional
+        Name of the worker that receives it, or 'group:NAME' for one of a group's members;
+        default: this one.
+    block : bool
+        Whether it may wait for the clock process; default: True.
+    """
+
+    interval: float | None
+    to: str | None
+    block: bool
+
+
+class TimerOptions(SharedOptions, total=False):
+    """The same, and what a call takes that arms one timer.
+
+    Attributes
+    ----------
+    payload : bytes-like
+        At most the wheel's payload_bytes, returned with the expiration.
+    """
+
+    payload: Buffer
