@@ -13,12 +13,12 @@ from wheeld_core.timer_options import SharedOptions, TimerOptions
 
 Arm = Callable[..., Any]
 ONE: dict[str, Callable[[LocalTimers], Arm]] = {
-    "schedule": lambda t: lambda **options: t.schedule(0.0, 7, **options),
-    "schedule_at": lambda t: lambda **options: t.schedule_at(0.0, 7, **options),
+    "schedule": lambda t: lambda **options: t.schedule(1.0, 7, **options),
+    "schedule_at": lambda t: lambda **options: t.schedule_at(1.0, 7, **options),
 }
 MANY: dict[str, Callable[[LocalTimers], Arm]] = {
-    "schedule_many": lambda t: lambda **options: t.schedule_many([0.0], 7, **options),
-    "schedule_at_many": lambda t: lambda **options: t.schedule_at_many([0], 7, **options),
+    "schedule_many": lambda t: lambda **options: t.schedule_many([1.0], 7, **options),
+    "schedule_at_many": lambda t: lambda **options: t.schedule_at_many([SECOND], 7, **options),
 }
 ALL = ONE | MANY
 
