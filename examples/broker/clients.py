@@ -29,6 +29,12 @@ PATIENCE: Final = 60.0
 PATIENCE_MS: Final = int(PATIENCE * 1000)
 SESSION_MS: Final = int(os.environ.get("BROKER_SESSION_MS", "6000"))
 POLL_MS: Final = 200
+SENDING: Final[dict[str, Any]] = {"enable_idempotence": True, "linger_ms": 5}
+READING: Final[dict[str, Any]] = {
+    "session_timeout_ms": SESSION_MS,
+    "heartbeat_interval_ms": SESSION_MS // 3,
+    "auto_offset_reset": "earliest",
+}
 
 Line = tuple[int, int, bytes]
 """Partition, offset, value."""
@@ -36,8 +42,7 @@ Line = tuple[int, int, bytes]
 
 def say(lines: Iterable[Line], before: bytes = b"") -> None:
     """Print what was acknowledged, or read."""
-    text = b"".join(before + b"%d %d %b\n" % line for line in lines)
-    sys.stdout.buffer.write(text)
+    sys.stdout.buffer.write(b"".join(before + b"%d %d %b\n" % line for line in lines))
     sys.stdout.buffer.flush()
 
 
@@ -49,12 +54,36 @@ def values(name: str, count: int, rate: float) -> Iterator[bytes]:
         yield f"{name}/{number}".encode()
 
 
-class Library:
-    """What the libraries have in common; each has its own `join`, `poll`, `commit` and `leave`."""
+def librdkafka(**options: Any) -> dict[str, Any]:
+    """Options by its names. It stays away for up to 10 s by default, and sessions end meanwhile."""
+    own = {"log_level": 0, "reconnect.backoff.max.ms": 500}
+    return own | {name.replace("_", "."): value for name, value in options.items()}
 
-    refusal: Any
 
-    async def consume(self: Any, topic: str, group: str) -> None:
+class KafkaPython:
+    """kafka-python. The libraries below differ from it in the names of calls."""
+
+    module = "kafka"
+
+    def __init__(self, address: str) -> None:
+        self._kafka = import_module(self.module)
+        self._address: dict[str, Any] = {"bootstrap_servers": address}
+        self.refusal: Any = import_module(f"{self.module}.errors").KafkaError
+
+    async def produce(self, topic: str, texts: Iterable[bytes]) -> None:
+        options = {"acks": "all", "delivery_timeout_ms": PATIENCE_MS, **SENDING}
+        producer, sent = self._kafka.KafkaProducer(**self._address, **options), []
+        for text in texts:
+            sent.append(producer.send(topic, text, key=text))
+            sent[-1].add_callback(self._acknowledged, text)
+        for future in sent:
+            future.get(PATIENCE)
+        producer.close()
+
+    def _acknowledged(self, text: bytes, done: Any) -> None:
+        say([(done.partition, done.offset, text)])
+
+    async def consume(self, topic: str, group: str) -> None:
         """Be a member of a group until the standard input ends."""
         ended = threading.Event()
         threading.Thread(target=lambda: sys.stdin.buffer.read() or ended.set(), daemon=True).start()
@@ -73,82 +102,14 @@ class Library:
             finally:
                 await self.leave()
 
-
-class Confluent(Library):
-    """confluent-kafka: librdkafka. All of these have an idempotent producer."""
-
-    module = "confluent_kafka"
-
-    def __init__(self, address: str) -> None:
-        self._kafka = import_module(self.module)
-        self._common = {"bootstrap.servers": address, "log_level": 0}
-        self._common["reconnect.backoff.max.ms"] = 500
-        self.refusal = self._kafka.KafkaException
-
-    async def produce(self, topic: str, texts: Iterable[bytes]) -> None:
-        options = {"enable.idempotence": True, "message.timeout.ms": PATIENCE_MS, "linger.ms": 5}
-        producer = self._kafka.Producer({**self._common, **options})
-        for text in texts:
-            producer.produce(topic, text, key=text, on_delivery=self._told)
-            producer.poll(0)
-        producer.flush(PATIENCE)
-
-    def _told(self, error: Any, message: Any) -> None:
-        if error is not None:
-            raise SystemExit(f"confluent-kafka: {error}")
-        say([(message.partition(), message.offset(), message.value())])
-
-    async def join(self, topic: str, group: str) -> None:
-        options = {"session.timeout.ms": SESSION_MS, "heartbeat.interval.ms": SESSION_MS // 3}
-        options |= {"auto.offset.reset": "earliest", "enable.auto.commit": False}
-        self._consumer = self._kafka.Consumer({**self._common, "group.id": group, **options})
-        self._consumer.subscribe([topic])
-
-    async def poll(self) -> list[Line]:
-        got = [one for one in self._consumer.consume(500, POLL_MS / 1000) if not one.error()]
-        return [(one.partition(), one.offset(), one.value()) for one in got]
-
-    async def commit(self) -> None:
-        self._consumer.commit(asynchronous=False)
-
-    async def leave(self) -> None:
-        self._consumer.close()
-
-
-class KafkaPython(Library):
-    """kafka-python."""
-
-    module = "kafka"
-
-    def __init__(self, address: str) -> None:
-        self._kafka = import_module(self.module)
-        self._common = {"bootstrap_servers": address}
-        self._sending = {**self._common, "enable_idempotence": True, "linger_ms": 5}
-        self.refusal = import_module(f"{self.module}.errors").KafkaError
-
-    async def produce(self, topic: str, texts: Iterable[bytes]) -> None:
-        options = {"acks": "all", "delivery_timeout_ms": PATIENCE_MS}
-        producer, sent = self._kafka.KafkaProducer(**self._sending, **options), []
-        for text in texts:
-            sent.append(producer.send(topic, text, key=text))
-            sent[-1].add_callback(self._told, text)
-        for future in sent:
-            future.get(PATIENCE)
-        producer.close()
-
-    def _told(self, text: bytes, done: Any) -> None:
-        say([(done.partition, done.offset, text)])
-
-    def _membership(self, group: str) -> dict[str, Any]:
-        options = {"session_timeout_ms": SESSION_MS, "heartbeat_interval_ms": SESSION_MS // 3}
-        options |= {"auto_offset_reset": "earliest", "enable_auto_commit": False}
-        return {**self._common, "group_id": group, **options}
+    def _reading(self, group: str) -> dict[str, Any]:
+        return {**self._address, **READING, "group_id": group, "enable_auto_commit": False}
 
     def _lines(self, found: dict[Any, list[Any]]) -> list[Line]:
         return [(one.partition, one.offset, one.value) for part in found.values() for one in part]
 
     async def join(self, topic: str, group: str) -> None:
-        self._consumer = self._kafka.KafkaConsumer(topic, **self._membership(group))
+        self._consumer = self._kafka.KafkaConsumer(topic, **self._reading(group))
 
     async def poll(self) -> list[Line]:
         return self._lines(self._consumer.poll(POLL_MS))
@@ -166,20 +127,17 @@ class AioKafka(KafkaPython):
     module = "aiokafka"
 
     async def produce(self, topic: str, texts: Iterable[bytes]) -> None:
-        options = {**self._sending, "request_timeout_ms": PATIENCE_MS}
-        async with (
-            self._kafka.AIOKafkaProducer(**options) as producer,
-            asyncio.TaskGroup() as sent,
-        ):
+        async def send(text: bytes) -> None:
+            self._acknowledged(text, await producer.send_and_wait(topic, text, key=text))
+
+        options = {**self._address, **SENDING, "request_timeout_ms": PATIENCE_MS}
+        async with self._kafka.AIOKafkaProducer(**options) as producer, asyncio.TaskGroup() as sent:
             for text in texts:
-                sent.create_task(self._send(producer, topic, text))
+                sent.create_task(send(text))
                 await asyncio.sleep(0)
 
-    async def _send(self, producer: Any, topic: str, text: bytes) -> None:
-        self._told(text, await producer.send_and_wait(topic, text, key=text))
-
     async def join(self, topic: str, group: str) -> None:
-        self._consumer = self._kafka.AIOKafkaConsumer(topic, **self._membership(group))
+        self._consumer = self._kafka.AIOKafkaConsumer(topic, **self._reading(group))
         await self._consumer.start()
 
     async def poll(self) -> list[Line]:
@@ -192,6 +150,44 @@ class AioKafka(KafkaPython):
         await self._consumer.stop()
 
 
+class Confluent(KafkaPython):
+    """confluent-kafka: librdkafka."""
+
+    module = "confluent_kafka"
+
+    def __init__(self, address: str) -> None:
+        self._kafka = import_module(self.module)
+        self._address = {"bootstrap_servers": address}
+        self.refusal = self._kafka.KafkaException
+
+    async def produce(self, topic: str, texts: Iterable[bytes]) -> None:
+        options = librdkafka(**self._address, **SENDING, message_timeout_ms=PATIENCE_MS)
+        producer = self._kafka.Producer(options)
+        for text in texts:
+            producer.produce(topic, text, key=text, on_delivery=self._told)
+            producer.poll(0)
+        producer.flush(PATIENCE)
+
+    def _told(self, error: Any, message: Any) -> None:
+        if error is not None:
+            raise SystemExit(f"confluent-kafka: {error}")
+        say([(message.partition(), message.offset(), message.value())])
+
+    async def join(self, topic: str, group: str) -> None:
+        self._consumer = self._kafka.Consumer(librdkafka(**self._reading(group)))
+        self._consumer.subscribe([topic])
+
+    async def poll(self) -> list[Line]:
+        got = [one for one in self._consumer.consume(500, POLL_MS / 1000) if not one.error()]
+        return [(one.partition(), one.offset(), one.value()) for one in got]
+
+    async def commit(self) -> None:
+        self._consumer.commit(asynchronous=False)
+
+    async def leave(self) -> None:
+        self._consumer.close()
+
+
 class Kcat:
     """kcat, the command. It does not report where a record is, and commits after it has printed:
     what was not yet committed when its session ends is read again.
@@ -200,13 +196,17 @@ class Kcat:
     module = ""
 
     def __init__(self, address: str) -> None:
-        self._command = ["kcat", "-E", "-q", "-b", address, "-X", "log_level=0"]
+        self._address = address
 
-    def produce(self, topic: str, texts: Iterable[bytes]) -> None:
-        options = ["-P", "-t", topic, "-X", "enable.idempotence=true", "-X", "linger.ms=5"]
-        kcat = subprocess.Popen([*self._command, *options], stdin=subprocess.PIPE)
+    def _started(self, arguments: list[str], stdin: int, **options: Any) -> subprocess.Popen[bytes]:
+        named = [f"-X{name}={value}" for name, value in librdkafka(**options).items()]
+        command = ["kcat", "-E", "-q", "-b", self._address, *named, *arguments]
+        return subprocess.Popen(command, stdin=stdin)
+
+    async def produce(self, topic: str, texts: Iterable[bytes]) -> None:
+        options = {**SENDING, "enable_idempotence": "true"}
+        kcat, sent = self._started(["-P", "-t", topic], subprocess.PIPE, **options), []
         assert kcat.stdin is not None
-        sent = []
         for text in texts:
             kcat.stdin.write(text + b"\n")
             kcat.stdin.flush()
@@ -216,10 +216,9 @@ class Kcat:
             raise SystemExit("kcat: some records were not delivered")
         say((-1, -1, text) for text in sent)
 
-    def consume(self, topic: str, group: str) -> None:
-        options = ["-G", group, "-u", "-f", "%p %o %s\n", "-X", "auto.offset.reset=earliest"]
-        options += ["-X", f"session.timeout.ms={SESSION_MS}", topic]
-        with subprocess.Popen([*self._command, *options], stdin=subprocess.DEVNULL) as kcat:
+    async def consume(self, topic: str, group: str) -> None:
+        arguments = ["-G", group, "-u", "-f", "%p %o %s\n", topic]
+        with self._started(arguments, subprocess.DEVNULL, **READING) as kcat:
             sys.stdin.buffer.read()
             kcat.terminate()
 
@@ -250,11 +249,9 @@ def main(library: str, what: str, address: str, topic: str, name: str, *load: st
     """Entry point."""
     client = LIBRARIES[library](address)
     if what == "produce":
-        work = client.produce(topic, values(name, int(load[0]), float(load[1])))
+        asyncio.run(client.produce(topic, values(name, int(load[0]), float(load[1]))))
     else:
-        work = client.consume(topic, name)
-    if work is not None:
-        asyncio.run(work)
+        asyncio.run(client.consume(topic, name))
 
 
 if __name__ == "__main__":

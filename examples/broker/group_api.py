@@ -7,6 +7,7 @@ import secrets
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -58,21 +59,23 @@ class DelayedSync(DelayedJoin):
         return not group.awaits_assignment(self._generation) and self.force_complete()
 
 
+@dataclass
 class GroupApi:
     """Answers one worker's requests about groups."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        topics: Topics,
-        groups: Groups,
-        waiting: AsyncPurgatory,
-        timers: AsyncTimers,
-    ) -> None:
-        self._settings, self._topics, self._groups = settings, topics, groups
-        self._waiting, self._timers = waiting, timers
-        self._now_ns = timers.timers.now_ns  # the wheel's clock, the same in all processes
-        self._sessions = Deadlines(timers, f"{waiting.name}-sessions", self._session_over)
+    own: Settings
+    topics: Topics
+    groups: Groups
+    rounds: AsyncPurgatory
+    timers: AsyncTimers
+
+    def __post_init__(self) -> None:
+        self._sessions = Deadlines(self.timers, f"{self.rounds.name}-sessions", self._session_over)
+
+    @property
+    def _now_ns(self) -> int:
+        """Of the wheel's clock, the same in all processes."""
+        return self.timers.timers.now_ns()
 
     @contextmanager
     def _changing(self, name: str) -> Iterator[Group]:
@@ -81,7 +84,7 @@ class GroupApi:
 
         A member that has waited has its session from then on, whether or not it is still there.
         """
-        with self._waiting.changing(name), self._groups.changing(name) as group:
+        with self.rounds.changing(name), self.groups.changing(name) as group:
             before = group.generation, group.state
             yield group
             if (group.generation, group.state) != before and group.state != "Preparing":
@@ -92,51 +95,44 @@ class GroupApi:
 
     def _session(self, name: str, id: str, seconds: float) -> None:
         """The delayed heartbeat: from now on a member has this many seconds."""
-        self._sessions.start((self._groups.digest(name), id), seconds)
+        self._sessions.start((self.groups.digest(name), id), seconds)
 
     def _session_over(self, key: tuple[str, str]) -> None:
         """A member sent no heartbeat, to any worker: the others join again without it."""
         digest, id = key
-        name = self._groups.name_of(digest)
+        name = self.groups.name_of(digest)
         if name is None:
             return
         with self._changing(name) as group:
             if self._sessions.remaining(key) == 0.0:  # else a heartbeat has just arrived
                 log.warning("group %s: no heartbeat from %s", name, id)
-                group.remove(id, self._now_ns())
+                group.remove(id, self._now_ns)
 
     # -- a round: join, then sync ---------------------------------------------------------------
 
     async def join_group(self, call: Call) -> Answer:
         """Wait for the others, and return them."""
+        name, is_new, member = call.body.group_id, not call.body.member_id, self._member(call)
         id = call.body.member_id or f"{call.client[:LONGEST_NAME]}-{uuid.uuid4()}"
-        try:
-            return await self._join(call, id)
-        except RequestRefused as refused:
-            return {**refused.answer, "member_id": id}
-
-    async def _join(self, call: Call, id: str) -> Answer:
-        name, is_new, now_ns = call.body.group_id, not call.body.member_id, self._now_ns()
-        member = self._member(call)
         with self._changing(name) as group:
             if is_new and call.version >= ID_REQUIRED_FROM:
-                group.announce(id, now_ns, now_ns + int(member.session * 1e9))
+                group.announce(id, self._now_ns, self._now_ns + int(member.session * 1e9))
                 return {"error_code": ErrorCode.member_id_required, "member_id": id}
             if not is_new and id not in group.members and id not in group.announced:
-                raise RequestRefused(ErrorCode.unknown_member_id)
-            generation, delay = group.generation, self._settings.initial_delay
-            waits = group.join(id, member, call.body.protocol_type, now_ns, delay)
+                raise RequestRefused(ErrorCode.unknown_member_id, member_id=id)
+            generation, kind = group.generation, call.body.protocol_type
+            waits = group.join(id, member, kind, self._now_ns, self.own.initial_delay)
             self._session(name, id, member.session + (member.rebalance if waits else 0.0))
         if waits:
             await self._joined(group, generation)
-        with self._groups.changing(name) as group:
+        with self.groups.changing(name) as group:
             if id not in group.members or (waits and group.generation <= generation):
-                raise RequestRefused(ErrorCode.unknown_member_id)
+                raise RequestRefused(ErrorCode.unknown_member_id, member_id=id)
             self._session(name, id, member.session)
         return self._round(group, id)
 
     def _member(self, call: Call) -> Member:
-        body, own = call.body, self._settings
+        body, own = call.body, self.own
         session = seconds(body.session_timeout)
         rebalance = seconds(getattr(body, "rebalance_timeout", body.session_timeout)) or session
         if not body.group_id:
@@ -149,18 +145,18 @@ class GroupApi:
 
     async def _joined(self, group: Group, generation: int) -> None:
         """Wait for the end of the rebalance, and end it when it is time."""
-        now_ns = self._now_ns()
-        if group.earliest_ns > now_ns:  # the first member of a group waits for others
-            await self._timers.sleep((group.earliest_ns - now_ns) / 1e9)
+        early = group.earliest_ns - self._now_ns
+        if early > 0:  # the first member of a group waits for others
+            await self.timers.sleep(early / 1e9)
             self._finish(group.name)
-        timeout = max(0.0, (group.deadline_ns - self._now_ns()) / 1e9)
-        waiting = DelayedJoin(self._groups, group.name, generation, timeout)
-        if not await self._waiting.wait(waiting, [group.name]):
+        timeout = max(0, group.deadline_ns - self._now_ns) / 1e9
+        waiting = DelayedJoin(self.groups, group.name, generation, timeout)
+        if not await self.rounds.wait(waiting, [group.name]):
             self._finish(group.name)
 
     def _finish(self, name: str) -> None:
         with self._changing(name) as group:
-            group.finish(self._now_ns())
+            group.finish(self._now_ns)
 
     def _round(self, group: Group, id: str) -> Answer:
         members = []
@@ -187,9 +183,9 @@ class GroupApi:
                 raise RequestRefused(ErrorCode.rebalance_in_progress)
             group.assign(id, {one.member_id: one.assignment.hex() for one in body.assignments})
             self._session(name, id, member.session + member.rebalance)
-        waiting = DelayedSync(self._groups, name, generation, member.rebalance)
-        await self._waiting.wait(waiting, [name])
-        with self._groups.changing(name) as group:
+        waiting = DelayedSync(self.groups, name, generation, member.rebalance)
+        await self.rounds.wait(waiting, [name])
+        with self.groups.changing(name) as group:
             member = group.check(id, generation)
             self._session(name, id, member.session)
             if group.state != "Stable":
@@ -203,9 +199,9 @@ class GroupApi:
     async def heartbeat(self, call: Call) -> Answer:
         """A sign of life; the answer says whether there is a rebalance to join."""
         body = call.body
-        group = self._groups.load(body.group_id)
+        group = self.groups.load(body.group_id)
         member = group.check(body.member_id, body.generation_id)
-        key = self._groups.digest(body.group_id), body.member_id
+        key = self.groups.digest(body.group_id), body.member_id
         if not self._sessions.extend(key, member.session):
             raise RequestRefused(ErrorCode.unknown_member_id)  # just now
         if group.state == "Preparing":
@@ -220,8 +216,8 @@ class GroupApi:
                 known = one.member_id in group.members or one.member_id in group.announced
                 code = ErrorCode.none if known else ErrorCode.unknown_member_id
                 answers.append({"member_id": one.member_id, "error_code": code})
-                self._sessions.cancel((self._groups.digest(body.group_id), one.member_id))
-                group.remove(one.member_id, self._now_ns())
+                self._sessions.cancel((self.groups.digest(body.group_id), one.member_id))
+                group.remove(one.member_id, self._now_ns)
         return {"members": answers} if hasattr(body, "members") else answers[0]
 
     # -- offsets --------------------------------------------------------------------------------
@@ -231,7 +227,7 @@ class GroupApi:
         body = call.body
 
         def note(key: Key, part: Any) -> Answer:
-            self._topics.partition(*key)  # the group must exist
+            self.topics.partition(*key)  # the group must exist
             metadata = part.committed_metadata or ""
             if len(metadata) > LONGEST_METADATA:
                 raise RequestRefused(ErrorCode.offset_metadata_too_large)
@@ -239,12 +235,12 @@ class GroupApi:
             group.offsets[f"{key[1]}/{key[0]}"] = [part.committed_offset, metadata]
             return {}
 
-        with self._groups.changing(body.group_id) as group:
+        with self.groups.changing(body.group_id) as group:
             return {"topics": by_partition(partitions_of(body.topics), note)}
 
     async def offset_fetch(self, call: Call) -> Answer:
         """How far a group has come; -1: nothing was committed."""
-        offsets, asked = self._groups.load(call.body.group_id).offsets, call.body.topics
+        offsets, asked = self.groups.load(call.body.group_id).offsets, call.body.topics
         if asked is None:
             places = [place.split("/", 1) for place in offsets]
             keys = [((name, int(number)), None) for number, name in places]
@@ -261,14 +257,14 @@ class GroupApi:
 
     async def describe_groups(self, call: Call) -> Answer:
         """State and members of groups."""
-        return {"groups": [_described(self._groups.load(name)) for name in call.body.groups]}
+        return {"groups": [_described(self.groups.load(name)) for name in call.body.groups]}
 
     async def list_groups(self, call: Call) -> Answer:
         """All groups, or those in certain states."""
         wanted = [state.lower() for state in getattr(call.body, "states_filter", ())]
         groups = [
             {"group_id": one.name, "protocol_type": one.kind, "group_state": _state(one)}
-            for one in self._groups.all()
+            for one in self.groups.all()
             if not wanted or _state(one).lower() in wanted
         ]
         return {"groups": groups}
@@ -277,7 +273,7 @@ class GroupApi:
 
     async def find_coordinator(self, call: Call) -> Answer:
         """All workers are one coordinator, of groups only."""
-        body, own = call.body, self._settings
+        body, own = call.body, self.own
         wrong = getattr(body, "key_type", _GROUP) != _GROUP
         code = ErrorCode.transactional_id_authorization_failed if wrong else ErrorCode.none
         place = {"error_code": code, "node_id": LEADER, "host": own.host, "port": own.port}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import uuid
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -32,7 +33,7 @@ LONGEST_WAIT: Final = 3600.0
 FORGOTTEN_AFTER: Final = 60.0
 """Seconds after which a deleted topic's words are given back: all waiters have been woken."""
 LATEST, EARLIEST = -1, -2
-_ALL, _ONE = -1, 1
+_ALL: Final = -1
 _TOPIC, _BROKER = 2, 4
 
 log = logging.getLogger("broker.worker")
@@ -62,124 +63,113 @@ class DelayedFetch(DelayedOperation):
         return False
 
 
+@dataclass
 class LogApi:
     """Answers one worker's requests about topics."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        topics: Topics,
-        words: AsyncWatermarks,
-        groups: Groups,
-        timers: AsyncTimers,
-    ) -> None:
-        self._settings, self._topics, self._words = settings, topics, words
-        self._groups, self._timers = groups, timers
-        self._now_ns = timers.timers.now_ns  # the wheel's clock, the same in all processes
+    own: Settings
+    topics: Topics
+    words: AsyncWatermarks
+    groups: Groups
+    timers: AsyncTimers
+
+    @property
+    def _now_ns(self) -> int:
+        """Of the wheel's clock, the same in all processes."""
+        return self.timers.timers.now_ns()
 
     # -- produce --------------------------------------------------------------------------------
 
     async def produce(self, call: Call) -> Answer | None:
         """Append; with acks=all wait until the followers in sync have it."""
-        body = call.body
-        appended: list[tuple[Key, Partition, int, Answer]] = []
+        acks, appended = call.body.acks, []
+        deadline_ns = self._now_ns + int(min(seconds(call.body.timeout), LONGEST_WAIT) * 1e9)
 
         def append(key: Key, part: Any) -> Answer:
             try:
-                partition = self._writable(key, body.acks)
-                base, end = self._append(partition, part.records)
+                partition, end, base = self._append(key, acks, part.records or b"")
             except RequestRefused as refused:
                 log.info("%s: %s-%d: %s", call.client, *key, refused)
-                raise RequestRefused(refused.code, base_offset=-1) from None
+                raise
             answer = {"base_offset": base, "log_start_offset": 0}
             appended.append((key, partition, end, answer))
             return answer
 
-        responses = by_partition(partitions_of(body.topic_data), append)
-        if body.acks == _ALL:
-            timeout = min(seconds(body.timeout), LONGEST_WAIT)
-            await self._replicated(appended, self._now_ns() + int(timeout * 1e9))
-        return {"responses": responses} if body.acks else None
+        responses = by_partition(partitions_of(call.body.topic_data), append, base_offset=-1)
+        for one in appended if acks == _ALL else ():
+            await self._replicated(*one, deadline_ns)
+        return {"responses": responses} if acks else None
 
-    def _writable(self, key: Key, acks: int) -> Partition:
-        if acks not in (_ALL, 0, _ONE):
+    def _append(self, key: Key, acks: int, records: bytes) -> tuple[Partition, int, int]:
+        """One batch, as clients must send since magic 2: its partition, and the offset after it and
+        its first one."""
+        if acks not in (_ALL, 0, 1):
             raise RequestRefused(ErrorCode.invalid_required_acks, f"acks={acks}")
-        partition = self._topics.partition(*key)
+        partition = self.topics.partition(*key)
         if acks == _ALL and not self._enough(key, partition):
             raise RequestRefused(ErrorCode.not_enough_replicas, "too few followers are in sync")
-        return partition
-
-    def _enough(self, key: Key, partition: Partition) -> bool:
-        topic = self._topics.all().get(key[0])
-        least = topic.min_in_sync if topic else 1
-        return 1 + len(partition.in_sync(self._now_ns())) >= least
-
-    def _append(self, partition: Partition, records: bytes | None) -> tuple[int, int]:
-        """One batch, as clients must send since magic 2; its first offset, and the next one."""
-        found = list(batches.split(records or b""))
+        found = list(batches.split(records))
         if len(found) != 1:
             raise RequestRefused(ErrorCode.invalid_record, f"{len(found)} batches, expected 1")
         batch, raw = found[0]
-        if batch.size > self._settings.largest_batch:
+        if batch.size > self.own.largest_batch:
             raise RequestRefused(ErrorCode.message_too_large, f"a batch of {batch.size} bytes")
-        base = partition.append(batch, raw, self._now_ns())
-        return base, base + batch.count
+        base = partition.append(batch, raw, self._now_ns)
+        return partition, base + batch.count, base
+
+    def _enough(self, key: Key, partition: Partition) -> bool:
+        topic = self.topics.all().get(key[0])
+        least = topic.min_in_sync if topic else 1
+        return 1 + len(partition.in_sync(self._now_ns)) >= least
 
     async def _replicated(
-        self, appended: list[tuple[Key, Partition, int, Answer]], deadline_ns: int
+        self, key: Key, partition: Partition, end: int, answer: Answer, deadline_ns: int
     ) -> None:
-        """The delayed produce: each high watermark passes what was appended, or the time is up."""
-        for key, partition, end, answer in appended:
-            left = max(0, deadline_ns - self._now_ns()) / 1e9
-            in_time = await self._words.wait_until(partition.high_key, end, left)
-            if partition.deleted:
-                answer["error_code"] = ErrorCode.unknown_topic_or_partition
-            elif not in_time:
-                answer["error_code"] = ErrorCode.request_timed_out
-            elif not self._enough(key, partition):
-                answer["error_code"] = ErrorCode.not_enough_replicas_after_append
+        """The delayed produce: the high watermark passes what was appended, or the time is up."""
+        left = max(0, deadline_ns - self._now_ns) / 1e9
+        in_time = await self.words.wait_until(partition.high_key, end, left)
+        if partition.deleted:
+            answer["error_code"] = ErrorCode.unknown_topic_or_partition
+        elif not in_time:
+            answer["error_code"] = ErrorCode.request_timed_out
+        elif not self._enough(key, partition):
+            answer["error_code"] = ErrorCode.not_enough_replicas_after_append
 
     def settle(self) -> None:
         """Move the watermarks that only wait for a follower that no longer counts."""
-        for _, partition in self._topics.partitions():
-            partition.settle(self._now_ns())
+        for _, partition in self.topics.partitions():
+            partition.settle(self._now_ns)
 
     # -- fetch ----------------------------------------------------------------------------------
 
     async def fetch(self, call: Call) -> Answer:
         """Read; without enough to read wait for more."""
-        body = call.body
+        body, wanted = call.body, []
+        asked = list(partitions_of(body.topics))
         if getattr(body, "session_id", 0):  # none was given: each answer says so
             raise RequestRefused(ErrorCode.fetch_session_id_not_found)
-        of_follower = 1 <= body.replica_id <= self._settings.followers
-        wanted, wrong = [], False
-        for key, part in partitions_of(body.topics):
-            try:
+        of_follower = 1 <= body.replica_id <= self.own.followers
+        for key, part in asked:
+            with suppress(RequestRefused):
                 partition = self._readable(key, part.fetch_offset)
-            except RequestRefused:
-                wrong = True  # and answered at once
-                continue
-            if of_follower:
-                partition.follow(body.replica_id, part.fetch_offset, self._now_ns())
-            wanted.append((partition, part.fetch_offset))
-        if wanted and not wrong:
+                if of_follower:
+                    partition.follow(body.replica_id, part.fetch_offset, self._now_ns)
+                wanted.append((partition, part.fetch_offset))
+        if wanted and len(wanted) == len(asked):  # else the error is answered at once
             timeout = min(seconds(body.max_wait), LONGEST_WAIT)
             waiting = DelayedFetch(wanted, of_follower, body.min_bytes, timeout)
-            await self._words.purgatory.wait(waiting, waiting.keys)
+            await self.words.purgatory.wait(waiting, waiting.keys)
         return {"responses": self._read(body, of_follower)}
 
     def _readable(self, key: Key, offset: int) -> Partition:
-        try:
-            partition = self._topics.partition(*key)
-            if not 0 <= offset <= partition.end:
-                raise RequestRefused(ErrorCode.offset_out_of_range)
-        except RequestRefused as refused:
-            raise RequestRefused(refused.code, high_watermark=-1, records=b"") from None
+        partition = self.topics.partition(*key)
+        if not 0 <= offset <= partition.end:
+            raise RequestRefused(ErrorCode.offset_out_of_range)
         return partition
 
     def _read(self, body: Any, of_follower: bool) -> list[Answer]:
         """What is there now; the first partition that has something gives a batch of any size."""
-        most, read = min(body.max_bytes, self._settings.largest_fetch), 0
+        most, read = min(body.max_bytes, self.own.largest_fetch), 0
 
         def read_one(key: Key, part: Any) -> Answer:
             nonlocal read
@@ -192,13 +182,13 @@ class LogApi:
             answer = {"high_watermark": watermark, "last_stable_offset": watermark}
             return answer | {"log_start_offset": 0, "records": records}
 
-        return by_partition(partitions_of(body.topics), read_one)
+        return by_partition(partitions_of(body.topics), read_one, high_watermark=-1, records=b"")
 
     async def list_offsets(self, call: Call) -> Answer:
         """Where a log begins or ends, or what it had at a time (as exact as batches are)."""
 
         def find(key: Key, part: Any) -> Answer:
-            partition = self._topics.partition(*key)
+            partition = self.topics.partition(*key)
             if part.timestamp in (LATEST, EARLIEST):
                 return {"offset": partition.watermark if part.timestamp == LATEST else 0}
             offset, stamp = partition.find_time(part.timestamp) or (-1, -1)
@@ -210,9 +200,9 @@ class LogApi:
 
     async def metadata(self, call: Call) -> Answer:
         """All topics, or those that are asked for, which are made if they may be."""
-        body, own = call.body, self._settings
+        body, own = call.body, self.own
         if body.topics is None or (call.version == 0 and not body.topics):
-            names = list(self._topics.all())
+            names = list(self.topics.all())
         else:
             names = [topic.name for topic in body.topics]
         create = own.auto_create and getattr(body, "allow_auto_topic_creation", True)
@@ -226,16 +216,16 @@ class LogApi:
     def _describe(self, name: str | None, *, create: bool) -> Answer:
         if name is None:
             raise RequestRefused(ErrorCode.unknown_topic_id)
-        if create and name not in self._topics.all():
+        if create and name not in self.topics.all():
             with suppress(TopicExists):  # another worker was faster
-                self._topics.create(name)
-        topic = self._topics.all().get(name)
+                self.topics.create(name)
+        topic = self.topics.all().get(name)
         if topic is None:
             raise RequestRefused(ErrorCode.unknown_topic_or_partition)
-        replicas = {"replica_nodes": [LEADER, *range(1, self._settings.followers + 1)]}
+        replicas = {"replica_nodes": [LEADER, *range(1, self.own.followers + 1)]}
         parts = []
         for number in range(topic.partitions):
-            in_sync = self._topics.partition(name, number).in_sync(self._now_ns())
+            in_sync = self.topics.partition(name, number).in_sync(self._now_ns)
             part = {"partition_index": number, "leader_id": LEADER, "leader_epoch": 0}
             parts.append({**part, **replicas, "isr_nodes": [LEADER, *in_sync]})
         return {"topic_id": uuid.UUID(topic.id), "partitions": parts}
@@ -246,8 +236,8 @@ class LogApi:
         def create(wanted: Any) -> Answer:
             count = len(wanted.assignments) or wanted.num_partitions
             configs = {one.name: one.value for one in wanted.configs}
-            topic = self._topics.create(wanted.name, count, configs, call.body.validate_only)
-            replicas = 1 + self._settings.followers
+            topic = self.topics.create(wanted.name, count, configs, call.body.validate_only)
+            replicas = 1 + self.own.followers
             return {"num_partitions": topic.partitions, "replication_factor": replicas}
 
         return {"topics": by_name(call.body.topics, create)}
@@ -256,9 +246,9 @@ class LogApi:
         """Remove topics, with what groups have committed for them, and wake their waiters."""
 
         def delete(name: str) -> Answer:
-            gone = self._topics.delete(name)
-            self._groups.forget_topic(name)
-            self._timers.call_later(FORGOTTEN_AFTER, _forget, gone)
+            gone = self.topics.delete(name)
+            self.groups.forget_topic(name)
+            self.timers.call_later(FORGOTTEN_AFTER, _forget, gone)
             return {}
 
         return {"responses": by_name(call.body.topic_names, delete)}
@@ -268,9 +258,9 @@ class LogApi:
         return {"results": [self._configs(one) for one in call.body.resources]}
 
     def _configs(self, resource: Any) -> Answer:
-        own, kind, name = self._settings, resource.resource_type, resource.resource_name
+        own, kind, name = self.own, resource.resource_type, resource.resource_name
         answer: Answer = {"resource_type": kind, "resource_name": name}
-        topic = self._topics.all().get(name)
+        topic = self.topics.all().get(name)
         if kind == _TOPIC and topic is not None:
             configs = {"cleanup.policy": "delete", "retention.ms": "-1", **topic.configs}
             configs["max.message.bytes"] = str(own.largest_batch)

@@ -31,15 +31,6 @@ PRODUCE: Final = 0
 API_VERSIONS: Final = 18
 MOST_BUT_PRODUCE: Final = 1 << 19
 """Bytes of a request: small fields become large objects."""
-_ZEROS: Final[dict[str, Any]] = {
-    "bool": False,
-    "string": "",
-    "bytes": b"",
-    "error_code": ErrorCode.none,
-    "timedelta_i32": datetime.timedelta(0),
-    "datetime_i64": datetime.datetime.fromtimestamp(0, datetime.UTC),
-}
-"""Of fields without a default; numbers are 0."""
 _TAGS: Final = entity_reader(load_request_schema(16, 3))
 """Reads the tagged fields at an entity's end, if it has no others. Newer clients send them:
 no supported request has one that matters."""
@@ -103,6 +94,17 @@ def decode(data: memoryview, served: dict[int, tuple[int, int]], host: str = "")
     return Call(api, version, header.correlation_id, client, host, body)
 
 
+def _not_served(api: int, version: int, correlation: int) -> Call:
+    """A call without a body, if that version's answer can say UNSUPPORTED_VERSION.
+
+    The answer to ApiVersions is of version 0 then, which every client reads.
+    """
+    version = 0 if api == API_VERSIONS else version
+    if "error_code" not in load_response_schema(api, version).__dataclass_fields__:
+        raise BadRequest(f"API {api} version {version} is not supported")
+    return Call(api, version, correlation, "", "", None)
+
+
 @functools.cache
 def _entity_reader(schema: Any) -> Reader:
     """Like kio's, for untrusted input: kio's allocates as many elements as an array claims to have,
@@ -149,43 +151,34 @@ def _array_reader(field: Any, read: Reader, flexible: bool) -> Reader:
     return read_array
 
 
-def _not_served(api: int, version: int, correlation: int) -> Call:
-    """A call without a body, if that version's answer can say UNSUPPORTED_VERSION.
-
-    The answer to ApiVersions is of version 0 then, which every client reads.
-    """
-    version = 0 if api == API_VERSIONS else version
-    if "error_code" not in load_response_schema(api, version).__dataclass_fields__:
-        raise BadRequest(f"API {api} version {version} is not supported")
-    return Call(api, version, correlation, "", "", None)
-
-
 def partitions_of(topics: Any) -> Iterator[tuple[Key, Any]]:
     """The partitions of a request, whatever names that request has for them."""
     for topic in topics:
-        name = topic.topic if hasattr(topic, "topic") else topic.name
-        names = ("partition_data", "partitions", "partition_indexes")
-        for part in next(getattr(topic, one) for one in names if hasattr(topic, one)):
-            numbers = ("index", "partition", "partition_index")
-            number = next((getattr(part, one) for one in numbers if hasattr(part, one)), part)
-            yield (name, number), part
+        for part in _first(topic, "partition_data", "partitions", "partition_indexes"):
+            number = _first(part, "index", "partition", "partition_index", otherwise=part)
+            yield (_first(topic, "topic", "name"), number), part
+
+
+def _first(one: Any, *names: str, otherwise: Any = None) -> Any:
+    """The first of those fields that it has."""
+    return next((getattr(one, name) for name in names if hasattr(one, name)), otherwise)
 
 
 # -- answers ------------------------------------------------------------------------------------
 
 
 def by_partition(
-    asked: Iterable[tuple[Key, Any]], serve: Callable[[Key, Any], Answer]
+    asked: Iterable[tuple[Key, Any]], serve: Callable[[Key, Any], Answer], **on_error: Any
 ) -> list[Answer]:
-    """What `serve` answers for each partition, or its error, arranged as answers have it: by topic,
-    under whatever names.
+    """What `serve` answers for each partition, or its error with those fields, arranged as answers
+    have it: by topic, under whatever names.
     """
     answers: dict[str, list[Answer]] = {}
     for key, part in asked:
         try:
             answer = serve(key, part)
         except RequestRefused as refused:
-            answer = refused.answer
+            answer = on_error | refused.answer
         answer |= {"index": key[1], "partition_index": key[1]}
         answers.setdefault(key[0], []).append(answer)
     return [
@@ -198,11 +191,11 @@ def by_name(wanted: Any, serve: Callable[[Any], Answer]) -> list[Answer]:
     """What `serve` answers for each topic of a request, or its error."""
     answers = []
     for one in wanted:
+        name = getattr(one, "name", one)
         try:
             answer = serve(one)
         except RequestRefused as refused:
             answer = {**refused.answer, "error_message": str(refused)}
-        name = getattr(one, "name", one)
         answers.append(answer if name is None else {"name": name, **answer})
     return answers
 
@@ -254,8 +247,10 @@ def _plan(schema: Any) -> list[tuple[str, Any, Any]]:
             zero = None
         elif kind.is_array:
             zero = ()
-        else:
-            zero = {} if nested else _ZEROS.get(field.metadata["kafka_type"], 0)
+        elif nested:
+            zero = {}
+        else:  # what zeros on the wire are
+            zero = get_reader(field.metadata["kafka_type"], False, False)(bytes(8), 0)[0]
         found.append((field.name, nested, zero))
     return found
 
