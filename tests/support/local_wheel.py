@@ -355,3 +355,13 @@ def take_all(wheel: LocalWheel, timers: Timers) -> int:
                 count += size
                 wheel.settle()
     return count
+
+
+def pass_by(wheel: LocalWheel, workers: list[LocalTimers], seconds: float) -> None:
+    """Time, and every worker looks at what has come: calls, and no events."""
+    for _ in range(round(seconds * 10)):
+        wheel.advance(SECOND // 10)
+        for timers in workers:
+            if timers._state == "open":
+                assert len(timers.dispatch()) == 0
+    wheel.settle()
