@@ -168,7 +168,8 @@ def test_what_is_not_awaited_raises(run: Run) -> None:
                 with pytest.raises(RingFull):
                     call()
             assert before == (timers.local.pending, wheel.slots.slots["deadline"].tobytes())
-            assert limit.reschedule(2 * FAR)
+            limit.reschedule(2 * FAR)
+            assert limit.when() == 2 * FAR
             assert handle.reschedule(2 * FAR)
             wheel.settle()
             assert handle.cancel()

@@ -3,74 +3,140 @@
 from __future__ import annotations
 
 import asyncio
+import enum
 from types import TracebackType
 from typing import TYPE_CHECKING
 
+from wheeld_core.errors import WheelError
+
 if TYPE_CHECKING:
-    from wheeld_client.aio.timers import AsyncTimers
+    from wheeld_client.aio.waits import Waits
+
+
+class _State(enum.Enum):
+    CREATED = "created"
+    ENTERING = "entering"
+    ACTIVE = "active"
+    EXPIRING = "expiring"
+    EXPIRED = "expired"
+    FINISHED = "finished"
 
 
 class Timeout:
-    """A deadline for a block, from `AsyncTimers.timeout`; the protocol of `asyncio.timeout`.
+    """A deadline for a block, from `AsyncTimers.timeout`; as `asyncio.Timeout`.
 
-    It is entered once.
+    It is entered once. Times are those of `loop.time()`, which are those of the wheel's clock.
     """
 
-    def __init__(self, timers: AsyncTimers, delay: float) -> None:
+    def __init__(self, timers: Waits, when: float | None) -> None:
         self._timers = timers
-        self._delay = delay
-        self._id = 0  # 0: not entered yet
-        self._entering = False
-        self._expired = False
-        self._error: BaseException | None = None
-        self._left = False
+        self._when = when
+        self._id = 0  # 0: no timer is armed
+        self._waiter: asyncio.Future[None] | None = None
+        self._soon: asyncio.Handle | None = None  # instead of a timer, when the time is up already
+        self._state = _State.CREATED
+        self._error: WheelError | None = None
 
-    @property
+    def when(self) -> float | None:
+        """The deadline on the clock of `loop.time()`, seconds; None: there is none."""
+        return self._when
+
     def expired(self) -> bool:
         """Whether the time has run out."""
-        return self._expired
+        return self._state in (_State.EXPIRING, _State.EXPIRED) and self._error is None
 
-    def reschedule(self, delay: float) -> bool:
-        """Move the deadline to `delay` seconds from now. False: it has passed.
+    def reschedule(self, when: float | None) -> None:
+        """Move the deadline to a time on the clock of `loop.time()`; None: lift it.
 
         Raises
         ------
         RuntimeError
-            It has not been entered yet.
-        RingFull
-            It would have to wait for the clock: the deadline is unchanged, try again in a moment.
-            A move to later never has to wait.
+            The block has not been entered yet, its time has run out, or it has ended.
+        InvalidDelay
+            `when` is not a number.
+        RingFull, WheelFull, DaemonNotRunning
+            It would have to wait for the clock, or cannot be had: the deadline is unchanged. A move
+            to later never has to wait.
         """
-        if not self._id:
-            raise RuntimeError("this timeout has not been entered yet: it has no deadline to move")
-        return self._timers.reschedule(self._id, delay)
+        if self._state is not _State.ACTIVE:
+            if self._state in (_State.CREATED, _State.ENTERING):
+                raise RuntimeError("this timeout has not been entered: it has no deadline to move")
+            raise RuntimeError(f"the deadline of a timeout that is {self._state.value} stays")
+        delay = None if when is None else self._timers._until(when)
+        if delay is None or delay <= 0:
+            self._disarm()
+        elif not (self._id and self._timers.timers.reschedule(self._id, delay, block=False)):
+            waiter = self._new_waiter()
+            id = self._timers._watch(delay, waiter)
+            self._disarm()
+            self._arm(id, waiter)
+        if delay is not None and delay <= 0:
+            self._soon = self._timers._loop.call_soon(self._expire)
+        self._when = when
+
+    def __repr__(self) -> str:
+        when = self._when if self._when is None else round(self._when, 3)
+        more = f" when={when}" if self._state is _State.ACTIVE else ""
+        return f"<Timeout [{self._state.value}]{more}>"
 
     async def __aenter__(self) -> Timeout:
+        if self._state is not _State.CREATED:
+            raise RuntimeError("this timeout has already been entered: create one for each block")
+        self._timers._check_loop()
         task = asyncio.current_task()
         if task is None:
             raise RuntimeError("timeout() must be used inside a task")
-        if self._id or self._entering:
-            raise RuntimeError("this timeout was already entered: create one for each block")
         self._task = task
         self._cancelling = task.cancelling()
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._entering = True
+        self._state = _State.ENTERING
         try:
-            self._id = await self._timers._watch_patiently(self._delay, waiter)
-        finally:
-            self._entering = False
-        waiter.add_done_callback(self._expire)
+            await self._begin()
+        except BaseException:
+            self._state = _State.CREATED
+            raise
+        self._state = _State.ACTIVE
         return self
 
-    def _expire(self, waiter: asyncio.Future[None]) -> None:
-        error = None if waiter.cancelled() else waiter.exception()
-        if waiter.cancelled() or self._left:  # it may come in the turn in which the block ends
-            return
-        if error is not None:
-            self._error = error  # no timer will come: let the block learn it now
+    async def _begin(self) -> None:
+        delay = None if self._when is None else self._timers._until(self._when)
+        if delay is None:
+            self._timers._check_open()
+        elif delay <= 0:
+            self._timers._check_open()
+            self._soon = self._timers._loop.call_soon(self._expire)
         else:
-            self._expired = True
-        self._task.cancel()
+            waiter = self._new_waiter()
+            self._arm(await self._timers._watch_patiently(delay, waiter), waiter)
+
+    def _new_waiter(self) -> asyncio.Future[None]:
+        waiter: asyncio.Future[None] = self._timers._loop.create_future()
+        return waiter
+
+    def _arm(self, id: int, waiter: asyncio.Future[None]) -> None:
+        self._id, self._waiter = id, waiter
+        waiter.add_done_callback(self._told)
+
+    def _disarm(self) -> None:
+        """No timer and no call is under way any more."""
+        if self._soon is not None:
+            self._soon.cancel()
+        if self._id:
+            self._timers._drop(self._id)
+        self._id, self._waiter, self._soon = 0, None, None
+
+    def _told(self, waiter: asyncio.Future[None]) -> None:
+        error = None if waiter.cancelled() else waiter.exception()
+        if waiter is not self._waiter or waiter.cancelled():
+            return  # it came in the turn in which the block ended, or its deadline moved
+        self._id = 0
+        assert error is None or isinstance(error, WheelError)
+        self._error = error  # no timer will come: let the block learn it now
+        self._expire()
+
+    def _expire(self) -> None:
+        if self._state is _State.ACTIVE:
+            self._state = _State.EXPIRING
+            self._task.cancel()
 
     async def __aexit__(
         self,
@@ -78,12 +144,29 @@ class Timeout:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._left = True
-        self._timers._drop(self._id)
-        if not self._expired and self._error is None:
+        self._disarm()
+        if self._state is not _State.EXPIRING:
+            self._state = _State.FINISHED
             return
-        ours = self._task.uncancel() <= self._cancelling
-        if ours and kind is not None and issubclass(kind, asyncio.CancelledError):
-            if self._error is not None:
-                raise type(self._error)(*self._error.args) from error
-            raise TimeoutError from error
+        self._state = _State.EXPIRED
+        if self._task.uncancel() > self._cancelling or error is None:
+            return  # others have cancelled the task, too; or the block ended all the same
+        if isinstance(error, asyncio.CancelledError):
+            raise self._reason() from error
+        for each in (error, *(error.exceptions if isinstance(error, BaseExceptionGroup) else ())):
+            self._explain(each)
+
+    def _reason(self) -> Exception:
+        if self._error is not None:
+            return type(self._error)(*self._error.args)
+        return TimeoutError()
+
+    def _explain(self, error: BaseException) -> None:
+        """It came while the block was being cancelled: say in its context by what."""
+        while (context := error.__context__) is not None:
+            if isinstance(context, asyncio.CancelledError):
+                reason = self._reason()
+                reason.__cause__ = reason.__context__ = context
+                error.__context__ = reason
+                return
+            error = context

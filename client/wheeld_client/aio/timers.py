@@ -7,26 +7,30 @@ import inspect
 import os
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Any, TypeVar
 
 import numpy as np
 
 from wheeld_client.aio.alone import Alone
-from wheeld_client.aio.room import LONGEST_PAUSE, Room
-from wheeld_client.aio.timeout import Timeout
+from wheeld_client.aio.waits import Waits, running_loop
 from wheeld_client.connection.arrival import arrive
-from wheeld_client.connection.options import MOST_SECONDS, Options
+from wheeld_client.connection.options import Options
 from wheeld_client.connection.reconnect import LATE_PAUSE
 from wheeld_client.connection.renewal import REASON, Announce, Reconnection
 from wheeld_client.timers.callbacks import TimerHandle
 from wheeld_client.timers.timers import Timers
-from wheeld_core.errors import ClientClosed, DaemonNotRunning, RingFull, WheelError, WheelFull
+from wheeld_core.errors import (
+    ClientClosed,
+    DaemonNotRunning,
+    RingFull,
+    WheelError,
+    WheelFull,
+)
 
 T = TypeVar("T")
 
 
-class AsyncTimers:
+class AsyncTimers(Waits):
     """A worker's timers for one asyncio loop.
 
     `async with AsyncTimers("default") as timers:` connects and closes. `sleep` and `timeout` are
@@ -69,6 +73,7 @@ class AsyncTimers:
         runtime_dir: str | os.PathLike[str] | None = None,
         timeout: float = 10.0,
     ) -> None:
+        super().__init__()
         back = on_reconnect and self._came_back
         options = Options(
             worker, on_death, group, after_fork, reconnect_for, timeout, on_reconnect=back
@@ -80,29 +85,18 @@ class AsyncTimers:
             lambda directory: Timers(directory, options), name, runtime_dir, timeout
         )
         self._timers: Timers | None = None
-        self._waiters: dict[int, asyncio.Future[None]] = {}
-        self._late: set[int] = set()
-        self._unwanted: list[int] = []  # in `_late`, to be cancelled once there is room
-        self._room, self._alone = Room(), Alone(self)
+        self._alone = Alone(self)
         self._events: deque[tuple[np.void, bool]] = deque()  # bool: it is a tick
         self._arrived = asyncio.Event()
         self._lost: DaemonNotRunning | None = None
         self._retry_later: asyncio.TimerHandle | None = None
-        self._shed_later: asyncio.TimerHandle | None = None
-
-    @property
-    def timers(self) -> Timers:
-        """The underlying `Timers`; do not poll it. Its calls may block the loop: see `block`."""
-        if self._timers is None:
-            raise RuntimeError("use it inside `async with AsyncTimers(...)`")
-        return self._timers
 
     async def __aenter__(self) -> AsyncTimers:
         if self._timers is not None and self._timers._state == "open":
             raise RuntimeError(
                 "this AsyncTimers is already entered: create one for each `async with`"
             )
-        self._loop = asyncio.get_running_loop()
+        self._loop = running_loop()
         self._timers = await self._loop.run_in_executor(None, self._connect)
         self._bell = self._timers.fileno()
         self._loop.add_reader(self._bell, self._receive)
@@ -310,76 +304,6 @@ class AsyncTimers:
             return call(*args, block=False, **options)
         except (RingFull, WheelFull) as refused:
             return await self._room.wait(lambda: call(*args, block=False, **options), refused)
-
-    async def sleep(self, delay: float) -> None:
-        """Sleep for `delay` seconds; a cancelled sleep leaves the wheel at once.
-
-        Raises
-        ------
-        WheelFull, DaemonNotRunning
-            As `patiently`. Time spent waiting for room is part of the delay.
-        """
-        waiter: asyncio.Future[None] = self._loop.create_future()
-        id = await self._watch_patiently(delay, waiter)
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            self._drop(id)
-            raise
-
-    def timeout(self, delay: float) -> Timeout:
-        """`async with timers.timeout(s):` raises TimeoutError when the block takes longer.
-
-        Entering it may wait for room, as `sleep` does.
-        """
-        return Timeout(self, delay)
-
-    async def _watch_patiently(self, delay: float, waiter: asyncio.Future[None]) -> int:
-        began = self.timers.now_ns()
-        try:
-            return self._watch(delay, waiter)
-        except (RingFull, WheelFull) as error:
-            refused = error
-        seconds = float(min(delay, MOST_SECONDS))
-
-        def watch_what_is_left() -> int:
-            waited = (self.timers.now_ns() - began) / 1e9
-            return self._watch(max(seconds - waited, 0.0), waiter)
-
-        return await self._room.wait(watch_what_is_left, refused)
-
-    def _watch(self, delay: float, waiter: asyncio.Future[None]) -> int:
-        if self._lost is not None:
-            raise DaemonNotRunning(str(self._lost))
-        id = self.timers._schedule_private(delay)
-        self._waiters[id] = waiter
-        return id
-
-    def _drop(self, id: int) -> None:
-        if self._waiters.pop(id, None) is None or self._lost or self.timers._state != "open":
-            return
-        with suppress(DaemonNotRunning):
-            try:
-                won = self.timers.cancel(id, block=False)
-            except RingFull:
-                won = False
-                self._unwanted.append(id)
-                if len(self._unwanted) == 1:
-                    self._shed_later = self._loop.call_later(LONGEST_PAUSE, self._shed)
-            if not won:
-                self._late.add(id)  # its expiration is on the way, and nobody's
-
-    def _shed(self) -> None:
-        """Cancel timers that could not be cancelled when they were dropped."""
-        try:
-            while self._unwanted:
-                if self.timers.cancel(self._unwanted[-1], block=False):
-                    self._late.discard(self._unwanted[-1])
-                self._unwanted.pop()
-        except RingFull:
-            self._shed_later = self._loop.call_later(LONGEST_PAUSE, self._shed)
-        except WheelError:  # they are gone with the worker
-            self._unwanted.clear()
 
     # -- events ---------------------------------------------------------------------------------
 
