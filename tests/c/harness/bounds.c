@@ -275,6 +275,44 @@ static void play_heartbeat(void)
     CHECK(wh_load_relaxed(&w.clock.seg->heartbeat) > beats, "no heartbeat under a virtual clock");
 }
 
+static int64_t slow_ns;
+static int64_t slow_now(void) { return slow_ns; }
+static enum wh_nap slow_nap(wh_client *c)
+{
+    (void)c;
+    one_pass();
+    slow_ns += 100 * MS;
+    return WH_NAP_OVER;
+}
+static enum wh_nap vain_nap(wh_client *c)
+{
+    (void)c;
+    slow_ns += 100 * MS;
+    return WH_NAP_OVER;
+}
+
+/* All slots are A's. B waits for as long as the clock looks for one, and is refused when it has
+ * answered; for a clock that makes no passes it waits no longer than its patience. */
+static void play_long_look(void)
+{
+    wh_waits slow = {slow_now, slow_nap};
+    uint64_t got;
+    begin(2);
+    arm_many(A, CAPACITY, FAR_NS, 0);
+    B->client.waits = &slow;
+    B->client.patience_ns = 300 * MS;
+    CHECK(wh_call_reserve(&B->client, &got, 1, true) == WH_CALL_WHEEL_FULL, "there was another");
+    CHECK(wh_client_answered(&B->client), "it gave up after %lld ms", (long long)(slow_ns / MS));
+    CHECK(slow_ns > 2 * B->client.patience_ns, "all was looked at in %lld ms",
+          (long long)(slow_ns / MS));
+    slow.nap = vain_nap;
+    slow_ns = 0;
+    world_settle(&w);
+    wh_client_ask(&B->client, 0, false);
+    CHECK(wh_call_reserve(&B->client, &got, 1, true) == WH_CALL_WHEEL_FULL, "there was another");
+    CHECK(slow_ns <= 2 * B->client.patience_ns, "it waited %lld ms", (long long)(slow_ns / MS));
+}
+
 int main(int argc, char **argv)
 {
     static const single_case cases[] = {
@@ -287,6 +325,7 @@ int main(int argc, char **argv)
         {"events that find room", play_events},
         {"everybody floods", play_flood},
         {"a long recovery", play_heartbeat},
+        {"a long look for a slot", play_long_look},
     };
     options_read(argc, argv);
     opt.jitter = 0; /* one thread */

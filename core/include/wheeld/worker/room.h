@@ -89,11 +89,22 @@ static inline void wh_client_await_backlog(wh_client *c)
             return;
 }
 
+/* Is there still a clock that gets on with its passes? It answers when it has looked at all slabs,
+ * a few in each pass, and has taken more memory if there is any: the patience is for one that does
+ * not. */
+static inline bool wh_client_goes_on(const wh_client *c, uint64_t *passes)
+{
+    uint64_t before = *passes;
+    *passes = wh_load_relaxed(&c->wheel->passes);
+    return *passes != before;
+}
+
 /* Wait for the answer to what we asked. *came: something came into our return ring; else there was
  * an answer, or none in time. */
 static inline enum wh_call wh_client_await_answer(wh_client *c, bool *came)
 {
-    int64_t give_up = c->waits->now() + c->patience_ns;
+    int64_t began = c->waits->now(), give_up = began + c->patience_ns;
+    uint64_t passes = wh_load_relaxed(&c->wheel->passes);
     for (;;) {
         bool answered = wh_client_answered(c);
         if ((*came = wh_client_returns_ready(c) != 0))
@@ -101,9 +112,13 @@ static inline enum wh_call wh_client_await_answer(wh_client *c, bool *came)
         wh_client_ring(c);
         if (answered)
             return WH_CALL_OK;
-        if (c->waits->now() > give_up) {
-            wh_client_ask(c, 0, false); /* no more */
-            return WH_CALL_OK;
+        int64_t now = c->waits->now();
+        if (now > give_up) {
+            if (!wh_client_goes_on(c, &passes) || now - began > WH_ROOM_SECONDS * 1000000000ll) {
+                wh_client_ask(c, 0, false); /* no more */
+                return WH_CALL_OK;
+            }
+            give_up = now + c->patience_ns;
         }
         enum wh_call napped = wh_client_nap(c);
         if (napped != WH_CALL_OK)
