@@ -28,16 +28,20 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from io import BytesIO
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
+from kio.records.schema import NewRecordBatch, Record
+from kio.records.writers import write_batch
 
 import wheeld
 from bench import result as results
 from bench.result import Result, Row, Target
-from examples.broker import batches, wire
+from examples.broker import wire
 from examples.broker.parent import Broker
 from examples.broker.settings import Settings
 
@@ -51,7 +55,12 @@ HOUR: Final = wire.milliseconds(3_600_000)
 
 def produce_frame(topic: str) -> bytes:
     """One record of 1,000 bytes, acks=1."""
-    part = {"index": 0, "records": batches.made([VALUE])}
+    stamp: Any = datetime(2026, 1, 1, tzinfo=UTC)
+    record: Any = {"attributes": 0, "timestamp": stamp, "offset": 0, "key": None, "headers": ()}
+    names: Any = {"producer_id": -1, "producer_epoch": 0, "base_sequence": -1, "attributes": 0}
+    records = (Record(**record, value=VALUE),)
+    write_batch(batch := BytesIO(), NewRecordBatch(**names, records=records))
+    part = {"index": 0, "records": batch.getvalue()}
     data = [{"name": topic, "partition_data": [part]}]
     return framed(PRODUCE, 7, acks=1, timeout=HOUR, topic_data=data)
 

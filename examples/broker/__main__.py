@@ -15,8 +15,8 @@ import typer
 from rich.console import Console
 
 import wheeld
-from examples.broker import account
-from examples.broker.demo import Demo
+from examples.broker.load import account
+from examples.broker.load.demo import Demo
 from examples.broker.parent import Broker, BrokerFailed
 from examples.broker.settings import Settings
 from wheeld_client import WheelError

@@ -9,13 +9,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from datetime import UTC, datetime
-from io import BytesIO
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
-from kio.records.schema import NewRecordBatch, Record
-from kio.records.writers import write_batch
 from kio.schema.errors import ErrorCode
 
 from examples.broker.wire import RequestRefused
@@ -67,13 +63,7 @@ def header(raw: bytes | memoryview, at: int = 0) -> RecordBatch:
 
 
 def split(raw: bytes) -> Iterator[tuple[RecordBatch, memoryview]]:
-    """The batches in `raw`, each checked.
-
-    Raises
-    ------
-    RequestRefused
-        The rest is not a batch.
-    """
+    """The batches in `raw`, each checked. `RequestRefused`: the rest is not a batch."""
     view = memoryview(raw)
     while view:
         if len(view) < HEADER.size:
@@ -102,16 +92,3 @@ def placed(raw: memoryview, batch: RecordBatch, base: int) -> bytes:
     moved = bytearray(raw)
     struct.pack_into(">qii", moved, 0, base, batch.length, 0)
     return bytes(moved)
-
-
-def made(values: list[bytes], producer: int = -1, sequence: int = -1, epoch: int = 0) -> bytes:
-    """A batch of these values as a producer sends it, by kio: for tests and the benchmark."""
-    stamp: Any = datetime(2026, 1, 1, tzinfo=UTC)
-    records: Any = tuple(
-        Record(attributes=0, timestamp=stamp, offset=n, key=None, value=value, headers=())
-        for n, value in enumerate(values)
-    )
-    ids: Any = {"producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence}
-    out, plain = BytesIO(), 0
-    write_batch(out, NewRecordBatch(**ids, attributes=plain, records=records))
-    return out.getvalue()

@@ -34,26 +34,19 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from examples.broker import batches
 from examples.broker.batches import RecordBatch
 from examples.broker.wire import RequestRefused
+from wheeld_client import AsyncWatermarks, Watermarks
 
 KEPT_SEQUENCES: Final = 5
 """Batches of a producer that are known again: as many as a client has in flight."""
 DELETED: Final = 2**64 - 1
 """In place of a high watermark: its waiters must end."""
-
-
-class Words(Protocol):
-    """Shared words that only grow: `Watermarks`, `AsyncWatermarks`, `OwnWords`."""
-
-    def value(self, key: Any) -> int: ...
-    def advance(self, key: Any, value: int) -> bool: ...
-    def forget(self, key: Any) -> bool: ...
 
 
 class OwnWords(dict[Any, int]):
@@ -69,6 +62,10 @@ class OwnWords(dict[Any, int]):
 
     def forget(self, key: Any) -> bool:
         return self.pop(key, None) is not None
+
+
+Words = Watermarks | AsyncWatermarks | OwnWords
+"""Words that only grow, shared or not."""
 
 
 class Sent(NamedTuple):
@@ -202,12 +199,8 @@ class Partition:
     # -- writing --------------------------------------------------------------------------------
 
     def append(self, batch: RecordBatch, raw: memoryview, now_ns: int) -> int:
-        """Add a producer's batch, unless it is there already; its first offset.
-
-        Raises
-        ------
-        RequestRefused
-            It is not its producer's next batch.
+        """Add a producer's batch, unless it is there already; its first offset. `RequestRefused`:
+        it is not its producer's next batch.
         """
         with self._locked():
             end = self.end
@@ -221,11 +214,7 @@ class Partition:
 
     def copy(self, raw: bytes) -> None:
         """Add what a fetch from this log's end brought: the follower's way of writing.
-
-        Raises
-        ------
-        RequestRefused
-            Damaged, or not what comes next.
+        `RequestRefused`: it is damaged, or not what comes next.
         """
         for batch, part in batches.split(raw):
             end = self.end

@@ -47,15 +47,10 @@ class Child:
     async def live(self, directory: str) -> bool:
         """One life; whether it got ready."""
         self.lives += 1
-        last = f"worker-{self.index}.{self.lives}" if self.role == "worker" else str(self.index)
-        command = [sys.executable, "-m", f"examples.broker.{self.role}", directory, last]
-        self.process = await asyncio.create_subprocess_exec(
-            *command,
-            stdin=PIPE,
-            stdout=PIPE,
-            cwd=ROOT,
-            process_group=0,  # the parent handles Ctrl-C
-        )
+        name = f"worker-{self.index}.{self.lives}" if self.role == "worker" else str(self.index)
+        command = [sys.executable, "-m", f"examples.broker.{self.role}", directory, name]
+        options = {"stdin": PIPE, "stdout": PIPE, "process_group": 0}  # the parent handles Ctrl-C
+        self.process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, **options)
         assert self.process.stdout is not None
         was_ready = (await self.process.stdout.readline()).decode().strip() == READY
         if was_ready:
@@ -73,32 +68,22 @@ class Child:
 
     async def stop(self) -> None:
         """End it in good order, or at least end it."""
-        if self.process is None or self.process.returncode is not None:
+        if self.process is None:
             return
         with suppress(ProcessLookupError):
             self.process.terminate()
-        try:
+        with suppress(TimeoutError):
             await asyncio.wait_for(self.process.wait(), STOP_SECONDS)
-        except TimeoutError:
-            self.kill()
-            await self.process.wait()
+        self.kill()
+        await self.process.wait()
 
 
 class Broker:
-    """A running broker: `async with Broker(settings) as broker:`.
+    """A running broker: `async with Broker(settings) as broker:`. Port 0 picks a free one, which
+    `broker.settings` has.
 
-    Parameters
-    ----------
-    settings : Settings
-        `port` 0 picks a free one; `broker.settings` has it.
-
-    Raises
-    ------
-    BrokerFailed
-        The directory is in use, the port is taken, or the children end before they are ready (what
-        they said is on the standard error).
-    WheelError
-        There is no such daemon.
+    `BrokerFailed`: the directory is in use, the port is taken, or the children end before they are
+    ready (what they said is on the standard error). `WheelError`: there is no such daemon.
     """
 
     def __init__(self, settings: Settings) -> None:

@@ -80,13 +80,7 @@ class Topics:
             del self._open[key]  # closed when the last request has released it
 
     def partition(self, name: str, number: int) -> Partition:
-        """A partition, opened when it is first asked for.
-
-        Raises
-        ------
-        RequestRefused
-            There is none.
-        """
+        """A partition, opened when it is first asked for. `RequestRefused`: there is none."""
         topic = self.all().get(name)
         if topic is None or not 0 <= number < topic.partitions:
             raise RequestRefused(ErrorCode.unknown_topic_or_partition)
@@ -113,12 +107,7 @@ class Topics:
         configs: dict[str, str | None] | None = None,
         validate_only: bool = False,
     ) -> Topic:
-        """Make a topic; with -1 partitions it gets the default.
-
-        Raises
-        ------
-        RequestRefused
-        """
+        """Make a topic, or refuse to; with -1 partitions it gets the default."""
         count = self._settings.partitions if partitions == -1 else partitions
         least = (configs or {}).get("min.insync.replicas") or str(self._settings.min_in_sync)
         if not _NAME.fullmatch(name):
@@ -141,12 +130,8 @@ class Topics:
         return topic
 
     def delete(self, name: str) -> list[Partition]:
-        """Remove a topic with all that is in it, and return what was open of it.
-
-        Raises
-        ------
-        RequestRefused
-            It does not exist.
+        """Remove a topic with all that is in it, and return what was open of it. `RequestRefused`:
+        it does not exist.
         """
         with self._changing() as topics:
             if name not in topics:

@@ -275,12 +275,8 @@ class BrokerClient:
         self._writer.close()
 
     async def call(self, api: int, version: int, **fields: Any) -> Any:
-        """Send a request and wait for its answer.
-
-        Raises
-        ------
-        ConnectionError
-            The connection broke: whether the request was handled is not known.
+        """Send a request and wait for its answer. `ConnectionError`: it broke, and whether the
+        request was handled is not known.
         """
         self._correlation += 1
         frame = request(api, version, self._correlation, self._client, **fields)

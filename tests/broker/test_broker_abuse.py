@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("kio")
 
+from broker_outside import batch
 from broker_runs import LONG, Run, running, until
-from examples.broker.batches import made as batch
 from examples.broker.wire import milliseconds, request
 
 PRODUCE, FETCH, METADATA = 0, 1, 3
@@ -50,7 +50,7 @@ def answered(run: Run) -> bool:
         with connected(run) as peer:
             peer.sendall(framed(request(METADATA, 1, 1, "abuse", topics=[{"name": "t"}])))
             assert len(peer.recv(4, socket.MSG_WAITALL)) == 4
-            data = [{"name": "t", "partition_data": [{"index": 0, "records": batch([b"x"])}]}]
+            data = [{"name": "t", "partition_data": [{"index": 0, "records": batch(b"x")}]}]
             peer.recv(1 << 16)
             peer.sendall(framed(request(PRODUCE, 7, 1, "abuse", acks=1, topic_data=data)))
             assert len(peer.recv(4, socket.MSG_WAITALL)) == 4
@@ -97,7 +97,7 @@ def test_peers_that_say_nothing(broker: Run) -> None:
 
 def test_peers_that_take_nothing(broker: Run) -> None:
     """Each asks for a megabyte again and again, and reads nothing."""
-    records = batch([b"x" * (LARGEST - 2000)])
+    records = batch(b"x" * (LARGEST - 2000))
     data = [{"name": "t", "partition_data": [{"index": 0, "records": records}]}]
     with connected(broker) as peer:
         peer.sendall(framed(request(PRODUCE, 7, 1, "abuse", acks=1, topic_data=data)))

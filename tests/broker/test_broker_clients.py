@@ -13,7 +13,7 @@ from broker_runs import LONG, Consumer, Run, inside, produce, until
 
 pytest.importorskip("kio")
 
-from examples.broker import clients
+from examples.broker.load import clients
 
 LIBRARIES = [
     pytest.param(

@@ -14,8 +14,8 @@ import pytest
 pytest.importorskip("kio")
 
 from broker_runs import LONG, ROOT, Consumer, produce, running, until
-from examples.broker import clients
 from examples.broker.__main__ import _quota
+from examples.broker.load import clients
 from examples.broker.parent import Broker, BrokerFailed
 from examples.broker.settings import Settings
 

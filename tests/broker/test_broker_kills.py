@@ -14,8 +14,10 @@ import pytest
 
 pytest.importorskip("kio")
 
+from broker_outside import batch
 from broker_runs import LONG, ROOT
-from examples.broker import account, batches, clients
+from examples.broker import batches
+from examples.broker.load import account, clients
 from examples.broker.settings import Settings
 from examples.broker.topics import Topics
 
@@ -52,7 +54,7 @@ def own(tmp_path: Path) -> Settings:
     topics = Topics(own)
     topics.create("t", 2, {})
     for value in (b"a", b"b"):
-        ((head, raw),) = batches.split(batches.made([value]))
+        ((head, raw),) = batches.split(batch(value))
         partition = topics.partition("t", 0)
         assert partition is not None
         partition.append(head, raw, 0)

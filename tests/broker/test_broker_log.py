@@ -17,8 +17,8 @@ pytest.importorskip("kio")
 
 from kio.schema.errors import ErrorCode
 
+from broker_outside import batch
 from examples.broker import batches
-from examples.broker.batches import made as batch
 from examples.broker.log import OwnWords, Partition
 from examples.broker.wire import RequestRefused
 from wheeld_client import Watermarks, connect
@@ -64,7 +64,7 @@ def everything(partition: Partition) -> bytes:
 def test_batches_come_out_as_they_went_in(tmp_path: Path, opened: Open) -> None:
     """Only the base offset and the leader epoch are the broker's; a reader begins anywhere."""
     log = opened(tmp_path)
-    first, second = batch([b"a", b"b", b"c"]), batch([b"d"])
+    first, second = batch(b"a", b"b", b"c"), batch(b"d")
     assert append(log, first) == 0
     assert append(log, second) == 3
     placed = [bytes(part) for _, part in batches.split(everything(log))]
@@ -85,23 +85,23 @@ def test_a_writer_killed_before_its_commit_has_changed_nothing(
 ) -> None:
     """Whatever part of a batch it wrote: others read and write on as if it had not been."""
     other = opened(tmp_path)
-    append(other, batch([b"before"]))
-    torn = batch([b"x" * 200])
+    append(other, batch(b"before"))
+    torn = batch(b"x" * 200)
     with open(tmp_path / "log", "ab") as file:
         file.write(torn[:written])
     assert opened(tmp_path).end == other.end == 1
-    assert append(other, batch([b"after"])) == 1
+    assert append(other, batch(b"after")) == 1
     assert [part.count for part, _ in batches.split(everything(opened(tmp_path)))] == [1, 1]
 
 
 @pytest.mark.parametrize(
-    "torn", [b"\0" * 7, batch([b"whole"])[:-1], None], ids=["few", "most", "bad"]
+    "torn", [b"\0" * 7, batch(b"whole")[:-1], None], ids=["few", "most", "bad"]
 )
 def test_a_broker_that_starts_cuts_off_what_is_no_batch(
     tmp_path: Path, opened: Open, torn: bytes | None
 ) -> None:
     log = opened(tmp_path)
-    append(log, batch([b"a", b"b"]))
+    append(log, batch(b"a", b"b"))
     whole = everything(log)
     if torn is None:
         damaged = bytearray(whole)
@@ -118,42 +118,42 @@ def test_a_broker_that_starts_cuts_off_what_is_no_batch(
 def test_a_batch_of_an_idempotent_producer_is_there_once(tmp_path: Path, opened: Open) -> None:
     """Also for a process that learns of the producer from the log alone."""
     first, second = opened(tmp_path), opened(tmp_path)
-    sent = [batch([b"a", b"b"], 7, sequence) for sequence in (0, 2, 4)]
+    sent = [batch(b"a", b"b", producer=7, sequence=sequence) for sequence in (0, 2, 4)]
     assert [append(first, raw) for raw in sent] == [0, 2, 4]
     for log in (first, second, opened(tmp_path)):
         assert [append(log, raw) for raw in sent] == [0, 2, 4]
         with pytest.raises(RequestRefused) as refused:
-            append(log, batch([b"x"], 7, 7))
+            append(log, batch(b"x", producer=7, sequence=7))
         assert refused.value.code is ErrorCode.out_of_order_sequence_number
-    assert append(second, batch([b"c"], 7, 6)) == 6
-    assert append(first, batch([b"of the next epoch"], 7, 0, epoch=1)) == 7
+    assert append(second, batch(b"c", producer=7, sequence=6)) == 6
+    assert append(first, batch(b"of the next epoch", producer=7, sequence=0, epoch=1)) == 7
     with pytest.raises(RequestRefused) as refused:
-        append(second, batch([b"late"], 7, 7, epoch=0))
+        append(second, batch(b"late", producer=7, sequence=7, epoch=0))
     assert refused.value.code is ErrorCode.invalid_producer_epoch
-    assert append(second, batch([b"of another"], 8, 0)) == 8
+    assert append(second, batch(b"of another", producer=8, sequence=0)) == 8
 
 
 def test_a_producer_that_nobody_knows_begins_at_0(tmp_path: Path, opened: Open) -> None:
     """Else what it sent before it would be missing."""
     with pytest.raises(RequestRefused) as refused:
-        append(opened(tmp_path), batch([b"second"], 7, 1))
+        append(opened(tmp_path), batch(b"second", producer=7, sequence=1))
     assert refused.value.code is ErrorCode.out_of_order_sequence_number
 
 
 def test_sequences_begin_anew_after_the_last(tmp_path: Path, opened: Open) -> None:
-    head = batches.header(batch([b"a", b"b"], 7, 2**31 - 1))
+    head = batches.header(batch(b"a", b"b", producer=7, sequence=2**31 - 1))
     assert head.next_sequence == 1
 
 
 def test_followers_in_sync_hold_the_watermark(tmp_path: Path, opened: Open) -> None:
     log = opened(tmp_path, followers=2, lag_ns=10 * SECOND, now_ns=0)
-    append(log, batch([b"a", b"b"]), 1 * SECOND)
+    append(log, batch(b"a", b"b"), 1 * SECOND)
     assert (log.end, log.watermark, log.in_sync(1 * SECOND)) == (2, 0, [1, 2])
     log.follow(1, 2, 2 * SECOND)
     assert log.watermark == 0
     log.follow(2, 2, 2 * SECOND)
     assert log.watermark == 2
-    append(log, batch([b"c"]), 3 * SECOND)
+    append(log, batch(b"c"), 3 * SECOND)
     log.follow(1, 3, 11 * SECOND)
     assert log.watermark == 2  # 2 had all at second 2
     assert not log.settle(11 * SECOND)
@@ -161,7 +161,7 @@ def test_followers_in_sync_hold_the_watermark(tmp_path: Path, opened: Open) -> N
     assert (log.watermark, log.in_sync(13 * SECOND)) == (3, [1])
     log.follow(2, 2, 14 * SECOND)  # back, and behind the watermark: it does not count
     assert log.in_sync(14 * SECOND) == [1]
-    append(log, batch([b"d"]), 14 * SECOND)
+    append(log, batch(b"d"), 14 * SECOND)
     log.follow(1, 4, 14 * SECOND)
     assert log.watermark == 4
     log.follow(2, 4, 15 * SECOND)
@@ -174,7 +174,7 @@ def test_a_follower_that_had_all_when_it_asked_is_in_sync_under_load(
     """It is always a batch behind, as new ones come while it fetches."""
     log = opened(tmp_path, followers=1, lag_ns=SECOND, now_ns=0)
     for second in range(10):
-        append(log, batch([b"x"]), second * SECOND // 2)
+        append(log, batch(b"x"), second * SECOND // 2)
         log.follow(1, second, second * SECOND // 2)
         assert log.in_sync(second * SECOND // 2) == [1]
     assert log.watermark == 9
@@ -182,7 +182,7 @@ def test_a_follower_that_had_all_when_it_asked_is_in_sync_under_load(
 
 def test_what_is_replicated_is_shared_and_outlives_a_process(tmp_path: Path, opened: Open) -> None:
     one = opened(tmp_path, followers=1, lag_ns=SECOND, now_ns=0)
-    append(one, batch([b"a"]), 0)
+    append(one, batch(b"a"), 0)
     other = opened(tmp_path, followers=1, lag_ns=SECOND, now_ns=0)
     other.follow(1, 1, 0)
     assert one.watermark == other.watermark == 1
@@ -193,7 +193,7 @@ def test_what_is_replicated_is_shared_and_outlives_a_process(tmp_path: Path, ope
 def test_a_copy_takes_what_comes_next_and_nothing_else(tmp_path: Path, opened: Open) -> None:
     log, copy = opened(tmp_path / "log"), opened(tmp_path / "copy")
     for value in (b"a", b"b", b"c"):
-        append(log, batch([value]))
+        append(log, batch(value))
     raw = everything(log)
     third = raw[len(raw) // 3 * 2 :]
     with pytest.raises(RequestRefused):
@@ -208,7 +208,7 @@ def test_a_copy_takes_what_comes_next_and_nothing_else(tmp_path: Path, opened: O
 def test_the_first_batch_that_is_late_enough(tmp_path: Path, opened: Open) -> None:
     log = opened(tmp_path)
     stamp = int(datetime(2026, 1, 1, tzinfo=UTC).timestamp() * 1000)
-    append(log, batch([b"a", b"b"]))
+    append(log, batch(b"a", b"b"))
     assert log.find_time(0) == log.find_time(stamp) == (0, stamp)
     assert log.find_time(stamp + 1) is None
 
@@ -230,7 +230,7 @@ def _changed(at: int, form: str, value: int) -> Callable[[bytearray], None]:
     ],
 )
 def test_bytes_that_are_no_batch(bend: Callable[[bytearray], None], code: ErrorCode) -> None:
-    raw = bytearray(batch([b"value"]))
+    raw = bytearray(batch(b"value"))
     bend(raw)
     with pytest.raises(RequestRefused) as refused:
         list(batches.split(bytes(raw)))

@@ -15,6 +15,7 @@ pytest.importorskip("kio")
 
 from kio.schema.errors import ErrorCode
 
+from broker_outside import batch
 from broker_runs import LONG, running
 from examples.broker import batches
 from examples.broker.follower import Follower
@@ -45,10 +46,10 @@ def test_a_topic_that_is_only_validated_is_not_made(tmp_path: Path) -> None:
 def test_a_broker_that_ends_leaves_what_counts_and_no_words(tmp_path: Path) -> None:
     words = OwnWords()
     log = Partition(tmp_path, words, followers=1, now_ns=5)
-    ((head, part),) = batches.split(batches.made([b"a"]))
+    ((head, part),) = batches.split(batch(b"a"))
     log.append(head, part, 5)
     with open(tmp_path / "log", "ab") as file:
-        file.write(batches.made([b"never committed"]))
+        file.write(batch(b"never committed"))
     log.retire()
     assert (tmp_path / "log").stat().st_size == head.size
     assert words == {}
@@ -57,7 +58,7 @@ def test_a_broker_that_ends_leaves_what_counts_and_no_words(tmp_path: Path) -> N
 def test_a_log_of_a_deleted_topic_is_no_log(tmp_path: Path) -> None:
     """Also if it is opened with another's words."""
     log = Partition(tmp_path, OwnWords())
-    ((head, part),) = batches.split(batches.made([b"a"]))
+    ((head, part),) = batches.split(batch(b"a"))
     log.append(head, part, 0)
     log.delete()
     assert log.deleted

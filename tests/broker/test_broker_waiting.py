@@ -13,8 +13,8 @@ pytest.importorskip("kio")
 
 from kio.schema.errors import ErrorCode
 
+from broker_outside import batch
 from broker_runs import LONG, Run
-from examples.broker.batches import made as batch
 from examples.broker.wire import BrokerClient, milliseconds
 
 PRODUCE, FETCH, CREATE, DELETE = 0, 1, 19, 20
@@ -50,7 +50,7 @@ class Client:
         await self._peer.call(DELETE, 4, topic_names=[self._topic])
 
     async def produce(self, value: bytes, acks: int = 1, seconds: float = 10.0) -> Any:
-        part = {"index": 0, "records": batch([value])}
+        part = {"index": 0, "records": batch(value)}
         answer = await self._peer.call(
             PRODUCE,
             7,
@@ -106,7 +106,7 @@ def test_long_polls_end_with_an_append_and_its_replication(broker: Run) -> None:
             assert (await writer.produce(b"x"))[:2] == (ErrorCode.none, 0)
             await still_waits(*polls)  # it is not replicated
             await writer.follow(1)
-            size = len(batch([b"x"]))
+            size = len(batch(b"x"))
             assert await asyncio.gather(*polls) == [(ErrorCode.none, 1, size)] * EACH
             for one in clients:
                 await one.__aexit__()
@@ -124,7 +124,7 @@ def test_a_long_poll_ends_with_its_time(broker: Run) -> None:
             await writer.follow(1)  # something, and less than was asked for
             await still_waits(poll)
             broker.daemon.advance(31)
-            assert await poll == (ErrorCode.none, 1, len(batch([b"x"])))
+            assert await poll == (ErrorCode.none, 1, len(batch(b"x")))
 
     play(body())
 

@@ -19,9 +19,9 @@ from kio.schema.errors import ErrorCode
 from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import Records
 
+from broker_outside import batch
 from broker_runs import LONG, Run, running
 from examples.broker import wire
-from examples.broker.batches import made as batch
 from examples.broker.worker import SERVED
 
 FUZZ = int(os.environ.get("BROKER_FUZZ", "150"))
@@ -148,7 +148,7 @@ def test_bytes_that_are_no_request_end_their_connection(broker: Run, frame: byte
 
 
 def test_records_that_are_no_batch(broker: Run) -> None:
-    good = batch([b"value"])
+    good = batch(b"value")
     bent = bytearray(good)
     bent[-1] ^= 1
     for records, code in (
@@ -158,8 +158,8 @@ def test_records_that_are_no_batch(broker: Run) -> None:
         (good + good, ErrorCode.invalid_record),
         (b"", ErrorCode.invalid_record),
         (None, ErrorCode.invalid_record),
-        (batch([b"x" * (1 << 16)]), ErrorCode.message_too_large),
-        (batch([b"x"], 7, 3), ErrorCode.out_of_order_sequence_number),
+        (batch(b"x" * (1 << 16)), ErrorCode.message_too_large),
+        (batch(b"x", producer=7, sequence=3), ErrorCode.out_of_order_sequence_number),
     ):
         assert produced(broker, records).error_code is code
     assert produced(broker, good, 9).error_code is ErrorCode.unknown_topic_or_partition
@@ -182,7 +182,7 @@ def test_a_fetch_outside_of_the_log(broker: Run) -> None:
     assert fetched(1, 0, session_id=5).error_code is ErrorCode.fetch_session_id_not_found
 
 
-st.register_type_strategy(Records, st.one_of(st.binary(), st.just(batch([b"value"]))))
+st.register_type_strategy(Records, st.one_of(st.binary(), st.just(batch(b"value"))))
 
 
 @settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=FUZZ)

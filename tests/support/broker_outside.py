@@ -194,14 +194,21 @@ def decoded(api: int, version: int, answer: bytes | None) -> tuple[Any, Any]:
     return header, body
 
 
-def batch(*values: bytes, stamp: datetime = datetime(2026, 1, 1, tzinfo=UTC)) -> bytes:
+def batch(
+    *values: bytes,
+    stamp: datetime = datetime(2026, 1, 1, tzinfo=UTC),
+    producer: int = -1,
+    sequence: int = -1,
+    epoch: int = 0,
+) -> bytes:
     """A batch of records, as a producer sends it."""
     when: Any = stamp
     records: Any = tuple(
         Record(attributes=0, timestamp=when, offset=n, key=None, value=value, headers=())
         for n, value in enumerate(values)
     )
-    names: Any = {"producer_id": -1, "producer_epoch": 0, "base_sequence": -1, "attributes": 0}
+    names: Any = {"producer_id": producer, "producer_epoch": epoch, "base_sequence": sequence}
+    names["attributes"] = 0
     out = io.BytesIO()
     write_batch(out, NewRecordBatch(**names, records=records))
     return out.getvalue()

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import wheeld
-from examples.broker import clients
+from examples.broker.load import clients
 from examples.broker.parent import Broker, Child
 from examples.broker.settings import Settings
 

@@ -17,8 +17,8 @@ from typing import Any, Final
 
 import psutil
 
-from examples.broker import account, clients
-from examples.broker.clients import Line
+from examples.broker.load import account, clients
+from examples.broker.load.clients import Line
 from examples.broker.parent import ROOT, Broker, Child
 from examples.broker.settings import Settings
 from examples.broker.wire import BrokerClient
@@ -42,7 +42,7 @@ class Program:
 
     @classmethod
     async def start(cls, library: str, *arguments: str) -> Program:
-        """Run `examples.broker.clients`."""
+        """Run `examples.broker.load.clients`."""
         command = clients.command(library, *arguments)
         return cls(
             library,

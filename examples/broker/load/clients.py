@@ -1,7 +1,7 @@
 """The clients of the load, all third-party libraries: each a process that prints its results.
 
-    python -m examples.broker.clients LIBRARY produce ADDRESS TOPIC NAME COUNT RATE
-    python -m examples.broker.clients LIBRARY consume ADDRESS TOPIC GROUP
+    python -m examples.broker.load.clients LIBRARY produce ADDRESS TOPIC NAME COUNT RATE
+    python -m examples.broker.load.clients LIBRARY consume ADDRESS TOPIC GROUP
 
 A producer sends values `NAME/0`, `NAME/1`, ... with acks=all and prints `partition offset value`
 for each that was acknowledged; a consumer prints that for each record that its group has committed,
@@ -242,7 +242,7 @@ def installed() -> list[str]:
 
 def command(library: str, *arguments: str) -> list[str]:
     """How a client is run."""
-    return [sys.executable, "-m", "examples.broker.clients", library, *arguments]
+    return [sys.executable, "-m", "examples.broker.load.clients", library, *arguments]
 
 
 def main(library: str, what: str, address: str, topic: str, name: str, *load: str) -> None:
