@@ -112,3 +112,20 @@ def test_links_in_documents_lead_somewhere() -> None:
     for document in [*DOCUMENTS, *ROOT.glob("*.md"), ROOT / "systemd" / "README.md"]:
         for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
+
+
+def test_excerpts_of_the_broker_are_its_code() -> None:
+    """Each line that its page shows of it stands there."""
+    code = {
+        line.strip()
+        for path in (ROOT / "examples" / "broker").rglob("*.py")
+        for line in path.read_text().splitlines()
+    }
+    page = (ROOT / "docs" / "broker.md").read_text()
+    shown = [
+        line.strip()
+        for block in re.findall(r"```text\n(.*?)```", page, re.S)
+        for line in block.splitlines()
+    ]
+    assert shown
+    assert [line for line in shown if line not in code] == []
