@@ -40,7 +40,8 @@ class Place:
         self.inbox.mkdir(parents=True)
         spread = ShardMap.uniform(shards, Daemon(daemon))
         paths = (str(self.inbox), str(self.sink), str(self.checkpoint))
-        self.plan = Plan(*paths, spread, RULES, trigger="100 milliseconds")
+        cache = str(base / "cache")
+        self.plan = Plan(*paths, spread, RULES, trigger="100 milliseconds", cache=cache)
         self._files = 0
 
     def send(self, *commands: dict[str, Any] | str) -> None:

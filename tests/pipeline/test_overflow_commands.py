@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from wheeld_pipeline.overflow import commands
+from wheeld_pipeline.overflow.machine import COMMANDS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,11 +51,10 @@ def test_json(spark: SparkSession) -> None:
     rows = commands.parse(frame).collect()
     assert len(rows) == len(GOOD) + len(BAD)  # empty lines are nothing
     for row, expected in zip(rows, GOOD.values(), strict=False):
-        assert (row.op, row.sequence, row.deadline_us, row.cookie) == expected
+        assert (COMMANDS[row.op], row.sequence, row.deadline_us, row.cookie) == expected
         assert row.wrong is None
-        assert row.raw is None
-        assert len(row.id) == 16
+        assert (bytes(row.blob), row.key_bytes, row.has_payload) == (b"a", 1, False)
     for row, (text, said) in zip(rows[len(GOOD) :], BAD.items(), strict=True):
         assert said in str(row.wrong), text
-        assert row.raw == text
-    assert len({bytes(row.id) for row in rows[: len(GOOD)]}) == 1  # all of key a
+        assert row.op == commands.UNREADABLE
+        assert bytes(row.blob)[max(row.key_bytes, 0) :].decode() == text

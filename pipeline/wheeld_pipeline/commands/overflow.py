@@ -29,7 +29,7 @@ def overflow(
         str, typer.Option(help="Directory in which command files appear; with kafka: any word.")
     ],
     sink: Annotated[str, typer.Option(help="Directory for what expired and what was rejected.")],
-    checkpoint: Annotated[str, typer.Option(help="Directory of the state, shared by all hosts.")],
+    checkpoint: Annotated[str, typer.Option(help="Directory of the log, shared by all hosts.")],
     form: Annotated[
         str, typer.Option("--format", help="Format of the commands: json, parquet or kafka.")
     ] = "json",
@@ -43,7 +43,7 @@ def overflow(
         str | None, typer.Option(help="Directory that holds the daemon's runtime directory.")
     ] = None,
     shards: Annotated[
-        int | None, typer.Option(help="Parts of the state.", show_default=f"{SHARDS}")
+        int | None, typer.Option(help="Parts of the keys.", show_default=f"{SHARDS}")
     ] = None,
     shard_map: Annotated[
         Path | None, typer.Option(help="File (TOML, JSON) that gives each shard its daemon.")
@@ -64,9 +64,16 @@ def overflow(
     once: Annotated[
         bool, typer.Option("--once", help="Process what is there now, then exit.")
     ] = False,
+    cache: Annotated[
+        str | None,
+        typer.Option(
+            help="Directory on each host for the columns.",
+            show_default="in the one for temporary files",
+        ),
+    ] = None,
     master: Master = None,
 ) -> None:
-    """Keep timers in Spark's state and hand them to daemons when they are near. Ctrl-C ends it."""
+    """Keep far timers in columns and hand them to daemons when they are near. Ctrl-C ends it."""
     with errors_to_exit():
         from wheeld_pipeline import overflow as jobs
 
@@ -78,7 +85,7 @@ def overflow(
         )
         plan = jobs.Plan(
             commands, sink, checkpoint, spread, rules, form, _options(option or []),
-            None if once else trigger,
+            None if once else trigger, cache,
         )  # fmt: skip
         _run(plan, master)
 

@@ -1,11 +1,11 @@
-"""The wheel above the wheels: durable timers in Spark's state, handed to daemons when near.
+"""The wheel above the wheels: durable timers in columns, handed to daemons when near.
 
     from wheeld_pipeline import overflow
     plan = overflow.Plan("commands", "sink", "checkpoint", overflow.ShardMap.uniform(8, Daemon()))
     query = overflow.start(spark, plan)
     overflow.read_sink(spark, "sink").show()
 
-docs/overflow.md has the semantics; machine.py is the heart.
+docs/overflow.md has the semantics; machine.py defines them, step.py carries them out.
 """
 
 from wheeld_pipeline.overflow.machine import Rules

@@ -9,8 +9,8 @@ A command is one JSON object, or one row of Parquet with these columns:
     cookie    schedule: whole number of 64 bits, signed; default 0
     payload   schedule: text (Parquet: text or binary)
 
-What is wrong with a command stands in the column `wrong`; such a row goes on as it is, and ends
-among the rejects.
+What is wrong with a command stands in the column `wrong`; such a row goes on with its text, and
+ends among the rejects.
 """
 
 from __future__ import annotations
@@ -35,19 +35,21 @@ _JSON: Final = (
 _PARQUET: Final = (
     "op string, key string, sequence bigint, deadline timestamp, cookie bigint, payload binary"
 )
+UNREADABLE: Final = -1
+BEAT: Final = -2
+"""Operations that are none: a command that is wrong, and a row that only keeps the query awake."""
 COLUMNS: Final = (
-    "id",
     "op",
-    "key",
     "sequence",
     "deadline_us",
     "cookie",
-    "payload",
-    "fired_us",
+    "key_bytes",
+    "has_payload",
+    "blob",
     "wrong",
-    "raw",
 )
-"""What the state gets, from commands and from wheels alike. `raw`: the text of a bad command."""
+"""What the task of a shard gets. `op`: an index in COMMANDS. `blob`: key and payload, or key and
+text of a command that is wrong. `key_bytes`: of the key in it; -1: it has none."""
 
 
 def read(spark: SparkSession, form: str, path: str, options: dict[str, str]) -> DataFrame:
@@ -141,15 +143,29 @@ def check(rows: DataFrame) -> DataFrame:
     return _checked(fields)
 
 
-def digest(key: Column) -> Column:
-    """16 bytes that stand for a key in the state and in the wheels."""
+def place() -> Column:
+    """What decides on a command's shard: the bytes of its key."""
     from pyspark.sql import functions as F
 
-    return F.substring(F.unhex(F.sha2(key, 256)), 1, 16)
+    return F.expr("substring(blob, 1, greatest(key_bytes, 0))")
+
+
+def beat(spark: SparkSession) -> DataFrame:
+    """The columns with one row in each batch, which no shard gets.
+
+    Spark makes no batch without a row, and wheels are to be visited with or without commands.
+    """
+    from pyspark.sql import functions as F
+
+    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1)
+    kinds = ("tinyint", "bigint", "bigint", "bigint", "int", "boolean", "binary", "string")
+    nothing = {name: F.lit(None).cast(kind) for name, kind in zip(COLUMNS, kinds, strict=True)}
+    nothing |= {"op": F.lit(BEAT).cast("tinyint"), "key_bytes": F.lit(-1)}
+    return rows.load().where("value < 0").select(*(c.alias(n) for n, c in nothing.items()))
 
 
 def _checked(fields: DataFrame) -> DataFrame:
-    """Name the first thing that is wrong; give each row its place in the state."""
+    """Name the first thing that is wrong; key and payload in one."""
     from pyspark.sql import functions as F
 
     def unless(fine: Column, said: Column) -> Column:
@@ -157,13 +173,12 @@ def _checked(fields: DataFrame) -> DataFrame:
 
     timed = F.col("op") == "cancel"
     soon = F.col("deadline_us").between(0, LAST_DEADLINE_S * 1_000_000)
-    named = _text(f"key: expected 1 to {KEY_BYTES} bytes of text")
     wrong = F.coalesce(
         "wrong",
         unless(F.col("op").isin(*COMMANDS), _says("op", "op", f"one of {', '.join(COMMANDS)}")),
         unless(
-            F.octet_length("key").between(1, KEY_BYTES),
-            named,
+            F.octet_length("key").between(1, KEY_BYTES) & F.is_valid_utf8("key"),
+            _text(f"key: expected 1 to {KEY_BYTES} bytes of text"),
         ),
         unless(F.col("sequence") >= 0, _says("sequence", "sequence", "a whole number, 0 or more")),
         unless(timed | F.col("deadline_us").isNotNull(), _text("deadline is missing")),
@@ -173,11 +188,26 @@ def _checked(fields: DataFrame) -> DataFrame:
             _text(f"payload: expected at most {PAYLOAD_BYTES} bytes"),
         ),
     )
-    rows = fields.withColumn("wrong", wrong)
-    place = F.when(F.col("wrong").isNull(), F.col("key")).otherwise(F.coalesce("raw", F.lit("")))
-    rows = rows.withColumn("id", digest(place)).withColumn("fired_us", F.lit(None).cast("bigint"))
-    rows = rows.withColumn("raw", F.when(F.col("wrong").isNotNull(), F.col("raw")))
-    return rows.withColumn("cookie", F.coalesce("cookie", F.lit(0).cast("bigint"))).select(*COLUMNS)
+    codes = " ".join(f"WHEN '{name}' THEN {code}" for code, name in enumerate(COMMANDS))
+    fine = F.col("wrong").isNull()
+    key = F.make_valid_utf8("key")
+    behind = F.when(fine, F.coalesce("payload", F.lit(b""))).otherwise(
+        F.encode(F.coalesce(F.make_valid_utf8("raw"), F.lit("")), "utf-8")
+    )
+    rows = fields.withColumn("wrong", F.make_valid_utf8(wrong))
+    return rows.select(
+        F.when(fine, F.expr(f"CASE op {codes} END"))
+        .otherwise(UNREADABLE)
+        .cast("tinyint")
+        .alias("op"),
+        "sequence",
+        "deadline_us",
+        F.coalesce("cookie", F.lit(0).cast("bigint")).alias("cookie"),
+        F.coalesce(F.octet_length(key), F.lit(-1)).alias("key_bytes"),
+        (fine & F.col("payload").isNotNull()).alias("has_payload"),
+        F.concat(F.coalesce(F.encode(key, "utf-8"), F.lit(b"")), behind).alias("blob"),
+        "wrong",
+    )
 
 
 def _text(said: str) -> Column:

@@ -7,14 +7,17 @@ import secrets
 from typing import Any, Final, NamedTuple
 
 from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.overflow.digests import SECRET_BYTES
+from wheeld_pipeline.overflow.files import Files
 from wheeld_pipeline.overflow.machine import EXPIRED, REJECTED
-from wheeld_pipeline.overflow.sink import STAGING, Files
+from wheeld_pipeline.overflow.sink import STAGING
 
 CARD: Final = "_overflow.json"
-FORMAT: Final = 1
+FORMAT: Final = 2
+IN_SPARKS_STATE: Final = 1
+"""The format of checkpoints whose timers were in Spark's state store."""
 QUERY: Final = "query"
-SAID: Final = "said"
-"""Folders in the checkpoint: Spark's own, and what the wheels said."""
+"""Spark's own folder in the checkpoint."""
 
 
 class Job(NamedTuple):
@@ -22,6 +25,8 @@ class Job(NamedTuple):
 
     id: str
     shards: int
+    secret: str = ""
+    """Of the digests of keys, as hex; in the checkpoint alone."""
 
 
 def claim(checkpoint: Files, sink: Files, shards: int) -> Job:
@@ -42,7 +47,7 @@ def claim(checkpoint: Files, sink: Files, shards: int) -> Job:
                 f"{checkpoint.base} holds {', '.join(sorted(found)[:3])} and no {CARD}: it is the "
                 "checkpoint of another job; give an empty directory"
             )
-        job = Job(secrets.token_hex(8), shards)
+        job = Job(secrets.token_hex(8), shards, secrets.token_hex(SECRET_BYTES))
     elif job.shards != shards:
         raise PipelineError(
             f"{checkpoint.base} has {job.shards} shards, got {shards}: the number stays for the "
@@ -59,12 +64,15 @@ def claim(checkpoint: Files, sink: Files, shards: int) -> Job:
         )
     if theirs is None and set(sink.names()) - {CARD, STAGING}:
         raise PipelineError(f"{sink.base} is not empty and has no {CARD}: give an empty directory")
-    for files in (sink, checkpoint):  # the sink first: a checkpoint with a card has a sink with one
-        if _read(files) != job:
-            files.make()
-            files.write_text(json.dumps({"format": FORMAT, **job._asdict()}), CARD)
-    checkpoint.make(SAID)
+    if theirs is None:  # the sink first: a checkpoint with a card has a sink with one
+        _write(sink, job._replace(secret=""))
+    _write(checkpoint, job)
     return job
+
+
+def _write(files: Files, job: Job) -> None:
+    files.make()
+    files.put_new(json.dumps({"format": FORMAT, **job._asdict()}), CARD)
 
 
 def _read(files: Files) -> Job | None:
@@ -72,11 +80,22 @@ def _read(files: Files) -> Job | None:
         return None
     try:
         card: dict[str, Any] = json.loads(files.read_text(CARD))
-        if card.pop("format") != FORMAT:
-            raise ValueError("another format")
-        return Job(**card)
+        form = card.pop("format")
+        if form == FORMAT:
+            return Job(**card)
     except Exception as error:  # of JSON, or of Java: a checksum that is wrong
         said = str(error).splitlines()[0][:200]
         raise PipelineError(
             f"{files.at(CARD)}: {said}; expected what an overflow of this version writes"
         ) from error
+    raise PipelineError(f"{files.at(CARD)}: {_other(form)}")
+
+
+def _other(form: object) -> str:
+    if form == IN_SPARKS_STATE:
+        return (
+            "format 1, whose timers are in Spark's state store, and this version keeps them in "
+            "columns (format 2): let the version that made it run until nothing is pending, or "
+            "send the commands again to an empty checkpoint and an empty sink"
+        )
+    return f"format {form!r}, expected {FORMAT}: another version of wheeld has made it"

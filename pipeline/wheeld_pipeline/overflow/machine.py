@@ -1,5 +1,8 @@
 """What becomes of one key: the state machine of the overflow, free of Spark and of clocks.
 
+It is the definition. What runs is `step.py`, the same for all keys of a batch in columns; a random
+test holds the two against each other.
+
     schedule           due within the horizon        the wheel says that it fired
     -------> WAITING -----------------------> HANDED ----------------------------> ENDED -> gone
                 ^                               |  ^                                 ^
@@ -27,21 +30,14 @@ CANCEL: Final = "cancel"
 RESCHEDULE: Final = "reschedule"
 COMMANDS: Final = (SCHEDULE, CANCEL, RESCHEDULE)
 
-ACKNOWLEDGED: Final = "acknowledged"
-REFUSED: Final = "refused"
-"""What wheels say, in the column `op` beside the commands."""
-
-HAND_OUT: Final = "hand out"
-WITHDRAW: Final = "withdraw"
 EXPIRED: Final = "expired"
 REJECTED: Final = "rejected"
-"""What comes out, in the column `kind`."""
-
+"""Folders of the sink."""
 
 ENDED: Final = 0
 WAITING: Final = 1
 HANDED: Final = 2
-"""Where a key stands. Plain numbers: Spark's state takes no enumerations."""
+"""Where a key stands. Plain numbers, as the columns have them."""
 
 
 class Rules(NamedTuple):
@@ -58,7 +54,7 @@ class Rules(NamedTuple):
 
 
 class Entry(NamedTuple):
-    """What the state holds for one key."""
+    """What is known of one key."""
 
     phase: int
     generation: int

@@ -1,13 +1,10 @@
-"""The query: commands and what the wheels say -> state -> the wheels and the sink.
+"""The query: commands -> one task per shard -> one manifest -> the sink.
 
-One batch, in this order: Spark notes which rows and which time the batch has; the state takes them
-and gives what to do; each shard's task visits its daemon (wheels.py); what the wheels said becomes
-a file that the next batch reads; expirations and rejects become folders of the sink; Spark notes
-that the batch is over. A death anywhere in between runs the batch again, from the state before it:
-
-- hand-outs reach the wheels again: at least once, told apart by key and generation;
-- what a wheel said may get lost before it is in a file: the timer is handed out again later;
-- the folders of the sink are replaced: exactly once.
+One batch, in this order: Spark notes which rows the batch has; it shares them out to the shards;
+each shard's task makes an attempt (task.py); the driver names the attempts that count in the
+batch's manifest (manifest.py), moves their rows into the sink, and Spark notes that the batch is
+over. A death before the manifest is there runs the batch again, as if nothing had been; a death
+after it makes the sink what the manifest says.
 """
 
 from __future__ import annotations
@@ -15,26 +12,26 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wheeld_pipeline.errors import PipelineError
-from wheeld_pipeline.overflow import commands, job as jobs, sink
+from wheeld_pipeline.overflow import commands, files, job as jobs, sink
 from wheeld_pipeline.overflow.machine import Rules
+from wheeld_pipeline.overflow.manifest import SHARDS, Ledger, Manifest, result_of
 from wheeld_pipeline.overflow.shards import ShardMap
+from wheeld_pipeline.overflow.task import COUNTS, Errand, Result, tend
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-QUIET_VISITS: Final = 3
-"""A shard whose daemon had nothing so often in a row is visited again when there is something."""
 _SETTINGS: Final = {
-    "spark.sql.streaming.stateStore.providerClass": (
-        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
-    ),
-    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
-    "spark.sql.parquet.compression.codec": "zstd",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(1 << 28),
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
 }
 
 
@@ -50,6 +47,8 @@ class Plan(NamedTuple):
     options: dict[str, str] = {}  # noqa: RUF012 - never changed
     trigger: str | None = "1 second"
     """None: one batch of what is there now."""
+    cache: str | None = None
+    """The folder on each host for the columns; None: in its directory for temporary files."""
 
 
 class Batch(NamedTuple):
@@ -58,10 +57,14 @@ class Batch(NamedTuple):
     number: int
     totals: dict[str, int]
     """handed, refused, fired, strange, withdrawn, expired, rejected."""
+    pending: int
+    remembered: int
+    """Keys in the shards."""
     troubles: list[str]
     """One line for each shard whose daemon could not be reached."""
     late_us: dict[str, int] | None
     """Of what went into the sink: p50 (the largest of the shards') and max."""
+    shards: tuple[Result, ...]
 
 
 def start(
@@ -84,125 +87,128 @@ def start(
     """
     from pyspark.errors import AnalysisException
 
-    from wheeld_pipeline.overflow import processor
-
     if not hasattr(spark, "_jvm"):
         raise PipelineError("the overflow needs a driver of its own: --master, not Spark Connect")
     plan = plan._replace(
-        commands=sink.located(plan.commands),
-        sink=sink.located(plan.sink),
-        checkpoint=sink.located(plan.checkpoint),
+        commands=files.located(plan.commands),
+        sink=files.located(plan.sink),
+        checkpoint=files.located(plan.checkpoint),
         shards=plan.shards.seen_from(os.environ),
     )
     session = spark.newSession()
     for key, value in _SETTINGS.items():
         session.conf.set(key, value)
-    session.conf.set("spark.sql.shuffle.partitions", str(plan.shards.shards))
-    checkpoint = sink.Files(session, plan.checkpoint)
-    job = jobs.claim(checkpoint, sink.Files(session, plan.sink), plan.shards.shards)
+    checkpoint, out = (files.files(session, base) for base in (plan.checkpoint, plan.sink))
+    job = jobs.claim(checkpoint, out, plan.shards.shards)
     try:
         orders = commands.read(session, plan.form, plan.commands, plan.options)
     except AnalysisException as error:
         raise PipelineError(f"commands in {plan.commands}: {str(error).splitlines()[0]}") from error
-    if checkpoint.exists(jobs.QUERY, "commits"):
-        _begin_again(session, plan)
-    done = (
-        orders.unionByName(_said(session, plan))
-        .groupBy("id")
-        .transformWithState(
-            processor.OverflowProcessor(plan.rules), processor.OUTPUT, "Update", "ProcessingTime"
-        )
-    )
-    writer = done.writeStream.outputMode("update").queryName(f"overflow-{job.id[:8]}")
+    rows = orders.unionByName(commands.beat(session))
+    writer = rows.writeStream.queryName(f"overflow-{job.id[:8]}")
     writer = writer.option("checkpointLocation", f"{plan.checkpoint}/{jobs.QUERY}")
-    writer = writer.foreachBatch(_Steps(session, plan, job, on_batch))
+    driver = Driver(checkpoint, out, plan, job)
+    writer = writer.foreachBatch(_Batches(session, plan, driver, on_batch))
     if plan.trigger is None:
-        # Not availableNow: a query with timers of processing time always has more to do.
         return writer.trigger(once=True).start()
     return writer.trigger(processingTime=plan.trigger).start()
 
 
-def _said(session: SparkSession, plan: Plan) -> DataFrame:
-    """The stream of what the wheels say, with the columns of commands."""
-    from pyspark.sql import functions as F
+class Driver:
+    """What is decided of each batch, without Spark.
 
-    from wheeld_pipeline.overflow import wheels
-
-    files = session.readStream.schema(wheels.SAID).option("cleanSource", "delete")
-    rows = files.parquet(f"{plan.checkpoint}/{jobs.SAID}")
-    kinds = {"key": "string", "deadline_us": "bigint", "cookie": "bigint", "payload": "binary"}
-    nothing = {name: F.lit(None).cast(kind) for name, kind in kinds.items()}
-    nothing |= {name: F.lit(None).cast("string") for name in ("wrong", "raw")}
-    return rows.withColumns(nothing).select(*commands.COLUMNS)
-
-
-def _begin_again(session: SparkSession, plan: Plan) -> None:
-    """Give the first batch of this run something to read: a file of no rows.
-
-    Spark runs batches without data, which the wake-ups need, only after a batch with data in the
-    same run. A run that goes on where another ended would let all timers lie until a command comes.
+    Parameters
+    ----------
+    checkpoint, out : Files
+    plan : Plan
+    job : Job
     """
-    from wheeld_pipeline.overflow import wheels
 
-    # Not createDataFrame, which makes its session the active one: the caller's must stay that.
-    columns = (column.split() for column in wheels.SAID.split(", "))
-    nothing = session.range(0).selectExpr(
-        *(f"CAST(NULL AS {kind}) {name}" for name, kind in columns)
-    )
-    nothing.write.mode("append").parquet(f"{plan.checkpoint}/{jobs.SAID}")
+    def __init__(self, checkpoint: files.Files, out: files.Files, plan: Plan, job: jobs.Job):
+        self._checkpoint, self._sink, self._plan, self._job = checkpoint, out, plan, job
+        self._ledger = Ledger(checkpoint, plan.shards.shards)
+        self._begun = False
+
+    def run(self, batch: int, attempt: Callable[[list[Errand]], list[Result]]) -> Batch:
+        """One batch, or what is left of it.
+
+        Parameters
+        ----------
+        batch : int
+        attempt : callable
+            Runs the tasks of all shards: errands to results, in any order.
+        """
+        manifest = self._ledger.find(batch)
+        again = manifest is not None
+        if manifest is None:
+            results = attempt(self.errands(batch))
+            manifest = Manifest(batch, tuple(sorted(results, key=lambda result: result.shard)))
+            self._ledger.decide(manifest)
+        sink.publish(self._sink, self._checkpoint, manifest, again)
+        self._ledger.clean()
+        return _summed(manifest)
+
+    def errands(self, batch: int) -> list[Errand]:
+        """What each task is told. The first time, staged files of earlier drivers go."""
+        if not self._begun:
+            sink.sweep(self._sink)
+        self._begun = True
+        plan, job = self._plan, self._job
+        now_ms = time.time_ns() // 10**6
+        return [
+            Errand(
+                job.id, bytes.fromhex(job.secret), batch, now_ms, plan.rules,
+                self._checkpoint.at(f"{SHARDS}/{result.shard}"), self._sink.at(sink.STAGING),
+                plan.cache, result.shard, plan.shards.daemons[result.shard], result.position,
+            )
+            for result in self._ledger.last.results
+        ]  # fmt: skip
 
 
-class _Steps:
-    """What is done with each batch; runs in the driver."""
+class _Batches:
+    """What Spark calls with each batch; runs in the driver."""
 
     def __init__(
         self,
         session: SparkSession,
         plan: Plan,
-        job: jobs.Job,
+        driver: Driver,
         on_batch: Callable[[Batch], object] | None,
     ) -> None:
-        self._plan = plan
-        self._job = job
-        self._tell = on_batch
-        self._sink = sink.Files(session, plan.sink)
-        self._quiet = dict.fromkeys(range(plan.shards.shards), 0)
+        self._session, self._shards = session, plan.shards.shards
+        self._driver, self._tell = driver, on_batch
 
     def __call__(self, rows: DataFrame, number: int) -> None:
+        def attempt(errands: list[Errand]) -> list[Result]:
+            spread = rows.repartition(self._shards, commands.place())
+            said = spread.mapInArrow(_task(errands), "result string").collect()
+            return [result_of(json.loads(row.result)) for row in said]
+
         try:
-            self._run(rows, number)
+            batch = self._driver.run(number, attempt)
         except Exception as error:
             # In one line: Spark parses what is raised here, and its stack ends at long tracebacks.
             raise PipelineError(f"batch {number}: {brief(error)}") from None
-
-    def _run(self, rows: DataFrame, number: int) -> None:
-        from wheeld_pipeline.overflow import wheels
-
-        busy = frozenset(shard for shard, visits in self._quiet.items() if visits < QUIET_VISITS)
-        errand = wheels.Errand(self._job.id, self._plan.shards, busy)
-        rows = rows.persist()
-        said = rows.select(*wheels.COLUMNS).mapInArrow(wheels.tend(errand), wheels.SAID).persist()
-        try:
-            is_summary = said.op == wheels.SUMMARY
-            summaries = [json.loads(row.text) for row in said.where(is_summary).collect()]
-            batch = _totals(number, summaries)
-            if batch.totals["fired"] or batch.totals["refused"]:
-                told = said.where(~is_summary).coalesce(1)
-                told.write.mode("append").parquet(f"{self._plan.checkpoint}/{jobs.SAID}")
-            for kind in ("expired", "rejected"):
-                sink.write(self._sink, rows, kind, number, batch.totals[kind])
-        finally:
-            said.unpersist()
-            rows.unpersist()
-        self._note(summaries)
         if self._tell is not None:
             self._tell(batch)
 
-    def _note(self, summaries: list[dict[str, Any]]) -> None:
-        for summary in summaries:
-            nothing = summary["pending"] == 0 and not (summary["handed"] or summary["fired"])
-            shard = summary["shard"]
-            self._quiet[shard] = self._quiet[shard] + 1 if nothing else 0
+
+def _task(
+    errands: list[Errand],
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What `mapInArrow` runs: the rows of a partition are those of the shard of its number."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        result = tend(errands[context.partitionId()], list(batches))
+        said = json.dumps(result._asdict() | {"position": result.position._asdict()})
+        yield pa.RecordBatch.from_pydict({"result": [said]})
+
+    return run
 
 
 def brief(error: BaseException) -> str:
@@ -217,10 +223,13 @@ def brief(error: BaseException) -> str:
     return (telling or [line for line in lines if line] or [repr(error)])[-1][:500]
 
 
-def _totals(number: int, summaries: list[dict[str, Any]]) -> Batch:
-    counted = ("handed", "refused", "fired", "strange", "withdrawn", "expired", "rejected")
-    totals = {name: sum(summary[name] for summary in summaries) for name in counted}
-    late = [summary["late_us"] for summary in summaries if summary["late_us"]]
+def _summed(manifest: Manifest) -> Batch:
+    results = manifest.results
+    totals = {name: sum(result.counts[name] for result in results) for name in COUNTS}
+    late = [result.late_us for result in results if result.late_us]
     worst = {name: max(one[name] for one in late) for name in ("p50", "max")} if late else None
-    troubles = [summary["trouble"] for summary in summaries if summary["trouble"]]
-    return Batch(number, totals, troubles, worst)
+    troubles = [result.trouble for result in results if result.trouble]
+    pending, remembered = (
+        sum(getattr(result, name) for result in results) for name in ("pending", "remembered")
+    )
+    return Batch(manifest.batch, totals, pending, remembered, troubles, worst, results)

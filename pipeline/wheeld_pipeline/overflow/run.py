@@ -16,7 +16,6 @@ from wheeld_pipeline.overflow.query import Batch, Plan
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
 
 LINE_SECONDS: Final = 5.0
 LOOK_SECONDS: Final = 0.2
@@ -34,6 +33,7 @@ class Account:
     def __init__(self, say: Callable[[str], object]) -> None:
         self.totals: dict[str, int] = {}
         self.batches = 0
+        self.pending = self.remembered = 0
         self._say = say
         self._late_us: dict[str, int] | None = None
         self._last_line = -LINE_SECONDS
@@ -46,6 +46,7 @@ class Account:
             self.batches += 1
             for name, count in batch.totals.items():
                 self.totals[name] = self.totals.get(name, 0) + count
+            self.pending, self.remembered = batch.pending, batch.remembered
             self._late_us = batch.late_us or self._late_us
             new = set(batch.troubles) - self._troubles
             over = self._troubles - set(batch.troubles)
@@ -55,7 +56,7 @@ class Account:
         if over and not self._troubles:
             self._say("overflow: all daemons answer again")
 
-    def line(self, held: int | None, now: bool = False) -> None:
+    def line(self, now: bool = False) -> None:
         """Say how it goes, every few seconds."""
         if not now and time.monotonic() < self._last_line + LINE_SECONDS:
             return
@@ -67,8 +68,8 @@ class Account:
             if self._late_us is not None:
                 p50, worst = (self._late_us[name] / 1000 for name in ("p50", "max"))
                 late = f", lateness p50 {p50:.1f} ms, max {worst:.1f} ms"
-            state = "" if held is None else f"{held:,} keys in state, "
-            self._say(f"overflow: {self.batches} batches, {state}{', '.join(counts)}{late}")
+            held = f"{self.pending:,} pending, {self.remembered:,} remembered"
+            self._say(f"overflow: {self.batches} batches, {held}, {', '.join(counts)}{late}")
 
 
 def run(spark: SparkSession, plan: Plan, say: Callable[[str], object]) -> Account:
@@ -87,7 +88,7 @@ def run(spark: SparkSession, plan: Plan, say: Callable[[str], object]) -> Accoun
             while not asked.is_set() and running.isActive:
                 with suppress(KeyboardInterrupt):
                     running.awaitTermination(LOOK_SECONDS)  # type: ignore[arg-type]
-                account.line(_held(running))
+                account.line()
         except Exception as error:
             raise PipelineError(f"the overflow ended: {query.brief(error)}") from None
         finally:
@@ -95,7 +96,7 @@ def run(spark: SparkSession, plan: Plan, say: Callable[[str], object]) -> Accoun
             with suppress(Exception):
                 running.stop()
             spark.sparkContext.setLogLevel("ERROR")
-        account.line(_held(running), now=True)
+        account.line(now=True)
     return account
 
 
@@ -117,11 +118,3 @@ class _signals:
     def __exit__(self, *exception: object) -> None:
         for number, handler in self._before.items():
             signal.signal(number, handler)
-
-
-def _held(running: StreamingQuery) -> int | None:
-    """Keys in the state: pending, and those that ended not long ago."""
-    progress = running.lastProgress
-    if not progress or not progress["stateOperators"]:
-        return None
-    return int(progress["stateOperators"][0]["numRowsTotal"])

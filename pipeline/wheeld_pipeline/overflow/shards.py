@@ -1,7 +1,7 @@
 """Shards: which daemon holds the near-due timers of which part of the keys.
 
-A shard is one partition of Spark's state. Its timers go to a daemon on the host where Spark keeps
-that partition; when the host dies, Spark loads the partition elsewhere, and the timers go there.
+A shard is a part of the keys, and a task in each batch. Its timers go to a daemon on the host where
+Spark runs that task.
 """
 
 from __future__ import annotations

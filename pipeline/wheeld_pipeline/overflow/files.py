@@ -1,0 +1,201 @@
+"""Files of a checkpoint or a sink as the driver reaches them: on this host, or by Hadoop.
+
+What decides a batch is one small file that appears whole, and only if there is none of its name
+(`put_new`). On this host that is a hard link; elsewhere it is what Spark does for its own log of
+offsets: a rename in HDFS, a conditional upload where the store has one.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+def located(path: str) -> str:
+    """A path of this process as Spark's JVM, which may be in another directory, finds it."""
+    return path if ":" in path else os.path.abspath(path)
+
+
+def files(spark: SparkSession, base: str) -> Files:
+    """A folder by its path or URL."""
+    local = re.fullmatch(r"file:/*(/.*)|(/.*)", base)
+    return LocalFiles(local[1] or local[2]) if local else HadoopFiles(spark, base)
+
+
+class Files(Protocol):
+    """A folder; names are paths below it."""
+
+    base: str
+    """Its path or URL, as tasks open it."""
+
+    def at(self, name: str) -> str:
+        """The path of something below."""
+        return f"{self.base}/{name}"
+
+    def exists(self, name: str) -> bool:
+        """Is it there?"""
+
+    def names(self, name: str = "") -> list[str]:
+        """Of what is in a folder; [] if it is not there."""
+
+    def make(self, name: str = "") -> None:
+        """Make a folder, and those above."""
+
+    def remove(self, name: str) -> None:
+        """Remove something, and all that is below; nothing if it is not there."""
+
+    def rename(self, old: str, new: str) -> bool:
+        """Move a file or a folder to where nothing is; False: `old` is not there."""
+
+    def read_text(self, name: str) -> str:
+        """The text of a small file."""
+
+    def put_new(self, text: str, name: str) -> bool:
+        """A small file appears whole; False: there is one of this name, which stays."""
+
+
+class LocalFiles(Files):
+    """On this host, or on what it has mounted."""
+
+    def __init__(self, base: str | Path) -> None:
+        self.base = str(base)
+
+    def exists(self, name: str) -> bool:
+        """Is it there?"""
+        return os.path.exists(self.at(name))
+
+    def names(self, name: str = "") -> list[str]:
+        """Of what is in a folder; [] if it is not there."""
+        try:
+            return os.listdir(self.at(name))
+        except FileNotFoundError:
+            return []
+
+    def make(self, name: str = "") -> None:
+        """Make a folder, and those above."""
+        os.makedirs(self.at(name), exist_ok=True)
+
+    def remove(self, name: str) -> None:
+        """Remove something, and all that is below; nothing if it is not there."""
+        try:
+            os.unlink(self.at(name))
+        except FileNotFoundError:
+            pass
+        except (IsADirectoryError, PermissionError):
+            shutil.rmtree(self.at(name))
+
+    def rename(self, old: str, new: str) -> bool:
+        """Move a file or a folder to where nothing is; False: `old` is not there."""
+        try:
+            os.rename(self.at(old), self.at(new))
+        except FileNotFoundError:
+            if os.path.isdir(os.path.dirname(self.at(new))):
+                return False
+            raise
+        return True
+
+    def read_text(self, name: str) -> str:
+        """The text of a small file."""
+        return Path(self.at(name)).read_text()
+
+    def put_new(self, text: str, name: str) -> bool:
+        """A small file appears whole; False: there is one of this name, which stays."""
+        folder, last = os.path.split(self.at(name))
+        draft = f"{folder}/.{last}-{secrets.token_hex(4)}"
+        Path(draft).write_text(text)
+        try:
+            os.link(draft, self.at(name))
+        except FileExistsError:
+            return False
+        finally:
+            os.unlink(draft)
+        return True
+
+
+class HadoopFiles(Files):
+    """In any file system that Spark's JVM has.
+
+    Parameters
+    ----------
+    spark : SparkSession
+    base : str
+        A URL.
+    """
+
+    def __init__(self, spark: SparkSession, base: str) -> None:
+        jvm: Any = spark._jvm
+        self._path = jvm.org.apache.hadoop.fs.Path
+        self._utils = jvm.org.apache.commons.io.IOUtils
+        root, conf = self._path(base), spark._jsc.hadoopConfiguration()
+        self._system: Any = root.getFileSystem(conf)
+        self.base = self._system.makeQualified(root).toString().rstrip("/")
+        self._manager = _checkpoint_manager(jvm).create(root, conf)
+
+    def exists(self, name: str) -> bool:
+        """Is it there?"""
+        return bool(self._system.exists(self._path(self.at(name))))
+
+    def names(self, name: str = "") -> list[str]:
+        """Of what is in a folder; [] if it is not there."""
+        if not self.exists(name):
+            return []
+        found = self._system.listStatus(self._path(self.at(name)))
+        return [one.getPath().getName() for one in found]
+
+    def make(self, name: str = "") -> None:
+        """Make a folder, and those above."""
+        self._system.mkdirs(self._path(self.at(name)))
+
+    def remove(self, name: str) -> None:
+        """Remove something, and all that is below; nothing if it is not there."""
+        self._system.delete(self._path(self.at(name)), True)
+
+    def rename(self, old: str, new: str) -> bool:
+        """Move a file or a folder to where nothing is; False: `old` is not there."""
+        if not self.exists(old):
+            return False
+        if not self._system.rename(self._path(self.at(old)), self._path(self.at(new))):
+            raise OSError(f"{self.at(old)} could not be renamed to {self.at(new)}")
+        return True
+
+    def read_text(self, name: str) -> str:
+        """The text of a small file."""
+        stream = self._system.open(self._path(self.at(name)))
+        try:
+            return str(self._utils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def put_new(self, text: str, name: str) -> bool:
+        """A small file appears whole; False: there is one of this name, which stays."""
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+        path = self._path(self.at(name))
+        if self._manager.exists(path):
+            return False
+        stream = self._manager.createAtomic(path, False)
+        try:
+            stream.write(bytearray(text.encode()))
+            stream.close()
+        except Py4JJavaError as error:
+            stream.cancel()
+            if "AlreadyExists" in str(error.java_exception.getClass().getName()):
+                return False
+            raise
+        return True
+
+
+def _checkpoint_manager(jvm: Any) -> Any:
+    """Spark's own; it moved with 4.1."""
+    streaming = jvm.org.apache.spark.sql.execution.streaming
+    for package in (streaming.checkpointing, streaming):
+        if hasattr(package.CheckpointFileManager, "create"):
+            return package.CheckpointFileManager
+    raise AttributeError("this Spark has no CheckpointFileManager")

@@ -1,0 +1,52 @@
+"""Arrays in memory-mapped files that grow."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+
+class Mapped:
+    """One array in one file.
+
+    Parameters
+    ----------
+    path : Path
+    dtype : dtype_like
+    count : int
+        Elements at least; the file becomes as long as that needs, with zeros.
+    """
+
+    def __init__(self, path: Path, dtype: npt.DTypeLike, count: int = 0) -> None:
+        self._path = path
+        self._dtype: np.dtype[Any] = np.dtype(dtype)
+        self.array: npt.NDArray[Any]
+        self._open(count)
+
+    @property
+    def size(self) -> int:
+        """Elements that fit."""
+        return len(self.array)
+
+    def room(self, count: int) -> None:
+        """Make it at least so long, and twice as long as it was; it may move: take `array` anew."""
+        if count > self.size:
+            self._open(max(count, 2 * self.size))
+
+    def renew(self, count: int) -> npt.NDArray[Any]:
+        """Begin anew, with an array of zeros."""
+        self._path.unlink()
+        self._open(count)
+        return self.array
+
+    def _open(self, count: int) -> None:
+        with open(self._path, "a+b") as file:
+            have = os.fstat(file.fileno()).st_size // self._dtype.itemsize
+            count = max(count, have, 1)
+            if count > have:
+                file.truncate(count * self._dtype.itemsize)
+        self.array = np.memmap(self._path, self._dtype, "r+", shape=(count,)).view(np.ndarray)
