@@ -2,9 +2,9 @@
 
     python overflow_child.py STEP OPTION...
 
-STEP: `never`, or a step of the first batch that has expirations: `tended` (the wheels were
-visited), `said` (what they said is a file), `staged` (the sink's files are written), `replaced`
-(and in their place). OPTIONS: those of `wheeld pipeline overflow`.
+STEP: `never`, or a step of the first batch that has expirations: `attempted` (the tasks are done),
+`decided` (the manifest is there), `gathered` (the sink's files lie together), `published` (and in
+their place). OPTIONS: those of `wheeld pipeline overflow`.
 """
 
 from __future__ import annotations
@@ -15,38 +15,39 @@ import sys
 from typing import Any
 
 from wheeld.cli.app import app
-from wheeld_pipeline.overflow import query, sink
+from wheeld_pipeline.overflow import sink
+from wheeld_pipeline.overflow.files import LocalFiles
+from wheeld_pipeline.overflow.manifest import Ledger, Manifest
 
 
 def die_at(step: str) -> None:
     """Replace what comes at the step by the end of this process."""
 
-    def die() -> None:
-        os.kill(os.getpid(), signal.SIGKILL)
+    def die_if(now: bool) -> None:
+        if now:
+            os.kill(os.getpid(), signal.SIGKILL)
 
-    write, replace, totals = sink.write, sink.Files.replace, query._totals
+    def busy(manifest: Manifest) -> bool:
+        return any(result.counts.get("expired") for result in manifest.results)
 
-    def totals_or_die(number: int, summaries: list[dict[str, Any]]) -> query.Batch:
-        batch = totals(number, summaries)
-        if step == "tended" and batch.totals["fired"]:
-            die()
-        return batch
+    decide, publish, rename = Ledger.decide, sink.publish, LocalFiles.rename
 
-    def write_or_die(files: Any, rows: Any, kind: str, number: int, count: int) -> None:
-        if step == "said" and count:
-            die()
-        write(files, rows, kind, number, count)
-        if step == "replaced" and count:
-            die()
+    def decide_or_die(ledger: Ledger, manifest: Manifest) -> None:
+        die_if(step == "attempted" and busy(manifest))
+        decide(ledger, manifest)
+        die_if(step == "decided" and busy(manifest))
 
-    def replace_or_die(files: sink.Files, old: str, new: str) -> None:
-        if step == "staged" and new.startswith("expired/"):
-            die()
-        replace(files, old, new)
+    def publish_or_die(out: Any, checkpoint: Any, manifest: Manifest, again: bool) -> None:
+        publish(out, checkpoint, manifest, again)
+        die_if(step == "published" and busy(manifest))
 
-    query._totals = totals_or_die
-    sink.write = write_or_die
-    sink.Files.replace = replace_or_die  # type: ignore[method-assign]
+    def rename_or_die(files: LocalFiles, old: str, new: str) -> bool:
+        die_if(step == "gathered" and new.startswith("expired/"))
+        return rename(files, old, new)
+
+    Ledger.decide = decide_or_die  # type: ignore[method-assign]
+    sink.publish = publish_or_die
+    LocalFiles.rename = rename_or_die  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

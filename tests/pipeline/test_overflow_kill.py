@@ -20,7 +20,7 @@ from pipeline.overflow_runs import PATIENCE_SECONDS, Place, schedule
 
 pytestmark = pytest.mark.timeout(900)
 CHILD = Path(__file__).with_name("overflow_child.py")
-STEPS = ("tended", "said", "staged", "replaced")
+STEPS = ("attempted", "decided", "gathered", "published")
 KEYS = 300
 SPREAD_SECONDS = 8
 """Between the first deadline and the last: about what two drivers need to begin."""
@@ -32,7 +32,7 @@ def child(place: Place, daemon: str, master: str, step: str) -> Iterator[subproc
     log = (place.base / f"{time.monotonic_ns()}.log").open("w+")
     options = ["--commands", place.inbox, "--sink", place.sink, "--checkpoint", place.checkpoint]
     options += ["--daemon", daemon, "--shards", "2", "--master", master, "--horizon", "3s"]
-    options += ["--grace", "4s", "--trigger", "100 milliseconds"]
+    options += ["--grace", "4s", "--trigger", "100 milliseconds", "--cache", place.base / "cache"]
     process = subprocess.Popen(
         [sys.executable, str(CHILD), step, *map(str, options)],
         stdout=log,

@@ -252,7 +252,9 @@ def test_a_refused_timer_is_handed_out_soon_again() -> None:
     assert again is not None
 
 
-@pytest.mark.parametrize("module", ["machine", "shards", "commands", "wheels"])
+@pytest.mark.parametrize(
+    "module", ["machine", "shards", "commands", "step", "store", "log", "task", "wheels"]
+)
 def test_it_loads_no_spark(module: str) -> None:
     program = (
         f"import sys, wheeld_pipeline.overflow.{module} as m; "

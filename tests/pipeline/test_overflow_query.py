@@ -13,8 +13,10 @@ import pytest
 import wheeld
 from pipeline.overflow_runs import Place, Running, schedule
 from wheeld_client import pending_timers
-from wheeld_pipeline.overflow import Daemon, ShardMap, query, sink
+from wheeld_pipeline.overflow import Daemon, ShardMap, sink
+from wheeld_pipeline.overflow.files import LocalFiles
 from wheeld_pipeline.overflow.machine import Rules
+from wheeld_pipeline.overflow.manifest import Ledger, Manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +81,7 @@ def test_commands_to_expirations(spark: SparkSession, place: Place) -> None:
     assert running.query.lastProgress is not None
 
 
-STEPS = ("tended", "expired", "replaced", "noted")
+STEPS = ("attempted", "decided", "gathered", "published")
 
 
 class Death(Exception):
@@ -87,26 +89,36 @@ class Death(Exception):
 
 
 def _die_at(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
-    """The query ends at a step of a batch: nothing after it is done."""
+    """The query ends at a step of a batch that has expirations: nothing after it is done."""
 
     def dies(*_: Any) -> None:
         raise Death(step)
 
-    original = sink.write
+    def busy(manifest: Manifest) -> bool:
+        return any(result.counts.get("expired") for result in manifest.results)
 
-    def write(files: Any, rows: Any, kind: str, number: int, count: int) -> None:
-        if step == "expired" and count:
+    decide, publish, rename = Ledger.decide, sink.publish, LocalFiles.rename
+
+    def decide_or_die(ledger: Ledger, manifest: Manifest) -> None:
+        if step == "attempted" and busy(manifest):
             dies()
-        original(files, rows, kind, number, count)
-        if step == "replaced" and count:
+        decide(ledger, manifest)
+        if step == "decided" and busy(manifest):
             dies()
 
-    if step == "tended":
-        monkeypatch.setattr(query, "_totals", dies)
-    elif step == "noted":
-        monkeypatch.setattr(query._Steps, "_note", dies)
-    else:
-        monkeypatch.setattr(sink, "write", write)
+    def publish_or_die(out: Any, checkpoint: Any, manifest: Manifest, again: bool) -> None:
+        publish(out, checkpoint, manifest, again)
+        if step == "published" and busy(manifest):
+            dies()
+
+    def rename_or_die(files: LocalFiles, old: str, new: str) -> bool:
+        if step == "gathered" and new.startswith("expired/"):
+            dies()
+        return rename(files, old, new)
+
+    monkeypatch.setattr(Ledger, "decide", decide_or_die)
+    monkeypatch.setattr(sink, "publish", publish_or_die)
+    monkeypatch.setattr(LocalFiles, "rename", rename_or_die)
 
 
 def test_deaths_in_the_middle_of_a_batch(

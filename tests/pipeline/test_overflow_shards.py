@@ -100,11 +100,13 @@ def test_what_is_not_ours_is_left_alone(spark: SparkSession, tmp_path: Path) -> 
     assert json.loads(card.read_text())["shards"] == 8
     assert "has 8 shards, got 4" in run(tmp_path, "--shards", "4")
 
-    card.write_text("{}")  # and not its checksum
-    assert "_overflow.json" in run(tmp_path)
-    card.with_name("._overflow.json.crc").unlink()
+    card.write_text("{}")
     assert "expected what an overflow of this version writes" in run(tmp_path)
     card.write_text(json.dumps({"format": 1, "id": "another", "shards": 8}))
+    assert "timers are in Spark's state store" in run(tmp_path)
+    card.write_text(json.dumps({"format": 3, "id": "another", "shards": 8}))
+    assert "format 3, expected 2" in run(tmp_path)
+    card.write_text(json.dumps({"format": 2, "id": "another", "shards": 8}))
     (tmp_path / "sink" / "expired").mkdir()
     assert "its results would be replaced" in run(tmp_path)
     card.unlink()

@@ -53,7 +53,7 @@ HEAD: Final = np.dtype(
         ("boot", "S36"),
     ]
 )
-"""`slots`: of the index, those that were ever used, of `size`. `wheel`: whose ids the column of that
+"""`slots`: those of the index that were ever used, of `size`. `wheel`: whose ids the column of that
 name has."""
 FREE_WAKE: Final = np.iinfo(np.int64).max
 SEGMENT: Final = 1 << 17
