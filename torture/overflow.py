@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
@@ -38,6 +38,9 @@ from wheeld_pipeline.overflow import Daemon, Plan, Rules, ShardMap, intake, job 
 from wheeld_pipeline.overflow.files import LocalFiles
 from wheeld_pipeline.overflow.query import Driver
 from wheeld_pipeline.overflow.task import Errand, Result, tend
+
+with suppress(ImportError):
+    import pandas  # noqa: F401 - PyArrow would load it in each child
 
 LOADED: Final = (pyarrow.compute, pyarrow.fs, pyarrow.parquet)
 """Once, in the process that forks the others."""

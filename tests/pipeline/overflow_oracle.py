@@ -142,8 +142,9 @@ def entries(store: Store) -> dict[tuple[int, int], Entry]:
         payload = text[size:] if text is not None and one["has_payload"] else None
         if text is not None and not one["has_payload"]:
             assert len(text) == size
-        found[a, b] = Entry(int(one["phase"]), int(one["generation"]), int(one["deadline_us"]),
-                            int(store.wake.array[row]), key, int(one["cookie"]), payload)  # fmt: skip
+        wake_ms = int(store.wake.array[row])
+        numbers = [int(one[name]) for name in ("phase", "generation", "deadline_us", "cookie")]
+        found[a, b] = Entry(*numbers[:3], wake_ms, key, numbers[3], payload)
     return found
 
 
