@@ -1,0 +1,169 @@
+"""What decides a batch: files that appear once, manifests, and a sink that is made of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from torture.overflow_account import rows
+from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.overflow import Daemon, Plan, Rules, ShardMap, intake, job as jobs, sink
+from wheeld_pipeline.overflow.files import Files, HadoopFiles, LocalFiles, files
+from wheeld_pipeline.overflow.manifest import Ledger, Manifest
+from wheeld_pipeline.overflow.query import Batch, Driver
+from wheeld_pipeline.overflow.task import Errand, Result, tend
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+Make = Callable[[Path], Files]
+
+
+@pytest.fixture(params=["local", "hadoop"])
+def make(request: pytest.FixtureRequest) -> Make:
+    if request.param == "local":
+        return LocalFiles
+    spark: SparkSession = request.getfixturevalue("spark")
+    return lambda path: HadoopFiles(spark, f"file://{path}")
+
+
+def test_both_kinds_of_files(make: Make, tmp_path: Path) -> None:
+    found = make(tmp_path / "base")
+    assert found.names() == []
+    found.make("folder/below")
+    assert found.put_new("first", "folder/a.json")
+    assert not found.put_new("second", "folder/a.json")
+    assert found.read_text("folder/a.json") == "first"
+    assert {name for name in found.names("folder") if name[0] != "."} == {"a.json", "below"}
+    assert found.rename("folder", "other")
+    assert not found.rename("folder", "nowhere")
+    assert found.exists("other/a.json")
+    assert not found.exists("folder")
+    found.remove("other")
+    found.remove("other")
+    assert not found.exists("other")
+
+
+def test_paths_and_urls(spark: SparkSession, tmp_path: Path) -> None:
+    assert files(spark, f"file:{tmp_path}").base == files(spark, f"file://{tmp_path}").base
+    assert files(spark, str(tmp_path)).base == str(tmp_path)
+
+
+class Overflow:
+    """A driver without Spark, and shards whose daemon is not there."""
+
+    def __init__(self, base: Path, make: Make = LocalFiles) -> None:
+        spread = ShardMap.uniform(2, Daemon("nobody", "/nonexistent"))
+        paths = (str(base / name) for name in ("commands", "sink", "checkpoint"))
+        self.plan = Plan(*paths, spread, Rules(), cache=str(base / "cache"))
+        self.checkpoint, self.sink = make(base / "checkpoint"), make(base / "sink")
+        self.base = base
+        self.restart()
+
+    def restart(self) -> None:
+        """Another driver."""
+        job = jobs.claim(self.checkpoint, self.sink, 2)
+        self.driver = Driver(self.checkpoint, self.sink, self.plan, job)
+
+    def run(self, batch: int) -> Batch:
+        """One command in each shard that is rejected."""
+
+        def attempt(errands: list[Errand]) -> list[Result]:
+            order = [("cancel", f"k{batch}", 1, 0, 0, None)]
+            return [tend(errand, [intake.make(order)]) for errand in reversed(errands)]
+
+        return self.driver.run(batch, attempt)
+
+    def rejected(self) -> list[str]:
+        """Keys in the sink."""
+        return sorted(row["key"] for row in rows(self.base / "sink", "rejected"))
+
+
+def test_a_batch_is_decided_once(make: Make, tmp_path: Path) -> None:
+    """A driver that runs it again takes no attempt; one that comes between ends."""
+    over = Overflow(tmp_path, make)
+    first = over.run(0)
+    assert first.totals["rejected"] == 2
+    over.restart()
+    again = over.driver.run(0, lambda _: pytest.fail("an attempt"))
+    assert again == first
+    assert over.rejected() == ["k0", "k0"]
+    late = Overflow(tmp_path, make)
+    over.run(1)
+    with pytest.raises(PipelineError, match="another driver has decided batch 1"):
+        late.run(1)
+    assert over.rejected() == ["k0", "k0", "k1", "k1"]
+
+
+@pytest.mark.parametrize("lost", ["nothing", "staged", "gathered", "half", "all"])
+def test_a_sink_is_made_from_the_manifest(make: Make, tmp_path: Path, lost: str) -> None:
+    """Wherever the driver before had died: what is not there is moved, or made from the delta."""
+    over = Overflow(tmp_path, make)
+    original = sink.publish
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sink, "publish", lambda *_: None)
+        over.run(0)
+    manifest = Ledger(over.checkpoint, 2).last
+    staging, final = over.base / "sink/_staging", over.base / "sink/rejected/batch=0"
+    if lost == "staged":
+        next(staging.glob("*.parquet")).unlink()
+    elif lost == "gathered":
+        (staging / "rejected-0").mkdir()
+        found = sorted(staging.glob("*.parquet"), key=lambda path: path.name)
+        found[0].rename(staging / "rejected-0/shard-0.parquet")
+    elif lost == "half":
+        original(over.sink, over.checkpoint, manifest, False)
+        (final / "shard-1.parquet").unlink()
+    elif lost == "all":
+        for path in staging.iterdir():
+            path.unlink()
+    over.restart()
+    over.driver.run(0, lambda _: pytest.fail("an attempt"))
+    assert over.rejected() == ["k0", "k0"]
+    over.run(1)
+    assert over.rejected() == ["k0", "k0", "k1", "k1"]
+    assert not list(staging.iterdir())
+
+
+def test_parts_of_a_checkpoint_are_not_of_one_time(tmp_path: Path) -> None:
+    over = Overflow(tmp_path)
+    for batch in range(14):
+        over.run(batch)
+    for batch in (3, 15):
+        with pytest.raises(PipelineError, match=f"Spark begins batch {batch}, and the last one"):
+            over.run(batch)
+    kept = sorted(path.name for path in (tmp_path / "checkpoint/manifests").iterdir())
+    assert len(kept) == 10
+    over.checkpoint.remove("manifests/000000013.json")
+    (tmp_path / "checkpoint/manifests/000000013.json").write_text("{}")
+    with pytest.raises(PipelineError, match="expected a manifest of this version"):
+        over.restart()
+
+
+def test_what_did_not_count_is_removed(tmp_path: Path) -> None:
+    """Attempts of drivers that died; not what the last manifest names."""
+    over = Overflow(tmp_path)
+    over.run(0)
+    needed = {path.name for path in (tmp_path / "checkpoint/shards/0").iterdir()}
+    stray = tmp_path / "checkpoint/shards/0/000000000-0000000000000001.arrow"
+    stray.write_text("half")
+    (tmp_path / "sink/_staging").mkdir(exist_ok=True)
+    (tmp_path / "sink/_staging/rejected-1-0-0000000000000001.parquet").write_text("half")
+    over.restart()
+    over.run(1)
+    found = {path.name for path in (tmp_path / "checkpoint/shards/0").iterdir()}
+    assert stray.name not in found
+    assert needed <= found
+    assert not list((tmp_path / "sink/_staging").iterdir())
+
+
+def test_manifests_as_text(tmp_path: Path) -> None:
+    over = Overflow(tmp_path)
+    over.run(0)
+    (path,) = (tmp_path / "checkpoint/manifests").iterdir()
+    made = Manifest.of_text(path.read_text())
+    assert Manifest.of_text(made.text()) == made
+    assert all((tmp_path / "checkpoint" / name).exists() for name in made.files())
