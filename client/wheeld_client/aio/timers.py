@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from wheeld_client.aio.alone import Alone
 from wheeld_client.aio.waits import Waits, running_loop
@@ -236,20 +237,22 @@ class AsyncTimers(Waits):
             self._loop.call_soon(self._receive)
             raise
         for events, ticks in timers._callbacks.take_others():
-            for event in events:
-                self._sort(event, int(event["timer_id"]), ticks)
+            self._sort(events, ticks)
 
-    def _sort(self, event: np.void, id: int, ticks: set[int]) -> None:
-        """Hand it to its waiter, or to an iteration."""
-        waiter = self._waiters.pop(id, None)
-        if waiter is not None:
-            if not waiter.done():
-                waiter.set_result(None)
-        elif id in self._late:
-            self._late.remove(id)
-        else:
-            self._events.append((event, id in ticks))
-            self._arrived.set()
+    def _sort(self, events: npt.NDArray[np.void], ticks: set[int]) -> None:
+        """Hand each to its waiter, or to an iteration."""
+        take, late = self._waiters.pop, self._late
+        # Numbers of a column: a row costs more to make than all else here.
+        for place, id in enumerate(events["timer_id"].tolist()):
+            waiter = take(id, None)
+            if waiter is not None:
+                if not waiter.done():
+                    waiter.set_result(None)
+            elif id in late:
+                late.remove(id)
+            else:
+                self._events.append((events[place], id in ticks))
+                self._arrived.set()
 
     # -- scheduling -----------------------------------------------------------------------------
 

@@ -52,7 +52,7 @@ class TimerHandle:
         won = self._callbacks.timers.cancel(self.id, block=self._block)
         if won:
             self._callbacks.forget(self)
-            self._drop_callback()
+            self._take_callback()
         return won
 
     def reschedule(self, delay: float) -> bool:
@@ -64,12 +64,11 @@ class TimerHandle:
             self.id, delay, block=self._block
         )
 
-    def _run(self) -> None:
-        self._callback(*self._args)
-
-    def _drop_callback(self) -> None:
+    def _take_callback(self) -> tuple[Callable[..., object], tuple[Any, ...]]:
         """It has ended: the handle may be kept for long, its callback need not be."""
+        taken = self._callback, self._args
         self._callback, self._args = _nothing, ()
+        return taken
 
 
 def _nothing() -> None:
@@ -128,8 +127,18 @@ class Callbacks:
 
     def call(self) -> None:
         """Call what is due."""
-        for handle in _emptying(self._due):
-            self._call(handle)
+        due = self._due
+        while due:
+            try:
+                handle = due.popleft()
+            except IndexError:  # a signal handler or another thread has emptied it
+                return
+            callback, args = handle._callback, handle._args
+            handle._callback, handle._args = _nothing, ()
+            try:
+                callback(*args)
+            except Exception as error:
+                self._report(handle, callback, error)
 
     def take_others(self) -> list[Batch]:
         """The events that belong to no callback, and the ids of those that are ticks."""
@@ -169,16 +178,13 @@ class Callbacks:
         """Drop a handle whose timer was cancelled."""
         self._handles.pop(handle.id, None)
 
-    def _call(self, handle: TimerHandle) -> None:
-        try:
-            handle._run()
-        except Exception as error:
-            if self.timers.exception_handler is not None:
-                self.timers.exception_handler(handle, error)
-            else:
-                log.exception("timer callback %r raised", handle._callback)
-        finally:
-            handle._drop_callback()
+    def _report(
+        self, handle: TimerHandle, callback: Callable[..., object], error: Exception
+    ) -> None:
+        if self.timers.exception_handler is not None:
+            self.timers.exception_handler(handle, error)
+        else:
+            log.error("timer callback %r raised", callback, exc_info=error)
 
 
 def _emptying(line: deque[T]) -> Iterator[T]:
