@@ -178,7 +178,7 @@ def test_outside_of_asyncio(wheel: Wheel) -> None:
             pass
 
     for run in (trio.run, _without_loop):
-        with pytest.raises(RuntimeError, match=r"asyncio loop.*integrations\.trio"):
+        with pytest.raises(RuntimeError, match=r"asyncio loop.*integrations\.anyio"):
             run(enter)
 
 

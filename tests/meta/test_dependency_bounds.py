@@ -22,7 +22,8 @@ OURS = {
     "wheeld_pipeline": "pipeline",
     "wheeld_testing": "testing",
 }
-OF_THE_PROGRAM = {"gevent", "pytest"}
+OF_THE_PROGRAM = {"gevent", "pytest", "fastapi", "starlette", "flask", "django", "aiohttp"}
+OF_THE_PROGRAM |= {"anyio", "celery", "kombu"}
 """What ours use only where the program that they run in has loaded it."""
 EXTRAS = [name for name in dependency_bounds.TESTS if name]
 PARTS = {

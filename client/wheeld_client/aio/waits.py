@@ -24,7 +24,7 @@ def running_loop() -> asyncio.AbstractEventLoop:
     except RuntimeError:
         raise RuntimeError(
             "AsyncTimers needs a running asyncio loop, and there is none in this thread; under "
-            "trio use wheeld_client.integrations.trio"
+            "trio use wheeld_client.integrations.anyio"
         ) from None
 
 

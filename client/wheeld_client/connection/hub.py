@@ -6,6 +6,7 @@ Nothing here imports gevent: what is not loaded has patched nothing.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 PATCHED = ("select", "socket", "threading", "thread", "time")
@@ -22,6 +23,20 @@ def is_current() -> bool:
     from gevent import get_hub, getcurrent
 
     return getcurrent() is get_hub()
+
+
+def current() -> Any:
+    """The greenlet that runs."""
+    from gevent import getcurrent
+
+    return getcurrent()
+
+
+def soon(call: Callable[[], object]) -> None:
+    """Have the hub call it, in its own greenlet."""
+    from gevent import get_hub
+
+    get_hub().loop.run_callback(call)
 
 
 def wait(fds: list[int], seconds: float | None) -> None:

@@ -1,0 +1,62 @@
+"""A Django middleware: requests have a time limit.
+
+    MIDDLEWARE = ["wheeld_client.integrations.django.TimeoutMiddleware", ...]
+    WHEELD = {"timeout": 2.0, "daemon": "default"}  # seconds; the default is 30, None is no limit
+
+Views reach this process's timers by `timers()`. Under ASGI wrap the application instead:
+`DeadlineMiddleware(get_asgi_application(), 2.0)` of `wheeld_client.integrations.asgi` cancels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponse
+from django.http.response import HttpResponseBase
+
+from wheeld_client.integrations.limit import Limit, RequestTimeout
+from wheeld_client.integrations.process import ProcessTimers
+from wheeld_client.timers.timers import Timers
+
+
+def _setting(name: str, default: Any) -> Any:
+    return getattr(settings, "WHEELD", {}).get(name, default)
+
+
+@cache
+def _process() -> ProcessTimers:
+    return ProcessTimers(_setting("daemon", "default"), **_setting("options", {}))
+
+
+def timers() -> Timers:
+    """This process's worker, whose callbacks a thread dispatches; errors as of `connect`."""
+    return _process().get()
+
+
+class TimeoutMiddleware:
+    """Ends requests that take too long, and answers them with 504; see `RequestTimeout`.
+
+    The setting `WHEELD` is a dict of `timeout`, `daemon`, and `options`, which are those of
+    `connect`. Put it first, so that it limits what the others do.
+    """
+
+    sync_capable, async_capable = True, False
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self._respond = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        """Respond, in time."""
+        seconds = _setting("timeout", 30.0)
+        connected = _process().find() if seconds is not None else None
+        if connected is None:
+            return self._respond(request)
+        try:
+            with Limit(connected, seconds):
+                return self._respond(request)
+        except RequestTimeout:
+            text = f"the request took longer than {seconds:g} s\n"
+            return HttpResponse(text, status=504, content_type="text/plain")

@@ -1,0 +1,83 @@
+"""Deadlines and timers as dependencies of FastAPI.
+
+    app = FastAPI(lifespan=lifespan("default"))
+
+    @app.get("/report", dependencies=[Depends(deadline(2.0))])
+    async def report(timers: WheelTimers): ...
+
+`DeadlineMiddleware` (`wheeld_client.integrations.asgi`) sets one for all requests instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Annotated, Any
+
+from fastapi import Depends, HTTPException
+from starlette.requests import HTTPConnection
+
+from wheeld_client.aio.timeout import Timeout
+from wheeld_client.aio.timers import AsyncTimers
+
+Lifespan = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any]]]
+
+
+def lifespan(
+    daemon: str = "default", inner: Lifespan | None = None, **options: Any
+) -> Callable[[Any], AbstractAsyncContextManager[dict[str, Any]]]:
+    """A lifespan that connects the application to a daemon.
+
+    Parameters
+    ----------
+    daemon : str
+        Name of the daemon, or the path of its runtime directory.
+    inner : lifespan, optional
+        Another one, entered after it.
+    **options
+        As of `AsyncTimers`.
+    """
+
+    @asynccontextmanager
+    async def connected(app: Any) -> AsyncIterator[dict[str, Any]]:
+        async with AsyncTimers(daemon, **options) as timers:
+            if inner is None:
+                yield {"timers": timers}
+            else:
+                async with inner(app) as state:
+                    yield {**(state or {}), "timers": timers}
+
+    return connected
+
+
+def timers_of(connection: HTTPConnection) -> AsyncTimers:
+    """The application's timers; RuntimeError if its lifespan is another one."""
+    found = getattr(connection.state, "timers", None)
+    if not isinstance(found, AsyncTimers):
+        raise RuntimeError("no timers: use FastAPI(lifespan=lifespan('default'))")
+    return found
+
+
+WheelTimers = Annotated[AsyncTimers, Depends(timers_of)]
+"""A parameter of this type is the application's timers."""
+
+
+def deadline(seconds: float) -> Callable[..., AsyncIterator[Timeout]]:
+    """A dependency that ends its request after so many seconds, with 504.
+
+    What depends on it gets the `Timeout`: it may move the deadline, or ask for `when()`. Functions
+    that are not `async def` run in threads, and go on there.
+    """
+
+    async def limit(timers: WheelTimers, connection: HTTPConnection) -> AsyncIterator[Timeout]:
+        block = timers.timeout(seconds)
+        connection.state.deadline = block
+        try:
+            async with block:
+                yield block
+        except TimeoutError:
+            if not block.expired():
+                raise
+            raise HTTPException(504, f"the request took longer than {seconds:g} s") from None
+
+    return limit

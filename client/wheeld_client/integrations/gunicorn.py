@@ -1,0 +1,69 @@
+"""Hooks for gunicorn.conf.py: each worker process is a worker of the daemon from its start.
+
+    from wheeld_client.integrations.gunicorn import connect_worker, leave_worker
+    post_fork = connect_worker("default", group="web")
+    worker_exit = leave_worker
+
+`timers()` in the application gives the worker's connection, whose callbacks a thread dispatches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from wheeld_client.integrations.process import ProcessTimers
+from wheeld_client.timers.timers import Timers
+
+_processes: list[ProcessTimers] = []
+
+
+def connect_worker(daemon: str = "default", **options: Any) -> Callable[[Any, Any], None]:
+    """A `post_fork` hook that connects.
+
+    Without a daemon the worker starts all the same: gunicorn would start and end it without end.
+
+    Parameters
+    ----------
+    daemon : str
+        Name of the daemon, or the path of its runtime directory.
+    **options
+        As of `connect`. `worker` gets the worker's number in `{age}`, such as "web-{age}"; a
+        number is used once.
+    """
+    process = ProcessTimers(daemon, **options)
+    _processes[:] = [process]
+
+    def post_fork(server: Any, worker: Any) -> None:
+        if "worker" in options:
+            process.rename(options["worker"].format(age=worker.age))
+        process.find()
+
+    return post_fork
+
+
+def leave_worker(server: Any, worker: Any) -> None:
+    """The `worker_exit` hook that leaves the daemon."""
+    for process in _processes:
+        process.close()
+
+
+def process_timers() -> ProcessTimers:
+    """What `connect_worker` was called for, as `TimeoutMiddleware` takes it.
+
+    Raises
+    ------
+    RuntimeError
+        It was not.
+    """
+    if not _processes:
+        raise RuntimeError(
+            "no worker of gunicorn is connected; in gunicorn.conf.py: "
+            "post_fork = wheeld_client.integrations.gunicorn.connect_worker(...)"
+        )
+    return _processes[0]
+
+
+def timers() -> Timers:
+    """This process's worker; errors as of `connect` if there is no daemon."""
+    return process_timers().get()

@@ -1,0 +1,118 @@
+"""Limit: a time limit for a block of synchronous code, which is interrupted when it is over.
+
+What runs in the main thread is interrupted by a signal (SIGALRM), and with it what it waits for:
+a socket, a lock, a sleep. Another thread gets an exception before its next bytecode: one that waits
+in the kernel gets it when it has waited. Under gevent the greenlet gets it where it waits.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import threading
+from types import FrameType, TracebackType
+from typing import Any
+
+from wheeld_client.connection import hub
+from wheeld_client.timers.timers import Timers
+
+SIGNAL = signal.SIGALRM
+
+
+class RequestTimeout(BaseException):
+    """A request took longer than it may.
+
+    No Exception: frameworks answer those with 500 and go on, and programs catch them all.
+    """
+
+
+class Limit:
+    """A time limit for a block; `with Limit(timers, seconds):` raises RequestTimeout.
+
+    Parameters
+    ----------
+    timers : Timers
+        Somebody must dispatch them, as `timers.dispatching()` does.
+    seconds : float
+        Time for the block.
+    """
+
+    def __init__(self, timers: Timers, seconds: float) -> None:
+        self._timers, self._seconds = timers, seconds
+        self._lock = threading.RLock()
+        self._over = self.due = False
+
+    def __enter__(self) -> Limit:
+        self._thread = threading.get_ident()
+        self._greenlet = _greenlet()
+        in_main = threading.current_thread() is threading.main_thread()
+        self._by_signal = in_main and self._greenlet is None
+        if self._by_signal:
+            _take_signal()
+            _limits.append(self)
+        self._handle = self._timers.call_later(self._seconds, self._interrupt)
+        return self
+
+    def _interrupt(self) -> None:
+        """The time is up; in the thread that dispatches."""
+        with self._lock:
+            if self._over:
+                return
+            self.due = True
+            if self._by_signal:
+                signal.pthread_kill(self._thread, SIGNAL)
+            elif self._greenlet is not None:
+                hub.soon(self._throw)
+            else:
+                _raise_in(self._thread, RequestTimeout)
+
+    def _throw(self) -> None:
+        if not self._over:
+            self._greenlet.throw(RequestTimeout)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        with self._lock:
+            self._over = True
+            if self.due and not (self._by_signal or self._greenlet or kind is RequestTimeout):
+                _raise_in(self._thread, None)  # it has not come yet, and shall not
+        if self._by_signal and self in _limits:
+            _limits.remove(self)
+        if not self.due:
+            self._handle.cancel()
+
+
+_limits: list[Limit] = []
+"""Those of the main thread, the outer ones first."""
+_before: list[Any] = []
+"""Who handled the signal before."""
+
+
+def _take_signal() -> None:
+    """Handle the signal from now on, in the main thread."""
+    if signal.getsignal(SIGNAL) is not _handle:
+        _before[:] = [signal.signal(SIGNAL, _handle)]
+
+
+def _handle(number: int, frame: FrameType | None) -> None:
+    for limit in list(_limits):
+        if limit.due:
+            _limits.remove(limit)
+            raise RequestTimeout
+    for handler in _before:
+        if callable(handler):  # somebody else's alarm
+            handler(number, frame)
+
+
+def _raise_in(thread: int, kind: type[BaseException] | None) -> None:
+    exception = None if kind is None else ctypes.py_object(kind)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), exception)
+
+
+def _greenlet() -> Any:
+    """The greenlet that runs here, where gevent has patched threads; else None."""
+    return hub.current() if hub.is_patched() else None

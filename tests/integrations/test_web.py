@@ -1,0 +1,79 @@
+"""Web frameworks under their real servers: a request that takes too long is ended with 504."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import web_server
+from common_fixtures import embedded
+
+daemon = embedded(capacity=4096, max_workers=32)
+
+ASGI = ("--workers", "2", "--worker-class", "uvicorn_worker.UvicornWorker")
+
+
+def test_fastapi_under_gunicorn(daemon: str, tmp_path: Path) -> None:
+    """By a dependency and by the middleware: 504, the task is cancelled, the worker goes on."""
+    with web_server.gunicorn("fastapi_apps:app", daemon, *ASGI, log=tmp_path / "log") as server:
+        for path in ("/slow", "/all"):
+            status, text = server.get(path)
+            assert status == 504, text
+            assert "took longer than" in text
+        assert server.get("/moved") == (200, '"moved"')
+        answers = [json.loads(server.get("/quick")[1]) for _ in range(8)]
+        assert all(answer["when"] for answer in answers)
+        ended = {name for _ in range(8) for name in json.loads(server.get("/ended")[1])}
+        assert ended  # by whichever of the two workers
+
+
+@pytest.mark.parametrize("kind", ["sync", "gthread", "gevent"])
+def test_wsgi_under_gunicorn(daemon: str, tmp_path: Path, kind: str) -> None:
+    """What waits in a sleep, a socket or in code is ended where the kind of worker allows it."""
+    options = ["--worker-class", kind, *(["--threads", "2"] if kind == "gthread" else [])]
+    paths = {"sync": ["/sleep", "/socket", "/code"], "gthread": ["/code"], "gevent": ["/sleep"]}
+    with web_server.gunicorn(
+        "web_apps:wsgi_app()", daemon, *options, log=tmp_path / "log"
+    ) as server:
+        first = server.get("/quick")
+        assert first[0] == 200
+        for path in paths[kind]:
+            assert server.get(path) == (504, "the request took longer than 0.15 s\n")
+            assert server.get("/quick") == first, "the same process goes on"
+
+
+@pytest.mark.parametrize("app", ["flask_app", "django_app"])
+def test_extensions_under_gunicorn(daemon: str, tmp_path: Path, app: str) -> None:
+    """Flask and Django: views reach the process's timers, and slow ones are ended."""
+    with web_server.gunicorn(f"web_apps:{app}()", daemon, log=tmp_path / "log") as server:
+        status, worker = server.get("/quick")
+        assert status == 200
+        assert worker.startswith("pid-")
+        assert server.get("/sleep") == (504, "the request took longer than 0.15 s\n")
+        assert server.get("/quick") == (status, worker)
+
+
+def test_hooks_of_gunicorn(daemon: str, tmp_path: Path) -> None:
+    """Each process is a worker before its first request, by its own name, and leaves at its end."""
+    conf = tmp_path / "gunicorn.conf.py"
+    conf.write_text(f"""
+from wheeld_client.integrations.gunicorn import connect_worker, leave_worker
+workers = 2
+preload_app = True
+post_fork = connect_worker({daemon!r}, worker="web-{{age}}")
+worker_exit = leave_worker
+""")
+    from daemons import until
+    from wheeld_client import Observer
+
+    with Observer(daemon) as observer:
+        options = ("--config", str(conf))
+        with web_server.gunicorn(
+            "web_apps:wsgi_app()", daemon, *options, log=tmp_path / "log"
+        ) as server:
+            wanted = {"web-1", "web-2"}
+            until(lambda: wanted <= set(observer.workers()), "two workers")
+            assert server.get("/quick")[0] == 200
+        until(lambda: not wanted & set(observer.workers()), "that both have left")

@@ -1,0 +1,91 @@
+"""Applications with a request that is quick and one that takes for ever, for each framework.
+
+gunicorn and uvicorn load them by name; $WHEELD_TEST_DAEMON is the daemon's runtime directory.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from typing import Any
+
+LIMIT = 0.15
+FOR_EVER = 3600.0
+
+
+def daemon() -> str:
+    """Where it is."""
+    return os.environ["WHEELD_TEST_DAEMON"]
+
+
+def wsgi_app() -> Any:
+    """Waits in a sleep, in a socket, or in Python code; swallows every Exception."""
+    from wheeld_client.integrations.wsgi import TimeoutMiddleware
+
+    def app(environ: dict[str, Any], start: Any) -> list[bytes]:
+        path = environ["PATH_INFO"]
+        try:
+            if path == "/sleep":
+                time.sleep(FOR_EVER)
+            elif path == "/socket":
+                ends = socket.socketpair()
+                ends[0].recv(1)
+            elif path == "/code":
+                while True:
+                    sum(range(1000))
+        except Exception:
+            path = "/swallowed"
+        start("200 OK", [("Content-Type", "text/plain")])
+        return [f"{os.getpid()} {path}".encode()]
+
+    return TimeoutMiddleware(app, LIMIT, daemon())
+
+
+def flask_app() -> Any:
+    """The extension by init_app."""
+    from flask import Flask
+
+    from wheeld_client.integrations.flask import Wheeld
+
+    app, wheel = Flask(__name__), Wheeld()
+    app.config.update(WHEELD_TIMEOUT=LIMIT, WHEELD_DAEMON=daemon())
+    wheel.init_app(app)
+
+    @app.get("/quick")
+    def quick() -> str:
+        return wheel.timers.worker
+
+    @app.get("/sleep")
+    def slow() -> str:
+        time.sleep(FOR_EVER)
+        return "never"
+
+    return app
+
+
+def django_app() -> Any:
+    """The middleware, by the settings."""
+    import django
+    from django.conf import settings
+    from django.core.wsgi import get_wsgi_application
+    from django.http import HttpRequest, HttpResponse
+    from django.urls import path
+
+    from wheeld_client.integrations.django import timers
+
+    def quick(request: HttpRequest) -> HttpResponse:
+        return HttpResponse(timers().worker)
+
+    def slow(request: HttpRequest) -> HttpResponse:
+        time.sleep(FOR_EVER)
+        return HttpResponse("never")
+
+    settings.configure(
+        ALLOWED_HOSTS=["*"],
+        ROOT_URLCONF=type("urls", (), {"urlpatterns": [path("quick", quick), path("sleep", slow)]}),
+        MIDDLEWARE=["wheeld_client.integrations.django.TimeoutMiddleware"],
+        WHEELD={"timeout": LIMIT, "daemon": daemon()},
+    )
+    django.setup()
+    return get_wsgi_application()

@@ -1,0 +1,62 @@
+"""gunicorn with an application of `web_apps`, and requests to it."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from daemons import LONG, until
+
+SUPPORT = Path(__file__).parent
+
+
+def free_port() -> int:
+    """A port of the loopback that nobody has."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+class Server:
+    """Where it listens."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Status and text of the answer."""
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=LONG)) as peer:
+            peer.request("GET", path)
+            answer = peer.getresponse()
+            return answer.status, answer.read().decode()
+
+    def serves(self) -> bool:
+        """Does somebody listen?"""
+        try:
+            socket.create_connection(("127.0.0.1", self.port), 1.0).close()
+        except OSError:
+            return False
+        return True
+
+
+@contextmanager
+def gunicorn(app: str, daemon: str, *options: str, log: Path) -> Iterator[Server]:
+    """Serve an application, such as `web_apps:wsgi_app()`, by gunicorn until the block ends."""
+    server = Server(free_port())
+    bind = f"127.0.0.1:{server.port}"
+    command = [sys.executable, "-m", "gunicorn", "--bind", bind, *options, app]
+    environment = {**os.environ, "WHEELD_TEST_DAEMON": daemon, "PYTHONPATH": str(SUPPORT)}
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, env=environment, cwd=SUPPORT, stdout=out, stderr=out)
+        try:
+            until(lambda: process.poll() is not None or server.serves(), "a server that listens")
+            assert process.poll() is None, log.read_text()
+            yield server
+        finally:
+            process.terminate()
+            process.wait(LONG)
