@@ -123,3 +123,21 @@ def test_what_is_marked_comes_before_the_bell_is_read(wheel: LocalWheel, view: W
         assert unread(bell) == 0
     assert bytes_then == [1, 1]
     assert view.counter(0, "rings") == 1
+
+
+def test_the_next_call_reads_the_bell(wheel: LocalWheel, view: WatchView) -> None:
+    """A thread that was woken for a mark leaves the byte to the call that follows, also to one that
+    does not sleep: or it would wake once more, for nothing."""
+    checker, other = Purgatory(wheel.worker(0), "fetch"), wheel.worker(1)
+    theirs, bell, op = Purgatory(other, "fetch"), wheel.bells[1][0], Hooked()
+    watch_all(theirs, [op], ["key"])
+    turn = threading.Thread(target=other.dispatch, args=(LONG,))
+    turn.start()
+    until_asleep(view, 1)
+    op.ready = True
+    checker.check_and_complete("key")
+    turn.join(LONG)
+    assert op.is_completed
+    assert unread(bell) == 1
+    other.dispatch(0.0)
+    assert unread(bell) == 0
