@@ -84,18 +84,23 @@ def dtype_of(struct: str) -> np.dtype[np.void]:
 
 @cache
 def expiration_dtype(payload_bytes: int) -> np.dtype[np.void]:
-    """The dtype of what `poll` returns: 40 bytes, then the payload if the wheel has any."""
-    fields: list[tuple[str, str]] = [
-        ("timer_id", "u8"),
-        ("cookie", "u8"),
-        ("deadline", "i8"),
-        ("fired", "i8"),
-        ("missed", "u4"),
-        ("payload_size", "u4"),
-    ]
+    """The dtype of what `poll` returns: a completion, then the payload if the wheel has any."""
+    completion = dtype_of("completion")
+    names = list(completion.names or ())
+    formats: list[Any] = [completion[name] for name in names]
+    offsets = [completion.fields[name][1] for name in names] if completion.fields else []
     if payload_bytes:
-        fields.append(("payload", f"V{payload_bytes}"))
-    return np.dtype(fields)
+        names.append("payload")
+        formats.append(f"V{payload_bytes}")
+        offsets.append(completion.itemsize)
+    return np.dtype(
+        {
+            "names": ["timer_id" if name == "id" else name for name in names],
+            "formats": formats,
+            "offsets": offsets,
+            "itemsize": completion.itemsize + payload_bytes,
+        }
+    )
 
 
 def record(memory: Buffer, struct: str, offset: int = 0) -> npt.NDArray[Any]:

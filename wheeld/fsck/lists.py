@@ -13,6 +13,7 @@ import numpy as np
 
 from wheeld.fsck.image import NEVER_FIRED, OPEN, Array, Damage, WheelImage, mix, of_texts
 from wheeld.snapshot.contents import FOREVER, next_on_grid
+from wheeld_core.packing import FLAGS_CLOCK
 
 # -- lists -----------------------------------------------------------------------------------------
 
@@ -231,7 +232,7 @@ def _due(s: WheelImage, slots: Array) -> tuple[Array, Array]:
     due = np.where(
         periodic, next_on_grid(fields["deadline"], fields["interval"], links["due"]), due
     )
-    kind = np.where(known, 0, fields["flags"] & 3)
+    kind = np.where(known, 0, FLAGS_CLOCK.of(fields["flags"]))
     return _saturating(due, s.clock_offsets[kind]), kind == 0
 
 

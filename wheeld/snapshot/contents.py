@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from wheeld_core import _native
 from wheeld_core.errors import WheelError
+from wheeld_core.packing import FLAGS_CLOCK
 from wheeld_core.views import dtype_of
 
 FIELDS: Final = tuple(name for name in dtype_of("slot").names or () if name != "target")
@@ -38,7 +39,7 @@ TO_OWNER, TO_WORKER, TO_GROUP = 0, 1, 2
 
 def clock_of(timers: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
     """The clock of each timer: 0 monotonic, 1 realtime, 2 boottime."""
-    clock: npt.NDArray[np.uint16] = timers["flags"] & np.uint16(3)
+    clock: npt.NDArray[np.uint16] = FLAGS_CLOCK.of(timers["flags"])
     return clock
 
 

@@ -89,6 +89,9 @@ enum wh_packed { WH_PACKED(WH_DECLARE_PART) };
 static inline uint64_t wh_id(uint32_t gen, uint32_t slot) { return WH_PUT(ID_GEN, gen) | slot; }
 static inline uint32_t wh_id_gen(uint64_t id) { return (uint32_t)WH_GET(ID_GEN, id); }
 static inline uint32_t wh_id_slot(uint64_t id) { return (uint32_t)WH_GET(ID_SLOT, id); }
+/* The slot of an id that a user gave; beyond every capacity if there is a kind in it, as no id has
+ * that goes to users. */
+static inline uint64_t wh_id_given_slot(uint64_t id) { return id & ~WH_MASK(ID_GEN); }
 static inline uint32_t wh_id_kind(uint64_t id) { return (uint32_t)WH_GET(ID_KIND, id); }
 static inline uint64_t wh_id_with(uint64_t id, uint32_t kind) { return id | WH_PUT(ID_KIND, kind); }
 
@@ -200,6 +203,7 @@ static inline uint64_t wh_ask_word(uint64_t asks, bool all, uint32_t slots)
 {
     return WH_PUT(ASK_COUNT, asks) | WH_PUT(ASK_ALL, all) | slots;
 }
+static inline uint64_t wh_ask_count(uint64_t asked) { return WH_GET(ASK_COUNT, asked); }
 static inline uint32_t wh_ask_size(uint64_t asked) { return (uint32_t)WH_GET(ASK_SLOTS, asked); }
 
 /* link.completion, and its parts. */

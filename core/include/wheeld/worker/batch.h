@@ -54,7 +54,7 @@ static inline uint64_t wh_slot_bit(uint64_t slot) { return 1ull << (slot & (WH_S
 /* Is it an id that was reserved, neither armed nor released since? */
 static inline bool wh_client_is_reserved(const wh_client *c, uint64_t id)
 {
-    uint64_t slot = id & 0xffffffffu;
+    uint64_t slot = wh_id_given_slot(id);
     return c->reserved && slot < c->capacity &&
            c->reserved[slot >> WH_SLAB_BITS] & wh_slot_bit(slot) &&
            wh_client_next_gen(c, (uint32_t)slot) == wh_id_gen(id);
@@ -181,7 +181,7 @@ wh_hot enum wh_call wh_batch_arm_some(wh_client *c, wh_batch *b, wh_request r, i
 /* Arm all rows; b->stopped of them, if something is in the way. */
 wh_hot enum wh_call wh_batch_arm(wh_client *c, wh_batch *b, wh_request r, bool wait, bool reserved)
 {
-    uint32_t kind = r.flags & 3;
+    uint32_t kind = wh_flags_clock(r.flags);
     int64_t earliest = INT64_MAX, now = wh_client_now_of(c, kind);
     int64_t base = kind == WH_CLOCK_BASE ? now : wh_client_now(c);
     enum wh_call armed = WH_CALL_OK;
@@ -276,7 +276,7 @@ static inline void wh_call_release(wh_client *c, const uint64_t *ids, uint64_t n
 /* Was it ever armed, by us or by whoever had our slots before? */
 static inline bool wh_client_was_armed(const wh_client *c, uint64_t id)
 {
-    uint64_t slot = id & 0xffffffffu;
+    uint64_t slot = wh_id_given_slot(id);
     if (slot >= c->capacity || !wh_id_gen(id))
         return false;
     /* pairs: arm - and generations are compared as ring positions are: they come round */
@@ -294,8 +294,8 @@ static inline enum wh_call wh_call_cancel_batch(wh_client *c, const uint64_t *id
     if (done != WH_CALL_OK)
         return done;
     for (uint64_t i = 0; i < n; i++) {
-        if (i + WH_BATCH_AHEAD < n && (ids[i + WH_BATCH_AHEAD] & 0xffffffffu) < c->capacity)
-            wh_prefetch_write(&c->states[ids[i + WH_BATCH_AHEAD] & 0xffffffffu]);
+        if (i + WH_BATCH_AHEAD < n && wh_id_given_slot(ids[i + WH_BATCH_AHEAD]) < c->capacity)
+            wh_prefetch_write(&c->states[wh_id_given_slot(ids[i + WH_BATCH_AHEAD])]);
         if ((done = wh_client_have_room(c, 1, wait)) != WH_CALL_OK)
             break;
         won[i] = wh_client_cancel(c, ids[i]);

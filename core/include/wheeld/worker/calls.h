@@ -79,7 +79,7 @@ static inline bool wh_client_is_foreign(const wh_client *c, uint64_t id)
 /* The clock of an own timer. */
 static inline uint32_t wh_client_kind(const wh_client *c, uint64_t id)
 {
-    uint32_t kind = wh_load_relaxed(&c->slots[wh_id_slot(id)].flags) & 3;
+    uint32_t kind = wh_flags_clock(wh_load_relaxed(&c->slots[wh_id_slot(id)].flags));
     return kind < WH_CLOCK_KINDS ? kind : WH_CLOCK_BASE;
 }
 

@@ -172,7 +172,7 @@ static inline bool wh_client_has_row(const wh_client *c)
 {
     /* pairs: row */
     return wh_load_acquire(&c->row->state) == WH_ROW_ACTIVE &&
-           wh_load_relaxed(&c->row->incarnation) == c->me >> 16;
+           wh_load_relaxed(&c->row->incarnation) == wh_owner_incarnation(c->me);
 }
 
 static inline int64_t wh_client_now(const wh_client *c)
@@ -277,7 +277,7 @@ static inline bool wh_client_fits(wh_client *c, uint64_t n)
 static inline void wh_client_ask(wh_client *c, uint64_t n, bool all)
 {
     n = n < c->capacity ? n : c->capacity;
-    c->asked = wh_ask_word((c->asked >> 32) + 1, all, (uint32_t)n);
+    c->asked = wh_ask_word(wh_ask_count(c->asked) + 1, all, (uint32_t)n);
     wh_store_seq(&c->seg->asked, c->asked); /* pairs: asked */
 }
 
@@ -328,7 +328,7 @@ static inline uint64_t wh_client_arm(wh_client *c, uint32_t index, const wh_requ
  * fits, and publishes it; a cancel can wait in the ring, so it never rings by itself. */
 static inline bool wh_client_cancel(wh_client *c, uint64_t id)
 {
-    uint64_t index = id & 0xffffffffu;
+    uint64_t index = wh_id_given_slot(id);
     if (index >= c->capacity || !wh_slot_cancel(&c->states[index], wh_id_gen(id)))
         return false;
     wh_client_push(c, wh_id_with(id, WH_OP_CANCEL));
@@ -337,7 +337,7 @@ static inline bool wh_client_cancel(wh_client *c, uint64_t id)
 
 static inline bool wh_client_owns(const wh_client *c, uint64_t id)
 {
-    uint64_t index = id & 0xffffffffu;
+    uint64_t index = wh_id_given_slot(id);
     return index < c->capacity && wh_slabs_own(&c->slabs, (uint32_t)index);
 }
 
@@ -351,14 +351,14 @@ static inline void wh_client_prefetch(const wh_client *c, uint32_t slot)
 /* Is it armed? What is not never will be again, whoever has that id. */
 static inline bool wh_client_is_armed(const wh_client *c, uint64_t id)
 {
-    uint64_t index = id & 0xffffffffu;
+    uint64_t index = wh_id_given_slot(id);
     return index < c->capacity && wh_slot_stands(&c->states[index], id);
 }
 
 /* Has the clock to be told of a move of an own timer? Of one to later it learns by itself. */
 static inline bool wh_client_tells(const wh_client *c, uint64_t id, int64_t deadline)
 {
-    const wh_slot *s = &c->slots[id & 0xffffffffu];
+    const wh_slot *s = &c->slots[wh_id_given_slot(id)];
     return wh_client_is_armed(c, id) &&
            (deadline < wh_load_relaxed(&s->deadline) || wh_load_relaxed(&s->interval) != 0);
 }
@@ -367,8 +367,8 @@ static inline bool wh_client_tells(const wh_client *c, uint64_t id, int64_t dead
  * the clock has to be told. False: it has fired or was cancelled. */
 static inline bool wh_client_move(wh_client *c, uint64_t id, int64_t deadline, bool *earlier)
 {
-    wh_slot *s = &c->slots[id & 0xffffffffu];
-    wh_au64 *word = &c->states[id & 0xffffffffu];
+    wh_slot *s = &c->slots[wh_id_given_slot(id)];
+    wh_au64 *word = &c->states[wh_id_given_slot(id)];
     uint64_t state = wh_load_acquire(word); /* pairs: fire */
     int64_t before = wh_load_relaxed(&s->deadline);
     while (wh_state_gen(state) == wh_id_gen(id) && wh_state_phase(state) == WH_ARMED) {

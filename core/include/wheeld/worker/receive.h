@@ -286,7 +286,7 @@ static inline void wh_client_say_wait(wh_client *c, uint64_t wait_seq)
     c->wait_seq = wait_seq;
     wh_store_seq(&c->seg->wait_seq, wait_seq); /* pairs: worker-wait */
     /* pairs: watch-tenant - a worker that was given up must not speak for its row's next one */
-    if (c->watched && wh_load_acquire(&c->watched->tenant) == c->me >> 16)
+    if (c->watched && wh_load_acquire(&c->watched->tenant) == wh_owner_incarnation(c->me))
         wh_watch_say_wait(c->watched, wait_seq);
 }
 

@@ -266,7 +266,7 @@ static PyObject *worker_stands(WorkerObject *w, PyObject *id_object)
     uint64_t id;
     if (!parse_id(id_object, &id))
         return NULL;
-    if (!w->bound || worker_is_forked(w) || (id & 0xffffffffu) >= w->client.capacity)
+    if (!w->bound || worker_is_forked(w) || wh_id_given_slot(id) >= w->client.capacity)
         Py_RETURN_TRUE;
     return PyBool_FromLong(wh_tick_stands(&w->client, id));
 }
