@@ -20,9 +20,7 @@ import memory_orders
 from sources import Source, Violation, sources
 
 MAX_FILE_LINES = 400
-LONG_FILES = {
-    "core/wheeld_core/native/worker/worker_type.c": "a third of it is the help text of the methods",
-}
+LONG_FILES: dict[str, str] = {}
 """The limit, the aim is 300; and files that may be longer, with the reason."""
 MAX_C_COLUMNS = 100
 MAX_FUNCTION_LINES = 60

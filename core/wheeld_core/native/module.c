@@ -7,6 +7,7 @@
 #include "shared/gather_part.c"
 #include "clock/clock_object_part.c"
 #include "clock/clock_part.c"
+#include "worker/life_part.c"
 #include "worker/arguments_part.c"
 #include "shared/memory_part.c"
 #include "shared/whole_part.c"

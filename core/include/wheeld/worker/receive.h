@@ -190,18 +190,33 @@ static inline void wh_client_pass(wh_client *c)
         wh_client_ring(c);
 }
 
+/* Who keeps events for later learns the ids of those that are ticks: it asks once more whether they
+ * stand, as wh_tick_stands() was asked just now. */
+typedef void wh_note_tick(void *context, uint64_t id);
+
 /* Consume completions until `most` events stand at `events` or none is left. Returns how many do.
- * Nothing is held. */
-static inline uint64_t wh_client_receive(wh_client *c, char *events, uint64_t most)
+ * Nothing is held. `note`: called for each tick, or NULL. */
+static inline uint64_t wh_client_receive_noting(wh_client *c, char *events, uint64_t most,
+                                                wh_note_tick *note, void *context)
 {
     uint64_t ready = wh_client_ready(c), got = 0;
     uint64_t end = c->comp_head + ready, p = c->comp_head;
     uint32_t bytes = wh_event_bytes(c);
-    for (; p != end && got < most; p++)
-        got += wh_client_take(c, p, wh_client_id_at(c, p, end), events + got * bytes);
+    for (; p != end && got < most; p++) {
+        uint64_t id = wh_client_id_at(c, p, end);
+        bool is_event = wh_client_take(c, p, id, events + got * bytes);
+        got += is_event;
+        if (note && is_event && wh_id_kind(id) == WH_EV_TICK)
+            note(context, wh_id(wh_id_gen(id), wh_id_slot(id)));
+    }
     c->comp_head = p;
     wh_client_pass(c);
     return got;
+}
+
+static inline uint64_t wh_client_receive(wh_client *c, char *events, uint64_t most)
+{
+    return wh_client_receive_noting(c, events, most, NULL, NULL);
 }
 
 /* The same, but what is read stays in the ring until it is acknowledged. */

@@ -54,7 +54,7 @@ static bool pool_buffer_release(PoolBufferObject *buffer)
         PyErr_SetString(PyExc_ValueError, "this buffer was already released");
         return false;
     }
-    if (wh_unlikely(!buffer->pool->worker->closed && pool_buffer_is_foreign(buffer))) {
+    if (wh_unlikely(!worker_is_closed(buffer->pool->worker) && pool_buffer_is_foreign(buffer))) {
         PyErr_SetString(errors.forked_client,
                         "this buffer was lent to the parent process, which releases it");
         return false;

@@ -55,7 +55,7 @@ static inline bool purgatory_usable(PurgatoryObject *p)
         PyErr_SetString(PyExc_RuntimeError, "Purgatory.__init__ was not called");
         return false;
     }
-    if (wh_unlikely(p->worker->closed)) {
+    if (wh_unlikely(worker_is_closed(p->worker))) {
         worker_explain(p->worker);
         return false;
     }

@@ -226,7 +226,7 @@ static bool worker_is_marked(const WorkerObject *w)
 /* Has the daemon gone, perhaps for good? Then operations time out here: watching_expire_alone(). */
 static bool watching_is_alone(WorkerObject *w)
 {
-    return w->watching && (w->lost || !worker_is_open(w));
+    return w->watching && (w->heard.lost || !worker_is_open(w));
 }
 
 /* Has _settle() something to do? */
@@ -236,7 +236,7 @@ static bool worker_has_work(WorkerObject *w)
     if (g == NULL)
         return false;
     return g->due_first < g->due_count || worker_is_marked(w) ||
-           (w->lost && wh_client_now(&w->client) >= g->first_deadline);
+           (w->heard.lost && wh_client_now(&w->client) >= g->first_deadline);
 }
 
 /* Those events that are not timers of operations; the others wait for _settle(). */

@@ -7,39 +7,6 @@
  * write. What an argument is measured by, the wheel's payload bytes and the names in the registry,
  * comes after that look, too. */
 
-typedef struct {
-    PyObject_HEAD wh_client client;
-    Mapping wheel, slots, registry, worker;
-    wh_row *rows;      /* the worker table */
-    wh_group *groups;
-    uint32_t row_count;
-    char *alive; /* an enum alive; while bound a page of its own, wiped to 0 in a forked child */
-    PyObject *dtype, *empty_events, *numpy_empty;
-    wh_fd bell, clock_bell; /* our FIFO and the clock's: descriptors of our own */
-    wh_fd daemon;           /* the control socket, for its hang-up and alarms; our own too */
-    int sleepers;           /* threads that wait in poll(): the last one out of a closed client */
-    /* those that let others in meanwhile, and come back to what is bound now */
-    int inside;
-    uint64_t connections; /* control sockets so far */
-    bool notify_always;   /* fileno() was asked for: stay ready to be rung between polls */
-    bool bound, closed;
-    bool lost;            /* the control socket has hung up: poll() has _reconnect() called */
-    bool removed;         /* our FIFO was, seen by who looked: _come_back() is called */
-    /* ... for longer than it is patient: the clock's epoch by then, plus 1; or 0 */
-    unsigned long long given_up;
-    bool refork;          /* in a forked child, have _refork() bind it anew */
-    bool woken;           /* _wake() was called: whoever dispatches returns */
-    bool unread;          /* awake, and what was rung is in the FIFO still */
-    bool detached;        /* a forked child's: its parent's binding is dropped, it has none yet */
-    bool renews;          /* when the daemon was stopped, have _renew() bind it to the next one */
-    uint32_t forks;       /* so many times bound anew in a child */
-    struct Watching *watching; /* once it has a purgatory; else NULL */
-    PyObject *ended;      /* why the daemon will not have us back, a str; or NULL */
-} WorkerObject;
-
-enum alive { FORKED = 0, OPEN = 1, ENDED = 2, UNBOUND = 3, CLOSED = 4 };
-static char never_bound = UNBOUND, bound_no_more = CLOSED;
-
 /* Sort the arguments of `function` by name; the first `positional` names may come by place. */
 static bool parse_keywords(const char *function, const char *const *names, Py_ssize_t positional,
                            PyObject *const *args, Py_ssize_t n, PyObject *kwnames,

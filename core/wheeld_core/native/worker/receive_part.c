@@ -27,27 +27,13 @@ static void worker_stay_ready(WorkerObject *w)
         worker_ring(w); /* there is more already: the fd must be readable */
 }
 
-/* As wh_client_receive(); the ids of ticks go into the set `ticks`. Whoever keeps events for later
- * asks once more whether these stand, as wh_tick_stands() was asked just now. */
-static uint64_t worker_receive_noting(WorkerObject *w, char *events, uint64_t most, PyObject *ticks)
+/* Into a Python set. Without memory for that a tick is delivered all the same. */
+static void note_tick(void *ticks, uint64_t id)
 {
-    wh_client *c = &w->client;
-    uint64_t end = c->comp_head + wh_client_ready(c), p = c->comp_head, got = 0;
-    uint32_t bytes = wh_event_bytes(c);
-    for (; p != end && got < most; p++) {
-        uint64_t id = wh_client_id_at(c, p, end);
-        bool is_event = wh_client_take(c, p, id, events + got * bytes);
-        got += is_event;
-        if (is_event && wh_id_kind(id) == WH_EV_TICK) {
-            PyObject *timer = PyLong_FromUnsignedLongLong(wh_id(wh_id_gen(id), wh_id_slot(id)));
-            if (timer == NULL || PySet_Add(ticks, timer) < 0)
-                PyErr_Clear(); /* no memory: then it is told all the same */
-            Py_XDECREF(timer);
-        }
-    }
-    c->comp_head = p;
-    wh_client_pass(c);
-    return got;
+    PyObject *timer = PyLong_FromUnsignedLongLong(id);
+    if (timer == NULL || PySet_Add(ticks, timer) < 0)
+        PyErr_Clear();
+    Py_XDECREF(timer);
 }
 
 /* What a call wants to receive. */
@@ -66,10 +52,10 @@ static PyObject *worker_collect(WorkerObject *w, const Wanted *wanted)
     if (wh_unlikely(c->comp_acked != c->comp_head && !hold))
         return PyErr_Format(PyExc_ValueError, "%llu completions are held: acknowledge() them first",
                             (unsigned long long)(c->comp_head - c->comp_acked));
-    bool rung = wh_client_may_be_rung(c) || w->unread;
+    bool rung = wh_client_may_be_rung(c) || w->heard.unread;
     if (rung && !worker_hears(w))
         return NULL;
-    w->unread = false;
+    w->heard.unread = false;
     uint64_t n = wh_poll_begin(c, rung, w->bell.number), got = 0;
     PyObject *events = NULL;
     n = n < most ? n : most;
@@ -86,9 +72,12 @@ static PyObject *worker_collect(WorkerObject *w, const Wanted *wanted)
             Py_DECREF(events);
             return NULL;
         }
-        got = hold            ? wh_client_hold(c, view.buf, n)
-              : wanted->ticks ? worker_receive_noting(w, view.buf, n, wanted->ticks)
-                              : wh_client_receive(c, view.buf, n);
+        if (hold)
+            got = wh_client_hold(c, view.buf, n);
+        else if (wh_unlikely(wanted->ticks != NULL))
+            got = wh_client_receive_noting(c, view.buf, n, note_tick, wanted->ticks);
+        else
+            got = wh_client_receive(c, view.buf, n);
         PyBuffer_Release(&view);
     }
     if (!wh_poll_end(c, got, w->notify_always || w->sleepers))
@@ -205,7 +194,7 @@ static PyObject *worker_receive(WorkerObject *w, PyObject *const *args, Py_ssize
                 until = wh_time_add(wh_clock_read(CLOCK_MONOTONIC), timeout);
             int ready = worker_ready(w, until);
             if (ready <= 0)
-                return ready == 0 && w->bound ? empty_events(w) : worker_none(w, ready);
+                return ready == 0 && worker_is_bound(w) ? empty_events(w) : worker_none(w, ready);
         }
         if (!asked && !worker_may_hold(w, wanted.hold))
             return NULL;
@@ -221,11 +210,11 @@ static PyObject *worker_receive(WorkerObject *w, PyObject *const *args, Py_ssize
         }
         if (events == NULL || events != w->empty_events || wanted.most == 0 ||
             (timeout == 0 && until == 0) || (heed && worker_has_work(w)))
-            return wh_unlikely(w->removed) && events == w->empty_events
+            return wh_unlikely(w->heard.removed) && events == w->empty_events
                        ? worker_come_back(w, events)
                        : events;
-        if (heed && w->woken) {
-            w->woken = false;
+        if (heed && w->heard.woken) {
+            w->heard.woken = false;
             return events;
         }
         if (until == 0)
@@ -238,7 +227,7 @@ static PyObject *worker_receive(WorkerObject *w, PyObject *const *args, Py_ssize
         /* it goes first, and the byte can wait */
         if (heed && worker_is_open(w) && worker_is_marked(w)) {
             wh_client_awake(&w->client);
-            w->unread = true;
+            w->heard.unread = true;
             return empty_events(w);
         }
     }
@@ -266,7 +255,7 @@ static PyObject *worker_stands(WorkerObject *w, PyObject *id_object)
     uint64_t id;
     if (!parse_id(id_object, &id))
         return NULL;
-    if (!w->bound || worker_is_forked(w) || wh_id_given_slot(id) >= w->client.capacity)
+    if (!worker_is_bound(w) || worker_is_forked(w) || wh_id_given_slot(id) >= w->client.capacity)
         Py_RETURN_TRUE;
     return PyBool_FromLong(wh_tick_stands(&w->client, id));
 }
@@ -275,8 +264,8 @@ static PyObject *worker_stands(WorkerObject *w, PyObject *id_object)
 static PyObject *worker_wake(WorkerObject *w, PyObject *unused)
 {
     (void)unused;
-    if (w->bound && !w->closed && !worker_is_forked(w)) {
-        w->woken = true;
+    if (worker_life(w) == OPEN || worker_life(w) == ENDED) {
+        w->heard.woken = true;
         worker_ring(w);
     }
     Py_RETURN_NONE;

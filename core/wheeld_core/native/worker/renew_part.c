@@ -61,11 +61,11 @@ static PyObject *worker_renews(WorkerObject *w, PyObject *unused)
 /* _end_wheel(reason) -> is nobody inside any more? Every call waits outside for the next daemon. */
 static PyObject *worker_end_wheel(WorkerObject *w, PyObject *reason)
 {
-    if (w->bound && *w->alive == OPEN) {
+    if (worker_life(w) == OPEN) {
         Py_XSETREF(w->ended, Py_NewRef(reason));
-        *w->alive = ENDED;
+        worker_become(w, ENDED);
     }
-    if (w->bound && w->sleepers)
+    if (worker_is_bound(w) && w->sleepers)
         worker_ring(w);
     return PyBool_FromLong(w->sleepers == 0 && w->inside == 0);
 }
@@ -73,9 +73,9 @@ static PyObject *worker_end_wheel(WorkerObject *w, PyObject *reason)
 /* _end(reason): the daemon will not have this worker back; every call says so from now on. */
 static PyObject *worker_end(WorkerObject *w, PyObject *reason)
 {
-    if (w->bound && *w->alive == OPEN) {
+    if (worker_life(w) == OPEN) {
         Py_XSETREF(w->ended, Py_NewRef(reason));
-        *w->alive = ENDED;
+        worker_become(w, ENDED);
         worker_ring(w); /* whoever waits in poll() hears it */
     }
     Py_RETURN_NONE;
@@ -85,7 +85,7 @@ static PyObject *worker_end(WorkerObject *w, PyObject *reason)
 static PyObject *worker_armed(WorkerObject *w, PyObject *unused)
 {
     (void)unused;
-    if (!w->bound || worker_is_forked(w))
+    if (!worker_is_bound(w) || worker_is_forked(w))
         return PyBytes_FromStringAndSize(NULL, 0);
     const wh_slabs *s = &w->client.slabs;
     size_t count = wh_slabs_armed(s);

@@ -1,7 +1,7 @@
 /* Waiting: a worker's sleep on its FIFO, and what ends it. */
 
 static bool worker_is_marked(const WorkerObject *w); /* in watching_part.c */
-static PyObject *worker_unbind(WorkerObject *w);     /* in worker_type.c */
+static PyObject *worker_unbind(WorkerObject *w, enum life then); /* in worker_type.c */
 
 /* Wake whoever waits on our FIFO. */
 static void worker_ring(WorkerObject *w)
@@ -16,7 +16,7 @@ static void worker_ring(WorkerObject *w)
 static bool worker_hears(WorkerObject *w)
 {
     int names = wh_fd_names(&w->bell);
-    w->removed = names == 0;
+    w->heard.removed = names == 0;
     if (wh_likely(names >= 0))
         return true;
     wh_client_deafen(&w->client);
@@ -50,7 +50,7 @@ static PyObject *worker_hear(WorkerObject *w, PyObject *args)
     int clock_bell, bell;
     if (!PyArg_ParseTuple(args, "ii", &clock_bell, &bell))
         return NULL;
-    if (!w->bound || w->closed || worker_is_forked(w))
+    if (worker_life(w) != OPEN && worker_life(w) != ENDED)
         Py_RETURN_NONE;
     int clocks = worker_exchange(&w->clock_bell, clock_bell),
         ours = worker_exchange(&w->bell, bell);
@@ -66,7 +66,7 @@ static PyObject *worker_hear(WorkerObject *w, PyObject *args)
  * next daemon is there, with another. Who looks only now and then would hear of it from nobody. */
 static PyObject *worker_come_back(WorkerObject *w, PyObject *events)
 {
-    w->removed = false;
+    w->heard.removed = false;
     PyObject *done = PyObject_CallMethod((PyObject *)w, "_come_back", NULL);
     if (done == NULL)
         Py_CLEAR(events);
@@ -154,8 +154,8 @@ static int worker_await_bell(WorkerObject *w, struct pollfd fds[2], int64_t unti
     } else {
         polled = -2;
     }
-    if (forks == w->forks && --w->sleepers == 0 && w->closed)
-        worker_unbind(w);
+    if (forks == w->forks && --w->sleepers == 0 && w->life == CLOSING)
+        worker_unbind(w, CLOSED);
     errno = error;
     return polled;
 }
@@ -169,14 +169,14 @@ static bool worker_sleep(WorkerObject *w, int64_t until, bool heed)
     struct pollfd fds[2] = {{.events = POLLIN}, {.fd = -1, .events = POLLRDHUP}};
     uint64_t connections = w->connections;
     int polled = 0;
-    if (w->lost && !worker_reconnect(w, &fds[1], &until))
+    if (w->heard.lost && !worker_reconnect(w, &fds[1], &until))
         return false;
     if (!worker_is_open(w))
         return worker_is_renewable(w) || worker_usable(w);
     if (!worker_hears(w))
         return false;
     fds[0].fd = w->bell.number;
-    if (!w->lost)
+    if (!w->heard.lost)
         fds[1].fd = w->daemon.number, connections = w->connections;
     int64_t doubts = wh_client_doubts_at(c);
     if (wh_unlikely(doubts != INT64_MAX) && wh_clock_read(CLOCK_MONOTONIC) >= doubts)
@@ -191,7 +191,8 @@ static bool worker_sleep(WorkerObject *w, int64_t until, bool heed)
         PyErr_SetFromErrno(PyExc_OSError);
         return false;
     }
-    if (polled > 0 && !w->lost && fds[1].revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL))
-        w->lost = connections == w->connections; /* another thread may have a new one already */
+    if (polled > 0 && !w->heard.lost && fds[1].revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL))
+        w->heard.lost =
+            connections == w->connections; /* another thread may have a new one already */
     return PyErr_CheckSignals() >= 0 && (worker_is_renewable(w) || worker_usable(w));
 }

@@ -10,30 +10,25 @@
 /* One load that a call needs anyway, and two of lines that are hardly ever written. */
 static inline bool worker_is_open(WorkerObject *w)
 {
-    return wh_likely(*w->alive == OPEN && wh_client_has_row(&w->client) &&
+    return wh_likely(*w->page == OPEN && wh_client_has_row(&w->client) &&
                      /* pairs: daemon-state */
                      wh_load_acquire(&w->client.wheel->daemon_state) == 1);
-}
-
-static inline bool worker_is_forked(const WorkerObject *w)
-{
-    return w->detached || (w->bound && *w->alive == FORKED);
 }
 
 /* Say why a call may not go on. */
 static void worker_explain(WorkerObject *w)
 {
-    if (w->closed)
+    if (worker_is_closed(w))
         PyErr_SetString(errors.client_closed, "this client is closed; connect() again");
     else if (worker_is_forked(w))
         PyErr_SetString(errors.forked_client,
                         "this client belongs to the parent process; connect() in the child, or "
                         "have it done with connect(..., after_fork=\"reconnect\")");
-    else if (!w->bound && !w->renews)
+    else if (w->life == UNBOUND && !w->renews)
         PyErr_SetString(errors.client_closed, "this client was never connected");
-    else if (*w->alive == ENDED && w->ended)
+    else if (w->life == ENDED && w->ended)
         PyErr_SetObject(errors.daemon_not_running, w->ended);
-    else if (*w->alive == OPEN && /* pairs: daemon-state */
+    else if (w->life == OPEN && /* pairs: daemon-state */
              wh_load_acquire(&w->client.wheel->daemon_state) == 1)
         PyErr_SetString(
             errors.daemon_not_running,
@@ -54,9 +49,9 @@ static void worker_explain(WorkerObject *w)
 /* Is this wheel over, and is there to be another one? */
 static bool worker_is_renewable(const WorkerObject *w)
 {
-    if (!w->renews || w->closed || worker_is_forked(w))
+    if (!w->renews || worker_is_closed(w) || worker_is_forked(w))
         return false;
-    return !w->bound || *w->alive == ENDED ||
+    return w->life != OPEN ||
            wh_load_acquire(&w->client.wheel->daemon_state) == 2; /* pairs: daemon-state */
 }
 
@@ -67,7 +62,7 @@ static int worker_renew(WorkerObject *w, int64_t until); /* in renew_part.c */
  * yet; -1: an error is set. */
 static wh_seldom int worker_ready(WorkerObject *w, int64_t until)
 {
-    if (!w->closed && w->refork && worker_is_forked(w)) {
+    if (!worker_is_closed(w) && w->refork && worker_is_forked(w)) {
         PyObject *done = PyObject_CallMethod((PyObject *)w, "_refork", NULL);
         if (done == NULL)
             return -1;

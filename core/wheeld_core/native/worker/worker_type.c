@@ -1,26 +1,12 @@
 /* The type of Worker: construction over mapped segments, close, the method table. */
 
-static void *alive_page(void)
-{
-    size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
-    char *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (page == MAP_FAILED)
-        return NULL;
-    /* the kernel gives a forked child a zeroed page, whichever way it was forked */
-    if (madvise(page, bytes, MADV_WIPEONFORK) < 0) {
-        munmap(page, bytes);
-        return NULL;
-    }
-    *page = OPEN;
-    return page;
-}
-
 static PyObject *worker_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
 {
     (void)args, (void)kwargs; /* of subclasses */
     WorkerObject *w = (WorkerObject *)type->tp_alloc(type, 0);
     if (w != NULL) {
-        w->alive = &never_bound;
+        w->life = UNBOUND;
+        w->page = &no_page;
         w->bell = w->clock_bell = w->daemon = wh_fd_of(-1);
     }
     return (PyObject *)w;
@@ -70,23 +56,21 @@ static bool worker_own_fds(WorkerObject *w, const int given[3])
  * parent. */
 static void worker_say_goodbye(WorkerObject *w)
 {
-    if (w->bound && !w->closed && *w->alive != FORKED)
+    if (worker_life(w) == OPEN || worker_life(w) == ENDED)
         wh_store_relaxed(&w->client.seg->goodbye, 1);
 }
 
 /* Give back what a bind has taken: the object's end, close(), a bind that failed, or a forked
  * child's first call. What is dropped here may let the GIL go. */
-static PyObject *worker_unbind(WorkerObject *w)
+static PyObject *worker_unbind(WorkerObject *w, enum life then)
 {
-    char *page = w->alive;
-    w->alive = w->closed ? &bound_no_more : &never_bound; /* nobody comes in from here on */
+    worker_drop_page(w);
+    w->life = then;
     watching_drop(w);
-    w->bound = w->notify_always = w->lost = w->removed = false;
+    w->notify_always = w->heard.lost = w->heard.removed = false;
     w->sleepers = w->inside = 0;
     wh_client_free(&w->client);
     memset(&w->client, 0, sizeof w->client);
-    if (page != &bound_no_more && page != &never_bound)
-        munmap(page, (size_t)sysconf(_SC_PAGESIZE));
     wh_fd_close(&w->bell);
     wh_fd_close(&w->clock_bell);
     wh_fd_close(&w->daemon);
@@ -148,43 +132,41 @@ static PyObject *worker_bind(WorkerObject *w, PyObject *args)
     unsigned long long incarnation;
     int fds[3], refork = 0;
     wh_config config;
-    bool ours = w->bound && *w->alive != FORKED; /* a parent's threads are not here */
-    if (w->closed || (ours && (*w->alive != ENDED || w->sleepers || w->inside)))
+    enum life life = worker_life(w);
+    /* in a forked child its parent's threads are not here */
+    if (life >= OPEN && (life != ENDED || w->sleepers || w->inside))
         return PyErr_Format(PyExc_TypeError, "this client is already connected");
     if (!PyArg_ParseTuple(args, "OOOOIKiiiOO|p", &segments[0], &segments[1], &segments[2],
                           &segments[3], &row, &incarnation, &fds[0], &fds[1], &fds[2], &dtype,
                           &numpy_empty, &refork))
         return NULL;
     /* what is the parent's, or over; if the bind fails, the next call tries again */
-    if (w->bound) {
-        w->detached = *w->alive == FORKED;
-        worker_unbind(w);
-    }
-    w->forks += w->detached;
+    if (worker_is_bound(w))
+        worker_unbind(w, life == FORKED ? DETACHED : UNBOUND);
+    w->forks += w->life == DETACHED;
     w->dtype = Py_NewRef(dtype);
     w->numpy_empty = Py_NewRef(numpy_empty);
     if (!worker_map(w, segments, row, &config) || !worker_own_fds(w, fds))
-        return worker_unbind(w);
-    char *page = alive_page();
+        return worker_unbind(w, w->life);
+    char *page = life_page();
     if (page == NULL) {
         PyErr_SetFromErrno(PyExc_OSError);
-        return worker_unbind(w);
+        return worker_unbind(w, w->life);
     }
-    w->alive = page;
+    w->page = page;
     if (!wh_client_bind(&w->client, &config, w->wheel.view.buf, w->slots.view.buf,
                         w->worker.view.buf, row, incarnation, w->clock_bell.number)) {
         PyErr_NoMemory();
-        return worker_unbind(w);
+        return worker_unbind(w, w->life);
     }
     wh_client_populate(&w->client);
     if ((w->empty_events = events_none(w)) == NULL)
-        return worker_unbind(w);
+        return worker_unbind(w, w->life);
     w->client.row = &w->rows[row];
     w->client.control = w->daemon;
     w->client.waits = &worker_waits;
-    w->bound = true;
     w->refork = refork;
-    w->detached = false;
+    worker_become(w, OPEN);
     Py_RETURN_NONE;
 }
 
@@ -195,14 +177,14 @@ static PyObject *worker_connected(WorkerObject *w, PyObject *fd_object)
     int own = -1;
     if (fd == -1 && PyErr_Occurred())
         return NULL;
-    if (!w->bound || w->closed)
+    if (!worker_is_bound(w) || worker_is_closed(w))
         Py_RETURN_NONE;
     if (fd >= 0 && (own = fcntl((int)fd, F_DUPFD_CLOEXEC, 3)) < 0)
         return PyErr_SetFromErrno(PyExc_OSError);
     wh_fd_close(&w->daemon);
     w->daemon = w->client.control = wh_fd_of(own);
     w->connections++;
-    w->lost = false;
+    w->heard.lost = false;
     w->given_up = 0;
     Py_RETURN_NONE;
 }
@@ -219,7 +201,7 @@ static void worker_dealloc(WorkerObject *w)
 {
     PyObject_GC_UnTrack(w);
     worker_say_goodbye(w);
-    worker_unbind(w);
+    worker_unbind(w, CLOSED);
     PyTypeObject *type = Py_TYPE(w);
     type->tp_free(w);
     Py_DECREF(type);
@@ -231,16 +213,14 @@ static void worker_dealloc(WorkerObject *w)
 static PyObject *worker_close(WorkerObject *w, PyObject *unused)
 {
     (void)unused;
-    if ((!w->bound && !w->detached && !w->renews) || w->closed)
+    if ((w->life == UNBOUND && !w->renews) || worker_is_closed(w))
         Py_RETURN_NONE;
     worker_say_goodbye(w);
-    bool awaited = w->sleepers && *w->alive != FORKED; /* a parent's threads are not here */
-    w->closed = true;
-    if (awaited) {
+    if (w->sleepers && worker_life(w) != FORKED) { /* a parent's threads are not here */
+        worker_become(w, CLOSING);
         worker_ring(w);
-        *w->alive = CLOSED;
     } else {
-        worker_unbind(w);
+        worker_unbind(w, CLOSED);
     }
     Py_RETURN_NONE;
 }
@@ -248,11 +228,10 @@ static PyObject *worker_close(WorkerObject *w, PyObject *unused)
 static PyObject *worker_state(WorkerObject *w, void *unused)
 {
     (void)unused;
-    return PyUnicode_FromString(w->closed             ? "closed"
-                                : worker_is_forked(w) ? "forked"
-                                : !w->bound           ? "unbound"
-                                : *w->alive == ENDED  ? "ended"
-                                                      : "open");
+    static const char *const names[] = {
+        [FORKED] = "forked", [UNBOUND] = "unbound", [DETACHED] = "forked", [OPEN] = "open",
+        [ENDED] = "ended",   [CLOSING] = "closed",  [CLOSED] = "closed"};
+    return PyUnicode_FromString(names[worker_life(w)]);
 }
 
 /* Is the wheel over, and the next one awaited? */
@@ -268,7 +247,7 @@ static PyObject *worker_get_over(WorkerObject *w, void *unused)
     (void)unused;
     if (worker_is_renewable(w))
         Py_RETURN_FALSE;
-    bool over = *w->alive != OPEN || !wh_client_has_row(&w->client) ||
+    bool over = *w->page != OPEN || !wh_client_has_row(&w->client) ||
                 wh_load_acquire(&w->client.wheel->daemon_state) == 2; /* pairs: daemon-state */
     return PyBool_FromLong(over);
 }
@@ -384,7 +363,7 @@ static PyGetSetDef worker_getset[] = {
 
 static PyMemberDef worker_members[] = {
     {"_patience_ns", T_LONGLONG, offsetof(WorkerObject, client.patience_ns), 0, NULL},
-    {"_away", T_BOOL, offsetof(WorkerObject, lost), 0, NULL},
+    {"_away", T_BOOL, offsetof(WorkerObject, heard.lost), 0, NULL},
     {"_given_up", T_ULONGLONG, offsetof(WorkerObject, given_up), 0, NULL},
     {NULL}};
 

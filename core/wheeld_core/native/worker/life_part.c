@@ -1,0 +1,108 @@
+/* The worker object, and its life: which calls may begin.
+ *
+ *     UNBOUND   connect() has not bound it yet, or failed; a renewed one between two wheels
+ *     OPEN      it is bound to a wheel, and calls may begin
+ *     ENDED     it is bound, but the daemon does not take it back, or its wheel is over
+ *     DETACHED  a forked child's: it has given up its parent's binding, and has none of its own
+ *     CLOSING   close() was called, and threads still wait in poll()
+ *     CLOSED    the end
+ *
+ *     UNBOUND, DETACHED -- _bind() --> OPEN -- _end(), _end_wheel() --> ENDED -- _bind() --> OPEN
+ *     OPEN, ENDED in a forked child -- _bind() --> DETACHED, and on as above
+ *     OPEN, ENDED -- close() --> CLOSING -- the last thread leaves poll() --> CLOSED
+ *     any other -- close(), if nobody waits in poll() --> CLOSED
+ *
+ * A fork is seen by the page that the kernel wipes in the child: OPEN and ENDED read as FORKED
+ * there (worker_life). A call begins by one look at that page, so it has the life while bound.
+ */
+
+enum life { FORKED = 0, UNBOUND, DETACHED, OPEN, ENDED, CLOSING, CLOSED };
+
+/* What other threads and events say besides; each of these may be true with any other. */
+typedef struct {
+    bool lost;    /* the control socket has hung up: poll() has _reconnect() called */
+    bool removed; /* our FIFO was, seen by who looked: _come_back() is called */
+    bool woken;   /* _wake() was called: whoever dispatches returns */
+    bool unread;  /* awake, and what was rung is in the FIFO still */
+} Heard;
+
+typedef struct {
+    PyObject_HEAD wh_client client;
+    Mapping wheel, slots, registry, worker;
+    wh_row *rows;      /* the worker table */
+    wh_group *groups;
+    uint32_t row_count;
+    enum life life;
+    char *page; /* its life while bound, in memory of its own that a forked child finds wiped */
+    PyObject *dtype, *empty_events, *numpy_empty;
+    wh_fd bell, clock_bell; /* our FIFO and the clock's: descriptors of our own */
+    wh_fd daemon;           /* the control socket, for its hang-up and alarms; our own too */
+    int sleepers;           /* threads that wait in poll(): the last one out of a closed client */
+    /* those that let others in meanwhile, and come back to what is bound now */
+    int inside;
+    uint64_t connections; /* control sockets so far */
+    Heard heard;
+    bool notify_always; /* fileno() was asked for: stay ready to be rung between polls */
+    bool refork;        /* connect(after_fork=): in a forked child, have _refork() bind it anew */
+    bool renews;        /* connect(on_reconnect=): have _renew() bind it to the next daemon */
+    /* who looked for the daemon for longer than it is patient: the clock's epoch, plus 1; or 0 */
+    unsigned long long given_up;
+    uint32_t forks; /* so many times bound anew in a child */
+    struct Watching *watching; /* once it has a purgatory; else NULL */
+    PyObject *ended; /* why the daemon will not have us back, a str; or NULL */
+} WorkerObject;
+
+static char no_page = UNBOUND; /* of who is not bound: neither open nor forked */
+
+/* Whose memory may be touched: it is bound, here or in the parent. */
+static inline bool worker_is_bound(const WorkerObject *w)
+{
+    return w->life >= OPEN && w->life <= CLOSING;
+}
+
+static inline bool worker_is_closed(const WorkerObject *w) { return w->life >= CLOSING; }
+
+/* As of this process. Who was closed before a fork is closed in the child, too. */
+static inline enum life worker_life(const WorkerObject *w)
+{
+    return !worker_is_closed(w) && *w->page == FORKED ? FORKED : w->life;
+}
+
+static inline bool worker_is_forked(const WorkerObject *w)
+{
+    return w->life == DETACHED || worker_life(w) == FORKED;
+}
+
+static inline void worker_become(WorkerObject *w, enum life life)
+{
+    w->life = life;
+    if (w->page != &no_page)
+        *w->page = (char)life;
+}
+
+/* -- the page ---------------------------------------------------------------------------------- */
+
+/* A page that the kernel gives to a forked child zeroed, whichever way it was forked. NULL: errno.
+ */
+static char *life_page(void)
+{
+    size_t bytes = (size_t)sysconf(_SC_PAGESIZE);
+    char *page = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED)
+        return NULL;
+    if (madvise(page, bytes, MADV_WIPEONFORK) < 0) {
+        munmap(page, bytes);
+        return NULL;
+    }
+    *page = UNBOUND;
+    return page;
+}
+
+/* Nobody comes in from here on. */
+static void worker_drop_page(WorkerObject *w)
+{
+    char *page = w->page;
+    w->page = &no_page;
+    if (page != &no_page)
+        munmap(page, (size_t)sysconf(_SC_PAGESIZE));
+}
