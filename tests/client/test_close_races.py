@@ -10,15 +10,17 @@ from __future__ import annotations
 import ctypes
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import numpy as np
 import pytest
 
-from children import start_child
+from children import in_child, start_child
 from local_wheel import DROP, KEEP, LocalTimers, LocalWheel, take_all
 from wheeld_client import ClientClosed, DaemonNotRunning
+from wheeld_core.views import record
 
 CAPACITY: Final = 2048
 RING: Final = 1024
@@ -208,3 +210,23 @@ def test_a_row_that_is_anothers() -> None:
             ):
                 call()
         assert _world(wheel) == before
+
+
+def test_closed_before_a_fork_is_closed_in_the_child(no_switches: None) -> None:
+    """Also while a thread of the parent has yet to leave poll(): the child has nothing to end."""
+    with LocalWheel(64) as wheel:
+        victim = wheel.worker(0)
+
+        def wait() -> None:
+            with pytest.raises(ClientClosed):
+                victim.poll(60.0)
+
+        thread = threading.Thread(target=wait)
+        thread.start()
+        row = record(wheel.worker_memories[0], "worker")
+        while not int(row["wait_seq"]) & 1:
+            time.sleep(0.001)
+        victim.close()
+        assert in_child(lambda: victim._state) == "closed"
+        thread.join()
+        assert victim._state == "closed"
