@@ -64,7 +64,8 @@ static PyObject *worker_schedule_ns(WorkerObject *w, PyObject *const *args, Py_s
     if (!(deadline == -1 && PyErr_Occurred()) && order_parse_clock(&o, values[1]) &&
         order_parse_timer(&o, values + 2) && worker_may_begin(w, o.wait) && order_place(&o, w)) {
         int64_t now = wh_client_now(&w->client);
-        int64_t rest = wh_time_sub(deadline, wh_client_now_of(&w->client, o.request.flags));
+        int64_t rest =
+            wh_time_sub(deadline, wh_client_now_of(&w->client, wh_flags_clock(o.request.flags)));
         o.request.deadline = deadline;
         id = worker_arm(w, &o.request, wh_time_add(now, rest), o.wait);
     }
