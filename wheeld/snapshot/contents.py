@@ -37,10 +37,9 @@ TO_OWNER, TO_WORKER, TO_GROUP = 0, 1, 2
 """`target` means nothing, is an index into the names, is an index into the groups."""
 
 
-def clock_of(timers: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
+def clock_of(timers: npt.NDArray[Any]) -> npt.NDArray[np.uint64]:
     """The clock of each timer: 0 monotonic, 1 realtime, 2 boottime."""
-    clock: npt.NDArray[np.uint16] = FLAGS_CLOCK.of(timers["flags"])
-    return clock
+    return FLAGS_CLOCK.of(timers["flags"])
 
 
 U64 = npt.NDArray[np.uint64]
