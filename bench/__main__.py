@@ -12,6 +12,7 @@ from typing import Any
 from bench import (
     buckets,
     firing,
+    histograms,
     idle,
     lateness,
     memory,
@@ -31,6 +32,7 @@ MEASUREMENTS = {
     "recording": recording.run,
     "lateness": lateness.run,
     "neighbours": neighbours.run,
+    "histograms": histograms.run,
     "idle": idle.run,
     "memory": memory.run,
     "purgatory": sweep.run,

@@ -40,6 +40,8 @@ def status_text(status: dict[str, Any]) -> str:
         f"   dropped {counters['dropped']:,}",
         f"  clock       {counters['wakes']:,} wake-ups, latest by"
         f" {counters['wake_late_ns'] / 1e6:.3f} ms; replaced {status['clock_restarts']} times",
+        f"  late by     {_percentiles(status['histograms']['lateness_ns'])}",
+        f"  passes      {_percentiles(status['histograms']['pass_ns'])}",
     ]
     if status["virtual_now_ns"] is not None:
         lines.append(f"  virtual now {status['virtual_now_ns']} ns")
@@ -69,6 +71,22 @@ def status_text(status: dict[str, Any]) -> str:
         for worker in status["workers"]
     ]
     return "\n".join(lines)
+
+
+def _percentiles(found: dict[str, Any]) -> str:
+    """A histogram of times in one line."""
+    if not found["count"]:
+        return "nothing yet"
+    shown = (f"{key} {duration(found[key])}" for key in ("p50", "p99", "p999", "max"))
+    return f"{'   '.join(shown)}   of {found['count']:,}"
+
+
+def duration(ns: int) -> str:
+    """A time for people, with three digits, in the unit that suits it."""
+    for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
+        if ns >= size:
+            return f"{ns / size:.3g} {unit}"
+    return f"{ns} ns"
 
 
 def _trace_lines(trace: dict[str, Any]) -> list[str]:

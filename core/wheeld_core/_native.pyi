@@ -68,6 +68,18 @@ TRACE_CANCELLED: int
 TRACE_EXPIRED: int
 TRACE_DROPPED: int
 TRACE_LOST: int
+HISTOGRAM_BITS: int
+HISTOGRAM_TOP: int
+HISTOGRAM_BUCKETS: int
+COUNTS_LATENESS: int
+COUNTS_PASS: int
+COUNTS_FIRED: int
+COUNTS_DRAINED: int
+COUNTS_OVERSLEPT: int
+COUNTS_OF_ROWS: int
+COUNTS_TO_FIRE: int
+COUNTS_TO_POLL: int
+COUNTS_OF_WORKER: int
 ATTACH_READY: int
 ATTACH_TOO_SHORT: int
 ATTACH_NOT_READY: int
@@ -244,6 +256,7 @@ class Worker:
     def _settle(self) -> float | None: ...
     def _wake(self) -> None: ...
     def _counters(self) -> dict[str, int]: ...
+    def _histograms(self) -> bytes: ...
     def _holders(self, held: Buffer, /) -> None: ...
     def _set_quota(self, slots: int, /) -> None: ...
     def _bind(

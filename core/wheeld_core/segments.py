@@ -220,7 +220,7 @@ def attach(name: str, kind: int, *, writable: bool, owner_uid: int | None = None
     SegmentError
         It is not a wheeld segment of that kind, or its name leads elsewhere.
     """
-    with _opened(name, writable, owner_uid) as (fd, size):
+    with opened(name, writable, owner_uid) as (fd, size):
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         populate = writable and kind not in GROWING
         flags = mmap.MAP_SHARED | (mmap.MAP_POPULATE if populate else 0)
@@ -234,7 +234,7 @@ def attach_bare(
 ) -> _native.Memory:
     """The same, as memory that keeps no descriptor open: for processes that are not ours, which
     may have few of them, or close them all. They use no segment that is open to all users."""
-    with _opened(name, writable, owner_uid) as (fd, size):
+    with opened(name, writable, owner_uid) as (fd, size):
         mode = stat.S_IMODE(os.fstat(fd).st_mode)
         if mode & stat.S_IRWXO:
             raise SegmentError(f"{name!r} is open to all users (mode {mode:04o})")
@@ -246,15 +246,15 @@ def attach_bare(
 def open_to_grow(name: str, memory: mmap.mmap) -> int:
     """A descriptor of a segment of ours that is mapped at `memory`, to `reserve` more of it; the
     caller closes it."""
-    with _opened(name, True, os.getuid()) as (fd, size):
+    with opened(name, True, os.getuid()) as (fd, size):
         if size != len(memory):
             raise SegmentError(f"{name!r} has {size} bytes, expected {len(memory)}")
         return os.dup(fd)
 
 
 @contextlib.contextmanager
-def _opened(name: str, writable: bool, owner_uid: int | None) -> Iterator[tuple[int, int]]:
-    """A descriptor of a segment that may be mapped, and its size in bytes."""
+def opened(name: str, writable: bool, owner_uid: int | None) -> Iterator[tuple[int, int]]:
+    """A descriptor of a segment that may be read or mapped, and its size in bytes."""
     flags = os.O_RDWR if writable else os.O_RDONLY
     flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     fd = os.open(f"{SHM_DIRECTORY}/{trust.plain(name)}", flags)

@@ -134,13 +134,19 @@ def holder_words(
 
 
 class WheelView:
-    """A wheel segment: header, one line per worker, links."""
+    """A wheel segment: header, one line per worker, histograms, links."""
 
     def __init__(self, memory: Buffer) -> None:
         self.header = record(memory, "wheel")
         self.capacity = int(self.header["capacity"])
         self.max_workers = int(self.header["max_workers"])
         self.lines = records(memory, "line", int(self.header["lines_off"]), self.max_workers)
+        self.histograms = records(
+            memory,
+            "histogram",
+            int(self.header["histograms_off"]),
+            _native.COUNTS_OF_ROWS + self.max_workers,
+        )
         total = self.capacity + int(self.header["lists"])
         self.links = records(memory, "link", int(self.header["links_off"]), total)
         self.holders = np.frombuffer(

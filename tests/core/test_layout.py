@@ -31,7 +31,10 @@ RECORDS = {
 }  # fmt: skip
 """Small records that stand side by side: their lines travel as one, whoever writes."""
 
-WRITERS = {"creator", "clock", "worker", "supervisor", "owner", "recorder", "nobody"}
+WRITERS = {
+    "creator", "clock", "worker", "supervisor", "owner", "recorder", "nobody",
+    "clock; worker in its own segment",  # one struct in two segments, each with one writer
+}  # fmt: skip
 BY_COMPARE_AND_SWAP = {
     ("owner", "owner"), ("state", "state"), ("pool", "used"), ("pool", "dry_since"),
     ("ledger", "made"), ("word_set", "tags"), ("word_set", "values"),

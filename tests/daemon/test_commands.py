@@ -18,6 +18,7 @@ from commands import Daemon, badly, well
 from common_fixtures import started_command
 from wheeld.config.settings import Config
 from wheeld_client import connect
+from wheeld_core.histograms import OF_CLOCK, OF_WORKER
 
 daemon = started_command(
     "--virtual-clock", "--capacity", "1000", "--wheel-size", "20", "--virtual-start", "5000000000"
@@ -63,6 +64,10 @@ def test_status(daemon: Daemon) -> None:
             "offences": 0,
         }
         assert {key: worker[key] for key in wanted} == wanted
+        assert (worker["scheduled"], worker["unread"]) == (3, 0)
+        assert set(status["histograms"]) == set(OF_CLOCK)
+        assert set(worker["histograms"]) == {"lateness_ns", *OF_WORKER}
+        assert worker["histograms"]["lateness_ns"]["count"] == 0
 
 
 def test_advance_hands_out_what_fell_due(daemon: Daemon) -> None:

@@ -40,6 +40,7 @@ def test_quick_run_writes_everything(tmp_path: Path) -> None:
             "recording",
             "lateness",
             "neighbours",
+            "histograms",
             "idle",
             "memory",
         ),

@@ -72,6 +72,7 @@ class LocalTimers(Timers):
         self._dispatchers = set()
         self._registry = RegistryView(wheel.registry_memory)
         self._wheel = wheel.view
+        self._row = row
         self._payload_room = int(wheel.view.header["payload_bytes"])
         self._local = wheel
 

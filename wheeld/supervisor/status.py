@@ -10,9 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld.resources.vital_signs import own_pid_namespace
+from wheeld.tables import worker_figures
 from wheeld.tables.registry import Tenant
 from wheeld.tables.sharing import Sharing
-from wheeld_core import _native
+from wheeld_core import _native, histograms
+from wheeld_core.runtime import worker_segment
 from wheeld_core.views import WheelView
 
 if TYPE_CHECKING:
@@ -65,6 +67,9 @@ def collect(supervisor: Supervisor) -> dict[str, Any]:
         "slots_with_memory": int(wheel.header["backed"]) * _native.SLAB_SLOTS,
         "segments": dict(resources.names),
         "counters": wheel.counters(),
+        "histograms": {
+            name: found.whole() for name, found in histograms.of_clock(wheel.histograms).items()
+        },
         "clock_restarts": supervisor.clock.restarts,
         "taken_over": resources.taken_over,
         "restarts": supervisor.restarts,
@@ -112,9 +117,28 @@ def _workers(
                 name: size._asdict() for name, size in sorted(sharing.sizes.of(row).items())
             },
             "pool_bytes": {name: int(out[i, row]) for i, name in enumerate(pools)},
+            **_figures(supervisor, row),
         }
         for row, tenant in registry.tenants.items()
     ]
+
+
+def _figures(supervisor: Supervisor, row: int) -> dict[str, Any]:
+    """What a worker has counted itself, and how late what went to it was."""
+    resources = supervisor.resources
+    wheel, name = resources.wheel, resources.names.get(worker_segment(row))
+    figures = worker_figures.read(name, os.getuid()) or worker_figures.nothing()
+    late = histograms.lateness_of(wheel.histograms, row)
+    unread = int(wheel.lines["comp_tail"][row]) - figures.comp_head if name else 0
+    return {
+        "ring": 1 << int(wheel.header["comp_bits"]),
+        "unread": max(0, min(unread, 1 << int(wheel.header["comp_bits"]))),
+        **figures.counters,
+        "histograms": {
+            name: found.whole()
+            for name, found in {"lateness_ns": late, **figures.histograms}.items()
+        },
+    }
 
 
 def _purgatories(supervisor: Supervisor) -> list[dict[str, Any]]:

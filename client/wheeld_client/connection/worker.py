@@ -161,6 +161,7 @@ class ConnectedWorker(_native.Worker):
             np.empty,
             self._options.after_fork == "reconnect",
         )
+        self._row = int(hello["row"])
         self._most_slots = int(hello.get("max_per_worker") or 0)
         self._wheel: WheelView | None = view
         self._registry: RegistryView | None = RegistryView(registry)

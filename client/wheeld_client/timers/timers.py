@@ -23,6 +23,7 @@ from wheeld_client.timers.callbacks import Callbacks, TimerHandle
 from wheeld_client.timers.dependents import Dependent
 from wheeld_client.timers.dispatcher import Dispatcher
 from wheeld_client.timers.reserved import ReservingWorker, clock_number
+from wheeld_core import histograms
 from wheeld_core.errors import DaemonNotRunning, InvalidDelay
 from wheeld_core.timer_options import SharedOptions, TimerOptions
 
@@ -349,19 +350,18 @@ class Timers(ReservingWorker):
         return registry.names()
 
     def stats(self) -> dict[str, Any]:
-        """Counters of this worker and of the whole wheel, what is pending here, and who holds what.
+        """Counters of this worker and of the wheel, what is pending here, and who holds what.
 
         Returns
         -------
         dict
-            `held` is a dict: how many slots each worker holds, by its name, with pending timers,
-            unread events or nothing in them. `free`: slots that any worker can have. Reads each
-            slab.
+            `held`: how many slots each worker holds, by its name, with pending timers, unread
+            events or nothing in them; `free`: slots that any worker can have. Reads each slab.
+            `histograms` as in `wheeld_core.histograms.of_client`; in `wheel`, the clock's.
         """
         wheel, registry = self._wheel, self._registry  # whatever other threads do
         counters = self._counters()
-        assert wheel is not None
-        assert registry is not None
+        assert wheel is not None and registry is not None  # noqa: PT018
         holders = np.zeros(wheel.max_workers + 1, np.uint64)
         self._holders(holders)
         return {
@@ -370,7 +370,8 @@ class Timers(ReservingWorker):
             "held": {name: int(holders[row]) for row, name in registry.names().items()},
             "free": int(holders[-1]),
             **counters,
-            "wheel": wheel.counters(),
+            "histograms": histograms.of_client(wheel, self._row, self._histograms()),
+            "wheel": {**wheel.counters(), "histograms": histograms.clock_summaries(wheel)},
         }
 
     def close(self) -> None:

@@ -81,6 +81,7 @@ typedef struct wh_clock {
     int64_t now[WH_CLOCK_KINDS];
     wh_read_time_fn read_time; /* NULL: time stands still (a virtual clock, a test) */
     wh_undo *undo;
+    wh_histogram *histograms; /* enum wh_wheel_histogram, then one per row */
     uint64_t undo_used;
     wh_team teams[WH_GROUPS];
     /* one per slot, then one sentinel per group; NULL: no group has a member */
@@ -95,6 +96,12 @@ typedef struct wh_clock {
     int wheel_fd, slots_fd; /* the segments, to reserve more of them; -1: it is there */
     uint32_t relink_slot; /* sweep after a step of the wall clock; == capacity: none */
 } wh_clock;
+
+/* Count a value of the clock's own work. */
+static inline void wh_clock_counts(const wh_clock *c, enum wh_wheel_histogram which, int64_t value)
+{
+    wh_histogram_add(&c->histograms[which], value > 0 ? (uint64_t)value : 0);
+}
 
 /* The attached worker that a word of (incarnation, worker + 1) names, or NULL. */
 static inline wh_peer *wh_peer_of(const wh_clock *c, uint64_t worker_plus_1, uint64_t incarnation)
@@ -250,6 +257,7 @@ static inline bool wh_clock_bind(wh_clock *c, void *wheel_memory, void *slots_me
                     .owners = (wh_au64 *)(slots_base + g.owners_off),
                     .freed = &((wh_slots_seg *)slots_memory)->freed,
                     .undo = (wh_undo *)(base + g.undo_off),
+                    .histograms = wh_histograms_of(wheel_memory, &g),
                     .peers = peers,
                     .max_workers = seg->max_workers,
                     .shared_slabs = g.slab_count - seg->homes,
@@ -279,7 +287,7 @@ static inline void wh_clock_populate(const wh_clock *c)
     wh_populate(c->owners, (uint64_t)((char *)&c->slots[slots] - (char *)c->owners));
 }
 
-static inline void wh_line_begin(wh_line *line, uint64_t incarnation)
+static inline void wh_line_begin(wh_line *line, wh_histogram *lateness, uint64_t incarnation)
 {
     if (wh_load_relaxed(&line->incarnation) == incarnation)
         return; /* a new clock for the same worker: its figures go on */
@@ -287,6 +295,7 @@ static inline void wh_line_begin(wh_line *line, uint64_t incarnation)
     wh_store_relaxed(&line->returned, 0);
     wh_store_relaxed(&line->dropped, 0);
     wh_store_relaxed(&line->offences, 0);
+    wh_histogram_reset(lateness);
     wh_store_relaxed(&line->incarnation, incarnation);
 }
 
@@ -303,6 +312,7 @@ static inline bool wh_clock_attach(wh_clock *c, uint32_t worker, uint64_t incarn
         return false;
     *peer = (wh_peer){.seg = memory,
                       .line = wh_line_of(c->seg, &g, worker),
+                      .lateness = &c->histograms[WH_COUNTS_OF_ROWS + worker],
                       .subs = (wh_au64 *)((char *)memory + g.sub_off),
                       .comps = (wh_completion *)((char *)memory + g.comp_off),
                       .rets = (wh_au32 *)((char *)memory + g.ret_off),
@@ -318,7 +328,7 @@ static inline bool wh_clock_attach(wh_clock *c, uint32_t worker, uint64_t incarn
     peer->stale_until = peer->ret_tail;
     peer->answered = wh_load_relaxed(&peer->line->answered);
     wh_store_relaxed(&peer->line->backlog, 0);
-    wh_line_begin(peer->line, incarnation);
+    wh_line_begin(peer->line, peer->lateness, incarnation);
     if (worker >= c->peers_used)
         c->peers_used = worker + 1;
     return true;

@@ -29,6 +29,17 @@ static inline wh_completion wh_record_of(const wh_clock *c, uint32_t slot, enum 
                            .payload_size = wh_load_relaxed(&s->payload_size)};
 }
 
+/* How late a record is, for the wheel and for whom it goes to. One that is offered to another
+ * member counts once more, and so does one that a dead clock had not published. */
+static inline void wh_count_lateness(const wh_clock *c, wh_peer *peer, const wh_completion *record)
+{
+    int64_t late = wh_time_sub(record->fired, record->deadline);
+    uint64_t value = late > 0 ? (uint64_t)late : 0;
+    uint32_t bucket = wh_histogram_bucket(value);
+    wh_histogram_put(&c->histograms[WH_COUNTS_LATENESS], bucket, value);
+    wh_histogram_put(peer->lateness, bucket, value);
+}
+
 static inline void wh_put(const wh_clock *c, wh_peer *peer, const wh_completion *record)
 {
     peer->comps[peer->comp_tail & (c->comp_size - 1)] = *record;
@@ -36,6 +47,7 @@ static inline void wh_put(const wh_clock *c, wh_peer *peer, const wh_completion 
     peer->news = WH_NEWS_WAKES;
     wh_count(&peer->line->fired, 1);
     wh_count(&c->seg->fired, 1);
+    wh_count_lateness(c, peer, record);
 }
 
 /* Show a worker what is new, and wake it if it waits for events. */

@@ -140,12 +140,23 @@ static inline bool wh_supply_all(wh_clock *c)
     return more;
 }
 
+/* How much one pass did. An offer that goes to another member was fired before: `fired` may be
+ * negative. */
+static inline void wh_count_batches(const wh_clock *c, uint64_t drained, uint64_t fired)
+{
+    if (drained)
+        wh_clock_counts(c, WH_COUNTS_DRAINED, (int64_t)drained);
+    if ((int64_t)fired > 0)
+        wh_clock_counts(c, WH_COUNTS_FIRED, (int64_t)fired);
+}
+
 /* One pass at the times in c->now. Sets *reaped to a worker whose sweep is over (it is detached
  * now, or kept), else to WH_NIL.
  * True: there is more to do at once. */
 static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
 {
     wh_work work = {.left = WH_ROWS_BUDGET, .reaped = WH_NIL};
+    uint64_t fired = wh_load_relaxed(&c->seg->fired);
     /* pairs: pass - a worker that sees this pass sees what the last one published */
     wh_store_release(&c->seg->passes, wh_load_relaxed(&c->seg->passes) + 1);
     if (c->relink_slot < c->wheel.capacity)
@@ -166,6 +177,7 @@ static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
         wh_trace_tell(&c->trace, c->now[WH_CLOCK_BASE]);
     wh_publish_all(c);
     wh_mirror(c);
+    wh_count_batches(c, work.drained, wh_load_relaxed(&c->seg->fired) - fired);
     *reaped = work.reaped;
     return work.more || c->relink_slot < c->wheel.capacity;
 }

@@ -7,6 +7,7 @@
 #ifndef WHEELD_AGREED_H
 #define WHEELD_AGREED_H
 
+#include "wheeld/shared/histogram.h"
 #include "wheeld/shared/key_hash.h"
 #include "wheeld/shared/ring.h"
 #include "wheeld/shared/slot.h"
@@ -40,7 +41,10 @@ static inline uint32_t wh_word_set_of(uint64_t hash)
     K(WH_STAGE_HANDED) K(WH_STAGE_OFFERED) K(WH_STAYS) K(WH_LEAVE_DROP) K(WH_LEAVE_KEEP)           \
     K(WH_LEAVE_REROUTE) K(WH_ROW_FREE) K(WH_ROW_ATTACHING) K(WH_ROW_ACTIVE) K(WH_ROW_DYING)        \
     K(WH_ROW_KEPT) K(WH_TRACE_SCHEDULED) K(WH_TRACE_RESCHEDULED) K(WH_TRACE_CANCELLED)             \
-    K(WH_TRACE_EXPIRED) K(WH_TRACE_DROPPED) K(WH_TRACE_LOST)
+    K(WH_TRACE_EXPIRED) K(WH_TRACE_DROPPED) K(WH_TRACE_LOST) K(WH_HISTOGRAM_BITS)                  \
+    K(WH_HISTOGRAM_TOP) K(WH_HISTOGRAM_BUCKETS) K(WH_COUNTS_LATENESS) K(WH_COUNTS_PASS)            \
+    K(WH_COUNTS_FIRED) K(WH_COUNTS_DRAINED) K(WH_COUNTS_OVERSLEPT) K(WH_COUNTS_OF_ROWS)            \
+    K(WH_COUNTS_TO_FIRE) K(WH_COUNTS_TO_POLL) K(WH_COUNTS_OF_WORKER)
 /* clang-format on */
 
 /* Samples with a bit in every part, so that each shift and mask shows. */
@@ -89,6 +93,7 @@ static inline uint32_t wh_word_set_of(uint64_t hash)
     W(wh_note_of(0x123456789abcdef1ull))                                                           \
     W(wh_word_tag(0x123456789abcdef7ull, WH_WORD_OVER))                                            \
     W(wh_word_state(0x123456789abcdef5ull))                                                        \
-    W(wh_word_set_of(0xf23456789abcdef1ull))
+    W(wh_word_set_of(0xf23456789abcdef1ull))                                                       \
+    W(wh_histogram_bucket(0x123456789abull))
 
 #endif

@@ -23,11 +23,11 @@ typedef struct wh_config {
 
 typedef struct wh_geometry {
     uint32_t levels, words, lanes, lists, slab_count, sub_bits, comp_bits, ret_bits;
-    uint64_t lines_off, undo_off, lanes_off, summary_off, occupancy_off, links_off, holders_off,
-        wheel_bytes;
+    uint64_t lines_off, undo_off, histograms_off, lanes_off, summary_off, occupancy_off, links_off,
+        holders_off, wheel_bytes;
     uint64_t owners_off, states_off, slots_off, payloads_off, slots_bytes;
     uint64_t rows_off, groups_off, registry_bytes;
-    uint64_t sub_off, comp_off, ret_off, worker_bytes;
+    uint64_t counts_off, sub_off, comp_off, ret_off, worker_bytes;
 } wh_geometry;
 
 static inline uint64_t wh_align(uint64_t n, uint64_t to) { return (n + to - 1) / to * to; }
@@ -68,7 +68,9 @@ static inline wh_geometry wh_geometry_of(const wh_config *c)
     g.lines_off = wh_align(sizeof(wh_wheel_seg), WH_LINE);
     g.undo_off = g.lines_off + (uint64_t)c->max_workers * sizeof(wh_line);
     uint64_t levels = (uint64_t)g.lanes << (wh_lane_bits(c->wheel_bits) - c->wheel_bits);
-    g.lanes_off = wh_align(g.undo_off + WH_UNDO_ENTRIES * sizeof(wh_undo), WH_LINE);
+    g.histograms_off = wh_align(g.undo_off + WH_UNDO_ENTRIES * sizeof(wh_undo), WH_LINE);
+    g.lanes_off =
+        g.histograms_off + sizeof(wh_histogram) * ((uint64_t)WH_COUNTS_OF_ROWS + c->max_workers);
     g.summary_off = wh_align(g.lanes_off + sizeof(wh_lane) * g.lanes, WH_LINE);
     g.occupancy_off = wh_align(g.summary_off + 8 * levels, WH_LINE);
     g.links_off = wh_align(g.occupancy_off + 8 * levels * g.words, 4096);
@@ -83,7 +85,8 @@ static inline wh_geometry wh_geometry_of(const wh_config *c)
     g.rows_off = wh_align(sizeof(wh_registry_seg), WH_LINE);
     g.groups_off = g.rows_off + sizeof(wh_row) * (uint64_t)c->max_workers;
     g.registry_bytes = wh_align(g.groups_off + WH_GROUPS * sizeof(wh_group), 4096);
-    g.sub_off = wh_align(sizeof(wh_worker_seg), WH_LINE);
+    g.counts_off = wh_align(sizeof(wh_worker_seg), WH_LINE);
+    g.sub_off = g.counts_off + sizeof(wh_histogram) * WH_COUNTS_OF_WORKER;
     g.comp_off = wh_align(g.sub_off + (8ull << g.sub_bits), 4096);
     g.ret_off = wh_align(g.comp_off + (sizeof(wh_completion) << g.comp_bits), 4096);
     g.worker_bytes = wh_align(g.ret_off + (4ull << g.ret_bits), 4096);
@@ -93,6 +96,11 @@ static inline wh_geometry wh_geometry_of(const wh_config *c)
 static inline wh_line *wh_line_of(void *wheel_memory, const wh_geometry *g, uint32_t worker)
 {
     return (wh_line *)((char *)wheel_memory + g->lines_off) + worker;
+}
+
+static inline wh_histogram *wh_histograms_of(void *wheel_memory, const wh_geometry *g)
+{
+    return (wh_histogram *)((char *)wheel_memory + g->histograms_off);
 }
 
 static inline wh_parts wh_parts_of(void *wheel_memory, const wh_geometry *g)
@@ -152,13 +160,13 @@ static inline uint64_t wh_hash_geometry(uint64_t h)
     wh_config sample = {
         .wheel_bits = 7, .capacity = 64 * 331, .max_workers = 13, .payload_bytes = 24};
     wh_geometry g = wh_geometry_of(&sample);
-    uint64_t words[] = {g.levels,     g.words,       g.lists,          g.slab_count,
-                        g.sub_bits,   g.comp_bits,   g.ret_bits,       g.lines_off,
-                        g.undo_off,   g.lanes_off,   g.summary_off,    g.occupancy_off,
-                        g.links_off,  g.holders_off, g.wheel_bytes,    g.owners_off,
-                        g.states_off, g.slots_off,   g.payloads_off,   g.slots_bytes,
-                        g.rows_off,   g.groups_off,  g.registry_bytes, g.sub_off,
-                        g.comp_off,   g.ret_off,     g.worker_bytes};
+    uint64_t words[] = {
+        g.levels,       g.words,       g.lists,       g.slab_count,    g.sub_bits,
+        g.comp_bits,    g.ret_bits,    g.lines_off,   g.undo_off,      g.histograms_off,
+        g.counts_off,   g.lanes_off,   g.summary_off, g.occupancy_off, g.links_off,
+        g.holders_off,  g.wheel_bytes, g.owners_off,  g.states_off,    g.slots_off,
+        g.payloads_off, g.slots_bytes, g.rows_off,    g.groups_off,    g.registry_bytes,
+        g.sub_off,      g.comp_off,    g.ret_off,     g.worker_bytes};
     for (size_t i = 0; i < sizeof words / sizeof *words; i++)
         h = wh_hash_word(h, words[i]);
     return h;
@@ -243,6 +251,7 @@ static inline void wh_create_wheel(void *memory, const wh_config *c)
     seg->lists = g.lists;
     seg->homes = c->homes;
     seg->lines_off = g.lines_off;
+    seg->histograms_off = g.histograms_off;
     seg->lanes_off = g.lanes_off;
     seg->summary_off = g.summary_off;
     seg->occupancy_off = g.occupancy_off;
@@ -301,6 +310,7 @@ static inline void wh_create_worker(void *memory, const wh_config *c, const wh_l
     seg->sub_off = g.sub_off;
     seg->comp_off = g.comp_off;
     seg->ret_off = g.ret_off;
+    seg->histograms_off = g.counts_off;
     wh_store_relaxed(&seg->goodbye, 1); /* until its client is there */
     wh_head_publish(&seg->head, WH_KIND_WORKER, g.worker_bytes, c->token);
 }

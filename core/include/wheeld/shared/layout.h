@@ -21,11 +21,12 @@
 #include <stddef.h>
 
 #include "wheeld/shared/atomics.h"
+#include "wheeld/shared/layout_histogram.h"
 #include "wheeld/shared/layout_sharing.h" /* the field lists of the watch and pools segments */
 #include "wheeld/shared/layout_trace.h"   /* those of the trace segment */
 #include "wheeld/shared/packing.h"        /* what the bits of its words mean */
 
-#define WH_LAYOUT_VERSION 5u
+#define WH_LAYOUT_VERSION 6u
 #define WH_MAGIC 0x31646c6565687700ull /* "\0wheeld1"; the low byte is the segment's kind */
 #define WH_LINE 128
 
@@ -70,6 +71,8 @@ enum wh_kind {
       "creator", "workers", "before magic")                                                        \
     F(uint64_t, lines_off, "offset of the clock's lines, one per worker", "creator", "all",        \
       "before magic")                                                                              \
+    F(uint64_t, histograms_off, "offset of the histograms: of the clock, then one per worker",     \
+      "creator", "inspectors", "before magic")                                                     \
     F(uint64_t, lanes_off, "offset of the lanes", "creator", "clock", "before magic")              \
     F(uint64_t, summary_off, "offset of the summary words, one per level of each lane",            \
       "creator", "clock", "before magic")                                                          \
@@ -254,6 +257,7 @@ enum wh_kind {
     F(uint64_t, comp_off, "offset of the completion ring", "creator", "worker", "before magic")    \
     F(uint64_t, ret_off, "offset of the return ring (u32 slots)", "creator", "worker",             \
       "before magic")                                                                              \
+    F(uint64_t, histograms_off, "offset of its histograms", "creator", "inspectors", "before magic")                                                                              \
     N(wh_au64, sub_tail, "submissions published", "worker", "clock",                               \
       "seq_cst; pairs: sub-tail, sleep, bell-once")                                                \
     F(wh_au64, asked, "ASK word", "worker", "clock",    \
@@ -308,6 +312,7 @@ typedef struct wh_row { WH_DECLARE(WH_ROW_FIELDS) } wh_row;
 typedef struct wh_group { WH_DECLARE(WH_GROUP_FIELDS) } wh_group;
 typedef struct wh_worker_seg { wh_head head; WH_DECLARE(WH_WORKER_FIELDS) } wh_worker_seg;
 typedef struct wh_completion { WH_DECLARE(WH_COMPLETION_FIELDS) } wh_completion;
+typedef struct wh_histogram { WH_DECLARE(WH_HISTOGRAM_FIELDS) } wh_histogram;
 typedef struct wh_watch_seg { wh_head head; WH_DECLARE(WH_WATCH_FIELDS) } wh_watch_seg;
 typedef struct wh_watchers { WH_DECLARE(WH_WATCHERS_FIELDS) } wh_watchers;
 typedef struct wh_watch_row { WH_DECLARE(WH_WATCH_ROW_FIELDS) } wh_watch_row;
@@ -340,6 +345,7 @@ typedef struct wh_trace_record { WH_DECLARE(WH_TRACE_RECORD_FIELDS) } wh_trace_r
     S(group, wh_group, WH_GROUP_FIELDS)                                                            \
     S(worker, wh_worker_seg, WH_WORKER_FIELDS)                                                     \
     S(completion, wh_completion, WH_COMPLETION_FIELDS)                                             \
+    S(histogram, wh_histogram, WH_HISTOGRAM_FIELDS)                                                \
     S(watch, wh_watch_seg, WH_WATCH_FIELDS)                                                        \
     S(watchers, wh_watchers, WH_WATCHERS_FIELDS)                                                   \
     S(watch_row, wh_watch_row, WH_WATCH_ROW_FIELDS)                                                \

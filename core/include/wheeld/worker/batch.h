@@ -184,6 +184,7 @@ wh_hot enum wh_call wh_batch_arm(wh_client *c, wh_batch *b, wh_request r, bool w
     uint32_t kind = wh_flags_clock(r.flags);
     int64_t earliest = INT64_MAX, now = wh_client_now_of(c, kind);
     int64_t base = kind == WH_CLOCK_BASE ? now : wh_client_now(c);
+    r.begun = wh_begun_at(now);
     enum wh_call armed = WH_CALL_OK;
     for (b->stopped = 0; armed == WH_CALL_OK && b->stopped < b->n;) {
         uint64_t rest = b->n - b->stopped, piece = rest < WH_BATCH_PIECE ? rest : WH_BATCH_PIECE;

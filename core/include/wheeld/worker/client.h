@@ -24,6 +24,7 @@
 #include "wheeld/shared/doorbell.h"
 #include "wheeld/shared/geometry.h"
 #include "wheeld/shared/ring.h"
+#include "wheeld/worker/begun.h"
 #include "wheeld/worker/quota.h"
 #include "wheeld/worker/waits.h"
 
@@ -43,9 +44,11 @@ struct wh_client {
     wh_au64 *states;
     wh_slot *slots;
     char *payloads;
+    uint64_t *begun; /* private: BEGUN word of each slot, 0: not known; or NULL: no memory */
     wh_au64 *subs;
     const wh_completion *comps;
     const wh_au32 *rets;
+    wh_histogram *histograms; /* enum wh_worker_histogram */
     uint64_t me;
     uint64_t sub_tail, sub_head; /* sub_head: as last read from the clock */
     uint64_t comp_head, ret_head;
@@ -102,6 +105,7 @@ static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *w
                      .subs = (wh_au64 *)((char *)worker_memory + g.sub_off),
                      .comps = (wh_completion *)((char *)worker_memory + g.comp_off),
                      .rets = (wh_au32 *)((char *)worker_memory + g.ret_off),
+                     .histograms = (wh_histogram *)((char *)worker_memory + g.counts_off),
                      .me = wh_owner_word(worker, incarnation),
                      .sub_size = 1ull << g.sub_bits,
                      .comp_size = 1ull << g.comp_bits,
@@ -140,6 +144,7 @@ static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *w
                        .home = config->homes ? g.slab_count - config->homes + worker : WH_NIL,
                        .cursor = (uint32_t)((uint64_t)worker * wh_load_relaxed(&c->wheel->backed) /
                                             config->max_workers)};
+    c->begun = calloc(config->capacity, sizeof *c->begun); /* touched as needed */
     return wh_slabs_init(&c->slabs, &shared, share);
 }
 
@@ -148,7 +153,8 @@ static inline void wh_client_free(wh_client *c)
 {
     wh_slabs_free(&c->slabs);
     free(c->reserved);
-    c->reserved = NULL;
+    free(c->begun);
+    c->reserved = c->begun = NULL;
 }
 
 /* Have slots that got memory since the last time at hand; at first, the owners and the states,
@@ -296,6 +302,7 @@ typedef struct wh_request {
     const void *payload;
     uint32_t payload_size;
     uint32_t target, flags; /* flags: its clock, WH_PRIVATE */
+    int64_t begun; /* when the call was made, on its own clock, ns; 0: not to be counted */
 } wh_request;
 
 /* The generation of the next timer in a slot of ours. */
@@ -319,6 +326,8 @@ static inline uint64_t wh_client_arm(wh_client *c, uint32_t index, const wh_requ
     if (r->payload_size)
         wh_payload_write(c->payloads + (uint64_t)index * c->payload_bytes, r->payload,
                          r->payload_size);
+    if (wh_likely(c->begun != NULL))
+        c->begun[index] = r->begun ? wh_begun_word(gen, r->flags & 3, r->begun) : 0;
     /* pairs: arm - the clock must not see the timer before its fields */
     wh_store_release(&c->states[index], wh_state(gen, WH_ARMED));
     return wh_id(gen, index);

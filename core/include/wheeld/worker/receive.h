@@ -21,7 +21,7 @@
 #ifndef WHEELD_RECEIVE_H
 #define WHEELD_RECEIVE_H
 
-#include "wheeld/worker/client.h"
+#include "wheeld/worker/times.h"
 #include "wheeld/sharing/watch.h"
 
 /* One received expiration: a wh_completion whose id has no kind, then the payload's bytes. */
@@ -108,8 +108,11 @@ static inline enum wh_belief wh_client_judge(wh_client *c, uint64_t id)
 static inline uint64_t wh_client_id_at(const wh_client *c, uint64_t position, uint64_t end)
 {
     uint64_t mask = c->comp_size - 1;
-    if (wh_likely(end - position > WH_RECORDS_AHEAD))
-        wh_prefetch(&c->states[wh_id_slot(c->comps[(position + WH_RECORDS_AHEAD) & mask].id)]);
+    if (wh_likely(end - position > WH_RECORDS_AHEAD)) {
+        uint32_t ahead = wh_id_slot(c->comps[(position + WH_RECORDS_AHEAD) & mask].id);
+        wh_prefetch(&c->states[ahead]);
+        wh_prefetch(&c->begun[ahead]);
+    }
     return wh_load_relaxed((const wh_au64 *)&c->comps[position & mask].id);
 }
 
@@ -173,11 +176,15 @@ static inline bool wh_client_settle(wh_client *c, uint64_t id, enum wh_belief be
 }
 
 /* Consume the completion at `position`, of id `id`. True: it is an event, and stands at `event`. */
-static inline bool wh_client_take(wh_client *c, uint64_t position, uint64_t id, char *event)
+static inline bool wh_client_take(wh_client *c, uint64_t position, uint64_t id, char *event,
+                                  wh_look *look)
 {
     enum wh_belief belief = wh_client_judge(c, id);
-    return wh_likely(belief != WH_ABSURD) && wh_client_copy(c, position, id, event) &&
-           wh_client_settle(c, id, belief);
+    if (wh_unlikely(belief == WH_ABSURD) || !wh_client_copy(c, position, id, event) ||
+        !wh_client_settle(c, id, belief))
+        return false;
+    wh_client_note(c, id, event, look);
+    return true;
 }
 
 /* The clock may use again what stands before comp_head. */
@@ -202,9 +209,10 @@ static inline uint64_t wh_client_receive_noting(wh_client *c, char *events, uint
     uint64_t ready = wh_client_ready(c), got = 0;
     uint64_t end = c->comp_head + ready, p = c->comp_head;
     uint32_t bytes = wh_event_bytes(c);
+    wh_look look = {0};
     for (; p != end && got < most; p++) {
         uint64_t id = wh_client_id_at(c, p, end);
-        bool is_event = wh_client_take(c, p, id, events + got * bytes);
+        bool is_event = wh_client_take(c, p, id, events + got * bytes, &look);
         got += is_event;
         if (note && is_event && wh_id_kind(id) == WH_EV_TICK)
             note(context, wh_id(wh_id_gen(id), wh_id_slot(id)));
@@ -224,10 +232,14 @@ static inline uint64_t wh_client_hold(wh_client *c, char *events, uint64_t most)
 {
     uint64_t end = c->comp_head + wh_client_ready(c), got = 0;
     uint32_t bytes = wh_event_bytes(c);
+    wh_look look = {0};
     for (; c->comp_head != end && got < most; c->comp_head++) {
         uint64_t id = wh_client_id_at(c, c->comp_head, end);
-        got += wh_client_judge(c, id) != WH_ABSURD &&
-               wh_client_copy(c, c->comp_head, id, events + got * bytes);
+        char *event = events + got * bytes;
+        if (wh_client_judge(c, id) == WH_ABSURD || !wh_client_copy(c, c->comp_head, id, event))
+            continue;
+        wh_client_note(c, id, event, &look);
+        got++;
     }
     return got;
 }

@@ -138,6 +138,8 @@ static void clock_sleep(wh_clock *c, struct pollfd *fds)
             if (rest >= LONG_SLEEP_NS)
                 clock_tell_awake(fds[FD_CONTROL].fd);
             int64_t late = wh_clock_read(CLOCK_MONOTONIC) - until;
+            if (late > 0)
+                wh_clock_counts(c, WH_COUNTS_OVERSLEPT, late);
             if (late > 0 && (uint64_t)late > wh_load_relaxed(&c->seg->wake_late_ns))
                 wh_store_relaxed(&c->seg->wake_late_ns, (uint64_t)late);
         }
@@ -179,12 +181,13 @@ static uint32_t clock_loop(wh_clock *c, struct pollfd *fds)
     int64_t seen = 0;
     uint32_t reaped;
     for (;;) {
-        bool is_virtual = c->seg->virtual_clock;
-        if (is_virtual)
+        if (c->seg->virtual_clock)
             wh_store_relaxed(&c->seg->heartbeat, wh_clock_read(CLOCK_MONOTONIC));
         else
             clock_read_time(c);
         bool more = wh_pass(c, &reaped);
+        wh_clock_counts(c, WH_COUNTS_PASS,
+                        wh_clock_read(CLOCK_MONOTONIC) - wh_load_relaxed(&c->seg->heartbeat));
         if (reaped != WH_NIL)
             return reaped;
         if (!more) {

@@ -205,8 +205,11 @@ static bool operation_arm(PurgatoryObject *p, OperationObject *op)
         PyErr_NoMemory();
         return false;
     }
-    int64_t deadline = wh_time_add(wh_client_now(&w->client), wh_delay_ns(op->timeout));
-    wh_request r = {.deadline = deadline, .cookie = place, .flags = WH_PRIVATE};
+    int64_t now = wh_client_now(&w->client);
+    wh_request r = {.deadline = wh_time_add(now, wh_delay_ns(op->timeout)),
+                    .cookie = place,
+                    .flags = WH_PRIVATE,
+                    .begun = wh_begun_at(now)};
     /* may let other threads in before it arms */
     uint64_t id = worker_arm_timer(w, &r, r.deadline, p->block);
     if (w->watching != g)

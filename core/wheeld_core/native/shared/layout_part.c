@@ -109,12 +109,12 @@ static PyObject *native_geometry(PyObject *module, PyObject *args, PyObject *kwa
     wh_geometry g = wh_geometry_of(&c);
 #define G(name) #name, (unsigned long long)g.name
     return Py_BuildValue(
-        "{sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK}",
+        "{sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK sK}",
         G(levels), G(words), G(lanes), G(lists), G(slab_count), G(sub_bits), G(comp_bits),
-        G(ret_bits), G(lines_off), G(undo_off), G(lanes_off), G(summary_off), G(occupancy_off),
-        G(links_off), G(holders_off), G(wheel_bytes), G(owners_off), G(states_off), G(slots_off),
-        G(payloads_off), G(slots_bytes), G(rows_off), G(groups_off), G(registry_bytes), G(sub_off),
-        G(comp_off), G(ret_off), G(worker_bytes));
+        G(ret_bits), G(lines_off), G(undo_off), G(histograms_off), G(counts_off), G(lanes_off),
+        G(summary_off), G(occupancy_off), G(links_off), G(holders_off), G(wheel_bytes),
+        G(owners_off), G(states_off), G(slots_off), G(payloads_off), G(slots_bytes), G(rows_off),
+        G(groups_off), G(registry_bytes), G(sub_off), G(comp_off), G(ret_off), G(worker_bytes));
 #undef G
 }
 

@@ -17,7 +17,9 @@ static PyObject *worker_schedule_into(WorkerObject *w, PyObject *const *args, Py
     /* no refork: a child has a table of its own, which the caller has not passed */
     if (!parse_delay(args[2], &delay, "delay") || !worker_still_usable(w))
         return NULL;
-    wh_request r = {.deadline = wh_time_add(wh_client_now(&w->client), delay), .flags = WH_PRIVATE};
+    int64_t now = wh_client_now(&w->client);
+    wh_request r = {
+        .deadline = wh_time_add(now, delay), .flags = WH_PRIVATE, .begun = wh_begun_at(now)};
     PyObject *id = worker_arm(w, &r, r.deadline, wait);
     if (id == NULL)
         return NULL;

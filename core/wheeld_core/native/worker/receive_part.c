@@ -317,6 +317,16 @@ static PyObject *worker_counters(WorkerObject *w, PyObject *unused)
 #undef COUNTER
 }
 
+/* _histograms(): a copy of ours, as bytes. */
+static PyObject *worker_histograms(WorkerObject *w, PyObject *unused)
+{
+    (void)unused;
+    if (!worker_usable(w))
+        return NULL;
+    return PyBytes_FromStringAndSize((const char *)w->client.histograms,
+                                     WH_COUNTS_OF_WORKER * (Py_ssize_t)sizeof(wh_histogram));
+}
+
 static PyObject *worker_now_ns(WorkerObject *w, PyObject *unused)
 {
     (void)unused;

@@ -43,7 +43,9 @@ static PyObject *worker_schedule_kw(WorkerObject *w, PyObject *const *args, Py_s
         return PyErr_Format(PyExc_TypeError, "schedule() needs a delay, in seconds");
     if (parse_delay(values[0], &delay, "delay") && order_parse_timer(&o, values + 1) &&
         worker_may_begin(w, o.wait) && order_place(&o, w)) {
-        o.request.deadline = wh_time_add(wh_client_now(&w->client), delay);
+        int64_t now = wh_client_now(&w->client);
+        o.request.begun = wh_begun_at(now);
+        o.request.deadline = wh_time_add(now, delay);
         id = worker_arm(w, &o.request, o.request.deadline, o.wait);
     }
     PyBuffer_Release(&o.payload);
@@ -64,8 +66,9 @@ static PyObject *worker_schedule_ns(WorkerObject *w, PyObject *const *args, Py_s
     if (!(deadline == -1 && PyErr_Occurred()) && order_parse_clock(&o, values[1]) &&
         order_parse_timer(&o, values + 2) && worker_may_begin(w, o.wait) && order_place(&o, w)) {
         int64_t now = wh_client_now(&w->client);
-        int64_t rest =
-            wh_time_sub(deadline, wh_client_now_of(&w->client, wh_flags_clock(o.request.flags)));
+        int64_t own = wh_client_now_of(&w->client, wh_flags_clock(o.request.flags));
+        int64_t rest = wh_time_sub(deadline, own);
+        o.request.begun = wh_begun_at(own);
         o.request.deadline = deadline;
         id = worker_arm(w, &o.request, wh_time_add(now, rest), o.wait);
     }
@@ -86,7 +89,9 @@ static PyObject *worker_schedule(WorkerObject *w, PyObject *const *args, Py_ssiz
         return NULL;
     if (!worker_may_begin(w, true))
         return NULL;
-    r.deadline = wh_time_add(wh_client_now(&w->client), delay);
+    int64_t now = wh_client_now(&w->client);
+    r.begun = wh_begun_at(now);
+    r.deadline = wh_time_add(now, delay);
     return worker_arm(w, &r, r.deadline, true);
 }
 
@@ -98,7 +103,9 @@ static PyObject *worker_schedule_private(WorkerObject *w, PyObject *delay_object
     int64_t delay;
     if (!parse_delay(delay_object, &delay, "delay") || !worker_usable(w))
         return NULL;
-    r.deadline = wh_time_add(wh_client_now(&w->client), delay);
+    int64_t now = wh_client_now(&w->client);
+    r.begun = wh_begun_at(now);
+    r.deadline = wh_time_add(now, delay);
     return worker_arm(w, &r, r.deadline, false);
 }
 

@@ -336,6 +336,7 @@ static PyMethodDef worker_methods[] = {
     {"now_ns", (PyCFunction)worker_now_ns, METH_NOARGS,
      "now_ns()\n--\n\nThe wheel's base clock, ns: CLOCK_MONOTONIC, or the virtual clock."},
     {"_counters", (PyCFunction)worker_counters, METH_NOARGS, NULL},
+    {"_histograms", (PyCFunction)worker_histograms, METH_NOARGS, NULL},
     {"_holders", (PyCFunction)worker_holders, METH_O, NULL},
     {"_set_quota", (PyCFunction)worker_set_quota, METH_O, NULL},
     {"_bind", (PyCFunction)worker_bind, METH_VARARGS, NULL},

@@ -1,0 +1,127 @@
+"""The live histograms in shared memory, as counts, percentiles and JSON.
+
+Buckets and fields: core/include/wheeld/shared/layout_histogram.h. Nobody is stopped for a reading,
+so one may miss what is counted at that moment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from wheeld_core import _native
+from wheeld_core.views import WheelView, dtype_of
+
+OF_CLOCK: Final = {
+    "lateness_ns": _native.COUNTS_LATENESS,
+    "pass_ns": _native.COUNTS_PASS,
+    "fired_per_pass": _native.COUNTS_FIRED,
+    "drained_per_pass": _native.COUNTS_DRAINED,
+    "overslept_ns": _native.COUNTS_OVERSLEPT,
+}
+"""What the clock counts, and where in its list that stands."""
+OF_WORKER: Final = {
+    "schedule_to_fire_ns": _native.COUNTS_TO_FIRE,
+    "fire_to_poll_ns": _native.COUNTS_TO_POLL,
+}
+"""The same for what a worker counts."""
+PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
+
+
+@cache
+def uppers() -> npt.NDArray[np.int64]:
+    """The largest value of each bucket, shape (buckets,); the last one has no bound."""
+    each = 1 << _native.HISTOGRAM_BITS
+    bucket = np.arange(_native.HISTOGRAM_BUCKETS, dtype=np.int64)
+    shift = np.maximum(bucket // each - 1, 0)
+    return np.where(bucket < each, bucket, ((bucket - each * shift + 1) << shift) - 1)
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """A copy of one histogram."""
+
+    counts: npt.NDArray[np.uint64]
+    """Values in each bucket, shape (buckets,)."""
+    total: int
+    """Sum of the values."""
+    most: int
+    """The largest value."""
+
+    @classmethod
+    def of(cls, fields: npt.NDArray[Any] | np.void) -> Histogram:
+        """From the struct in shared memory, which may be a worker's: it is not believed."""
+        return cls(np.array(fields["counts"]), int(fields["total"]), int(fields["most"]))
+
+    @property
+    def count(self) -> int:
+        """How many values were counted."""
+        return int(self.counts.sum(dtype=np.float64)) if self._absurd() else int(self.counts.sum())
+
+    def _absurd(self) -> bool:
+        return bool((self.counts >> np.uint64(48)).any())
+
+    def percentile(self, share: float) -> int:
+        """A value that this share of all values does not exceed; at most an eighth too high. 0 if
+        there are none."""
+        reached = np.cumsum(self.counts, dtype=np.float64)
+        if reached[-1] == 0:
+            return 0
+        bucket = int(np.searchsorted(reached, share * reached[-1]))
+        upper = int(uppers()[min(bucket, len(reached) - 1)])
+        return self.most if bucket >= len(reached) - 1 else min(upper, self.most)
+
+    def buckets(self) -> list[tuple[int, int]]:
+        """(largest value, count) of the buckets that have any, in order."""
+        used = np.flatnonzero(self.counts)
+        return [(int(uppers()[i]), int(self.counts[i])) for i in used]
+
+    def summary(self) -> dict[str, Any]:
+        """Count, sum, largest value and percentiles, as JSON-able values."""
+        found = {name: self.percentile(share) for name, share in PERCENTILES.items()}
+        return {"count": self.count, "sum": self.total, **found, "max": self.most}
+
+    def whole(self) -> dict[str, Any]:
+        """The summary with the buckets."""
+        return {**self.summary(), "buckets": self.buckets()}
+
+
+def of_clock(found: npt.NDArray[Any]) -> dict[str, Histogram]:
+    """What the clock counts, by name, from the histograms of a wheel segment."""
+    return {name: Histogram.of(found[at]) for name, at in OF_CLOCK.items()}
+
+
+def lateness_of(found: npt.NDArray[Any], row: int) -> Histogram:
+    """How late what went to the worker in that row was, since it came; from the same."""
+    return Histogram.of(found[_native.COUNTS_OF_ROWS + row])
+
+
+def of_worker(found: npt.NDArray[Any]) -> dict[str, Histogram]:
+    """What a worker counts, by name, from the histograms of its segment."""
+    return {name: Histogram.of(found[at]) for name, at in OF_WORKER.items()}
+
+
+def summaries(found: Mapping[str, Histogram]) -> dict[str, dict[str, Any]]:
+    """The summary of each, as JSON-able values."""
+    return {name: histogram.summary() for name, histogram in found.items()}
+
+
+def clock_summaries(wheel: WheelView) -> dict[str, dict[str, Any]]:
+    """What the clock has counted since the wheel was made."""
+    return summaries(of_clock(wheel.histograms))
+
+
+def of_client(wheel: WheelView, row: int, own: bytes) -> dict[str, dict[str, Any]]:
+    """The summaries of the worker in that row, from the wheel and a copy of its own histograms.
+
+    `lateness_ns`: how late the clock handed over what went to it, since it came.
+    `schedule_to_fire_ns`: of the timers that it scheduled and received itself. `fire_to_poll_ns`:
+    how long what it received lay in its ring.
+    """
+    mine = np.frombuffer(own, dtype_of("histogram"))
+    return summaries({"lateness_ns": lateness_of(wheel.histograms, row), **of_worker(mine)})
