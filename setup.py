@@ -34,6 +34,7 @@ native = Extension(
         *glob("core/include/wheeld/*/*.h"),
         *glob("core/wheeld_core/native/**/*.[ch]", recursive=True),
     ],
+    libraries=["rt"],  # shm_open, before glibc 2.34
     extra_compile_args=compile_args,
     extra_link_args=link_args,
 )

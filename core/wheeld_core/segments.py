@@ -20,9 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-import posix_ipc
-
-from wheeld_core import _native, trust
+from wheeld_core import _native, shm, trust
 from wheeld_core.errors import LayoutMismatch, WheelError
 
 SHM_DIRECTORY: Final = "/dev/shm"
@@ -84,21 +82,21 @@ def create(
         /dev/shm has too little room (both sizes are named).
     """
     try:
-        memory = posix_ipc.SharedMemory(f"/{name}", posix_ipc.O_CREX, mode=mode)
-    except posix_ipc.ExistentialError as error:
+        fd = shm.make(name, mode)
+    except FileExistsError as error:
         raise NameTaken(f"shared memory {name!r} exists already") from error
     try:
         if gid is not None:
-            os.fchown(memory.fd, -1, gid)
-        os.fchmod(memory.fd, mode)
-        os.ftruncate(memory.fd, size)
-        reserve_but(memory.fd, name, size, holes)
-        return mmap.mmap(memory.fd, size, mmap.MAP_SHARED | (0 if holes else mmap.MAP_POPULATE))
+            os.fchown(fd, -1, gid)
+        os.fchmod(fd, mode)
+        os.ftruncate(fd, size)
+        reserve_but(fd, name, size, holes)
+        return mmap.mmap(fd, size, mmap.MAP_SHARED | (0 if holes else mmap.MAP_POPULATE))
     except BaseException:
         unlink(name)
         raise
     finally:
-        memory.close_fd()
+        os.close(fd)
 
 
 def create_unguessable(
@@ -317,10 +315,10 @@ def unlink(name: str) -> None:
     SegmentError
         It belongs to another user.
     """
-    with contextlib.suppress(posix_ipc.ExistentialError):
+    with contextlib.suppress(FileNotFoundError):
         try:
-            posix_ipc.unlink_shared_memory(f"/{name}")
-        except posix_ipc.PermissionsError as error:
+            shm.unlink(name)
+        except PermissionError as error:
             raise SegmentError(f"{SHM_DIRECTORY}/{name} belongs to another user") from error
 
 

@@ -1,6 +1,8 @@
 /* wheeld_core._native: the one extension, one translation unit. */
 #include "native.h"
 
+#include "shared/locked_part.c"
+#include "shared/names_part.c"
 #include "shared/layout_part.c"
 #include "supervisor/sharing_part.c"
 #include "clock/trace_part.c"
@@ -9,6 +11,7 @@
 #include "clock/clock_part.c"
 #include "worker/life_part.c"
 #include "worker/arguments_part.c"
+#include "worker/locked_part.c"
 #include "shared/memory_part.c"
 #include "shared/whole_part.c"
 #include "worker/usable_part.c"
@@ -25,6 +28,7 @@
 #include "purgatory/telling_part.c"
 #include "worker/callback_part.c"
 #include "purgatory/operation_part.c"
+#include "purgatory/locked_part.c"
 #include "purgatory/sizes_part.c"
 #include "purgatory/hooks_part.c"
 #include "purgatory/operation_type.c"
@@ -37,6 +41,7 @@
 #include "purgatory/purgatory_type.c"
 #include "worker/worker_type.c"
 #include "pool/pool_part.c"
+#include "pool/locked_part.c"
 #include "pool/pool_buffer_part.c"
 #include "pool/pool_wait_part.c"
 #include "pool/pool_type.c"
@@ -102,6 +107,9 @@ static PyMethodDef functions[] = {
     {"gather", native_gather, METH_VARARGS,
      "gather(array, itemsize, index, out): copy the items that `index` (int64) names, whole words, each "
      "loaded with acquire: what is gathered later was loaded later"},
+    {"shm_make", native_shm_make, METH_VARARGS,
+     "shm_make(name, mode) -> fd: a new, empty POSIX shared memory object"},
+    {"shm_unlink", native_shm_unlink, METH_VARARGS, "shm_unlink(name)"},
     {"attach_status", native_attach_status, METH_VARARGS,
      "attach_status(segment, kind) -> (status, version found, fingerprint found)"},
     {"prepare_clock_process", native_prepare_clock_process, METH_NOARGS,
@@ -203,7 +211,7 @@ static int module_exec(PyObject *module)
                         "in mod_wsgi)");
         return -1;
     }
-    if (find_errors() < 0 || add_types(module) < 0)
+    if (!gate_made() || find_errors() < 0 || add_types(module) < 0)
         return -1;
     if (PyModule_AddStringConstant(module, "FINGERPRINT", fingerprint) < 0 ||
         PyModule_AddStringConstant(module, "NOT_DRAINED", not_drained) < 0)
@@ -215,6 +223,9 @@ static PyModuleDef_Slot module_slots[] = {
     {Py_mod_exec, module_exec},
 #if PY_VERSION_HEX >= 0x030c0000
     {Py_mod_multiple_interpreters, Py_MOD_MULTIPLE_INTERPRETERS_NOT_SUPPORTED},
+#endif
+#if PY_VERSION_HEX >= 0x030d0000
+    {Py_mod_gil, Py_MOD_GIL_NOT_USED}, /* shared/locked_part.c */
 #endif
     {0, NULL}};
 static struct PyModuleDef module_def = {PyModuleDef_HEAD_INIT, .m_name = "wheeld_core._native",

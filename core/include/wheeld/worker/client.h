@@ -8,7 +8,7 @@
  *     timer that was never armed, or one that its death drops.
  *  3. A slot's fields are written by its owner only, while it holds the slot; `deadline` also
  *     while the timer is armed, before the version goes up.
- *  4. The caller keeps other threads out (the GIL does).
+ *  4. The caller keeps other threads out (the GIL does, or the lock of the Python object).
  *  5. A worker whose row is not ACTIVE under its incarnation any more is out: nothing that is
  *     shared is its own to change. It is fenced so while its process lives, and only when that has
  *     ended, or has said good-bye, others get what it held.

@@ -87,24 +87,31 @@ static PyObject *pool_buffer_exit(PoolBufferObject *buffer, PyObject *exception)
 
 static int pool_buffer_export(PoolBufferObject *buffer, Py_buffer *view, int flags)
 {
-    if (buffer->released) {
+    Held held;
+    pool_buffer_lock(&held, buffer);
+    bool released = buffer->released;
+    int filled = released ? -1
+                          : PyBuffer_FillInfo(view, (PyObject *)buffer, buffer->data, buffer->size,
+                                              0, flags);
+    buffer->exports += filled == 0;
+    lock_end(&held);
+    if (released) {
         view->obj = NULL;
         PyErr_SetString(PyExc_ValueError, "this buffer was released");
-        return -1;
     }
-    if (PyBuffer_FillInfo(view, (PyObject *)buffer, buffer->data, buffer->size, 0, flags) < 0)
-        return -1;
-    buffer->exports++;
-    return 0;
+    return filled;
 }
 
 static void pool_buffer_unexport(PoolBufferObject *buffer, Py_buffer *view)
 {
+    Held held;
     (void)view;
+    pool_buffer_lock(&held, buffer);
     if (--buffer->exports == 0 && buffer->released) {
         free(buffer->data);
         buffer->data = NULL;
     }
+    lock_end(&held);
 }
 
 static Py_ssize_t pool_buffer_length(PoolBufferObject *buffer) { return buffer->size; }
@@ -127,8 +134,11 @@ static void pool_buffer_finalize(PoolBufferObject *buffer)
     PyObject *type, *value, *traceback;
     if (buffer->released)
         return;
+    Held held;
+    pool_buffer_lock(&held, buffer);
     bool foreign = pool_buffer_is_foreign(buffer);
     pool_buffer_end(buffer);
+    lock_end(&held);
     if (foreign)
         return;
     PyErr_Fetch(&type, &value, &traceback);
@@ -160,7 +170,7 @@ static int pool_buffer_traverse(PoolBufferObject *buffer, visitproc visit, void 
 }
 
 static PyMethodDef pool_buffer_methods[] = {
-    {"release", (PyCFunction)pool_buffer_release_method, METH_NOARGS,
+    {"release", (PyCFunction)LOCKED(pool_buffer_release_method), METH_NOARGS,
      "release()\n--\n\n"
      "Give the bytes back to the pool.\n\n"
      "Existing views of the buffer, and its memory, stay valid; no new ones can be made.\n\n"
@@ -168,12 +178,12 @@ static PyMethodDef pool_buffer_methods[] = {
      "ForkedClient\n    It was lent to the parent of this process.\n\n"
      "Notes\n-----\nLock-free; makes a system call only when somebody waits for memory. Any thread."},
     {"__enter__", (PyCFunction)pool_buffer_enter, METH_NOARGS, NULL},
-    {"__exit__", (PyCFunction)pool_buffer_exit, METH_VARARGS, NULL},
+    {"__exit__", (PyCFunction)LOCKED(pool_buffer_exit), METH_VARARGS, NULL},
     {NULL}};
 
-static PyGetSetDef pool_buffer_getset[] = {
-    {"released", (getter)pool_buffer_is_released, NULL, "Whether its bytes were given back.", NULL},
-    {NULL}};
+static PyGetSetDef pool_buffer_getset[] = {{"released", (getter)LOCKED(pool_buffer_is_released),
+                                            NULL, "Whether its bytes were given back.", NULL},
+                                           {NULL}};
 
 static PyType_Slot pool_buffer_slots[] = {
     {Py_tp_dealloc, pool_buffer_dealloc},

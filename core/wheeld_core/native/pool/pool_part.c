@@ -1,8 +1,8 @@
 /* Pool: a worker's way to one of the daemon's byte budgets (wheeld/sharing/pool.h), and the two hot
  * calls.
  *
- * The GIL is held in every call of pool.h: of each worker one thread at a time is in there. All
- * state of a pool is in shared memory, but for the threads that wait in this process: Pool objects
+ * The worker's locks, or the GIL, are held in every call of pool.h: of each worker one thread at a
+ * time is in there. All state of a pool is in shared memory, but for the threads that wait in this process: Pool objects
  * of one worker and one pool share a Line for them.
  */
 
@@ -16,7 +16,7 @@ typedef struct Line {
     uint64_t past; /* tickets up to this one hold nobody up: their owners are stopped */
 } Line;
 
-static Line *lines; /* of this process; the GIL guards them */
+static Line *lines; /* of this process; the gate guards them */
 
 typedef struct {
     PyObject_HEAD WorkerObject *worker; /* NULL: never initialised */

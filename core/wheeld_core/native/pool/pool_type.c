@@ -127,14 +127,9 @@ static PyObject *pool_is_strict(PoolObject *p, void *unused)
 
 /* -- the object -------------------------------------------------------------------------------- */
 
-/* Pool(worker, segment, name) */
-static int pool_init(PoolObject *p, PyObject *args, PyObject *kwargs)
+/* The worker's locks are held. */
+static int pool_begin(PoolObject *p, PyObject *worker, PyObject *segment, PyObject *name)
 {
-    static char *names[] = {"worker", "segment", "name", NULL};
-    PyObject *worker, *segment, *name;
-    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OU:Pool", names, worker_type, &worker,
-                                     &segment, &name))
-        return -1;
     if (p->worker) {
         PyErr_SetString(PyExc_TypeError, "this pool is already initialised");
         return -1;
@@ -153,6 +148,21 @@ static int pool_init(PoolObject *p, PyObject *args, PyObject *kwargs)
     return -1;
 }
 
+/* Pool(worker, segment, name) */
+static int pool_init(PoolObject *p, PyObject *args, PyObject *kwargs)
+{
+    static char *names[] = {"worker", "segment", "name", NULL};
+    PyObject *worker, *segment, *name;
+    Held held;
+    if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O!OU:Pool", names, worker_type, &worker,
+                                     &segment, &name))
+        return -1;
+    worker_lock(&held, (WorkerObject *)worker);
+    int begun = pool_begin(p, worker, segment, name);
+    lock_end(&held);
+    return begun;
+}
+
 static int pool_traverse(PoolObject *p, visitproc visit, void *arg)
 {
     Py_VISIT(p->worker);
@@ -162,8 +172,11 @@ static int pool_traverse(PoolObject *p, visitproc visit, void *arg)
 
 static void pool_dealloc(PoolObject *p)
 {
+    Held held;
     PyObject_GC_UnTrack(p);
+    pool_lock(&held, p);
     pool_unbind(p);
+    lock_end(&held);
     Py_CLEAR(p->worker);
     Py_CLEAR(p->name);
     PyTypeObject *type = Py_TYPE(p);
@@ -172,7 +185,7 @@ static void pool_dealloc(PoolObject *p)
 }
 
 static PyMethodDef pool_methods[] = {
-    {"try_allocate", (PyCFunction)pool_try_allocate, METH_O,
+    {"try_allocate", (PyCFunction)LOCKED(pool_try_allocate), METH_O,
      "try_allocate(size)\n--\n\n"
      "Take memory if enough is available.\n\n"
      "Parameters\n----------\nsize : int\n    Bytes, from 1 to `largest`.\n\n"
@@ -181,7 +194,7 @@ static PyMethodDef pool_methods[] = {
      "DaemonNotRunning, ClientClosed, ForkedClient\n\n"
      "Notes\n-----\nLock-free, no system call unless a dry spell begins or ends. Any thread. Does not\n"
      "queue behind callers of `allocate`."},
-    {"allocate", FAST(pool_allocate), METH_FASTCALL | METH_KEYWORDS,
+    {"allocate", FAST(LOCKED(pool_allocate)), METH_FASTCALL | METH_KEYWORDS,
      "allocate(size, timeout=None)\n--\n\n"
      "Take memory, waiting for it in one queue with all workers of the daemon.\n\n"
      "Parameters\n----------\nsize : int\n    Bytes, from 1 to `largest`.\n"
@@ -191,20 +204,20 @@ static PyMethodDef pool_methods[] = {
      "DaemonNotRunning, ClientClosed, ForkedClient\n    Also in the middle of the wait.\n\n"
      "Notes\n-----\nFirst come, first served. Signals are handled while it waits. Any thread; not for\n"
      "event loops."},
-    {"wait_available", FAST(pool_wait_available), METH_FASTCALL | METH_KEYWORDS,
+    {"wait_available", FAST(LOCKED(pool_wait_available)), METH_FASTCALL | METH_KEYWORDS,
      "wait_available(timeout=None, size=1)\n--\n\n"
      "Wait until `try_allocate(size)` would succeed, without taking anything.\n\n"
      "Returns\n-------\nbool\n    False: the timeout has passed.\n\n"
      "Raises\n------\nDaemonNotRunning, ClientClosed, ForkedClient\n    Also in the middle of the wait.\n\n"
      "Notes\n-----\nWaits in the same queue as `allocate` and leaves it when its turn comes: it blocks\n"
      "nobody, and the memory it saw may be gone when it returns. Any thread."},
-    {"release", (PyCFunction)pool_release, METH_O,
+    {"release", (PyCFunction)LOCKED(pool_release), METH_O,
      "release(buffer)\n--\n\n"
      "Give a buffer's bytes back.\n\n"
      "Raises\n------\nValueError\n    It was already released, or belongs to another pool or worker.\n"
      "ForkedClient\n    It was lent to the parent of this process.\n\n"
      "Notes\n-----\nAfter `close()` of the worker it only frees the memory; the daemon already has the bytes."},
-    {"stats", (PyCFunction)pool_stats, METH_NOARGS,
+    {"stats", (PyCFunction)LOCKED(pool_stats), METH_NOARGS,
      "stats()\n--\n\n"
      "All sensors as a dict. `outstanding` is this worker's, everything else the pool's, since the\n"
      "daemon started."},
@@ -218,16 +231,16 @@ static PyGetSetDef pool_getset[] = {
     {"largest", (getter)pool_constant, NULL, "Bytes of the largest single request.",
      MEMBER(largest)},
     {"strict", (getter)pool_is_strict, NULL, "Whether at most `size` bytes are ever taken.", NULL},
-    {"has_waiters", (getter)pool_sensor, NULL,
+    {"has_waiters", (getter)LOCKED(pool_sensor), NULL,
      "Whether any caller, in any worker, waits for memory.", SENSOR(HAS_WAITERS)},
-    {"used", (getter)pool_sensor, NULL, "Bytes that all workers have taken.", SENSOR(USED)},
-    {"available", (getter)pool_sensor, NULL, "`size - used`; may be negative in a lenient pool.",
-     SENSOR(AVAILABLE)},
-    {"is_out_of_memory", (getter)pool_sensor, NULL, "Whether nothing is available.",
+    {"used", (getter)LOCKED(pool_sensor), NULL, "Bytes that all workers have taken.", SENSOR(USED)},
+    {"available", (getter)LOCKED(pool_sensor), NULL,
+     "`size - used`; may be negative in a lenient pool.", SENSOR(AVAILABLE)},
+    {"is_out_of_memory", (getter)LOCKED(pool_sensor), NULL, "Whether nothing is available.",
      SENSOR(OUT_OF_MEMORY)},
-    {"outstanding", (getter)pool_sensor, NULL, "Bytes that this worker has taken.",
+    {"outstanding", (getter)LOCKED(pool_sensor), NULL, "Bytes that this worker has taken.",
      SENSOR(OUTSTANDING)},
-    {"depleted_percent", (getter)pool_sensor, NULL,
+    {"depleted_percent", (getter)LOCKED(pool_sensor), NULL,
      "Share of the time since the daemon's start in which the pool was dry, 0 to 100; a dry spell "
      "lasts from a refusal to the next success or release.",
      SENSOR(DEPLETED)},

@@ -10,7 +10,7 @@
 
 enum { MANY_WAIT = 10000 }; /* fewer are looked at each time */
 
-static Watching *watchings; /* of this process; the GIL guards them */
+static Watching *watchings; /* of this process; the gate guards them */
 
 static void watching_enter(Watching *g)
 {
@@ -38,7 +38,9 @@ static PyObject *collection_noted(PyObject *self, PyObject *args)
         return NULL;
     generation = PyDict_GetItemString(info, "generation");
     if (strcmp(phase, "start") == 0 && generation && PyLong_Check(generation) &&
-        PyLong_AsLong(generation) == 2)
+        PyLong_AsLong(generation) == 2) {
+        Held held;
+        lock_with_gate(&held, NULL);
         for (Watching *g = watchings; g; g = g->sibling) {
             uint64_t waiting = 0;
             for (PurgatoryObject *p = g->purgatories; p; p = p->sibling)
@@ -46,6 +48,8 @@ static PyObject *collection_noted(PyObject *self, PyObject *args)
             g->spoken_for = g->touched && waiting >= MANY_WAIT;
             g->touched = false;
         }
+        lock_end(&held);
+    }
     Py_RETURN_NONE;
 }
 

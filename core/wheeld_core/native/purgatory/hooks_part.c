@@ -24,21 +24,12 @@ typedef struct HookLine {
 HOOKS_OF_THREAD HookLine *hook_lines;
 HOOKS_OF_THREAD HookLine first_hook_line; /* the first takes no allocation */
 
-static PyObject *name_getcurrent;
-
 /* What tells this greenlet from others of its thread: a new reference; NULL: there are none. */
 static PyObject *greenlet_current(void)
 {
-    static PyObject *module_name;
-    if (wh_likely(!gevent_was_seen))
+    if (wh_likely(!wh_load_relaxed(&gevent_was_seen)))
         return NULL;
-    if ((module_name == NULL && (module_name = PyUnicode_InternFromString("greenlet")) == NULL) ||
-        (name_getcurrent == NULL &&
-         (name_getcurrent = PyUnicode_InternFromString("getcurrent")) == NULL)) {
-        PyErr_Clear();
-        return NULL;
-    }
-    PyObject *module = PyImport_GetModule(module_name);
+    PyObject *module = PyImport_GetModule(name_greenlet);
     PyObject *current = module ? PyObject_CallMethodNoArgs(module, name_getcurrent) : NULL;
     Py_XDECREF(module);
     if (current == NULL)

@@ -1,8 +1,8 @@
 /* Operation: the native half of wheeld_client.DelayedOperation.
  *
  * States: NEW (in nobody's hands), WAITING (watched, in its purgatory's list), and over: COMPLETED
- * or CANCELLED. `state` leaves NEW or WAITING once; whoever does that runs what follows. The GIL
- * makes each step here one; user code runs between steps only.
+ * or CANCELLED. `state` leaves NEW or WAITING once; whoever does that runs what follows. The GIL,
+ * or the gate, makes each step here one; user code runs between steps only.
  *
  * try_complete() is never run by two threads at once: who finds another at it leaves word (`again`)
  * and goes on, and the other one looks once more. So nobody waits for a lock while user code runs,
@@ -49,28 +49,6 @@ struct PurgatoryObject {
     char tells; /* have _cancelled() called when an operation is */
     bool closed, lost; /* lost: its worker's binding is gone, or it is a forked parent's */
 };
-
-static PyObject *name_try_complete, *name_on_complete, *name_on_expiration, *name_report,
-    *name_settle, *name_cancelled, *name_wake;
-
-/* The methods that are called from here, looked up by interned names. */
-static int intern_names(void)
-{
-    struct {
-        const char *text;
-        PyObject **where;
-    } names[] = {{"try_complete", &name_try_complete},
-                 {"on_complete", &name_on_complete},
-                 {"on_expiration", &name_on_expiration},
-                 {"_report", &name_report},
-                 {"_settle", &name_settle},
-                 {"_cancelled", &name_cancelled},
-                 {"_wake", &name_wake}};
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
-        if ((*names[i].where = PyUnicode_InternFromString(names[i].text)) == NULL)
-            return -1;
-    return 0;
-}
 
 static inline bool operation_over(const OperationObject *op) { return op->state > OP_WAITING; }
 

@@ -41,8 +41,11 @@ static int operation_traverse(OperationObject *op, visitproc visit, void *arg)
 
 static int operation_clear(OperationObject *op)
 {
+    Held held;
+    operation_lock_to_read(&held, op);
     if (op->state != OP_WAITING) /* else the links need it; the worker's clear unlinks */
         Py_CLEAR(op->purgatory);
+    lock_end(&held);
     return 0;
 }
 
@@ -126,31 +129,31 @@ static PyObject *operation_get_is_expired(OperationObject *op, void *unused)
 }
 
 static PyMethodDef operation_methods[] = {
-    {"force_complete", (PyCFunction)operation_force_complete, METH_NOARGS,
+    {"force_complete", (PyCFunction)LOCKED(operation_force_complete), METH_NOARGS,
      "force_complete()\n--\n\n"
      "Complete the operation: it leaves the wheel and all its keys, and its callbacks run.\n\n"
      "Returns\n-------\nbool\n    True for exactly one caller; False: it was completed or cancelled "
      "before.\n\nNotes\n-----\nAny thread."},
-    {"cancel", (PyCFunction)operation_cancel, METH_NOARGS,
+    {"cancel", (PyCFunction)LOCKED(operation_cancel), METH_NOARGS,
      "cancel()\n--\n\n"
      "Take a waiting operation out of the wheel and all its keys; no callback of it runs.\n\n"
      "Returns\n-------\nbool\n    False: it does not wait (any more).\n\nNotes\n-----\nAny thread."},
-    {"_settle", (PyCFunction)operation_settle_method, METH_NOARGS, NULL},
+    {"_settle", (PyCFunction)LOCKED(operation_settle_method), METH_NOARGS, NULL},
     {NULL}};
 
-static PyGetSetDef operation_getset[] = {{"timeout", (getter)operation_get_timeout, NULL,
-                                          "Seconds, or None: it waits without end.", NULL},
-                                         {"state", (getter)operation_get_state, NULL,
-                                          "'new', 'waiting', 'completed' or 'cancelled'.", NULL},
-                                         {"is_completed", (getter)operation_get_is_completed, NULL,
-                                          "Is it completed, by its condition or by its timeout?",
-                                          NULL},
-                                         {"is_expired", (getter)operation_get_is_expired, NULL,
-                                          "Was it completed by its timeout?", NULL},
-                                         {NULL}};
+static PyGetSetDef operation_getset[] = {
+    {"timeout", (getter)LOCKED(operation_get_timeout), NULL,
+     "Seconds, or None: it waits without end.", NULL},
+    {"state", (getter)LOCKED(operation_get_state), NULL,
+     "'new', 'waiting', 'completed' or 'cancelled'.", NULL},
+    {"is_completed", (getter)LOCKED(operation_get_is_completed), NULL,
+     "Is it completed, by its condition or by its timeout?", NULL},
+    {"is_expired", (getter)LOCKED(operation_get_is_expired), NULL,
+     "Was it completed by its timeout?", NULL},
+    {NULL}};
 
 static PyType_Slot operation_slots[] = {{Py_tp_new, operation_new},
-                                        {Py_tp_init, operation_init},
+                                        {Py_tp_init, LOCKED(operation_init)},
                                         {Py_tp_dealloc, operation_dealloc},
                                         {Py_tp_traverse, operation_traverse},
                                         {Py_tp_clear, operation_clear},

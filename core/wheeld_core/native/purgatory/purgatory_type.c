@@ -11,15 +11,10 @@ static bool purgatory_name_is_free(Watching *g, PyObject *name)
     return true;
 }
 
-/* Purgatory(worker, name, submit) */
-static int purgatory_init(PurgatoryObject *p, PyObject *args, PyObject *kwargs)
+/* The worker's locks are held. */
+static int purgatory_begin(PurgatoryObject *p, WorkerObject *w, PyObject *name, PyObject *submit)
 {
-    PyObject *worker, *name, *submit;
     Py_ssize_t length;
-    if (!PyArg_ParseTuple(args, "O!UO:Purgatory", worker_type, &worker, &name, &submit))
-        return -1;
-    (void)kwargs;
-    WorkerObject *w = (WorkerObject *)worker;
     const char *text = PyUnicode_AsUTF8AndSize(name, &length);
     if (p->worker) {
         PyErr_SetString(PyExc_TypeError, "this purgatory is already initialised");
@@ -39,6 +34,20 @@ static int purgatory_init(PurgatoryObject *p, PyObject *args, PyObject *kwargs)
     return 0;
 }
 
+/* Purgatory(worker, name, submit) */
+static int purgatory_init(PurgatoryObject *p, PyObject *args, PyObject *kwargs)
+{
+    PyObject *worker, *name, *submit;
+    Held held;
+    (void)kwargs;
+    if (!PyArg_ParseTuple(args, "O!UO:Purgatory", worker_type, &worker, &name, &submit))
+        return -1;
+    worker_lock(&held, (WorkerObject *)worker);
+    int begun = purgatory_begin(p, (WorkerObject *)worker, name, submit);
+    lock_end(&held);
+    return begun;
+}
+
 static int purgatory_traverse(PurgatoryObject *p, visitproc visit, void *arg)
 {
     Py_VISIT(p->worker);
@@ -56,7 +65,9 @@ static int purgatory_clear(PurgatoryObject *p)
 
 static void purgatory_dealloc(PurgatoryObject *p)
 {
+    Held held;
     PyObject_GC_UnTrack(p);
+    purgatory_lock(&held, p);
     purgatory_end_telling(p);
     if (p->worker && p->worker->watching)
         for (PurgatoryObject **at = &p->worker->watching->purgatories; *at; at = &(*at)->sibling)
@@ -64,6 +75,7 @@ static void purgatory_dealloc(PurgatoryObject *p)
                 *at = p->sibling;
                 break;
             }
+    lock_end(&held);
     Py_CLEAR(p->worker);
     Py_CLEAR(p->name);
     Py_CLEAR(p->submit);
@@ -158,7 +170,7 @@ static PyObject *purgatory_get_closed(PurgatoryObject *p, void *unused)
 }
 
 static PyMethodDef purgatory_methods[] = {
-    {"try_complete_else_watch", FAST(purgatory_watch), METH_FASTCALL | METH_KEYWORDS,
+    {"try_complete_else_watch", FAST(LOCKED(purgatory_watch)), METH_FASTCALL | METH_KEYWORDS,
      "try_complete_else_watch(op, keys)\n--\n\n"
      "Complete an operation now, or let it wait under all its keys until its timeout.\n\n"
      "Parameters\n----------\n"
@@ -172,8 +184,8 @@ static PyMethodDef purgatory_methods[] = {
      "Whatever `try_complete` raises\n    As with the other errors, the operation does not wait and can be used again.\n\n"
      "Notes\n-----\nCalls `op.try_complete()` twice if it is not ready: before and after it is watched. Any\n"
      "thread. Kafka's DelayedOperationPurgatory.tryCompleteElseWatch."},
-    {"_take", FAST(purgatory_take_or_none), METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"check_and_complete", (PyCFunction)purgatory_check, METH_O,
+    {"_take", FAST(LOCKED(purgatory_take_or_none)), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"check_and_complete", (PyCFunction)LOCKED(purgatory_check), METH_O,
      "check_and_complete(key)\n--\n\n"
      "Check all operations under the key, here and in the daemon's other workers.\n\n"
      "Returns\n-------\nint\n    How many this call completed; other workers complete theirs.\n\n"
@@ -181,7 +193,7 @@ static PyMethodDef purgatory_methods[] = {
      "Whatever a `try_complete` raises\n    After all others were checked; several: ExceptionGroup.\n\n"
      "Notes\n-----\nMake the condition true first. Wait-free in shared memory; makes a system call only for\n"
      "workers that sleep and watch the key, or one with the same hash. Any thread."},
-    {"check_and_complete_many", (PyCFunction)purgatory_check_many, METH_O,
+    {"check_and_complete_many", (PyCFunction)LOCKED(purgatory_check_many), METH_O,
      "check_and_complete_many(keys)\n--\n\n"
      "`check_and_complete` of many keys in one call: an operation under several is checked once,\n"
      "and another worker is woken once.\n\n"
@@ -190,27 +202,27 @@ static PyMethodDef purgatory_methods[] = {
      "Returns\n-------\nint\n    How many this call completed; other workers complete theirs.\n\n"
      "Raises\n------\nTypeError\n    A key of another type; nothing was checked.\n"
      "Whatever a `try_complete` raises\n    As in `check_and_complete`."},
-    {"cancel_for_key", (PyCFunction)purgatory_cancel_for_key, METH_O,
+    {"cancel_for_key", (PyCFunction)LOCKED(purgatory_cancel_for_key), METH_O,
      "cancel_for_key(key)\n--\n\n"
      "Cancel this worker's operations under a key and remove them from all their keys.\n\n"
      "Returns\n-------\nlist of DelayedOperation\n    The cancelled operations; none of their callbacks runs."},
-    {"_word", (PyCFunction)purgatory_word, METH_O, NULL},
-    {"_grow", (PyCFunction)(void (*)(void))purgatory_grow, METH_FASTCALL, NULL},
-    {"_forget", (PyCFunction)purgatory_forget, METH_O, NULL},
-    {"_change", (PyCFunction)purgatory_change, METH_O, NULL},
-    {"_done", (PyCFunction)purgatory_done, METH_VARARGS, NULL},
-    {"_shutdown", (PyCFunction)purgatory_shutdown, METH_O, NULL},
-    {"_renew", (PyCFunction)purgatory_renew, METH_NOARGS, NULL},
-    {"_numbers", (PyCFunction)purgatory_numbers, METH_NOARGS, NULL},
+    {"_word", (PyCFunction)LOCKED(purgatory_word), METH_O, NULL},
+    {"_grow", (PyCFunction)(void (*)(void))LOCKED(purgatory_grow), METH_FASTCALL, NULL},
+    {"_forget", (PyCFunction)LOCKED(purgatory_forget), METH_O, NULL},
+    {"_change", (PyCFunction)LOCKED(purgatory_change), METH_O, NULL},
+    {"_done", (PyCFunction)LOCKED(purgatory_done), METH_VARARGS, NULL},
+    {"_shutdown", (PyCFunction)LOCKED(purgatory_shutdown), METH_O, NULL},
+    {"_renew", (PyCFunction)LOCKED(purgatory_renew), METH_NOARGS, NULL},
+    {"_numbers", (PyCFunction)LOCKED(purgatory_numbers), METH_NOARGS, NULL},
     {NULL}};
 
 static PyGetSetDef purgatory_getset[] = {
     {"name", (getter)purgatory_get_name, NULL, "The kind of request that waits here.", NULL},
-    {"watched", (getter)purgatory_get_watched, NULL,
+    {"watched", (getter)LOCKED(purgatory_get_watched), NULL,
      "Waiting operations, each counted once per key; one under three keys counts three times.",
      NULL},
-    {"num_delayed", (getter)purgatory_get_delayed, NULL, "Operations that wait.", NULL},
-    {"_closed", (getter)purgatory_get_closed, NULL, NULL, NULL},
+    {"num_delayed", (getter)LOCKED(purgatory_get_delayed), NULL, "Operations that wait.", NULL},
+    {"_closed", (getter)LOCKED(purgatory_get_closed), NULL, NULL, NULL},
     {NULL}};
 
 static PyMemberDef purgatory_members[] = {

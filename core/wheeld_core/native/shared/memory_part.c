@@ -58,3 +58,30 @@ static PyType_Slot memory_slots[] = {{Py_tp_new, memory_new},
                                      {0, NULL}};
 static PyType_Spec memory_spec = {"wheeld_core._native.Memory", sizeof(MemoryObject), 0,
                                   Py_TPFLAGS_DEFAULT, memory_slots};
+
+/* -- without posix_ipc: wheeld_core/shm.py ----------------------------------------------------- */
+
+/* shm_make(name, mode) -> fd: a new, empty segment. */
+static PyObject *native_shm_make(PyObject *module, PyObject *args)
+{
+    const char *name;
+    int mode, fd;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "si", &name, &mode))
+        return NULL;
+    if ((fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, (mode_t)mode)) >= 0)
+        return PyLong_FromLong(fd);
+    return PyErr_SetFromErrnoWithFilename(PyExc_OSError, name);
+}
+
+/* shm_unlink(name) */
+static PyObject *native_shm_unlink(PyObject *module, PyObject *args)
+{
+    const char *name;
+    (void)module;
+    if (!PyArg_ParseTuple(args, "s", &name))
+        return NULL;
+    if (shm_unlink(name) < 0)
+        return PyErr_SetFromErrnoWithFilename(PyExc_OSError, name);
+    Py_RETURN_NONE;
+}

@@ -54,6 +54,25 @@ static void on_bus(int signal_number, siginfo_t *info, void *context)
     signal(signal_number, SIG_DFL); /* the same instruction raises it again */
 }
 
+/* Take a free entry for a segment. NULL: an error is set. */
+static Kept *whole_keep(PyObject *memory, int fd)
+{
+    Kept *free_one = NULL;
+    for (int i = 0; i < WH_WHOLES && !free_one; i++)
+        free_one = kept[i].map.held ? NULL : &kept[i];
+    if (free_one == NULL)
+        return PyErr_Format(PyExc_ValueError, "%d segments are already registered, the maximum",
+                            WH_WHOLES),
+               NULL;
+    if (!mapping_get(&free_one->map, memory, true, 1))
+        return NULL;
+    struct sigaction action = {.sa_sigaction = on_bus, .sa_flags = SA_SIGINFO | SA_ONSTACK};
+    free_one->fd = fd;
+    free_one->cut = -1;
+    sigaction(SIGBUS, &action, NULL);
+    return free_one;
+}
+
 /* Whole(memory, fd): keep the file of `memory` as long as that is. The descriptor becomes the
  * object's. */
 static PyObject *whole_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
@@ -63,24 +82,15 @@ static PyObject *whole_new(PyTypeObject *type, PyObject *args, PyObject *kwargs)
     (void)kwargs;
     if (!PyArg_ParseTuple(args, "Oi:Whole", &memory, &fd))
         return NULL;
-    Kept *free_one = NULL;
-    for (int i = 0; i < WH_WHOLES && !free_one; i++)
-        free_one = kept[i].map.held ? NULL : &kept[i];
-    if (free_one == NULL)
-        return PyErr_Format(PyExc_ValueError, "%d segments are already registered, the maximum",
-                            WH_WHOLES);
-    struct sigaction action = {.sa_sigaction = on_bus, .sa_flags = SA_SIGINFO | SA_ONSTACK};
     WholeObject *whole = (WholeObject *)type->tp_alloc(type, 0);
     if (whole == NULL)
         return NULL;
-    if (!mapping_get(&free_one->map, memory, true, 1)) {
-        Py_DECREF(whole);
-        return NULL;
-    }
-    free_one->fd = fd;
-    free_one->cut = -1;
-    whole->kept = free_one;
-    sigaction(SIGBUS, &action, NULL);
+    Held held;
+    lock_with_gate(&held, NULL);
+    whole->kept = whole_keep(memory, fd);
+    lock_end(&held);
+    if (whole->kept == NULL)
+        Py_CLEAR(whole);
     return (PyObject *)whole;
 }
 
@@ -88,8 +98,11 @@ static void whole_dealloc(WholeObject *whole)
 {
     PyTypeObject *type = Py_TYPE(whole);
     if (whole->kept) {
+        Held held;
+        lock_with_gate(&held, NULL);
         mapping_drop(&whole->kept->map);
         close(whole->kept->fd);
+        lock_end(&held);
     }
     type->tp_free(whole);
     Py_DECREF(type);

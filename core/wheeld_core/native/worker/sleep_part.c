@@ -90,19 +90,16 @@ static bool worker_reconnect(WorkerObject *w, struct pollfd *watch, int64_t *unt
     return ok && (worker_is_renewable(w) || worker_usable(w));
 }
 
-static bool gevent_was_seen; /* for those who look often */
+static wh_au32 gevent_was_seen; /* for those who look often */
 
 /* Nothing is patched by gevent while that is not loaded. -1: an error is set. */
 static int gevent_is_loaded(void)
 {
-    static PyObject *name;
-    if (name == NULL && (name = PyUnicode_InternFromString("gevent.monkey")) == NULL)
-        return -1;
-    PyObject *monkey = PyImport_GetModule(name);
+    PyObject *monkey = PyImport_GetModule(name_monkey);
     if (wh_likely(monkey == NULL))
         return PyErr_Occurred() ? -1 : 0;
     Py_DECREF(monkey);
-    gevent_was_seen = true;
+    wh_store_relaxed(&gevent_was_seen, 1);
     return 1;
 }
 

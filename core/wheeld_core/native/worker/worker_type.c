@@ -26,14 +26,20 @@ static int worker_traverse(WorkerObject *w, visitproc visit, void *arg)
 static void worker_finalize(PyObject *self)
 {
     PyObject *pending = PyErr_Occurred() ? error_take() : NULL;
+    Held held;
+    worker_lock(&held, (WorkerObject *)self);
     watching_drop((WorkerObject *)self);
+    lock_end(&held);
     if (pending)
         error_raise(pending);
 }
 
 static int worker_clear(WorkerObject *w)
 {
+    Held held;
+    worker_lock(&held, w);
     watching_drop(w);
+    lock_end(&held);
     return 0;
 }
 
@@ -199,9 +205,12 @@ static PyObject *worker_check(WorkerObject *w, PyObject *const *args, Py_ssize_t
 
 static void worker_dealloc(WorkerObject *w)
 {
+    Held held;
     PyObject_GC_UnTrack(w);
+    lock_with_gate(&held, NULL); /* nobody else has this worker any more */
     worker_say_goodbye(w);
     worker_unbind(w, CLOSED);
+    lock_end(&held);
     PyTypeObject *type = Py_TYPE(w);
     type->tp_free(w);
     Py_DECREF(type);
@@ -253,7 +262,7 @@ static PyObject *worker_get_over(WorkerObject *w, void *unused)
 }
 
 static PyMethodDef worker_methods[] = {
-    {"schedule", FAST(worker_schedule), METH_FASTCALL | METH_KEYWORDS,
+    {"schedule", FAST(LOCKED(worker_schedule)), METH_FASTCALL | METH_KEYWORDS,
      "schedule(delay, cookie=0, *, payload=b'', interval=None, to=None, block=True)\n--\n\n"
      "Arm a timer and return its id.\n\n"
      "Parameters\n----------\n"
@@ -274,17 +283,17 @@ static PyMethodDef worker_methods[] = {
      "DaemonNotRunning\n    Also: the ring stayed full for 5 s.\n"
      "ClientClosed, ForkedClient\n\n"
      "Notes\n-----\nLock-free; makes a system call only when the clock must wake earlier. Any thread."},
-    {"_schedule_private", (PyCFunction)worker_schedule_private, METH_O, NULL},
-    {"_schedule_ns", FAST(worker_schedule_ns), METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"_schedule_into", FAST(worker_schedule_into), METH_FASTCALL, NULL},
-    {"_schedule_batch", FAST(worker_schedule_batch), METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"_cancel_batch", (PyCFunction)worker_cancel_batch, METH_VARARGS, NULL},
-    {"_reschedule_batch", (PyCFunction)worker_reschedule_batch, METH_VARARGS, NULL},
-    {"_reserve_batch", (PyCFunction)worker_reserve_batch, METH_VARARGS, NULL},
-    {"_release_batch", (PyCFunction)worker_release_batch, METH_O, NULL},
-    {"_were_armed", (PyCFunction)worker_were_armed, METH_VARARGS, NULL},
-    {"_arm_batch", FAST(worker_arm_batch), METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"cancel", FAST(worker_cancel), METH_FASTCALL | METH_KEYWORDS,
+    {"_schedule_private", (PyCFunction)LOCKED(worker_schedule_private), METH_O, NULL},
+    {"_schedule_ns", FAST(LOCKED(worker_schedule_ns)), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"_schedule_into", FAST(LOCKED(worker_schedule_into)), METH_FASTCALL, NULL},
+    {"_schedule_batch", FAST(LOCKED(worker_schedule_batch)), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"_cancel_batch", (PyCFunction)LOCKED(worker_cancel_batch), METH_VARARGS, NULL},
+    {"_reschedule_batch", (PyCFunction)LOCKED(worker_reschedule_batch), METH_VARARGS, NULL},
+    {"_reserve_batch", (PyCFunction)LOCKED(worker_reserve_batch), METH_VARARGS, NULL},
+    {"_release_batch", (PyCFunction)LOCKED(worker_release_batch), METH_O, NULL},
+    {"_were_armed", (PyCFunction)LOCKED(worker_were_armed), METH_VARARGS, NULL},
+    {"_arm_batch", FAST(LOCKED(worker_arm_batch)), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"cancel", FAST(LOCKED(worker_cancel)), METH_FASTCALL | METH_KEYWORDS,
      "cancel(id, *, block=True)\n--\n\n"
      "Cancel a timer, whichever worker scheduled it.\n\n"
      "Returns\n-------\nbool\n"
@@ -294,7 +303,7 @@ static PyMethodDef worker_methods[] = {
      "    the timer is as it was.\n"
      "DaemonNotRunning, ClientClosed, ForkedClient\n\n"
      "Notes\n-----\nWait-free, no system call. Any thread."},
-    {"reschedule", FAST(worker_reschedule), METH_FASTCALL | METH_KEYWORDS,
+    {"reschedule", FAST(LOCKED(worker_reschedule)), METH_FASTCALL | METH_KEYWORDS,
      "reschedule(id, delay, *, block=True)\n--\n\n"
      "Move one of this worker's timers to `delay` seconds from now; the id stays.\n\n"
      "Returns\n-------\nbool\n"
@@ -304,7 +313,7 @@ static PyMethodDef worker_methods[] = {
      "RingFull\n    With block=False, when the call would have to wait for the clock. The timer was not moved.\n"
      "DaemonNotRunning, ClientClosed, ForkedClient\n\n"
      "Notes\n-----\nMoving to later needs no message and no system call. Any thread."},
-    {"poll", FAST(worker_poll), METH_FASTCALL | METH_KEYWORDS,
+    {"poll", FAST(LOCKED(worker_poll)), METH_FASTCALL | METH_KEYWORDS,
      "poll(timeout=0.0, max_events=None, *, hold=False)\n--\n\n"
      "Receive expirations.\n\n"
      "Parameters\n----------\n"
@@ -322,44 +331,44 @@ static PyMethodDef worker_methods[] = {
      "ValueError\n    Events are held and `hold` is not set; or it is set and this worker has\n"
      "    purgatories.\n\n"
      "Notes\n-----\nOne thread at a time should poll. Signals are handled while it waits."},
-    {"acknowledge", (PyCFunction)worker_acknowledge, METH_NOARGS,
+    {"acknowledge", (PyCFunction)LOCKED(worker_acknowledge), METH_NOARGS,
      "acknowledge()\n--\n\n"
      "Release all events that poll(hold=True) returned: no successor sees them, and their slots\n"
      "can be reused. Without such events it does nothing. Never blocks."},
-    {"_await_work", FAST(worker_await_work), METH_FASTCALL | METH_KEYWORDS, NULL},
-    {"_stands", (PyCFunction)worker_stands, METH_O, NULL},
-    {"_wake", (PyCFunction)worker_wake, METH_NOARGS, NULL},
-    {"_settle", (PyCFunction)worker_settle, METH_NOARGS, NULL},
-    {"fileno", (PyCFunction)worker_fileno, METH_NOARGS,
+    {"_await_work", FAST(LOCKED(worker_await_work)), METH_FASTCALL | METH_KEYWORDS, NULL},
+    {"_stands", (PyCFunction)LOCKED(worker_stands), METH_O, NULL},
+    {"_wake", (PyCFunction)LOCKED(worker_wake), METH_NOARGS, NULL},
+    {"_settle", (PyCFunction)LOCKED(worker_settle), METH_NOARGS, NULL},
+    {"fileno", (PyCFunction)LOCKED(worker_fileno), METH_NOARGS,
      "fileno()\n--\n\n"
      "A descriptor that is readable when poll(0) would return events; for select and event loops."},
-    {"now_ns", (PyCFunction)worker_now_ns, METH_NOARGS,
+    {"now_ns", (PyCFunction)LOCKED(worker_now_ns), METH_NOARGS,
      "now_ns()\n--\n\nThe wheel's base clock, ns: CLOCK_MONOTONIC, or the virtual clock."},
-    {"_counters", (PyCFunction)worker_counters, METH_NOARGS, NULL},
-    {"_histograms", (PyCFunction)worker_histograms, METH_NOARGS, NULL},
-    {"_holders", (PyCFunction)worker_holders, METH_O, NULL},
-    {"_set_quota", (PyCFunction)worker_set_quota, METH_O, NULL},
-    {"_bind", (PyCFunction)worker_bind, METH_VARARGS, NULL},
-    {"_connected", (PyCFunction)worker_connected, METH_O, NULL},
-    {"_hear", (PyCFunction)worker_hear, METH_VARARGS, NULL},
-    {"_end", (PyCFunction)worker_end, METH_O, NULL},
-    {"_check", FAST(worker_check), METH_FASTCALL, NULL},
-    {"_renews", (PyCFunction)worker_renews, METH_NOARGS, NULL},
-    {"_end_wheel", (PyCFunction)worker_end_wheel, METH_O, NULL},
-    {"_armed", (PyCFunction)worker_armed, METH_NOARGS, NULL},
-    {"_count_known", (PyCFunction)worker_count_known, METH_O, NULL},
-    {"_close", (PyCFunction)worker_close, METH_NOARGS, NULL},
+    {"_counters", (PyCFunction)LOCKED(worker_counters), METH_NOARGS, NULL},
+    {"_histograms", (PyCFunction)LOCKED(worker_histograms), METH_NOARGS, NULL},
+    {"_holders", (PyCFunction)LOCKED(worker_holders), METH_O, NULL},
+    {"_set_quota", (PyCFunction)LOCKED(worker_set_quota), METH_O, NULL},
+    {"_bind", (PyCFunction)LOCKED(worker_bind), METH_VARARGS, NULL},
+    {"_connected", (PyCFunction)LOCKED(worker_connected), METH_O, NULL},
+    {"_hear", (PyCFunction)LOCKED(worker_hear), METH_VARARGS, NULL},
+    {"_end", (PyCFunction)LOCKED(worker_end), METH_O, NULL},
+    {"_check", FAST(LOCKED(worker_check)), METH_FASTCALL, NULL},
+    {"_renews", (PyCFunction)LOCKED(worker_renews), METH_NOARGS, NULL},
+    {"_end_wheel", (PyCFunction)LOCKED(worker_end_wheel), METH_O, NULL},
+    {"_armed", (PyCFunction)LOCKED(worker_armed), METH_NOARGS, NULL},
+    {"_count_known", (PyCFunction)LOCKED(worker_count_known), METH_O, NULL},
+    {"_close", (PyCFunction)LOCKED(worker_close), METH_NOARGS, NULL},
     {NULL}};
 
 static PyGetSetDef worker_getset[] = {
-    {"pending", (getter)worker_pending, NULL,
+    {"pending", (getter)LOCKED(worker_pending), NULL,
      "Number of armed timers that this worker scheduled, exact; reads each slot it holds.", NULL},
-    {"backlogged", (getter)worker_backlogged, NULL,
+    {"backlogged", (getter)LOCKED(worker_backlogged), NULL,
      "Whether something waits for room in this worker's rings; receiving makes room.", NULL},
-    {"_state", (getter)worker_state, NULL, NULL, NULL},
-    {"_over", (getter)worker_get_over, NULL, NULL, NULL},
-    {"_renewing", (getter)worker_get_renewing, NULL, NULL, NULL},
-    {"_unsettled", (getter)worker_get_unsettled, NULL, NULL, NULL},
+    {"_state", (getter)LOCKED(worker_state), NULL, NULL, NULL},
+    {"_over", (getter)LOCKED(worker_get_over), NULL, NULL, NULL},
+    {"_renewing", (getter)LOCKED(worker_get_renewing), NULL, NULL, NULL},
+    {"_unsettled", (getter)LOCKED(worker_get_unsettled), NULL, NULL, NULL},
     {NULL}};
 
 static PyMemberDef worker_members[] = {

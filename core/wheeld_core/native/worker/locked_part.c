@@ -1,0 +1,51 @@
+/* Which locks the calls of a worker hold on a free-threaded Python: see shared/locked_part.c. */
+
+static inline void worker_lock_alone(Held *held, WorkerObject *w)
+{
+    lock_alone(held, (PyObject *)w);
+}
+
+/* Whatever may touch `watching`. */
+static inline void worker_lock(Held *held, WorkerObject *w) { lock_with_gate(held, (PyObject *)w); }
+
+LOCKED_KEYWORDS(worker_lock_alone, WorkerObject, worker_schedule)
+LOCKED_ONE(worker_lock_alone, WorkerObject, worker_schedule_private)
+LOCKED_KEYWORDS(worker_lock_alone, WorkerObject, worker_schedule_ns)
+LOCKED_FAST(worker_lock_alone, WorkerObject, worker_schedule_into)
+LOCKED_KEYWORDS(worker_lock_alone, WorkerObject, worker_schedule_batch)
+LOCKED_ONE(worker_lock_alone, WorkerObject, worker_cancel_batch)
+LOCKED_ONE(worker_lock_alone, WorkerObject, worker_reschedule_batch)
+LOCKED_ONE(worker_lock_alone, WorkerObject, worker_reserve_batch)
+LOCKED_ONE(worker_lock_alone, WorkerObject, worker_release_batch)
+LOCKED_ONE(worker_lock_alone, WorkerObject, worker_were_armed)
+LOCKED_KEYWORDS(worker_lock_alone, WorkerObject, worker_arm_batch)
+LOCKED_KEYWORDS(worker_lock_alone, WorkerObject, worker_cancel)
+LOCKED_KEYWORDS(worker_lock_alone, WorkerObject, worker_reschedule)
+LOCKED_KEYWORDS(worker_lock, WorkerObject, worker_poll)
+LOCKED_ONE(worker_lock_alone, WorkerObject, worker_acknowledge)
+LOCKED_KEYWORDS(worker_lock, WorkerObject, worker_await_work)
+LOCKED_ONE(worker_lock_alone, WorkerObject, worker_stands)
+LOCKED_ONE(worker_lock_alone, WorkerObject, worker_wake)
+LOCKED_ONE(worker_lock, WorkerObject, worker_settle)
+LOCKED_ONE(worker_lock_alone, WorkerObject, worker_fileno)
+LOCKED_ONE(worker_lock_alone, WorkerObject, worker_now_ns)
+LOCKED_ONE(worker_lock_alone, WorkerObject, worker_counters)
+LOCKED_ONE(worker_lock_alone, WorkerObject, worker_histograms)
+LOCKED_ONE(worker_lock_alone, WorkerObject, worker_holders)
+LOCKED_ONE(worker_lock_alone, WorkerObject, worker_set_quota)
+LOCKED_ONE(worker_lock, WorkerObject, worker_bind)
+LOCKED_ONE(worker_lock, WorkerObject, worker_connected)
+LOCKED_ONE(worker_lock, WorkerObject, worker_hear)
+LOCKED_ONE(worker_lock, WorkerObject, worker_end)
+LOCKED_FAST(worker_lock, WorkerObject, worker_check)
+LOCKED_ONE(worker_lock, WorkerObject, worker_renews)
+LOCKED_ONE(worker_lock, WorkerObject, worker_end_wheel)
+LOCKED_ONE(worker_lock_alone, WorkerObject, worker_armed)
+LOCKED_ONE(worker_lock_alone, WorkerObject, worker_count_known)
+LOCKED_ONE(worker_lock, WorkerObject, worker_close)
+LOCKED_GET(worker_lock_alone, WorkerObject, worker_pending)
+LOCKED_GET(worker_lock_alone, WorkerObject, worker_backlogged)
+LOCKED_GET(worker_lock_alone, WorkerObject, worker_state)
+LOCKED_GET(worker_lock_alone, WorkerObject, worker_get_over)
+LOCKED_GET(worker_lock_alone, WorkerObject, worker_get_renewing)
+LOCKED_GET(worker_lock, WorkerObject, worker_get_unsettled)

@@ -1,0 +1,61 @@
+"""shm_open and shm_unlink: by posix_ipc, or by the core's own where that cannot be had.
+
+posix_ipc has no wheel for Python 3.14 and later, and one that is built declares no support for
+free-threaded Python, where its import would turn the GIL on again.
+"""
+
+from __future__ import annotations
+
+import sysconfig
+from typing import Final
+
+from wheeld_core import _native
+
+try:
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        raise ImportError("posix_ipc would enable the GIL")
+    import posix_ipc
+except ImportError:
+    PROVIDER: Final = "wheeld_core"
+else:
+    PROVIDER: Final = "posix_ipc"  # type: ignore[misc]
+
+
+def make(name: str, mode: int) -> int:
+    """Make an empty segment and return its descriptor, open for reading and writing.
+
+    Raises
+    ------
+    FileExistsError
+        The name is taken.
+    OSError
+    """
+    if PROVIDER == "wheeld_core":
+        return _native.shm_make(f"/{name}", mode)
+    try:
+        fd: int = posix_ipc.SharedMemory(f"/{name}", posix_ipc.O_CREX, mode=mode).fd
+    except posix_ipc.ExistentialError as error:
+        raise FileExistsError(str(error)) from error
+    return fd
+
+
+def unlink(name: str) -> None:
+    """Remove a segment's name.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is none of that name.
+    PermissionError
+        It is another user's.
+    OSError
+    """
+    if PROVIDER == "wheeld_core":
+        _native.shm_unlink(f"/{name}")
+        return
+    try:
+        posix_ipc.unlink_shared_memory(f"/{name}")
+    except posix_ipc.ExistentialError as error:
+        raise FileNotFoundError(str(error)) from error
+    except posix_ipc.PermissionsError as error:
+        raise PermissionError(str(error)) from error
