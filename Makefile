@@ -15,7 +15,7 @@ CHECKED := wheeld core client pipeline testing tests tools bench torture example
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-fast bench torture sweep check sanitize verify mutants layout docs clean
+.PHONY: help demo test test-fast bench torture sweep check free-threaded sanitize verify mutants layout docs clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
@@ -58,6 +58,9 @@ check: ## lint, formatting, static analysis, types, house rules, compiler warnin
 	$(RUN)/python tools/house_rules.py
 	WHEELD_WERROR=1 $(RUN)/python setup.py -q build_ext --force \
 	    --build-temp build/check --build-lib build/check
+
+free-threaded: ## the client's tests on a free-threaded PYTHON; TSAN=1: under ThreadSanitizer
+	TSAN="$(TSAN)" tools/free_threaded.sh "$(or $(PYTHON),python3.14t)" $(ARGS)
 
 sanitize: ## run the core under the address, undefined and thread sanitizers
 	$(SETUP) test

@@ -6,6 +6,8 @@ WHEELD_WERROR=1
     Compiler warnings are errors (`make check` sets it).
 WHEELD_SANITIZE=address,undefined or thread
     Build with these sanitizers.
+WHEELD_STRIP=1
+    Leave debug information and symbols out, as in wheels (`tool.cibuildwheel` sets it).
 """
 
 import os
@@ -21,6 +23,8 @@ link_args = []
 
 if os.environ.get("WHEELD_WERROR") == "1":
     compile_args.append("-Werror")
+if os.environ.get("WHEELD_STRIP") == "1":
+    link_args.append("-Wl,--strip-all")
 if sanitizers := os.environ.get("WHEELD_SANITIZE"):
     compile_args += ["-O1", f"-fsanitize={sanitizers}", "-fno-omit-frame-pointer"]
     compile_args.append("-fno-sanitize-recover=all")

@@ -41,19 +41,20 @@ def requirements(extras: Iterable[str] = ()) -> list[str]:
     """What pyproject.toml asks for."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     found: list[str] = list(project["dependencies"])
-    for extra in extras:
+    for extra in ("daemon", *extras):
         found += project["optional-dependencies"][extra]
-    return found
+    return [requirement for requirement in found if not requirement.startswith("wheeld[")]
 
 
 def lowest(requirement: str) -> str:
     """The same, with the lowest version alone."""
+    requirement, _, marker = requirement.partition(";")
     match = _REQUIREMENT.fullmatch(requirement)
     bounds = match[2].split(",") if match else []
     least = [bound.removeprefix(">=") for bound in bounds if bound.startswith(">=")]
     if match is None or len(least) != 1:
         raise ValueError(f"{requirement!r} in pyproject.toml: expected NAME>=VERSION")
-    return f"{match[1]}=={least[0]}"
+    return f"{match[1]}=={least[0]}" + (f";{marker}" if marker else "")
 
 
 def run_tests(which: str, extras: list[str], place: Path) -> bool:

@@ -2,6 +2,7 @@
 
 import functools
 import gc
+import importlib.util
 import os
 import sys
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from wheeld.processes import descriptors, spawn
 
 PRIVATE: Final = "--private"
 """What comes first in the command line of an embedded daemon; then its options, as JSON."""
+_EXTRA: Final = ("typer", "rich", "psutil")
+"""What the extra `daemon` brings."""
 _WITHOUT_CLOCK: Final = {"--help", "--check"}
 
 
@@ -42,6 +45,12 @@ def _private_daemon() -> Callable[[], None]:
 
 
 def _command() -> Callable[[], None]:
+    for name in _EXTRA:
+        if importlib.util.find_spec(name) is None:
+            sys.exit(
+                f"wheeld: {name} is not installed: this is the client alone; for the daemon and its "
+                "commands: pip install 'wheeld[daemon]'"
+            )
     if sys.argv[1:2] == ["start"]:
         _start_clock()
         from wheeld.cli.start import app  # loads numpy
