@@ -2,8 +2,8 @@
  * calls.
  *
  * The worker's locks, or the GIL, are held in every call of pool.h: of each worker one thread at a
- * time is in there. All state of a pool is in shared memory, but for the threads that wait in this process: Pool objects
- * of one worker and one pool share a Line for them.
+ * time is in there. All state of a pool is in shared memory, but for the threads that wait in this
+ * process: Pool objects of one worker and one pool share a Line for them.
  */
 
 /* The threads of one worker that wait for memory of one pool. */
