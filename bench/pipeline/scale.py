@@ -1,4 +1,4 @@
-"""What a billion timers take, from the figures of one shard.
+"""What a billion timers take, from the figures of one machine.
 
 python -m bench.pipeline.scale RESULT.json     prints the tables of docs/scale.md
 """
@@ -14,40 +14,39 @@ from typing import Any
 
 TIMERS = 1_000_000_000
 LIVES = {"an hour": 3_600, "a day": 86_400, "a week": 604_800, "30 days": 2_592_000}
-ROWS_PER_TIMER = 2.5
-"""Command and the wheel's word, with the hand-out between them; half a row for being forgotten."""
 BUSY = 0.5
 HORIZON_S = 30
 SLOT_BYTES = 78 + 24
-SHARDS_PER_HOST = 12
 
 
-def shards(life_s: float, rate: float) -> int:
+def cores(life_s: float, core_us: float) -> float:
     """How many are busy half of the time."""
-    return math.ceil(TIMERS / life_s * ROWS_PER_TIMER / rate / BUSY)
+    return TIMERS / life_s * core_us / 1e6 / BUSY
+
+
+def per_timer(found: dict[str, Any]) -> float:
+    """Microseconds of a core: a command, a hand-out with its expiration."""
+    command = found["schedule"]["per s and core"]
+    return 1e6 / command + 1e6 / found["hand-out and expiration"]["per s and core"]
 
 
 def tables(found: dict[str, Any]) -> Iterator[str]:
     """Lines of Markdown."""
-    yield "| figure | |"
-    yield "| --- | ---: |"
-    for name, value in found.items():
-        yield f"| {name} | {value:,.4g} |" if isinstance(value, float) else f"| {name} | {value} |"
-    rate = found["rows per s and shard, moving and expiring"]
+    core_us = per_timer(found)
+    yield f"a timer takes {core_us:.1f} us of a core"
     yield ""
     for name, life_s in LIVES.items():
-        per_s = TIMERS / life_s
-        rows = per_s * ROWS_PER_TIMER
-        yield f"| {name} | {per_s:,.0f} | {rows:,.0f} | {shards(life_s, rate):,} |"
+        yield f"| {name} | {TIMERS / life_s:,.0f} | {math.ceil(cores(life_s, core_us)):,} |"
     yield ""
     for name, life_s in LIVES.items():
         near = TIMERS / life_s * HORIZON_S
         size = f"{near * SLOT_BYTES / 1e6:,.0f} MB"
         yield f"| {name} | {TIMERS / life_s:,.0f} | {near:,.0f} | {size} |"
     yield ""
-    hosts = math.ceil(shards(LIVES["a day"], rate) / SHARDS_PER_HOST)
-    state = found["checkpoint bytes per key"] * TIMERS
-    yield f"state: {state / 1e9:,.0f} GB; a day: {hosts} hosts, {state / hosts / 1e9:,.1f} GB each"
+    columns = found["columns"]
+    held, log = (columns[name] for name in ("bytes per key", "log bytes per key"))
+    yield f"columns {held * TIMERS / 1e9:,.0f} GB, log {log * TIMERS / 1e9:,.0f} GB"
+    yield f"a rebuild of 10 M keys: {columns['rebuild s per 2 M'] * 5:.0f} s"
 
 
 if __name__ == "__main__":

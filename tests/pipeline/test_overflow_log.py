@@ -86,13 +86,13 @@ def test_segments_of_many_moments_and_the_deltas_after_them(shard: Shard) -> Non
     the log the store is rebuilt as it is."""
     whole, behind = 0, 0
     for number in range(60):
-        shard.run()
+        shard.run(shard.chance.choice([1, 3, 40]))
         behind += len(shard.position.chain) > 0
         whole += len(shard.position.segments) > 0
-        if number % 3 == 0:
+        if number % 2 == 0:
             equal(shard.store(), shard.rebuilt())
-    assert whole > 30
-    assert behind > 30
+    assert whole > 20
+    assert behind > 20
     assert len(set(shard.position.segments)) > 1
     assert len(shard.position.chain) < 40
 
@@ -117,9 +117,9 @@ def test_an_attempt_that_does_not_count(shard: Shard) -> None:
     before = entries(shard.store())
     lost = shard.run(counts=False)
     assert entries(shard.store()) != before
-    result = shard.run()
-    assert result.brought == "rebuild"
-    assert lost.position.at != result.position.at
+    result = shard.run(cache="other")  # of the same batch; this one counts
+    assert lost.position.at[0] == result.position.at[0]
+    assert shard.run().brought == "rebuild"
     equal(shard.store(), shard.rebuilt())
 
 
@@ -175,3 +175,30 @@ def test_what_a_delta_says(shard: Shard) -> None:
     assert kinds == [delta.ROW, delta.ROW, delta.REJECTED_ROW]
     assert parts[2]["reason"].to_pylist() == ["nothing is pending under this key"]
     assert sorted(blob or b"" for blob in parts[0]["blob"].to_pylist()) == [b"", b"kp"]
+
+
+@pytest.mark.parametrize("step", ["_room", "_write", "reindex", "_compact"])
+def test_a_death_while_the_columns_are_written(
+    shard: Shard, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Whoever opens them next begins anew, from the log."""
+    monkeypatch.setattr(stores, "LEAST_GARBAGE", -1)
+    for _ in range(3):
+        shard.run()
+    original = getattr(Store, step)
+
+    def dies(store: Store, *arguments: object) -> None:
+        original(store, *arguments)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Store, step, dies)
+        if step == "reindex":
+            patch.setattr(stores.index, "slots_for", lambda _: 4096)
+            shard.store().slots.array[:] = -2
+            shard.store().head["slots"] = 10**6
+        with pytest.raises(KeyboardInterrupt):
+            shard.run(300)
+    assert shard.store().at == (-1, 0)
+    assert shard.run().brought == "rebuild"
+    equal(shard.store(), shard.rebuilt())

@@ -32,6 +32,7 @@ _SETTINGS: Final = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(1 << 28),
     "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.adaptive.enabled": "false",  # a batch is one job of a known shape
 }
 
 
