@@ -15,10 +15,10 @@ CHECKED := wheeld core client pipeline testing tests tools bench torture example
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-fast bench torture sweep check free-threaded sanitize verify mutants layout docs clean
+.PHONY: help demo test test-fast bench torture sweep check free-threaded wheels sanitize arm64 verify mutants layout docs clean
 
 help: ## list these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-9s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
 
 demo: ## run the demo, from nothing
 	$(SETUP) run
@@ -62,9 +62,17 @@ check: ## lint, formatting, static analysis, types, house rules, compiler warnin
 free-threaded: ## the client's tests on a free-threaded PYTHON; TSAN=1: under ThreadSanitizer
 	TSAN="$(TSAN)" tools/free_threaded.sh "$(or $(PYTHON),python3.14t)" $(ARGS)
 
+wheels: ## build sdist and wheel for PYTHON, and test what they install
+	$(SETUP) dev
+	PYTHON="$(PYTHON)" tools/wheels.sh $(ARGS)
+
 sanitize: ## run the core under the address, undefined and thread sanitizers
 	$(SETUP) test
 	$(RUN)/python tools/sanitize.py $(ARGS)
+
+arm64: ## run the core's C programs built for arm64, under emulation
+	$(SETUP) run
+	$(RUN)/python tools/sanitize.py --arm64 $(ARGS)
 
 verify: ## check the models of models/, and that each of their mutants fails
 	$(SETUP) test

@@ -6,12 +6,17 @@ WHEELD_WERROR=1
     Compiler warnings are errors (`make check` sets it).
 WHEELD_SANITIZE=address,undefined or thread
     Build with these sanitizers.
+WHEELD_PAGES=https://HOST/PATH
+    Where the files of this version can be read: links of the README lead there on a package index,
+    which knows no relative ones. Without it they stay relative, and the package names no address.
 WHEELD_STRIP=1
     Leave debug information and symbols out, as in wheels (`tool.cibuildwheel` sets it).
 """
 
 import os
+import re
 from glob import glob
+from pathlib import Path
 
 from setuptools import Extension, setup
 
@@ -43,4 +48,19 @@ native = Extension(
     extra_link_args=link_args,
 )
 
-setup(ext_modules=[native])
+readme = Path("README.md").read_text()
+urls = {}
+if pages := os.environ.get("WHEELD_PAGES", "").rstrip("/"):
+    readme = re.sub(r"\]\((?!https?:|#)", f"]({pages}/", readme)
+    urls = {
+        "Documentation": f"{pages}/docs/index.md",
+        "Changes": f"{pages}/CHANGELOG.md",
+        "Source": pages,
+    }
+
+setup(
+    ext_modules=[native],
+    long_description=readme,
+    long_description_content_type="text/markdown",
+    project_urls=urls,
+)

@@ -1,11 +1,11 @@
 """Build the C harness of the core and run it under the sanitizers. `make sanitize` runs this.
 
-    python tools/sanitize.py [--scale N] [--seed N] [--jitter N] [--plain] [PROGRAM ...]
+    python tools/sanitize.py [--scale N] [--seed N] [--jitter N] [--plain | --arm64] [PROGRAM ...]
 
 The programs are tests/c/harness/*.c. Without --plain each runs under ThreadSanitizer and under
 AddressSanitizer with UndefinedBehaviorSanitizer; with it, as an optimised build with bigger counts:
-millions of duels. There is no suppression file. Prints one line per run; exits with 1 if any
-failed.
+millions of duels. With --arm64 they are built for arm64 and run by qemu. There is no suppression
+file. Prints one line per run; exits with 1 if any failed.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ OPTIONS = {
     "ASAN_OPTIONS": "detect_leaks=1",
     "UBSAN_OPTIONS": "print_stacktrace=1",
 }
+ARM64_COMPILER = "aarch64-linux-gnu-gcc"
+ARM64_RUNNER = ("qemu-aarch64", "-L", "/usr/aarch64-linux-gnu")
+ARM64_PACKAGES = "gcc-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user"
 TIMEOUT_SECONDS = 900
 """Ends a program that hangs in spite of its own watchdog."""
 
@@ -83,10 +86,12 @@ class Outcome:
     output: str
 
 
-def run(binary: Path, scale: int, seed: int, jitter: int = 64) -> Outcome:
-    """Run one binary to its end."""
+def run(
+    binary: Path, scale: int, seed: int, jitter: int = 64, runner: tuple[str, ...] = ()
+) -> Outcome:
+    """Run one binary to its end, by an emulator if one is given."""
     numbers = {"--scale": scale, "--seed": seed, "--jitter": jitter}
-    command = [str(binary), *(str(word) for pair in numbers.items() for word in pair)]
+    command = [*runner, str(binary), *(str(word) for pair in numbers.items() for word in pair)]
     begun = time.monotonic()
     try:
         done = subprocess.run(
@@ -108,7 +113,8 @@ def run(binary: Path, scale: int, seed: int, jitter: int = 64) -> Outcome:
 def report(program: str, kind: str, arguments: argparse.Namespace, directory: Path) -> bool:
     """Build and run one program, print how it went; true if it passed."""
     binary = build(program, kind, directory, arguments.include)
-    outcome = run(binary, arguments.scale, arguments.seed, arguments.jitter)
+    runner = ARM64_RUNNER if arguments.arm64 else ()
+    outcome = run(binary, arguments.scale, arguments.seed, arguments.jitter, runner)
     word = "ok" if outcome.passed else "FAILED"
     numbers = f"--scale {arguments.scale} --seed {arguments.seed} --jitter {arguments.jitter}"
     print(f"{program} {kind} {numbers}: {word}, {outcome.seconds:.1f} s", flush=True)
@@ -127,21 +133,28 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--plain", action="store_true", help="optimised, without sanitizer, more repetitions"
     )
+    parser.add_argument("--arm64", action="store_true", help="for arm64, under qemu; scale 1")
     parser.add_argument("--include", type=Path, default=INCLUDE, help="where wheeld/*.h are")
     arguments = parser.parse_args()
     if unknown := set(arguments.programs) - set(PROGRAMS):
         parser.error(f"no such program: {', '.join(sorted(unknown))}")
+    if arguments.arm64:
+        os.environ["CC"] = ARM64_COMPILER
+        if lacking := [
+            name for name in (ARM64_COMPILER, ARM64_RUNNER[0]) if not shutil.which(name)
+        ]:
+            parser.error(f"{' and '.join(lacking)}: not found (Debian: {ARM64_PACKAGES})")
     if compiler() is None:
         parser.error("no C compiler: install gcc or clang, or set CC")
     arguments.programs = arguments.programs or PROGRAMS
-    arguments.scale = arguments.scale or (20 if arguments.plain else 2)
+    arguments.scale = arguments.scale or (20 if arguments.plain else 1 if arguments.arm64 else 2)
     return arguments
 
 
 def main() -> int:
     """Build and run what the command line asks for."""
     arguments = parse()
-    kinds = ["plain"] if arguments.plain else ["thread", "address"]
+    kinds = ["plain"] if arguments.plain or arguments.arm64 else ["thread", "address"]
     with tempfile.TemporaryDirectory(prefix="wheeld-harness-") as directory:
         passed = [
             report(program, kind, arguments, Path(directory))
