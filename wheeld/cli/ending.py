@@ -66,7 +66,7 @@ def restart(
     runtime_dir: RuntimeDir = None,
     timeout: Annotated[float, typer.Option(help="Seconds to wait until it serves again.")] = 60.0,
 ) -> None:
-    """Have a daemon become the program that is installed by now; its workers go on.
+    """Replace a running daemon by the program that is installed now; its workers go on.
 
     The process stays the same, with the same options; who supervises it sees no end. Timers are
     late by the time in which there is no clock, which is printed. To another layout of the shared

@@ -45,7 +45,7 @@ EVICT_LOOK_SECONDS = 1.0
 IDLE_LOOK_SECONDS = 60.0
 """How often to look at a clock that sleeps until something far away."""
 NUDGE_SECONDS = 0.5
-"""How often at most a clock is told to look around."""
+"""The shortest time between two orders to a clock to check for submissions."""
 CLOCK_SEGMENTS = ("wheel", "slots", "registry", "trace")
 """What a clock maps from the start; the last one if there is one."""
 _AWAKE = -(2**63)
@@ -163,7 +163,7 @@ class ClockGuard:
         log.warning("a clock (pid %s) did not start: %r", self._link.pid, error)
 
     def _hello(self) -> Message:
-        """What a new clock is told first."""
+        """The first message to a new clock."""
         kinds = [kind for kind in CLOCK_SEGMENTS if kind in self._resources.memories]
         return {
             "segments": {kind: self._resources.names[kind] for kind in kinds},
@@ -215,7 +215,7 @@ class ClockGuard:
                 if starting.done():
                     return starting.result()
                 if (damage := self._resources.damage()) is not None:
-                    raise DamagedMemory(damage)  # a look into it would be our end (SIGBUS)
+                    raise DamagedMemory(damage)  # reading it would end this process (SIGBUS)
             raise TimeoutError("no sign of life")
         finally:
             starting.cancel()
@@ -244,13 +244,13 @@ class ClockGuard:
             self._link.tell(op, **fields)
 
     async def attach(self, worker: Message) -> None:
-        """Have the clock serve a worker."""
+        """Make the clock serve a worker."""
         answer = await self.ask(Order.ATTACH, Report.ATTACHED, worker["row"], **worker)
         if answer["error"]:
             raise WheelError(f"the clock cannot serve this worker: {answer['error']}")
 
     async def reap(self, row: int, leave: int) -> bool:
-        """Have the clock sweep what the worker in `row` left; true if it is kept."""
+        """Make the clock sweep what the worker in `row` left; true if it is kept."""
         answer = await self.ask(Order.DETACH, Report.REAPED, row, row=row, leave=leave)
         return bool(answer["kept"])
 
@@ -293,11 +293,11 @@ class ClockGuard:
         Parameters
         ----------
         for_good : bool
-            Tell the workers that the daemon is over. Else it is left as by a killed one: they go on
+            Tell the workers that the daemon has stopped. Else it looks killed: they go on
             in the memory, and so does the next daemon.
         """
         self._stopping = True
-        self._running.set()  # whoever waits to ask learns it
+        self._running.set()  # wakes those that wait to send an order
         await self._watch_no_more()
         if self._before is not None:
             await self._before.gone()
@@ -327,7 +327,7 @@ class ClockGuard:
     # -- progress -------------------------------------------------------------------------------
 
     def look_soon(self) -> None:
-        """The clock's sleep is over, or a worker says that it does not wake: look."""
+        """Check the clock: its sleep has ended, or a worker reports that it does not wake."""
         self._look.set()
 
     def heed_alarm(self) -> None:
@@ -381,11 +381,11 @@ class ClockGuard:
                 await asyncio.sleep(often / 4)
             self._look.clear()
             if (damage := self._resources.damage()) is not None:
-                self._on_failure(damage)  # a look into it would be our end (SIGBUS)
+                self._on_failure(damage)  # reading it would end this process (SIGBUS)
                 return
             self._resources.mend()
             if self._resources.lost_slots:
-                self._link.kill()  # what it knows of them is not so any more; the next one looks
+                self._link.kill()  # its copies no longer hold; the next clock reads them
             self.on_look()
             header = self._resources.wheel.header
             now = (int(header["passes"]), int(header["sleep_seq"]), self.pid)

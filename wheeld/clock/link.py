@@ -26,7 +26,7 @@ class ClockLink:
     on_exit : callable
         Called once when the clock's end of the channel closes.
     on_awake : callable
-        Called when the clock says that a long sleep is over.
+        Called when the clock reports the end of a long sleep.
     on_waiting : callable
         Called when a new clock has all that it needs but the lock.
     """
@@ -53,7 +53,7 @@ class ClockLink:
     async def start(self, hello: Callable[[], dict[str, Any]]) -> Message:
         """Start the process, wait until it drives the wheel; returns its answer.
 
-        `hello` makes what the process is told first. It is called when the process is there: orders
+        `hello` makes the first message. It is called when the process is there: orders
         that come from then on reach it, and what was ordered before is in the hello.
 
         Raises
@@ -71,7 +71,7 @@ class ClockLink:
         return await ready
 
     async def ask(self, op: Order, answer: Report, key: int, **fields: Any) -> Message:
-        """Send an order and wait for its answer, which is told from others by `key`.
+        """Send an order and wait for its answer, which `key` tells apart from others.
 
         Raises
         ------
@@ -105,7 +105,7 @@ class ClockLink:
         return self._process.pid, os.dup(self._process.channel.fileno())
 
     async def end(self, patience: float = 0) -> None:
-        """Have the process gone, killed if need be; call it for one that exited, too."""
+        """Wait for the process to end, kill it if needed; also for one that has exited."""
         if self._process is not None:
             await self._process.end(patience or 0.001)
         if self._reader_task is not None:

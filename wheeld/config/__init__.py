@@ -1,4 +1,4 @@
-"""What a daemon is told: options from the command line, the environment and a file, checked."""
+"""The daemon's options, from the command line, the environment and a file, and their checks."""
 
 from wheeld.config.settings import Config
 

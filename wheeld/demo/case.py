@@ -110,7 +110,7 @@ def _watch(
         crew.go(start_ns)
         crew.wait_done(watch)
     status = _status(daemon)
-    # of a clock that died on the way nothing is known any more
+    # nothing is known about a clock that died on the way
     clock_s, supervisor_s = (
         used - before.get(pid, 0.0) for pid, used in _cpu_seconds(status).items()
     )

@@ -34,7 +34,7 @@ HOARD_AFTER_NS = 60 * 10**9
 
 @dataclass(frozen=True)
 class Process:
-    """A process as /proc/PID/stat tells it; state "" when it is gone."""
+    """A process as /proc/PID/stat describes it; state "" when it has ended."""
 
     state: str
     start_time: int
@@ -335,7 +335,7 @@ def kept(v: Vitals) -> Finding:
         return ok("kept workers", "none")
     return Finding(
         "kept workers", "note", "; ".join(f"{w}: {w.held:,} slots" for w in rows), "none for long",
-        "start a worker of that name, or their timers are dropped when --keep-for is over",
+        "start a worker of that name, or their timers are dropped when --keep-for has passed",
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""What `wheeld doctor` looks at of a daemon's memory pools: are they large enough, who has them?"""
+"""The checks of `wheeld doctor` on memory pools: are they large enough, and who holds them?"""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class PoolVitals:
 
 
 def tickets(view: PoolsView) -> np.ndarray:
-    """Who waits with which ticket, 0: nobody of that worker; shape (pools, workers)."""
+    """The ticket that each worker waits with, 0: it does not wait; shape (pools, workers)."""
     rows = view.ledgers.shape[1] - 1
     found: np.ndarray = np.where(view.waiting()[:, :rows], view.ledgers["ticket"][:, :rows], 0)
     return found
@@ -99,7 +99,7 @@ def depletion(pools: Sequence[PoolVitals]) -> Finding:
 
 
 def waits(pools: Sequence[PoolVitals]) -> Finding:
-    """Does somebody wait for memory, and nothing comes back?"""
+    """Check whether workers wait for memory while none is released."""
     name = "pool waits"
     bad = [p for p in pools if p.waiters and p.dry_ns >= LONG_WAIT_NS]
     if not bad:

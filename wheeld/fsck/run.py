@@ -1,6 +1,6 @@
 """`wheeld fsck`: check the wheel in shared memory for damage.
 
-A wheel that nobody writes is checked once, and each finding is damage. A living one changes
+A wheel without a writer is checked once, and each finding is damage. A living one changes
 while it is read: findings are checked again, a few times, and only those that stay are damage.
 """
 

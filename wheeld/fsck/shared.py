@@ -198,7 +198,7 @@ def repair(watch: mmap.mmap, pools: mmap.mmap, rows: Array, alone: bool) -> None
     rows : ndarray of registry rows
         The worker table.
     alone : bool
-        No worker lives: nobody else writes these words.
+        No worker lives, so these words have no other writer.
     """
     _native.resume_pools(pools)
     directory, budget = WatchView(watch), PoolsView(pools)

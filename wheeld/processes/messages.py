@@ -37,7 +37,7 @@ class Report(StrEnum):
     WAITS = "waits"
     """It has all that it needs but the lock."""
     AWAKE = "awake"
-    """A long sleep is over; core/wheeld_core/native/clock/clock_part.c says it."""
+    """A long sleep has ended; core/wheeld_core/native/clock/clock_part.c says it."""
     ATTACHED = "attached"
     REAPED = "reaped"
     ADVANCED = "advanced"

@@ -1,7 +1,7 @@
 """A module that runs as a child process of the supervisor, at the other end of a socket pair.
 
 It is held by its pidfd: no thread waits for it (there may be no room for one when it is needed
-most), a signal reaches it or nobody, and only its end collects it. asyncio's own children have a
+most), a signal reaches it or none, and only its end collects it. asyncio's own children have a
 thread each before Python 3.12, and a kill of one that has just ended takes its exit status away
 from that thread.
 """

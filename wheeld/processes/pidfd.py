@@ -24,7 +24,7 @@ def wait_for_end(pidfd: int) -> None:
 
 
 def has_ended(pidfd: int | None) -> bool:
-    """Has it ended? None: nobody's, so no."""
+    """Whether it has ended; False for None."""
     return pidfd is not None and _await(pidfd, 0.0)
 
 

@@ -96,7 +96,7 @@ def take(module: str) -> Spawned:
 
 
 def end_unused() -> None:
-    """End those that nobody has asked for."""
+    """End those that were never asked for."""
     while _ahead:
         _, (process, channel) = _ahead.popitem()
         channel.close()

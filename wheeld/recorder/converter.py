@@ -38,7 +38,7 @@ class Converter(threading.Thread):
     written : callable
         Called with each new file and its rows.
     trouble : callable
-        Called when the system refuses, with why, and with None when it does no more.
+        Called with the reason when the system refuses a write, and with None once it works again.
     warn : callable
         Called with what has gone wrong for good.
     load : Load
@@ -69,7 +69,7 @@ class Converter(threading.Thread):
         """Grows with each step that is done."""
 
     def add(self, spool: Path) -> None:
-        """Convert a spool that nothing is added to any more."""
+        """Convert a complete spool."""
         with self._change:
             if spool not in self._known:
                 self._known.add(spool)
@@ -82,7 +82,7 @@ class Converter(threading.Thread):
         return len(self._spools)
 
     def end(self) -> None:
-        """Have the thread end when the spool that it is at is done; `finish` does the others."""
+        """End the thread after its current spool; `finish` converts the others."""
         with self._change:
             self._ending = True
             self._change.notify()

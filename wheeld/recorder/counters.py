@@ -52,7 +52,7 @@ class Counters:
     facts : Facts
         Whose counters they are.
     full : callable
-        Called with each spool that nothing is added to any more.
+        Called with each spool that is complete.
 
     Attributes
     ----------

@@ -1,4 +1,4 @@
-"""What trace records do not say themselves: whose they are, who was in which row, how late it was.
+"""What trace records do not contain: their owners' names, who was in which row, how late it was.
 
 It stands beside each spool of records, so that any later recorder can convert them.
 """
@@ -93,7 +93,7 @@ class Names:
             del self._names[key]
 
     def owner(self, row: int, incarnation: int) -> str:
-        """The name of an owner; a made-up one when nobody has said it."""
+        """The name of an owner; a generated one if it is unknown."""
         known = self._names.get((row, incarnation))
         return known[0] if known else f"worker-{row}-{incarnation}"
 
@@ -108,7 +108,7 @@ class Facts:
 
     origin: Origin
     segment: str = ""
-    """The shared memory that they came from: while it is there, somebody may go on with them."""
+    """The shared memory that they came from: while it exists, a process may continue them."""
     names: Names = field(default_factory=Names)
     offsets: list[tuple[int, Offsets]] = field(default_factory=list)
     """Offsets, and the position from which on they hold; ascending."""

@@ -32,10 +32,10 @@ LEAST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 HEALTHY_SECONDS = 30.0
 """A recorder that ran for so long ended for a reason of its own."""
 STOP_PATIENCE = 10.0
-"""How long a recorder that is told to stop may do nothing: use no processor, say nothing."""
+"""How long a recorder that was told to stop may show no progress: no processor time, no message."""
 STOP_TRIES = 3
 NAMES: Final = 10_000
-"""Names of workers that the next recorder is told."""
+"""Names of workers, for the next recorder."""
 SEGMENTS: Final = ("wheel", "registry", "pools", "trace")
 
 
@@ -97,7 +97,7 @@ class RecorderGuard:
                 log.warning("no recorder can be started: %r", error)
             if self._stopping:
                 return
-            self._ready.set()  # whoever waits for it at the start has waited long enough
+            self._ready.set()  # a start that waits for it has waited long enough
             self.restarts += 1
             pause = LEAST_PAUSE if loop.time() - began > HEALTHY_SECONDS else pause
             code = self._process.returncode if self._process else None
@@ -123,7 +123,7 @@ class RecorderGuard:
         return self._process is not None and self._process.connected
 
     async def _end_process(self) -> None:
-        """It has let go of us, or we of it: have it gone."""
+        """The connection has ended on either side: wait for the process to end."""
         if self._process is not None:
             await self._process.end(1)
 
@@ -212,7 +212,7 @@ class RecorderGuard:
     # -- stop -----------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Have the recorder write all that the clock wrote; the clock has ended.
+        """Make the recorder write all that the clock wrote; the clock has ended.
 
         A recorder that does nothing visible for a while is killed: the daemon's stop does not hang.
         """

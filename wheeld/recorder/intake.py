@@ -54,7 +54,7 @@ class Intake:
     virtual : bool
         The daemon's time is virtual, and taken for Unix time.
     full : callable
-        Called with each spool that nothing is added to any more.
+        Called with each spool that is complete.
     warn : callable
         Called with what has gone wrong for good.
     """
@@ -103,7 +103,7 @@ class Intake:
         end = name.position + path.stat().st_size // record_size()
         if name.position >= head:  # all of it is in the ring
             remove(path)
-        elif end < head:  # of another ring of this run; or somebody has cut it
+        elif end < head:  # of another ring of this run, or truncated
             if head - end < _OTHER_RING:
                 self._warn(f"{path} was cut: {head - end:,} records are missing")
             self._full(path)

@@ -175,7 +175,7 @@ class RecorderProcess:
         return True
 
     def _look_at_workers(self) -> None:
-        """Learn the names of those who came, also when nobody told us."""
+        """Learn the names of new workers, also without a message about them."""
         rows = self._registry.rows
         incarnations = rows["incarnation"].astype(np.uint64)
         for row in np.flatnonzero(incarnations != self._seen).tolist():
@@ -213,7 +213,7 @@ class RecorderProcess:
         self._converter.finish()
 
     def _await_converter(self) -> None:
-        """Its thread ends after what it is at; somebody may wait for the daemon's end."""
+        """Its thread ends after its current file: a caller may wait for the daemon to end."""
         if self._converter.native_id is not None:
             _raise(self._converter.native_id)
         self._converter.join()
@@ -256,7 +256,7 @@ class RecorderProcess:
 
 
 def abandoned(folder: Path, ours: Origin) -> list[Path]:
-    """Spools of other runs on this host that nobody goes on with: their shared memory is gone."""
+    """Spools of other runs on this host that no process continues: their shared memory is gone."""
     found = []
     for suffix in (FACTS, RECORDS, COUNTERS):
         for path in spools(folder, suffix):

@@ -180,7 +180,7 @@ def remove(path: Path) -> None:
 
 
 def remove_orphans(folder: Path, run: str) -> None:
-    """Remove facts of a run without records: whoever removed these was killed then."""
+    """Remove facts of a run without records: the process that removed those was killed midway."""
     for path in spools(folder, FACTS, run):
         if not path.with_suffix(RECORDS).exists():
             path.unlink(missing_ok=True)

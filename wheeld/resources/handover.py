@@ -41,7 +41,7 @@ class Handover:
     Attributes
     ----------
     pid : int
-        Whose it is: what starts in that environment later is nobody's heir.
+        Its process: what starts in that environment later takes over nothing.
     number : int
         How many restarts there have been, with the one that this is for.
     lock, listener : int
@@ -70,7 +70,7 @@ class Handover:
         Raises
         ------
         WheelError
-            The program cannot be executed any more; the memory is left.
+            The program can no longer be executed; the memory is left.
         """
         for fd in self.descriptors():
             os.set_inheritable(fd, True)
@@ -218,7 +218,7 @@ class Predecessor:
         self._end: asyncio.Task[None] | None = None
 
     def retire(self) -> None:
-        """Have it end when its pass is over; from now on timers wait for another clock."""
+        """Let it end after its pass; from now on timers wait for another clock."""
         if self._channel < 0:
             return
         self.ended_ns = time.monotonic_ns()
@@ -243,7 +243,7 @@ class Predecessor:
             os.waitpid(self._pid, 0)  # noqa: ASYNC222 - it has ended: at once
 
     async def gone(self) -> None:
-        """Have it end, and wait until it has."""
+        """End it, and wait until it has ended."""
         self.retire()
         if self._end is not None:
             await self._end

@@ -17,7 +17,7 @@ from wheeld_core.views import RegistryView, SlotsView, WheelView
 
 
 def is_idle(prefix: str, memories: Mapping[str, mmap.mmap]) -> bool:
-    """Is nothing pending there, nothing unread for somebody who could come, and no worker alive?
+    """Whether nothing is pending, nothing is unread for a successor, and no worker is alive.
 
     Parameters
     ----------

@@ -57,7 +57,7 @@ def _facts(directory: Path) -> control.Message:
 def _prefix_of(facts: control.Message, name: str) -> str | None:
     """What the segments of a daemon are called that wrote this about itself."""
     prefix = facts.get("segment_prefix")
-    ours = rf"wheeld-{re.escape(name)}-[0-9a-f]{{12}}-"  # nobody else's segments begin like that
+    ours = rf"wheeld-{re.escape(name)}-[0-9a-f]{{12}}-"  # of no other daemon
     return prefix if isinstance(prefix, str) and re.fullmatch(ours, prefix) else None
 
 
@@ -72,7 +72,7 @@ def hold(prefix: str) -> int | None:
     that holds the lock, or None if another one does."""
     path = f"{segments.SHM_DIRECTORY}/{prefix}wheel"
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    for _ in range(_HOLD_TRIES):  # who only looks whether somebody has them holds them for no time
+    for _ in range(_HOLD_TRIES):  # a mere check of the lock holds it for an instant only
         with contextlib.suppress(BlockingIOError):
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             return fd
@@ -207,7 +207,9 @@ def _discard(prefix: str, why: str) -> None:
         prefix,
         why,
     )
-    with contextlib.suppress(WheelError, OSError):  # who still has it learns that it is over
+    with contextlib.suppress(
+        WheelError, OSError
+    ):  # a process that still maps it learns that it has ended
         wheel = segments.attach(
             prefix + "wheel", _native.KIND_WHEEL, writable=True, owner_uid=os.getuid()
         )

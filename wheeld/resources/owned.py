@@ -49,7 +49,7 @@ class Resources(RuntimeFiles):
     config : Config
         What the daemon is started with.
     fresh : bool
-        Discard what a killed daemon of that name left, instead of going on with it.
+        Discard what a killed daemon of that name left, instead of taking it over.
     handover : Handover, optional
         What this process itself has left, before it executed the program anew.
 
@@ -69,7 +69,7 @@ class Resources(RuntimeFiles):
         self, config: Config, fresh: bool = False, handover: Handover | None = None
     ) -> None:
         self._left: dict[str, str] = {}
-        """Segments that are there, and that no clock is to attach: not yet, or not any more."""
+        """Segments that exist and that no clock may attach, not yet or no longer."""
         self.memories: dict[str, mmap.mmap] = {}
         self._held: int | None = None
         self.lost_slots = False
@@ -186,7 +186,7 @@ class Resources(RuntimeFiles):
         self._heads = SharedHeads(self.memories["wheel"], pools)
 
     def _settle_trace(self) -> None:
-        """Have a trace segment if one is wanted, the last daemon's if it left one; else none."""
+        """Provide a trace segment if one is wanted, the last daemon's if it left one."""
         left = None
         if self.taken_over:
             name = self._left.get(trace_segment.KIND)
@@ -285,8 +285,8 @@ class Resources(RuntimeFiles):
         return None
 
     def mend(self) -> None:
-        """Write what is fixed again if a worker, who may write there, has overwritten it: nobody
-        could attach any more."""
+        """Write what is fixed again if a worker, which can write there, has overwritten it: no
+        process could attach otherwise."""
         for kind, offset, fixed in self._fixed:
             memory, end = self.memories[kind], offset + len(fixed)
             if memory[offset:end] != fixed:
@@ -326,7 +326,7 @@ class Resources(RuntimeFiles):
             with contextlib.suppress(OSError):
                 self.directory.rmdir()
         elif self.directory / runtime.CONTROL_SOCKET in self._files:
-            self.drop_file(runtime.CONTROL_SOCKET)  # who waits for a stop sees that it is over
+            self.drop_file(runtime.CONTROL_SOCKET)  # a caller that waits for a stop sees it
         self._wholes.clear()
         for held in (self._held, self._lock):
             if held is not None:

@@ -1,6 +1,6 @@
 """Whether this machine has what a daemon will need: looked at before it makes anything.
 
-What is missing would show later, as the OOM killer, of which nobody is told, or as a last snapshot
+What is missing would show later, as the OOM killer, which reports to nobody, or as a last snapshot
 that finds no place. Over living memory nothing of that keeps a daemon from going on: timers wait.
 """
 

@@ -36,7 +36,7 @@ class RuntimeFiles:
     directory : Path
         The runtime directory.
     bells_removed : bool
-        FIFOs that workers have open were not there any more.
+        FIFOs that workers have open no longer existed.
     """
 
     def __init__(self, config: Config, handover: Handover | None) -> None:

@@ -61,7 +61,7 @@ def prepare(given: str | os.PathLike[str]) -> Path:
 
 
 def make_again(trace: Path) -> Path:
-    """The folder of spools, made again if somebody has removed it, with the directory around it."""
+    """The folder of spools, made again if it was removed, with the directory around it."""
     spool = trace / SPOOL_FOLDER
     if not spool.is_dir() or spool.is_symlink():
         trace.mkdir(mode=0o750, exist_ok=True)

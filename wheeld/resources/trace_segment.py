@@ -73,7 +73,7 @@ def _distance(head: int, tail: int) -> int:
 
 
 def of_dead(name: str | None, wheel: mmap.mmap) -> mmap.mmap | None:
-    """The trace segment of a wheel that nobody drives; None if it has none that is well."""
+    """The trace segment of a wheel without a clock; None if it has no valid one."""
     if name is None:
         return None
     try:

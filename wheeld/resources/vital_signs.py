@@ -30,7 +30,7 @@ class Use(Enum):
     ALIVE = "alive"
     DEAD = "dead"
     UNSEEN = "unseen"
-    """Nobody is seen, but somebody could be there."""
+    """No process is seen, but one could exist."""
 
 
 def own_pid_namespace(proc: Path = Path("/proc")) -> int:
@@ -51,7 +51,7 @@ def is_held(wheel: Path) -> bool:
 
 
 def is_locked(fd: int) -> bool:
-    """Does somebody hold the lock of the file that was opened as `fd`, which is closed here?"""
+    """Whether a process holds the lock of the file opened as `fd`, which is closed here."""
     try:
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -259,7 +259,7 @@ class _Collection:
             if (name := known.get(int(target))) is not None:
                 timers["to"][to_group] = TO_GROUP
                 timers["target"][to_group] = self.groups.setdefault(name, len(self.groups))
-        return taken  # what names nobody goes to its owner, as ever
+        return taken  # a target that is gone: its owner gets it, as always
 
     def _rows(self) -> npt.NDArray[Any]:
         """The worker table, no row of it half written."""

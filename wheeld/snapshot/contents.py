@@ -106,7 +106,7 @@ class Snapshot:
     generations: npt.NDArray[np.uint32]
     """Of each of their slots, shape (slabs, 64)."""
     left_out: int = 0
-    """Armed timers of workers whose name their user did not choose: nobody could claim them."""
+    """Armed timers of workers with a generated name: no successor could claim them."""
     uids: tuple[int, ...] = ()
     """Whose each of the names is; none are in files that were written before they were kept."""
     unsettled: int = 0

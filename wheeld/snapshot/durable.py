@@ -16,7 +16,7 @@ def rename(fresh: Path, path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Have the names in a folder outlive the host as they are now."""
+    """Make the names in a folder survive a crash of the host as they are now."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -252,7 +252,7 @@ def _clocks(header: dict[str, Any]) -> Clocks:
 
 
 def _parse(header: Any, body: memoryview) -> Snapshot:
-    """All of the header is checked before any of it is used: a right digest says that nobody has
+    """All of the header is checked before any of it is used: a correct digest says that nobody has
     changed the file since, not that what wrote it was in order."""
     if not isinstance(header, dict) or not all(
         isinstance(header.get(key), dict) for key in ("clocks", "counts")

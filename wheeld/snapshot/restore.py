@@ -1,7 +1,7 @@
 """Arming the timers of a snapshot again: when each is due now, then into fresh segments.
 
 Each timer keeps its slot and its generation, so its id stays what it was. Whole slabs are claimed
-for their owners, which wait as kept workers until somebody connects with their names.
+for their owners, which are kept workers until a client connects with their names.
 """
 
 from __future__ import annotations
@@ -263,7 +263,7 @@ def _write_payloads(plan: Plan, payloads: npt.NDArray[np.uint8]) -> None:
 
 
 def _write_states(plan: Plan, slots: SlotsView) -> None:
-    """Last of all: from here on the slots speak of timers."""
+    """The last step: from here on the slots hold timers."""
     states = slots.states.reshape(-1, _native.SLAB_SLOTS)
     fits = plan.snapshot.slabs < len(states)
     used = plan.snapshot.slabs[fits]

@@ -82,7 +82,7 @@ class Callers:
 
 
 def refuse(writer: asyncio.StreamWriter) -> None:
-    """Say that there is no room."""
+    """Answer that there is no room."""
     crowd = WheelError("too many connections to this daemon; try again later")
     writer.write(control.encode(control.failure(crowd)))
 

@@ -1,7 +1,7 @@
 """Workers that have lost their connection, and whether a client uses a worker at all.
 
 The end of a connection is no departure: a process may close all its descriptors and live on. Its
-worker is fenced then: its row is not ACTIVE any more, so that its calls are refused, and what it
+worker is fenced then: its row is no longer ACTIVE, so its calls are refused, and what it
 holds stays its own until the process ends, or has said good-bye.
 """
 
@@ -68,7 +68,7 @@ class Fences:
             self.lift(row)
 
     def said_goodbye(self, tenant: Tenant) -> bool:
-        """Does no client use this worker: not any more, or not yet?"""
+        """True if no client uses this worker, no longer or not yet."""
         return self._is_set(tenant, "goodbye")
 
     def receives(self, tenant: Tenant) -> bool:
@@ -76,7 +76,7 @@ class Fences:
         return self._is_set(tenant, "receives")
 
     def await_client(self, tenant: Tenant) -> None:
-        """A successor comes: until its client is there, nobody uses the segment."""
+        """Prepare for a successor: until its client attaches, no process uses the segment."""
         with contextlib.closing(self._resources.find_worker_segment(tenant.row)) as memory:
             fields = record(memory, "worker")
             fields["goodbye"], fields["receives"] = 1, 0

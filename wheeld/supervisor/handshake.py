@@ -1,4 +1,4 @@
-"""What a worker asks for when it comes, and what it is told."""
+"""The handshake: what a new worker asks for, and the answer to it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What workers left for a successor or for their group, until one comes or the time is over."""
+"""What workers left for a successor or their group, until one connects or the time has passed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wheeld.supervisor.fences import Fences
 from wheeld.tables.registry import OnDeath, Registry, RowState, Tenant
 
 MEMBER_LOOK_SECONDS: Final = 0.25
-"""How often to look whether a member of a group, who is to inherit, has begun to receive."""
+"""How often to check whether a member of the group that is to inherit has begun to receive."""
 
 
 class Kept:
@@ -42,7 +42,7 @@ class Kept:
         self._offers: dict[int, asyncio.TimerHandle] = {}
 
     def hold(self, tenant: Tenant) -> None:
-        """Drop it if it has no successor in time; its group may have it at once."""
+        """Drop it if no successor connects in time; its group may inherit it at once."""
         loop = asyncio.get_running_loop()
         patience = self._resources.config.keep_for_s
         self._expiries[tenant.row] = loop.call_later(patience, self._expire, tenant)

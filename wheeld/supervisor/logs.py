@@ -1,6 +1,6 @@
 """Where the daemon's messages go: to its stderr, which must never hold it up.
 
-A pipe that nobody reads fills, a terminal can be stopped, a journal can hang: whoever writes there
+An unread pipe fills, a terminal can be stopped, a journal can hang: a process that writes there
 waits. So a daemon whose stderr is such a thing writes into a pipe of its own instead, which takes
 what it has room for, and a thread carries that over and does the waiting. The clock and the
 recorder inherit this pipe as their stderr. What finds no room is counted, and said when there is
@@ -117,7 +117,7 @@ class _Carrier(threading.Thread):
 
     def _finish(self) -> None:
         nowhere = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-        os.dup2(nowhere, STDERR)  # nobody has the pipe's other end any more: it ends
+        os.dup2(nowhere, STDERR)  # closes the last other end of the pipe, which then ends
         self.join(LAST_WORDS_SECONDS)
 
     def end(self) -> None:
@@ -134,14 +134,14 @@ class _Carrier(threading.Thread):
         return self._carrying.locked() or bool(waiting.poll(0))
 
     def run(self) -> None:
-        """Until nobody can write into the pipe any more."""
+        """Wait until the pipe has no writer left."""
         ready = select.poll()
         ready.register(self._pipe, select.POLLIN)
         while ready.poll():
             with self._carrying:
                 if not (some := os.read(self._pipe, 65_536)):
                     return
-                with contextlib.suppress(OSError):  # such as a reader that has gone: nobody minds
+                with contextlib.suppress(OSError):  # such as a reader that has gone: no harm
                     self._write(some)
 
     def _write(self, some: bytes) -> None:

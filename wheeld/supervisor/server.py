@@ -61,7 +61,7 @@ class Supervisor:
     remove_base : bool
         Remove the directory that holds the runtime directory, too, if it is empty then.
     fresh : bool
-        Discard what a killed daemon of that name left, instead of going on with it.
+        Discard what a killed daemon of that name left, instead of taking it over.
     read_config : callable, optional
         Reads the configuration again, for SIGHUP; default: it stays as it is.
     before : handover.Handover, optional
@@ -316,7 +316,7 @@ class Supervisor:
                 patience = IDLE_SECONDS if tenant is None else None
                 if answer is not None:
                     await self._say(writer, answer)
-        # At an end it is we who hang up; whoever comes next asks who is there.
+        # On an end this side closes; a client that connects next finds out who serves.
         if tenant is not None and not self._stopping.is_set():
             self.workers.hang_up(tenant)
 
@@ -393,6 +393,6 @@ class Supervisor:
     def status(self) -> dict[str, Any]:
         """What `wheeld status` shows."""
         if (damage := self.resources.damage()) is not None:
-            self.fail(damage)  # a look into it would be our end (SIGBUS)
+            self.fail(damage)  # reading it would end this process (SIGBUS)
             raise WheelError(damage)
         return status.collect(self)

@@ -28,7 +28,7 @@ from wheeld_core.views import RegistryView
 log = logging.getLogger("wheeld")
 
 _RECLAIMED = np.uint64(packing.completion(packing.Stage.RECLAIMED, 0, 0))
-"""`link.completion` of a slot that is nobody's."""
+"""`link.completion` of a slot without an owner."""
 
 
 class Snapshots:
@@ -118,7 +118,7 @@ class Snapshots:
         used = plan.snapshot.slabs[plan.snapshot.slabs < self._config.shared_slabs]
         self._resources.back(int(used.max()) + 1 if len(used) else 0)
         apply(plan, slots, self._resources.wheel, rows, groups)
-        # Slots of slabs that are nobody's now are not on their way to anyone: say so.
+        # Slots of slabs without an owner are on their way to no worker: record that.
         nobodys = (slots.owner_words(self._resources.wheel) == 0) & (slots.states != 0)
         links = self._resources.wheel.links[: len(slots.states)]
         links["completion"][nobodys] = _RECLAIMED

@@ -1,4 +1,4 @@
-"""Who speaks to the supervisor: connections of workers, and workers that ring where nobody hears.
+"""Connections of workers, and workers whose doorbell is not heard.
 
 A worker has two connections when two of its threads took up a lost one. It hangs up with the last.
 
@@ -50,7 +50,7 @@ class Unheard:
         self._rows.discard(row)
 
     async def heed(self, look: Callable[[], None]) -> None:
-        """Have the clock look now and then, until there are none."""
+        """Make the clock check at intervals, until there are none."""
         while self._rows:
             look()
             await asyncio.sleep(LOOK_SECONDS)

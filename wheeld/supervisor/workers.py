@@ -122,7 +122,7 @@ class Workers:
                         kill(pidfd)  # as in `damaged`
                         wait_for_end(pidfd)
                     os.close(pidfd)
-                self._unseat(tenant)
+                self._evict(tenant)
                 self._drop_segment(tenant)
                 self.registry.set_state(tenant, RowState.FREE)
 
@@ -146,7 +146,7 @@ class Workers:
                 os.close(pidfd)
 
     def look_for_goodbyes(self) -> None:
-        """Begin the departure of those that closed while nobody listened."""
+        """Start the departure of workers that closed while no supervisor ran."""
         for tenant in list(self.registry.tenants.values()):
             if self.registry.state(tenant) == RowState.ACTIVE and self.fences.said_goodbye(tenant):
                 self._depart(tenant, "left while there was no supervisor")
@@ -171,7 +171,7 @@ class Workers:
             self._fence(tenant)
 
     def _fence(self, tenant: Tenant) -> None:
-        """Have its calls refused; its departure begins when its process ends."""
+        """Refuse its calls; its departure starts when its process ends."""
         self.registry.set_state(tenant, RowState.DYING)
         self.clock.tell(Order.PRESENCE, row=tenant.row, present=False, groups=tenant.groups)
         self.fences.put(tenant)
@@ -232,7 +232,7 @@ class Workers:
                 return one, None
 
     async def _settled(self, name: str | None) -> Tenant | None:
-        """The kept tenant of that name, once a departure under way is over."""
+        """The kept tenant of that name, after waiting for a departure in progress."""
         tenant = self.registry.find(name) if name is not None else None
         if tenant is not None:
             await self.fences.await_end(tenant)
@@ -329,14 +329,14 @@ class Workers:
             os.close(pidfd)
 
     async def _reap(self, tenant: Tenant) -> None:
-        """Have the clock do what the policy says; then the row is free, or kept."""
+        """Let the clock apply the policy; afterwards the row is free or kept."""
         policy = tenant.on_death
         if policy == OnDeath.REROUTE and not self._kept.has_heir(tenant.groups):
             policy = OnDeath.KEEP
         try:
             if (pidfd := self._killed.pop(tenant.row, None)) is not None:
                 await ended(pidfd)
-            self._unseat(tenant)
+            self._evict(tenant)
             kept = await self.clock.reap(tenant.row, policy.leave)
         except ClockGone:
             return  # the daemon stops; the row stays as it is
@@ -352,7 +352,7 @@ class Workers:
         self.registry.set_state(tenant, RowState.KEPT)
         self._kept.hold(tenant)
 
-    def _unseat(self, tenant: Tenant) -> None:
+    def _evict(self, tenant: Tenant) -> None:
         """Nothing of a worker whose process has gone stays in what the workers share."""
         try:
             returned = self._resources.sharing.clear(tenant.row)
@@ -371,7 +371,7 @@ class Workers:
 
     def _forget(self, tenant: Tenant) -> None:
         self._unwatch(tenant)
-        self._unseat(tenant)
+        self._evict(tenant)
         self._drop_segment(tenant)
         self._resources.drop_file(runtime.worker_fifo(tenant.row))
         self.registry.set_state(tenant, RowState.FREE)

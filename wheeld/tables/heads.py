@@ -1,7 +1,7 @@
-"""The heads of segments that members of a group may write, and nobody has to; and their lengths.
+"""The heads of segments that members of a group can write, but never should; and their lengths.
 
-Nobody attaches a segment whose head is damaged. Whoever overwrites a worker's would have it killed,
-and whoever overwrites one of those that all share, or cuts it short, would end the daemon and keep
+A segment with a damaged head is never attached. A member that overwrites a worker's would get it
+killed; one that overwrites or truncates a shared one would end the daemon and keep
 the next one from its wheel. All of it follows from the wheel and from the daemon's options, which
 are not theirs to write, so it is mended before. What a segment lost with its length stays lost.
 """
@@ -101,7 +101,7 @@ class SharedHeads:
 
     def parts(self, pools: mmap.mmap | bytes) -> Iterator[tuple[str, int, bytes]]:
         """Segment, offset and bytes of what is fixed. Of `pools`, the segment as it is, come the
-        times at which its pools were made, where they can be true: nobody else knows them."""
+        times at which its pools were made, if plausible: they are stored nowhere else."""
         fresh, now = self._fresh["pools"], time.monotonic_ns()
         for i in range(len(self.pools)):
             offset = int(record(fresh, "pools")["pools_off"]) + i * dtype_of("pool").itemsize

@@ -17,11 +17,11 @@ _NOBODY_ELSES: Final = (
     Stage.RECLAIMED,
     Stage.HANDED,
 )
-"""Where a fired timer stands that no group gets any more: its owner has it, or its target."""
+"""Stages of a fired timer that no group gets any longer: its owner or its target has it."""
 
 
 def targets(wheel: WheelView, slots: SlotsView) -> frozenset[int]:
-    """The words `target` of what is armed, fired and on its way, offered, or in somebody's hands.
+    """The words `target` of what is armed, fired and on its way, offered, or taken.
 
     What is armed during the look may be missed: its word tells of which name it is, see
     WH_GROUP_FIELDS in layout.h.

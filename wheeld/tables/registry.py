@@ -93,7 +93,7 @@ class Registry:
         self._memory = memory
         self._view = RegistryView(memory)
         self._rows = self._view.rows
-        # In a new table at random: what a client remembers of another wheel is nobody's here.
+        # Random in a new table: what a client remembers of another wheel matches no worker here.
         self._incarnations = int(self._rows["incarnation"].max()) or secrets.randbits(24) << 16
         self.tenants: dict[int, Tenant] = {
             row: self._read(row) for row in range(len(self._rows)) if self._rows["state"][row]
@@ -264,7 +264,7 @@ class Registry:
         return 1 << group
 
     def _empty_group(self, targets: frozenset[int]) -> int | None:
-        """A group that nobody is in and nothing is for: that of the number with the fewest uses."""
+        """A group without members and without timers: the one whose number was used least."""
         in_use = 0
         for tenant in self.tenants.values():
             in_use |= tenant.groups

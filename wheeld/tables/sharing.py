@@ -39,7 +39,7 @@ class Sharing:
     watch, pools : mmap
         The two segments.
     ready : callable
-        Called before each use: raises WheelError if the segments must not be touched any more.
+        Called before each use: raises WheelError if the segments must no longer be touched.
     ring : callable
         Wakes the worker in a row, if there is one.
     """
@@ -85,7 +85,7 @@ class Sharing:
         return returned
 
     def _put(self, row: int, incarnation: int) -> int:
-        """Take back what is in a row, and let in who comes; 0: nobody."""
+        """Take back what is in a row, and give it to a new tenant; 0: to none."""
         self._ring_for(self._do(lambda: _native.seat_watcher(self._watch, row, incarnation)))
         returned = self._do(lambda: _native.seat_borrower(self._pools, row, incarnation))
         self.returned += max(returned, 0)
@@ -144,7 +144,7 @@ def sizes(workers: int, pools: int) -> dict[str, int]:
 def faults(workers: int, watch: mmap.mmap | bytes, pools: mmap.mmap | bytes) -> list[str]:
     """What in the headers of the two segments does not follow from the number of workers.
 
-    Workers can write there, so nobody looks any further before this.
+    Workers can write there, so this check comes before any other access.
     """
     found = []
     count = int(record(pools, "pools")["pool_count"])
@@ -176,7 +176,7 @@ def _expected(kind: str, workers: int, pools: int) -> dict[str, int]:
 
 
 def copies(workers: int, watch: mmap.mmap, pools: mmap.mmap) -> tuple[WatchView, PoolsView]:
-    """Views of copies, which nobody changes any more.
+    """Views of copies, which no longer change.
 
     Raises
     ------
@@ -199,7 +199,7 @@ def left_pools(memory: mmap.mmap) -> list[Pool]:
 
 
 def fixed_parts(pools: mmap.mmap) -> Iterator[tuple[str, int, int]]:
-    """Segment, offset and size of what nobody changes after its creation, where workers write."""
+    """Segment, offset and size of what is constant, in memory that workers can write."""
     slots = dtype_of("slots")
     assert slots.fields is not None
     yield "slots", 0, int(slots.fields["freed"][1])

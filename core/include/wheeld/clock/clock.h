@@ -117,7 +117,7 @@ static inline uint32_t wh_peer_index(const wh_clock *c, const wh_peer *peer)
     return (uint32_t)(peer - c->peers);
 }
 
-/* Has the slab memory? Else nothing of it is touched, whoever names it. */
+/* Has the slab memory? Else no access to it, whatever names it. */
 static inline bool wh_slab_there(const wh_clock *c, uint32_t slab)
 {
     return wh_likely(slab < c->backed) ||
@@ -170,7 +170,7 @@ static inline bool wh_ends_with(const wh_clock *c, uint32_t slot, const wh_peer 
     return to == owner && !wh_is_split(c, slot >> WH_SLAB_BITS);
 }
 
-/* Make a slab nobody's. */
+/* Take a slab from its owner: it has none then. */
 static inline void wh_free_slab(wh_clock *c, uint32_t slab)
 {
     c->stock.ended[slab] = 1;
@@ -215,7 +215,7 @@ static inline bool wh_stage_offers(enum wh_stage stage)
 {
     return stage == WH_STAGE_OFFERED || stage == WH_STAGE_WAIT_EXPIRE;
 }
-/* Over for this generation: it is in nobody's hands but its owner's, or on its way there. */
+/* Over for this generation: only its owner has it, or it is on its way there. */
 static inline bool wh_stage_over(enum wh_stage stage) { return stage >= WH_STAGE_WAIT_EXPIRE; }
 
 static inline void wh_clock_free(wh_clock *c)

@@ -1,12 +1,12 @@
-/* Deliver: completions to whoever receives, slots back to their owners, loans in between, and what
+/* Deliver: completions to their receivers, slots back to their owners, loans in between, and what
  * waits behind full rings.
  *
  * Invariants
  *  1. link.completion names the position before the record is written there, and the record is
  *     written before the tail that covers it is published: so after a crash of the clock a
  *     position below the tail is out, any other is not.
- *  2. A full ring delays nobody else: events wait in that worker's backlog (a list), returns in a
- *     queue of its own, and keep their slots. Both follow from the slots after a crash.
+ *  2. A full ring delays no other worker: events wait in that worker's backlog (a list), returns in
+ *     a queue of its own, and keep their slots. Both follow from the slots after a crash.
  *  3. The slot of an expiration that another worker than its owner reads is on loan until that
  *     worker's head has passed the record, or it is done with the offer; only then does the owner
  *     get it back. A tick is no loan. A slot of a split slab is on loan to its owner, too.
@@ -16,7 +16,7 @@
 
 #include "wheeld/clock/offer.h"
 
-/* What a worker gets of a timer: with the fields of its slot that go to whoever receives it. */
+/* What a worker gets of a timer: with the fields of its slot that its receiver gets. */
 static inline wh_completion wh_record_of(const wh_clock *c, uint32_t slot, enum wh_event event,
                                          int64_t due, int64_t fired, uint32_t missed)
 {
@@ -171,7 +171,7 @@ static inline bool wh_unread(wh_clock *c, const wh_link *link)
     return !wh_pos_before(wh_completion_position(link->completion), peer->comp_head);
 }
 
-/* A tick waits in a backlog no more: the stage names a position that is out, so no undo is of
+/* A tick no longer waits in a backlog: the stage names a position that is out, so no undo is of
  * it. */
 static inline void wh_wait_over(const wh_clock *c, wh_link *link)
 {

@@ -24,7 +24,7 @@ static inline void wh_link_timer(wh_clock *c, uint32_t slot)
     wh_place(c, slot, wh_timing_of(c, slot), c->now[WH_CLOCK_BASE]);
 }
 
-/* The clock meets the timer of `state`: its record speaks of that from here on. */
+/* The clock meets the timer of `state`: its record is about that timer from here on. */
 static inline void wh_first_sight(wh_clock *c, uint32_t slot, uint64_t state)
 {
     wh_note_met(c, slot, state);
@@ -32,7 +32,7 @@ static inline void wh_first_sight(wh_clock *c, uint32_t slot, uint64_t state)
     wh_note_scheduled(c, slot, state);
 }
 
-/* What the clock knows of the slot is not so any more: a timer that it met there has gone. */
+/* What the clock knows of the slot no longer holds: the timer that it met there has gone. */
 static inline void wh_forget(wh_clock *c, uint32_t slot)
 {
     wh_note_gone(c, slot);

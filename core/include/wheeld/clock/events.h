@@ -222,7 +222,7 @@ static inline void wh_note_ticks(wh_clock *c, uint32_t slot, uint64_t state)
     wh_step();
 }
 
-/* It did not: somebody was faster. */
+/* It did not: another compare-and-swap came first. */
 static inline void wh_note_no_tick(wh_clock *c, uint32_t slot)
 {
     if (!wh_traces(c))

@@ -21,7 +21,7 @@ static inline int64_t wh_slot_due(void *context, uint32_t slot)
     return wh_base_due(context, wh_timing_of(context, slot));
 }
 
-/* The same, as it was when the timer was linked, without a look at the slot where that will do: if
+/* The same, as it was when the timer was linked, without reading the slot where that suffices: if
  * it was extended since, that shows when the lowest bucket is due. */
 static inline int64_t wh_linked_due(void *context, uint32_t slot)
 {
@@ -35,7 +35,7 @@ static inline int64_t wh_linked_due(void *context, uint32_t slot)
 static inline void wh_place(wh_clock *c, uint32_t slot, wh_timing t, int64_t now_ns)
 {
     if (wh_likely(t.kind == WH_CLOCK_BASE && t.interval == 0))
-        c->wheel.links[slot].due = t.due; /* spares the cascades a look at the slot */
+        c->wheel.links[slot].due = t.due; /* so that cascades need not read the slot */
     else if (t.interval && t.due == INT64_MAX)
         return; /* its next tick is past the end of time: armed, but nowhere in the wheel */
     wh_wheel_add(&c->wheel, wh_lane_of(c, slot), slot, wh_base_due(c, t), now_ns);
@@ -57,8 +57,8 @@ static inline void wh_prefetch_slot(void *context, uint32_t slot)
     wh_note_prefetch(c, slot);
 }
 
-/* The end of a linked timer whose owner is gone, or whose slot somebody armed anew without having
- * got it back: then the new generation is not touched. */
+/* The end of a linked timer whose owner is gone, or whose slot was armed anew without having been
+ * given back: then the new generation is not touched. */
 static inline void wh_drop(wh_clock *c, uint32_t slot)
 {
     wh_link *link = &c->wheel.links[slot];

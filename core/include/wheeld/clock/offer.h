@@ -3,7 +3,7 @@
  * Idea. The record in a member's ring is an offer: the state word decides who takes it (slot.h,
  * invariant 4). So the clock may offer it again, to another member, whenever it likes: a member
  * that comes late passes the record over. What is offered, or waits behind a full ring, stands in
- * its group's queue until the clock finds that somebody took it (share.h).
+ * its group's queue until the clock finds that it was taken (share.h).
  *
  *     state    link                       means
  *     FIRED    offered (M, position)      in M's ring; also in others', if it was offered before
@@ -23,7 +23,7 @@
 
 #include "wheeld/clock/route.h"
 
-/* who was woken for an offer has looked by then; else others may have it */
+/* a member woken for an offer has taken it by then; else others get it */
 #define WH_OFFER_PATIENCE_NS 10000000
 
 /* Is what goes to `to` an offer? An owner who gets it because the group has no member has it for
@@ -34,7 +34,7 @@ static inline bool wh_is_offer(const wh_clock *c, uint32_t slot, const wh_peer *
     return wh_unlikely(group < WH_GROUPS) && to->life && (to->groups >> group & 1);
 }
 
-/* Who has taken an offer, if he is there; else NULL. */
+/* The worker that has taken an offer, if attached; else NULL. */
 static inline wh_peer *wh_taker_peer(const wh_clock *c, uint64_t state)
 {
     uint32_t taker = wh_state_taker(state), row = wh_taker_row(taker);
@@ -46,7 +46,7 @@ static inline wh_peer *wh_taker_peer(const wh_clock *c, uint64_t state)
     return there ? peer : NULL;
 }
 
-/* Who gets what nobody living can: a member that is kept for its successor, or NULL. */
+/* Who gets what no living member can: a member kept for its successor, or NULL. */
 static inline wh_peer *wh_group_kept(wh_clock *c, uint32_t group)
 {
     for (uint32_t row = 0; row < c->peers_used; row++) {
@@ -70,7 +70,7 @@ static inline wh_peer *wh_route_again(wh_clock *c, uint32_t slot, wh_peer *owner
 }
 
 /* Before an expiration that is FIRED goes to `to`: it is an offer, or no earlier record of it
- * counts any more. False: somebody took it. */
+ * still counts. False: it was taken. */
 static inline bool wh_offer_turns(wh_clock *c, uint32_t slot, uint64_t state, const wh_peer *to)
 {
     bool open = to != NULL && wh_is_offer(c, slot, to);

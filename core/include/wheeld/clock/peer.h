@@ -17,7 +17,7 @@
  *
  * A recovery begins with PRESENT or ABSENT, and detaches again who was leaving. */
 enum wh_life {
-    WH_PEER_GONE = 0, /* the row is nobody's: not attached */
+    WH_PEER_GONE = 0, /* no worker is attached in this row */
     WH_PEER_DYING,    /* nothing more goes to it, and what is its own goes with it */
     WH_PEER_LEAVING,  /* swept under `leave`; no group counts on it */
     WH_PEER_ABSENT,     /* fenced, or its row waits for a successor; no group counts on it */
@@ -28,7 +28,8 @@ enum wh_life {
  * back, and then another round begins. */
 enum wh_sweep { WH_SWEEP_ROUND = 0, WH_SWEEP_HELD, WH_SWEEP_RESTS };
 
-/* What of its rings is not published yet: nothing; what wakes nobody; what wakes who waits. */
+/* What of its rings is not published yet: nothing; records that wake no worker; records that wake a
+ * waiting one. */
 enum wh_news { WH_NEWS_NONE = 0, WH_NEWS_QUIET, WH_NEWS_WAKES };
 
 typedef struct wh_peer {

@@ -32,7 +32,7 @@ static inline bool wh_has_joined(const wh_peer *peer, uint64_t groups)
     return peer->life == WH_PEER_PRESENT && (peer->groups & groups) != 0;
 }
 
-/* Who has never received may never do so: it is no member before that. */
+/* A worker that has never received may never do so: it is no member until then. */
 static inline bool wh_is_member(const wh_peer *peer, uint64_t groups)
 {
     return wh_has_joined(peer, groups) && wh_load_relaxed(&peer->seg->receives) != 0;
@@ -78,8 +78,8 @@ static inline wh_peer *wh_team_at(wh_clock *c, uint32_t group, uint32_t i)
     return wh_has_joined(peer, 1ull << group) ? peer : NULL;
 }
 
-/* Who waits, once; then all in turn that have room. Who has none is passed over for the rest of the
- * pass. */
+/* Those that wait, once; then all in turn that have room. One without room is skipped for the rest
+ * of the pass. */
 static inline wh_peer *wh_team_next(wh_clock *c, uint32_t group)
 {
     wh_team *team = &c->teams[group];

@@ -1,9 +1,9 @@
 /* Share: what members of a group have unread and do not come to goes to members that wait.
  *
  * When. A member that finds nothing rings if its group's bit in `offered` is set: then a busy one
- * may have something unread. The clock sets it when nobody waits to whom it could give it, and
- * clears it when the group's queue is empty: so nobody is rung for nothing, and idle groups wake
- * nobody. A member that was woken has time to look (WH_OFFER_PATIENCE_NS); then what it was woken
+ * may have something unread. The clock sets it when no waiting member can take it, and
+ * clears it when the group's queue is empty: so no member is woken in vain, and idle groups wake
+ * none. A member that was woken has time to look (WH_OFFER_PATIENCE_NS); then what it was woken
  * for goes to another one that waits: it may be stopped, or busy beside the descriptor that it
  * waits by.
  *

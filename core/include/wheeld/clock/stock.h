@@ -1,14 +1,15 @@
 /* Stock: free slots in the clock's hands, for workers that find none (supply.h).
  *
- * Idea. A slab is one worker's as a whole until somebody is short of slots. Then the clock splits
- * it: the slab's owner word says WH_SPLIT, and `holders` names who holds each slot, or nobody: such
- * a slot is in stock. A timer of a split slab comes home to the clock at its end, whoever held the
- * slot. When all 64 are in stock the slab is nobody's again, for anyone to claim.
+ * Idea. A slab belongs to one worker as a whole until another is short of slots. Then the clock
+ * splits it: the slab's owner word says WH_SPLIT, and `holders` names the holder of each slot, or
+ * none: such a slot is in stock. A timer of a split slab comes home to the clock at its end,
+ * whichever worker held the slot. When all 64 are in stock the slab has no owner again, and any
+ * worker can claim it.
  *
  * Invariants
  *  1. A slot of a split slab is in stock exactly if its holder is 0; that is stored before anything
  *     else says so, so a new clock makes the stock anew from the holders.
- *  2. Only the clock writes the owner word of a split slab, and only to make it nobody's. Whether
+ *  2. Only the clock writes the owner word of a split slab, and only to clear it. Whether
  *     it is split the clock knows by a mark of its own.
  */
 #ifndef WHEELD_STOCK_H
@@ -28,7 +29,7 @@ static inline void wh_stock_split(wh_clock *c, uint32_t slab)
     c->stock.slabs_split++;
 }
 
-/* All of it is in stock: it is nobody's. A stale place in the stack is passed over. */
+/* All of it is in stock: it has no owner. A stale place in the stack is passed over. */
 static inline void wh_stock_unsplit(wh_clock *c, uint32_t slab)
 {
     c->stock.free[slab] = 0;
@@ -54,7 +55,7 @@ static inline void wh_stock_hand(wh_clock *c, uint32_t slot, const wh_peer *hold
                      wh_holder_word(wh_peer_index(c, holder), holder->ret_tail));
 }
 
-/* A slot of a split slab is over, and in no list: take it into stock. */
+/* The timer of a split slab's slot has ended, and is in no list: take the slot into stock. */
 static inline void wh_stock_put(wh_clock *c, uint32_t slot)
 {
     wh_stock *s = &c->stock;

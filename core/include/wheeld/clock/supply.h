@@ -2,7 +2,7 @@
  *
  * Idea. A worker marks the owner word of each slab that it does not work on right now: it is
  * parked. Of a parked slab the worker uses nothing before it has taken the mark away by
- * compare-and-swap. So when somebody asks, the clock may split a parked slab (stock.h): what is
+ * compare-and-swap. So when a worker asks, the clock may split a parked slab (stock.h): what is
  * neither armed nor on its way goes into stock, without a call of its owner, who finds out when it
  * wants to go on with the slab.
  *
@@ -94,8 +94,8 @@ static inline wh_sorted wh_sort_slab(wh_clock *c, uint32_t slab, wh_peer *owner)
     return sorted;
 }
 
-/* Look at one slab for `asker`, which has its own at hand. False: look again when somebody asks the
- * next time. */
+/* Look at one slab for `asker`, which has its own at hand. False: check again when a worker asks
+ * the next time. */
 static inline bool wh_take_over(wh_clock *c, uint32_t slab, const wh_peer *asker)
 {
     uint64_t word = wh_load_acquire(&c->owners[slab]); /* pairs: slab */
@@ -119,7 +119,7 @@ static inline bool wh_take_over(wh_clock *c, uint32_t slab, const wh_peer *asker
             wh_store_relaxed(&c->stock.holders[slab << WH_SLAB_BITS | i], 0);
         else
             wh_stock_hold(c, slab << WH_SLAB_BITS | i, owner);
-    /* pairs: slab - the holders are seen by whoever sees that it is split */
+    /* pairs: slab - a worker that sees that it is split also sees its holders */
     if (!wh_cas_acq_rel(&c->owners[slab], &word, WH_SPLIT))
         return false;
     wh_split_slots(c, slab, owner, sorted);

@@ -4,14 +4,14 @@
  * room a record of kind `lost` says how many are missing. The recorder copies what is published,
  * keeps it, and only then moves `rec_head`; it is never rung for, it looks now and then.
  *
- * Beside the ring stands what the trace knows of each slot's timer. It tells the next clock what is
+ * Beside the ring is what the trace knows of each slot's timer. It shows the next clock what is
  * recorded, so that a death leaves the one event that the clock was at missing or doubled, at most.
  *
  * Invariants
  *  1. A record is whole before the tail that covers it is published, one by one: a record that a
  *     dead clock wrote and did not publish is written over by the next.
- *  2. counts = records that tell of events (each by its count) + lost; lost - told is what no
- *     record tells of yet.
+ *  2. counts = events in records (each by its count) + lost; lost - told is what no
+ *     record mentions yet.
  *  3. traced.gen names a timer exactly from the record of its beginning to that of its end;
  *     `pending` counts those that name one.
  */
@@ -29,7 +29,7 @@ typedef struct wh_trace {
     uint64_t size, tail;
     uint64_t head; /* as last read from the recorder */
     uint64_t pending;
-    uint64_t untold; /* lost events that no record tells of yet */
+    uint64_t untold; /* lost events that no record mentions yet */
 } wh_trace;
 
 /* -- the segment ------------------------------------------------------------------------------- */

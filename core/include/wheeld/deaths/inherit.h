@@ -57,7 +57,7 @@ static inline void wh_count_dropped(wh_clock *c, wh_peer *peer)
     wh_count(&peer->line->dropped, 1);
 }
 
-/* Has it fired, and not been read by `from`? Then it is in nobody's way any more. */
+/* Has it fired, and not been read by `from`? Then it no longer blocks the slab. */
 static inline bool wh_mute_fired(wh_clock *c, uint32_t slot, wh_peer *from)
 {
     wh_link *link = &c->wheel.links[slot];
@@ -154,7 +154,7 @@ static inline void wh_inherit(wh_clock *c, uint32_t slot, const wh_peer *from, w
         if (moves)
             wh_return(c, slot);
         else
-            /* its own to come: nobody else arms it before that one is back */
+            /* its next generation: no other worker arms it before this one is back */
             wh_return_to(c, heir, slot);
     } else if (moves && theirs && (stage == WH_STAGE_WAIT_EXPIRE || stage == WH_STAGE_EXPIRED)) {
         wh_wheel_remove(&c->wheel, slot);

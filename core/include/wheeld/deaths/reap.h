@@ -2,7 +2,7 @@
  *
  * Its submissions are drained first, like anyone's. Then all slabs are swept, by its policy:
  *
- *     drop     armed timers are dropped; the slab is free when nothing of it is on loan any more
+ *     drop     armed timers are dropped; the slab is free once none of its slots is on loan
  *     keep     the slab stays, its slots are handed to the successor to come (inherit.h)
  *     reroute  the slab goes to a living member of its groups; with none left, it is kept
  *
@@ -32,7 +32,7 @@ static inline bool wh_on_loan(wh_clock *c, const wh_link *link, const wh_peer *o
            (wh_stage_of(link) == WH_STAGE_LENT && wh_unread(c, link));
 }
 
-/* Settle a group's expiration before its slot goes: it may be done, or in the hands of a member
+/* Settle a group's expiration before its slot goes: it may be done, or taken by a member
  * that is gone, or be offered to one while another lives; then that one gets it. */
 static inline void wh_reclaim_offer(wh_clock *c, uint32_t slot, wh_peer *owner)
 {
@@ -50,7 +50,7 @@ static inline void wh_reclaim_offer(wh_clock *c, uint32_t slot, wh_peer *owner)
     wh_deliver_again(c, slot, NULL, owner);
 }
 
-/* Had it fired, and has nobody read that who still could? */
+/* Had it fired, and is the record still unread? */
 static inline bool wh_unread_end(wh_clock *c, uint32_t slot)
 {
     const wh_link *link = &c->wheel.links[slot];
@@ -153,7 +153,7 @@ static inline void wh_reap_listed(wh_clock *c, uint32_t slot)
 }
 
 /* What waits in the dead worker's ring and backlog goes to its owners. It is dying: nothing is
- * added to these lists any more. False: there is more. */
+ * added to these lists from now on. False: there is more. */
 static inline bool wh_reap_lists(wh_clock *c, wh_peer *peer)
 {
     uint32_t lists[2] = {wh_lent_list(c, peer), wh_backlog_list(c, peer)}, slot;
@@ -167,7 +167,8 @@ static inline bool wh_reap_lists(wh_clock *c, wh_peer *peer)
     return true;
 }
 
-/* A slot that nobody has, who could: of a scribbled owner word, or in stock when a clock died. */
+/* A slot without a living holder: its owner word was overwritten, or it was in stock when a clock
+ * died. */
 static inline void wh_end_orphan(wh_clock *c, uint32_t slot)
 {
     wh_link *link = &c->wheel.links[slot];
@@ -183,7 +184,7 @@ static inline void wh_end_orphan(wh_clock *c, uint32_t slot)
     link->gen = gen;
 }
 
-/* A slab whose owner word names nobody: a scribbled one. */
+/* A slab whose owner word names no worker: it was overwritten. */
 static inline void wh_free_orphan(wh_clock *c, uint32_t slab)
 {
     for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++)
@@ -191,7 +192,7 @@ static inline void wh_free_orphan(wh_clock *c, uint32_t slab)
     wh_free_slab(c, slab);
 }
 
-/* Is no other worker there? Then nobody can hold slots of a slab whose owner word names nobody. */
+/* Is no other worker attached? Then no slot of a slab without a valid owner word is held. */
 static inline bool wh_is_last(const wh_clock *c, const wh_peer *peer)
 {
     for (uint32_t i = 0; i < c->peers_used; i++)
@@ -211,7 +212,7 @@ static inline wh_peer *wh_heir(wh_clock *c, wh_peer *peer)
     return peer;
 }
 
-/* Who gets what it does not drop. */
+/* The heir of what it does not drop. */
 static inline wh_peer *wh_heir_of(wh_clock *c, wh_peer *peer)
 {
     wh_peer *heir = peer->leave == WH_LEAVE_REROUTE ? wh_heir(c, peer) : peer;
@@ -253,7 +254,7 @@ static inline bool wh_reap_split(wh_clock *c, wh_peer *peer, uint32_t slab, bool
     return !held;
 }
 
-/* Its sweep is over: nothing is its own any more, or all of it is in order for a successor. False:
+/* Its sweep is over: it owns nothing any longer, or all of it is in order for a successor. False:
  * there is something for it still. */
 static inline bool wh_reap_end(wh_clock *c, wh_peer *peer)
 {

@@ -70,7 +70,7 @@ static inline bool wh_clock_check(wh_clock *c, wh_check *check)
     for (uint32_t slot = 0; slot < end; slot++) {
         const wh_peer *owner = wh_owner_of(c, slot);
         if (owner == NULL || owner->leave)
-            slot |= WH_SLAB_SLOTS - 1; /* nobody's, or its sweep is not over */
+            slot |= WH_SLAB_SLOTS - 1; /* no owner, or its sweep is not complete */
         else if (wh_state_phase(wh_load_relaxed(&c->states[slot])) == WH_ARMED &&
                  !wh_check_armed(c, slot, check))
             return false;

@@ -80,8 +80,8 @@ static inline void wh_mirror(wh_clock *c)
 typedef struct wh_work {
     uint32_t left;    /* of WH_ROWS_BUDGET */
     uint32_t drained; /* submissions */
-    uint32_t reaped;  /* a worker whose sweep is over, or WH_NIL */
-    bool asking;      /* somebody is short of slots */
+    uint32_t reaped;  /* a worker whose sweep is complete, or WH_NIL */
+    bool asking;      /* a worker is short of slots */
     bool swept;       /* a piece of a sweep was done */
     bool more;        /* there is more to do at once */
 } wh_work;
@@ -150,7 +150,7 @@ static inline void wh_count_batches(const wh_clock *c, uint64_t drained, uint64_
         wh_clock_counts(c, WH_COUNTS_FIRED, (int64_t)fired);
 }
 
-/* One pass at the times in c->now. Sets *reaped to a worker whose sweep is over (it is detached
+/* One pass at the times in c->now. Sets *reaped to a worker whose sweep is complete (it is detached
  * now, or kept), else to WH_NIL.
  * True: there is more to do at once. */
 static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
@@ -182,7 +182,7 @@ static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
     return work.more || c->relink_slot < c->wheel.capacity;
 }
 
-/* When the clock has something to do though nobody rings, ns; INT64_MAX: never. */
+/* When the clock has something to do without being rung, ns; INT64_MAX: never. */
 static inline int64_t wh_next_ns(const wh_clock *c)
 {
     int64_t bucket = wh_wheel_next_ns(&c->wheel), share = wh_share_next_ns(c);

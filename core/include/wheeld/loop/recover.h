@@ -17,7 +17,7 @@
  *
  * Called once, after all workers were attached, those too that died meanwhile. Costs a look at
  * every slot of owned slabs, and a sort of what waits; however long that takes, the heartbeat goes
- * on, so that nobody takes it for a clock that hangs.
+ * on, so that it is not taken for a clock that hangs.
  */
 #ifndef WHEELD_RECOVER_H
 #define WHEELD_RECOVER_H
@@ -115,7 +115,7 @@ static inline void wh_recover_armed(wh_recovery *r, uint32_t slot)
     wh_place(c, slot, wh_timing_of(c, slot), INT64_MIN);
 }
 
-/* It is over and in nobody's hands: its owner's again, or in stock. */
+/* It has ended and is not in use: its owner's again, or in stock. */
 static inline void wh_recover_home(wh_clock *c, wh_peer *owner, uint32_t slot)
 {
     if (wh_is_split(c, slot >> WH_SLAB_BITS))
@@ -124,7 +124,7 @@ static inline void wh_recover_home(wh_clock *c, wh_peer *owner, uint32_t slot)
         wh_to_returns(c, owner, slot);
 }
 
-/* Fired, and to be sent to somebody: is it out, on loan, or still to be sent? */
+/* Fired, and to be delivered: is it out, on loan, or still to be sent? */
 static inline void wh_recover_sent(wh_recovery *r, uint32_t slot, wh_peer *owner, bool fired)
 {
     wh_clock *c = r->clock;
@@ -164,7 +164,7 @@ static inline void wh_recover_offered(wh_recovery *r, uint32_t slot, wh_peer *ow
         wh_recover_wait(r, slot, WH_STAGE_WAIT_EXPIRE, wh_route_again(c, slot, owner));
 }
 
-/* An offer that somebody has in hand is left to him; if he is gone, another one gets it. */
+/* An offer that a worker has taken is left to it; if that worker is gone, another one gets it. */
 static inline void wh_recover_taken(wh_recovery *r, uint32_t slot, wh_peer *owner, uint64_t state)
 {
     wh_clock *c = r->clock;
@@ -270,7 +270,7 @@ static inline void wh_recover_split(wh_recovery *r, uint32_t slab)
     }
 }
 
-/* In nobody's hands: where others have truncated the states, whoever gets them counts generations
+/* Not in use: where others have truncated the states, the next owner counts generations
  * anew, and the clock would take what it knows of the last timer for that of the next. */
 static inline void wh_recover_free(wh_clock *c, uint32_t slab)
 {

@@ -85,7 +85,7 @@ static inline bool wh_reserve(int fd, const wh_span spans[WH_SPANS])
     return true;
 }
 
-/* Have the pages of what has memory at hand, so that no hot call pays for a page fault; where the
+/* Map the pages of what has memory now, so that no hot call pays for a page fault; where the
  * kernel is older than 5.14, each is paid for once. */
 static inline void wh_populate(const void *from, uint64_t bytes)
 {

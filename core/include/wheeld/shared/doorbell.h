@@ -39,7 +39,7 @@ static inline wh_fd wh_fd_of(int number)
                    .rings_only = open && wh_fd_rings_only(number)};
 }
 
-/* How many names that file has, 0 when it was removed; -1: the number is not ours any more. */
+/* How many names that file has, 0 when it was removed; -1: the number no longer names our file. */
 static inline int wh_fd_names(const wh_fd *fd)
 {
     struct stat file;
@@ -50,7 +50,7 @@ static inline int wh_fd_names(const wh_fd *fd)
 
 static inline bool wh_fd_is_ours(const wh_fd *fd) { return wh_fd_names(fd) >= 0; }
 
-/* Close it, but not what somebody else has under its number. */
+/* Close it, unless other code has another file under its number. */
 static inline void wh_fd_close(wh_fd *fd)
 {
     if (wh_fd_is_ours(fd))
@@ -66,7 +66,7 @@ static inline void wh_bell_ring(int fd)
 }
 
 /* The same where we may not read: without a reader the kernel would end a process that does not
- * expect SIGPIPE. Nobody sleeps there then, and whoever comes looks first. */
+ * expect SIGPIPE. No process sleeps there then, and a new one checks before it sleeps. */
 static inline void wh_bell_ring_only(int fd)
 {
     static const struct timespec at_once;

@@ -1,7 +1,7 @@
 /* Scout: which nodes stand in a bucket, kept so that they can be fetched before they are met.
  *
- * Idea. The lists of the wheel are links in memory order of nobody: after a while each next node is
- * a cache miss, and the address of the one behind it is known only once the miss is over. A million
+ * Idea. The lists of the wheel are links in no memory order: after a while each next node is
+ * a cache miss, and the address of the one behind it is known only after the miss. A million
  * timers with random deadlines cost one such miss per cascade and one per firing, and little else.
  * So whoever adds a node to a bucket writes its number down as well, in blocks of a cache line; who
  * empties the bucket reads on in these blocks, some nodes ahead of the list, and fetches.

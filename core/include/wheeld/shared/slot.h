@@ -21,8 +21,8 @@
 #include "wheeld/shared/layout.h"
 
 /* Generations of a wheel begin at random, far from where those of another one are: an id of an
- * earlier wheel is nobody's in the next. Of 27 bits: an id of more than 60 is a Python int of a
- * third digit, which costs a `schedule` 8 ns of 74. */
+ * earlier wheel belongs to no worker in the next. Of 27 bits: an id of more than 60 is a Python int
+ * of a third digit, which costs a `schedule` 8 ns of 74. */
 static inline uint32_t wh_first_gen(uint64_t token)
 {
     return ((uint32_t)(token >> 32) & 0x7ffffff) + 1;
@@ -46,7 +46,7 @@ static inline bool wh_state_offered(uint64_t s)
            (wh_state_phase(s) == WH_FIRED && wh_state_taker(s) == WH_CLOSED);
 }
 
-/* FIRED, and open to whoever it is offered to. */
+/* FIRED, and open to every worker that it is offered to. */
 static inline uint64_t wh_state_fired(uint64_t s)
 {
     return wh_unlikely(wh_state_taker(s) == WH_CLOSED) ? wh_state(wh_state_gen(s), WH_FIRED)
@@ -59,7 +59,7 @@ static inline bool wh_offer_take(wh_au64 *state, uint32_t gen, uint32_t taker)
     uint64_t s = wh_load_acquire(state); /* pairs: fire, offer */
     return wh_state_gen(s) == gen && wh_state_phase(s) == WH_FIRED &&
            wh_state_taker(s) != WH_CLOSED &&
-           /* pairs: offer - else two to whom it was offered would both have it */
+           /* pairs: offer - else two workers that it was offered to would both get it */
            wh_cas_acq_rel(state, &s, wh_state_of(gen, taker, WH_TAKEN));
 }
 

@@ -73,8 +73,8 @@ enum wh_row_state { WH_ROW_FREE = 0, WH_ROW_ATTACHING, WH_ROW_ACTIVE, WH_ROW_DYI
 enum wh_word_state {
     WH_WORD_EMPTY = 0, /* check and value are 0 */
     WH_WORD_LIVE, /* a key's; of each key there is at most one */
-    WH_WORD_COMING, /* who makes it has not seen yet that there is no other */
-    WH_WORD_OVER, /* forgotten: it is emptied when nobody looks at it any more */
+    WH_WORD_COMING, /* its maker has not yet seen that no other place has the key */
+    WH_WORD_OVER, /* forgotten: emptied once no process reads it */
     WH_WORD_EMPTYING /* tag: row + 1 of who does that */
 };
 

@@ -93,7 +93,7 @@ static inline void wh_wheel_bind(wh_wheel *w, wh_parts parts, uint32_t capacity,
         w->level_of[bit] = (uint8_t)(bit / bits);
 }
 
-/* All of it empty, at `tick`; the lists are reset by whoever knows that the nodes are in none. */
+/* All of it empty, at `tick`; the caller, who knows that the nodes are in no list, resets these. */
 static inline void wh_wheel_reset(wh_wheel *w, uint64_t tick)
 {
     uint32_t levels = w->buckets >> w->bits;

@@ -143,7 +143,7 @@ static inline void wh_budget_note(const wh_budget *b, uint64_t word)
     uint64_t made = wh_load_acquire(theirs); /* pairs: pool-made */
     uint64_t ahead = wh_used_ahead(word, made);
     /* pairs: pool-used - a word that has changed was noted by who changed it. If the
-     * compare-and-swap fails somebody has noted this very change: invariant 3 */
+     * compare-and-swap fails another worker has noted this very change: invariant 3 */
     if (ahead != 0 && wh_load_seq(&b->pool->used) == word)
         wh_cas_acq_rel(theirs, &made, made + ahead); /* pairs: pool-made */
 }
@@ -173,7 +173,8 @@ static inline bool wh_budget_change(wh_budget *b, int64_t bytes)
             break;
     }
     wh_step();
-    /* pairs: pool-made - from here on nobody else need tell it, however its name is overwritten */
+    /* pairs: pool-made - from here on no other worker has to note it, however its name is
+     * overwritten */
     wh_store_release(&l->made, change + 1);
     return true;
 }
@@ -210,7 +211,7 @@ static inline void wh_pool_dry(wh_pool *pool, int64_t now)
 /* `now` of CLOCK_MONOTONIC is wanted only if there is one: ask wh_pool_is_dry first. */
 static inline bool wh_pool_is_dry(const wh_pool *pool)
 {
-    /* pairs: pool-dry - seq_cst, after the change of `used`: a spell that began with a look at the
+    /* pairs: pool-dry - seq_cst, after the change of `used`: a spell that began with a load of the
      * word before that change is seen here, or its beginner sees the change and ends it */
     return wh_load_seq(&pool->dry_since) != 0;
 }
@@ -230,7 +231,7 @@ static inline uint64_t wh_line_ticket(wh_budget *b)
     return wh_fetch_add_seq(&b->pool->tickets, 1) + 1; /* pairs: pool-line */
 }
 
-/* Our first waiter has this ticket and wants so many bytes; 0: nobody of us waits. `used` is looked
+/* Our first waiter has this ticket and wants so many bytes; 0: none of us waits. `used` is looked
  * at after this. */
 static inline void wh_line_show(wh_budget *b, uint64_t ticket, uint64_t wants)
 {

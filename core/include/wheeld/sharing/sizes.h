@@ -1,4 +1,4 @@
-/* Sizes: how many operations wait in each worker's purgatories, by name, for whoever asks the
+/* Sizes: how many operations wait in each worker's purgatories, by name, for those who ask the
  * daemon.
  *
  * A worker has WH_SIZES lines behind the shared words, one for each of its purgatories; a purgatory
@@ -32,7 +32,7 @@ static inline void wh_sizes_bind(wh_sizes *s, const wh_watch *w)
     *s = (wh_sizes){.lines = wh_sizes_of(w->seg, w->row_count, w->me)};
 }
 
-/* A line for a purgatory of that name, of which as much is told as fits. NULL: there is none left.
+/* A line for a purgatory of that name, cut to what fits. NULL: there is none left.
  * `tenant` is our incarnation. */
 static inline wh_size *wh_sizes_open(wh_sizes *s, const char *name, size_t length, uint64_t tenant)
 {

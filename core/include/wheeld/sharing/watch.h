@@ -4,7 +4,7 @@
  * that watches one of its keys. Whoever made a condition true marks the key in the row of each such
  * worker, and rings the doorbell of those that sleep. A mark is a few bits of one word: one of them
  * says which bucket, the others which of its keys, so that hardly ever another key has all of them
- * (key_hash.h). Marks coalesce; a mark too many costs a look.
+ * (key_hash.h). Marks coalesce; a spurious mark costs one extra check.
  *
  *     watcher                                   checker
  *     sets its bit in the directory (or)        makes the condition true
@@ -272,7 +272,7 @@ static inline void wh_watch_mark_all(wh_watch *w, uint32_t bucket, uint64_t mark
 }
 
 /* The worker of the row is gone: mark what it was changing for all who watch it. True: there was
- * something; whoever sleeps with a mark (wh_watch_owed) is to be rung for before the row is
+ * something; a worker that sleeps with a mark (wh_watch_owed) has to be rung for before the row is
  * cleared. */
 static inline bool wh_watch_finish(void *memory, uint32_t rows, uint32_t row)
 {
@@ -302,8 +302,8 @@ static inline bool wh_watch_owed(void *memory, uint32_t rows, uint32_t row)
     return wh_load_seq(&w.mine->wait_seq) & 1 && wh_watch_ready(&w);
 }
 
-/* Nobody is in this row any more, or not yet: no bit of it stays in the directory, no mark in it. A
- * checker that was stopped may mark it later: a look too many of the next tenant. `rows`:
+/* This row has no tenant, no longer or not yet: no bit of it stays in the directory, no mark in it.
+ * A checker that was stopped may mark it later: one extra check of the next tenant. `rows`:
  * wh_watch_rows. */
 static inline void wh_watch_clear(void *memory, uint32_t rows, uint32_t row, uint64_t tenant)
 {

@@ -2,9 +2,9 @@
  *
  * Idea. A key is 125 bits of hash: a tag and a check. Each names a set of 16 places; the word of a
  * key is in one of the two. A place is made by compare-and-swap of its tag, so no process waits for
- * another, and is forgotten by another one. Before it is emptied for the next key nobody may still
- * be about to grow the word: a worker says which place it touches, and only then looks whether it
- * is its key's.
+ * another, and is forgotten by another one. Before it is emptied for the next key no process may
+ * still be about to grow the word: a worker says which place it touches, and only then looks
+ * whether it is its key's.
  *
  *     worker                                    who empties the place
  *     touching = place                          tag: OVER -> EMPTYING (compare-and-swap)
@@ -13,14 +13,14 @@
  *     touching = 0
  *
  * Two who make the same key: each comes first (COMING), then looks for others. One that is LIVE is
- * the key's. Of two that come the lower place goes on, and the higher one gives way, whoever sees
+ * the key's. Of two that come the lower place goes on, and the higher one gives way, whichever sees
  * it.
  *
  * Invariants
  *  1. Of each key at most one place is LIVE: who turns its own LIVE has looked at both sets after
  *     it came, and has turned OVER every other one that was coming.
  *  2. check and value of an EMPTY place are 0. check is stored before the tag says LIVE.
- *  3. A place is EMPTIED only while nobody touches it, and only by who has its tag.
+ *  3. A place is emptied only while no process uses it, and only by the holder of its tag.
  *  4. Lock-free: a loop goes round only because another process's step succeeded. A worker that was
  *     killed or stopped in between holds up no key; its place stays as it is until it is gone
  *     (wh_words_leave).
@@ -112,7 +112,7 @@ static inline uint32_t wh_words_find(wh_watch *w, const wh_word_key *key)
 
 /* -- emptying ---------------------------------------------------------------------------------- */
 
-/* Empty a place that is over, or that nobody makes any more. False: not now. */
+/* Empty a place that was forgotten, or whose maker is gone. False: not now. */
 static inline bool wh_words_empty(wh_watch *w, uint32_t place)
 {
     wh_au64 *tag = wh_words_tag(w, place);
@@ -262,7 +262,7 @@ static inline enum wh_grown wh_words_grow(wh_watch *w, const wh_word_key *key, u
     return grew ? WH_GREW : WH_GREW_NOT;
 }
 
-/* The key has no word any more. False: it had none. */
+/* Remove the key's word. False: it had none. */
 static inline bool wh_words_forget(wh_watch *w, const wh_word_key *key)
 {
     uint32_t place = wh_words_find(w, key);

@@ -274,13 +274,13 @@ static inline void wh_call_release(wh_client *c, const uint64_t *ids, uint64_t n
     wh_slabs_park(&c->slabs);
 }
 
-/* Was it ever armed, by us or by whoever had our slots before? */
+/* Was it ever armed, by us or by the worker that had our slots before? */
 static inline bool wh_client_was_armed(const wh_client *c, uint64_t id)
 {
     uint64_t slot = wh_id_given_slot(id);
     if (slot >= c->capacity || !wh_id_gen(id))
         return false;
-    /* pairs: arm - and generations are compared as ring positions are: they come round */
+    /* pairs: arm - and generations wrap, so they are compared as ring positions are */
     return (int32_t)(wh_state_gen(wh_load_acquire(&c->states[slot])) - wh_id_gen(id)) >= 0;
 }
 

@@ -6,7 +6,7 @@
  * clock.
  *
  * Invariants
- *  1. Room comes first: once a timer is armed, cancelled or moved, the clock can be told.
+ *  1. Room comes first: once a timer is armed, cancelled or moved, its submission fits.
  *  2. A call that does not end with WH_CALL_OK has done nothing.
  */
 #ifndef WHEELD_CALLS_H
@@ -14,7 +14,7 @@
 
 #include "wheeld/worker/room.h"
 
-/* What a schedule needs: a slot, and room to tell the clock of it. */
+/* What a schedule needs: a slot, and room in the ring to submit it. */
 static inline enum wh_call wh_client_have_slot(wh_client *c, bool wait, uint32_t *slot)
 {
     enum wh_call found;
@@ -48,7 +48,7 @@ static inline enum wh_call wh_call_schedule(wh_client *c, const wh_request *r, i
     return found;
 }
 
-/* Room comes before the cancel; but what is over needs none. */
+/* Room comes before the cancel; but a timer that has ended needs none. */
 static wh_seldom enum wh_call wh_client_room_to_cancel(wh_client *c, uint64_t id, bool wait)
 {
     if (!wh_client_is_armed(c, id))

@@ -9,7 +9,7 @@
  *  3. A slot's fields are written by its owner only, while it holds the slot; `deadline` also
  *     while the timer is armed, before the version goes up.
  *  4. The caller keeps other threads out (the GIL does, or the lock of the Python object).
- *  5. A worker whose row is not ACTIVE under its incarnation any more is out: nothing that is
+ *  5. A worker whose row is no longer ACTIVE under its incarnation is out: nothing that is
  *     shared is its own to change. It is fenced so while its process lives, and only when that has
  *     ended, or has said good-bye, others get what it held.
  *  6. A clock that does not wake for its bell is reported to the supervisor, now and then, and
@@ -65,12 +65,12 @@ struct wh_client {
     wh_fd clock_bell, control; /* control: the supervisor's socket for alarms, or none */
     bool virtual_clock;
     bool receives; /* seg->receives is set */
-    bool deaf; /* its descriptors were closed, and not by it */
+    bool fds_lost; /* its descriptors were closed by other code */
     uint32_t rung_again; /* times that we could have rung once more */
     int64_t rung_at, alarmed_at; /* CLOCK_MONOTONIC, ns */
     const wh_waits *waits;
     int64_t patience_ns; /* for slots that the clock has to give back */
-    uint32_t ask_size; /* how many slots to ask for the next time that there is none */
+    uint32_t ask_size; /* how many slots to ask for when none is free next time */
     uint64_t short_of; /* slots or places that the last call in vain still needed */
     uint64_t *reserved; /* a bit per slot that a reservation holds; or NULL: there never was one */
 };
@@ -197,16 +197,16 @@ static inline int64_t wh_client_now_of(const wh_client *c, uint32_t kind)
 
 /* -- the doorbell ----------------------------------------------------------------------------- */
 
-/* Somebody closed our descriptors. Nobody hears us any more: from here on calls are to say so. */
-static inline void wh_client_deafen(wh_client *c)
+/* Other code closed our descriptors, so the clock no longer hears us: calls raise from now on. */
+static inline void wh_client_lose_fds(wh_client *c)
 {
-    c->deaf = true;
+    c->fds_lost = true;
     c->row = &wh_no_row;
 }
 
 /* We rang, and the clock sleeps on. After a while the supervisor should know: one line on its
  * socket, which it does not answer. A full or broken socket is not our trouble. */
-static inline void wh_client_doubt(wh_client *c, int64_t now)
+static inline void wh_client_report_unheard(wh_client *c, int64_t now)
 {
     static const char alarm[] = "{\"op\":\"alarm\"}\n";
     if (now - c->rung_at < WH_UNHEARD_NS || now - c->alarmed_at < WH_ALARM_EVERY_NS)
@@ -225,12 +225,12 @@ static inline void wh_client_ring(wh_client *c)
 {
     uint64_t seq = wh_load_seq(&c->wheel->sleep_seq); /* pairs: bell-once */
     if (seq == c->rung_seq) {
-        if (++c->rung_again % 8 == 0) /* the time is not worth a look at each call */
-            wh_client_doubt(c, wh_clock_read(CLOCK_MONOTONIC_COARSE));
+        if (++c->rung_again % 8 == 0) /* reading the time at each call would cost too much */
+            wh_client_report_unheard(c, wh_clock_read(CLOCK_MONOTONIC_COARSE));
         return;
     }
     if (wh_unlikely(!wh_fd_is_ours(&c->clock_bell))) {
-        wh_client_deafen(c);
+        wh_client_lose_fds(c);
         return;
     }
     c->rung_seq = seq;
@@ -350,14 +350,14 @@ static inline bool wh_client_owns(const wh_client *c, uint64_t id)
     return index < c->capacity && wh_slabs_own(&c->slabs, (uint32_t)index);
 }
 
-/* Have at hand what arming or moving a timer in that slot writes. */
+/* Prefetch what arming or moving a timer in that slot writes. */
 static inline void wh_client_prefetch(const wh_client *c, uint32_t slot)
 {
     wh_prefetch_write(&c->states[slot]);
     wh_prefetch_write(&c->slots[slot]);
 }
 
-/* Is it armed? What is not never will be again, whoever has that id. */
+/* Is it armed? If not, no timer with that id ever will be. */
 static inline bool wh_client_is_armed(const wh_client *c, uint64_t id)
 {
     uint64_t index = wh_id_given_slot(id);

@@ -10,7 +10,7 @@
 
 #include "wheeld/worker/slabs.h"
 
-/* between two counts, for each slab: it takes one or two to look at it */
+/* between two counts, for each slab: it takes one or two to read it */
 #define WH_QUOTA_PAUSE_NS 20
 
 typedef struct wh_quota {
@@ -19,7 +19,7 @@ typedef struct wh_quota {
     int64_t next_count; /* not before, ns */
 } wh_quota;
 
-/* Slots that are ours now: a look at each slab. */
+/* Slots that are ours now. Reads each slab. */
 static inline uint64_t wh_quota_count(const wh_slabs *s)
 {
     uint64_t held = 0;

@@ -3,10 +3,10 @@
  * Invariants
  *  1. Completions are consumed in order; what they say is copied before the head passes them.
  *  2. EXPIRED for a slot of ours gives the slot back, and so does an entry of the return ring. A
- *     tick gives nothing back, and nobody keeps its slot while it is read: it is an event only if
+ *     tick gives nothing back, and its slot is not kept while it is read: it is an event only if
  *     its timer is armed still when all of it is copied. So a cancel that won is never followed by
  *     an event, and a payload is never another timer's.
- *  3. An offer is an event of whoever takes it first, and passed over by all others (slot.h,
+ *  3. An offer is an event of the worker that takes it first; all others skip it (slot.h,
  *     invariant 4). It is done when it is copied, or when it is acknowledged, before the head
  *     passes its record.
  *  4. Returns have a ring of their own: a worker that is slow to poll still gets back the slots of
@@ -63,7 +63,7 @@ enum wh_belief {
     WH_GIVES_NOTHING = 2
 };
 
-/* Does it speak of the end of a timer that has fired, as it should? */
+/* Is it about the end of a timer that has fired, as it should be? */
 static inline bool wh_client_has_fired(const wh_client *c, uint64_t id)
 {
     uint64_t state = wh_load_acquire(&c->states[wh_id_slot(id)]); /* pairs: fire */
@@ -72,7 +72,7 @@ static inline bool wh_client_has_fired(const wh_client *c, uint64_t id)
 
 /* One of a split slab goes home to the clock when we have read of its end. Ticks and offers are
  * asked for their states when they are copied. */
-static wh_seldom enum wh_belief wh_client_doubts(const wh_client *c, uint64_t id)
+static wh_seldom enum wh_belief wh_client_judge_fully(const wh_client *c, uint64_t id)
 {
     uint32_t kind = wh_id_kind(id), slot = wh_id_slot(id);
     if (slot >= c->capacity ||
@@ -95,7 +95,7 @@ static inline enum wh_belief wh_client_judge(wh_client *c, uint64_t id)
     if (wh_likely(wh_id_kind(id) == WH_EV_EXPIRED && wh_id_slot(id) < c->capacity) &&
         wh_likely(wh_client_has_fired(c, id)) && wh_likely(wh_client_names_us(c, wh_id_slot(id))))
         return WH_GIVES_BACK;
-    enum wh_belief belief = wh_client_doubts(c, id);
+    enum wh_belief belief = wh_client_judge_fully(c, id);
     if (belief == WH_ABSURD)
         wh_count(&c->seg->disbelieved, 1);
     return belief;
@@ -163,8 +163,8 @@ static inline bool wh_client_copy(const wh_client *c, uint64_t position, uint64_
     return true;
 }
 
-/* The end of an event: an own slot is ours again, of an offer the clock learns. False: it is an
- * event no more. */
+/* The end of an event: an own slot is ours again, of an offer the clock learns. False: it is no
+ * longer an event. */
 static inline bool wh_client_settle(wh_client *c, uint64_t id, enum wh_belief belief)
 {
     uint32_t slot = wh_id_slot(id);
@@ -197,8 +197,8 @@ static inline void wh_client_pass(wh_client *c)
         wh_client_ring(c);
 }
 
-/* Who keeps events for later learns the ids of those that are ticks: it asks once more whether they
- * stand, as wh_tick_stands() was asked just now. */
+/* A caller that keeps events for later gets the ids of ticks, to ask wh_tick_stands() once more
+ * when it hands them out. */
 typedef void wh_note_tick(void *context, uint64_t id);
 
 /* Consume completions until `most` events stand at `events` or none is left. Returns how many do.
@@ -339,7 +339,7 @@ static inline bool wh_client_may_sleep(wh_client *c)
 /* When a worker that is about to sleep should look whether the clock has heard its bell, ns of
  * CLOCK_MONOTONIC; INT64_MAX: it has, or the supervisor was told of this bell. A clock that is
  * awake is the supervisor's to watch. */
-static inline int64_t wh_client_doubts_at(const wh_client *c)
+static inline int64_t wh_client_unheard_at(const wh_client *c)
 {
     if (wh_load_seq(&c->wheel->sleep_seq) != c->rung_seq || /* pairs: bell-once */
         wh_load_seq(&c->wheel->sleep_until) == INT64_MIN || /* pairs: sleep */

@@ -6,8 +6,8 @@
  * then, has done nothing, and has rung the clock: when its caller tries again there is room, unless
  * the clock does not run or nothing comes free.
  *
- * A wait (wh_waits) lets others go on, and they may end this worker: after WH_CALL_GONE nothing of
- * it is ours, what the call held least of all.
+ * A wait (wh_waits) lets other threads run, and they may end this worker: after WH_CALL_GONE none
+ * of its memory is ours, least of all what the call held.
  */
 #ifndef WHEELD_ROOM_H
 #define WHEELD_ROOM_H
@@ -37,7 +37,7 @@ enum wh_call {
     WH_CALL_GONE, /* the nap said so: the worker has left */
 };
 
-/* Let others go on. */
+/* Let other threads run. */
 static inline enum wh_call wh_client_nap(wh_client *c)
 {
     enum wh_nap nap = c->waits->nap(c);
@@ -46,7 +46,7 @@ static inline enum wh_call wh_client_nap(wh_client *c)
 
 /* -- a place in the ring ----------------------------------------------------------------------- */
 
-/* Have the ring take `n` more submissions. */
+/* Wait until the ring has room for `n` more submissions. */
 static wh_seldom enum wh_call wh_client_wait_room(wh_client *c, uint64_t n, bool wait)
 {
     int64_t began = c->waits->now();

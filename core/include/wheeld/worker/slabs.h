@@ -18,7 +18,7 @@
  *     back counts it in `freed` afterwards, and for one that dies in between the clock does.
  *  4. `worked` has the slabs of mode WORKED, each once.
  *  5. All this is private memory of one process, used by one thread at a time.
- *  6. An owner word is changed by compare-and-swap only, from what names nobody or us.
+ *  6. An owner word is changed by compare-and-swap only, from a word that names no worker or us.
  */
 #ifndef WHEELD_SLABS_H
 #define WHEELD_SLABS_H
@@ -131,7 +131,7 @@ static inline void wh_slabs_work(wh_slabs *s, uint32_t slab)
     s->mode[slab] = (s->mode[slab] & WH_SLAB_STACKED) | WH_SLAB_WORKED;
 }
 
-/* Before free slots of a slab are used. False: they are ours no more. */
+/* Before free slots of a slab are used. False: they are no longer ours. */
 static inline bool wh_slabs_unpark(wh_slabs *s, uint32_t slab)
 {
     if (s->mode[slab] & WH_SLAB_WORKED)
@@ -140,7 +140,7 @@ static inline bool wh_slabs_unpark(wh_slabs *s, uint32_t slab)
     if (s->mode[slab] & WH_SLAB_SPLIT && word == WH_SPLIT)
         return true;
     while (wh_owner_name(word) == s->me)
-        /* pairs: slab - else the clock could be giving them to somebody else */
+        /* pairs: slab - else the clock could be giving them to another worker */
         if (wh_cas_acq_rel(&s->owners[slab], &word, s->me)) {
             wh_slabs_work(s, slab);
             return true;
@@ -156,7 +156,7 @@ static inline bool wh_slabs_is_spare(const wh_slabs *s, uint32_t slab)
     return s->empty > s->keep_empty || (slab >= s->shared_count && slab != s->home);
 }
 
-/* Make a slab of ours nobody's. */
+/* Give up one of our slabs: it has no owner then. */
 static inline void wh_slabs_release(wh_slabs *s, uint32_t slab)
 {
     uint64_t word = wh_load_acquire(&s->owners[slab]); /* pairs: slab */
@@ -170,7 +170,7 @@ static inline void wh_slabs_release(wh_slabs *s, uint32_t slab)
         }
 }
 
-/* Nothing of it is in hand any more. */
+/* We hold none of its slots any longer. */
 static inline void wh_slabs_rest(wh_slabs *s, uint32_t slab)
 {
     uint64_t mine = s->me;
@@ -241,7 +241,7 @@ static inline bool wh_slabs_claim(wh_slabs *s)
     return false;
 }
 
-/* What can be used of the slab on top of the stack. 0: nothing; it is on top no more. */
+/* What can be used of the slab on top of the stack. 0: nothing; it is no longer on top. */
 static inline uint64_t wh_slabs_top(wh_slabs *s, uint32_t *slab)
 {
     *slab = s->stack[s->stack_size - 1];

@@ -12,7 +12,7 @@ typedef struct wh_client wh_client;
 enum wh_nap {
     WH_NAP_OVER,    /* it goes on */
     WH_NAP_STOPPED, /* it gives back what it holds, and ends */
-    WH_NAP_GONE, /* the worker has left: it touches nothing that is shared any more, and ends */
+    WH_NAP_GONE, /* the worker has left: the call touches no shared memory from now on, and ends */
 };
 
 /* How a call waits for the clock (room.h). */

@@ -9,7 +9,7 @@ static void worker_ring(WorkerObject *w)
     if (wh_fd_is_ours(&w->bell))
         wh_bell_ring(w->bell.number);
     else
-        wh_client_deafen(&w->client);
+        wh_client_lose_fds(&w->client);
 }
 
 /* Is our FIFO still ours to read? False: an error is set. */
@@ -19,7 +19,7 @@ static bool worker_hears(WorkerObject *w)
     w->heard.removed = names == 0;
     if (wh_likely(names >= 0))
         return true;
-    wh_client_deafen(&w->client);
+    wh_client_lose_fds(&w->client);
     worker_explain(w);
     return false;
 }
@@ -175,11 +175,11 @@ static bool worker_sleep(WorkerObject *w, int64_t until, bool heed)
     fds[0].fd = w->bell.number;
     if (!w->heard.lost)
         fds[1].fd = w->daemon.number, connections = w->connections;
-    int64_t doubts = wh_client_doubts_at(c);
-    if (wh_unlikely(doubts != INT64_MAX) && wh_clock_read(CLOCK_MONOTONIC) >= doubts)
-        wh_client_doubt(c, wh_clock_read(CLOCK_MONOTONIC));
+    int64_t unheard = wh_client_unheard_at(c);
+    if (wh_unlikely(unheard != INT64_MAX) && wh_clock_read(CLOCK_MONOTONIC) >= unheard)
+        wh_client_report_unheard(c, wh_clock_read(CLOCK_MONOTONIC));
     else
-        until = doubts < until ? doubts : until;
+        until = unheard < until ? unheard : until;
     if (wh_client_may_sleep(c) && !(heed && worker_is_marked(w)))
         polled = worker_await_bell(w, fds, until);
     if (polled == -2)

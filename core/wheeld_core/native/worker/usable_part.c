@@ -32,13 +32,14 @@ static void worker_explain(WorkerObject *w)
              wh_load_acquire(&w->client.wheel->daemon_state) == 1)
         PyErr_SetString(
             errors.daemon_not_running,
-            w->client.deaf ? "the descriptors of this client were closed by other code "
-                             "(os.closerange, or a library that daemonizes this process); "
-                             "close() it, and connect() again after that"
-                           : "the daemon no longer serves this worker: its connection was "
-                             "closed, but not by close() (os.closerange, or a library that "
-                             "daemonizes this process?), or it was taken for dead; close() it, and "
-                             "connect() again after that");
+            w->client.fds_lost
+                ? "the descriptors of this client were closed by other code "
+                  "(os.closerange, or a library that daemonizes this process); "
+                  "close() it, and connect() again after that"
+                : "the daemon no longer serves this worker: its connection was "
+                  "closed, but not by close() (os.closerange, or a library that "
+                  "daemonizes this process?), or it was taken for dead; close() it, and "
+                  "connect() again after that");
     else
         PyErr_SetString(errors.daemon_not_running,
                         w->renews
