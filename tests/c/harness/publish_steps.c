@@ -183,6 +183,7 @@ static void play_receive(void)
 {
     uint64_t cookie;
     char event[128];
+    wh_look look = {0};
     begin();
     plan p = {.delay = MS, .target = hand_target(A), .payload_size = 16};
     CHECK(hand_schedule(B, p, &cookie), "no slot");
@@ -194,7 +195,8 @@ static void play_receive(void)
     uint64_t position = c->comp_head;
     position += c->comps[position & (c->comp_size - 1)].cookie < 8192; /* B's */
     if (at++ < step)
-        CHECK(wh_client_take(c, position, wh_client_id_at(c, position, position), event), "take");
+        CHECK(wh_client_take(c, position, wh_client_id_at(c, position, position), event, &look),
+              "take");
     if (at++ < step)
         c->comp_head += 2;
     if (at++ < step) {
