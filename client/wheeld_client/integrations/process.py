@@ -31,12 +31,15 @@ class ProcessTimers:
     ----------
     daemon : str
         Name of the daemon, or the path of its runtime directory.
+    dispatch : bool
+        Whether a thread dispatches; without it the worker receives nothing.
     **options
         As of `connect`, but for `after_fork` and `on_reconnect`.
     """
 
-    def __init__(self, daemon: str = "default", **options: Any) -> None:
+    def __init__(self, daemon: str = "default", *, dispatch: bool = True, **options: Any) -> None:
         self.daemon = daemon
+        self._dispatch = dispatch
         self._options = options
         self._forget()
         atexit.register(self.close)
@@ -63,7 +66,7 @@ class ProcessTimers:
         with self._lock:
             if self._timers is None:
                 timers = connect(self.daemon, on_reconnect=_came_back, **self._options)
-                self._dispatcher = timers.dispatching().start()
+                self._dispatcher = timers.dispatching().start() if self._dispatch else None
                 self._timers = timers
             return self._timers
 

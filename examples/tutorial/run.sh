@@ -1,0 +1,167 @@
+#!/usr/bin/env bash
+# The tutorial, carried out: what docs/tutorial.md tells a new user to do, in an empty folder, with
+# no compiler to be found, and what it prints. Each step must succeed.
+#
+#     examples/tutorial/run.sh WHEEL [pip options] > docs/tutorial.md
+#
+# WHEEL is the file that `pip wheel --no-deps .` makes. Steps whose program is not there (tmux,
+# prometheus) are left out. Its servers listen on free ports of the loopback; the page has the usual.
+set -euo pipefail
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+wheel=$(realpath "$1")
+shift
+python=$("${PYTHON:-python3}" -c 'import sys; print(sys._base_executable)')
+
+work=$(mktemp -d /tmp/wheeld-tutorial-XXXXXX)
+jobs_started=()
+finish() {
+    for pid in "${jobs_started[@]}"; do kill "$pid" 2>/dev/null || true; done
+    [ -z "${top_server:-}" ] || tmux -L "$top_server" kill-server 2>/dev/null || true
+    wait
+    rm -rf "$work"
+}
+trap finish EXIT
+
+# A path with the usual commands, and neither compiler nor anything else of this environment.
+mkdir "$work/bin" "$work/run" "$work/tutorial"
+for name in bash sh env cat sleep sed grep tr sort curl tmux prometheus uname; do
+    if found=$(command -v "$name"); then ln -s "$found" "$work/bin/$name"; fi
+done
+printf '#!/bin/sh\nexec %s "$@"\n' "$python" >"$work/bin/python3"
+chmod +x "$work/bin/python3"
+port() { "$python" -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+web=$(port) metrics=$(port) prom=$(port)
+cp "$here/app.py" "$work/tutorial"
+sed "s/^PORT = .*/PORT = $web/" "$here/load.py" >"$work/tutorial/load.py"
+
+# -- how it is written ---------------------------------------------------------------------------
+
+# What differs from run to run, made the same.
+plain() {
+    sed -E -e "s#$work/tutorial#~/tutorial#g" -e "s#$work/run#/run/user/1000#g" -e "s#$wheel#wheeld#g" \
+        -e "s/:$web\b/:8000/g" -e "s/:$metrics\b/:9464/g" -e "s/:$prom\b/:9090/g" \
+        -e 's/pid( +)[0-9]+/pid\14711/g' -e 's/pid-[0-9]+-/pid-4711-/g' -e 's/[0-9]+\.[0-9]+ ms/0.9 ms/g' -e 's/\x1b\[[0-9;?]*[a-zA-Z]//g' \
+        -e 's/[[:space:]]+$//'
+}
+in_folder() {
+    (cd "$work/tutorial" && env -i HOME="$work" PATH="$work/tutorial/venv/bin:$work/bin" TERM=xterm-256color \
+        LANG=C.UTF-8 WHEELD_RUNTIME_DIR="$work/run" COLUMNS=80 ${PIP_INDEX_URL:+PIP_INDEX_URL="$PIP_INDEX_URL"} \
+        ${PIP_CONFIG_FILE:+PIP_CONFIG_FILE="$PIP_CONFIG_FILE"} bash -c "$1" 2>&1)
+}
+say() { printf '\n%s\n' "$1"; }
+# A command as a user types it, and what it prints; $2 is what is run where it differs from $1.
+show() {
+    local out status=0
+    out=$(in_folder "${2:-$1}") || status=$?
+    printf '\n```console\n$ %s\n%s%s```\n' "$1" "$out" "${out:+$'\n'}" | plain
+    [ "$status" = "${expected:-0}" ] || { echo "exit code $status: $1: $out" >&2; exit 1; }
+}
+# The same for one that goes on in the background, until `$3` succeeds.
+show_background() {
+    in_folder "exec ${2:-$1}" >"$work/log-${#jobs_started[@]}" &
+    local pid=$!
+    jobs_started+=("$(pgrep -P "$pid" || echo "$pid")")
+    printf '\n```console\n$ %s &\n```\n' "$1" | plain
+    for _ in $(seq 300); do
+        if in_folder "$3" >/dev/null 2>&1; then return; fi
+        kill -0 "$pid" 2>/dev/null || break
+        sleep 0.1
+    done
+    cat "$work/log-$((${#jobs_started[@]} - 1))" >&2
+    echo "it did not get ready: $1" >&2
+    exit 1
+}
+has() { in_folder "$1" >/dev/null 2>&1; }
+
+# -- the tutorial --------------------------------------------------------------------------------
+
+cat <<'PAGE'
+<!-- Written by examples/tutorial/run.sh, which carries out each step. -->
+# Tutorial
+
+Ten minutes, from an empty folder to a web service whose requests time out on a wheel that all its processes share, and
+that outlives a restart of the daemon. All you need is Linux and Python 3.11 or newer; there is nothing to compile.
+PAGE
+
+say '## Install'
+if has 'command -v cc || command -v gcc || command -v clang'; then
+    echo "there is a compiler on the path" >&2
+    exit 1
+fi
+expected=1 show 'command -v cc gcc clang'
+show 'python3 -m venv venv' 'python3 -m venv venv'
+show 'venv/bin/pip install --quiet wheeld fastapi gunicorn uvicorn uvicorn-worker' \
+    "venv/bin/pip install --quiet --disable-pip-version-check --only-binary :all: $* '$wheel' fastapi gunicorn uvicorn uvicorn-worker >pip.log 2>&1 || { cat pip.log; exit 1; }"
+say 'The commands below are those of the environment: `source venv/bin/activate`.'
+
+say '## Start the daemon'
+show_background 'wheeld start' 'wheeld start' 'wheeld status'
+show 'wheeld status' "wheeld status | grep -v -e '^ *$' | sed -n 1,8p"
+
+say '## A service with deadlines'
+say '`app.py`: each request has half a second. The middleware connects each worker process to the daemon.'
+printf '\n```py\n%s\n```\n' "$(cat "$here/app.py")"
+say 'Run it under gunicorn with two worker processes:'
+show_background 'gunicorn app:app --workers 2 --worker-class uvicorn_worker.UvicornWorker --bind 127.0.0.1:8000' \
+    "gunicorn app:app --workers 2 --worker-class uvicorn_worker.UvicornWorker --bind 127.0.0.1:$web" \
+    "curl --silent --fail http://127.0.0.1:$web/hello"
+show 'curl --include http://127.0.0.1:8000/hello' \
+    "curl --silent --include http://127.0.0.1:$web/hello | tr -d '\r' 2>/dev/null | sed -n '1p;\$p'"
+say 'A request that takes longer is cancelled where it waits, and answered with 504:'
+show 'curl --include http://127.0.0.1:8000/slow' \
+    "curl --silent --include http://127.0.0.1:$web/slow | sed -n -e 's/\r//' -e '1p;\$p'"
+
+say 'That was a timer of the daemon, of whichever process served the request:'
+show 'wheeld status' "wheeld status | grep -e fired -e pid-"
+
+if has 'wheeld top --help' && has 'command -v tmux'; then
+    say '## Watch it'
+    say '`wheeld top` in a terminal; here it is while ten requests time out:'
+    top_server="wheeld-tutorial-$$"
+    in_folder "tmux -L $top_server new-session -d -x 80 -y 30 'wheeld top'"
+    for _ in $(seq 10); do in_folder "curl --silent http://127.0.0.1:$web/slow" >/dev/null & done
+    sleep 3
+    show 'wheeld top' "tmux -L $top_server capture-pane -p"
+    tmux -L "$top_server" kill-server
+    top_server=
+fi
+
+if has 'wheeld metrics --help' && has 'command -v prometheus'; then
+    say '## Measure it'
+    say 'The daemon'"'"'s metrics for Prometheus, and Prometheus to scrape them:'
+    show_background 'wheeld metrics --listen 127.0.0.1:9464' "wheeld metrics --listen 127.0.0.1:$metrics" \
+        "curl --silent --fail http://127.0.0.1:$metrics/metrics"
+    printf 'scrape_configs:\n  - job_name: wheeld\n    scrape_interval: 1s\n    static_configs:\n      - targets: ["127.0.0.1:%s"]\n' \
+        "$metrics" >"$work/tutorial/prometheus.yml"
+    show 'cat prometheus.yml'
+    show_background 'prometheus --config.file prometheus.yml' \
+        "prometheus --config.file prometheus.yml --storage.tsdb.path data --web.listen-address 127.0.0.1:$prom" \
+        "curl --silent 'http://127.0.0.1:$prom/api/v1/query' --data-urlencode 'query=up{job=\"wheeld\"} == 1' | grep -q '\"value\"'"
+    say 'The timers that have fired, those of the requests that timed out among them:'
+    show "curl --silent http://127.0.0.1:9090/api/v1/query --data-urlencode 'query={__name__=~\"wheeld.*fired.*total\"} > 0'" \
+        "curl --silent http://127.0.0.1:$prom/api/v1/query --data-urlencode 'query={__name__=~\"wheeld.*fired.*total\"} > 0' | grep -o '\"__name__\":\"[a-z_]*\"' | sort -u"
+fi
+
+say '## Restart it under load'
+say '`load.py` makes requests for eight seconds and keeps account of each; in the middle, the daemon is restarted:'
+in_folder 'exec python3 load.py 8' >"$work/load.log" &
+load=$!
+sleep 4
+printf '\n```console\n$ python3 load.py 8 &\n```\n'
+show 'wheeld restart'
+wait "$load" || { cat "$work/load.log" >&2; exit 1; }
+printf '\n```console\n%s\n```\n' "$(cat "$work/load.log")"
+say 'No request was lost, none timed out early or not at all: timers went on in shared memory while the daemon became
+another program, and the workers never noticed.'
+
+say '## Stop'
+show 'wheeld stop'
+cat <<'PAGE'
+
+## Where to go on
+
+- [What a worker can do](timers.md), and what it is promised.
+- [The same for other frameworks](how-to/frameworks.md): WSGI, Flask, Django, aiohttp, trio.
+- [Tests in which an hour passes at once](testing.md).
+- [The daemon as a service](../systemd/README.md), [in containers](containers.md).
+PAGE

@@ -1,0 +1,46 @@
+"""The tutorial is what a new user sees: its script runs, and its page is what the script prints."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "tutorial.md").read_text()
+NEEDED = ("curl", "tmux", "prometheus")
+
+
+def shape(page: str) -> list[str]:
+    """Headings and commands, in their order."""
+    return re.findall(r"^(?:## .*|\$ .*)$", page, re.M)
+
+
+def test_the_page_shows_the_example_that_runs() -> None:
+    """`app.py` word for word."""
+    assert (ROOT / "examples" / "tutorial" / "app.py").read_text().strip() in PAGE
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(
+    any(shutil.which(name) is None for name in NEEDED), reason=f"one of {NEEDED} is missing"
+)
+def test_the_tutorial_runs(tmp_path: Path) -> None:
+    """From an empty folder, without a compiler; no request is lost over a restart."""
+    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--wheel-dir", str(tmp_path), str(ROOT)], check=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    done = subprocess.run(
+        [ROOT / "examples" / "tutorial" / "run.sh", wheel], capture_output=True, text=True
+    )
+    if "No matching distribution" in done.stderr or "Failed to establish" in done.stderr:
+        pytest.skip("no package index can be reached")
+    assert done.returncode == 0, done.stderr
+    printed = iter(shape(done.stdout))
+    assert all(line in printed for line in shape(PAGE)), "docs/tutorial.md is of another script"
+    assert "HTTP/1.1 504 Gateway Timeout" in done.stdout
+    assert "lost or wrong: none" in done.stdout
