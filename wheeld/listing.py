@@ -37,7 +37,7 @@ def status_text(status: dict[str, Any]) -> str:
         f" {status['slots_with_memory']:,} slots; {mebibytes(status['shared_bytes_at_most'])}"
         " for all",
         f"  fired       {counters['fired']:,}   returned {counters['returned']:,}"
-        f"   dropped {counters['dropped']:,}",
+        f"   dropped {counters['dropped']:,} with dead owners (armed, or expired and unread)",
         f"  clock       {counters['wakes']:,} wake-ups, latest by"
         f" {counters['wake_late_ns'] / 1e6:.3f} ms; replaced {status['clock_restarts']} times",
         f"  late by     {_percentiles(status['histograms']['lateness_ns'])}",

@@ -34,7 +34,7 @@ SAMPLE_SECONDS = 0.2
 def spark_run(trace: Path, out: Path, cores: int) -> dict[str, Any]:
     """In a process of its own: make the report, say how long what took and the driver's heap."""
     from wheeld_pipeline import session
-    from wheeld_pipeline.commands.report import settings
+    from wheeld_pipeline.commands.readers import settings
     from wheeld_pipeline.report import load, write
 
     begin = time.monotonic()

@@ -87,14 +87,21 @@ COUNTER_COLUMNS: Final = (
     Column("returned", "bigint", False, "slots given back after a cancel or a loan"),
     Column("relinked", "bigint", False, "timers found due later than linked"),
     Column("cascaded", "bigint", False, "timers moved down a level"),
-    Column("dropped", "bigint", False, "armed timers dropped with their dead owner"),
+    Column(
+        "dropped",
+        "bigint",
+        False,
+        "timers that ended with their dead owner: armed, or expired and unread",
+    ),
     Column("wake_late_ns", "bigint", False, "longest oversleep of the clock"),
     Column("clock_epoch", "bigint", False, "incarnations of the clock"),
     Column("scheduled", "bigint", False, "the clock's own account of the events, lost ones too"),
     Column("rescheduled", "bigint", False, "the same"),
     Column("cancelled", "bigint", False, "the same"),
     Column("expired", "bigint", False, "the same"),
-    Column("ended", "bigint", False, "the same: dropped timers"),
+    Column(
+        "ended", "bigint", False, "the same: armed timers that were dropped with their dead owner"
+    ),
     Column("lost", "bigint", False, "events that found the trace ring full"),
     Column(
         "pools",

@@ -1,11 +1,35 @@
-"""Small files that appear whole."""
+"""Places on this machine's disks, and small files that appear whole."""
 
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from pathlib import Path
 from typing import Any
+
+from wheeld_pipeline.errors import PipelineError
+
+_URL = re.compile(r"^([a-z][a-z0-9+.-]*):/", re.IGNORECASE)
+
+
+def on_disk(option: str, given: str | Path) -> Path:
+    """What was given for an option, as a path of this machine's file system.
+
+    Raises
+    ------
+    PipelineError
+        It is the URL of something else, such as `s3a://bucket/x`.
+    """
+    found = _URL.match(str(given))
+    if found is None:
+        return Path(given)
+    if found[1].lower() == "file":
+        return Path(re.sub(r"^file:/*", "/", str(given), flags=re.IGNORECASE))
+    raise PipelineError(
+        f"{option} {given}: got a URL of {found[1]}, expected a path on this machine; write it to "
+        f"a directory and copy that there"
+    )
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

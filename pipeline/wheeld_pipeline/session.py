@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,6 @@ LEAST_JAVA = 17
 DRIVER_MEMORY = "1g"
 """Of the embedded Spark: what the driver's heap may have, unless SPARK_DRIVER_MEMORY says more."""
 _SETTINGS = {
-    "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.execution.arrow.pyspark.enabled": "true",
@@ -72,11 +72,88 @@ def check() -> None:
         )
 
 
+@dataclass(frozen=True)
+class SparkOptions:
+    """Where Spark runs and with what: the options of the pipeline's commands.
+
+    Parameters
+    ----------
+    master : str, optional
+        URL of a cluster; default: `local[*]`, Spark inside this process.
+    remote : str, optional
+        URL of a Spark Connect server, `sc://...`, instead.
+    conf : dict
+        Settings of Spark; they win over everything else.
+    packages : str, optional
+        Maven coordinates, by commas: `spark.jars.packages`.
+    jars : str, optional
+        Paths or URLs, by commas: `spark.jars`.
+    properties_file : path, optional
+        More settings: a key and a value a line, as in `conf/spark-defaults.conf`.
+    verbose : bool
+        Show what Java writes when it starts.
+
+    Raises
+    ------
+    PipelineError
+        Two of them contradict each other.
+    """
+
+    master: str | None = None
+    remote: str | None = None
+    conf: dict[str, str] = field(default_factory=dict)
+    packages: str | None = None
+    jars: str | None = None
+    properties_file: Path | None = None
+    verbose: bool = False
+
+    def __post_init__(self) -> None:
+        if self.master and self.remote:
+            raise PipelineError(
+                f"got --master {self.master} and --remote {self.remote}: expected one of them"
+            )
+        if self.remote and (self.packages or self.jars):
+            raise PipelineError(
+                f"got --remote {self.remote} and jars: a Spark Connect server has its own; start "
+                f"it with --packages or --jars"
+            )
+
+    @property
+    def is_given(self) -> bool:
+        """Was anything said of Spark?"""
+        return self != SparkOptions(verbose=self.verbose)
+
+    def settings(self) -> dict[str, str]:
+        """What the options set."""
+        found = {} if self.properties_file is None else _properties(self.properties_file)
+        if self.packages:
+            found["spark.jars.packages"] = self.packages
+        if self.jars:
+            found["spark.jars"] = self.jars
+        return found | self.conf
+
+
+def _properties(path: Path) -> dict[str, str]:
+    """A file as `conf/spark-defaults.conf`: key, then blanks, `=` or `:`, then the value."""
+    found = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        text = line.strip()
+        if not text or text[0] in "#!":
+            continue
+        match = re.fullmatch(r"([^\s=:]+)(?:\s*[=:]\s*|\s+)(.*)", text)
+        if match is None:
+            raise PipelineError(
+                f"{path}, line {number}: got {text!r}, expected a key, blanks or =, and a value"
+            )
+        found[match[1]] = match[2]
+    return found
+
+
 def connect(
     app: str = "wheeld",
-    master: str | None = None,
-    remote: str | None = None,
+    options: SparkOptions | str | None = None,
     settings: dict[str, str] | None = None,
+    ui: bool = False,
 ) -> SparkSession:
     """A Spark session; one that is active already is used as it is.
 
@@ -84,50 +161,65 @@ def connect(
     ----------
     app : str
         What the application is called.
-    master : str, optional
-        URL of a cluster; default: `local[*]`, Spark inside this process.
-    remote : str, optional
-        URL of a Spark Connect server, `sc://...`, instead.
+    options : SparkOptions or str, optional
+        A string is a master's URL; default: `local[*]`, Spark inside this process.
     settings : dict, optional
-        More settings of Spark; they win over those of the pipeline.
+        More settings of Spark; they win over those of the pipeline, and `options` over them.
+    ui : bool
+        Spark's pages in a browser, for what runs long.
 
     Raises
     ------
     PipelineError
-        Spark or Java is missing, or both `master` and `remote` are given.
+        Spark or Java is missing, or what Spark Connect needs; or Spark did not start.
     """
-    if master and remote:
-        raise PipelineError(f"got --master {master} and --remote {remote}: expected one of them")
-    check()
-    from pyspark.sql import SparkSession
-
+    if not isinstance(options, SparkOptions):
+        options = SparkOptions(options)
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.appName(app)
-    chosen = dict(_SETTINGS)
-    if remote:
-        builder = builder.remote(remote)
-        chosen = {"spark.sql.session.timeZone": "UTC"}
-    else:
-        master = master or "local[*]"
-        builder = builder.master(master)
-        if master.startswith("local"):
-            chosen |= _LOCAL_SETTINGS
-            memory = os.environ.get("SPARK_DRIVER_MEMORY", DRIVER_MEMORY)
-            chosen["spark.driver.memory"] = memory
-    for key, value in (chosen | (settings or {})).items():
+    if options.remote:
+        return _remote(app, options)
+    check()
+    master = options.master or "local[*]"
+    chosen = _SETTINGS | {"spark.ui.enabled": str(ui).lower()}
+    if master.startswith("local"):
+        memory = os.environ.get("SPARK_DRIVER_MEMORY", DRIVER_MEMORY)
+        chosen |= _LOCAL_SETTINGS | {"spark.driver.memory": memory}
+    chosen |= (settings or {}) | options.settings()
+    from wheeld_pipeline import java
+
+    return java.session(app, master, chosen, options.verbose)
+
+
+def _remote(app: str, options: SparkOptions) -> SparkSession:
+    """A session of a Spark Connect server; needs no Java here."""
+    assert options.remote is not None
+    try:
+        import pyspark.sql.connect.session  # noqa: F401
+        from pyspark.sql import SparkSession as Remote
+    except ImportError as error:
+        raise PipelineError(
+            f"--remote needs the client of Spark Connect ({error}): pip install 'wheeld[connect]'"
+        ) from error
+    builder = Remote.builder.appName(app).remote(options.remote)
+    for key, value in ({"spark.sql.session.timeZone": "UTC"} | options.settings()).items():
         builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    if not remote:
-        spark.sparkContext.setLogLevel("ERROR")
-    return spark
+    try:
+        found = builder.getOrCreate()
+        found.version  # the first call to the server  # noqa: B018
+    except Exception as error:  # of gRPC, whose classes are not imported here
+        reason = str(error).strip().splitlines()[0]
+        raise PipelineError(
+            f"--remote {options.remote}: no answer from a Spark Connect server there: {reason}"
+        ) from error
+    return found
 
 
 @contextmanager
 def opened(
     app: str = "wheeld",
-    master: str | None = None,
-    remote: str | None = None,
+    options: SparkOptions | str | None = None,
     settings: dict[str, str] | None = None,
+    ui: bool = False,
 ) -> Iterator[SparkSession]:
     """`connect`, and stop the session at the end if it was not there before: what commands use.
 
@@ -136,13 +228,19 @@ def opened(
     PipelineError
         As `connect`.
     """
-    check()
-    from pyspark.sql import SparkSession
-
-    before = SparkSession.getActiveSession()
-    spark = connect(app, master, remote, settings)
+    before = _active()
+    spark = connect(app, options, settings, ui)
     try:
         yield spark
     finally:
         if before is None:
             spark.stop()
+
+
+def _active() -> SparkSession | None:
+    """The session of this process, if there is one; without loading Spark to find out."""
+    if "pyspark" not in sys.modules:
+        return None
+    from pyspark.sql import SparkSession
+
+    return SparkSession.getActiveSession()

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _MAGIC: Final = b"PAR1"
 _LEAST_BYTES: Final = 12  # both magic words and the length of the footer
 _SPOOL: Final = "_spool"
+_NAMED: Final = re.compile(r"([0-9a-f]{16})-([0-9a-f]{16})\.parquet")
 _REMOTE: Final = re.compile(r"^(?!file:)[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _OWN: Final = re.compile(rf"\b{PipelineError.__name__}: (.+)")
 _FILE: Final = re.compile(r"(?:file:/+|[a-z0-9+.-]+://)?[^\s'\"\[\]]*\.parquet")
@@ -109,11 +110,54 @@ def _join(path: str | Path, folder: str) -> str:
     return f"{str(path).rstrip('/')}/{folder}"
 
 
+def check_trace(path: str | Path) -> None:
+    """Look at a trace's files, without Spark: ends and footers, and that there is an event.
+
+    A trace at a URL of something else than a file is not looked at.
+
+    Raises
+    ------
+    PipelineError
+        As `read_events`.
+    """
+    if not is_local(path):
+        return
+    folder = Path(_plain(_join(path, EVENTS_FOLDER)))
+    rows = _check_files(path, folder, EVENT_COLUMNS)
+    _check_each(_parquet_files(folder.with_name(COUNTERS_FOLDER)), COUNTER_COLUMNS)
+    if not rows:
+        raise PipelineError(
+            f"the trace {path} has no events: expected at least one row; has the daemon had a "
+            f"timer yet?"
+        )
+
+
 def event_files(path: str | Path) -> list[Path] | None:
     """The files of a trace's events; None: it is not on a file system of this machine."""
+    return _files(path, EVENTS_FOLDER)
+
+
+def counter_files(path: str | Path) -> list[Path] | None:
+    """The files of the daemon's counters; None: as `event_files`."""
+    return _files(path, COUNTERS_FOLDER)
+
+
+def _files(path: str | Path, folder: str) -> list[Path] | None:
     if not is_local(path):
         return None
-    return [each.resolve() for each in _parquet_files(Path(_plain(_join(path, EVENTS_FOLDER))))]
+    return [each.resolve() for each in _parquet_files(Path(_plain(_join(path, folder))))]
+
+
+def runs_cut_short(path: str | Path) -> frozenset[str]:
+    """Runs whose beginning retention has removed.
+
+    The recorder names a file after its run and the place of its first record; a run that is whole
+    has a file with place 0. Files with other names say nothing.
+    """
+    names = [_NAMED.fullmatch(file.name) for file in event_files(path) or ()]
+    found = [name.groups() for name in names if name]
+    whole = {run for run, place in found if not int(place, 16)}
+    return frozenset(run for run, _ in found) - whole
 
 
 def _parquet_files(folder: Path) -> list[Path]:
@@ -126,7 +170,8 @@ def _parquet_files(folder: Path) -> list[Path]:
     return found
 
 
-def _check_files(trace: str | Path, folder: Path, columns: tuple[Column, ...]) -> None:
+def _check_files(trace: str | Path, folder: Path, columns: tuple[Column, ...]) -> int:
+    """Raise unless there are files, and all can be read; returns their number of rows."""
     root = folder.parent
     if not root.exists():
         raise PipelineError(
@@ -137,8 +182,11 @@ def _check_files(trace: str | Path, folder: Path, columns: tuple[Column, ...]) -
     files = _parquet_files(folder)
     if not files:
         raise PipelineError(_why_empty(trace, root, folder))
-    for file in files:
-        _check_file(file, columns)
+    return _check_each(files, columns)
+
+
+def _check_each(files: list[Path], columns: tuple[Column, ...]) -> int:
+    return sum(_check_file(file, columns) for file in files)
 
 
 def _why_empty(trace: str | Path, root: Path, folder: Path) -> str:
@@ -152,8 +200,8 @@ def _why_empty(trace: str | Path, root: Path, folder: Path) -> str:
     return f"the trace {trace} is empty: expected Parquet files in {folder.name}/date=.../hour=.../"
 
 
-def _check_file(file: Path, columns: tuple[Column, ...]) -> None:
-    """Look at a file's ends and footer."""
+def _check_file(file: Path, columns: tuple[Column, ...]) -> int:
+    """Look at a file's ends and footer; returns its number of rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -173,7 +221,8 @@ def _check_file(file: Path, columns: tuple[Column, ...]) -> None:
                 f"{file} is cut short: {size} bytes without a Parquet footer; move it away, the "
                 f"report then goes without its rows"
             )
-        schema = pq.read_schema(file)
+        footer = pq.read_metadata(file)
+        schema = footer.schema.to_arrow_schema()
     except FileNotFoundError as error:
         raise vanished(file) from error
     except (pa.ArrowException, OSError) as error:
@@ -182,6 +231,7 @@ def _check_file(file: Path, columns: tuple[Column, ...]) -> None:
         here = column.name in schema.names
         got = _spark_name(schema.field(column.name).type) if here else None
         _check_column(column, got, str(file))
+    return int(footer.num_rows)
 
 
 def _check_column(column: Column, got: str | None, where: str) -> None:

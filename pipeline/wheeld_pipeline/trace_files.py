@@ -44,6 +44,8 @@ class Files(NamedTuple):
     since_us: int | None
     until_us: int | None
     """Only rows from `since_us` on and before `until_us`; None: no bound."""
+    rows: int = 0
+    """In these row groups."""
 
     def map(
         self, spark: SparkSession, function: Mapper, schema: str, columns: Sequence[str]
@@ -52,6 +54,22 @@ class Files(NamedTuple):
         count = len(self.tasks)
         reader = partial(_read, files=self, function=function, columns=list(columns))
         return spark.range(0, count, 1, count).mapInArrow(reader, schema)
+
+    def near(self, windows: Sequence[tuple[int, int]]) -> Files:
+        """Only row groups that may have rows in one of these stretches of time, us."""
+        tasks = []
+        for task in self.tasks:
+            kept = []
+            for part in task:
+                every = range(part.first, part.first + part.groups)
+                kept += [
+                    group
+                    for group, _, low, high in _groups(Path(part.file), every)
+                    if low is None or any(low <= end and high >= begin for begin, end in windows)
+                ]
+            if kept:
+                tasks.append(tuple(kept))
+        return self._replace(tasks=tuple(tasks))
 
 
 def share(
@@ -77,44 +95,56 @@ def share(
     since_us, until_us = (
         None if at is None else round(at.timestamp() * 1e6) for at in (since, until)
     )
+    return share_files(files, since_us, until_us)
+
+
+def share_files(
+    files: Sequence[Path], since_us: int | None = None, until_us: int | None = None
+) -> Files:
+    """As `share`, of some files of events."""
     tasks: list[list[RowGroups]] = [[]]
-    filled = 0
-    for group, rows in chain.from_iterable(_groups(file, since_us, until_us) for file in files):
+    filled = rows = 0
+    for group, count, low, high in chain.from_iterable(map(_groups, files)):
+        if low is not None and (
+            (until_us is not None and low >= until_us) or (since_us is not None and high < since_us)
+        ):
+            continue
         if filled >= ROWS_PER_TASK:
             tasks.append([])
             filled = 0
-        filled += rows
+        filled += count
+        rows += count
         task = tasks[-1]
         if task and task[-1].file == group.file and task[-1].first + task[-1].groups == group.first:
             task[-1] = task[-1]._replace(groups=task[-1].groups + 1)
         else:
             task.append(group)
-    return Files(tuple(map(tuple, tasks)), since_us, until_us)
+    return Files(tuple(map(tuple, tasks)), since_us, until_us, rows)
 
 
 def _groups(
-    file: Path, since_us: int | None, until_us: int | None
-) -> Iterator[tuple[RowGroups, int]]:
-    """Each row group of a file that may have a row in that time, and its number of rows."""
+    file: Path, wanted: Sequence[int] | None = None
+) -> Iterator[tuple[RowGroups, int, int | None, int]]:
+    """Row groups of a file, and of each the number of rows, first and last microsecond.
+
+    None where the file does not say from when to when its rows are.
+    """
     import pyarrow.parquet as pq
 
-    with _errors_named(file), pq.ParquetFile(file) as opened:
+    with errors_named(file), pq.ParquetFile(file) as opened:
         footer = opened.metadata
         at = footer.schema.names.index("time")
-        for number in range(footer.num_row_groups):
+        for number in range(footer.num_row_groups) if wanted is None else wanted:
             group = footer.row_group(number)
             found = group.column(at).statistics
+            low, high = None, 0
             if found is not None and found.has_min_max:
                 low, high = (round(each.timestamp() * 1e6) for each in (found.min, found.max))
-                if (until_us is not None and low >= until_us) or (
-                    since_us is not None and high < since_us
-                ):
-                    continue
-            yield RowGroups(str(file), number, 1), group.num_rows
+            yield RowGroups(str(file), number, 1), group.num_rows, low, high
 
 
 @contextmanager
-def _errors_named(file: str | Path) -> Iterator[None]:
+def errors_named(file: str | Path) -> Iterator[None]:
     """Errors of reading a file, with its name."""
     import pyarrow as pa
 
@@ -141,7 +171,7 @@ def batches(files: Files, task: int, columns: list[str]) -> Iterator[Any]:
     strings = [name for name in columns if name in _STRINGS]
     for part in files.tasks[task]:
         groups = range(part.first, part.first + part.groups)
-        with _errors_named(part.file), pq.ParquetFile(part.file, read_dictionary=strings) as opened:
+        with errors_named(part.file), pq.ParquetFile(part.file, read_dictionary=strings) as opened:
             for batch in opened.iter_batches(
                 ROWS_PER_BATCH, row_groups=groups, columns=columns, use_threads=False
             ):

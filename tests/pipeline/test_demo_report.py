@@ -1,4 +1,4 @@
-"""`wheeld demo` ends with the pipeline's report of what it just did; without Spark it says so."""
+"""`wheeld demo` ends with the pipeline's report of what it just did, without Java or Spark."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from programs import descendants, start_program
 
 SMALL = ("demo", "--requests", "5000", "--rate", "20000", "--case", "low", "--json")
 AS_ALWAYS = ("-m", "wheeld")
-WITHOUT_SPARK = (
+WITHOUT_PANDAS = (
     "-c",
-    "import sys; sys.modules['pyspark'] = None; from wheeld.cli.app import app; app()",
+    "import sys; sys.modules['pandas'] = None; from wheeld.cli.app import app; app()",
 )
 
 
@@ -28,10 +28,8 @@ def start(
     return start_program(environment, *program, *SMALL, *options, cwd=cwd)
 
 
-def test_the_demo_ends_with_the_report_of_its_run(
-    java: None, private: dict[str, str], tmp_path: Path
-) -> None:
-    demo = start(private, tmp_path, AS_ALWAYS)
+def test_the_demo_ends_with_the_report_of_its_run(private: dict[str, str], tmp_path: Path) -> None:
+    demo = start(private | {"JAVA_HOME": "/nowhere"}, tmp_path, AS_ALWAYS)
     out, err = demo.communicate()
     assert demo.returncode == 0, err
     assert err.splitlines()[-1] == "wheeld demo: report in wheeld-demo-report/report.html"
@@ -46,21 +44,11 @@ def test_the_demo_ends_with_the_report_of_its_run(
     assert "<svg" in page
 
 
-@pytest.mark.parametrize(
-    ("program", "changed", "said"),
-    [
-        (WITHOUT_SPARK, {}, "no report: it needs pyspark: pip install 'wheeld[spark]'"),
-        (AS_ALWAYS, {"JAVA_HOME": "/nowhere"}, "no report: Spark needs Java 17 or newer and no"),
-    ],
-)
-def test_without_spark_or_java_the_demo_says_so_and_succeeds(
-    program: tuple[str, ...],
-    changed: dict[str, str],
-    said: str,
-    private: dict[str, str],
-    tmp_path: Path,
+def test_without_what_it_needs_the_demo_says_so_and_succeeds(
+    private: dict[str, str], tmp_path: Path
 ) -> None:
-    demo = start(private | changed, tmp_path, program)
+    said = "no report: it needs pandas: pip install 'wheeld[report]'"
+    demo = start(private, tmp_path, WITHOUT_PANDAS)
     out, err = demo.communicate()
     assert demo.returncode == 0, err
     assert json.loads(out)["cases"][0]["exactly_once"] == 5000
@@ -71,8 +59,8 @@ def test_without_spark_or_java_the_demo_says_so_and_succeeds(
 
 
 @pytest.mark.parametrize("group", [True, False])
-def test_a_demo_that_is_stopped_while_spark_reads_leaves_nothing(
-    java: None, private: dict[str, str], tmp_path: Path, group: bool
+def test_a_demo_that_is_stopped_while_it_reads_leaves_nothing(
+    private: dict[str, str], tmp_path: Path, group: bool
 ) -> None:
     demo = start(private, tmp_path, AS_ALWAYS)
     give_up = time.monotonic() + 200
@@ -80,7 +68,6 @@ def test_a_demo_that_is_stopped_while_spark_reads_leaves_nothing(
         assert demo.poll() is None
         assert time.monotonic() < give_up
         time.sleep(0.02)
-    time.sleep(0.5)  # some way into the start of Spark; right wherever that is
     everyone += psutil.Process(demo.pid).children(recursive=True)
     (os.killpg if group else os.kill)(demo.pid, signal.SIGINT if group else signal.SIGTERM)
     _, err = demo.communicate()

@@ -11,23 +11,33 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import oracle
+import pandas as pd
 import pytest
 from traces import SECOND_US, START_US, Row, Story, counters, lost, row, write_trace
 
 from wheeld_pipeline import PipelineError, trace_files
-from wheeld_pipeline.report import Report, analyse, bins
+from wheeld_pipeline.report import (
+    Report,
+    analyse,
+    bins,
+    in_process as in_process_module,
+    of_trace,
+)
 from wheeld_pipeline.report.files import as_json, load, save, within
 from wheeld_pipeline.trace import read_counters, read_events
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TABLES = ("minutes", "workers", "delays", "lateness", "candidates", "herds", "herd_makers")
 
-
-def analysed(spark: SparkSession, trace: Path, files: trace_files.Files | None = None) -> Report:
+def on_spark(spark: SparkSession, trace: Path, files: trace_files.Files | None = None) -> Report:
     """The report of a trace, through Spark's reader or from its files."""
     return analyse(read_events(spark, trace), read_counters(spark, trace), files=files)
+
+
+def in_process(trace: Path, *period: datetime | None) -> Report:
+    """The same without Spark."""
+    return of_trace(None, trace, lambda _: None, *period)
 
 
 @pytest.fixture(scope="module")
@@ -48,11 +58,9 @@ def rows() -> list[Row]:
 
 
 @pytest.fixture(scope="module")
-def report(
-    spark: SparkSession, rows: list[Row], tmp_path_factory: pytest.TempPathFactory
-) -> Report:
-    """Of these rows, in order, one file per hour."""
-    return analysed(spark, write_trace(tmp_path_factory.mktemp("ordered"), rows))
+def report(rows: list[Row], tmp_path_factory: pytest.TempPathFactory) -> Report:
+    """Of these rows, in order, one file per hour; made in this process."""
+    return in_process(write_trace(tmp_path_factory.mktemp("ordered") / "trace", rows))
 
 
 def close(found: Any, expected: list[int]) -> None:
@@ -185,33 +193,44 @@ def test_herds_and_who_made_them(report: Report, rows: list[Row]) -> None:
     assert sizes["ticks"].sum() == len(fullest)
 
 
-@pytest.mark.parametrize("direct", [False, True])
+@pytest.mark.parametrize("on", ["processes", "spark", "files"])
 def test_how_the_rows_are_stored_and_read_does_not_matter(
-    spark: SparkSession,
     report: Report,
     rows: list[Row],
     tmp_path: Path,
     rng_seed: int,
-    direct: bool,
+    on: str,
     monkeypatch: pytest.MonkeyPatch,
+    request: pytest.FixtureRequest,
 ) -> None:
+    """In other processes, through Spark's reader, or by Spark's tasks from the files."""
     rng = np.random.default_rng(rng_seed)
-    trace = write_trace(tmp_path, rows, parts=5, rng=rng)
+    trace = write_trace(tmp_path / "trace", rows, parts=5, rng=rng)
     monkeypatch.setattr(trace_files, "ROWS_PER_TASK", len(rows) // 3)
-    other = analysed(spark, trace, trace_files.share(trace) if direct else None)
-    assert other.facts == report.facts
-    for name in TABLES:
-        kept = [table.tables[name].round(9) for table in (report, other)]
-        columns = list(kept[0].columns)
+    if on == "processes":
+        monkeypatch.setattr(in_process_module, "_WORTH_A_PROCESS", 2)
+        equal(in_process(trace), report)
+        return
+    direct = trace_files.share(trace) if on == "files" else None
+    equal(on_spark(request.getfixturevalue("spark"), trace, direct), report)
+
+
+def equal(one: Report, other: Report) -> None:
+    """Two reports of the same rows."""
+    assert {**one.facts, "trace": ""} == {**other.facts, "trace": ""}
+    assert one.notes == other.notes
+    assert set(one.tables) == set(other.tables)
+    for name in one.tables:
         first, second = (
-            table.astype(str).sort_values(columns).reset_index(drop=True) for table in kept
+            table.sort_values(list(table.columns)).reset_index(drop=True)
+            for table in (one.tables[name], other.tables[name])
         )
-        assert first.equals(second), name
+        pd.testing.assert_frame_equal(first, second, check_dtype=False, obj=name)
 
 
-def test_one_row(spark: SparkSession, tmp_path: Path) -> None:
+def test_one_row(tmp_path: Path) -> None:
     only = row(START_US, "scheduled", deadline=START_US + SECOND_US, pending=1)
-    report = analysed(spark, write_trace(tmp_path / "trace", [only], [counters(START_US)]))
+    report = in_process(write_trace(tmp_path / "trace", [only], [counters(START_US)]))
     assert report.facts["rows"] == 1
     assert report.facts["open"] == 1
     assert report.facts["timeout_rate"] is None
@@ -221,14 +240,20 @@ def test_one_row(spark: SparkSession, tmp_path: Path) -> None:
     assert as_json(load(tmp_path / "out")) == as_json(report)
 
 
+def moment(seconds: float) -> datetime:
+    """A time of the trace."""
+    return datetime.fromtimestamp(START_US / SECOND_US + seconds, UTC)
+
+
 def test_no_event_in_that_time(spark: SparkSession, tmp_path: Path) -> None:
-    trace = write_trace(tmp_path, [row(START_US, "scheduled")])
-    later = datetime.fromtimestamp(START_US / SECOND_US + 1, UTC)
+    trace = write_trace(tmp_path / "trace", [row(START_US, "scheduled")])
     with pytest.raises(PipelineError, match=r"no events: .*--from"):
-        analyse(within(read_events(spark, trace), later, None))
+        analyse(within(read_events(spark, trace), moment(1), None))
+    with pytest.raises(PipelineError, match=r"no events: .*--from"):
+        in_process(trace, moment(1))
 
 
-def test_the_daemons_counters(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_daemons_counters(tmp_path: Path) -> None:
     pool = {"name": "requests", "size": 1000, "used": 0, "depleted_ns": 0}
     counted = []
     for second in range(4):
@@ -238,7 +263,7 @@ def test_the_daemons_counters(spark: SparkSession, tmp_path: Path) -> None:
         fields: dict[str, Any] = {"tick_ns": 4_000_000, "wheel_size": 256, "last": second == 3}
         counted.append(counters(at, pools=[now], wake_late_ns=77, **grown, **fields))
     events = [row(START_US + each * 1_000_000, "scheduled", pending=each) for each in range(4)]
-    report = analysed(spark, write_trace(tmp_path, events, counted))
+    report = in_process(write_trace(tmp_path / "trace", events, counted))
     facts = report.facts
     assert facts["wakes"]["total"] == 30
     assert facts["wakes"]["per_second"] == pytest.approx(10)

@@ -123,12 +123,10 @@ def test_what_a_change_of_the_wheel_has_to_save(cpu: float, worth: bool) -> None
             "current": [True, False],
         }
     )
-    delays = pd.DataFrame({"from_ns": [1e9], "to_ns": [1e10], "scheduled": [100]})
-    found = choose(options, delays, 10)
+    found = choose(options, 1e9, 10)
     assert (found["tick_us"], found["worth"]) == (4000, worth)
     present = options.assign(current=[False, True])  # too long for delays of 20 ms
-    short = pd.DataFrame({"from_ns": [2e7], "to_ns": [3e7], "scheduled": [100]})
-    assert choose(present, short, 10)["worth"]
+    assert choose(present, 2e7, 10)["worth"]
 
 
 def test_workers_of_one_name_are_told_apart() -> None:

@@ -76,7 +76,7 @@ def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_master_and_a_remote() -> None:
     with pytest.raises(PipelineError, match="expected one of them"):
-        session.connect(master="local", remote="sc://localhost")
+        session.SparkOptions(master="local", remote="sc://localhost")
 
 
 def test_a_session_that_was_there_stays(spark: SparkSession) -> None:

@@ -64,7 +64,7 @@ def demo(
 
     The workload of Kafka's purgatory benchmark: requests arrive in an open loop, carry 100 bytes,
     and either complete in time or time out after 200 ms. Exit code 1 when one was lost, doubled,
-    early or damaged. At the end Spark makes a report of what the daemons recorded.
+    early or damaged. At the end stands a report of what the daemons recorded.
     """
     if case not in ("low", "high", "both"):
         raise typer.BadParameter(f"got {case!r}, expected low, high or both", param_hint="--case")
@@ -181,7 +181,7 @@ def _recording(wanted: bool) -> Iterator[Path | None]:
 def _report_of_trace(trace: Path, out: Path, tick: Callable[[], None]) -> None:
     from wheeld.demo import pipeline
 
-    _say("Spark reads what the daemons recorded")
+    _say("reading what the daemons recorded")
     _say(pipeline.report(trace, out, tick))
 
 

@@ -1,6 +1,6 @@
-"""The pipeline's report of the run: the demo's daemons record, and Spark reads it afterwards.
+"""The pipeline's report of the run: what the demo's daemons recorded is read afterwards.
 
-The report is an extra: without Spark or Java the demo says so in one line, and succeeds.
+The report is an extra: without what it needs the demo says so in one line, and succeeds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
-PACKAGES: Final = ("pyspark", "pyarrow", "pandas")
+PACKAGES: Final = ("pyarrow", "pandas", "jinja2")
 RING: Final = 1 << 18
 """Events that may wait for the recorder. 16 MiB: also a small /dev/shm has room for that."""
 PAGE: Final = "report.html"
@@ -25,7 +25,7 @@ def missing() -> str | None:
     """Why there can be no report; None: it seems that there can."""
     lacking = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if lacking:
-        return f"it needs {', '.join(lacking)}: pip install 'wheeld[spark]'"
+        return f"it needs {', '.join(lacking)}: pip install 'wheeld[report]'"
     return None
 
 
@@ -40,7 +40,7 @@ def recording(wanted: bool) -> Iterator[Path | None]:
 
 
 def report(trace: Path, out: Path, tick: Callable[[], None]) -> str:
-    """Have Spark make the report of a trace, in a process of its own.
+    """Make the report of a trace, in a process of its own, which needs no Java.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ def report(trace: Path, out: Path, tick: Callable[[], None]) -> str:
         One line: where the report is, or why there is none.
     """
     command = [sys.executable, "-P", "-m", "wheeld", "pipeline", "report", str(trace)]
-    command += ["--out", str(out)]
+    command += ["--out", str(out), "--engine", "local"]
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(
             command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said

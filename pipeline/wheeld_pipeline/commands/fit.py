@@ -9,7 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from wheeld_pipeline.commands.options import Json, Master, Remote, errors_to_exit
+from wheeld_pipeline import trace as traces
+from wheeld_pipeline.commands.options import Json, errors_to_exit, with_spark
+from wheeld_pipeline.files import on_disk
+from wheeld_pipeline.session import SparkOptions
 
 
 def register(app: typer.Typer) -> None:
@@ -17,11 +20,10 @@ def register(app: typer.Typer) -> None:
     app.command()(fit)
 
 
+@with_spark
 def fit(
     trace: Annotated[str, typer.Argument(help="A trace recorded by `wheeld start --trace`.")],
-    model: Annotated[
-        Path, typer.Argument(help="The JSON file to write; overwritten if it exists.")
-    ],
+    model: Annotated[str, typer.Argument(help="The JSON file to write; overwritten if it exists.")],
     bin_seconds: Annotated[
         float | None,
         typer.Option(
@@ -29,9 +31,9 @@ def fit(
             show_default="a minute",
         ),
     ] = None,
-    master: Master = None,
-    remote: Remote = None,
     as_json: Json = False,
+    *,
+    spark: SparkOptions,
 ) -> None:
     """Fit a workload model to a recorded trace; `generate --model` makes requests of it.
 
@@ -41,11 +43,13 @@ def fit(
     from wheeld_pipeline import session, workload
 
     with errors_to_exit():
-        with session.opened("wheeld fit", master, remote) as spark:
-            made = workload.fit(spark, trace, bin_seconds)
-        made.save(model)
+        file = on_disk("MODEL", model)
+        traces.check_trace(trace)
+        with session.opened("wheeld fit", spark) as found:
+            made = workload.fit(found, trace, bin_seconds)
+        made.save(file)
         content = asdict(made)
-        typer.echo(json.dumps(content, indent=1) if as_json else _text(content, model))
+        typer.echo(json.dumps(content, indent=1) if as_json else _text(content, file))
 
 
 def _text(content: dict[str, Any], path: Path) -> str:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from wheeld_pipeline.commands import fit
-from wheeld_pipeline.commands.options import Json, Master, Remote, errors_to_exit
+from wheeld_pipeline.commands.options import Json, errors_to_exit, with_spark
 from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.files import on_disk
+from wheeld_pipeline.session import SparkOptions
 
 if TYPE_CHECKING:
     from wheeld_pipeline.workload import Model
@@ -23,6 +24,7 @@ def register(app: typer.Typer) -> None:
     fit.register(app)  # its other half
 
 
+@with_spark
 def generate(
     out: Annotated[str, typer.Argument(help="Folder for the Parquet, or a URL that Spark knows.")],
     rows: Annotated[int, typer.Option(help="Requests.")] = 1_000_000,
@@ -43,7 +45,7 @@ def generate(
         int | None, typer.Option(help="Size of each request's payload.", show_default="100")
     ] = None,
     model: Annotated[
-        Path | None,
+        str | None,
         typer.Option(help="A model from `wheeld pipeline fit`, instead of these options."),
     ] = None,
     seed: Annotated[int, typer.Option(help="Equal seeds make equal requests.")] = 1,
@@ -51,9 +53,9 @@ def generate(
     partitions: Annotated[
         int | None, typer.Option(help="Number of files; does not change any request.")
     ] = None,
-    master: Master = None,
-    remote: Remote = None,
     as_json: Json = False,
+    *,
+    spark: SparkOptions,
 ) -> None:
     """Make a workload as Parquet: Poisson arrivals, log-normal latencies, timeouts, sizes.
 
@@ -72,16 +74,16 @@ def generate(
         chosen = _model(model, rate, p50_ms, p75_ms, timeout_ms, payload_bytes)
         requests.check(rows, chosen, seed, partitions)
         requests.check_out(out, overwrite)
-        with session.opened("wheeld generate", master, remote) as spark:
-            made = requests.generate(spark, rows, chosen, seed, partitions)
-            with progress.of_job(spark, "generate", requests.partitions_of(rows, partitions)):
+        with session.opened("wheeld generate", spark) as found:
+            made = requests.generate(found, rows, chosen, seed, partitions)
+            with progress.of_job(found, "generate", requests.partitions_of(rows, partitions)):
                 requests.write(made, out, overwrite)
         content = {"out": out, "rows": rows, "seed": seed, "model": asdict(chosen)}
         typer.echo(json.dumps(content, indent=1) if as_json else f"{rows:,} requests in {out}")
 
 
 def _model(
-    file: Path | None,
+    file: str | None,
     rate: float | None,
     p50_ms: float | None,
     p75_ms: float | None,
@@ -91,7 +93,7 @@ def _model(
     from wheeld_pipeline.workload import Model
 
     if file is not None:
-        return Model.load(file)
+        return Model.load(on_disk("--model", file))
     given = {
         "rate": rate,
         "p50_ms": p50_ms,

@@ -2,20 +2,112 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import functools
+import inspect
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 
 from wheeld_client import WheelError
+from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.session import SparkOptions
 
-Master = Annotated[
-    str | None,
-    typer.Option(help="A Spark cluster, such as spark://host:7077.", show_default="local"),
-]
-Remote = Annotated[str | None, typer.Option(help="A Spark Connect server, such as sc://host.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+_PANEL: Final = "Spark"
+
+
+def _option(*names: str, **about: Any) -> Any:
+    return typer.Option(*names, rich_help_panel=_PANEL, **about)
+
+
+_SPARK: Final = {
+    "master": Annotated[
+        str | None,
+        _option(help="A Spark cluster, such as spark://host:7077.", show_default="local"),
+    ],
+    "remote": Annotated[
+        str | None, _option(help="A Spark Connect server, such as sc://host:15002.")
+    ],
+    "conf": Annotated[
+        list[str] | None, _option("--conf", help="KEY=VALUE for Spark. May be repeated.")
+    ],
+    "packages": Annotated[
+        str | None, _option(help="Maven coordinates of jars, GROUP:ARTIFACT:VERSION, by commas.")
+    ],
+    "jars": Annotated[str | None, _option(help="Paths or URLs of jars, by commas.")],
+    "properties_file": Annotated[
+        Path | None, _option(help="File of Spark's settings, as conf/spark-defaults.conf.")
+    ],
+    "verbose": Annotated[bool, _option("--verbose", help="Show what Spark's Java writes.")],
+}
+"""The options of every command that runs on Spark, beside its own."""
+
+
+def with_spark(
+    command: Callable[..., None] | None = None, *, without: tuple[str, ...] = ()
+) -> Callable[..., Any]:
+    """Give a command the options of Spark; it takes them as one argument, `spark`.
+
+    ::
+
+        @with_spark(without=("remote",))
+        def overflow(..., *, spark: SparkOptions) -> None:
+            with errors_to_exit(), session.opened("wheeld overflow", spark, ui=True) as found:
+
+    Parameters
+    ----------
+    command : callable
+        Its last parameter is `spark`.
+    without : tuple of str
+        Options that it does not have.
+    """
+    if command is None:
+        return functools.partial(with_spark, without=without)
+    names = [name for name in _SPARK if name not in without]
+    own = inspect.signature(command)
+
+    @functools.wraps(command)
+    def run(**given: Any) -> None:
+        spark = {name: given.pop(name) for name in names}
+        with errors_to_exit():
+            spark["conf"] = pairs("--conf", spark["conf"])
+            options = SparkOptions(**spark)
+        command(**given, spark=options)
+
+    kept = [each for each in own.parameters.values() if each.name != "spark"]
+    added = [
+        inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=False if name == "verbose" else None,
+            annotation=_SPARK[name],
+        )
+        for name in names
+    ]
+    hints = get_type_hints(command, include_extras=True)
+    hints.pop("spark")
+    run.__annotations__ = hints | {name: _SPARK[name] for name in names}
+    kept = [each.replace(annotation=hints[each.name]) for each in kept]
+    run.__signature__ = own.replace(parameters=[*kept, *added], return_annotation=None)  # type: ignore[attr-defined]
+    return run
+
+
+def pairs(option: str, given: list[str] | None) -> dict[str, str]:
+    """KEY=VALUE texts as a dictionary.
+
+    Raises
+    ------
+    PipelineError
+        One has no key or no `=`.
+    """
+    for text in given or ():
+        if not text.partition("=")[1] or not text.partition("=")[0].strip():
+            raise PipelineError(f"{option} {text!r}: expected KEY=VALUE")
+    split = (text.split("=", 1) for text in given or ())
+    return {key.strip(): value for key, value in split}
 
 
 @contextmanager

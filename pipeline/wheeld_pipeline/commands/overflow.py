@@ -10,8 +10,9 @@ import typer
 
 from wheeld_core.units import parse_duration
 from wheeld_pipeline import session
-from wheeld_pipeline.commands.options import Master, errors_to_exit
+from wheeld_pipeline.commands.options import errors_to_exit, pairs, with_spark
 from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.session import SparkOptions
 
 if TYPE_CHECKING:
     from wheeld_pipeline.overflow import Plan, ShardMap
@@ -24,6 +25,7 @@ def register(app: typer.Typer) -> None:
     app.command("overflow")(overflow)
 
 
+@with_spark(without=("remote",))
 def overflow(
     commands: Annotated[
         str, typer.Option(help="Directory in which command files appear; with kafka: any word.")
@@ -71,7 +73,8 @@ def overflow(
             show_default="in the one for temporary files",
         ),
     ] = None,
-    master: Master = None,
+    *,
+    spark: SparkOptions,
 ) -> None:
     """Keep far timers in columns and hand them to daemons when they are near. Ctrl-C ends it."""
     with errors_to_exit():
@@ -84,16 +87,17 @@ def overflow(
             remember_ms=milliseconds("remember", remember),
         )
         plan = jobs.Plan(
-            commands, sink, checkpoint, spread, rules, form, _options(option or []),
+            commands, sink, checkpoint, spread, rules, form, pairs("--option", option),
             None if once else trigger, cache,
         )  # fmt: skip
-        _run(plan, master)
+        _run(plan, spark)
 
 
-def _run(plan: Plan, master: str | None) -> None:
+def _run(plan: Plan, options: SparkOptions) -> None:
     from wheeld_pipeline import overflow as jobs
 
-    with session.opened("wheeld overflow", master) as spark:
+    with session.opened("wheeld overflow", options, ui=True) as spark:
+        typer.echo(f"overflow: Spark's pages are at {spark.sparkContext.uiWebUrl}", err=True)
         jobs.run(spark, plan, lambda line: typer.echo(line, err=True))
 
 
@@ -116,10 +120,3 @@ def _spread(shards: int | None, path: Path | None, daemon: object) -> ShardMap:
     if shards not in (None, spread.shards):
         raise PipelineError(f"--shards {shards}, and {path} has {spread.shards}")
     return spread
-
-
-def _options(given: list[str]) -> dict[str, str]:
-    bad = [text for text in given if "=" not in text]
-    if bad:
-        raise PipelineError(f"--option {bad[0]!r}: expected KEY=VALUE")
-    return dict(text.split("=", 1) for text in given)

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from wheeld_pipeline import session, trace as traces
-from wheeld_pipeline.commands.options import Json, Master, Remote, errors_to_exit
+from wheeld_pipeline.commands.options import Json, errors_to_exit, with_spark
+from wheeld_pipeline.commands.readers import Engine, EngineName, opened, say
 from wheeld_pipeline.errors import PipelineError
-
-_SETTINGS = {"spark.sql.shuffle.partitions": "16"}
-_PLANNING_ONLY = {
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-}
-"""For a Java that hands out work and does little itself: it then does not spend half of the
-command's processor time on optimizing code that runs once."""
+from wheeld_pipeline.files import on_disk
+from wheeld_pipeline.session import SparkOptions
 
 
 def register(app: typer.Typer) -> None:
@@ -39,21 +33,12 @@ def moment(text: str | None, option: str) -> datetime | None:
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
-def settings(trace: str) -> dict[str, str]:
-    """Settings of the Spark that makes the report of a trace."""
-    return _SETTINGS | (_PLANNING_ONLY if traces.is_local(trace) else {})
-
-
-def say(text: str) -> None:
-    """Progress, for whoever watches."""
-    typer.echo(f"report: {text}", err=True)
-
-
+@with_spark
 def report(
     trace: Annotated[str, typer.Argument(help="A trace: the directory of `start --trace`.")],
     out: Annotated[
-        Path, typer.Option(help="Directory for page, JSON and tables.", show_default=True)
-    ] = Path("wheeld-report"),
+        str, typer.Option(help="Directory for page, JSON and tables.", show_default=True)
+    ] = "wheeld-report",
     since: Annotated[
         str | None,
         typer.Option(
@@ -63,24 +48,30 @@ def report(
     until: Annotated[
         str | None, typer.Option("--to", help="Only events before this time (UTC).")
     ] = None,
-    master: Master = None,
-    remote: Remote = None,
+    incremental: Annotated[
+        str | None,
+        typer.Option(help="Directory that keeps the counts of hours: only new hours are read."),
+    ] = None,
+    engine: EngineName = Engine.AUTO,
     as_json: Json = False,
+    *,
+    spark: SparkOptions,
 ) -> None:
     """What a recorded trace says: lateness, timeouts, herds, wake-ups, and which wheel it wants.
 
     Writes one HTML page that needs nothing else, all numbers as JSON, and the tables as Parquet.
+    Up to 20 million events are read in this process, without Java; more, or a trace at a URL, by
+    Spark. Both make the same report.
     """
     with errors_to_exit():
         first, last = moment(since, "--from"), moment(until, "--to")
-        session.check()
         from wheeld_pipeline.report import write
 
-        say("starting Spark")
-        with session.opened(
-            "wheeld report", master, remote, settings(trace) if not remote else None
-        ) as spark:
-            paths = write(spark, trace, out, say, first, last)
+        on_disk("--out", out)
+        if incremental is not None and engine == Engine.AUTO:
+            engine = Engine.LOCAL
+        with opened(trace, engine, spark) as found:
+            paths = write(found, trace, out, say, first, last, incremental)
         facts = json.loads(paths.json.read_text(encoding="utf-8"))["facts"]
         if as_json:
             typer.echo(json.dumps(facts, indent=1))

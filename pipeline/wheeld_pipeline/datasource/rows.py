@@ -16,17 +16,21 @@ from wheeld_pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import DataType, StructType
 
 CHUNK_ROWS: Final = 1 << 16
 """Rows that are staged, reserved and armed at once."""
+_INTEGERS: Final = ("byte", "short", "integer", "long")
+_NUMBERS: Final = ("double", "float", "decimal", *_INTEGERS)
 _WANTED: Final = {
-    "delay": ("double", {"double", "float", "byte", "short", "integer", "long"}),
-    "deadline": ("timestamp", {"timestamp"}),
-    "cookie": ("bigint", {"byte", "short", "integer", "long"}),
-    "payload": ("binary", {"binary"}),
-    "target": ("string", {"string"}),
+    "delay": ("double", (*_NUMBERS, "day-time interval")),
+    "deadline": ("timestamp", ("timestamp",)),
+    "cookie": ("bigint", (*_INTEGERS, "decimal")),
+    "payload": ("binary", ("binary",)),
+    "target": ("string", ("string",)),
 }
+"""For each column what to cast to, and what is taken; names of columns in any case, as in Spark."""
+_LEAST_BITS, _MOST_BITS = -(2**63), 2**64
 _LAST_NS: Final = 2**63 - 1
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
@@ -47,24 +51,32 @@ def check_columns(schema: StructType) -> str:
     PipelineError
         A column is unknown or of a wrong type, or there is not exactly one of delay and deadline.
     """
-    for field in schema.fields:
-        if field.name not in _WANTED:
+    names = [field.name.lower() for field in schema.fields]
+    for name, field in zip(names, schema.fields, strict=True):
+        if name not in _WANTED:
             raise PipelineError(
                 f"column {field.name!r}: expected delay or deadline, and cookie, payload, target; "
                 "select what is to be written"
             )
-        wanted, allowed = _WANTED[field.name]
-        if field.dataType.typeName() not in allowed:
+        wanted, allowed = _WANTED[name]
+        if _kind(field.dataType) not in allowed:
             raise PipelineError(
-                f"column {field.name!r} is {field.dataType.simpleString()}: expected {wanted}"
+                f"column {field.name!r} is {field.dataType.simpleString()}: expected {wanted}; "
+                f"CAST({field.name} AS {wanted.upper()}) makes one"
             )
-    times = {"delay", "deadline"} & set(schema.names)
+    times = {"delay", "deadline"} & set(names)
     if len(times) != 1:
         got = "both delay and deadline" if times else f"the columns {', '.join(schema.names)}"
         raise PipelineError(f"got {got}: expected exactly one of delay and deadline")
-    if len(set(schema.names)) != len(schema.names):
+    if len(set(names)) != len(names):
         raise PipelineError(f"columns {', '.join(schema.names)}: one of them occurs twice")
     return "monotonic" if times == {"delay"} else "realtime"
+
+
+def _kind(data_type: DataType) -> str:
+    """What a type of Spark is called here."""
+    name = data_type.typeName()
+    return "day-time interval" if name == "daytimeinterval" else name
 
 
 class Digest:
@@ -132,14 +144,15 @@ class Intake:
         import pyarrow as pa
 
         first, count = self.digest.rows, batch.num_rows
-        names = batch.schema.names
+        names = [name.lower() for name in batch.schema.names]
+        batch = batch.rename_columns(names)
         if "delay" in names:
             deadlines = self._from_delays(_column(batch, "delay", first), first)
         else:
             deadlines = self._from_deadlines(_column(batch, "deadline", first))
         cookies = np.zeros(count, np.uint64)
         if "cookie" in names:
-            cookies = _column(batch, "cookie", first).cast("int64").to_numpy().view(np.uint64)
+            cookies = _bits(_column(batch, "cookie", first), first)
         self.digest.add(cookies)
         columns = [
             pa.array(deadlines),
@@ -152,7 +165,7 @@ class Intake:
         return pa.RecordBatch.from_arrays(columns, schema=staged_schema())
 
     def _from_delays(self, delays: Any, first: int) -> npt.NDArray[np.int64]:
-        seconds = delays.cast("float64").to_numpy()
+        seconds = _seconds(delays)
         wrong = ~((seconds >= 0) & np.isfinite(seconds))
         if wrong.any():
             row = int(wrong.argmax())
@@ -204,6 +217,35 @@ def _column(batch: pa.RecordBatch, name: str, first: int) -> Any:
             "value; nothing of the partition was scheduled"
         )
     return column
+
+
+def _seconds(delays: Any) -> npt.NDArray[np.float64]:
+    """Numbers, decimals and intervals as seconds."""
+    import pyarrow as pa
+
+    if pa.types.is_duration(delays.type):
+        micros = delays.cast(pa.duration("us")).cast("int64").to_numpy()
+        exact: npt.NDArray[np.float64] = micros / 1e6
+        return exact
+    found: npt.NDArray[np.float64] = delays.cast("float64").to_numpy()
+    return found
+
+
+def _bits(cookies: Any, first: int) -> npt.NDArray[np.uint64]:
+    """Whole numbers as 64 bits; a decimal may also be one without sign."""
+    import pyarrow as pa
+
+    if not pa.types.is_decimal(cookies.type):
+        found: npt.NDArray[np.uint64] = cookies.cast("int64").to_numpy().view(np.uint64)
+        return found
+    values = cookies.to_pylist()
+    for row, value in enumerate(values):
+        if value % 1 or not _LEAST_BITS <= value < _MOST_BITS:
+            raise PipelineError(
+                f"column 'cookie', row {first + row} of the partition: got {value}, expected a "
+                "whole number of 64 bits; nothing of the partition was scheduled"
+            )
+    return np.array([int(value) % _MOST_BITS for value in values], np.uint64)
 
 
 def _empty(count: int) -> Any:

@@ -41,8 +41,9 @@ class WheeldDataSource(DataSource):
                                 null: a stream that reads the same journal
     ========== ================ ==================================================================
 
-    Exactly one of `delay` and `deadline`. Integer and float columns are taken as well where they
-    lose nothing. Other columns are refused.
+    Exactly one of `delay` and `deadline`. Names are in any case. A delay may also be an integer, a
+    float, a decimal or a day-time interval; a cookie a smaller integer or a decimal of 64 bits.
+    Other columns are refused.
 
     A batch (of a streaming query: query id and batch id; else: the option `job`) is scheduled
     exactly once: its rows are written down in the journal first, then scheduled under ids that are

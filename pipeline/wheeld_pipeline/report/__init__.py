@@ -1,14 +1,14 @@
 """From a recorded trace to what it means: numbers, tables, one page, and two of them compared.
 
     from wheeld_pipeline.report import write
-    write(spark, "trace", "report").page
+    write(None, "trace", "report").page     # in this process; with a SparkSession: by its tasks
 
 Importing this loads pandas, but not Spark.
 """
 
 from wheeld_pipeline.report.analyse import Report, analyse
 from wheeld_pipeline.report.compare import Comparison, compare, write_comparison
-from wheeld_pipeline.report.files import Paths, load, save, write
+from wheeld_pipeline.report.files import Paths, load, of_trace, save, write
 
 __all__ = [
     "Comparison",
@@ -17,6 +17,7 @@ __all__ = [
     "analyse",
     "compare",
     "load",
+    "of_trace",
     "save",
     "write",
     "write_comparison",

@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from wheeld_pipeline.report import wheels
+from wheeld_pipeline.report import bins, wheels
 from wheeld_pipeline.report.replay import CANDIDATE, HERD, SIZE
 from wheeld_pipeline.report.rows import WHEEL
 
@@ -37,20 +37,19 @@ _ENOUGH: Final = 1.05
 _BUCKET_BYTES: Final = 32
 
 
-def short_delay_ns(delays: Any, share: float = SHORT_SHARE) -> float:
-    """A delay that `share` of the timers do not reach, read from the delay classes.
+def short_delay_ns(waits: Any, share: float = SHORT_SHARE) -> float:
+    """A delay that `share` of the timers do not reach; NaN if there are none.
 
-    Within a class the delays are taken to be even by their logarithm.
+    Parameters
+    ----------
+    waits : pandas.DataFrame
+        `wait` (bucket of the delay, see bins), `events`.
+    share : float
+        Between 0 and 1.
     """
-    counts = delays["scheduled"].to_numpy(float)
-    if counts.sum() == 0:
-        return math.nan
-    upto = np.cumsum(counts) / counts.sum()
-    at = int(np.searchsorted(upto, share))
-    before = upto[at - 1] if at else 0.0
-    inside = (share - before) / (upto[at] - before)
-    low, high = max(delays["from_ns"].iloc[at], 1e5), delays["to_ns"].iloc[at]
-    return float(low * (high / low) ** inside)
+    buckets, counts = waits["wait"].to_numpy(), waits["events"].to_numpy()
+    found = bins.percentiles(buckets, counts, math.inf, [share])[0]
+    return math.nan if found is None else found
 
 
 def table(replayed: Any, tried: wheels.Candidates, seconds: float, timers: int) -> Any:
@@ -88,8 +87,16 @@ def table(replayed: Any, tried: wheels.Candidates, seconds: float, timers: int) 
     )
 
 
-def choose(options: Any, delays: Any, pending_max: int) -> dict[str, Any]:
+def choose(options: Any, short: float, pending_max: int) -> dict[str, Any]:
     """The tick, size and capacity that the rule of this module picks, and why.
+
+    Parameters
+    ----------
+    options : pandas.DataFrame
+        Of `table`.
+    short : float
+        Of `short_delay_ns`.
+    pending_max : int
 
     Returns
     -------
@@ -98,7 +105,6 @@ def choose(options: Any, delays: Any, pending_max: int) -> dict[str, Any]:
         candidate is longer than the rule wants), the table's row as `chosen`, `current` likewise,
         `saves_percent` (of a core, chosen against current) and `worth`.
     """
-    short = short_delay_ns(delays)
     allowed = short / 1000 / TICKS_PER_DELAY
     ticks = sorted(set(options["tick_us"].tolist()))
     fitting = [tick for tick in ticks if tick <= allowed]

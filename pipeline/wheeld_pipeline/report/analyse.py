@@ -6,9 +6,8 @@ Two scans in all: one of everything, and for the herds one of the few parts that
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
 import pandas as pd
@@ -20,8 +19,6 @@ from wheeld_pipeline.report import (
     counters as daemon,
     figures,
     herds,
-    replay,
-    scan,
     verdict,
     wheels,
 )
@@ -36,8 +33,6 @@ HERDS: Final = 20
 _STEPS: Final = ((300, 1), (3000, 10), (25 * 3600, 60), (5 * 86400, 300), (32 * 86400, 1800))
 """Up to so many seconds of trace, a step is so many seconds."""
 _LONGEST_STEP: Final = 3600
-_ARROW_BATCH: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
-_ROWS_PER_BATCH: Final = 200_000
 Say = Callable[[str], None]
 
 
@@ -51,6 +46,31 @@ class Report:
     """pandas DataFrames by name; see docs/report.md."""
     notes: list[str] = field(default_factory=list)
     """What the reader has to know: what is missing, what is estimated."""
+
+
+class Engine(Protocol):
+    """Who reads the trace: Spark, or this process. Both call the same functions on its rows."""
+
+    def period(self) -> tuple[int, int]:
+        """First and last microsecond of the events; no events: 0, 0."""
+
+    def settings(self) -> Any:
+        """Each wheel's `counters.SETTINGS` as pandas has them; None: no counters."""
+
+    def scan(self, step_seconds: int, tried: wheels.Candidates) -> None:
+        """Count everything; the rest below asks for what was counted."""
+
+    def growth(self) -> Any:
+        """Lines of `counters.GROWTH` as pandas has them; None: no counters."""
+
+    def counted(self) -> dict[str, Any]:
+        """What `scan.tables` gives, over all tasks."""
+
+    def replayed(self) -> Any:
+        """What `replay.try_block` gives, over all blocks, as pandas has it."""
+
+    def makers(self, what: herds.Sought) -> Any:
+        """Lines of `herds.count`, as pandas has them."""
 
 
 def _silent(_: str) -> None:
@@ -86,23 +106,28 @@ def analyse(
     PipelineError
         There is not one event.
     """
-    spark = events.sparkSession
-    before = spark.conf.get(_ARROW_BATCH)
-    spark.conf.set(_ARROW_BATCH, str(_ROWS_PER_BATCH))
-    try:
-        return _Analysis(events, counters, say, files).report()
-    finally:
-        if before is not None:
-            spark.conf.set(_ARROW_BATCH, before)
+    from wheeld_pipeline.report.on_spark import SparkEngine
+
+    with SparkEngine(events, counters, files) as engine:
+        return analysed(engine, say)
+
+
+def analysed(engine: Engine, say: Say = _silent) -> Report:
+    """Work out everything that a report has; `engine` is asked for what takes long.
+
+    Raises
+    ------
+    PipelineError
+        There is not one event.
+    """
+    return _Analysis(engine, say).report()
 
 
 class _Analysis:
     """The steps, in order."""
 
-    def __init__(
-        self, events: DataFrame, counters: DataFrame | None, say: Say, files: Files | None
-    ) -> None:
-        self.events, self.counters, self.say, self.files = events, counters, say, files
+    def __init__(self, engine: Engine, say: Say) -> None:
+        self.engine, self.say = engine, say
         self.facts: dict[str, Any] = {}
         self.tables: dict[str, Any] = {}
         self.notes: list[str] = []
@@ -113,25 +138,19 @@ class _Analysis:
         first, last = self._period()
         self.step = step_seconds((last - first) / 1e6)
         self.tried = wheels.candidates(self.wheel["tick_ns"], self.wheel["wheel_size"])
-        lines = scan.scan(self.events, self.step, self.tried, self.files).persist()
-        with ThreadPoolExecutor(1) as beside:  # small queries hide in what the scan leaves idle
-            asked = beside.submit(self._ask_counters)
-            try:
-                self._count(lines)
-                self._replay(lines)
-            finally:
-                lines.unpersist()
-            self._daemon(asked.result())
+        self.say("counting all events")
+        self.engine.scan(self.step, self.tried)
+        counted = self._count()
+        self._replay(counted)
+        self._daemon(self.engine.growth())
         self._notes()
         self.facts["verdict"] = verdict.verdict(self.facts, self.tables)
         return Report(self.facts, self.tables, self.notes)
 
     def _read_counters(self) -> None:
-        self.settings = None
-        if self.counters is not None:
-            self.say("reading the daemon's counters")
-            found = daemon.settings(self.counters)
-            self.settings = found if len(found) else None
+        self.say("reading the daemon's counters")
+        found = self.engine.settings()
+        self.settings = found if found is not None and len(found) else None
         if self.settings is None:
             self.notes.append(
                 "The trace has no counters of the daemon: wake-ups, pools and peaks are left out, "
@@ -156,15 +175,10 @@ class _Analysis:
         """First and last microsecond, about: it chooses the steps of time."""
         if self.settings is not None:
             return int(self.settings["began_us"].min()), int(self.settings["ended_us"].max())
-        from pyspark.sql import functions as F
+        return self.engine.period()
 
-        micros = F.unix_micros("time")
-        row = self.events.agg(F.min(micros).alias("a"), F.max(micros).alias("b")).first()
-        return (int(row["a"]), int(row["b"])) if row and row["a"] is not None else (0, 0)
-
-    def _count(self, lines: DataFrame) -> None:
-        self.say("counting all events")
-        counted = figures.Counted(scan.counted(lines))
+    def _count(self) -> figures.Counted:
+        counted = figures.Counted(self.engine.counted())
         if not len(counted.wheels):
             raise PipelineError(
                 "no events: expected at least one row in the trace's events; widen "
@@ -178,6 +192,7 @@ class _Analysis:
         }
         self._head(counted)
         self._slots(counted)
+        return counted
 
     def _head(self, counted: figures.Counted) -> None:
         own, minutes = counted.wheels, self.tables["minutes"]
@@ -207,34 +222,23 @@ class _Analysis:
             "wheel": self.wheel,
         }
 
-    def _ask_counters(self) -> tuple[Any, Any, dict[str, float]] | None:
-        """What the daemon did in each step, its pools, and its peaks; None: nobody counted."""
-        if self.counters is None or self.settings is None:
-            return None
-        counters = self.counters
-        return (
-            daemon.by_step(counters, self.step),
-            daemon.pools(counters, self.step),
-            daemon.peaks(counters),
-        )
-
-    def _daemon(self, asked: tuple[Any, Any, dict[str, float]] | None) -> None:
-        if asked is None or self.settings is None:
+    def _daemon(self, grown: Any) -> None:
+        if grown is None or self.settings is None:
             return
-        wakes, found, peaks = asked
+        wakes, found = daemon.wakes(grown), daemon.pools(grown)
         wakes.insert(0, "time", pd.to_datetime(wakes.pop("step") * self.step, unit="s", utc=True))
         found.insert(1, "time", pd.to_datetime(found.pop("step") * self.step, unit="s", utc=True))
         found["depleted_share"] = (found["depleted_ns"] / (self.step * 1e9)).clip(upper=1.0)
         self.tables |= {"wakes": wakes, "pools": found}
         wheels_seconds = ((self.settings["ended_us"] - self.settings["began_us"]) / 1e6).sum()
-        total = int(wakes["wakes"].sum())
+        total, before = int(wakes["wakes"].sum()), int(self.settings["wakes_before"].sum())
         fired = int(wakes["fired"].sum())
         names = ("scheduled", "rescheduled", "cancelled", "expired", "ended", "lost")
         self.facts |= {
-            "peak_per_second": peaks,
+            "peak_per_second": daemon.peaks(grown),
             "wakes": {
                 "total": total,
-                "per_second": total / wheels_seconds if wheels_seconds else None,
+                "per_second": (total - before) / wheels_seconds if wheels_seconds else None,
                 "timers_per_wake": fired / total if total else None,
                 "longest_oversleep_ns": int(self.settings["wake_late_ns"].max()),
             },
@@ -255,16 +259,14 @@ class _Analysis:
             "reused_share": 1 - fresh / scheduled if scheduled else None,
         }
 
-    def _replay(self, lines: DataFrame) -> None:
+    def _replay(self, counted: figures.Counted) -> None:
         self.say("replaying the timers on other wheels")
         tried = self.tried
-        found = replay.replay(scan.met(lines), tried)
+        found = self.engine.replayed()
         timers = self.facts["events"]["scheduled"]
         options = advice.table(found, tried, self.seconds, timers)
         found_herds = advice.herds(found, tried, HERDS)
-        self.say("finding the workers behind the herds")
-        late = self.facts["lateness_ns"]["max"] or 0.0
-        made = herds.makers(self.events, found_herds, tried, late)
+        made = self._makers(found_herds)
         for frame in (found_herds, made):
             frame.insert(0, "time", pd.to_datetime(frame["tick_end_us"], unit="us", utc=True))
         self.tables |= {
@@ -273,8 +275,16 @@ class _Analysis:
             "herd_makers": made,
             "herd_sizes": advice.herd_sizes(found),
         }
-        chosen = advice.choose(options, self.tables["delays"], self.facts["pending_max"])
-        self.facts["advice"] = plain(chosen)
+        short = advice.short_delay_ns(counted.waits)
+        self.facts["advice"] = plain(advice.choose(options, short, self.facts["pending_max"]))
+
+    def _makers(self, found_herds: Any) -> Any:
+        lines: Any = []
+        if len(found_herds):
+            self.say("finding the workers behind the herds")
+            late = self.facts["lateness_ns"]["max"] or 0.0
+            lines = self.engine.makers(herds.sought(found_herds, self.tried, late))
+        return herds.makers(lines, found_herds)
 
     def _notes(self) -> None:
         lost = self.facts["events"]["lost"]

@@ -41,6 +41,7 @@ class Counted:
         self.wheels: Any = tables["wheels"]
         self.counts: Any = _with_names(tables["counts"])
         self.pending: Any = tables["pending"]
+        self.waits: Any = tables["waits"]
         self.owners: Any = _with_names(tables["owners"])
         self.late_by_step: Any = tables["late_by_step"]
         self.late_by_owner: Any = tables["late_by_owner"]

@@ -6,6 +6,7 @@ import json
 import os
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,11 +14,16 @@ import pandas as pd
 
 from wheeld_pipeline import trace as traces, trace_files
 from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.files import on_disk
 from wheeld_pipeline.report import page
-from wheeld_pipeline.report.analyse import Report, Say, _silent, analyse, plain
+from wheeld_pipeline.report.analyse import Report, Say, _silent, analysed, plain
+from wheeld_pipeline.report.counters import COLUMNS, Window
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from wheeld_pipeline.report.in_process import LocalEngine
+    from wheeld_pipeline.report.on_spark import SparkEngine
 
 FORMAT: Final = 1
 PAGE, JSON, TABLES = "report.html", "report.json", "tables"
@@ -37,53 +43,126 @@ class Paths:
 
 
 def write(
-    spark: SparkSession,
+    spark: SparkSession | None,
     trace: str | Path,
     out: str | Path,
     say: Say | None = None,
     since: datetime | None = None,
     until: datetime | None = None,
+    state: str | Path | None = None,
 ) -> Paths:
     """Read a trace and write its report: a page, JSON, and tables as Parquet.
 
     Parameters
     ----------
-    spark : SparkSession
+    spark : SparkSession, optional
+        Whose tasks read the trace; None: this process does, without Spark or Java. Both give the
+        same report.
     trace : str or Path
-        The directory given to `wheeld start --trace DIR`, or a URL of one.
+        The directory given to `wheeld start --trace DIR`, or for Spark a URL of one.
     out : str or Path
         Directory for the report; made if missing, an older report in it is replaced.
     say : callable, optional
         Is told in words what is done next.
     since, until : datetime, optional
         Only events at or after `since` and before `until`.
+    state : str or Path, optional
+        A directory in which the counts of hours are kept, so that only new hours are read; see
+        `incremental`. For the whole trace, in this process.
 
     Raises
     ------
     PipelineError
-        The trace cannot be read, or has no event in that time; or `out` holds something else.
+        The trace cannot be read, or has no event in that time; or `out` holds something else, or
+        is a URL.
     """
     say = say or _silent
-    folder = Path(out)
+    folder = on_disk("--out", out)
     if folder.exists() and not folder.is_dir():
         raise PipelineError(f"--out {out} is a file: expected a directory, or a name that is free")
-    say("checking the trace")
-    events = traces.read_events(spark, trace)
-    counters = traces.read_counters(spark, trace)
+    report = of_trace(spark, trace, say, since, until, state)
+    say("writing the page")
+    return save(report, folder)
+
+
+def of_trace(
+    spark: SparkSession | None,
+    trace: str | Path,
+    say: Say = _silent,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    state: str | Path | None = None,
+) -> Report:
+    """As `write`, without files."""
+    if state is not None and (spark is not None or since is not None or until is not None):
+        raise PipelineError(
+            "got --incremental and, beside it, Spark or --from or --to: the counts of hours are "
+            "put together in this process, for the whole trace"
+        )
     if since is not None and until is not None and since >= until:
         raise PipelineError(
             f"got --from {since} and --to {until}: expected the first to be earlier"
         )
-    with traces.reading(trace):
-        report = analyse(
-            within(events, since, until),
-            None if counters is None else within(counters, since, until),
-            say,
-            trace_files.share(trace, since, until),
-        )
+    say("checking the trace")
+    make = partial(_in_process, state=state) if spark is None else partial(_on_spark, spark)
+    with traces.reading(trace), make(trace, since, until) as engine:
+        report = analysed(engine, say)
     report.facts["trace"] = str(trace)
-    say("writing the page")
-    return save(report, folder)
+    return report
+
+
+def _on_spark(
+    spark: SparkSession, trace: str | Path, since: datetime | None, until: datetime | None
+) -> SparkEngine:
+    from wheeld_pipeline.report.on_spark import SparkEngine
+
+    events = traces.read_events(spark, trace)
+    counters = traces.read_counters(spark, trace)
+    return SparkEngine(
+        within(events, since, until),
+        counters,
+        trace_files.share(trace, since, until),
+        _window(trace, since, until),
+    )
+
+
+def _in_process(
+    trace: str | Path,
+    since: datetime | None,
+    until: datetime | None,
+    state: str | Path | None = None,
+) -> LocalEngine:
+    from wheeld_pipeline.report.in_process import LocalEngine
+
+    traces.check_trace(trace)
+    files = trace_files.share(trace, since, until)
+    if files is None:
+        raise PipelineError(
+            f"{trace} is a URL: expected a directory, or --engine spark, which reads URLs"
+        )
+    counters, window = read_counters(trace), _window(trace, since, until)
+    if state is not None:
+        from wheeld_pipeline.report.incremental import IncrementalEngine
+
+        return IncrementalEngine(traces.event_files(trace) or [], counters, window, state)
+    return LocalEngine(files, counters, window)
+
+
+def read_counters(trace: str | Path) -> Any:
+    """The daemon's counters of a trace on a disk as a pyarrow.Table; None: it has none."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    parts = []
+    for file in traces.counter_files(trace) or ():
+        with trace_files.errors_named(file), pq.ParquetFile(file) as opened:
+            parts.append(opened.read(columns=list(COLUMNS), use_threads=False))
+    return pa.concat_tables(parts, promote_options="permissive") if parts else None
+
+
+def _window(trace: str | Path, since: datetime | None, until: datetime | None) -> Window:
+    first, last = (None if at is None else round(at.timestamp() * 1e6) for at in (since, until))
+    return Window(first, last, traces.runs_cut_short(trace))
 
 
 def within(rows: DataFrame, since: datetime | None, until: datetime | None) -> DataFrame:

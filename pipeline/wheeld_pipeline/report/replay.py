@@ -1,4 +1,4 @@
-"""The timers of a trace, put through the arithmetic of other wheels: the Spark side of `wheels`.
+"""The timers of a trace, put through the arithmetic of other wheels: batches for `wheels`.
 
 Each task counts what its timers meet and hands on a few compact arrays per block of time; then
 each block is summed and tried on all candidates, and its fullest ticks are picked.
@@ -6,16 +6,14 @@ each block is summed and tried on all candidates, and its fullest ticks are pick
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator
+from typing import Any, Final
 
 import numpy as np
+import pandas as pd
 
 from wheeld_pipeline.report import wheels
 from wheeld_pipeline.report.rows import WHEEL, Array, Ended, Rows
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 HERDS_PER_BLOCK: Final = 20
 CANDIDATE, HERD, SIZE = "candidate", "herd", "size"
@@ -25,10 +23,11 @@ timers in all."""
 MET_COLUMNS: Final = ("met_kind", "met_at", "met_n")
 """What timers met in one block: `wheels.Counts` as bytes of int16, int64 and int64."""
 _TYPES: Final = (np.int16, np.int64, np.int64)
-_NUMBERS: Final = ("key1", "key2", "wakes", "cascades", "fired", "rounded")
-_RESULT: Final = ", ".join(
-    [*(f"{name} string" for name in (*WHEEL, "what")), *(f"{name} long" for name in _NUMBERS)]
+NUMBERS: Final = ("key1", "key2", "wakes", "cascades", "fired", "rounded")
+RESULT: Final = ", ".join(
+    [*(f"{name} string" for name in (*WHEEL, "what")), *(f"{name} long" for name in NUMBERS)]
 )
+KEY: Final = (*WHEEL, "what", "key1", "key2")
 _AT_ONCE: Final = 1 << 19
 """Timers that are collected before they are counted: many batches have few."""
 _KEPT_PARTS: Final = 64
@@ -96,37 +95,27 @@ def meets(s: Array, d: Array, e: Array) -> Array:
     return (e >= d) | ((d > s) & (d >> longest << longest <= e))
 
 
-def replay(lines: DataFrame, tried: wheels.Candidates) -> Any:
-    """What each candidate would have done, and the fullest ticks.
+def nothing() -> Any:
+    """The result of no timers."""
+    return pd.DataFrame(columns=[*KEY, *NUMBERS[2:]])
+
+
+def try_block(table: Any, tried: wheels.Candidates) -> Any:
+    """What each candidate would have done with the timers of one block, and its fullest ticks.
 
     Parameters
     ----------
-    lines : DataFrame
-        Those of `scan.scan` that have MET_COLUMNS.
+    table : pyarrow.Table
+        The lines of one wheel and block that have MET_COLUMNS, see `scan.count`.
     tried : Candidates
         What they were scanned with.
 
     Returns
     -------
-    pandas.DataFrame
-        WHEEL, `what`, `key1`, `key2` (a candidate's exponents of tick and size), `wakes`,
-        `cascades`, `fired`, `rounded` (finest ticks).
+    pyarrow.Table
+        RESULT: WHEEL, `what`, `key1`, `key2` (a candidate's exponents of tick and size), `wakes`,
+        `cascades`, `fired`, `rounded` (finest ticks); to be summed over the blocks.
     """
-    from pyspark.sql import functions as F
-
-    found = lines.groupBy(*WHEEL, "block").applyInArrow(_try(tried), _RESULT)
-    sums = [F.sum(name).alias(name) for name in _NUMBERS[2:]]
-    return found.groupBy(*WHEEL, "what", "key1", "key2").agg(*sums).toPandas()
-
-
-def _try(tried: wheels.Candidates) -> Callable[[Any], Any]:
-    def try_block(table: Any) -> Any:  # Spark counts its parameters: no partial
-        return _try_block(table, tried)
-
-    return try_block
-
-
-def _try_block(table: Any, tried: wheels.Candidates) -> Any:
     import pyarrow as pa
 
     columns = [table[name].to_pylist() for name in MET_COLUMNS]
@@ -142,8 +131,8 @@ def _try_block(table: Any, tried: wheels.Candidates) -> Any:
     rows = [*_candidates(counts, tried), *_herds(counts, tried)]
     wheel = [table[name][0].as_py() for name in WHEEL]
     values = [list(column) for column in zip(*((*wheel, *row) for row in rows), strict=True)]
-    names = [*WHEEL, "what", *_NUMBERS]
-    types = [pa.int64() if name in _NUMBERS else pa.string() for name in names]
+    names = [*WHEEL, "what", *NUMBERS]
+    types = [pa.int64() if name in NUMBERS else pa.string() for name in names]
     return pa.table([pa.array(v, t) for v, t in zip(values, types, strict=True)], names)
 
 

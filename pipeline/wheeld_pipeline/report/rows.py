@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from wheeld_core.trace_schema import CANCELLED, DROPPED, EVENTS, EXPIRED, LOST
+from wheeld_core.trace_schema import CANCELLED, DROPPED, EVENTS, EXPIRED, LOST, SCHEDULED
 from wheeld_pipeline.report import bins
 
 Array = Any
@@ -49,6 +49,10 @@ class Rows(NamedTuple):
     """How many timers the slot has had."""
     delay: Array
     """Delay class, or bins.NO_DELAY."""
+    placed: Array
+    """Indices of rows with which a timer was scheduled."""
+    wait: Array
+    """Their delay, in the buckets of lateness."""
     expired: Array
     """Indices of rows that have a lateness."""
     late: Array
@@ -89,7 +93,8 @@ def decode(batch: Any) -> Rows:
         code[gone] = LOST_CODE + _codes(columns["lost_event"])[gone]
     expired = np.flatnonzero(_known(columns["lateness_ns"]))
     lateness = _numbers(columns["lateness_ns"])[expired]
-    delay = bins.delay_class(_numbers(columns["delay_ns"]))
+    delay_ns = _numbers(columns["delay_ns"])
+    placed = np.flatnonzero((event == EVENT_CODES[SCHEDULED]) & _known(columns["delay_ns"]))
     time = _numbers(columns["time"])
     return Rows(
         owners,
@@ -99,7 +104,9 @@ def decode(batch: Any) -> Rows:
         code,
         time,
         _numbers(columns["timer_id"]).view(np.uint64) >> np.uint64(32),
-        np.where(_known(columns["delay_ns"]), delay, bins.NO_DELAY),
+        np.where(_known(columns["delay_ns"]), bins.delay_class(delay_ns), bins.NO_DELAY),
+        placed,
+        bins.lateness_bucket(delay_ns[placed]),
         expired,
         bins.lateness_bucket(lateness),
         lateness,

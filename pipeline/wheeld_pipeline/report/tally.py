@@ -41,11 +41,13 @@ KINDS: Final = {
     "counts": Kind((*WHEEL, "step", "code"), ("n", "events"), ()),
     "pending": Kind((*WHEEL, "step"), (), ("pending_max", "pending_low")),
     "owners": Kind((*OWNER, "code", "delay"), ("n", "events"), ()),
+    "waits": Kind(("wait",), ("events",), ()),
     "late_by_step": Kind(("step", "late"), ("n",), ("late_max",)),
     "late_by_owner": Kind((*OWNER, "late"), ("n",), ("late_max",)),
     "late_by_delay": Kind(("delay", "late"), ("n",), ("late_max",)),
 }
-"""`step`: of time, since 1970. `delay`, `late`: see bins. `first_low`, `pending_low`: the least,
+"""`step`: of time, since 1970. `delay`, `late`: see bins; `wait`: the delay in buckets as narrow as
+those of lateness, of timers when they are scheduled. `first_low`, `pending_low`: the least,
 negated."""
 _FRESH_CODE: Final = EVENT_CODES[SCHEDULED]
 _KEPT: Final = 64
@@ -95,13 +97,15 @@ class _Counts:
         self.lates = int(rows.late.max(initial=0)) + 1
 
     def tables(self) -> list[tuple[str, Any]]:
-        """One of each kind; those of lateness only where something was late or in time."""
+        """One of each kind that has something."""
         found = [
             ("wheels", self.wheels()),
             ("counts", self.counts()),
             ("pending", self.pending()),
             ("owners", self.owners()),
         ]
+        if len(self.rows.placed):
+            found.append(("waits", self.waits()))
         if len(self.rows.expired):
             found += self.lateness()
         return found
@@ -147,6 +151,14 @@ class _Counts:
         (owner, code, delay), which = combined((rows.owner, rows.code, self.delay), sizes)
         keys = {**_named(OWNER, rows.owners, owner), "code": code, "delay": delay + bins.NO_DELAY}
         return pd.DataFrame({**keys, **_both(which, rows.count, len(code))})
+
+    def waits(self) -> Any:
+        """Timers that were scheduled, by their delay."""
+        rows = self.rows
+        wait, which = np.unique(rows.wait, return_inverse=True)
+        return pd.DataFrame(
+            {"wait": wait, "events": _sums(which, rows.count[rows.placed], len(wait))}
+        )
 
     def lateness(self) -> list[tuple[str, Any]]:
         """Lateness by step, by owner and by delay class."""

@@ -135,17 +135,18 @@ def write(requests: DataFrame, out: str, overwrite: bool = False) -> None:
         There is something in `out` already, and it is no workload or may not be replaced.
     """
     mode = check_out(out, overwrite)
+    place = out if "://" in out else str(Path(out).resolve())  # a server has another directory
     writer = requests.write.option("compression", "zstd")
-    writer.option("parquet.block.size", ROW_GROUP_BYTES).mode(mode).parquet(out)
+    writer.option("parquet.block.size", ROW_GROUP_BYTES).mode(mode).parquet(place)
 
 
 def check_out(out: str, overwrite: bool) -> str:
     """The mode of Spark's writer to write to `out` with; raises if it must not be written."""
     if "://" in out:
-        return "overwrite" if overwrite else "errorifexists"
+        return "overwrite" if overwrite else "error"
     path = Path(out)
     if not path.exists():
-        return "errorifexists"
+        return "error"
     if not path.is_dir():
         raise PipelineError(f"{out}: got a file, expected a folder, or a path where nothing is yet")
     inside = sorted(entry.name for entry in path.iterdir())

@@ -111,7 +111,8 @@ enum wh_kind {
     F(wh_au64, passes, "passes of the clock's loop", "clock", "inspectors", "relaxed")             \
     F(wh_au64, wakes, "times that the clock slept and woke", "clock", "inspectors", "relaxed")     \
     F(wh_au64, bells, "doorbells that the clock rang", "clock", "inspectors", "relaxed")           \
-    F(wh_au64, dropped, "armed timers dropped with their dead owner", "clock", "inspectors",       \
+    F(wh_au64, dropped, "timers that ended with their dead owner: armed, or expired and unread",  \
+      "clock", "inspectors",                                                                       \
       "relaxed")                                                                                   \
     F(wh_au64, redirected, "expirations whose target was gone", "clock", "inspectors", "relaxed")  \
     F(wh_au64, wake_late_ns, "longest oversleep of the clock, or of timers without a clock, ns", "clock", "inspectors",          \
@@ -141,7 +142,8 @@ enum wh_kind {
     F(wh_au64, incarnation, "incarnation attached, 0: none", "clock", "supervisor", "relaxed")     \
     F(wh_au64, fired, "expirations put into its ring", "clock", "inspectors", "relaxed")           \
     F(wh_au64, returned, "slots put into its return ring", "clock", "inspectors", "relaxed")       \
-    F(wh_au64, dropped, "armed timers dropped with it", "clock", "inspectors", "relaxed")          \
+    F(wh_au64, dropped, "timers that ended with it: armed, or expired and unread", "clock",        \
+      "inspectors", "relaxed")                                                                     \
     F(wh_au64, offences, "submissions that an honest client never makes", "clock", "inspectors",   \
       "relaxed")                                                                                   \
     F(wh_au64, groups, "what it is a member of, a bit per group", "clock", "worker", "relaxed")    \

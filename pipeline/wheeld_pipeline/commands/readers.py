@@ -1,0 +1,86 @@
+"""Who reads a trace: this process, or Spark."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from wheeld_pipeline import session, trace as traces, trace_files
+from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.session import SparkOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MOST_ROWS: Final = 20_000_000
+"""Events up to which this process is done sooner than Spark; docs/report.md has the figures."""
+_NEEDED: Final = ("pandas", "pyarrow", "jinja2")
+_SETTINGS: Final = {"spark.sql.shuffle.partitions": "16"}
+_PLANNING_ONLY: Final = {
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+}
+"""For a Java that hands out work and does little itself: it then does not spend half of the
+command's processor time on optimizing code that runs once."""
+
+
+class Engine(StrEnum):
+    """Who reads it."""
+
+    AUTO = "auto"
+    LOCAL = "local"
+    SPARK = "spark"
+
+
+EngineName = Annotated[
+    Engine,
+    typer.Option(
+        help=f"Who reads the trace: local (this process), spark, or auto: local up to "
+        f"{MOST_ROWS // 10**6} million events."
+    ),
+]
+
+
+def say(text: str) -> None:
+    """Progress, for whoever watches."""
+    typer.echo(f"report: {text}", err=True)
+
+
+@contextmanager
+def opened(trace: str, engine: Engine, spark: SparkOptions) -> Iterator[SparkSession | None]:
+    """The Spark that reads a trace; None: this process does.
+
+    Raises
+    ------
+    PipelineError
+        There is no trace, or no event in it, which is looked at before Spark starts; or what is
+        needed is not installed.
+    """
+    for name in _NEEDED:
+        if importlib.util.find_spec(name) is None:
+            raise PipelineError(f"the report needs {name}: pip install 'wheeld[report]'")
+    traces.check_trace(trace)
+    if _is_local(trace, engine, spark):
+        yield None
+        return
+    say("starting Spark")
+    with session.opened("wheeld report", spark, settings(trace)) as found:
+        yield found
+
+
+def _is_local(trace: str, engine: Engine, spark: SparkOptions) -> bool:
+    if engine == Engine.LOCAL and spark.is_given:
+        raise PipelineError("got --engine local and options of Spark: expected either")
+    if engine != Engine.AUTO:
+        return engine == Engine.LOCAL
+    files = trace_files.share(trace)
+    return files is not None and files.rows <= MOST_ROWS and not spark.is_given
+
+
+def settings(trace: str) -> dict[str, str]:
+    """Settings of the Spark that makes the report of a trace."""
+    return _SETTINGS | (_PLANNING_ONLY if traces.is_local(trace) else {})

@@ -1,0 +1,174 @@
+"""The options of `wheeld.kafka`, from strings, checked before a broker is asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from wheeld_pipeline.errors import PipelineError
+
+EARLIEST: Final = -2
+LATEST: Final = -1
+_WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
+_SERVERS: Final = "bootstrap.servers"
+_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "path"})
+_OURS: Final = frozenset(
+    {"group.id", "enable.auto.commit", "auto.offset.reset", "enable.partition.eof",
+     "enable.idempotence", "transactional.id"}
+)  # fmt: skip
+"""Settings of librdkafka that the source itself needs as they are."""
+Offsets = dict[str, dict[int, int]]
+"""By topic and partition."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What `option(...)` said; see `KafkaDataSource`."""
+
+    client: dict[str, str] = field(default_factory=dict)
+    """Settings of librdkafka."""
+    subscribe: tuple[str, ...] = ()
+    assign: dict[str, list[int]] | None = None
+    starting: int | Offsets | None = None
+    ending: int | Offsets = LATEST
+    most: int | None = None
+    fail_on_data_loss: bool = True
+    topic: str | None = None
+    timeout: float = 30.0
+    query_name: str | None = None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> Options:
+        """From Spark's strings.
+
+        Raises
+        ------
+        PipelineError
+            An option is unknown, or its value is not allowed.
+        """
+        values: dict[str, Any] = {"client": {}}
+        for key, value in given.items():
+            option = key.lower()
+            if option.startswith("kafka."):
+                values["client"][_client_setting(option)] = value
+            elif option == "queryname":
+                values["query_name"] = value
+            elif option in _PARSERS:
+                name, parse = _PARSERS[option]
+                values[name] = parse(key, value)
+            elif option not in _SPARKS_OWN:
+                known = ", ".join(["kafka.*", *_NAMES])
+                raise PipelineError(f"option {key!r}: wheeld.kafka has no such option; {known}")
+        if _SERVERS not in values["client"]:
+            raise PipelineError(
+                "option kafka.bootstrap.servers is missing: expected host:port of a broker"
+            )
+        return cls(**values)
+
+    def for_reading(self) -> Options:
+        """Itself, if it says what to read."""
+        if bool(self.subscribe) == (self.assign is not None):
+            raise PipelineError(
+                "expected one of the options subscribe (topics by commas) and assign (JSON)"
+            )
+        return self
+
+    @property
+    def topics(self) -> list[str]:
+        """Those to read."""
+        return sorted(self.assign if self.assign is not None else self.subscribe)
+
+
+def _client_setting(option: str) -> str:
+    name = option.removeprefix("kafka.")
+    if name in _OURS:
+        raise PipelineError(f"option {option}: wheeld.kafka sets that itself; leave it out")
+    return name
+
+
+def _wrong(option: str, value: str, expected: str) -> PipelineError:
+    return PipelineError(f"option {option}={value!r}: expected {expected}")
+
+
+def _topics(option: str, value: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in value.split(",") if name.strip())
+    if not names:
+        raise _wrong(option, value, "topics, by commas")
+    return names
+
+
+def _assigned(option: str, value: str) -> dict[str, list[int]]:
+    try:
+        content = json.loads(value).items()
+        return {str(topic): [int(each) for each in parts] for topic, parts in content}
+    except (ValueError, TypeError, AttributeError):
+        raise _wrong(option, value, 'JSON such as {"topic": [0, 1]}') from None
+
+
+def _offsets(option: str, value: str) -> int | Offsets:
+    if value.lower() in _WORDS:
+        return _WORDS[value.lower()]
+    try:
+        return read_offsets(json.loads(value))
+    except (ValueError, TypeError, AttributeError):
+        raise _wrong(
+            option, value, 'earliest, latest, or JSON such as {"topic": {"0": 23, "1": -2}}'
+        ) from None
+
+
+def read_offsets(content: dict[str, dict[str, int]]) -> Offsets:
+    """Offsets as JSON has them: with texts for partitions."""
+    return {
+        topic: {int(part): int(at) for part, at in own.items()} for topic, own in content.items()
+    }
+
+
+def write_offsets(offsets: Offsets) -> dict[str, dict[str, int]]:
+    """Offsets as JSON has them, in order."""
+    return {
+        topic: {str(part): own[part] for part in sorted(own)}
+        for topic, own in sorted(offsets.items())
+    }
+
+
+def _count(option: str, value: str) -> int:
+    if not value.strip().isdecimal() or int(value) < 1:
+        raise _wrong(option, value, "a whole number, at least 1")
+    return int(value)
+
+
+def _flag(option: str, value: str) -> bool:
+    if value.lower() not in ("true", "false"):
+        raise _wrong(option, value, "true or false")
+    return value.lower() == "true"
+
+
+def _seconds(option: str, value: str) -> float:
+    try:
+        found = float(value)
+    except ValueError:
+        found = 0.0
+    if not 0 < found <= 3600:
+        raise _wrong(option, value, "seconds, above 0 and up to 3600")
+    return found
+
+
+def _topic(option: str, value: str) -> str:
+    if not value:
+        raise _wrong(option, value, "the name of a topic")
+    return value
+
+
+_NAMES: Final = {
+    "subscribe": ("subscribe", _topics),
+    "assign": ("assign", _assigned),
+    "startingOffsets": ("starting", _offsets),
+    "endingOffsets": ("ending", _offsets),
+    "maxOffsetsPerTrigger": ("most", _count),
+    "failOnDataLoss": ("fail_on_data_loss", _flag),
+    "topic": ("topic", _topic),
+    "timeout": ("timeout", _seconds),
+}
+_PARSERS: Final[dict[str, tuple[str, Any]]] = {name.lower(): own for name, own in _NAMES.items()}

@@ -1,0 +1,218 @@
+"""Writers: tasks produce the rows of their partition; a repeated batch adds only what lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from confluent_kafka import KafkaException, Producer, TopicPartition
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+
+from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.kafka import client
+from wheeld_pipeline.kafka.client import log
+from wheeld_pipeline.kafka.rows import check_written
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from wheeld_pipeline.kafka.options import Offsets, Options
+
+HEADER: Final = "wheeld-generation"
+_QUERY_ID: Final = "sql.streaming.queryId"
+_UNKNOWN: Final = -1001
+"""What a broker says of a partition of which a group has committed nothing."""
+Known = set[tuple[str, bytes, bytes]]
+"""Topic, key and generation of records that are there."""
+
+
+@dataclass
+class Produced(WriterCommitMessage):
+    """What a task says when its partition is produced."""
+
+    group: str
+    topics: list[str]
+    rows: int
+
+
+class _Sender:
+    """A producer; the first record that a broker refuses ends it."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._failed: Any = None
+        own = {"enable.idempotence": "true", "linger.ms": "20"}
+        self._producer = Producer(
+            {**own, **options.client, "enable.idempotence": "true"}, logger=log
+        )
+
+    def send(self, topic: str, row: dict[str, Any]) -> None:
+        """Hand a record over; waits while too many are under way."""
+        generation = row.get("generation")
+        more: dict[str, Any] = (
+            {} if generation is None else {"headers": [(HEADER, b"%d" % generation)]}
+        )
+        if row.get("partition") is not None:
+            more["partition"] = row["partition"]
+        while True:
+            self._raise()
+            try:
+                self._producer.produce(
+                    topic, row["value"], row.get("key"), on_delivery=self._told, **more
+                )
+                self._producer.poll(0)
+                return
+            except BufferError:
+                self._producer.poll(0.1)
+            except KafkaException as error:
+                raise PipelineError(f"topic {topic!r}: {error.args[0].str()}") from error
+
+    def _told(self, error: Any, message: Any) -> None:
+        if error is not None and self._failed is None:
+            self._failed = (error, message.topic())
+
+    def _raise(self) -> None:
+        if self._failed is not None:
+            error, topic = self._failed
+            raise PipelineError(f"topic {topic!r}: a record was not taken: {error.str()}")
+
+    def finish(self) -> None:
+        """Wait until all records are in all in-sync replicas."""
+        left = self._producer.flush(self._options.timeout)
+        self._raise()
+        if left:
+            raise PipelineError(
+                f"{left} records were not taken in {self._options.timeout:g} s (option timeout)"
+            )
+
+
+def _rows(options: Options, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, Any]]:
+    number = 0
+    for batch in batches:
+        for row in batch.to_pylist():
+            topic = row.get("topic", options.topic)
+            if topic is None:
+                raise PipelineError(f"column 'topic', row {number} of the partition: got null")
+            if "generation" in row and (row["generation"] is None or row["key"] is None):
+                raise PipelineError(
+                    f"row {number} of the partition: key {row['key']!r}, generation "
+                    f"{row['generation']!r}: expected neither to be null"
+                )
+            number += 1
+            yield topic, row
+
+
+def _produce(
+    options: Options, batches: Iterator[pa.RecordBatch], group: str | None
+) -> tuple[set[str], int]:
+    """Produce rows; those that `group` has in its topics since its last commit are left out."""
+    sender, count = _Sender(options), 0
+    known: Known = set()
+    looked: set[str] = set()
+    for topic, row in _rows(options, batches):
+        if topic not in looked and group is not None and "generation" in row:
+            known |= _since_commit(options, group, topic)
+        looked.add(topic)
+        if group is not None and "generation" in row:
+            name = (topic, _bytes(row["key"]), b"%d" % row["generation"])
+            if name in known:
+                continue
+            known.add(name)
+        sender.send(topic, row)
+        count += 1
+    sender.finish()
+    return looked, count
+
+
+def _bytes(value: str | bytes) -> bytes:
+    return value.encode() if isinstance(value, str) else value
+
+
+def _since_commit(options: Options, group: str, topic: str) -> Known:
+    """What was produced behind the positions that the last batch has committed."""
+    found: Known = set()
+    with client.consumer(options, group) as made:
+        if not client.exists(made, topic, options):  # the first record may make it
+            return found
+        parts = client.partitions(made, [topic], options)[topic]
+        places = [TopicPartition(topic, part) for part in parts]
+        for place in made.committed(places, timeout=options.timeout):
+            low, high = made.get_watermark_offsets(place, timeout=options.timeout)
+            begin = low if place.offset == _UNKNOWN else max(place.offset, low)
+            at = TopicPartition(topic, place.partition, begin)
+            for messages in client.records(made, at, high, options):
+                for message in messages:
+                    generation = dict(message.headers() or ()).get(HEADER)
+                    if generation is not None:
+                        found.add((topic, message.key(), generation))
+    return found
+
+
+def _commit(options: Options, group: str, topics: list[str]) -> None:
+    """All that stands in the topics now was produced by batches that are committed."""
+    with client.consumer(options, group) as made:
+        ends: Offsets = {}
+        for topic, parts in client.partitions(made, topics, options).items():
+            for part in parts:
+                place = TopicPartition(topic, part)
+                high = made.get_watermark_offsets(place, timeout=options.timeout)[1]
+                ends.setdefault(topic, {})[part] = high
+        made.commit(
+            offsets=[TopicPartition(t, p, at) for t, own in ends.items() for p, at in own.items()],
+            asynchronous=False,
+        )
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """Of `DataFrame.write`: produced at least once."""
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+        _refuse_overwrite(overwrite)
+        check_written(schema, options.topic)
+        self._options = options
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Produced:
+        """Produce one partition."""
+        topics, count = _produce(self._options, iterator, None)
+        return Produced("", sorted(topics), count)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """Of `DataFrame.writeStream`; with the column `generation` exactly once."""
+
+    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+        _refuse_overwrite(overwrite)
+        check_written(schema, options.topic)
+        self._options, self._once = options, "generation" in schema.names
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Produced:
+        """Produce one partition of a batch."""
+        context = TaskContext.get()
+        query = self._options.query_name
+        if query is None and context is not None:
+            query = context.getLocalProperty(_QUERY_ID)
+        group = f"wheeld-sink-{query}"
+        topics, count = _produce(self._options, iterator, group if self._once else None)
+        return Produced(group, sorted(topics), count)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """The batch is never repeated: later ones need not look at its records."""
+        done = [each for each in messages if isinstance(each, Produced) and each.topics]
+        if self._once and done:
+            topics = sorted({topic for each in done for topic in each.topics})
+            _commit(self._options, done[0].group, topics)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """What was produced stays; the repeated batch leaves it out."""
+
+
+def _refuse_overwrite(overwrite: bool) -> None:
+    if overwrite:
+        raise PipelineError('mode("overwrite"): records can only be added; use mode("append")')

@@ -1,0 +1,111 @@
+"""Where commands write, and what they look at before Spark starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from traces import START_US, row, write_trace
+from typer.testing import CliRunner
+
+from wheeld.cli.app import app
+from wheeld_pipeline import PipelineError, session
+from wheeld_pipeline.files import on_disk
+
+
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever starts a Spark fails."""
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("Spark was to start")
+
+    monkeypatch.setattr(session, "connect", refuse)
+
+
+def last_line(*arguments: str) -> str:
+    """What a command says that fails."""
+    done = CliRunner().invoke(app, ["pipeline", *arguments])
+    assert (done.exit_code, done.stdout) == (1, ""), done.output
+    return done.stderr.strip().splitlines()[-1]
+
+
+@pytest.fixture
+def trace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A trace of one event."""
+    monkeypatch.chdir(tmp_path)
+    return str(write_trace(tmp_path / "trace", [row(START_US, "scheduled", pending=1)]))
+
+
+@pytest.mark.parametrize("scheme", ["s3a", "hdfs", "gs", "S3"])
+def test_a_url_as_output_is_refused_by_name(no_spark: None, trace: str, scheme: str) -> None:
+    url = f"{scheme}://bucket/x"
+    said = {
+        last_line("report", trace, "--out", url),
+        last_line("report", trace, "--out", url, "--engine", "spark"),
+        last_line("compare", trace, trace, "--out", url),
+    }
+    assert len(said) == 1
+    assert f"--out {url}: got a URL of {scheme}, expected a path" in said.pop()
+    assert f"MODEL {url}" in last_line("fit", trace, url)
+    assert f"--model {url}" in last_line("generate", "w", "--model", url)
+    assert not any(Path.cwd().glob(f"{scheme}*"))
+
+
+def test_a_file_url_is_a_path(no_spark: None, trace: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(
+        app, ["pipeline", "report", trace, "--out", (tmp_path / "r").as_uri()]
+    )
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "r" / "report.html").exists()
+    assert on_disk("--out", "file:///a/b") == Path("/a/b")
+
+
+@pytest.mark.parametrize("engine", ["auto", "spark"])
+@pytest.mark.parametrize("kind", ["none", "empty", "no rows", "foreign"])
+def test_an_empty_trace_is_noticed_before_spark_starts(
+    no_spark: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, engine: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "trace"
+    said = {"none": "there is no trace", "empty": "is empty", "no rows": "has no events"}
+    if kind == "empty":
+        folder.mkdir()
+    elif kind == "no rows":
+        write_trace(folder, [row(START_US, "scheduled")])
+        (file,) = folder.rglob("*.parquet")
+        import pyarrow.parquet as pq
+
+        pq.write_table(pq.ParquetFile(file).read().slice(0, 0), file)
+    elif kind == "foreign":
+        (folder / "events").mkdir(parents=True)
+        (folder / "events" / "x.parquet").write_bytes(b"something else, long enough")
+    expected = said.get(kind, "is not a Parquet file")
+    assert expected in last_line("report", str(folder), "--engine", engine)
+    assert expected in last_line("fit", str(folder), "model.json")
+
+
+def test_options_of_spark_mean_spark(
+    trace: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """They reach the session, each under its key; conf wins over the file."""
+    asked = []
+
+    def note(app: str, options: session.SparkOptions, *_: object) -> None:
+        asked.append(options)
+        raise PipelineError("no Spark today")
+
+    monkeypatch.setattr(session, "connect", note)
+    file = tmp_path / "spark.conf"
+    file.write_text("# ours\nspark.a 1\nspark.b=2 3\n\n")
+    given = ["--conf", "spark.b=x=y", "--packages", "g:a:1", "--jars", "/a.jar"]
+    given += ["--properties-file", str(file)]
+    assert "no Spark today" in last_line("report", trace, *given)
+    assert asked[0].settings() == {
+        "spark.a": "1", "spark.b": "x=y", "spark.jars.packages": "g:a:1", "spark.jars": "/a.jar",
+    }  # fmt: skip
+    assert "expected either" in last_line("report", trace, "--engine", "local", *given)
+    assert "expected KEY=VALUE" in last_line("report", trace, "--conf", "spark.b")
+    file.write_text("spark.a\n")
+    with pytest.raises(PipelineError, match=r"line 1: got 'spark.a'"):
+        session.SparkOptions(properties_file=file).settings()

@@ -1,0 +1,79 @@
+"""What a report says of the daemon's counters, and of delays: without Spark."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import numpy as np
+import pytest
+from traces import SECOND_US, START_US, Row, counters, row, write_trace
+
+from wheeld_pipeline.report import Report, of_trace
+
+WHOLE, CUT = "00000000000000a1-0000000000000000", "00000000000000a1-0000000000000f00"
+
+
+def report_of(root: Path, events: list[Row], counted: list[Row], **period: datetime) -> Report:
+    trace = write_trace(root / "trace", events, counted)
+    return of_trace(None, trace, lambda _: None, **period)
+
+
+def at(second: float) -> int:
+    """Microseconds of the trace."""
+    return START_US + round(second * SECOND_US)
+
+
+def busy(seconds: range, **fields: int) -> list[Row]:
+    """A row a second of a daemon that wakes a hundred times in each, from before the first on."""
+    return [
+        counters(at(s), wakes=100 * (s + 1), fired=300 * (s + 1), scheduled=50 * (s + 1), **fields)
+        for s in seconds
+    ]
+
+
+EVENTS = [row(at(s), "scheduled", pending=1) for s in range(10)]
+
+
+def test_what_was_before_the_first_row_counts(tmp_path: Path) -> None:
+    facts = report_of(tmp_path, EVENTS, busy(range(3, 10))).facts
+    assert facts["wakes"]["total"] == 1000
+    assert facts["wakes"]["timers_per_wake"] == pytest.approx(3)
+    assert facts["wakes"]["per_second"] == pytest.approx(100)
+    assert facts["peak_per_second"]["scheduled"] == 50  # not the 200 of nobody knows how long
+
+
+def test_with_a_part_of_the_time_what_was_before_it_does_not_count(tmp_path: Path) -> None:
+    since = datetime.fromtimestamp(at(5) / SECOND_US, UTC)
+    report = report_of(tmp_path, EVENTS, busy(range(10)), since=since)
+    assert report.facts["wakes"]["total"] == 500  # of the seconds 5, ..., 9, the fifth whole
+    assert report.tables["wakes"]["wakes"].tolist() == [100] * 5
+
+
+@pytest.mark.parametrize(("name", "total"), [(WHOLE, 1000), (CUT, 600)])
+def test_a_run_whose_beginning_was_removed(tmp_path: Path, name: str, total: int) -> None:
+    """What its counters had by then was counted in hours that are gone."""
+    trace = write_trace(tmp_path / "trace", EVENTS, busy(range(3, 10)))
+    for file in (trace / "events").rglob("*.parquet"):
+        file.rename(file.with_name(f"{name}.parquet"))
+    facts = of_trace(None, trace).facts
+    assert facts["wakes"]["total"] == total
+
+
+def test_after_a_gap_the_peak_is_a_rate(tmp_path: Path) -> None:
+    counted = [row for row in busy(range(40)) if not at(8) <= row["time"] < at(33)]
+    facts = report_of(tmp_path, EVENTS, counted).facts
+    assert facts["peak_per_second"]["scheduled"] == pytest.approx(50)
+    assert facts["wakes"]["total"] == 4000
+
+
+def test_the_delay_behind_the_advice_is_within_five_percent(tmp_path: Path, rng_seed: int) -> None:
+    rng = np.random.default_rng(rng_seed)
+    for number, median_us in enumerate((585, 4_000, 179_000)):
+        delays = np.sort((median_us * rng.lognormal(0, 0.4, 2000)).astype(np.int64))
+        events = [
+            row(at(i / 1000), "scheduled", deadline=at(i / 1000) + int(delay), pending=1)
+            for i, delay in enumerate(delays)
+        ]
+        found = report_of(tmp_path / str(number), events, []).facts["advice"]["short_delay_ns"]
+        assert found == pytest.approx(delays[199] * 1000, rel=0.05)
