@@ -33,7 +33,7 @@ sys.dont_write_bytecode = False
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # Loaded after this file, and numpy with it; the fixtures that are named once and used everywhere.
-pytest_plugins = ["wheeld_testing.plugin", "browsers", "common_fixtures"]
+pytest_plugins = ["wheeld_testing.plugin", "aio_tests", "browsers", "common_fixtures"]
 
 SEGMENT = re.compile(rf"wheeld-(t|embedded-){os.getpid()}-")
 GRACE_SECONDS = 5.0

@@ -18,10 +18,11 @@ import shlex
 import shutil
 import subprocess
 import sys
-import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+import binaries
 
 ROOT = Path(__file__).resolve().parent.parent
 HARNESS = ROOT / "tests" / "c" / "harness"
@@ -64,17 +65,10 @@ def quicker() -> tuple[str, ...]:
     return QUICKER if known else ()
 
 
-def build(program: str, kind: str, directory: Path, include: Path = INCLUDE) -> Path:
-    """Build one program as `kind` into `directory`; returns the binary. Warnings are errors."""
-    cc = compiler()
-    if cc is None:
-        raise FileNotFoundError("no C compiler: install gcc or clang, or set CC")
-    binary = directory / f"{program}.{kind}"
+def build(program: str, kind: str, include: Path = INCLUDE) -> Path:
+    """Build one program as `kind`; returns the binary. Warnings are errors."""
     flags = [*shlex.split(f"{COMMON} {KINDS[kind]}"), *quicker()]
-    source = str(HARNESS / f"{program}.c")
-    command = [*shlex.split(cc), *flags, f"-I{include}", source, "-o", str(binary)]
-    subprocess.run(command, check=True)
-    return binary
+    return binaries.compiled(compiler(), flags, HARNESS / f"{program}.c", include)
 
 
 @dataclass(frozen=True)
@@ -110,9 +104,9 @@ def run(
     return Outcome(done.returncode == 0, time.monotonic() - begun, done.stdout)
 
 
-def report(program: str, kind: str, arguments: argparse.Namespace, directory: Path) -> bool:
+def report(program: str, kind: str, arguments: argparse.Namespace) -> bool:
     """Build and run one program, print how it went; true if it passed."""
-    binary = build(program, kind, directory, arguments.include)
+    binary = build(program, kind, arguments.include)
     runner = ARM64_RUNNER if arguments.arm64 else ()
     outcome = run(binary, arguments.scale, arguments.seed, arguments.jitter, runner)
     word = "ok" if outcome.passed else "FAILED"
@@ -155,12 +149,7 @@ def main() -> int:
     """Build and run what the command line asks for."""
     arguments = parse()
     kinds = ["plain"] if arguments.plain or arguments.arm64 else ["thread", "address"]
-    with tempfile.TemporaryDirectory(prefix="wheeld-harness-") as directory:
-        passed = [
-            report(program, kind, arguments, Path(directory))
-            for program in arguments.programs
-            for kind in kinds
-        ]
+    passed = [report(program, kind, arguments) for program in arguments.programs for kind in kinds]
     print(f"{sum(passed)} passed, {len(passed) - sum(passed)} failed")
     return 0 if all(passed) else 1
 

@@ -19,7 +19,6 @@ import re
 import secrets
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -27,6 +26,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+import binaries
 import sanitize
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -63,23 +63,14 @@ def by_instruction() -> bool:
     return platform.machine() in ("x86_64", "AMD64")
 
 
-def build(
-    program: str, directory: Path, include: Path = sanitize.INCLUDE, optimise: str = "-O2"
-) -> Path:
+def build(program: str, include: Path = sanitize.INCLUDE, optimise: str = "-O2") -> Path:
     """Build one program, static where that is possible: a smaller process forks faster."""
-    cc = sanitize.compiler()
-    if cc is None:
-        raise FileNotFoundError("no C compiler: install gcc or clang, or set CC")
-    binary = directory / program
     flags = [*f"{FLAGS} {optimise} {EXTRA.get(program, '')}".split(), *sanitize.quicker()]
-    common = [*cc.split(), *flags, f"-I{include}", str(SOURCES / f"{program}.c")]
-    for link in (["-static"], []):
-        done = subprocess.run(
-            [*common, *link, "-o", str(binary)], capture_output=True, text=True, check=False
-        )
-        if done.returncode == 0:
-            return binary
-    raise RuntimeError(f"{program} does not compile:\n{done.stderr}")
+    source = SOURCES / f"{program}.c"
+    try:
+        return binaries.compiled(sanitize.compiler(), [*flags, "-static"], source, include)
+    except RuntimeError:
+        return binaries.compiled(sanitize.compiler(), flags, source, include)
 
 
 @dataclass(frozen=True)
@@ -210,7 +201,6 @@ class Sweep:
 
 
 def sweep(
-    directory: Path,
     programs: list[str],
     *,
     seed: int,
@@ -229,10 +219,9 @@ def sweep(
     With `seconds` it ends when they are over, at the end of the first seed at the soonest. Returns
     what came of each program."""
     with ThreadPoolExecutor(jobs) as pool:
-        built = pool.map(lambda program: build(program, directory, include, optimise), programs)
-        binaries = dict(zip(programs, built, strict=True))
+        built = pool.map(lambda program: build(program, include, optimise), programs)
         state = Sweep(
-            binaries,
+            dict(zip(programs, built, strict=True)),
             seed,
             stride,
             time.monotonic() + seconds,
@@ -290,18 +279,16 @@ def main() -> int:
     arguments = parse()
     print(f"seed {arguments.seed}, {arguments.jobs} jobs, {arguments.seconds:.0f} s", flush=True)
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="wheeld-sweep-") as directory:
-        tallies = sweep(
-            Path(directory),
-            arguments.programs,
-            seed=arguments.seed,
-            seconds=arguments.seconds,
-            rounds=1_000_000 if arguments.seconds else 1,
-            stride=arguments.stride,
-            jobs=arguments.jobs,
-            corruptions=arguments.corruptions,
-            include=arguments.include,
-        )
+    tallies = sweep(
+        arguments.programs,
+        seed=arguments.seed,
+        seconds=arguments.seconds,
+        rounds=1_000_000 if arguments.seconds else 1,
+        stride=arguments.stride,
+        jobs=arguments.jobs,
+        corruptions=arguments.corruptions,
+        include=arguments.include,
+    )
     seconds = time.monotonic() - begun
     print("\n".join(table(tallies, seconds)))
     if arguments.json:

@@ -6,14 +6,14 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import wheeld
-from aio_time import Body, Time, ripple, runner_on
+from aio_tests import with_timers
+from aio_time import Time, ripple, runner_on
 from common_fixtures import embedded
 from wheeld_client import AsyncTimers, DaemonNotRunning, TimerHandle, connect
 from wheeld_core import control
@@ -22,25 +22,23 @@ daemon = embedded(capacity=4096, virtual_clock=True)
 run = pytest.fixture(runner_on)
 
 
-def test_sleep(run: Callable[[Body], None]) -> None:
+@with_timers
+async def test_sleep(timers: AsyncTimers, time: Time) -> None:
     """sleep: ends when its time has come, not before."""
-
-    async def body(timers: AsyncTimers, time: Time) -> None:
-        task = asyncio.create_task(timers.sleep(0.005))
-        await ripple()
-        await time.pass_by(4)
-        assert not task.done()
-        await time.pass_by(1)
-        await task
-        zero = asyncio.create_task(timers.sleep(0))
-        await ripple()
-        time.jump(0)
-        await zero
-
-    run(body)
+    task = asyncio.create_task(timers.sleep(0.005))
+    await ripple()
+    await time.pass_by(4)
+    assert not task.done()
+    await time.pass_by(1)
+    await task
+    zero = asyncio.create_task(timers.sleep(0))
+    await ripple()
+    time.jump(0)
+    await zero
 
 
-def test_many_sleeps_end_in_order(run: Callable[[Body], None]) -> None:
+@with_timers
+async def test_many_sleeps_end_in_order(timers: AsyncTimers, time: Time) -> None:
     """A thousand sleeps of one loop: each ends once, soonest first."""
     ended: list[int] = []
 
@@ -48,148 +46,126 @@ def test_many_sleeps_end_in_order(run: Callable[[Body], None]) -> None:
         await timers.sleep(ms / 1000)
         ended.append(ms)
 
-    async def body(timers: AsyncTimers, time: Time) -> None:
-        tasks = [asyncio.create_task(one(timers, 1 + i * 37 % 50)) for i in range(1000)]
-        await ripple()
-        assert timers.timers.pending == 1000
-        time.jump(50)
-        await asyncio.gather(*tasks)
-
-    run(body)
+    tasks = [asyncio.create_task(one(timers, 1 + i * 37 % 50)) for i in range(1000)]
+    await ripple()
+    assert timers.timers.pending == 1000
+    time.jump(50)
+    await asyncio.gather(*tasks)
     assert ended == sorted(ended)
     assert len(ended) == 1000
 
 
-def test_cancelled_sleep_leaves_the_wheel(run: Callable[[Body], None]) -> None:
+@with_timers
+async def test_cancelled_sleep_leaves_the_wheel(timers: AsyncTimers, time: Time) -> None:
     """A cancelled sleep is pending no longer; the event of one that was due is swallowed."""
-
-    async def body(timers: AsyncTimers, time: Time) -> None:
-        far, due = (asyncio.create_task(timers.sleep(s)) for s in (100.0, 0.001))
-        await ripple()
-        far.cancel()
-        await ripple()
-        assert far.cancelled()
-        assert timers.timers.pending == 1
-        time.jump(1)
-        due.cancel()  # it has fired, but its loop does not know
-        await asyncio.wait([due])
-        assert due.cancelled()
-        await ripple()
-        assert len(timers._events) == 0
-        assert not timers._late
-
-    run(body)
+    far, due = (asyncio.create_task(timers.sleep(s)) for s in (100.0, 0.001))
+    await ripple()
+    far.cancel()
+    await ripple()
+    assert far.cancelled()
+    assert timers.timers.pending == 1
+    time.jump(1)
+    due.cancel()  # it has fired, but its loop does not know
+    await asyncio.wait([due])
+    assert due.cancelled()
+    await ripple()
+    assert len(timers._events) == 0
+    assert not timers._late
 
 
-def test_events_of_scheduled_timers(run: Callable[[Body], None]) -> None:
+@with_timers
+async def test_events_of_scheduled_timers(timers: AsyncTimers, time: Time) -> None:
     """async for: what was scheduled, as records, in order; cancelled and moved as usual."""
-
-    async def body(timers: AsyncTimers, time: Time) -> None:
-        first = timers.schedule(0.002, 10)
-        gone = timers.schedule(0.003, 20)
-        moved = timers.schedule(0.001, 30)
-        assert timers.cancel(gone) is True
-        assert timers.reschedule(moved, 0.004) is True
-        time.jump(5)
-        got = []
-        async for event in timers:
-            got.append((int(event["timer_id"]), int(event["cookie"])))
-            if len(got) == 2:
-                break
-        assert got == [(first, 10), (moved, 30)]
-        waiting = asyncio.create_task(anext(timers))
-        await ripple()
-        assert not waiting.done()
-        timers.schedule(0.001, 40)
-        time.jump(1)
-        assert int((await waiting)["cookie"]) == 40
-
-    run(body)
+    first = timers.schedule(0.002, 10)
+    gone = timers.schedule(0.003, 20)
+    moved = timers.schedule(0.001, 30)
+    assert timers.cancel(gone) is True
+    assert timers.reschedule(moved, 0.004) is True
+    time.jump(5)
+    got = []
+    async for event in timers:
+        got.append((int(event["timer_id"]), int(event["cookie"])))
+        if len(got) == 2:
+            break
+    assert got == [(first, 10), (moved, 30)]
+    waiting = asyncio.create_task(anext(timers))
+    await ripple()
+    assert not waiting.done()
+    timers.schedule(0.001, 40)
+    time.jump(1)
+    assert int((await waiting)["cookie"]) == 40
 
 
-def test_tick_of_a_cancelled_timer(run: Callable[[Body], None], daemon: str) -> None:
+@with_timers
+async def test_tick_of_a_cancelled_timer(timers: AsyncTimers, time: Time, daemon: str) -> None:
     """cancel is True: no tick of it comes out, whoever cancelled, not even what has arrived."""
-
-    async def body(timers: AsyncTimers, time: Time) -> None:
-        with connect(daemon, worker="other") as other:
-            ids = [timers.schedule(0.001, number, interval=0.001) for number in range(3)]
-            for _ in range(3):
-                time.jump(1)
-                await ripple()
-            timers.schedule(0.001, 9)
+    with connect(daemon, worker="other") as other:
+        ids = [timers.schedule(0.001, number, interval=0.001) for number in range(3)]
+        for _ in range(3):
             time.jump(1)
             await ripple()
-            assert len(timers._events) == 13
-            assert timers.cancel(ids[0]) is True
-            assert other.cancel(ids[1]) is True
-            seen = [int((await anext(timers))["cookie"]) for _ in range(5)]
-            assert seen == [2, 2, 2, 2, 9]
-            assert timers.cancel(ids[2]) is True
-            rest = asyncio.create_task(anext(timers))  # type: ignore[arg-type]
-            await ripple()
-            assert not rest.done()
-            rest.cancel()
+        timers.schedule(0.001, 9)
+        time.jump(1)
+        await ripple()
+        assert len(timers._events) == 13
+        assert timers.cancel(ids[0]) is True
+        assert other.cancel(ids[1]) is True
+        seen = [int((await anext(timers))["cookie"]) for _ in range(5)]
+        assert seen == [2, 2, 2, 2, 9]
+        assert timers.cancel(ids[2]) is True
+        rest = asyncio.create_task(anext(timers))  # type: ignore[arg-type]
+        await ripple()
+        assert not rest.done()
+        rest.cancel()
 
-    run(body)
 
-
-def test_callbacks_run_on_the_loop(run: Callable[[Body], None], daemon: str) -> None:
+@with_timers
+async def test_callbacks_run_on_the_loop(timers: AsyncTimers, time: Time, daemon: str) -> None:
     """timers.timers.call_later: called on the loop; one that raises harms no other, nor the events
     beside it."""
     reported: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: reported.append(repr(context["exception"])))
+    ran: list[Any] = []
 
-    async def body(timers: AsyncTimers, time: Time) -> None:
-        loop = asyncio.get_running_loop()
-        loop.set_exception_handler(lambda _, context: reported.append(repr(context["exception"])))
-        ran: list[Any] = []
+    def handler(handle: TimerHandle, error: BaseException) -> None:
+        raise error
 
-        def handler(handle: TimerHandle, error: BaseException) -> None:
-            raise error
-
-        timers.timers.exception_handler = handler
-        timers.timers.call_later(0.001, lambda: ran.append(asyncio.get_running_loop()))
-        timers.timers.call_later(0.001, {}.__getitem__, "missing")
-        timers.timers.call_later(0.001, ran.append, "after")
-        gone = timers.timers.call_later(0.001, ran.append, "never")
-        timers.schedule(0.001, 5)
-        sleeper = asyncio.create_task(timers.sleep(0.001))
-        await ripple()
-        assert gone.cancel() is True
-        time.jump(1)
-        await asyncio.wait_for(sleeper, 60)
-        assert int((await anext(timers))["cookie"]) == 5
-        assert ran == [loop, "after"]
-
-    run(body)
+    timers.timers.exception_handler = handler
+    timers.timers.call_later(0.001, lambda: ran.append(asyncio.get_running_loop()))
+    timers.timers.call_later(0.001, {}.__getitem__, "missing")
+    timers.timers.call_later(0.001, ran.append, "after")
+    gone = timers.timers.call_later(0.001, ran.append, "never")
+    timers.schedule(0.001, 5)
+    sleeper = asyncio.create_task(timers.sleep(0.001))
+    await ripple()
+    assert gone.cancel() is True
+    time.jump(1)
+    await asyncio.wait_for(sleeper, 60)
+    assert int((await anext(timers))["cookie"]) == 5
+    assert ran == [loop, "after"]
     assert reported == ["KeyError('missing')"]
 
 
-def test_entered_twice(daemon: str) -> None:
+async def test_entered_twice(daemon: str) -> None:
     """An AsyncTimers is one worker: entered again while it is, it says so, and goes on."""
-
-    async def main() -> None:
-        async with AsyncTimers(daemon) as timers:
-            with pytest.raises(RuntimeError, match="already entered"):
-                async with timers:
-                    pass
-            assert timers.timers.pending == 0
-
-    asyncio.run(main())
+    async with AsyncTimers(daemon) as timers:
+        with pytest.raises(RuntimeError, match="already entered"):
+            async with timers:
+                pass
+        assert timers.timers.pending == 0
 
 
-def test_iteration_ends_with_the_connection(daemon: str) -> None:
+async def test_iteration_ends_with_the_connection(daemon: str) -> None:
     """async for: ends when the timers are closed."""
 
     async def collect(timers: AsyncTimers) -> list[int]:
         return [int(event["cookie"]) async for event in timers]
 
-    async def main() -> None:
-        async with AsyncTimers(daemon) as timers:
-            task = asyncio.create_task(collect(timers))
-            await ripple()
-        assert await task == []
-
-    asyncio.run(main())
+    async with AsyncTimers(daemon) as timers:
+        task = asyncio.create_task(collect(timers))
+        await ripple()
+    assert await task == []
 
 
 def test_use_outside_of_async_with(daemon: str) -> None:

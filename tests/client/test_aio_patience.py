@@ -7,7 +7,8 @@ import asyncio
 import numpy as np
 import pytest
 
-from aio_calls import ARMING, FAR, WAITING, Run, runner_without_sleep
+from aio_calls import ARMING, FAR, WAITING, runner_without_sleep
+from aio_tests import with_timers
 from full_wheels import RING, fill_ring, fill_slots
 from local_aio import LocalAsyncTimers, turns
 from local_wheel import LocalWheel
@@ -17,112 +18,102 @@ run = pytest.fixture(runner_without_sleep)
 
 
 @pytest.mark.parametrize("name", WAITING)
-def test_patience_over_a_full_ring(run: Run, name: str) -> None:
+@with_timers
+async def test_patience_over_a_full_ring(
+    timers: LocalAsyncTimers, wheel: LocalWheel, name: str
+) -> None:
     """As from a blocking call: the clock has not drained the ring."""
-
-    async def body(timers: LocalAsyncTimers, wheel: LocalWheel) -> None:
-        ids = fill_ring(timers.local)
-        timers._room.patience = 0.0
-        with pytest.raises(DaemonNotRunning, match="has not drained") as caught:
-            await WAITING[name](timers, ids[0])
-        assert type(caught.value.__cause__) is RingFull
-        assert timers.local.pending == len(ids)
-
-    run(body)
+    ids = fill_ring(timers.local)
+    timers._room.patience = 0.0
+    with pytest.raises(DaemonNotRunning, match="has not drained") as caught:
+        await WAITING[name](timers, ids[0])
+    assert type(caught.value.__cause__) is RingFull
+    assert timers.local.pending == len(ids)
 
 
 @pytest.mark.parametrize("name", ARMING)
-def test_patience_over_a_full_wheel(run: Run, name: str) -> None:
+@with_timers(capacity=128)
+async def test_patience_over_a_full_wheel(
+    timers: LocalAsyncTimers, wheel: LocalWheel, name: str
+) -> None:
     """As from a blocking call: no slot is free."""
-
-    async def body(timers: LocalAsyncTimers, wheel: LocalWheel) -> None:
-        fill_slots(timers.local, wheel.settle)
-        timers._room.patience = 0.0
-        with pytest.raises(WheelFull, match="all 128 slots"):
-            await ARMING[name](timers, 0)
-
-    run(body, 128)
+    fill_slots(timers.local, wheel.settle)
+    timers._room.patience = 0.0
+    with pytest.raises(WheelFull, match="all 128 slots"):
+        await ARMING[name](timers, 0)
 
 
-def test_patience_in_the_middle_of_a_line(run: Run) -> None:
+@with_timers(capacity=128)
+async def test_patience_in_the_middle_of_a_line(
+    timers: LocalAsyncTimers, wheel: LocalWheel
+) -> None:
     """Who is not the first of those who wait gives up, too, and leaves the line to the others."""
-
-    async def body(timers: LocalAsyncTimers, wheel: LocalWheel) -> None:
-        ids = fill_slots(timers.local, wheel.settle)
-        first = asyncio.create_task(timers.patiently(timers.schedule, FAR))
-        await turns(5)
-        timers._room.patience = 0.0
-        with pytest.raises(WheelFull):
-            await timers.patiently(timers.schedule, FAR)
-        timers._room.patience = 60.0
-        third = asyncio.create_task(timers.patiently(timers.schedule, FAR))
-        await turns(5)
-        timers.local.cancel_many(ids[:2])
-        wheel.settle()
-        assert await first
-        assert await third
-
-    run(body, 128)
+    ids = fill_slots(timers.local, wheel.settle)
+    first = asyncio.create_task(timers.patiently(timers.schedule, FAR))
+    await turns(5)
+    timers._room.patience = 0.0
+    with pytest.raises(WheelFull):
+        await timers.patiently(timers.schedule, FAR)
+    timers._room.patience = 60.0
+    third = asyncio.create_task(timers.patiently(timers.schedule, FAR))
+    await turns(5)
+    timers.local.cancel_many(ids[:2])
+    wheel.settle()
+    assert await first
+    assert await third
 
 
 @pytest.mark.parametrize("name", WAITING)
-def test_cancelled_while_it_waits(run: Run, name: str) -> None:
+@with_timers
+async def test_cancelled_while_it_waits(
+    timers: LocalAsyncTimers, wheel: LocalWheel, name: str
+) -> None:
     """A task that is cancelled has done nothing, and the next one gets what it waited for."""
-
-    async def body(timers: LocalAsyncTimers, wheel: LocalWheel) -> None:
-        ids = fill_ring(timers.local)
-        before = wheel.slots.states.tobytes(), wheel.slots.slots["deadline"].tobytes()
-        task = asyncio.create_task(WAITING[name](timers, ids[0]))
-        await turns(50)
-        next_one = asyncio.create_task(timers.patiently(timers.schedule, FAR))
-        await turns(50)
-        wheel.settle()
-        task.cancel()  # in the turn in which it would have come to it
-        await asyncio.wait([task])
-        assert task.cancelled()
-        assert await next_one
-        states = wheel.slots.states.copy()
-        states.flat[next_one.result() & 0xFFFFFFFF] = np.frombuffer(before[0], states.dtype)[
-            next_one.result() & 0xFFFFFFFF
-        ]
-        assert states.tobytes() == before[0]
-        assert not timers._waiters
-
-    run(body)
+    ids = fill_ring(timers.local)
+    before = wheel.slots.states.tobytes(), wheel.slots.slots["deadline"].tobytes()
+    task = asyncio.create_task(WAITING[name](timers, ids[0]))
+    await turns(50)
+    next_one = asyncio.create_task(timers.patiently(timers.schedule, FAR))
+    await turns(50)
+    wheel.settle()
+    task.cancel()  # in the turn in which it would have come to it
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert await next_one
+    states = wheel.slots.states.copy()
+    states.flat[next_one.result() & 0xFFFFFFFF] = np.frombuffer(before[0], states.dtype)[
+        next_one.result() & 0xFFFFFFFF
+    ]
+    assert states.tobytes() == before[0]
+    assert not timers._waiters
 
 
-def test_closed_while_it_waits(run: Run) -> None:
+@with_timers
+async def test_closed_while_it_waits(timers: LocalAsyncTimers, wheel: LocalWheel) -> None:
     """At the end of the `async with` those who wait for room learn why there is none."""
-
-    async def body(timers: LocalAsyncTimers, wheel: LocalWheel) -> None:
-        fill_ring(timers.local)
-        tasks = [
-            asyncio.create_task(WAITING[name](timers, 0))
-            for name in ("schedule", "sleep", "timeout", "operation")
-        ]
-        await turns(20)
-        await timers.__aexit__()
-        for error in await asyncio.gather(*tasks, return_exceptions=True):
-            assert type(error) is ClientClosed
-
-    run(body)
+    fill_ring(timers.local)
+    tasks = [
+        asyncio.create_task(WAITING[name](timers, 0))
+        for name in ("schedule", "sleep", "timeout", "operation")
+    ]
+    await turns(20)
+    await timers.__aexit__()
+    for error in await asyncio.gather(*tasks, return_exceptions=True):
+        assert type(error) is ClientClosed
 
 
-def test_an_error_of_the_call(run: Run) -> None:
+@with_timers
+async def test_an_error_of_the_call(timers: LocalAsyncTimers, wheel: LocalWheel) -> None:
     """What a call raises besides comes out at once, a TimeoutError of its own, too."""
+    fill_ring(timers.local)
 
-    async def body(timers: LocalAsyncTimers, wheel: LocalWheel) -> None:
-        fill_ring(timers.local)
+    def first_full(*, block: bool, tries: list[int] = []) -> None:  # noqa: B006
+        tries.append(1)
+        if len(tries) < 3:
+            raise RingFull
+        raise TimeoutError("its own")
 
-        def first_full(*, block: bool, tries: list[int] = []) -> None:  # noqa: B006
-            tries.append(1)
-            if len(tries) < 3:
-                raise RingFull
-            raise TimeoutError("its own")
-
-        with pytest.raises(TimeoutError, match="its own"):
-            await timers.patiently(first_full)
-        with pytest.raises(ValueError, match="smaller batches"):
-            await timers.patiently(timers.local.schedule_many, np.ones(RING + 1))
-
-    run(body)
+    with pytest.raises(TimeoutError, match="its own"):
+        await timers.patiently(first_full)
+    with pytest.raises(ValueError, match="smaller batches"):
+        await timers.patiently(timers.local.schedule_many, np.ones(RING + 1))

@@ -76,87 +76,71 @@ def test_sleepers_sleep_through_a_restart(daemon: StandIn) -> None:
     daemon.await_message("bye")
 
 
-def test_events_arrive_without_a_supervisor(daemon: StandIn) -> None:
+async def test_events_arrive_without_a_supervisor(daemon: StandIn) -> None:
     """What fires while the supervisor is away ends its sleep at once."""
-
-    async def main() -> None:
-        async with AsyncTimers(daemon.name, reconnect_for=LONG) as timers:
-            await lose(daemon)
-            sleeper = asyncio.create_task(timers.sleep(0.001))
-            await ripple()
-            daemon.advance(1)
-            await on(sleeper)
-
-    asyncio.run(main())
+    async with AsyncTimers(daemon.name, reconnect_for=LONG) as timers:
+        await lose(daemon)
+        sleeper = asyncio.create_task(timers.sleep(0.001))
+        await ripple()
+        daemon.advance(1)
+        await on(sleeper)
 
 
-def test_waiters_are_told_in_the_end(daemon: StandIn) -> None:
+async def test_waiters_are_told_in_the_end(daemon: StandIn) -> None:
     """After reconnect_for: DaemonNotRunning for all, and for new ones, until it is back."""
-
-    async def main() -> None:
-        async with AsyncTimers(daemon.name, reconnect_for=0.1) as timers:
-            doomed = timers.sleep(0.005), anext(timers)
-            tasks: list[asyncio.Task[Any]] = [asyncio.create_task(job) for job in doomed]  # type: ignore[arg-type]
-            await ripple()
-            await lose(daemon)
-            for task in tasks:
-                with pytest.raises(DaemonNotRunning, match="not come back"):
-                    await on(task)
-            calls: list[Callable[[], Awaitable[object]]] = [
-                lambda: timers.sleep(1.0),
-                lambda: anext(timers),
-                timers.timeout(1.0).__aenter__,
-            ]
-            for call in calls:
-                with pytest.raises(DaemonNotRunning, match="not come back"):
-                    await call()
-            daemon.start()
-            await until(lambda: timers._lost is None)
-            again = asyncio.create_task(timers.sleep(0.001))
-            await ripple()
-            daemon.advance(10)  # the timer of the sleep that was given up fires, too
-            await on(again)
-            await until(lambda: not timers._late)
-            assert not timers._events
-
-    asyncio.run(main())
+    async with AsyncTimers(daemon.name, reconnect_for=0.1) as timers:
+        doomed = timers.sleep(0.005), anext(timers)
+        tasks: list[asyncio.Task[Any]] = [asyncio.create_task(job) for job in doomed]  # type: ignore[arg-type]
+        await ripple()
+        await lose(daemon)
+        for task in tasks:
+            with pytest.raises(DaemonNotRunning, match="not come back"):
+                await on(task)
+        calls: list[Callable[[], Awaitable[object]]] = [
+            lambda: timers.sleep(1.0),
+            lambda: anext(timers),
+            timers.timeout(1.0).__aenter__,
+        ]
+        for call in calls:
+            with pytest.raises(DaemonNotRunning, match="not come back"):
+                await call()
+        daemon.start()
+        await until(lambda: timers._lost is None)
+        again = asyncio.create_task(timers.sleep(0.001))
+        await ripple()
+        daemon.advance(10)  # the timer of the sleep that was given up fires, too
+        await on(again)
+        await until(lambda: not timers._late)
+        assert not timers._events
 
 
 @pytest.mark.parametrize("how", ["refused", "stopped"])
-def test_waiters_are_told_of_an_end(daemon: StandIn, how: str) -> None:
+async def test_waiters_are_told_of_an_end(daemon: StandIn, how: str) -> None:
     """A refusal or an orderly stop is told at once, and nothing is tried again."""
-
-    async def main() -> None:
-        async with AsyncTimers(daemon.name, reconnect_for=LONG) as timers:
-            sleeper = asyncio.create_task(timers.sleep(1000.0))
-            await ripple()
-            if how == "refused":
-                daemon.refuse_resume = "a fresh wheel"
-                await lose(daemon)
-                daemon.start()
-            else:
-                await asyncio.get_running_loop().run_in_executor(None, daemon.stop)
-            with pytest.raises(DaemonNotRunning, match=r"fresh wheel|stopped"):
-                await on(sleeper)
-            with pytest.raises(DaemonNotRunning, match=r"fresh wheel|stopped"):
-                timers.schedule(1.0)
-            await until(lambda: timers._retry_later is None or timers._retry_later.cancelled())
-        assert len(daemon.heard("resume")) == (how == "refused")
-
-    asyncio.run(main())
-
-
-def test_leaving_while_it_is_away(daemon: StandIn) -> None:
-    """The end of `async with` during a reconnection leaves no callback and no warning behind."""
-
-    async def main() -> None:
-        async with AsyncTimers(daemon.name, reconnect_for=LONG) as timers:
-            sleeper = asyncio.create_task(timers.sleep(1000.0))
-            await ripple()
+    async with AsyncTimers(daemon.name, reconnect_for=LONG) as timers:
+        sleeper = asyncio.create_task(timers.sleep(1000.0))
+        await ripple()
+        if how == "refused":
+            daemon.refuse_resume = "a fresh wheel"
             await lose(daemon)
-            await asyncio.sleep(0.03)
-        with pytest.raises(ClientClosed):
-            await sleeper
-        await asyncio.sleep(0.1)
+            daemon.start()
+        else:
+            await asyncio.get_running_loop().run_in_executor(None, daemon.stop)
+        with pytest.raises(DaemonNotRunning, match=r"fresh wheel|stopped"):
+            await on(sleeper)
+        with pytest.raises(DaemonNotRunning, match=r"fresh wheel|stopped"):
+            timers.schedule(1.0)
+        await until(lambda: timers._retry_later is None or timers._retry_later.cancelled())
+    assert len(daemon.heard("resume")) == (how == "refused")
 
-    asyncio.run(main())
+
+async def test_leaving_while_it_is_away(daemon: StandIn) -> None:
+    """The end of `async with` during a reconnection leaves no callback and no warning behind."""
+    async with AsyncTimers(daemon.name, reconnect_for=LONG) as timers:
+        sleeper = asyncio.create_task(timers.sleep(1000.0))
+        await ripple()
+        await lose(daemon)
+        await asyncio.sleep(0.03)
+    with pytest.raises(ClientClosed):
+        await sleeper
+    await asyncio.sleep(0.1)

@@ -144,9 +144,9 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("program", list(sweep.PROGRAMS))
-def test_program(program: str, tmp_path: Path) -> None:
+def test_program(program: str) -> None:
     """Whatever died, stopped or was spoiled: the account is exact, and nothing hangs."""
-    found = sweep.sweep(tmp_path, [program], seed=SEED % 2**31, stride=STRIDES[program], quiet=True)
+    found = sweep.sweep([program], seed=SEED % 2**31, stride=STRIDES[program], quiet=True)
     tally = found[program]
     assert not tally.failures, "\n".join(tally.failures)
     assert tally.stops > 100
@@ -163,7 +163,7 @@ def test_broken_core(what: str, tmp_path: Path) -> None:
     assert whole.count(text) == 1
     header.write_text(whole.replace(text, instead.replace("{}", text)))
     options: dict[str, Any] = {"include": include, "optimise": "-O1"}  # compiles in half the time
-    found = sweep.sweep(tmp_path, [program], seed=1, rounds=4, only=path, quiet=True, **options)
+    found = sweep.sweep([program], seed=1, rounds=4, only=path, quiet=True, **options)
     tally = found[program]
     assert tally.failures, f"no stop of {tally.stops} showed it"
     assert f"FAIL {program} --path " in tally.failures[0]

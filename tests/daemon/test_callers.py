@@ -42,17 +42,14 @@ def test_users_take_turns() -> None:
     assert heard.index(HONEST) <= 2 * HEARD_AT_ONCE
 
 
-def test_a_turn_that_nobody_waits_for_any_more_is_passed_over() -> None:
-    async def play() -> None:
-        callers = Callers()
-        gone = asyncio.create_task(callers.turn(CROWD))
-        left = asyncio.create_task(callers.turn(CROWD))
-        await asyncio.sleep(0)
-        gone.cancel()
-        await left
-        await callers.turn(HONEST)
-
-    asyncio.run(play())
+async def test_a_turn_that_nobody_waits_for_any_more_is_passed_over() -> None:
+    callers = Callers()
+    gone = asyncio.create_task(callers.turn(CROWD))
+    left = asyncio.create_task(callers.turn(CROWD))
+    await asyncio.sleep(0)
+    gone.cancel()
+    await left
+    await callers.turn(HONEST)
 
 
 def test_who_has_most_makes_room() -> None:

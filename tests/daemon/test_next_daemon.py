@@ -320,25 +320,21 @@ def test_on_a_loop(daemon: Daemon) -> None:
     until(lambda: daemon.workers() == {}, "left")
 
 
-def test_a_loop_gives_up_and_comes_back(daemon: Daemon) -> None:
+async def test_a_loop_gives_up_and_comes_back(daemon: Daemon) -> None:
     """After `reconnect_for` who iterates is told; a daemon that comes later is found."""
-
-    async def main() -> None:
-        told: list[Reconnection] = []
-        async with AsyncTimers(
-            str(daemon.directory), reconnect_for=0.1, on_reconnect=told.append
-        ) as timers:
-            comes: asyncio.Task[Any] = asyncio.create_task(anext(timers))  # type: ignore[arg-type]
-            await asyncio.get_running_loop().run_in_executor(None, daemon.stop)
-            with pytest.raises(DaemonNotRunning, match="no other takes this client"):
-                await asyncio.wait_for(comes, LONG)
-            await asyncio.get_running_loop().run_in_executor(None, daemon.start)
-            async with asyncio.timeout(LONG):
-                while not told:  # noqa: ASYNC110 - another process brings it about
-                    await asyncio.sleep(0.01)
-            await timers.sleep(0.001)
-
-    asyncio.run(main())
+    told: list[Reconnection] = []
+    async with AsyncTimers(
+        str(daemon.directory), reconnect_for=0.1, on_reconnect=told.append
+    ) as timers:
+        comes: asyncio.Task[Any] = asyncio.create_task(anext(timers))  # type: ignore[arg-type]
+        await asyncio.get_running_loop().run_in_executor(None, daemon.stop)
+        with pytest.raises(DaemonNotRunning, match="no other takes this client"):
+            await asyncio.wait_for(comes, LONG)
+        await asyncio.get_running_loop().run_in_executor(None, daemon.start)
+        async with asyncio.timeout(LONG):
+            while not told:  # noqa: ASYNC110 - another process brings it about
+                await asyncio.sleep(0.01)
+        await timers.sleep(0.001)
 
 
 def test_options() -> None:

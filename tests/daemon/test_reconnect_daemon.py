@@ -113,21 +113,17 @@ def test_poll_waits_through_a_restart(daemon: Daemon) -> None:
     assert daemon.workers() == {}
 
 
-def test_asyncio_through_a_restart(daemon: Daemon) -> None:
+async def test_asyncio_through_a_restart(daemon: Daemon) -> None:
     """Sleeps that began before end after it; the time that was given is never cut."""
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        async with AsyncTimers(daemon.name, reconnect_for=LONG) as timers:
-            before = time.monotonic()
-            sleeps = [asyncio.create_task(timers.sleep(s)) for s in (0.1, 1.0, 1.5)]
-            await asyncio.sleep(0)
-            await loop.run_in_executor(None, restart, daemon)
-            await asyncio.wait_for(asyncio.gather(*sleeps), LONG)
-            assert time.monotonic() - before >= 1.5
-            await timers.sleep(0.001)
-
-    asyncio.run(main())
+    loop = asyncio.get_running_loop()
+    async with AsyncTimers(daemon.name, reconnect_for=LONG) as timers:
+        before = time.monotonic()
+        sleeps = [asyncio.create_task(timers.sleep(s)) for s in (0.1, 1.0, 1.5)]
+        await asyncio.sleep(0)
+        await loop.run_in_executor(None, restart, daemon)
+        await asyncio.wait_for(asyncio.gather(*sleeps), LONG)
+        assert time.monotonic() - before >= 1.5
+        await timers.sleep(0.001)
 
 
 def test_fresh_start(daemon: Daemon) -> None:

@@ -89,22 +89,18 @@ def test_a_loop_that_waits_for_the_descriptor(daemon: Daemon) -> None:
         assert timers.poll(0)["cookie"].tolist() == [9]
 
 
-def test_asyncio(daemon: Daemon) -> None:
+async def test_asyncio(daemon: Daemon) -> None:
     """Sleeps that began before, and after."""
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        async with AsyncTimers(str(daemon.directory), worker="w", reconnect_for=LONG) as timers:
-            waiting = asyncio.ensure_future(anext(timers))  # type: ignore[arg-type]
-            await loop.run_in_executor(None, lose, daemon)
-            await loop.run_in_executor(None, until, back(daemon, "w"), "the worker is back")
-            with connect(str(daemon.directory)) as other:
-                other.schedule(0.01, 7, to="w")
-                event = await asyncio.wait_for(waiting, LONG)
-                assert int(event["cookie"]) == 7
-            await asyncio.wait_for(timers.sleep(0.01), LONG)
-
-    asyncio.run(main())
+    loop = asyncio.get_running_loop()
+    async with AsyncTimers(str(daemon.directory), worker="w", reconnect_for=LONG) as timers:
+        waiting = asyncio.ensure_future(anext(timers))  # type: ignore[arg-type]
+        await loop.run_in_executor(None, lose, daemon)
+        await loop.run_in_executor(None, until, back(daemon, "w"), "the worker is back")
+        with connect(str(daemon.directory)) as other:
+            other.schedule(0.01, 7, to="w")
+            event = await asyncio.wait_for(waiting, LONG)
+            assert int(event["cookie"]) == 7
+        await asyncio.wait_for(timers.sleep(0.01), LONG)
 
 
 GREENLETS = """

@@ -1,11 +1,26 @@
-"""Which event loop the tests of the intake run on."""
+"""What runs the tests of the intake, on which event loop."""
 
 from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
 
 import pytest
 import uvloop
 
 import intake_peers
+from model_pool import ModelPool
+
+
+@pytest.fixture
+def run_async() -> Callable[[Callable[[], Awaitable[None]]], None]:
+    """A loop of its own, after which nothing may be left, nor out of a pool of the test."""
+    return intake_peers.run
+
+
+@pytest.fixture(autouse=True)
+def new_pools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which pools `intake_peers.run` looks at."""
+    monkeypatch.setattr(ModelPool, "made", [])
 
 
 @pytest.fixture(autouse=True)

@@ -9,16 +9,7 @@ from typing import Any
 
 import pytest
 
-from intake_peers import (
-    BOTH_LOOPS,
-    Desk,
-    Peer,
-    Place,
-    framed,
-    ripple,
-    run,
-    until,
-)
+from intake_peers import BOTH_LOOPS, Desk, Peer, Place, framed, ripple, until
 from model_pool import ModelPool
 from wheeld_client.intake.request import Request
 from wheeld_client.intake.server import Intake
@@ -26,74 +17,58 @@ from wheeld_client.intake.server import Intake
 pytestmark = BOTH_LOOPS
 
 
-def test_requests_are_read_and_answered() -> None:
+async def test_requests_are_read_and_answered() -> None:
     """Bytes come in whole and exact, in order, over several connections."""
     pool = ModelPool(1 << 20)
-
-    async def body() -> None:
-        async with Place(pool, Desk()) as place:
-            peers = [await place.peer() for _ in range(5)]
-            for number in range(20):
-                texts = [bytes([index, number]) * (1 + 37 * number) for index in range(5)]
-                answers = await asyncio.gather(
-                    *(peer.ask(text) for peer, text in zip(peers, texts, strict=True))
-                )
-                assert answers == texts
-            await place.until(requests=100, answers=100, in_flight=0, bytes=0, connections=5)
-
-    run(body, pool)
+    async with Place(pool, Desk()) as place:
+        peers = [await place.peer() for _ in range(5)]
+        for number in range(20):
+            texts = [bytes([index, number]) * (1 + 37 * number) for index in range(5)]
+            answers = await asyncio.gather(
+                *(peer.ask(text) for peer, text in zip(peers, texts, strict=True))
+            )
+            assert answers == texts
+        await place.until(requests=100, answers=100, in_flight=0, bytes=0, connections=5)
 
 
 @pytest.mark.parametrize("prefix_bytes", [1, 2, 4, 8])
-def test_prefix_bytes(prefix_bytes: int) -> None:
+async def test_prefix_bytes(prefix_bytes: int) -> None:
     """Requests and answers have a prefix of so many bytes."""
     pool = ModelPool(1 << 16)
-
-    async def body() -> None:
-        async with Place(pool, Desk(), prefix_bytes=prefix_bytes) as place:
-            peer = await place.peer()
-            for size in (1, 200, 255):
-                assert await peer.ask(b"x" * size) == b"x" * size
-
-    run(body, pool)
+    async with Place(pool, Desk(), prefix_bytes=prefix_bytes) as place:
+        peer = await place.peer()
+        for size in (1, 200, 255):
+            assert await peer.ask(b"x" * size) == b"x" * size
 
 
-def test_a_byte_at_a_time() -> None:
+async def test_a_byte_at_a_time() -> None:
     """A prefix and a body that come byte by byte are one request."""
     pool = ModelPool(1000)
-
-    async def body() -> None:
-        async with Place(pool, Desk()) as place:
-            peer = await place.peer()
-            text = framed(b"slowly")
-            for index in range(len(text)):
-                await peer.send(text[index : index + 1])
-                await ripple(3)
-                expected = 6 if 5 <= index + 1 < len(text) else 0
-                await until(lambda expected=expected: pool.used == expected, f"{expected} lent")
-            assert await peer.answer() == b"slowly"
-
-    run(body, pool)
+    async with Place(pool, Desk()) as place:
+        peer = await place.peer()
+        text = framed(b"slowly")
+        for index in range(len(text)):
+            await peer.send(text[index : index + 1])
+            await ripple(3)
+            expected = 6 if 5 <= index + 1 < len(text) else 0
+            await until(lambda expected=expected: pool.used == expected, f"{expected} lent")
+        assert await peer.answer() == b"slowly"
 
 
-def test_requests_in_one_piece() -> None:
+async def test_requests_in_one_piece() -> None:
     """Many requests in one send are handled one by one, in order."""
     pool = ModelPool(1000)
-
-    async def body() -> None:
-        desk = Desk()
-        async with Place(pool, desk) as place:
-            peer = await place.peer()
-            texts = [bytes([number]) * (number + 1) for number in range(50)]
-            await peer.send(b"".join(map(framed, texts)))
-            assert [await peer.answer() for _ in texts] == texts
-            assert desk.got == texts
-            assert desk.most == 1
-
-    run(body, pool)
+    desk = Desk()
+    async with Place(pool, desk) as place:
+        peer = await place.peer()
+        texts = [bytes([number]) * (number + 1) for number in range(50)]
+        await peer.send(b"".join(map(framed, texts)))
+        assert [await peer.answer() for _ in texts] == texts
+        assert desk.got == texts
+        assert desk.most == 1
 
 
-def test_a_large_request_goes_straight_into_the_buffer() -> None:
+async def test_a_large_request_goes_straight_into_the_buffer() -> None:
     """A request of many segments: the handler sees the pool's memory, exactly as long."""
     pool = ModelPool(8 << 20)
     seen: list[tuple[int, int, bool]] = []
@@ -103,16 +78,13 @@ def test_a_large_request_goes_straight_into_the_buffer() -> None:
         seen.append((request.size, len(request.data), request.data.readonly))
         return len(request.data).to_bytes(8, "big")
 
-    async def body() -> None:
-        async with Place(pool, handler) as place:
-            peer = await place.peer()
-            assert int.from_bytes(await peer.ask(bytes(5 << 20)), "big") == 5 << 20
-            assert seen == [(5 << 20, 5 << 20, False)]
-
-    run(body, pool)
+    async with Place(pool, handler) as place:
+        peer = await place.peer()
+        assert int.from_bytes(await peer.ask(bytes(5 << 20)), "big") == 5 << 20
+        assert seen == [(5 << 20, 5 << 20, False)]
 
 
-def test_answers_of_all_kinds() -> None:
+async def test_answers_of_all_kinds() -> None:
     """bytes, bytearray, memoryview, parts of the request; None is no answer, b"" an empty one."""
     pool = ModelPool(1000)
 
@@ -128,121 +100,102 @@ def test_answers_of_all_kinds() -> None:
             b"a part": request.data[2:],
         }[text]
 
-    async def body() -> None:
-        async with Place(pool, handler) as place:
-            peer = await place.peer()
-            assert await peer.ask(b"bytes") == b"1"
-            assert await peer.ask(b"bytearray") == b"2"
-            assert await peer.ask(b"memoryview") == b"3"
-            assert await peer.ask(b"empty") == b""
-            await peer.send(framed(b"none"))
-            assert await peer.ask(b"whole") == b"whole"
-            assert await peer.ask(b"a part") == b"part"
-            await place.until(requests=7, answers=6, bytes=0)
-            assert pool.exported == 0
-
-    run(body, pool)
+    async with Place(pool, handler) as place:
+        peer = await place.peer()
+        assert await peer.ask(b"bytes") == b"1"
+        assert await peer.ask(b"bytearray") == b"2"
+        assert await peer.ask(b"memoryview") == b"3"
+        assert await peer.ask(b"empty") == b""
+        await peer.send(framed(b"none"))
+        assert await peer.ask(b"whole") == b"whole"
+        assert await peer.ask(b"a part") == b"part"
+        await place.until(requests=7, answers=6, bytes=0)
+        assert pool.exported == 0
 
 
-def test_early_release() -> None:
+async def test_early_release() -> None:
     """release: the memory returns, the handler goes on, and its request still counts as one."""
     pool = ModelPool(1000)
     errors: list[str] = []
+    go = asyncio.Event()
 
-    async def body() -> None:
-        go = asyncio.Event()
+    async def handler(request: Request) -> bytes:
+        assert bytes(request.data) == b"abc"
+        request.release()
+        for call in (request.release, lambda: request.data):
+            with pytest.raises(ValueError) as caught:
+                call()
+            errors.append(str(caught.value))
+        await go.wait()
+        return b"done %d" % request.size
 
-        async def handler(request: Request) -> bytes:
-            assert bytes(request.data) == b"abc"
-            request.release()
-            for call in (request.release, lambda: request.data):
-                with pytest.raises(ValueError) as caught:
-                    call()
-                errors.append(str(caught.value))
-            await go.wait()
-            return b"done %d" % request.size
-
-        async with Place(pool, handler) as place:
-            peer = await place.peer()
-            await peer.send(framed(b"abc"))
-            await place.until(requests=1, bytes=0, in_flight=1)
-            assert pool.used == 0
-            await peer.send(framed(b"abc"))
-            await ripple()
-            assert place.stats("requests") == 1, "one request of a connection at a time"
-            go.set()
-            assert await peer.answer() == b"done 3"
-            assert await peer.answer() == b"done 3"
-        assert all("released" in error for error in errors)
-
-    run(body, pool)
+    async with Place(pool, handler) as place:
+        peer = await place.peer()
+        await peer.send(framed(b"abc"))
+        await place.until(requests=1, bytes=0, in_flight=1)
+        assert pool.used == 0
+        await peer.send(framed(b"abc"))
+        await ripple()
+        assert place.stats("requests") == 1, "one request of a connection at a time"
+        go.set()
+        assert await peer.answer() == b"done 3"
+        assert await peer.answer() == b"done 3"
+    assert all("released" in error for error in errors)
 
 
-def test_accept(runtime_dir: Any) -> None:
+async def test_accept(runtime_dir: Any) -> None:
     """accept: sockets that somebody else accepted, of any stream family; awaited or not."""
     pool = ModelPool(1000)
-
-    async def body() -> None:
-        intake = Intake(pool, Desk())
-        async with intake:
-            ours, theirs = socket.socketpair()
-            connection = await intake.accept(theirs)
-            peer = Peer(ours)
-            assert await peer.ask(b"one") == b"one"
-            other, theirs = socket.socketpair()
-            intake.accept(theirs)
-            assert await Peer(other).ask(b"two") == b"two"
-            connection.close()
-            assert await peer.is_closed()
-            other.close()
-            peer.close()
-        with pytest.raises(RuntimeError, match="closed"):
-            intake.accept(theirs)
-        with pytest.raises(RuntimeError, match="closed"):
-            await intake.serve("127.0.0.1", 0)
-
-    run(body, pool)
+    intake = Intake(pool, Desk())
+    async with intake:
+        ours, theirs = socket.socketpair()
+        connection = await intake.accept(theirs)
+        peer = Peer(ours)
+        assert await peer.ask(b"one") == b"one"
+        other, theirs = socket.socketpair()
+        intake.accept(theirs)
+        assert await Peer(other).ask(b"two") == b"two"
+        connection.close()
+        assert await peer.is_closed()
+        other.close()
+        peer.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        intake.accept(theirs)
+    with pytest.raises(RuntimeError, match="closed"):
+        await intake.serve("127.0.0.1", 0)
 
 
-def test_serve_at_several_places(runtime_dir: Any) -> None:
+async def test_serve_at_several_places(runtime_dir: Any) -> None:
     """serve: more than once, at a socket of one's own, shared by port; all end with the intake."""
     pool = ModelPool(1000)
-
-    async def body() -> None:
-        async with Intake(pool, Desk()) as intake:
-            first = await intake.serve("127.0.0.1", 0, reuse_port=True)
-            port = first.sockets[0].getsockname()[1]
-            await intake.serve("127.0.0.1", port, reuse_port=True)
-            own = socket.socket(socket.AF_UNIX)
-            own.bind(str(runtime_dir / "intake"))
-            await intake.serve(sock=own)
-            for family, place in (
-                (socket.AF_INET, ("127.0.0.1", port)),
-                (socket.AF_UNIX, str(runtime_dir / "intake")),
-            ):
-                sock = socket.socket(family)
-                sock.connect(place)
-                assert await Peer(sock).ask(b"hello") == b"hello"
-                sock.close()
-        with pytest.raises(ConnectionRefusedError):
-            socket.create_connection(("127.0.0.1", port))
-
-    run(body, pool)
+    async with Intake(pool, Desk()) as intake:
+        first = await intake.serve("127.0.0.1", 0, reuse_port=True)
+        port = first.sockets[0].getsockname()[1]
+        await intake.serve("127.0.0.1", port, reuse_port=True)
+        own = socket.socket(socket.AF_UNIX)
+        own.bind(str(runtime_dir / "intake"))
+        await intake.serve(sock=own)
+        for family, place in (
+            (socket.AF_INET, ("127.0.0.1", port)),
+            (socket.AF_UNIX, str(runtime_dir / "intake")),
+        ):
+            sock = socket.socket(family)
+            sock.connect(place)
+            assert await Peer(sock).ask(b"hello") == b"hello"
+            sock.close()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port))
 
 
-def test_serve_while_closing() -> None:
+async def test_serve_while_closing() -> None:
     """A place that is opened while the intake closes is not left open."""
     pool = ModelPool(1000)
-
-    async def body() -> None:
-        intake = Intake(pool, Desk())
-        serving = asyncio.create_task(intake.serve("127.0.0.1", 0))
-        await asyncio.sleep(0)
-        await intake.close()
-        with pytest.raises(RuntimeError, match="closed"):
-            await serving
-
-    run(body, pool)
+    intake = Intake(pool, Desk())
+    serving = asyncio.create_task(intake.serve("127.0.0.1", 0))
+    await asyncio.sleep(0)
+    await intake.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        await serving
 
 
 @pytest.mark.parametrize(
@@ -264,43 +217,35 @@ def test_options_out_of_range(options: dict[str, Any], message: str) -> None:
 
 
 @pytest.mark.parametrize(("size", "largest"), [(0, 100), (101, 100), (2**32 - 1, 100), (101, None)])
-def test_lengths_out_of_range(
+async def test_lengths_out_of_range(
     size: int, largest: int | None, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Length 0 or above the largest: closed, counted, one line; the pool is not asked."""
     pool = ModelPool(1000, largest=100)
-
-    async def body() -> None:
-        async with Place(pool, Desk(), largest=largest) as place:
-            good, bad = await place.peer(), await place.peer()
-            await bad.send(size.to_bytes(4, "big") + b"some of the body")
-            assert await bad.is_closed()
-            await place.until(bad_lengths=1, connections=1)
-            assert await good.ask(b"x" * 100) == b"x" * 100
-            assert pool.asked == [100]
-
-    run(body, pool)
+    async with Place(pool, Desk(), largest=largest) as place:
+        good, bad = await place.peer(), await place.peer()
+        await bad.send(size.to_bytes(4, "big") + b"some of the body")
+        assert await bad.is_closed()
+        await place.until(bad_lengths=1, connections=1)
+        assert await good.ask(b"x" * 100) == b"x" * 100
+        assert pool.asked == [100]
     assert [f"{size} bytes" in record.message for record in caplog.records] == [True]
 
 
-def test_a_bad_length_behind_a_good_request() -> None:
+async def test_a_bad_length_behind_a_good_request() -> None:
     """The good one is answered before the connection is closed."""
     pool = ModelPool(1000)
-
-    async def body() -> None:
-        desk = Desk(closed=True)
-        async with Place(pool, desk) as place:
-            peer = await place.peer()
-            await peer.send(framed(b"good") + bytes(4))
-            await place.until(requests=1)
-            await ripple()
-            assert place.stats("bad_lengths") == 0
-            desk.open()
-            assert await peer.answer() == b"good"
-            assert await peer.is_closed()
-            await place.until(bad_lengths=1)
-
-    run(body, pool)
+    desk = Desk(closed=True)
+    async with Place(pool, desk) as place:
+        peer = await place.peer()
+        await peer.send(framed(b"good") + bytes(4))
+        await place.until(requests=1)
+        await ripple()
+        assert place.stats("bad_lengths") == 0
+        desk.open()
+        assert await peer.answer() == b"good"
+        assert await peer.is_closed()
+        await place.until(bad_lengths=1)
 
 
 async def fails(request: Request) -> bytes:
@@ -330,20 +275,16 @@ def not_async(request: Request) -> Any:
 
 
 @pytest.mark.parametrize("handler", [fails, wrong_kind, too_long, cancels_itself, not_async])
-def test_errors_of_a_handler(handler: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_errors_of_a_handler(handler: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Logged with its traceback; memory and slot return; this connection closes, no other."""
     pool = ModelPool(1000)
-
-    async def body() -> None:
-        async with Place(pool, handler, prefix_bytes=1) as place:
-            other, peer = await place.peer(), await place.peer()
-            await peer.send(framed(b"request", 1))
-            assert await peer.is_closed()
-            await place.until(handler_errors=1, errors=1, connections=1, in_flight=0, bytes=0)
-            await other.send(framed(b"x", 1))
-            assert await other.is_closed()
-
-    run(body, pool)
+    async with Place(pool, handler, prefix_bytes=1) as place:
+        other, peer = await place.peer(), await place.peer()
+        await peer.send(framed(b"request", 1))
+        assert await peer.is_closed()
+        await place.until(handler_errors=1, errors=1, connections=1, in_flight=0, bytes=0)
+        await other.send(framed(b"x", 1))
+        assert await other.is_closed()
     assert pool.exported == 0
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert len(errors) == 2

@@ -12,18 +12,7 @@ import threading
 
 import pytest
 
-from intake_peers import (
-    BOTH_LOOPS,
-    LONG,
-    Desk,
-    Peer,
-    Place,
-    check,
-    framed,
-    ripple,
-    run,
-    until,
-)
+from intake_peers import BOTH_LOOPS, LONG, Desk, Peer, Place, check, framed, ripple, until
 from intake_tls_peers import TlsPlace
 from model_pool import ModelPool
 from wheeld_client.intake.request import Request
@@ -34,39 +23,36 @@ pytestmark = BOTH_LOOPS
 # -- the helper thread ----------------------------------------------------------------------------
 
 
-def test_helper_is_started_when_needed() -> None:
+async def test_helper_is_started_when_needed() -> None:
     """No thread without a refusal; one for all refusals; ended by close although it waits."""
     pool = ModelPool(10)
 
     def helpers() -> list[threading.Thread]:
         return [one for one in threading.enumerate() if one.name == "wheeld-intake"]
 
-    async def body() -> None:
-        async with Place(pool, Desk()) as place:
-            peer = await place.peer()
-            assert await peer.ask(b"text") == b"text"
-            assert helpers() == []
-            for number in range(1, 4):
-                hold = pool.try_allocate(10)
-                await peer.send(framed(b"text"))
-                await place.until(muted=1, refusals=number)
-                (helper,) = helpers()
-                assert helper.daemon
-                pool.release(hold)
-                assert await peer.answer() == b"text"
-            assert not place.intake._gate._memory._wanted
-            looks = len(pool.waited_for)
-            for _ in range(20):
-                assert await peer.ask(b"text") == b"text"
-            assert len(pool.waited_for) == looks, "it does not sleep while nobody waits"
+    async with Place(pool, Desk()) as place:
+        peer = await place.peer()
+        assert await peer.ask(b"text") == b"text"
+        assert helpers() == []
+        for number in range(1, 4):
             hold = pool.try_allocate(10)
             await peer.send(framed(b"text"))
-            await place.until(muted=1, refusals=4)
-            await place.intake.close()
-            assert helpers() == []
+            await place.until(muted=1, refusals=number)
+            (helper,) = helpers()
+            assert helper.daemon
             pool.release(hold)
-
-    run(body, pool)
+            assert await peer.answer() == b"text"
+        assert not place.intake._gate._memory._wanted
+        looks = len(pool.waited_for)
+        for _ in range(20):
+            assert await peer.ask(b"text") == b"text"
+        assert len(pool.waited_for) == looks, "it does not sleep while nobody waits"
+        hold = pool.try_allocate(10)
+        await peer.send(framed(b"text"))
+        await place.until(muted=1, refusals=4)
+        await place.intake.close()
+        assert helpers() == []
+        pool.release(hold)
 
 
 def test_helper_of_a_loop_that_is_gone() -> None:
@@ -92,7 +78,7 @@ def test_helper_of_a_loop_that_is_gone() -> None:
     ours.close()
 
 
-def test_helper_does_not_keep_the_interpreter() -> None:
+async def test_helper_does_not_keep_the_interpreter() -> None:
     """A program that ends while its intake waits for memory ends."""
     program = """
 import asyncio, os, socket, sys
@@ -113,25 +99,23 @@ async def main():
 
 asyncio.run(main())
 """
-
-    async def body() -> None:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-c",
-            program,
-            stdout=asyncio.subprocess.PIPE,
-            env={"PYTHONPATH": ":".join(filter(None, sys.path))},
-        )
-        out, _ = await asyncio.wait_for(process.communicate(), LONG)
-        assert (out, process.returncode) == (b"refused\n", 7)
-
-    asyncio.run(body())
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-c",
+        program,
+        stdout=asyncio.subprocess.PIPE,
+        env={"PYTHONPATH": ":".join(filter(None, sys.path))},
+    )
+    out, _ = await asyncio.wait_for(process.communicate(), LONG)
+    assert (out, process.returncode) == (b"refused\n", 7)
 
 
 # -- abuse ----------------------------------------------------------------------------------------
 
 
-def test_many_connections_come_and_go(caplog: pytest.LogCaptureFixture, rng_seed: int) -> None:
+async def test_many_connections_come_and_go(
+    caplog: pytest.LogCaptureFixture, rng_seed: int
+) -> None:
     """Two thousand peers that leave in every state, politely or not: nothing is left of them."""
     pool = ModelPool(400)
     rng = random.Random(rng_seed)
@@ -164,15 +148,12 @@ def test_many_connections_come_and_go(caplog: pytest.LogCaptureFixture, rng_seed
             await one(place)
             check(place.intake)
 
-    async def body() -> None:
-        async with Place(pool, Desk(), half_close=True) as place:
-            await asyncio.gather(*(many(place, 100) for _ in range(20)))
-            await place.until(connections=0, in_flight=0, bytes=0, muted=0)
-            assert place.stats("accepted") == 2000
-            assert not place.intake._peers._watched
-        assert pool.most_used <= 400 + 49
-
-    run(body, pool)
+    async with Place(pool, Desk(), half_close=True) as place:
+        await asyncio.gather(*(many(place, 100) for _ in range(20)))
+        await place.until(connections=0, in_flight=0, bytes=0, muted=0)
+        assert place.stats("accepted") == 2000
+        assert not place.intake._peers._watched
+    assert pool.most_used <= 400 + 49
 
 
 async def throttle(place: Place, rng: random.Random) -> None:
@@ -191,7 +172,7 @@ async def throttle(place: Place, rng: random.Random) -> None:
 
 @pytest.mark.parametrize("kind", [Place, TlsPlace])
 @pytest.mark.parametrize("strict", [False, True])
-def test_pressure(strict: bool, kind: type[Place], rng_seed: int) -> None:
+async def test_pressure(strict: bool, kind: type[Place], rng_seed: int) -> None:
     """Many peers, little memory, mutes, early releases, others: all is answered, in bounds."""
     rng = random.Random(rng_seed)
     pool = ModelPool(300, largest=200, strict=strict)
@@ -227,19 +208,16 @@ def test_pressure(strict: bool, kind: type[Place], rng_seed: int) -> None:
                     pool.release(held)
             await asyncio.sleep(0.001)
 
-    async def body() -> None:
-        async with kind(pool, handler, max_requests=5, rng=random.Random(rng_seed)) as place:
-            places.append(place)
-            noise = [asyncio.create_task(another()), asyncio.create_task(throttle(place, rng))]
-            await asyncio.gather(*[use(await place.peer()) for _ in range(30)])
-            for task in noise:
-                task.cancel()
-            await asyncio.wait(noise)
-            for connection in place.connections():
-                connection.unmute()
-            assert place.stats("refusals") > 0
-            await place.until(muted=0, muted_explicitly=0, in_flight=0, bytes=0)
-
-    run(body, pool)
+    async with kind(pool, handler, max_requests=5, rng=random.Random(rng_seed)) as place:
+        places.append(place)
+        noise = [asyncio.create_task(another()), asyncio.create_task(throttle(place, rng))]
+        await asyncio.gather(*[use(await place.peer()) for _ in range(30)])
+        for task in noise:
+            task.cancel()
+        await asyncio.wait(noise)
+        for connection in place.connections():
+            connection.unmute()
+        assert place.stats("refusals") > 0
+        await place.until(muted=0, muted_explicitly=0, in_flight=0, bytes=0)
     assert pool.most_used <= (300 if strict else 299 + 200)
     assert pool.exported == 0

@@ -76,7 +76,7 @@ class Child:
 
 
 @BOTH
-def test_requests_of_many_peers(pool: MemoryPool, name: str, rng_seed: int) -> None:
+async def test_requests_of_many_peers(pool: MemoryPool, name: str, rng_seed: int) -> None:
     """Under pressure: every answer is right, the pool's bound holds, everything comes back."""
     rng = random.Random(rng_seed)
     most = 0
@@ -93,112 +93,97 @@ def test_requests_of_many_peers(pool: MemoryPool, name: str, rng_seed: int) -> N
             text = rng.randbytes(rng.randint(1, 600))
             assert await peer.ask(text) == text[::-1]
 
-    async def body() -> None:
-        async with Place(pool, handler) as place:
-            await asyncio.gather(*[use(await place.peer()) for _ in range(20)])
-            assert place.stats("refusals") > 0
-
-    asyncio.run(body())
+    async with Place(pool, handler) as place:
+        await asyncio.gather(*[use(await place.peer()) for _ in range(20)])
+        assert place.stats("refusals") > 0
     assert most <= (1000 if name == "strict" else 999 + 600)
 
 
-def test_in_async_timers(daemon: str) -> None:
+async def test_in_async_timers(daemon: str) -> None:
     """The pool of an AsyncTimers; a handler that waits on the wheel while it holds memory."""
+    async with AsyncTimers(daemon) as timers:
+        pool = MemoryPool(timers, "lenient")
 
-    async def body() -> None:
-        async with AsyncTimers(daemon) as timers:
-            pool = MemoryPool(timers, "lenient")
+        async def handler(request: Request) -> bytes:
+            await timers.sleep(0.001)
+            return bytes(request.data)
 
-            async def handler(request: Request) -> bytes:
-                await timers.sleep(0.001)
-                return bytes(request.data)
-
-            async with Place(pool, handler) as place:
-                peer = await place.peer()
-                assert await peer.ask(b"text") == b"text"
-                assert pool.used == 0
-
-    asyncio.run(body())
+        async with Place(pool, handler) as place:
+            peer = await place.peer()
+            assert await peer.ask(b"text") == b"text"
+            assert pool.used == 0
 
 
 @BOTH
-def test_memory_that_another_process_gives_back(daemon: str, pool: MemoryPool, name: str) -> None:
+async def test_memory_that_another_process_gives_back(
+    daemon: str, pool: MemoryPool, name: str
+) -> None:
     """Who is refused here is served when the other process is done; and the other way round."""
-
-    async def body() -> None:
-        with Child(daemon, name) as child:
-            theirs = [await child.peer() for _ in range(2)]
+    with Child(daemon, name) as child:
+        theirs = [await child.peer() for _ in range(2)]
+        for peer in theirs:
+            await peer.send(framed(b"hold" + bytes(496)))
+        await until(lambda: pool.used == 1000, "all memory is with the other process")
+        desk = Desk(closed=True)
+        async with Place(pool, desk) as place:
+            ours = [await place.peer() for _ in range(2)]
+            for peer in ours:
+                await peer.send(framed(b"o" * 500))
+            await place.until(muted=2)
+            await ripple()
+            assert desk.got == []
+            child.open()
             for peer in theirs:
-                await peer.send(framed(b"hold" + bytes(496)))
-            await until(lambda: pool.used == 1000, "all memory is with the other process")
-            desk = Desk(closed=True)
-            async with Place(pool, desk) as place:
-                ours = [await place.peer() for _ in range(2)]
-                for peer in ours:
-                    await peer.send(framed(b"o" * 500))
-                await place.until(muted=2)
-                await ripple()
-                assert desk.got == []
-                child.open()
-                for peer in theirs:
-                    assert await peer.answer() == b"hold" + bytes(496)
-                await place.until(muted=0, requests=2)
-                assert pool.used == 1000
-                await theirs[0].send(framed(b"t" * 500))
-                await ripple()
-                desk.open()
-                assert await theirs[0].answer() == b"t" * 500
-                for peer in ours:
-                    assert await peer.answer() == b"o" * 500
-            for peer in theirs:
-                peer.close()
-
-    asyncio.run(body())
+                assert await peer.answer() == b"hold" + bytes(496)
+            await place.until(muted=0, requests=2)
+            assert pool.used == 1000
+            await theirs[0].send(framed(b"t" * 500))
+            await ripple()
+            desk.open()
+            assert await theirs[0].answer() == b"t" * 500
+            for peer in ours:
+                assert await peer.answer() == b"o" * 500
+        for peer in theirs:
+            peer.close()
 
 
 @BOTH
-def test_memory_of_a_killed_process(daemon: str, pool: MemoryPool, name: str) -> None:
+async def test_memory_of_a_killed_process(daemon: str, pool: MemoryPool, name: str) -> None:
     """What a killed process had in memory, whole or half read, unmutes those who wait here."""
-
-    async def body() -> None:
-        with Child(daemon, name) as child:
-            theirs = [await child.peer() for _ in range(2)]
-            await theirs[0].send(framed(b"hold" + bytes(496)))
-            await theirs[1].send(framed(bytes(500))[:100])
-            await until(lambda: pool.used == 1000, "all memory is with the other process")
-            async with Place(pool, Desk()) as place:
-                peer = await place.peer()
-                await peer.send(framed(b"o" * 600))
-                await place.until(muted=1)
-                child.process.kill()
-                assert await peer.answer() == b"o" * 600
-            for other in theirs:
-                other.close()
-
-    asyncio.run(body())
+    with Child(daemon, name) as child:
+        theirs = [await child.peer() for _ in range(2)]
+        await theirs[0].send(framed(b"hold" + bytes(496)))
+        await theirs[1].send(framed(bytes(500))[:100])
+        await until(lambda: pool.used == 1000, "all memory is with the other process")
+        async with Place(pool, Desk()) as place:
+            peer = await place.peer()
+            await peer.send(framed(b"o" * 600))
+            await place.until(muted=1)
+            child.process.kill()
+            assert await peer.answer() == b"o" * 600
+        for other in theirs:
+            other.close()
 
 
 @pytest.mark.parametrize("name", ["strict"])
-def test_what_another_process_holds_for_nothing(daemon: str, pool: MemoryPool, name: str) -> None:
+async def test_what_another_process_holds_for_nothing(
+    daemon: str, pool: MemoryPool, name: str
+) -> None:
     """Requests that stand still over there give way to who waits here."""
-
-    async def body() -> None:
-        with Child(daemon, name) as child:
-            theirs = [await child.peer() for _ in range(2)]
-            for other in theirs:
-                await other.send(framed(bytes(500))[:100])
-            await until(lambda: pool.used == 1000, "all memory is with the other process")
-            async with Place(pool, Desk()) as place:
-                peer = await place.peer()
-                assert await peer.ask(b"o" * 600) == b"o" * 600
-            for other in theirs:
-                other.close()
-
-    asyncio.run(body())
+    with Child(daemon, name) as child:
+        theirs = [await child.peer() for _ in range(2)]
+        for other in theirs:
+            await other.send(framed(bytes(500))[:100])
+        await until(lambda: pool.used == 1000, "all memory is with the other process")
+        async with Place(pool, Desk()) as place:
+            peer = await place.peer()
+            assert await peer.ask(b"o" * 600) == b"o" * 600
+        for other in theirs:
+            other.close()
 
 
 @BOTH
-def test_two_processes_under_pressure(
+async def test_two_processes_under_pressure(
     daemon: str, pool: MemoryPool, name: str, rng_seed: int
 ) -> None:
     """Both have more peers than memory: nobody starves, every answer is right."""
@@ -217,13 +202,10 @@ def test_two_processes_under_pressure(
             assert await peer.ask(text) == text
         peer.close()
 
-    async def body() -> None:
-        with Child(daemon, name) as child:
-            async with Place(pool, handler) as place:
-                peers = [await maker() for _ in range(10) for maker in (place.peer, child.peer)]
-                await asyncio.gather(*map(use, peers))
-
-    asyncio.run(body())
+    with Child(daemon, name) as child:
+        async with Place(pool, handler) as place:
+            peers = [await maker() for _ in range(10) for maker in (place.peer, child.peer)]
+            await asyncio.gather(*map(use, peers))
     assert most <= (1000 if name == "strict" else 999 + 600)
 
 

@@ -6,18 +6,7 @@ import socket
 
 import pytest
 
-from intake_peers import (
-    BOTH_LOOPS,
-    STATES,
-    Desk,
-    Peer,
-    Place,
-    Stage,
-    framed,
-    ripple,
-    run,
-    until,
-)
+from intake_peers import BOTH_LOOPS, STATES, Desk, Peer, Place, Stage, framed, ripple, until
 from model_pool import ModelPool
 
 pytestmark = BOTH_LOOPS
@@ -26,199 +15,163 @@ pytestmark = BOTH_LOOPS
 
 
 @pytest.mark.parametrize("state", STATES)
-def test_6_peer_that_resets(state: str) -> None:
+async def test_6_peer_that_resets(state: str) -> None:
     """In each state: noticed, without reading; everything comes back; a handler is cancelled."""
     pool = ModelPool(1000)
-
-    async def body() -> None:
-        async with Stage(state, pool) as stage:
-            stage.peer.vanish()
-            await stage.gone()
-
-    run(body, pool)
+    async with Stage(state, pool) as stage:
+        stage.peer.vanish()
+        await stage.gone()
 
 
 @pytest.mark.parametrize("state", ["silent", "prefix", "body"])
-def test_6_peer_that_leaves_before_its_request_is_complete(state: str) -> None:
+async def test_6_peer_that_leaves_before_its_request_is_complete(state: str) -> None:
     """Closed at once, memory returns."""
     pool = ModelPool(1000)
-
-    async def body() -> None:
-        async with Stage(state, pool) as stage:
-            stage.peer.finish()
-            assert await stage.peer.is_closed()
-            await stage.gone()
-            assert stage.place.stats("peers_lost") == (state != "silent")
-
-    run(body, pool)
+    async with Stage(state, pool) as stage:
+        stage.peer.finish()
+        assert await stage.peer.is_closed()
+        await stage.gone()
+        assert stage.place.stats("peers_lost") == (state != "silent")
 
 
 @pytest.mark.parametrize("complete", [True, False])
 @pytest.mark.parametrize("state", ["refused", "muted"])
-def test_6_half_closed_while_muted(state: str, complete: bool) -> None:
+async def test_6_half_closed_while_muted(state: str, complete: bool) -> None:
     """A peer that sent all and waits for its answer gets it; one that did not is given up."""
     pool = ModelPool(1000)
-
-    async def body() -> None:
-        desk = Desk()
-        async with Place(pool, desk, half_close=True) as place:
-            peer = await place.peer()
-            (connection,) = place.connections()
-            hold = pool.try_allocate(1000) if state == "refused" else None
-            if state == "muted":
-                connection.mute()
-                await peer.send(framed(b"text") if complete else b"\0")
-            else:
-                await peer.send(framed(b"text")[: None if complete else 7])
-                await place.until(muted=1)
-            peer.finish()
-            if not complete:
-                assert await peer.is_closed()
-                await place.until(connections=0, peers_lost=1)
-                assert desk.got == []
-                assert pool.used == (1000 if hold else 0)
-            await until(lambda: connection._peer_finished, "noticed")
-            await ripple()
-            assert place.stats("connections") == complete
-            if hold is not None:
-                pool.release(hold)
-            connection.unmute()
-            if complete:
-                assert await peer.answer() == b"text"
-                assert await peer.is_closed()
-
-    run(body, pool)
-
-
-@pytest.mark.parametrize("then", ["answered", "reset"])
-def test_6_half_closed_while_muted_and_then(then: str) -> None:
-    """A half-closed peer is still watched: a reset is noticed; nothing spins meanwhile."""
-    pool = ModelPool(1000)
-
-    async def body() -> None:
-        async with Stage("refused", pool, half_close=True) as stage:
-            stage.peer.finish()
-            await until(lambda: stage.connection._peer_finished, "noticed")
-            looks: list[object] = []
-            stage.connection._peer_event, event = looks.append, stage.connection._peer_event
-            await ripple()
-            assert looks == []
-            stage.connection._peer_event = event
-            if then == "reset":
-                stage.peer.vanish()
-                await stage.gone()
-
-    run(body, pool)
-
-
-def test_6_half_closed_with_requests_in_the_socket() -> None:
-    """Several complete requests, then the end: all are answered, a torso is not."""
-    pool = ModelPool(1000)
-
-    async def body() -> None:
-        desk = Desk(closed=True)
-        async with Place(pool, desk, half_close=True) as place:
-            peer = await place.peer()
-            await peer.send(framed(b"one") + framed(b"two") + framed(b"torso")[:6])
-            peer.finish()
-            await place.until(requests=1)
-            (connection,) = place.connections()
-            await until(lambda: connection._peer_finished, "noticed")
-            desk.open()
-            assert await peer.answer() == b"one"
-            assert await peer.answer() == b"two"
+    desk = Desk()
+    async with Place(pool, desk, half_close=True) as place:
+        peer = await place.peer()
+        (connection,) = place.connections()
+        hold = pool.try_allocate(1000) if state == "refused" else None
+        if state == "muted":
+            connection.mute()
+            await peer.send(framed(b"text") if complete else b"\0")
+        else:
+            await peer.send(framed(b"text")[: None if complete else 7])
+            await place.until(muted=1)
+        peer.finish()
+        if not complete:
             assert await peer.is_closed()
-            await place.until(connections=0)
-            assert desk.got == [b"one", b"two"]
-            assert pool.asked == [3, 3], "a torso gets no memory"
-
-    run(body, pool)
-
-
-@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_UNIX])
-def test_6_half_closed_while_handled(family: int) -> None:
-    """A peer that finishes while its request is handled gets its answer."""
-    pool = ModelPool(1000)
-
-    async def body() -> None:
-        desk = Desk(closed=True)
-        async with Place(pool, desk, half_close=True) as place:
-            if family == socket.AF_UNIX:
-                ours, theirs = socket.socketpair()
-                await place.intake.accept(theirs)
-                peer = Peer(ours)
-                place.peers.append(peer)
-            else:
-                peer = await place.peer()
-            await peer.send(framed(b"text"))
-            peer.finish()
-            await place.until(requests=1)
-            (connection,) = place.connections()
-            await until(lambda: connection._at_eof, "the end was read")
-            await ripple()
-            assert desk.now == 1
-            desk.open()
+            await place.until(connections=0, peers_lost=1)
+            assert desk.got == []
+            assert pool.used == (1000 if hold else 0)
+        await until(lambda: connection._peer_finished, "noticed")
+        await ripple()
+        assert place.stats("connections") == complete
+        if hold is not None:
+            pool.release(hold)
+        connection.unmute()
+        if complete:
             assert await peer.answer() == b"text"
             assert await peer.is_closed()
 
-    run(body, pool)
 
-
-def test_6_half_closed_in_the_next_request() -> None:
-    """A peer that finishes in the middle of its next request gets the answer to this one."""
+@pytest.mark.parametrize("then", ["answered", "reset"])
+async def test_6_half_closed_while_muted_and_then(then: str) -> None:
+    """A half-closed peer is still watched: a reset is noticed; nothing spins meanwhile."""
     pool = ModelPool(1000)
-
-    async def body() -> None:
-        desk = Desk(closed=True)
-        async with Place(pool, desk, half_close=True) as place:
-            peer = await place.peer()
-            await peer.send(framed(b"one") + framed(b"torso")[:6])
-            peer.finish()
-            await place.until(requests=1)
-            (connection,) = place.connections()
-            await until(lambda: connection._peer_finished, "noticed")
-            await ripple()
-            assert desk.now == 1
-            desk.open()
-            assert await peer.answer() == b"one"
-            assert await peer.is_closed()
-            assert pool.asked == [3]
-
-    run(body, pool)
-
-
-def test_6_half_closed_while_handled_and_then_lost() -> None:
-    """A peer that finished is watched until it is answered: its reset cancels the handler."""
-    pool = ModelPool(1000)
-
-    async def body() -> None:
-        async with Stage("handler", pool, half_close=True) as stage:
-            stage.peer.finish()
-            await until(lambda: stage.connection._at_eof, "the end was read")
-            assert stage.desk.now == 1
+    async with Stage("refused", pool, half_close=True) as stage:
+        stage.peer.finish()
+        await until(lambda: stage.connection._peer_finished, "noticed")
+        looks: list[object] = []
+        stage.connection._peer_event, event = looks.append, stage.connection._peer_event
+        await ripple()
+        assert looks == []
+        stage.connection._peer_event = event
+        if then == "reset":
             stage.peer.vanish()
             await stage.gone()
 
-    run(body, pool)
+
+async def test_6_half_closed_with_requests_in_the_socket() -> None:
+    """Several complete requests, then the end: all are answered, a torso is not."""
+    pool = ModelPool(1000)
+    desk = Desk(closed=True)
+    async with Place(pool, desk, half_close=True) as place:
+        peer = await place.peer()
+        await peer.send(framed(b"one") + framed(b"two") + framed(b"torso")[:6])
+        peer.finish()
+        await place.until(requests=1)
+        (connection,) = place.connections()
+        await until(lambda: connection._peer_finished, "noticed")
+        desk.open()
+        assert await peer.answer() == b"one"
+        assert await peer.answer() == b"two"
+        assert await peer.is_closed()
+        await place.until(connections=0)
+        assert desk.got == [b"one", b"two"]
+        assert pool.asked == [3, 3], "a torso gets no memory"
 
 
-def test_6_unix_peer_that_left_its_request() -> None:
+@pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_UNIX])
+async def test_6_half_closed_while_handled(family: int) -> None:
+    """A peer that finishes while its request is handled gets its answer."""
+    pool = ModelPool(1000)
+    desk = Desk(closed=True)
+    async with Place(pool, desk, half_close=True) as place:
+        if family == socket.AF_UNIX:
+            ours, theirs = socket.socketpair()
+            await place.intake.accept(theirs)
+            peer = Peer(ours)
+            place.peers.append(peer)
+        else:
+            peer = await place.peer()
+        await peer.send(framed(b"text"))
+        peer.finish()
+        await place.until(requests=1)
+        (connection,) = place.connections()
+        await until(lambda: connection._at_eof, "the end was read")
+        await ripple()
+        assert desk.now == 1
+        desk.open()
+        assert await peer.answer() == b"text"
+        assert await peer.is_closed()
+
+
+async def test_6_half_closed_in_the_next_request() -> None:
+    """A peer that finishes in the middle of its next request gets the answer to this one."""
+    pool = ModelPool(1000)
+    desk = Desk(closed=True)
+    async with Place(pool, desk, half_close=True) as place:
+        peer = await place.peer()
+        await peer.send(framed(b"one") + framed(b"torso")[:6])
+        peer.finish()
+        await place.until(requests=1)
+        (connection,) = place.connections()
+        await until(lambda: connection._peer_finished, "noticed")
+        await ripple()
+        assert desk.now == 1
+        desk.open()
+        assert await peer.answer() == b"one"
+        assert await peer.is_closed()
+        assert pool.asked == [3]
+
+
+async def test_6_half_closed_while_handled_and_then_lost() -> None:
+    """A peer that finished is watched until it is answered: its reset cancels the handler."""
+    pool = ModelPool(1000)
+    async with Stage("handler", pool, half_close=True) as stage:
+        stage.peer.finish()
+        await until(lambda: stage.connection._at_eof, "the end was read")
+        assert stage.desk.now == 1
+        stage.peer.vanish()
+        await stage.gone()
+
+
+async def test_6_unix_peer_that_left_its_request() -> None:
     """A local peer that sent all and closed while refused: the request is handled all the same."""
     pool = ModelPool(1000)
-
-    async def body() -> None:
-        desk = Desk()
-        hold = pool.try_allocate(1000)
-        async with Place(pool, desk, half_close=True) as place:
-            ours, theirs = socket.socketpair()
-            connection = await place.intake.accept(theirs)
-            await Peer(ours).send(framed(b"text"))
-            await place.until(muted=1)
-            ours.close()
-            await until(lambda: connection._peer_finished, "noticed")
-            assert not place.intake._peers._watched, "it would be reported again and again"
-            pool.release(hold)
-            await place.until(connections=0, requests=1)
-            assert desk.got == [b"text"]
-
-    run(body, pool)
+    desk = Desk()
+    hold = pool.try_allocate(1000)
+    async with Place(pool, desk, half_close=True) as place:
+        ours, theirs = socket.socketpair()
+        connection = await place.intake.accept(theirs)
+        await Peer(ours).send(framed(b"text"))
+        await place.until(muted=1)
+        ours.close()
+        await until(lambda: connection._peer_finished, "noticed")
+        assert not place.intake._peers._watched, "it would be reported again and again"
+        pool.release(hold)
+        await place.until(connections=0, requests=1)
+        assert desk.got == [b"text"]

@@ -355,4 +355,4 @@ def test_any_sequence(seed: int, tls: bool, monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("wheeld_client.intake.channel.LINGER", 0.5)
     dice = random.Random(f"intake {seed}")
     pool = ModelPool(dice.choice([LARGEST, 2 * LARGEST]), strict=dice.random() < 0.5)
-    run(lambda: World(dice.randrange(1 << 30), pool, tls=tls).live(), pool)
+    run(lambda: World(dice.randrange(1 << 30), pool, tls=tls).live())

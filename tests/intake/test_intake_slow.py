@@ -8,17 +8,7 @@ from typing import Any
 
 import pytest
 
-from intake_peers import (
-    BOTH_LOOPS,
-    SLOW,
-    Desk,
-    Peer,
-    Place,
-    framed,
-    ripple,
-    run,
-    until,
-)
+from intake_peers import BOTH_LOOPS, SLOW, Desk, Peer, Place, framed, ripple, until
 from model_pool import ModelPool
 from wheeld_client.intake import limits as intake_limits
 from wheeld_client.intake.connection import FIRST_BYTES
@@ -47,72 +37,60 @@ def _ticks_by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @BOTH
 @pytest.mark.parametrize("sent", [0, 1, FIRST_BYTES - 1])
-def test_what_is_announced_costs_nothing(strict: bool, sent: int) -> None:
+async def test_what_is_announced_costs_nothing(strict: bool, sent: int) -> None:
     """However many announce much and send little: no memory, no place, nobody is held up."""
     pool = ModelPool(LARGE, strict=strict)
-
-    async def body() -> None:
-        async with Place(pool, Desk(), max_requests=1, first_bytes=FIRST_BYTES) as place:
-            peers = [await place.peer() for _ in range(10)]
-            for peer in peers:
-                await peer.send(framed(bytes(LARGE))[: 4 + sent])
-            await until(lambda: all(one._size for one in place.connections()), "announced")
-            await ripple()
-            assert (pool.asked, place.stats("in_flight"), place.stats("muted")) == ([], 0, 0)
-            assert await (await place.peer()).ask(b"text") == b"text"
-            for peer in peers[:3]:
-                await peer.send(framed(bytes(LARGE))[4 + sent :])
-                assert await peer.answer() == bytes(LARGE)
-
-    run(body, pool)
+    async with Place(pool, Desk(), max_requests=1, first_bytes=FIRST_BYTES) as place:
+        peers = [await place.peer() for _ in range(10)]
+        for peer in peers:
+            await peer.send(framed(bytes(LARGE))[: 4 + sent])
+        await until(lambda: all(one._size for one in place.connections()), "announced")
+        await ripple()
+        assert (pool.asked, place.stats("in_flight"), place.stats("muted")) == ([], 0, 0)
+        assert await (await place.peer()).ask(b"text") == b"text"
+        for peer in peers[:3]:
+            await peer.send(framed(bytes(LARGE))[4 + sent :])
+            assert await peer.answer() == bytes(LARGE)
 
 
-def test_what_is_announced_costs_no_loop_turns() -> None:
+async def test_what_is_announced_costs_no_loop_turns() -> None:
     """Who waits for the first bytes hears of them once, whatever else happens."""
     pool = ModelPool(LARGE)
-
-    async def body() -> None:
-        async with Place(pool, Desk(), first_bytes=FIRST_BYTES) as place:
-            peer = await place.peer()
-            (connection,) = place.connections()
-            await peer.send(framed(bytes(LARGE))[:100])
-            await until(lambda: place.intake._peers._watched, "watched")
-            await ripple()
-            looks: list[int] = []
-            connection._peer_event, event = looks.append, connection._peer_event
-            await ripple()
-            assert looks == []
-            await peer.send(b"x")
-            await until(lambda: looks, "heard")
-            await ripple()
-            assert len(looks) == 1
-            connection._peer_event = event
-            connection.mute()
-            connection.unmute()
-            await peer.send(framed(bytes(LARGE))[101:])
-            assert len(await peer.answer()) == LARGE
-
-    run(body, pool)
+    async with Place(pool, Desk(), first_bytes=FIRST_BYTES) as place:
+        peer = await place.peer()
+        (connection,) = place.connections()
+        await peer.send(framed(bytes(LARGE))[:100])
+        await until(lambda: place.intake._peers._watched, "watched")
+        await ripple()
+        looks: list[int] = []
+        connection._peer_event, event = looks.append, connection._peer_event
+        await ripple()
+        assert looks == []
+        await peer.send(b"x")
+        await until(lambda: looks, "heard")
+        await ripple()
+        assert len(looks) == 1
+        connection._peer_event = event
+        connection.mute()
+        connection.unmute()
+        await peer.send(framed(bytes(LARGE))[101:])
+        assert len(await peer.answer()) == LARGE
 
 
-def test_small_requests_come_as_a_whole() -> None:
+async def test_small_requests_come_as_a_whole() -> None:
     """A request of fewer bytes waits for all of them; its torso never gets memory."""
     pool = ModelPool(1000)
-
-    async def body() -> None:
-        async with Place(pool, Desk(), first_bytes=FIRST_BYTES) as place:
-            peer, torso = await place.peer(), await place.peer()
-            await peer.send(framed(b"y" * 100)[:103])
-            await torso.send(framed(b"y" * 100)[:103])
-            await until(lambda: all(one._size for one in place.connections()), "announced")
-            await ripple()
-            torso.finish()
-            assert await torso.is_closed()
-            assert pool.asked == []
-            await peer.send(b"y")
-            assert await peer.answer() == b"y" * 100
-
-    run(body, pool)
+    async with Place(pool, Desk(), first_bytes=FIRST_BYTES) as place:
+        peer, torso = await place.peer(), await place.peer()
+        await peer.send(framed(b"y" * 100)[:103])
+        await torso.send(framed(b"y" * 100)[:103])
+        await until(lambda: all(one._size for one in place.connections()), "announced")
+        await ripple()
+        torso.finish()
+        assert await torso.is_closed()
+        assert pool.asked == []
+        await peer.send(b"y")
+        assert await peer.answer() == b"y" * 100
 
 
 # -- who does not get on ------------------------------------------------------------------------
@@ -120,136 +98,118 @@ def test_small_requests_come_as_a_whole() -> None:
 
 @BOTH
 @pytest.mark.parametrize("wanted", ["here", "elsewhere", "a slot"])
-def test_who_stands_still_gives_way(
+async def test_who_stands_still_gives_way(
     strict: bool, wanted: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """With all memory in requests that nobody sends on: given back as soon as it is wanted."""
     pool = ModelPool(LARGE, strict=strict)
-
-    async def body() -> None:
-        most = 1 if wanted == "a slot" else 500
-        async with Place(pool, Desk(), max_requests=most, **SLOW) as place:
-            still = await place.peer()
-            size = LARGE // 2 if wanted == "a slot" else LARGE
-            await still.send(framed(bytes(size))[: size // 2])
-            (connection,) = place.connections()
-            await until(lambda: connection._have == size // 2 - 4, "half of it")
-            tick(place, 10)
-            assert place.stats("connections") == 1, "nobody wants it"
-            if wanted == "elsewhere":
-                pool.wanted_elsewhere = True
-                tick(place)
-            else:
-                other = await place.peer()
-                await other.send(framed(b"text"))
-                await place.until(muted=1)
-                tick(place)
-                assert await other.answer() == b"text"
-            await place.until(slow_closed=1, bytes=0, in_flight=0)
-            assert await still.is_closed()
-
-    run(body, pool)
+    most = 1 if wanted == "a slot" else 500
+    async with Place(pool, Desk(), max_requests=most, **SLOW) as place:
+        still = await place.peer()
+        size = LARGE // 2 if wanted == "a slot" else LARGE
+        await still.send(framed(bytes(size))[: size // 2])
+        (connection,) = place.connections()
+        await until(lambda: connection._have == size // 2 - 4, "half of it")
+        tick(place, 10)
+        assert place.stats("connections") == 1, "nobody wants it"
+        if wanted == "elsewhere":
+            pool.wanted_elsewhere = True
+            tick(place)
+        else:
+            other = await place.peer()
+            await other.send(framed(b"text"))
+            await place.until(muted=1)
+            tick(place)
+            assert await other.answer() == b"text"
+        await place.until(slow_closed=1, bytes=0, in_flight=0)
+        assert await still.is_closed()
     assert ["too slow" in record.message for record in caplog.records] == [True]
 
 
-def test_who_gets_on_is_not_ended() -> None:
+async def test_who_gets_on_is_not_ended() -> None:
     """While others wait: a request that comes in time is read to its end."""
     pool = ModelPool(LARGE)
-
-    async def body() -> None:
-        async with Place(pool, Desk(), **{**SLOW, "read_timeout": 10.0}) as place:
-            peer, other = await place.peer(), await place.peer()
-            text = framed(bytes(LARGE))
-            step = len(text) // 10
-            await peer.send(text[:step])
-            await place.until(in_flight=1)
-            await other.send(framed(b"text"))
-            await place.until(muted=1)
-            for sent in range(step, len(text), step):
-                have = max(one._have for one in place.connections())
-                tick(place)
-                await peer.send(text[sent : sent + step])
-                await until(
-                    lambda have=have: max(one._have for one in place.connections()) != have, "more"
-                )
-            assert len(await peer.answer()) == LARGE
-            assert await other.answer() == b"text"
-            assert place.stats("slow_closed") == 0
-
-    run(body, pool)
+    async with Place(pool, Desk(), **{**SLOW, "read_timeout": 10.0}) as place:
+        peer, other = await place.peer(), await place.peer()
+        text = framed(bytes(LARGE))
+        step = len(text) // 10
+        await peer.send(text[:step])
+        await place.until(in_flight=1)
+        await other.send(framed(b"text"))
+        await place.until(muted=1)
+        for sent in range(step, len(text), step):
+            have = max(one._have for one in place.connections())
+            tick(place)
+            await peer.send(text[sent : sent + step])
+            await until(
+                lambda have=have: max(one._have for one in place.connections()) != have, "more"
+            )
+        assert len(await peer.answer()) == LARGE
+        assert await other.answer() == b"text"
+        assert place.stats("slow_closed") == 0
 
 
-def test_who_gets_on_too_slowly_is_ended() -> None:
+async def test_who_gets_on_too_slowly_is_ended() -> None:
     """A byte now and then is not getting on, when others wait."""
     pool = ModelPool(LARGE)
-
-    async def body() -> None:
-        async with Place(pool, Desk(), **{**SLOW, "read_timeout": 10.0}) as place:
-            peer, other = await place.peer(), await place.peer()
-            await peer.send(framed(bytes(LARGE))[:100])
-            await place.until(in_flight=1)
-            (connection,) = [one for one in place.connections() if one._buffer is not None]
-            await until(lambda: connection._have == 96, "begun")
-            await other.send(framed(b"text"))
-            await place.until(muted=1)
-            tick(place)
-            await peer.send(b"x")
-            await until(lambda: connection._have == 97, "another byte")
-            tick(place)
-            assert await other.answer() == b"text"
-            await place.until(slow_closed=1)
-
-    run(body, pool)
+    async with Place(pool, Desk(), **{**SLOW, "read_timeout": 10.0}) as place:
+        peer, other = await place.peer(), await place.peer()
+        await peer.send(framed(bytes(LARGE))[:100])
+        await place.until(in_flight=1)
+        (connection,) = [one for one in place.connections() if one._buffer is not None]
+        await until(lambda: connection._have == 96, "begun")
+        await other.send(framed(b"text"))
+        await place.until(muted=1)
+        tick(place)
+        await peer.send(b"x")
+        await until(lambda: connection._have == 97, "another byte")
+        tick(place)
+        assert await other.answer() == b"text"
+        await place.until(slow_closed=1)
 
 
 # -- answers ------------------------------------------------------------------------------------
 
 
-def test_answers_that_nobody_takes() -> None:
+async def test_answers_that_nobody_takes() -> None:
     """Beyond the bound no request is read; who takes nothing of its answer is ended then."""
     pool = ModelPool(1000)
 
     async def handler(request: Request) -> bytes:
         return bytes(16 << 20) if bytes(request.data) == b"much" else b"little"
 
-    async def body() -> None:
-        async with Place(pool, handler, max_unsent=20 << 20, **SLOW) as place:
-            greedy = [await place.peer() for _ in range(2)]
-            for number, peer in enumerate(greedy, 1):
-                await peer.send(framed(b"much"))
-                await place.until(unsent=number * ((16 << 20) + 4))
-            other = await place.peer()
-            await other.send(framed(b"text"))
-            await place.until(muted=1)
-            await ripple()
-            assert place.stats("requests") == 2
-            tick(place, PATIENCE + 1)
-            assert await other.answer() == b"little"
-            await place.until(slow_closed=2, unsent=0, connections=1)
-
-    run(body, pool)
+    async with Place(pool, handler, max_unsent=20 << 20, **SLOW) as place:
+        greedy = [await place.peer() for _ in range(2)]
+        for number, peer in enumerate(greedy, 1):
+            await peer.send(framed(b"much"))
+            await place.until(unsent=number * ((16 << 20) + 4))
+        other = await place.peer()
+        await other.send(framed(b"text"))
+        await place.until(muted=1)
+        await ripple()
+        assert place.stats("requests") == 2
+        tick(place, PATIENCE + 1)
+        assert await other.answer() == b"little"
+        await place.until(slow_closed=2, unsent=0, connections=1)
 
 
-def test_a_slow_reader_is_ended_after_a_time() -> None:
+async def test_a_slow_reader_is_ended_after_a_time() -> None:
     """write_timeout, whoever else wants something."""
     pool = ModelPool(1000)
 
     async def handler(request: Request) -> bytes:
         return bytes(16 << 20)
 
-    async def body() -> None:
-        async with Place(pool, handler, **{**SLOW, "idle_timeout": None}) as place:
-            peer = await place.peer()
-            await peer.send(framed(b"much"))
-            await place.until(unsent=(16 << 20) + 4)
-            tick(place, 10)
-            place.let_pass(900)
-            await ripple()
-            assert place.stats("connections") == 1
-            place.let_pass(200)
-            await place.until(connections=0, slow_closed=1, unsent=0)
-
-    run(body, pool)
+    async with Place(pool, handler, **{**SLOW, "idle_timeout": None}) as place:
+        peer = await place.peer()
+        await peer.send(framed(b"much"))
+        await place.until(unsent=(16 << 20) + 4)
+        tick(place, 10)
+        place.let_pass(900)
+        await ripple()
+        assert place.stats("connections") == 1
+        place.let_pass(200)
+        await place.until(connections=0, slow_closed=1, unsent=0)
 
 
 # -- too many -----------------------------------------------------------------------------------
@@ -260,53 +220,45 @@ async def knock(place: Place, count: int) -> list[Peer]:
     return [await place.peer() for _ in range(count)]
 
 
-def test_many_that_say_nothing(caplog: pytest.LogCaptureFixture) -> None:
+async def test_many_that_say_nothing(caplog: pytest.LogCaptureFixture) -> None:
     """Each makes room for one that comes; who was served stays."""
     pool = ModelPool(1000)
-
-    async def body() -> None:
-        async with Place(pool, Desk(), max_connections=10, **SLOW) as place:
-            served = await knock(place, 3)
-            for peer in served:
-                assert await peer.ask(b"text") == b"text"
-            silent = await knock(place, 50)
-            await place.until(connections=10, turned_away=43)
-            for peer in silent[:43]:
-                assert await peer.is_closed()
-            for peer in served + silent[43:]:
-                assert await peer.ask(b"text") == b"text"
-            late = await place.peer()
-            assert await late.is_closed()
-            await place.until(turned_away=44, connections=10)
-            served[0].close()
-            await place.until(connections=9)
-            assert await (await place.peer()).ask(b"text") == b"text"
-
-    run(body, pool)
+    async with Place(pool, Desk(), max_connections=10, **SLOW) as place:
+        served = await knock(place, 3)
+        for peer in served:
+            assert await peer.ask(b"text") == b"text"
+        silent = await knock(place, 50)
+        await place.until(connections=10, turned_away=43)
+        for peer in silent[:43]:
+            assert await peer.is_closed()
+        for peer in served + silent[43:]:
+            assert await peer.ask(b"text") == b"text"
+        late = await place.peer()
+        assert await late.is_closed()
+        await place.until(turned_away=44, connections=10)
+        served[0].close()
+        await place.until(connections=9)
+        assert await (await place.peer()).ask(b"text") == b"text"
     assert [record.levelno for record in caplog.records] == [logging.WARNING] * 2
 
 
-def test_connections_of_one_address() -> None:
+async def test_connections_of_one_address() -> None:
     """Who has as many as allowed gets no more; others do."""
     pool = ModelPool(1000)
-
-    async def body() -> None:
-        async with Place(pool, Desk(), max_connections_per_peer=3) as place:
-            peers = await knock(place, 3)
-            assert await (await place.peer()).is_closed()
-            await place.until(connections=3, turned_away=1)
-            reader, writer = await asyncio.open_connection(
-                "127.0.0.1", place.port, local_addr=("127.0.0.2", 0)
-            )
-            writer.write(framed(b"other"))
-            assert await reader.readexactly(9) == framed(b"other")
-            writer.close()
-            await writer.wait_closed()
-            peers[0].close()
-            await place.until(connections=2)
-            assert await (await place.peer()).ask(b"text") == b"text"
-
-    run(body, pool)
+    async with Place(pool, Desk(), max_connections_per_peer=3) as place:
+        peers = await knock(place, 3)
+        assert await (await place.peer()).is_closed()
+        await place.until(connections=3, turned_away=1)
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", place.port, local_addr=("127.0.0.2", 0)
+        )
+        writer.write(framed(b"other"))
+        assert await reader.readexactly(9) == framed(b"other")
+        writer.close()
+        await writer.wait_closed()
+        peers[0].close()
+        await place.until(connections=2)
+        assert await (await place.peer()).ask(b"text") == b"text"
 
 
 def test_descriptors_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -320,7 +272,7 @@ def test_descriptors_are_left(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_a_handler_that_ignores_its_cancellation(
+async def test_a_handler_that_ignores_its_cancellation(
     lost: bool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """close leaves it behind, takes its memory, and says so."""
@@ -337,19 +289,16 @@ def test_a_handler_that_ignores_its_cancellation(
                 continue
         return b"too late"
 
-    async def body() -> None:
-        async with Place(pool, handler) as place:
-            peer = await place.peer()
-            await peer.send(framed(b"text"))
-            await place.until(requests=1)
-            await ripple()
-            if lost:
-                peer.vanish()
-                await place.until(connections=0)
-            await place.intake.close(0)
-            assert (pool.used, place.stats("in_flight"), place.stats("errors")) == (0, 0, 1)
-            go.set()
-            await asyncio.wait(tasks)
-
-    run(body, pool)
+    async with Place(pool, handler) as place:
+        peer = await place.peer()
+        await peer.send(framed(b"text"))
+        await place.until(requests=1)
+        await ripple()
+        if lost:
+            peer.vanish()
+            await place.until(connections=0)
+        await place.intake.close(0)
+        assert (pool.used, place.stats("in_flight"), place.stats("errors")) == (0, 0, 1)
+        go.set()
+        await asyncio.wait(tasks)
     assert ["cancellation" in record.message for record in caplog.records] == [True]

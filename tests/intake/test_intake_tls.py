@@ -9,15 +9,7 @@ from typing import Any
 
 import pytest
 
-from intake_peers import (
-    BOTH_LOOPS,
-    SLOW,
-    Desk,
-    framed,
-    ripple,
-    run,
-    until,
-)
+from intake_peers import BOTH_LOOPS, SLOW, Desk, framed, ripple, until
 from intake_tls_peers import TlsPeer, TlsPlace, contexts, old
 from model_pool import ModelPool
 from wheeld_client.intake.channel import SCRATCH
@@ -27,7 +19,7 @@ pytestmark = BOTH_LOOPS
 
 
 @pytest.mark.parametrize("version", ["1.2", "1.3"])
-def test_requests_are_read_and_answered(version: str) -> None:
+async def test_requests_are_read_and_answered(version: str) -> None:
     """Whole and exact, small and of many records, several at once; the session is there."""
     pool = ModelPool(8 << 20)
     seen: list[Any] = []
@@ -38,28 +30,25 @@ def test_requests_are_read_and_answered(version: str) -> None:
         seen.append(request.connection.tls.version())
         return bytes(request.data)[::-1]
 
-    async def body() -> None:
-        place = TlsPlace(pool, handler)
-        place.context = old(contexts()[0]) if version == "1.2" else None
-        async with place:
-            peers = [await place.peer(trusting) for _ in range(3)]
-            for size in (1, 5, 1000, 16_384, 100_000, 3_000_000):
-                texts = [bytes([index]) + bytes(size) for index in range(3)]
-                answers = await asyncio.gather(
-                    *(peer.ask(text) for peer, text in zip(peers, texts, strict=True))
-                )
-                assert answers == [text[::-1] for text in texts]
-            many = [b"%d" % number for number in range(100)]
-            await peers[0].send(b"".join(map(framed, many)))
-            assert [await peers[0].answer() for _ in many] == [text[::-1] for text in many]
-            await place.until(in_flight=0, bytes=0, unsent=0)
-
-    run(body, pool)
+    place = TlsPlace(pool, handler)
+    place.context = old(contexts()[0]) if version == "1.2" else None
+    async with place:
+        peers = [await place.peer(trusting) for _ in range(3)]
+        for size in (1, 5, 1000, 16_384, 100_000, 3_000_000):
+            texts = [bytes([index]) + bytes(size) for index in range(3)]
+            answers = await asyncio.gather(
+                *(peer.ask(text) for peer, text in zip(peers, texts, strict=True))
+            )
+            assert answers == [text[::-1] for text in texts]
+        many = [b"%d" % number for number in range(100)]
+        await peers[0].send(b"".join(map(framed, many)))
+        assert [await peers[0].answer() for _ in many] == [text[::-1] for text in many]
+        await place.until(in_flight=0, bytes=0, unsent=0)
     assert set(seen) == {f"TLSv{version}"}
     assert pool.exported == 0
 
 
-def test_the_clients_certificate() -> None:
+async def test_the_clients_certificate() -> None:
     """A handler sees who its peer is; a plain connection has no session."""
     pool = ModelPool(1000)
     seen: list[Any] = []
@@ -68,139 +57,113 @@ def test_the_clients_certificate() -> None:
         seen.append(request.connection.tls.getpeercert()["subjectAltName"])
         return b"done"
 
-    async def body() -> None:
-        async with TlsPlace(pool, handler) as place:
-            assert await (await place.peer()).ask(b"text") == b"done"
-
-    run(body, pool)
+    async with TlsPlace(pool, handler) as place:
+        assert await (await place.peer()).ask(b"text") == b"done"
     assert seen == [(("email", "someone@example.org"),)]
 
 
-def test_the_standard_librarys_client() -> None:
+async def test_the_standard_librarys_client() -> None:
     """asyncio's own TLS talks to it, and ends in an orderly way on both sides."""
     pool = ModelPool(1000)
-
-    async def body() -> None:
-        async with TlsPlace(pool, Desk()) as place:
-            reader, writer = await asyncio.open_connection(
-                "127.0.0.1", place.port, ssl=contexts()[1], server_hostname="localhost"
-            )
-            writer.write(framed(b"hello"))
-            assert await reader.readexactly(9) == framed(b"hello")
-            await place.intake.close()
-            assert await reader.read() == b""
-            writer.close()
-            await writer.wait_closed()
-
-    run(body, pool)
+    async with TlsPlace(pool, Desk()) as place:
+        reader, writer = await asyncio.open_connection(
+            "127.0.0.1", place.port, ssl=contexts()[1], server_hostname="localhost"
+        )
+        writer.write(framed(b"hello"))
+        assert await reader.readexactly(9) == framed(b"hello")
+        await place.intake.close()
+        assert await reader.read() == b""
+        writer.close()
+        await writer.wait_closed()
 
 
 # -- KIP-72: muted, and what has come already ---------------------------------------------------
 
 
-def test_muted_reads_nothing_more() -> None:
+async def test_muted_reads_nothing_more() -> None:
     """A refused peer: only what one read had brought is held, however much it sends."""
     pool = ModelPool(1 << 20)
-
-    async def body() -> None:
-        hold = pool.try_allocate(1 << 20)
-        async with TlsPlace(pool, Desk()) as place:
-            peer = await place.peer()
-            (connection,) = place.connections()
-            sending = asyncio.create_task(peer.send(framed(bytes(50_000)) * 400))
-            await place.until(muted=1)
-            await ripple(200)
-            assert not connection._transport.is_reading()
-            assert connection._tls.pending <= SCRATCH
-            assert not sending.done(), "20 MB went somewhere"
-            pool.release(hold)
-            for _ in range(400):
-                assert await peer.answer() == bytes(50_000)
-            await sending
-
-    run(body, pool)
+    hold = pool.try_allocate(1 << 20)
+    async with TlsPlace(pool, Desk()) as place:
+        peer = await place.peer()
+        (connection,) = place.connections()
+        sending = asyncio.create_task(peer.send(framed(bytes(50_000)) * 400))
+        await place.until(muted=1)
+        await ripple(200)
+        assert not connection._transport.is_reading()
+        assert connection._tls.pending <= SCRATCH
+        assert not sending.done(), "20 MB went somewhere"
+        pool.release(hold)
+        for _ in range(400):
+            assert await peer.answer() == bytes(50_000)
+        await sending
 
 
-def test_what_was_decrypted_is_read_when_memory_returns() -> None:
+async def test_what_was_decrypted_is_read_when_memory_returns() -> None:
     """All of several requests in one record: served one by one, with no further event."""
     pool = ModelPool(10)
-
-    async def body() -> None:
-        hold = pool.try_allocate(10)
-        desk = Desk()
-        async with TlsPlace(pool, desk) as place:
-            peer = await place.peer()
-            (connection,) = place.connections()
-            await peer.send(framed(b"one") + framed(b"two") + framed(b"three"))
-            await place.until(muted=1, refusals=1)
-            assert connection._tls.pending > 0
-            pool.release(hold)
-            assert [await peer.answer() for _ in range(3)] == [b"one", b"two", b"three"]
-
-    run(body, pool)
+    hold = pool.try_allocate(10)
+    desk = Desk()
+    async with TlsPlace(pool, desk) as place:
+        peer = await place.peer()
+        (connection,) = place.connections()
+        await peer.send(framed(b"one") + framed(b"two") + framed(b"three"))
+        await place.until(muted=1, refusals=1)
+        assert connection._tls.pending > 0
+        pool.release(hold)
+        assert [await peer.answer() for _ in range(3)] == [b"one", b"two", b"three"]
 
 
-def test_mute() -> None:
+async def test_mute() -> None:
     """mute() and unmute() as in plain; a half-read request is read to its end."""
     pool = ModelPool(1000)
-
-    async def body() -> None:
-        async with TlsPlace(pool, Desk()) as place:
-            peer = await place.peer()
-            (connection,) = place.connections()
-            text = framed(b"text")
-            await peer.send(text[:6])
-            await until(lambda: connection._have == 2 and pool.used == 4, "half read")
-            connection.mute()
-            await peer.send(text[6:] + text)
-            assert await peer.answer() == b"text"
-            await ripple()
-            assert place.stats("requests") == 1
-            connection.unmute()
-            assert await peer.answer() == b"text"
-
-    run(body, pool)
+    async with TlsPlace(pool, Desk()) as place:
+        peer = await place.peer()
+        (connection,) = place.connections()
+        text = framed(b"text")
+        await peer.send(text[:6])
+        await until(lambda: connection._have == 2 and pool.used == 4, "half read")
+        connection.mute()
+        await peer.send(text[6:] + text)
+        assert await peer.answer() == b"text"
+        await ripple()
+        assert place.stats("requests") == 1
+        connection.unmute()
+        assert await peer.answer() == b"text"
 
 
-def test_memory_is_taken_late() -> None:
+async def test_memory_is_taken_late() -> None:
     """What is announced and not sent takes no memory; what comes then wakes it."""
     pool = ModelPool(1 << 20)
-
-    async def body() -> None:
-        async with TlsPlace(pool, Desk(), first_bytes=1024) as place:
-            peer = await place.peer()
-            await peer.send(framed(bytes(5000))[:1000])
-            await until(lambda: place.connections()[0]._state.value == "ready", "announced")
-            await ripple()
-            assert pool.asked == []
-            await peer.send(framed(bytes(5000))[1000:])
-            assert await peer.answer() == bytes(5000)
-
-    run(body, pool)
+    async with TlsPlace(pool, Desk(), first_bytes=1024) as place:
+        peer = await place.peer()
+        await peer.send(framed(bytes(5000))[:1000])
+        await until(lambda: place.connections()[0]._state.value == "ready", "announced")
+        await ripple()
+        assert pool.asked == []
+        await peer.send(framed(bytes(5000))[1000:])
+        assert await peer.answer() == bytes(5000)
 
 
-def test_an_answer_is_taken_before_the_next_request() -> None:
+async def test_an_answer_is_taken_before_the_next_request() -> None:
     """Down to the last byte; what is not encrypted yet counts, too."""
     pool = ModelPool(100)
 
     async def handler(request: Request) -> bytes:
         return bytes(8 << 20)
 
-    async def body() -> None:
-        async with TlsPlace(pool, handler) as place:
-            peer = await place.peer()
-            (connection,) = place.connections()
-            await peer.send(framed(b"one") + framed(b"two"))
-            await place.until(unsent=(8 << 20) + 4)
-            await ripple()
-            assert place.stats("requests") == 1
-            assert connection._transport.get_write_buffer_size() < 1 << 17
-            assert len(await peer.answer()) == 8 << 20
-            assert len(await peer.answer()) == 8 << 20
-            await place.until(unsent=0)
-            assert connection._unsent.obj == b"", "the answer is kept"
-
-    run(body, pool)
+    async with TlsPlace(pool, handler) as place:
+        peer = await place.peer()
+        (connection,) = place.connections()
+        await peer.send(framed(b"one") + framed(b"two"))
+        await place.until(unsent=(8 << 20) + 4)
+        await ripple()
+        assert place.stats("requests") == 1
+        assert connection._transport.get_write_buffer_size() < 1 << 17
+        assert len(await peer.answer()) == 8 << 20
+        assert len(await peer.answer()) == 8 << 20
+        await place.until(unsent=0)
+        assert connection._unsent.obj == b"", "the answer is kept"
 
 
 # -- the end ------------------------------------------------------------------------------------
@@ -208,66 +171,58 @@ def test_an_answer_is_taken_before_the_next_request() -> None:
 
 @pytest.mark.parametrize("how", ["say_end", "finish", "close", "vanish"])
 @pytest.mark.parametrize("state", ["silent", "prefix", "body", "refused", "handler"])
-def test_peers_that_leave(state: str, how: str) -> None:
+async def test_peers_that_leave(state: str, how: str) -> None:
     """By TLS, half-closed, closed or reset, in each state: everything comes back."""
     pool = ModelPool(1000)
-
-    async def body() -> None:
-        desk = Desk(closed=True)
-        async with TlsPlace(pool, desk, **SLOW) as place:
-            hold = pool.try_allocate(1000) if state == "refused" else None
-            peer = await place.peer()
-            (connection,) = place.connections()
-            sent = {"silent": 0, "prefix": 2, "body": 50, "refused": 50}.get(state, 104)
-            await peer.send(framed(b"y" * 100)[:sent])
-            await until(
-                lambda: {
-                    "silent": True,
-                    "prefix": connection._have == 2,
-                    "body": connection._have == 46,
-                    "refused": place.stats("refusals") == 1,
-                    "handler": desk.now == 1,
-                }[state],
-                state,
-            )
-            ended = getattr(peer, how)()
-            if how == "say_end":
-                await ended
-                if state == "refused":  # only the socket says so while nothing is read
-                    peer.close()
-            await place.until(connections=0, in_flight=0, bytes=0, muted=0, tls_errors=0)
-            assert desk.cancelled == (state == "handler")
-            if hold is not None:
-                pool.release(hold)
-
-    run(body, pool)
+    desk = Desk(closed=True)
+    async with TlsPlace(pool, desk, **SLOW) as place:
+        hold = pool.try_allocate(1000) if state == "refused" else None
+        peer = await place.peer()
+        (connection,) = place.connections()
+        sent = {"silent": 0, "prefix": 2, "body": 50, "refused": 50}.get(state, 104)
+        await peer.send(framed(b"y" * 100)[:sent])
+        await until(
+            lambda: {
+                "silent": True,
+                "prefix": connection._have == 2,
+                "body": connection._have == 46,
+                "refused": place.stats("refusals") == 1,
+                "handler": desk.now == 1,
+            }[state],
+            state,
+        )
+        ended = getattr(peer, how)()
+        if how == "say_end":
+            await ended
+            if state == "refused":  # only the socket says so while nothing is read
+                peer.close()
+        await place.until(connections=0, in_flight=0, bytes=0, muted=0, tls_errors=0)
+        assert desk.cancelled == (state == "handler")
+        if hold is not None:
+            pool.release(hold)
 
 
 @pytest.mark.parametrize("how", ["say_end", "finish"])
-def test_half_closed(how: str) -> None:
+async def test_half_closed(how: str) -> None:
     """half_close=True: a peer that has said its last word gets its answers."""
     pool = ModelPool(1000)
-
-    async def body() -> None:
-        desk = Desk(closed=True)
-        async with TlsPlace(pool, desk, half_close=True) as place:
-            peer = await place.peer()
-            await peer.send(framed(b"one") + framed(b"two"))
-            await place.until(requests=1)
-            if how == "say_end":
-                await peer.say_end()
-            else:
-                peer.finish()
-            await ripple()
-            desk.open()
-            assert await peer.answer() == b"one"
-            assert await peer.answer() == b"two"
-            assert await peer.is_closed()
-
-    run(body, pool)
+    desk = Desk(closed=True)
+    async with TlsPlace(pool, desk, half_close=True) as place:
+        peer = await place.peer()
+        await peer.send(framed(b"one") + framed(b"two"))
+        await place.until(requests=1)
+        if how == "say_end":
+            await peer.say_end()
+        else:
+            peer.finish()
+        await ripple()
+        desk.open()
+        assert await peer.answer() == b"one"
+        assert await peer.answer() == b"two"
+        assert await peer.is_closed()
 
 
-def test_closing_cuts_off_no_answer() -> None:
+async def test_closing_cuts_off_no_answer() -> None:
     """close with a peer that has sent more than was read: it gets its answer, whole."""
     pool = ModelPool(100)
 
@@ -275,119 +230,92 @@ def test_closing_cuts_off_no_answer() -> None:
         request.connection.mute()
         return bytes(1 << 20)
 
-    async def body() -> None:
-        async with TlsPlace(pool, handler) as place:
-            peer = await place.peer()
-            await peer.send(framed(b"one") + framed(b"two"))
-            await place.until(requests=1, in_flight=0)
-            closing = asyncio.create_task(place.intake.close(None))
-            assert len(await peer.answer()) == 1 << 20
-            assert await peer.is_closed()
-            await closing
-
-    run(body, pool)
+    async with TlsPlace(pool, handler) as place:
+        peer = await place.peer()
+        await peer.send(framed(b"one") + framed(b"two"))
+        await place.until(requests=1, in_flight=0)
+        closing = asyncio.create_task(place.intake.close(None))
+        assert len(await peer.answer()) == 1 << 20
+        assert await peer.is_closed()
+        await closing
 
 
 # -- handshakes ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("sent", [b"", b"\x16\x03\x01"], ids=["nothing", "a part"])
-def test_a_slow_handshake(sent: bytes, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_slow_handshake(sent: bytes, caplog: pytest.LogCaptureFixture) -> None:
     """Ended when its time is over, and counted; others go on."""
     pool = ModelPool(1000)
-
-    async def body() -> None:
-        async with TlsPlace(pool, Desk(), handshake_timeout=1000.0, idle_timeout=None) as place:
-            slow, good = await place.raw(), await place.peer()
-            await slow.send(sent)
-            place.let_pass(900)
-            await ripple()
-            assert place.stats("connections") == 2
-            place.let_pass(200)
-            assert await slow.is_closed()
-            await place.until(connections=1, slow_closed=1)
-            assert await good.ask(b"text") == b"text"
-
-    run(body, pool)
+    async with TlsPlace(pool, Desk(), handshake_timeout=1000.0, idle_timeout=None) as place:
+        slow, good = await place.raw(), await place.peer()
+        await slow.send(sent)
+        place.let_pass(900)
+        await ripple()
+        assert place.stats("connections") == 2
+        place.let_pass(200)
+        assert await slow.is_closed()
+        await place.until(connections=1, slow_closed=1)
+        assert await good.ask(b"text") == b"text"
     assert ["handshake" in record.message for record in caplog.records] == [True]
 
 
 @pytest.mark.parametrize("text", [framed(b"hello"), b"GET / HTTP/1.1\r\n\r\n", bytes(100)])
-def test_plaintext_to_a_tls_port(text: bytes, caplog: pytest.LogCaptureFixture) -> None:
+async def test_plaintext_to_a_tls_port(text: bytes, caplog: pytest.LogCaptureFixture) -> None:
     """Closed, counted, a line in the log; others go on."""
     pool = ModelPool(1000)
-
-    async def body() -> None:
-        async with TlsPlace(pool, Desk()) as place:
-            good, bad = await place.peer(), await place.raw()
-            await bad.send(text)
-            await until(lambda: place.stats("tls_errors") == 1, "noticed")
-            while await bad.read(1):  # an alert
-                pass
-            await place.until(connections=1)
-            assert await good.ask(b"text") == b"text"
-
-    run(body, pool)
+    async with TlsPlace(pool, Desk()) as place:
+        good, bad = await place.peer(), await place.raw()
+        await bad.send(text)
+        await until(lambda: place.stats("tls_errors") == 1, "noticed")
+        while await bad.read(1):  # an alert
+            pass
+        await place.until(connections=1)
+        assert await good.ask(b"text") == b"text"
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
 
 
-def test_tls_to_a_plain_port() -> None:
+async def test_tls_to_a_plain_port() -> None:
     """A handshake's first bytes are a length that is too large."""
     pool = ModelPool(1000)
-
-    async def body() -> None:
-        async with TlsPlace(pool, Desk()) as place:
-            server = await place.intake.serve("127.0.0.1", 0)
-            place.port = server.sockets[0].getsockname()[1]
-            plain = await place.raw()
-            with pytest.raises(ConnectionResetError, match="handshake"):
-                await TlsPeer(plain.sock, contexts()[1]).shake_hands()
-            await place.until(connections=0, bad_lengths=1)
-
-    run(body, pool)
+    async with TlsPlace(pool, Desk()) as place:
+        server = await place.intake.serve("127.0.0.1", 0)
+        place.port = server.sockets[0].getsockname()[1]
+        plain = await place.raw()
+        with pytest.raises(ConnectionResetError, match="handshake"):
+            await TlsPeer(plain.sock, contexts()[1]).shake_hands()
+        await place.until(connections=0, bad_lengths=1)
 
 
 @pytest.mark.parametrize("how", ["close", "finish", "vanish"])
-def test_peers_that_leave_in_the_handshake(how: str) -> None:
+async def test_peers_that_leave_in_the_handshake(how: str) -> None:
     """Nothing is left of them."""
     pool = ModelPool(1000)
-
-    async def body() -> None:
-        async with TlsPlace(pool, Desk()) as place:
-            peer = await place.raw()
-            client = TlsPeer(peer.sock, contexts()[1])
-            with pytest.raises(ssl.SSLWantReadError):
-                client.session.do_handshake()
-            await peer.send(client.outgoing.read()[:50])
-            getattr(peer, how)()
-            await place.until(connections=0)
-
-    run(body, pool)
+    async with TlsPlace(pool, Desk()) as place:
+        peer = await place.raw()
+        client = TlsPeer(peer.sock, contexts()[1])
+        with pytest.raises(ssl.SSLWantReadError):
+            client.session.do_handshake()
+        await peer.send(client.outgoing.read()[:50])
+        getattr(peer, how)()
+        await place.until(connections=0)
 
 
-def test_close_in_the_handshake() -> None:
+async def test_close_in_the_handshake() -> None:
     """Intake.close waits for no handshake."""
     pool = ModelPool(1000)
-
-    async def body() -> None:
-        async with TlsPlace(pool, Desk()) as place:
-            peer = await place.raw()
-            await place.intake.close(None)
-            assert await peer.is_closed()
-
-    run(body, pool)
+    async with TlsPlace(pool, Desk()) as place:
+        peer = await place.raw()
+        await place.intake.close(None)
+        assert await peer.is_closed()
 
 
-def test_garbage_in_the_middle() -> None:
+async def test_garbage_in_the_middle() -> None:
     """Bytes that are no records end the connection, in whatever state; memory returns."""
     pool = ModelPool(1000)
-
-    async def body() -> None:
-        async with TlsPlace(pool, Desk()) as place:
-            peer = await place.peer()
-            await peer.send(framed(b"text")[:6])
-            await place.until(bytes=4)
-            await asyncio.get_running_loop().sock_sendall(peer.sock, b"garbage" * 100)
-            await place.until(connections=0, bytes=0, in_flight=0, tls_errors=1)
-
-    run(body, pool)
+    async with TlsPlace(pool, Desk()) as place:
+        peer = await place.peer()
+        await peer.send(framed(b"text")[:6])
+        await place.until(bytes=4)
+        await asyncio.get_running_loop().sock_sendall(peer.sock, b"garbage" * 100)
+        await place.until(connections=0, bytes=0, in_flight=0, tls_errors=1)

@@ -37,70 +37,58 @@ class Polls:
         return body
 
 
-def test_requests_that_wait_hold_up_no_other() -> None:
+async def test_requests_that_wait_hold_up_no_other() -> None:
     """However many wait, others are read and handled; all are answered in the end."""
     pool = ModelPool(100)
-
-    async def body() -> None:
-        polls = Polls()
-        async with Place(pool, polls, max_requests=2) as place:
-            waiting = [await place.peer() for _ in range(20)]
-            for peer in waiting:
-                await peer.send(framed(b"poll"))
-            await place.until(requests=20, waiting=20, in_flight=20, bytes=0, muted=0)
-            other = await place.peer()
-            assert await other.ask(b"produce") == b"produce"
-            polls.go.set()
-            for peer in waiting:
-                assert await peer.answer() == b"poll"
-            await place.until(waiting=0, in_flight=0)
-
-    run(body, pool)
+    polls = Polls()
+    async with Place(pool, polls, max_requests=2) as place:
+        waiting = [await place.peer() for _ in range(20)]
+        for peer in waiting:
+            await peer.send(framed(b"poll"))
+        await place.until(requests=20, waiting=20, in_flight=20, bytes=0, muted=0)
+        other = await place.peer()
+        assert await other.ask(b"produce") == b"produce"
+        polls.go.set()
+        for peer in waiting:
+            assert await peer.answer() == b"poll"
+        await place.until(waiting=0, in_flight=0)
 
 
-def test_the_bound_on_what_waits() -> None:
+async def test_the_bound_on_what_waits() -> None:
     """Beyond it, who waits keeps its place among the requests; who leaves makes room."""
     pool = ModelPool(100)
-
-    async def body() -> None:
-        polls = Polls()
-        async with Place(pool, polls, max_requests=2, max_waiting=3) as place:
-            peers = [await place.peer() for _ in range(5)]
-            for number, peer in enumerate(peers, 1):
-                await peer.send(framed(b"poll"))
-                await place.until(waiting=number)
-            late = await place.peer()
-            await late.send(framed(b"late"))
-            await place.until(muted=1, requests=5)
-            await ripple()
-            assert place.stats("muted") == 1
-            peers[0].close()
-            assert await late.answer() == b"late"
-            await place.until(waiting=4, in_flight=4)
-            polls.go.set()
-
-    run(body, pool)
+    polls = Polls()
+    async with Place(pool, polls, max_requests=2, max_waiting=3) as place:
+        peers = [await place.peer() for _ in range(5)]
+        for number, peer in enumerate(peers, 1):
+            await peer.send(framed(b"poll"))
+            await place.until(waiting=number)
+        late = await place.peer()
+        await late.send(framed(b"late"))
+        await place.until(muted=1, requests=5)
+        await ripple()
+        assert place.stats("muted") == 1
+        peers[0].close()
+        assert await late.answer() == b"late"
+        await place.until(waiting=4, in_flight=4)
+        polls.go.set()
 
 
-def test_what_waits_and_what_works_are_counted_apart() -> None:
+async def test_what_waits_and_what_works_are_counted_apart() -> None:
     """Requests that keep their memory are bounded by max_requests, whatever else waits."""
     pool = ModelPool(100)
-
-    async def body() -> None:
-        polls = Polls()
-        async with Place(pool, polls, max_requests=2) as place:
-            for kind in (b"poll", b"hold", b"poll", b"hold"):
-                await (await place.peer()).send(framed(kind))
-                await place.until(muted=0)
-            await place.until(requests=4, waiting=2, in_flight=4, bytes=8)
-            await (await place.peer()).send(framed(b"hold"))
-            await place.until(muted=1)
-            await ripple()
-            assert place.stats("requests") == 4
-            polls.go.set()
-            await place.until(requests=5, waiting=0, in_flight=0, bytes=0)
-
-    run(body, pool)
+    polls = Polls()
+    async with Place(pool, polls, max_requests=2) as place:
+        for kind in (b"poll", b"hold", b"poll", b"hold"):
+            await (await place.peer()).send(framed(kind))
+            await place.until(muted=0)
+        await place.until(requests=4, waiting=2, in_flight=4, bytes=8)
+        await (await place.peer()).send(framed(b"hold"))
+        await place.until(muted=1)
+        await ripple()
+        assert place.stats("requests") == 4
+        polls.go.set()
+        await place.until(requests=5, waiting=0, in_flight=0, bytes=0)
 
 
 @pytest.mark.parametrize("kind", [b"poll", b"hold"])
@@ -126,73 +114,62 @@ def test_who_leaves_gives_everything_back(
             assert place.stats("errors") == 0
             assert await (await place.peer()).ask(b"next") == b"next"
 
-    run(body, pool)
+    run(body)
     assert not caplog.records
 
 
 @pytest.mark.parametrize("count", [2, 50])
-def test_what_was_sent_before_the_end_is_handled(count: int) -> None:
+async def test_what_was_sent_before_the_end_is_handled(count: int) -> None:
     """A peer that sends requests and ends: each comes to the handler, in order, torsos do not."""
     pool = ModelPool(100)
     done: list[int] = []
 
-    async def body() -> None:
-        async def handler(request: Request) -> None:
-            done.append(int(bytes(request.data)))
+    async def handler(request: Request) -> None:
+        done.append(int(bytes(request.data)))
 
-        async with Place(pool, handler) as place:
-            peer = await place.peer()
-            (connection,) = place.connections()
-            connection.mute()
-            await peer.send(b"".join(framed(b"%d" % one) for one in range(1, count + 1)))
-            await peer.send(framed(b"torso")[:-1])
-            peer.close()
-            await until(lambda: connection._peer_finished, "noticed")
-            await ripple()
-            connection.unmute()
-            await place.until(connections=0, in_flight=0, bytes=0)
-            assert done == list(range(1, count + 1))
-            assert place.stats("errors") == 0
-
-    run(body, pool)
+    async with Place(pool, handler) as place:
+        peer = await place.peer()
+        (connection,) = place.connections()
+        connection.mute()
+        await peer.send(b"".join(framed(b"%d" % one) for one in range(1, count + 1)))
+        await peer.send(framed(b"torso")[:-1])
+        peer.close()
+        await until(lambda: connection._peer_finished, "noticed")
+        await ripple()
+        connection.unmute()
+        await place.until(connections=0, in_flight=0, bytes=0)
+        assert done == list(range(1, count + 1))
+        assert place.stats("errors") == 0
 
 
-def test_requests_behind_one_that_waits_when_its_peer_ends() -> None:
+async def test_requests_behind_one_that_waits_when_its_peer_ends() -> None:
     """The one that waits is cancelled; those behind it are handled as far as they need no wait."""
     pool = ModelPool(100)
-
-    async def body() -> None:
-        polls = Polls()
-        async with Place(pool, polls) as place:
-            peer = await place.peer()
-            await peer.send(framed(b"poll 1") + framed(b"quick") + framed(b"hold 2"))
-            await place.until(requests=1, waiting=1)
-            peer.close()
-            await place.until(connections=0, in_flight=0, bytes=0, waiting=0, errors=0)
-            assert polls.seen == [b"poll 1", b"quick", b"hold 2"]
-            assert polls.cancelled == [b"poll 1", b"hold 2"]
-
-    run(body, pool)
+    polls = Polls()
+    async with Place(pool, polls) as place:
+        peer = await place.peer()
+        await peer.send(framed(b"poll 1") + framed(b"quick") + framed(b"hold 2"))
+        await place.until(requests=1, waiting=1)
+        peer.close()
+        await place.until(connections=0, in_flight=0, bytes=0, waiting=0, errors=0)
+        assert polls.seen == [b"poll 1", b"quick", b"hold 2"]
+        assert polls.cancelled == [b"poll 1", b"hold 2"]
 
 
-def test_half_closed_peers_wait_for_answers_if_told_so() -> None:
+async def test_half_closed_peers_wait_for_answers_if_told_so() -> None:
     """half_close=True: nothing is cancelled at the end of what a peer sends."""
     pool = ModelPool(100)
-
-    async def body() -> None:
-        polls = Polls()
-        async with Place(pool, polls, half_close=True) as place:
-            peer = await place.peer()
-            await peer.send(framed(b"poll") + framed(b"next"))
-            await place.until(waiting=1)
-            peer.finish()
-            (connection,) = place.connections()
-            await until(lambda: connection._peer_finished, "noticed")
-            await ripple()
-            assert polls.cancelled == []
-            polls.go.set()
-            assert await peer.answer() == b"poll"
-            assert await peer.answer() == b"next"
-            assert await peer.is_closed()
-
-    run(body, pool)
+    polls = Polls()
+    async with Place(pool, polls, half_close=True) as place:
+        peer = await place.peer()
+        await peer.send(framed(b"poll") + framed(b"next"))
+        await place.until(waiting=1)
+        peer.finish()
+        (connection,) = place.connections()
+        await until(lambda: connection._peer_finished, "noticed")
+        await ripple()
+        assert polls.cancelled == []
+        polls.go.set()
+        assert await peer.answer() == b"poll"
+        assert await peer.answer() == b"next"
+        assert await peer.is_closed()

@@ -8,16 +8,7 @@ import contextvars
 import pytest
 
 import intake_peers
-from intake_peers import (
-    BOTH_LOOPS,
-    SLOW,
-    Desk,
-    Place,
-    framed,
-    ripple,
-    run,
-    until,
-)
+from intake_peers import BOTH_LOOPS, SLOW, Desk, Place, framed, ripple, until
 from model_pool import ModelPool
 from wheeld_client.intake.request import Request
 
@@ -25,7 +16,7 @@ pytestmark = BOTH_LOOPS
 setting: contextvars.ContextVar[str] = contextvars.ContextVar("setting", default="nobody's")
 
 
-def test_each_request_has_a_context_of_its_own() -> None:
+async def test_each_request_has_a_context_of_its_own() -> None:
     """What a handler sets is not there for the next one, however soon that begins; serve's is."""
     pool = ModelPool(1000)
     seen: list[str] = []
@@ -36,42 +27,37 @@ def test_each_request_has_a_context_of_its_own() -> None:
         await asyncio.sleep(0)
         return b""
 
-    async def body() -> None:
-        setting.set("the server's")
-        async with Place(pool, handler) as place:
-            setting.set("somebody's")
-            peer = await place.peer()
-            await peer.send(b"".join(framed(b"%d" % number) for number in range(20)))
-            for _ in range(20):
-                assert await peer.answer() == b""
-        assert seen == ["the server's"] * 20
-
-    run(body, pool)
+    setting.set("the server's")
+    async with Place(pool, handler) as place:
+        setting.set("somebody's")
+        peer = await place.peer()
+        await peer.send(b"".join(framed(b"%d" % number) for number in range(20)))
+        for _ in range(20):
+            assert await peer.answer() == b""
+    assert seen == ["the server's"] * 20
 
 
 @pytest.mark.parametrize("begun", [False, True])
-def test_a_handler_that_somebody_cancels(begun: bool, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_handler_that_somebody_cancels(
+    begun: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     """Before its first step, or after it: all is back, its connection closes, the log says so."""
     pool = ModelPool(1000)
-
-    async def body() -> None:
-        desk = Desk(closed=True)
-        async with Place(pool, desk, first_bytes=0, **SLOW) as place:
-            peer = await place.peer()
-            (connection,) = place.connections()
-            if begun:
-                await peer.send(framed(b"text"))
-                await until(lambda: desk.now == 1, "begun")
-            else:
-                for part in (b"\0\0\0\4", b"text"):
-                    connection.get_buffer(-1)[:] = part
-                    connection.buffer_updated(4)
-            connection._task.cancel()
-            await place.until(connections=0, in_flight=0, bytes=0, errors=1)
-            assert len(desk.got) == begun
-            assert await peer.is_closed()
-
-    run(body, pool)
+    desk = Desk(closed=True)
+    async with Place(pool, desk, first_bytes=0, **SLOW) as place:
+        peer = await place.peer()
+        (connection,) = place.connections()
+        if begun:
+            await peer.send(framed(b"text"))
+            await until(lambda: desk.now == 1, "begun")
+        else:
+            for part in (b"\0\0\0\4", b"text"):
+                connection.get_buffer(-1)[:] = part
+                connection.buffer_updated(4)
+        connection._task.cancel()
+        await place.until(connections=0, in_flight=0, bytes=0, errors=1)
+        assert len(desk.got) == begun
+        assert await peer.is_closed()
     assert "a handler failed" in caplog.text
 
 
@@ -108,7 +94,7 @@ def test_a_handler_that_ends_the_loop(what: type[BaseException]) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 4])
-def test_no_answer_is_taken_for_another(size: int) -> None:
+async def test_no_answer_is_taken_for_another(size: int) -> None:
     """After one that was left out, as nobody waited for it, there are none: they are in order."""
     pool = ModelPool(1000)
     got: list[bytes] = []
@@ -119,20 +105,17 @@ def test_no_answer_is_taken_for_another(size: int) -> None:
             await asyncio.Event().wait()
         return got[-1]
 
-    async def body() -> None:
-        async with Place(pool, handler) as place:
-            peer = await place.peer()
-            await peer.send(framed(b"soon") + framed(b"wait") + framed(b"more") * size)
-            peer.finish()
-            assert await peer.answer() == b"soon"
-            assert await peer.is_closed()
-            assert got == [b"soon", b"wait", *[b"more"] * size], "handled all the same"
-
-    run(body, pool)
+    async with Place(pool, handler) as place:
+        peer = await place.peer()
+        await peer.send(framed(b"soon") + framed(b"wait") + framed(b"more") * size)
+        peer.finish()
+        assert await peer.answer() == b"soon"
+        assert await peer.is_closed()
+        assert got == [b"soon", b"wait", *[b"more"] * size], "handled all the same"
 
 
 @pytest.mark.parametrize("prefix_bytes", [1, 2, 3, 8])
-def test_requests_of_all_sizes_in_one_stream(prefix_bytes: int) -> None:
+async def test_requests_of_all_sizes_in_one_stream(prefix_bytes: int) -> None:
     """However the stream falls into reads, each request is what was sent."""
     pool = ModelPool(5000)
     sizes = [size for size in (*range(1, 20), 255, 256, 1023, 1024, 1025, 5000)
@@ -142,20 +125,17 @@ def test_requests_of_all_sizes_in_one_stream(prefix_bytes: int) -> None:
     async def handler(request: Request) -> bytes:
         return bytes(request.data)
 
-    async def body() -> None:
-        options = {"prefix_bytes": prefix_bytes, "first_bytes": 1024}
-        async with Place(pool, handler, **options) as place:
-            stream = b"".join(framed(one, prefix_bytes) for one in bodies)
-            for piece in (1, 7, 100, 3000, len(stream)):
-                peer = await place.peer()
-                for start in range(0, len(stream) if piece > 50 else 500, piece):
-                    await peer.send(stream[start : start + piece])
-                    await asyncio.sleep(0)
-                if piece <= 50:
-                    await peer.send(stream[start + piece :])
-                for expected in bodies:
-                    assert await peer.answer() == expected
-                peer.close()
-            await ripple()
-
-    run(body, pool)
+    options = {"prefix_bytes": prefix_bytes, "first_bytes": 1024}
+    async with Place(pool, handler, **options) as place:
+        stream = b"".join(framed(one, prefix_bytes) for one in bodies)
+        for piece in (1, 7, 100, 3000, len(stream)):
+            peer = await place.peer()
+            for start in range(0, len(stream) if piece > 50 else 500, piece):
+                await peer.send(stream[start : start + piece])
+                await asyncio.sleep(0)
+            if piece <= 50:
+                await peer.send(stream[start + piece :])
+            for expected in bodies:
+                assert await peer.answer() == expected
+            peer.close()
+        await ripple()

@@ -6,12 +6,12 @@ import asyncio
 import gc
 import threading
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from aio_time import Body, Time, ripple, runner_on
+from aio_tests import with_timers
+from aio_time import Time, ripple, runner_on
 from common_fixtures import embedded
 from purgatory_ops import Hooked, Op, Scripted
 from wheeld_client import (
@@ -37,237 +37,207 @@ def empty(purgatory: AsyncPurgatory) -> bool:
     return purgatory.watched == purgatory.num_delayed == 0 and not purgatory._waiters
 
 
-def test_wait_twice(run: Callable[[Body], None]) -> None:
+@with_timers
+async def test_wait_twice(timers: AsyncTimers, time: Time) -> None:
     """The second wait for one operation is refused; the first goes on."""
-
-    async def body(timers: AsyncTimers, time: Time) -> None:
-        purgatory = AsyncPurgatory(timers, "p")
-        op = Op(1.0)
-        task = waiting(purgatory, op, ["k"])
-        await ripple()
-        with pytest.raises(ValueError):
-            await purgatory.wait(op, ["k"])
-        assert op.state == "waiting"
-        op.force_complete()
-        assert await task is True
-        assert await purgatory.wait(op, ["k"]) is True
-        late = Op(0.001)
-        task = waiting(purgatory, late, ["k"])
-        await ripple()
-        time.jump(1)
-        assert await task is False
-        assert await purgatory.wait(late, ["k"]) is False
-        assert empty(purgatory)
-
-    run(body)
+    purgatory = AsyncPurgatory(timers, "p")
+    op = Op(1.0)
+    task = waiting(purgatory, op, ["k"])
+    await ripple()
+    with pytest.raises(ValueError):
+        await purgatory.wait(op, ["k"])
+    assert op.state == "waiting"
+    op.force_complete()
+    assert await task is True
+    assert await purgatory.wait(op, ["k"]) is True
+    late = Op(0.001)
+    task = waiting(purgatory, late, ["k"])
+    await ripple()
+    time.jump(1)
+    assert await task is False
+    assert await purgatory.wait(late, ["k"]) is False
+    assert empty(purgatory)
 
 
 # -- begin -------------------------------------------------------------------------------------
 
 
-def test_begin(run: Callable[[Body], None]) -> None:
+@with_timers
+async def test_begin(timers: AsyncTimers, time: Time) -> None:
     """True by its condition, at once or later; False by its timeout; no task is made."""
-
-    async def body(timers: AsyncTimers, time: Time) -> None:
-        purgatory = AsyncPurgatory(timers, "p")
-        now = purgatory.begin(Op(1.0, ready=True), ["k"])
-        assert (now.done(), now.result()) == (True, True)
-        ops = [Op(0.010, number) for number in range(100)]
-        futures = [purgatory.begin(op, [op.name, "all"]) for op in ops]
-        assert len(asyncio.all_tasks()) == 1
-        for op in ops[::2]:
-            op.ready = True
-        assert purgatory.check_and_complete("all") == 50
-        assert [future.done() for future in futures] == [True, False] * 50
-        await time.pass_by(10)
-        assert await asyncio.gather(*futures) == [True, False] * 50
-        over = purgatory.begin(ops[1], ["k"])
-        assert (over.done(), over.result()) == (True, False)
-        assert empty(purgatory)
-
-    run(body)
+    purgatory = AsyncPurgatory(timers, "p")
+    now = purgatory.begin(Op(1.0, ready=True), ["k"])
+    assert (now.done(), now.result()) == (True, True)
+    ops = [Op(0.010, number) for number in range(100)]
+    futures = [purgatory.begin(op, [op.name, "all"]) for op in ops]
+    assert len(asyncio.all_tasks()) == 1
+    for op in ops[::2]:
+        op.ready = True
+    assert purgatory.check_and_complete("all") == 50
+    assert [future.done() for future in futures] == [True, False] * 50
+    await time.pass_by(10)
+    assert await asyncio.gather(*futures) == [True, False] * 50
+    over = purgatory.begin(ops[1], ["k"])
+    assert (over.done(), over.result()) == (True, False)
+    assert empty(purgatory)
 
 
-def test_begin_refuses(run: Callable[[Body], None]) -> None:
+@with_timers
+async def test_begin_refuses(timers: AsyncTimers, time: Time) -> None:
     """Wrong keys, a try_complete that raises, a second time: as try_complete_else_watch does."""
-
-    async def body(timers: AsyncTimers, time: Time) -> None:
-        purgatory = AsyncPurgatory(timers, "p")
-        for keys, error in (([], ValueError), ([None], TypeError), ("k", TypeError)):
-            with pytest.raises(error):
-                purgatory.begin(Op(1.0), keys)  # type: ignore[arg-type]
-        with pytest.raises(ZeroDivisionError):
-            purgatory.begin(Scripted(lambda op: bool(1 / 0), 1.0), ["k"])
-        op = Op(1.0)
-        future = purgatory.begin(op, ["k"])
-        for again in (purgatory.begin, purgatory.try_complete_else_watch):
-            with pytest.raises(ValueError, match="once"):
-                again(op, ["k"])
-        op.force_complete()
-        assert await future is True
-        assert empty(purgatory)
-
-    run(body)
+    purgatory = AsyncPurgatory(timers, "p")
+    for keys, error in (([], ValueError), ([None], TypeError), ("k", TypeError)):
+        with pytest.raises(error):
+            purgatory.begin(Op(1.0), keys)  # type: ignore[arg-type]
+    with pytest.raises(ZeroDivisionError):
+        purgatory.begin(Scripted(lambda op: bool(1 / 0), 1.0), ["k"])
+    op = Op(1.0)
+    future = purgatory.begin(op, ["k"])
+    for again in (purgatory.begin, purgatory.try_complete_else_watch):
+        with pytest.raises(ValueError, match="once"):
+            again(op, ["k"])
+    op.force_complete()
+    assert await future is True
+    assert empty(purgatory)
 
 
-def test_begin_without_room(daemon: str) -> None:
+async def test_begin_without_room(daemon: str) -> None:
     """No slot, no place in the ring: it says so at once, and the operation is new."""
-
-    async def main() -> None:
-        async with AsyncTimers(daemon) as timers:
-            purgatory = AsyncPurgatory(timers, "p")
-            begun: list[asyncio.Future[bool]] = []
-            ops: list[Op] = []
-
-            def fill() -> None:
-                while True:
-                    ops.append(Op(1000.0))
-                    begun.append(purgatory.begin(ops[-1], ["k"]))
-
-            with pytest.raises((RingFull, WheelFull)):
-                fill()
-            assert ops[-1].state == "new"
-            assert len(purgatory._waiters) == purgatory.num_delayed == len(begun)
-            assert purgatory.begin(Op(None, ready=True), ["k"]).result() is True
-            assert len(purgatory.shutdown()) == len(begun)
-            for future in begun:
-                with pytest.raises(ClientClosed):
-                    future.result()
-
-    asyncio.run(main())
-
-
-def test_cancelled_future(run: Callable[[Body], None]) -> None:
-    """To cancel it cancels the operation, which leaves everywhere and is freed."""
-
-    async def body(timers: AsyncTimers, time: Time) -> None:
+    async with AsyncTimers(daemon) as timers:
         purgatory = AsyncPurgatory(timers, "p")
-        op = Op(1.0)
-        future = purgatory.begin(op, ["k", "l"])
-        future.cancel()
-        await ripple()
-        assert (op.state, op.ran, timers.timers.pending) == ("cancelled", [], 0)
-        assert empty(purgatory)
-        watcher = weakref.ref(op)
-        del op, future
-        gc.collect()
-        assert watcher() is None
-        late = Op(1.0)
-        future = purgatory.begin(late, ["k"])
-        late.force_complete()
-        assert future.cancel() is False
-        assert await future is True
+        begun: list[asyncio.Future[bool]] = []
+        ops: list[Op] = []
 
-    run(body)
+        def fill() -> None:
+            while True:
+                ops.append(Op(1000.0))
+                begun.append(purgatory.begin(ops[-1], ["k"]))
+
+        with pytest.raises((RingFull, WheelFull)):
+            fill()
+        assert ops[-1].state == "new"
+        assert len(purgatory._waiters) == purgatory.num_delayed == len(begun)
+        assert purgatory.begin(Op(None, ready=True), ["k"]).result() is True
+        assert len(purgatory.shutdown()) == len(begun)
+        for future in begun:
+            with pytest.raises(ClientClosed):
+                future.result()
+
+
+@with_timers
+async def test_cancelled_future(timers: AsyncTimers, time: Time) -> None:
+    """To cancel it cancels the operation, which leaves everywhere and is freed."""
+    purgatory = AsyncPurgatory(timers, "p")
+    op = Op(1.0)
+    future = purgatory.begin(op, ["k", "l"])
+    future.cancel()
+    await ripple()
+    assert (op.state, op.ran, timers.timers.pending) == ("cancelled", [], 0)
+    assert empty(purgatory)
+    watcher = weakref.ref(op)
+    del op, future
+    gc.collect()
+    assert watcher() is None
+    late = Op(1.0)
+    future = purgatory.begin(late, ["k"])
+    late.force_complete()
+    assert future.cancel() is False
+    assert await future is True
 
 
 # -- operations that are cancelled -------------------------------------------------------------
 
 
 @pytest.mark.parametrize("threaded", [False, True])
-@pytest.mark.parametrize("timeout", [0.5, None])
+@pytest.mark.parametrize("limit", [0.5, None])
 @pytest.mark.parametrize("how", ["wait", "begin"])
-def test_cancelled_by_anybody(
-    run: Callable[[Body], None], how: str, timeout: float | None, threaded: bool
+@with_timers
+async def test_cancelled_by_anybody(
+    timers: AsyncTimers, time: Time, how: str, limit: float | None, threaded: bool
 ) -> None:
     """OperationCancelled, which a task of its own ends with as if it had been cancelled."""
-
-    async def body(timers: AsyncTimers, time: Time) -> None:
-        purgatory = AsyncPurgatory(timers, "p")
-        op = Op(timeout, "mine")
-        waiter: asyncio.Future[bool] = (
-            waiting(purgatory, op, ["k"]) if how == "wait" else purgatory.begin(op, ["k"])
-        )
-        await ripple()
-        assert (await asyncio.to_thread(op.cancel) if threaded else op.cancel()) is True
-        with pytest.raises(OperationCancelled, match="mine"):
-            await waiter
-        assert op.cancel() is False
-        assert op.ran == []
-        assert empty(purgatory)
-
-    run(body)
+    purgatory = AsyncPurgatory(timers, "p")
+    op = Op(limit, "mine")
+    waiter: asyncio.Future[bool] = (
+        waiting(purgatory, op, ["k"]) if how == "wait" else purgatory.begin(op, ["k"])
+    )
+    await ripple()
+    assert (await asyncio.to_thread(op.cancel) if threaded else op.cancel()) is True
+    with pytest.raises(OperationCancelled, match="mine"):
+        await waiter
+    assert op.cancel() is False
+    assert op.ran == []
+    assert empty(purgatory)
 
 
-def test_the_waiting_task_goes_on(run: Callable[[Body], None]) -> None:
+@with_timers
+async def test_the_waiting_task_goes_on(timers: AsyncTimers, time: Time) -> None:
     """It tells a cancelled operation from its own cancellation, and may wait for another."""
+    purgatory = AsyncPurgatory(timers, "p")
+    ops = [Op(None), Op(None), Op(None, ready=True)]
+    seen: list[Any] = []
 
-    async def body(timers: AsyncTimers, time: Time) -> None:
-        purgatory = AsyncPurgatory(timers, "p")
-        ops = [Op(None), Op(None), Op(None, ready=True)]
-        seen: list[Any] = []
-
-        async def patient() -> None:
-            for op in ops:
-                try:
-                    seen.append(await purgatory.wait(op, ["k"]))
-                except OperationCancelled:
-                    seen.append("cancelled")
-
-        task = asyncio.create_task(patient())
-        await ripple()
-        ops[0].cancel()
-        await ripple()
-        purgatory.cancel_for_key("k")
-        await task
-        assert seen == ["cancelled", "cancelled", True]
-        task = asyncio.create_task(purgatory.wait(Op(None), ["k"]))  # type: ignore[arg-type]
-        await ripple()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError) as caught:
-            await task
-        assert not isinstance(caught.value, OperationCancelled)
-        assert empty(purgatory)
-
-    run(body)
-
-
-def test_cancelled_by_its_own_look(run: Callable[[Body], None]) -> None:
-    """`return self.cancel()`, at the second look or by a check."""
-
-    async def body(timers: AsyncTimers, time: Time) -> None:
-        purgatory = AsyncPurgatory(timers, "p")
-        early = Scripted(lambda op: op.tries == 2 and op.cancel(), 1.0)
-        with pytest.raises(OperationCancelled):
-            await purgatory.wait(early, ["k"])
-        with pytest.raises(OperationCancelled):
-            await purgatory.begin(Scripted(lambda op: op.tries == 2 and op.cancel()), ["k"])
-        late = Scripted(lambda op: op.tries == 3 and op.cancel(), 1.0)
-        task = waiting(purgatory, late, ["k"])
-        await ripple()
-        purgatory.check_and_complete("k")
-        with pytest.raises(OperationCancelled):
-            await task
-        assert empty(purgatory)
-
-    run(body)
-
-
-def test_completed_and_cancelled_by_two(run: Callable[[Body], None]) -> None:
-    """Of two threads one wins, and who waits hears which."""
-
-    async def body(timers: AsyncTimers, time: Time) -> None:
-        purgatory = AsyncPurgatory(timers, "p")
-        for _ in range(200):
-            op = Hooked(1.0)
-            future = purgatory.begin(op, ["k"])
-            won: list[str] = []
-            both = [
-                threading.Thread(target=lambda op=op, won=won: op.cancel() and won.append("c")),
-                threading.Thread(
-                    target=lambda op=op, won=won: op.force_complete() and won.append("f")
-                ),
-            ]
-            for thread in both:
-                thread.start()
-            for thread in both:
-                await asyncio.to_thread(thread.join)
+    async def patient() -> None:
+        for op in ops:
             try:
-                heard = "f" if await future else "timeout"
+                seen.append(await purgatory.wait(op, ["k"]))
             except OperationCancelled:
-                heard = "c"
-            assert won == [heard]
-            assert op.ran == (["complete"] if heard == "f" else [])
-        assert empty(purgatory)
+                seen.append("cancelled")
 
-    run(body)
+    task = asyncio.create_task(patient())
+    await ripple()
+    ops[0].cancel()
+    await ripple()
+    purgatory.cancel_for_key("k")
+    await task
+    assert seen == ["cancelled", "cancelled", True]
+    task = asyncio.create_task(purgatory.wait(Op(None), ["k"]))  # type: ignore[arg-type]
+    await ripple()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError) as caught:
+        await task
+    assert not isinstance(caught.value, OperationCancelled)
+    assert empty(purgatory)
+
+
+@with_timers
+async def test_cancelled_by_its_own_look(timers: AsyncTimers, time: Time) -> None:
+    """`return self.cancel()`, at the second look or by a check."""
+    purgatory = AsyncPurgatory(timers, "p")
+    early = Scripted(lambda op: op.tries == 2 and op.cancel(), 1.0)
+    with pytest.raises(OperationCancelled):
+        await purgatory.wait(early, ["k"])
+    with pytest.raises(OperationCancelled):
+        await purgatory.begin(Scripted(lambda op: op.tries == 2 and op.cancel()), ["k"])
+    late = Scripted(lambda op: op.tries == 3 and op.cancel(), 1.0)
+    task = waiting(purgatory, late, ["k"])
+    await ripple()
+    purgatory.check_and_complete("k")
+    with pytest.raises(OperationCancelled):
+        await task
+    assert empty(purgatory)
+
+
+@with_timers
+async def test_completed_and_cancelled_by_two(timers: AsyncTimers, time: Time) -> None:
+    """Of two threads one wins, and who waits hears which."""
+    purgatory = AsyncPurgatory(timers, "p")
+    for _ in range(200):
+        op = Hooked(1.0)
+        future = purgatory.begin(op, ["k"])
+        won: list[str] = []
+        both = [
+            threading.Thread(target=lambda op=op, won=won: op.cancel() and won.append("c")),
+            threading.Thread(target=lambda op=op, won=won: op.force_complete() and won.append("f")),
+        ]
+        for thread in both:
+            thread.start()
+        for thread in both:
+            await asyncio.to_thread(thread.join)
+        try:
+            heard = "f" if await future else "timeout"
+        except OperationCancelled:
+            heard = "c"
+        assert won == [heard]
+        assert op.ran == (["complete"] if heard == "f" else [])
+    assert empty(purgatory)

@@ -93,41 +93,33 @@ def test_chain_on_a_loop(daemon: str, threaded: bool) -> None:
     assert [op.ran for op in ops] == [["complete"]] * LENGTH
 
 
-def test_one_wake_up_for_many(daemon: str) -> None:
+async def test_one_wake_up_for_many(daemon: str) -> None:
     """Completed by another thread while the loop is busy: it looks once, and all are told."""
     wakes: list[Any] = []
-
-    async def main() -> None:
-        async with AsyncTimers(daemon) as timers:
-            purgatory = AsyncPurgatory(timers, "p")
-            ops = [Op(None, number) for number in range(1000)]
-            waiters = [purgatory.begin(op, [op.name]) for op in ops]
-            loop: Any = asyncio.get_running_loop()
-            rouse = loop.call_soon_threadsafe
-            loop.call_soon_threadsafe = lambda *call: (wakes.append(call), rouse(*call))
-            thread = threading.Thread(target=lambda: [op.force_complete() for op in ops])
-            thread.start()
-            thread.join(LONG)  # the loop stands still meanwhile
-            del loop.call_soon_threadsafe
-            assert await asyncio.gather(*waiters) == [True] * 1000
-
-    asyncio.run(main())
+    async with AsyncTimers(daemon) as timers:
+        purgatory = AsyncPurgatory(timers, "p")
+        ops = [Op(None, number) for number in range(1000)]
+        waiters = [purgatory.begin(op, [op.name]) for op in ops]
+        loop: Any = asyncio.get_running_loop()
+        rouse = loop.call_soon_threadsafe
+        loop.call_soon_threadsafe = lambda *call: (wakes.append(call), rouse(*call))
+        thread = threading.Thread(target=lambda: [op.force_complete() for op in ops])
+        thread.start()
+        thread.join(LONG)  # the loop stands still meanwhile
+        del loop.call_soon_threadsafe
+        assert await asyncio.gather(*waiters) == [True] * 1000
     assert len(wakes) == 1
 
 
-def test_loop_that_ends_with_completions_in_line(daemon: str) -> None:
+async def test_loop_that_ends_with_completions_in_line(daemon: str) -> None:
     """Another thread completes and the loop ends before it looks: their callbacks run."""
     ops = [Op(None) for _ in range(5)]
-
-    async def main() -> None:
-        async with AsyncTimers(daemon) as timers:
-            purgatory = AsyncPurgatory(timers, "p")
-            watch_all(purgatory, ops, ["k"])
-            thread = threading.Thread(target=lambda: [op.force_complete() for op in ops])
-            thread.start()
-            thread.join(LONG)
-
-    asyncio.run(main())
+    async with AsyncTimers(daemon) as timers:
+        purgatory = AsyncPurgatory(timers, "p")
+        watch_all(purgatory, ops, ["k"])
+        thread = threading.Thread(target=lambda: [op.force_complete() for op in ops])
+        thread.start()
+        thread.join(LONG)
     assert [op.ran for op in ops] == [["complete"]] * 5
 
 

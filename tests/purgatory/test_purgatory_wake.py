@@ -60,26 +60,22 @@ def test_one_wake_up_of_a_thread(wheel: LocalWheel, view: WatchView) -> None:
     assert view.counter(0, "rings") == 1
 
 
-def test_one_wake_up_of_a_loop(wheel: LocalWheel, view: WatchView) -> None:
+async def test_one_wake_up_of_a_loop(wheel: LocalWheel, view: WatchView) -> None:
     """The same on an event loop: it hears the bell once, and all have run before it reads it."""
     heard: list[int] = []
     bytes_then: set[int] = set()
-
-    async def main() -> None:
-        checker = Purgatory(wheel.worker(0), "fetch")
-        async with on_loop(wheel, 1) as timers:
-            theirs, bell = AsyncPurgatory(timers, "fetch"), timers._bell
-            note = lambda: bytes_then.add(unread(bell))  # noqa: E731
-            ops = [Hooked(complete=note) for _ in range(MANY)]
-            waiters = [theirs.begin(op, [number]) for number, op in enumerate(ops)]
-            count_turns(timers, ops, heard)
-            for op in ops:
-                op.ready = True
-            checker.check_and_complete_many(range(MANY))
-            assert await asyncio.gather(*waiters) == [True] * MANY
-            assert unread(bell) == 0
-
-    asyncio.run(main())
+    checker = Purgatory(wheel.worker(0), "fetch")
+    async with on_loop(wheel, 1) as timers:
+        theirs, bell = AsyncPurgatory(timers, "fetch"), timers._bell
+        note = lambda: bytes_then.add(unread(bell))  # noqa: E731
+        ops = [Hooked(complete=note) for _ in range(MANY)]
+        waiters = [theirs.begin(op, [number]) for number, op in enumerate(ops)]
+        count_turns(timers, ops, heard)
+        for op in ops:
+            op.ready = True
+        checker.check_and_complete_many(range(MANY))
+        assert await asyncio.gather(*waiters) == [True] * MANY
+        assert unread(bell) == 0
     assert heard == [MANY]
     assert bytes_then == {1}
     assert view.counter(0, "rings") == 1

@@ -309,8 +309,8 @@ def check(intake: Intake) -> None:
     assert gate.bytes >= sum(one._size for one in reading)
 
 
-def run(body: Callable[[], Awaitable[None]], *pools: ModelPool) -> None:
-    """Run it on a loop of its own; afterwards nothing may be left anywhere."""
+def run(body: Callable[[], Awaitable[None]]) -> None:
+    """Run it on a loop of its own; afterwards nothing may be left anywhere, nor out of a pool."""
     errors: list[dict[str, Any]] = []
     before = len(os.listdir("/proc/self/fd"))
 
@@ -329,5 +329,5 @@ def run(body: Callable[[], Awaitable[None]], *pools: ModelPool) -> None:
     assert len(os.listdir("/proc/self/fd")) <= before, "descriptors left open"
     threads = [thread for thread in threading.enumerate() if thread.name == "wheeld-intake"]
     assert not threads, "a helper thread is left"
-    for pool in pools:
+    for pool in ModelPool.made:
         assert pool.buffers == 0, f"{pool.outstanding} bytes leaked"

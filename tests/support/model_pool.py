@@ -7,7 +7,7 @@ test can tell that nothing leaked and no bound was broken.
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 
 class ModelBuffer(bytearray):
@@ -34,8 +34,11 @@ class ModelPool:
     """Lenient: lends while a byte is left. Strict: never more than `size`."""
 
     name = "model"
+    made: ClassVar[list[ModelPool]] = []
+    """Those of this test."""
 
     def __init__(self, size: int, *, largest: int | None = None, strict: bool = False) -> None:
+        self.made.append(self)
         self.size = size
         self.largest = largest or size
         self.strict = strict

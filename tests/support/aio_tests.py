@@ -1,0 +1,46 @@
+"""Tests that are coroutines: run by the fixture `run_async`, which a folder may have its own of."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+Body = Callable[..., Awaitable[None]]
+
+
+@pytest.fixture
+def run_async() -> Callable[[Body], None]:
+    """A loop and nothing else."""
+    return lambda body: asyncio.run(body())  # type: ignore[arg-type]
+
+
+def with_timers(test: Body | None = None, **options: Any) -> Any:
+    """Mark a test that the fixture `run` of its module runs, and gives the first two arguments.
+
+    The others are fixtures; `options` are for `run`.
+    """
+    if test is None:
+        return partial(with_timers, **options)
+    signature = inspect.signature(test)
+    fixtures = list(signature.parameters.values())[2:]
+    test.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]
+    test.with_timers = options  # type: ignore[attr-defined]
+    return test
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Run a test that is a coroutine; other tests are pytest's own matter."""
+    test = pyfuncitem.obj
+    if not inspect.iscoroutinefunction(test):
+        return None
+    arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
+    options = getattr(test, "with_timers", None)
+    run = pyfuncitem._request.getfixturevalue("run_async" if options is None else "run")
+    run(partial(test, **arguments), **(options or {}))
+    return True

@@ -1,0 +1,75 @@
+"""Compile a program of C once: `compiled` keeps binaries in build/programs.
+
+The name of a binary is the hash of all that makes it: what the preprocessor makes of its source,
+the flags and the compiler. So a change to any header that it includes makes another one. What
+nobody asked for in a week goes. Deleting the folder is always safe.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import shlex
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+KEPT = Path(__file__).resolve().parent.parent / "build" / "programs"
+KEPT_SECONDS = 7 * 24 * 3600
+
+
+@functools.cache
+def version(compiler: str) -> bytes:
+    """What it says of itself."""
+    return _run([*shlex.split(compiler), "--version"])
+
+
+def compiled(compiler: str | None, flags: list[str], source: Path, include: Path) -> Path:
+    """The binary of `source` with the headers below `include`, from an earlier time if it can be.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no compiler.
+    RuntimeError
+        It does not compile; the message is the compiler's.
+    """
+    if compiler is None:
+        raise FileNotFoundError("no C compiler: install gcc or clang, or set CC")
+    # a copy of the headers elsewhere makes the same binary
+    places = [f"-I{include}", f"-ffile-prefix-map={include}=include", str(source)]
+    command = [*shlex.split(compiler), *flags, *places]
+    text = _run([*command, "-E", "-P"])
+    parts = [version(compiler), *map(os.fsencode, (compiler, *flags)), text]
+    name = hashlib.sha256(b"\0".join(parts)).hexdigest()[:32]
+    binary = KEPT / f"{source.stem}-{name}"
+    try:
+        os.utime(binary)
+    except FileNotFoundError:
+        KEPT.mkdir(parents=True, exist_ok=True)
+        _forget()
+        with tempfile.TemporaryDirectory(dir=KEPT) as own:  # several processes may build it at once
+            made = Path(own) / source.stem
+            _run([*command, "-o", str(made)])
+            made.replace(binary)
+    return binary
+
+
+def _run(command: list[str]) -> bytes:
+    done = subprocess.run(command, capture_output=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{shlex.join(command)} failed:\n{done.stderr.decode(errors='replace')}")
+    return done.stdout
+
+
+def _forget() -> None:
+    """Remove what nobody has used for long; another process may be about it, too."""
+    old = time.time() - KEPT_SECONDS
+    for path in KEPT.glob("*-*"):
+        try:
+            if path.stat().st_mtime < old:
+                path.unlink()
+        except FileNotFoundError:
+            continue
