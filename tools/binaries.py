@@ -1,7 +1,7 @@
 """Compile a program of C once: `compiled` keeps binaries in build/programs.
 
-The name of a binary is the hash of all that makes it: what the preprocessor makes of its source,
-the flags and the compiler. So a change to any header that it includes makes another one. What
+Its folder there is the hash of all that makes it: what the preprocessor makes of its source,
+the flags and the compiler. So a change to any header that it includes makes another. What
 nobody asked for in a week goes. Deleting the folder is always safe.
 """
 
@@ -11,6 +11,7 @@ import functools
 import hashlib
 import os
 import shlex
+import shutil
 import subprocess
 import tempfile
 import time
@@ -44,11 +45,11 @@ def compiled(compiler: str | None, flags: list[str], source: Path, include: Path
     text = _run([*command, "-E", "-P"])
     parts = [version(compiler), *map(os.fsencode, (compiler, *flags)), text]
     name = hashlib.sha256(b"\0".join(parts)).hexdigest()[:32]
-    binary = KEPT / f"{source.stem}-{name}"
+    binary = KEPT / name / source.stem  # programs print what they are called
     try:
         os.utime(binary)
     except FileNotFoundError:
-        KEPT.mkdir(parents=True, exist_ok=True)
+        binary.parent.mkdir(parents=True, exist_ok=True)
         _forget()
         with tempfile.TemporaryDirectory(dir=KEPT) as own:  # several processes may build it at once
             made = Path(own) / source.stem
@@ -67,9 +68,9 @@ def _run(command: list[str]) -> bytes:
 def _forget() -> None:
     """Remove what nobody has used for long; another process may be about it, too."""
     old = time.time() - KEPT_SECONDS
-    for path in KEPT.glob("*-*"):
+    for binary in KEPT.glob("*/*"):
         try:
-            if path.stat().st_mtime < old:
-                path.unlink()
+            if binary.stat().st_mtime < old:
+                shutil.rmtree(binary.parent)
         except FileNotFoundError:
             continue

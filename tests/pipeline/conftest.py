@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from browsers import missing
-from programs import of_checkout
+from programs import ROOT, of_checkout
 from wheeld_pipeline import PipelineError, session
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 CLASSES = Path(__file__).with_name("java_classes.py")
+KEPT = ROOT / "build" / "java"
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest-xdist reads the marks in the same hook
@@ -37,25 +39,47 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def java(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """For tests that start a Spark of their own.
 
-    All of them share an archive of Spark's classes: with it each starts in half of the time.
+    All of them share an archive of Spark's classes: with it each starts in half of the time. It
+    stays for the next run.
     """
     try:
         session.check()
     except PipelineError as error:
         missing(str(error))
-    folder = tmp_path_factory.mktemp("java")
-    archive, options = folder / "classes.jsa", os.environ["JDK_JAVA_OPTIONS"]
-    make = {"JDK_JAVA_OPTIONS": f"{options} -XX:ArchiveClassesAtExit={archive}"}
-    program = [sys.executable, str(CLASSES), str(folder)]
-    subprocess.run(program, env=of_checkout() | make, capture_output=True, check=False)
+    options = os.environ["JDK_JAVA_OPTIONS"]
     with pytest.MonkeyPatch.context() as environment:
-        if archive.exists():  # else this Java makes none
+        if (archive := _archive(options, tmp_path_factory)).exists():  # else this Java makes none
             # A Java with another class path goes without, and would say so on stdout.
             quiet = "-Xlog:disable -Xlog:all=error:stderr"
             use = f"{options} -XX:SharedArchiveFile={archive} {quiet}"
             environment.setenv("JDK_JAVA_OPTIONS", use)
         yield
-    shutil.rmtree(folder)
+
+
+def _archive(options: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Made once, and again for another Java, Spark or list of classes; deleting it is safe."""
+    import pyspark
+
+    home = os.environ.get("JAVA_HOME")
+    java = [f"{home}/bin/java" if home else "java", "-version"]
+    version = subprocess.run(java, capture_output=True).stderr
+    jars = Path(pyspark.__file__).parent / "jars"
+    place = f"{jars} {jars.stat().st_mtime_ns} {options}"
+    made_of = [version, place.encode(), CLASSES.read_bytes()]
+    archive = KEPT / f"classes-{hashlib.sha256(b''.join(made_of)).hexdigest()[:16]}.jsa"
+    if not archive.exists():
+        folder = tmp_path_factory.mktemp("java")
+        KEPT.mkdir(parents=True, exist_ok=True)
+        for old in KEPT.glob("classes-*.jsa"):
+            old.unlink(missing_ok=True)
+        made = KEPT / f"being-made-{os.getpid()}.jsa"
+        make = {"JDK_JAVA_OPTIONS": f"{options} -XX:ArchiveClassesAtExit={made}"}
+        program = [sys.executable, str(CLASSES), str(folder)]
+        subprocess.run(program, env=of_checkout() | make, capture_output=True, check=False)
+        if made.exists():
+            made.replace(archive)
+        shutil.rmtree(folder)
+    return archive
 
 
 @pytest.fixture(scope="session")

@@ -24,16 +24,14 @@ settings = pytest.fixture(autouse=True)(small_spools)
 
 def test_names_outlive_their_workers(ring: Ring, tmp_path: Path) -> None:
     """A later recorder knows who was there, though the worker table has other names by then."""
-    first = Recorder(ring, tmp_path)
-    first.resume()
+    first = Recorder(ring, tmp_path).resume()
     first.intake.learn(3, 7, "early", ring.view.tail)
     ring.write(records(10, worker=3, incarnation=7))
     first.take()
     first.intake.learn(3, 8, "late", ring.view.tail)
     ring.write(records(10, worker=3, incarnation=8))
     first.take()
-    second = Recorder(ring, tmp_path)
-    second.resume()
+    second = Recorder(ring, tmp_path).resume()
     ring.write(records(10, worker=3, incarnation=8, kind=4, receiver=3))
     second.finish()
     rows = read(tmp_path)
@@ -43,13 +41,11 @@ def test_names_outlive_their_workers(ring: Ring, tmp_path: Path) -> None:
 
 def test_names_go_on_to_later_spools(ring: Ring, tmp_path: Path) -> None:
     """What a spool said that a killed recorder left is known for the next spool, too."""
-    first = Recorder(ring, tmp_path)
-    first.resume()
+    first = Recorder(ring, tmp_path).resume()
     first.intake.learn(3, 7, "early", ring.view.tail)
     ring.write(records(10, worker=3, incarnation=7))
     first.take()
-    second = Recorder(ring, tmp_path)
-    second.resume()
+    second = Recorder(ring, tmp_path).resume()
     ring.write(records(200, worker=3, incarnation=7))
     second.finish()
     assert [rows for _, rows in second.files] == [100, 100, 10]
@@ -58,8 +54,7 @@ def test_names_go_on_to_later_spools(ring: Ring, tmp_path: Path) -> None:
 
 def test_time_is_set(ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From the next records on the new time holds; a later recorder converts both alike."""
-    recorder = Recorder(ring, tmp_path)
-    recorder.resume()
+    recorder = Recorder(ring, tmp_path).resume()
     ring.more(5)
     recorder.take()
     stepped = replace(OFFSETS, base=OFFSETS.base + 3600 * 10**9)
@@ -68,9 +63,7 @@ def test_time_is_set(ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         monkeypatch.setattr(Offsets, "read", classmethod(lambda cls, o=offsets: o))
         ring.more(5)
         recorder.take()
-    second = Recorder(ring, tmp_path)
-    second.resume()
-    second.finish()
+    Recorder(ring, tmp_path).resume().finish()
     times = [row["time"].hour for row in read(tmp_path)]
     assert times == [12] * 10 + [13] * 5
 
@@ -81,8 +74,7 @@ def test_names_are_not_kept_for_ever(
     """The last ones are."""
     monkeypatch.setattr(intake_module, "NAMES", 5)
     known = facts()
-    recorder = Recorder(ring, tmp_path, known)
-    recorder.resume()
+    recorder = Recorder(ring, tmp_path, known).resume()
     for number in range(20):
         recorder.intake.learn(number, 2, f"n{number}", 0)
     ring.more(1)
@@ -133,8 +125,7 @@ def test_lost_events_that_no_record_tells_of(ring: Ring, tmp_path: Path) -> None
     ring.view.header["lost"][1:6] = [5, 0, 2**32 + 3, 7, 0]
     ring.view.header["told"][4] = 7
     for _ in range(2):
-        recorder = Recorder(ring, tmp_path)
-        recorder.resume()
+        recorder = Recorder(ring, tmp_path).resume()
         recorder.take()
         recorder.intake.tell_lost(2000 * 10**9)
         recorder.finish()

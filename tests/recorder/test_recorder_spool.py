@@ -26,8 +26,7 @@ settings = pytest.fixture(autouse=True)(small_spools)
 
 def test_all_becomes_parquet(ring: Ring, tmp_path: Path) -> None:
     """Full spools become files of their own; the ring is empty, and so is the folder of spools."""
-    recorder = Recorder(ring, tmp_path)
-    recorder.resume()
+    recorder = Recorder(ring, tmp_path).resume()
     ring.more(250)
     assert recorder.take() == 250
     assert recorder.converter.waiting == 2
@@ -46,8 +45,7 @@ def test_it_takes_what_was_there_when_it_looked(
     ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Records that come meanwhile are for the next look: under load there would be no end."""
-    recorder = Recorder(ring, tmp_path)
-    recorder.resume()
+    recorder = Recorder(ring, tmp_path).resume()
     ring.more(90)
     tail, take = ring.view.tail, _native.trace_take
 
@@ -63,8 +61,7 @@ def test_it_takes_what_was_there_when_it_looked(
 def test_around_the_end_of_the_ring_and_of_64_bits(tmp_path: Path) -> None:
     """Positions are free-running."""
     ring = Ring(bits=6, position=2**64 - 70)
-    recorder = Recorder(ring, tmp_path)
-    recorder.resume()
+    recorder = Recorder(ring, tmp_path).resume()
     for _ in range(5):
         ring.more(40)
         recorder.take()
@@ -78,59 +75,48 @@ def test_around_the_end_of_the_ring_and_of_64_bits(tmp_path: Path) -> None:
 def test_killed_after_the_append(ring: Ring, tmp_path: Path) -> None:
     """The spool has records, the head has not moved: they are in both, and in the trace once."""
     ring.more(30)
-    first = Recorder(ring, tmp_path)
-    first.resume()
+    first = Recorder(ring, tmp_path).resume()
     head = ring.view.head
     first.take()
     _set_head(ring, head)
     ring.more(5)
-    second = Recorder(ring, tmp_path)
-    second.resume()
-    second.finish()
+    Recorder(ring, tmp_path).resume().finish()
     assert cookies(tmp_path) == list(range(35))
 
 
 def test_killed_within_the_append(ring: Ring, tmp_path: Path) -> None:
     """The spool ends with half a record, some of the records before it are not released."""
     ring.more(30)
-    first = Recorder(ring, tmp_path)
-    first.resume()
+    first = Recorder(ring, tmp_path).resume()
     head = ring.view.head
     first.take()
     _set_head(ring, head + 10)
     path = spools(tmp_path / "_spool", RECORDS)[0]
     os.truncate(path, 20 * record_size() + 13)
-    second = Recorder(ring, tmp_path)
-    second.resume()
-    second.finish()
+    Recorder(ring, tmp_path).resume().finish()
     assert cookies(tmp_path) == list(range(30))
 
 
 def test_killed_before_the_spool_was_removed(ring: Ring, tmp_path: Path) -> None:
     """The Parquet file is there: it is made again, and nothing is there twice."""
     ring.more(30)
-    first = Recorder(ring, tmp_path)
-    first.resume()
+    first = Recorder(ring, tmp_path).resume()
     first.take()
     path = spools(tmp_path / "_spool", RECORDS)[0]
     parquet.convert_records(path, tmp_path, lambda *_: None, first.said.append)
     assert cookies(tmp_path) == list(range(30))
     ring.more(20)
-    second = Recorder(ring, tmp_path)
-    second.resume()
-    second.finish()
+    Recorder(ring, tmp_path).resume().finish()
     assert cookies(tmp_path) == list(range(50))
     assert len(list(tmp_path.rglob("*.parquet"))) == 1
 
 
 def test_two_spools_left(ring: Ring, tmp_path: Path) -> None:
     """The older one is full; the newer one is gone on with."""
-    first = Recorder(ring, tmp_path)
-    first.resume()
+    first = Recorder(ring, tmp_path).resume()
     ring.more(130)
     first.take()
-    second = Recorder(ring, tmp_path)
-    second.resume()
+    second = Recorder(ring, tmp_path).resume()
     ring.more(10)
     second.finish()
     assert cookies(tmp_path) == list(range(140))
@@ -143,9 +129,7 @@ def test_spool_without_facts(ring: Ring, tmp_path: Path) -> None:
     made.mkdir()
     (made / f"{RUN}-{ring.view.head:016x}{FACTS}").write_bytes(b'{"segment":"x","ho')
     ring.more(10)
-    recorder = Recorder(ring, tmp_path)
-    recorder.resume()
-    recorder.finish()
+    Recorder(ring, tmp_path).resume().finish()
     assert cookies(tmp_path) == list(range(10))
     assert {row["worker"] for row in read(tmp_path)} == {"w0"}
     assert left(tmp_path) == []
@@ -188,8 +172,7 @@ def killed_at(monkeypatch: pytest.MonkeyPatch, number: int) -> Iterator[Callable
 
 def live(ring: Ring, trace: Path) -> None:
     """One recorder's life, orderly."""
-    recorder = Recorder(ring, trace)
-    recorder.resume()
+    recorder = Recorder(ring, trace).resume()
     recorder.finish()
     assert recorder.said == []
     assert [text for text in recorder.trouble if text] == []
@@ -234,8 +217,7 @@ def test_killed_again_and_again(
 
 def test_no_room_for_the_spool(ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was written of a batch is cut off; the records stay in the ring."""
-    recorder = Recorder(ring, tmp_path)
-    recorder.resume()
+    recorder = Recorder(ring, tmp_path).resume()
     ring.more(30)
     recorder.take()
     ring.more(30)
@@ -262,8 +244,7 @@ def test_no_room_for_parquet(ring: Ring, tmp_path: Path) -> None:
     """The spool stays until there is; it is said what is in the way, and that it is gone."""
     (tmp_path / "events").write_text("in the way")
     ring.more(10)
-    recorder = Recorder(ring, tmp_path)
-    recorder.resume()
+    recorder = Recorder(ring, tmp_path).resume()
     recorder.finish()
     assert len(left(tmp_path)) == 2
     assert any(str(tmp_path / "events") in str(text) for text in recorder.trouble)
@@ -279,8 +260,7 @@ def test_directory_removed(ring: Ring, tmp_path: Path) -> None:
     """What was in the spool is gone, and said; what is in the ring is kept in a new one."""
     trace = tmp_path / "trace"
     trace.mkdir()
-    recorder = Recorder(ring, trace)
-    recorder.resume()
+    recorder = Recorder(ring, trace).resume()
     ring.more(30)
     recorder.take()
     for path in (*(trace / "_spool").iterdir(), trace / "_spool", trace):
@@ -294,15 +274,13 @@ def test_directory_removed(ring: Ring, tmp_path: Path) -> None:
 
 def test_spool_was_cut(ring: Ring, tmp_path: Path) -> None:
     """By somebody else: it is said how many records are missing; the rest is kept."""
-    first = Recorder(ring, tmp_path)
-    first.resume()
+    first = Recorder(ring, tmp_path).resume()
     ring.more(30)
     first.take()
     path = spools(tmp_path / "_spool", RECORDS)[0]
     os.truncate(path, 25 * record_size())
     ring.more(5)
-    second = Recorder(ring, tmp_path)
-    second.resume()
+    second = Recorder(ring, tmp_path).resume()
     second.finish()
     assert cookies(tmp_path) == [*range(25), *range(30, 35)]
     assert second.said == [f"{path} was cut: 5 records are missing"]
@@ -311,15 +289,13 @@ def test_spool_was_cut(ring: Ring, tmp_path: Path) -> None:
 def test_spool_of_another_ring_of_the_run(tmp_path: Path) -> None:
     """The trace was switched off and on again: positions go on elsewhere, no file is replaced."""
     old = Ring(position=5 << 40)
-    recorder = Recorder(old, tmp_path)
-    recorder.resume()
+    recorder = Recorder(old, tmp_path).resume()
     old.more(20)
     recorder.take()
     new = Ring(position=6 << 40)
     new.written = 20
     new.more(20)
-    second = Recorder(new, tmp_path)
-    second.resume()
+    second = Recorder(new, tmp_path).resume()
     second.finish()
     assert cookies(tmp_path) == list(range(40))
     assert second.said == []
@@ -327,8 +303,7 @@ def test_spool_of_another_ring_of_the_run(tmp_path: Path) -> None:
 
 def test_records_that_are_none(ring: Ring, tmp_path: Path) -> None:
     """After a crash of the host a spool may have holes: they are left out, and counted."""
-    recorder = Recorder(ring, tmp_path)
-    recorder.resume()
+    recorder = Recorder(ring, tmp_path).resume()
     ring.more(30)
     recorder.take()
     path = spools(tmp_path / "_spool", RECORDS)[0]
@@ -342,8 +317,7 @@ def test_records_that_are_none(ring: Ring, tmp_path: Path) -> None:
 
 def test_spool_that_cannot_be_read(ring: Ring, tmp_path: Path) -> None:
     """Without facts nobody knows whose records they are: they are kept aside."""
-    recorder = Recorder(ring, tmp_path)
-    recorder.resume()
+    recorder = Recorder(ring, tmp_path).resume()
     ring.more(30)
     recorder.take()
     path = spools(tmp_path / "_spool", RECORDS)[0]

@@ -27,8 +27,9 @@ def with_timers(test: Body | None = None, **options: Any) -> Any:
     if test is None:
         return partial(with_timers, **options)
     signature = inspect.signature(test)
-    fixtures = list(signature.parameters.values())[2:]
-    test.__signature__ = signature.replace(parameters=fixtures)  # type: ignore[attr-defined]
+    first, _, *others = signature.parameters.values()
+    parameters = [first.replace(name="run"), *others]
+    test.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
     test.with_timers = options  # type: ignore[attr-defined]
     return test
 
@@ -41,6 +42,8 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     options = getattr(test, "with_timers", None)
-    run = pyfuncitem._request.getfixturevalue("run_async" if options is None else "run")
-    run(partial(test, **arguments), **(options or {}))
+    if options is None:
+        pyfuncitem._request.getfixturevalue("run_async")(partial(test, **arguments))
+    else:
+        arguments.pop("run")(partial(test, **arguments), **options)
     return True

@@ -30,9 +30,10 @@ class Recorder:
             ring.memory, trace, known or facts(), False, self.converter.add, self.said.append
         )
 
-    def resume(self) -> None:
+    def resume(self) -> Recorder:
         remove_fresh(self.trace / "_spool", RUN)
         self.intake.resume()
+        return self
 
     def take(self) -> int:
         return self.intake.take(self.ring.view.tail)
