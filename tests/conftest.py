@@ -1,7 +1,5 @@
 """What all tests share: an environment, a seed that is printed, and nothing left behind."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """Arguments with code of their own: it may close, fork or call in the middle of a call."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Any

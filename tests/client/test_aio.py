@@ -1,7 +1,5 @@
 """AsyncTimers, on a private daemon, most of it under virtual time: nothing depends on speed."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

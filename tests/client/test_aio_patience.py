@@ -1,7 +1,5 @@
 """Waits for room on a loop that end without it: by patience, by a cancellation, by an error."""
 
-from __future__ import annotations
-
 import asyncio
 
 import numpy as np

@@ -1,7 +1,5 @@
 """AsyncTimers while the supervisor is away: all wait on, and are told when it takes too long."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any

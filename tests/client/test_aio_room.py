@@ -1,7 +1,5 @@
 """AsyncTimers without room in the ring or in the wheel: the loop goes on, and who waits gets it."""
 
-from __future__ import annotations
-
 import asyncio
 
 import numpy as np

@@ -1,7 +1,5 @@
 """AsyncTimers.timeout, and what becomes of waiters when the daemon goes."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 

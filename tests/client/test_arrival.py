@@ -1,7 +1,5 @@
 """Connecting while a supervisor is away, and from where a daemon's memory is not to be seen."""
 
-from __future__ import annotations
-
 import asyncio
 import shutil
 import socket

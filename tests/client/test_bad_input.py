@@ -1,7 +1,5 @@
 """Wrong arguments and full wheels: each refused by name, and nothing of the call was done."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Callable

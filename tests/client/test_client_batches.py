@@ -1,7 +1,5 @@
 """Batches, points in time, slots that come back: calls over a wheel in this process."""
 
-from __future__ import annotations
-
 from collections import deque
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Every public call of a client, over a wheel in this process, under virtual time."""
 
-from __future__ import annotations
-
 import math
 import os
 import select

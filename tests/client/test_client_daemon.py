@@ -4,8 +4,6 @@ No test waits for a fixed time or asserts that anything was fast: each waits for
 generous end, and asserts what must hold whenever it comes.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import select

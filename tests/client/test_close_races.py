@@ -5,8 +5,6 @@ back only when a forked child (the supervisor, the clock and another worker in o
 all of it: the closing thread keeps the GIL until then.
 """
 
-from __future__ import annotations
-
 import ctypes
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Timers.dispatching: a thread that runs callbacks, expires operations, and ends when asked."""
 
-from __future__ import annotations
-
 import logging
 import queue
 import threading

@@ -1,7 +1,5 @@
 """After a fork: the child is detached, the parent goes on."""
 
-from __future__ import annotations
-
 import gc
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """after_fork="reconnect": a forked child's first call makes it a worker of its own."""
 
-from __future__ import annotations
-
 import gc
 import json
 import multiprocessing

@@ -3,8 +3,6 @@
 Each program waits without end for what only another of its greenlets does.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

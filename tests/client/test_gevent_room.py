@@ -3,8 +3,6 @@
 Each program has a wheel of its own, whose clock one of its greenlets moves while another one waits.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

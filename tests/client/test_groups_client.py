@@ -1,7 +1,5 @@
 """What `connect` says about groups and deaths, and where `to=` sends."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

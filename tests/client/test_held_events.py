@@ -1,7 +1,5 @@
 """Events that are held until they are acknowledged: a successor finds them again."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st

@@ -1,7 +1,5 @@
 """Signals and closes in the middle of calls: nothing is lost, nothing hangs, the rest goes on."""
 
-from __future__ import annotations
-
 import select
 import signal
 import threading

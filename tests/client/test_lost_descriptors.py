@@ -5,8 +5,6 @@ have those numbers now are neither written to nor closed. And: clients that are 
 close() gives back.
 """
 
-from __future__ import annotations
-
 import gc
 import platform
 import subprocess

@@ -1,7 +1,5 @@
 """A worker takes other FIFOs than it had, under the same descriptors: by hand, without a daemon."""
 
-from __future__ import annotations
-
 import os
 import select
 

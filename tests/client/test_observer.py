@@ -1,7 +1,5 @@
 """The observer: what is pending in a daemon, seen from outside."""
 
-from __future__ import annotations
-
 import time
 
 import pytest

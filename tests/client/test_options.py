@@ -1,7 +1,5 @@
 """Options of connect: checked before anything is sent, and what was expected is said."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

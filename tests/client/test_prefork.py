@@ -3,8 +3,6 @@
 Children that take the place of others succeed them.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from typing import Any

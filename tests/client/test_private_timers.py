@@ -1,7 +1,5 @@
 """What a dead worker's callbacks and operations had armed ends with it: no heir gets an event."""
 
-from __future__ import annotations
-
 import pytest
 
 from local_wheel import KEEP, MS, REROUTE, SECOND, LocalTimers, LocalWheel, cookies, take_all

@@ -1,7 +1,5 @@
 """The supervisor goes and comes back: timers go on, poll waits for it, and gives up in time."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """Ids that are reserved before their timers are armed, and what a successor learns of them."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

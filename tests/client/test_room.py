@@ -1,7 +1,5 @@
 """`block=False`: what finds no room raises at once, never sleeps, and has done nothing."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from contextlib import nullcontext

@@ -1,7 +1,5 @@
 """The extension in a second interpreter of a process: refused there, and harmless here."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

@@ -1,7 +1,5 @@
 """Who may read a doorbell: who sleeps on it. A byte that is taken is a wake-up that is lost."""
 
-from __future__ import annotations
-
 import grp
 import os
 import select

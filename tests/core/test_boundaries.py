@@ -1,7 +1,5 @@
 """Boundaries of levels, ticks and time, under virtual time."""
 
-from __future__ import annotations
-
 import random
 
 import pytest

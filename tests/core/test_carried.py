@@ -1,8 +1,6 @@
 """A field of a timer is carried or excused: over a clock's death, to an heir, into a snapshot, by
 fsck and by a trace. A field that is new to the layout and in no row of this table is found here."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Messages that C writes are those that Python declares; an unknown request names all of them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Clients check what others of the group can write: rings, slots, the words that all share."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import Any

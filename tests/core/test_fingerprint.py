@@ -4,8 +4,6 @@ Each constant, each enumerator and each shift is changed in a copy of the header
 another fingerprint; what is in no list is found by the house rule.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

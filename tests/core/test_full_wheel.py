@@ -1,7 +1,5 @@
 """A wheel without a free slot, ids of nobody, timers of others: refused, and nothing is touched."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

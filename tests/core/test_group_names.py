@@ -1,7 +1,5 @@
 """Names of groups: 64 at a time, and as many as one likes one after the other."""
 
-from __future__ import annotations
-
 import contextlib
 
 import numpy as np

@@ -3,8 +3,6 @@
 Small counts here; `make sanitize` runs more of the same, and `tools/sanitize.py --plain` millions.
 """
 
-from __future__ import annotations
-
 import pytest
 
 import sanitize

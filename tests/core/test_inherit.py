@@ -1,7 +1,5 @@
 """What a dead worker leaves to its successor ("keep") or to its group ("reroute"), slot by slot."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

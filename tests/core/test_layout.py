@@ -1,7 +1,5 @@
 """The shared layout: what the core exports is what stands in memory, and one writer per word."""
 
-from __future__ import annotations
-
 import mmap
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Timers for a group: one queue, from which whoever is ready takes; one has each, whoever dies."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Packing: Python makes of random words what the core makes of them, one by one and in arrays."""
 
-from __future__ import annotations
-
 import random
 import subprocess
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A timer stands in the wheel where its slot says: nothing is late that nobody stopped."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

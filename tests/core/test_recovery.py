@@ -1,8 +1,6 @@
 """A clock that died: the next one goes on from the slots. Here it dies between passes; at every
 instruction it dies in tests/c/sweep."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

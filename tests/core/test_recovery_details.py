@@ -1,7 +1,5 @@
 """Details of the clock's loop that no other test can see; `make mutants` holds them in place."""
 
-from __future__ import annotations
-
 import array
 import fcntl
 import os

@@ -1,7 +1,5 @@
 """Slots come back without their owner's call: whoever is short of them gets what lies idle."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

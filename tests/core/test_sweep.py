@@ -4,8 +4,6 @@
 sweeps can fail: the core is broken in one place, and they say so.
 """
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Durations and sizes: what is written is read as the same number, and nonsense is refused."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, strategies as st
 

@@ -1,7 +1,5 @@
 """The wheel and a sorted-list oracle, driven by the same random calls under virtual time."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import run_state_machine_as_test

@@ -1,7 +1,5 @@
 """Every counter runs over its edges: times, ticks, generations, versions, ring positions."""
 
-from __future__ import annotations
-
 import random
 from typing import Any
 

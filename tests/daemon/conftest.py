@@ -1,7 +1,5 @@
 """What the tests of the daemon share: places that others may enter, and another user."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

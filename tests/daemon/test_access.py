@@ -1,7 +1,5 @@
 """Who may use a daemon: modes, users, groups."""
 
-from __future__ import annotations
-
 import contextlib
 import grp
 import os

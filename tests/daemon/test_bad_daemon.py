@@ -1,7 +1,5 @@
 """No daemon, another daemon, a daemon that goes: each error says what the caller has to do."""
 
-from __future__ import annotations
-
 import json
 import mmap
 import os

@@ -1,7 +1,5 @@
 """Crowds at the control socket: in which order callers are heard, and who makes room."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import socket

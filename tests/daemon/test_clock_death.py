@@ -1,7 +1,5 @@
 """The clock dies or hangs: the next one goes on, and every timer ends once."""
 
-from __future__ import annotations
-
 import contextlib
 import fcntl
 import os

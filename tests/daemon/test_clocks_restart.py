@@ -1,7 +1,5 @@
 """Timers of the wall clock and of the boot clock over the death of the clock process."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

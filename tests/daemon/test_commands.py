@@ -1,7 +1,5 @@
 """The command `wheeld`: start, status, inspect, advance, stop, as a user types them."""
 
-from __future__ import annotations
-
 import csv
 import dataclasses
 import io

@@ -1,7 +1,5 @@
 """Configuration: each wrong value is refused by name."""
 
-from __future__ import annotations
-
 import grp
 import json
 import os

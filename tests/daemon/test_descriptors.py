@@ -1,7 +1,5 @@
 """A daemon that may open too few files says so at its start; with just enough of them it lives."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import sys

@@ -1,7 +1,5 @@
 """Duels between processes, on a real daemon: of cancel, reschedule and fire exactly one wins."""
 
-from __future__ import annotations
-
 import multiprocessing
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

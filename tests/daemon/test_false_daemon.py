@@ -1,7 +1,5 @@
 """What others have put where a client looks for its daemon: never used, never written through."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,8 +1,6 @@
 """A daemon of another user, run as that user, whose group a client is in and which it so believes:
 what it can have the client do."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

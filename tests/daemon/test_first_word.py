@@ -1,7 +1,5 @@
 """A clock that starts may take long, as long as it shows that it gets on."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

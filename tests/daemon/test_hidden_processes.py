@@ -1,7 +1,5 @@
 """Processes that /proc does not show: with hidepid=2, those of other users."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

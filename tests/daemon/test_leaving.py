@@ -1,7 +1,5 @@
 """Workers die or close: what becomes of their timers by `on_death`, and where groups get theirs."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from typing import Any

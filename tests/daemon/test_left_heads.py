@@ -1,7 +1,5 @@
 """What others wrote over the heads of a killed daemon's segments, or cut off: its wheel goes on."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,8 +1,6 @@
 """Links to a daemon's files, and what is written into its daemon.json, by those who may: nothing of
 it costs a worker, a clock, or the wheel."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import subprocess

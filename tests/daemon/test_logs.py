@@ -1,7 +1,5 @@
 """Messages that nobody reads: they hold up neither a supervisor nor its clock, and end none."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """Segments are truncated or overwritten under a running daemon: it goes on, or says what it is."""
 
-from __future__ import annotations
-
 import os
 import signal
 

@@ -1,7 +1,5 @@
 """Many workers at once: neither descriptors beyond 1,023 nor long answers are in anybody's way."""
 
-from __future__ import annotations
-
 import contextlib
 import resource
 import socket

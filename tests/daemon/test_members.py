@@ -1,7 +1,5 @@
 """What a member of --group may ask of the daemon, and what is another member's."""
 
-from __future__ import annotations
-
 import grp
 import json
 import logging

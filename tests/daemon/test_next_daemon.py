@@ -1,7 +1,5 @@
 """A daemon that is stopped for good: clients with `on_reconnect` go on with the next one."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Child processes of the supervisor: each is collected once, by its end, whoever signals it."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -1,8 +1,6 @@
 """Directories that a daemon writes into: for snapshots, and for a trace. Nobody else's, and none
 that somebody else has put there."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess

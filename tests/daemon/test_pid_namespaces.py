@@ -4,8 +4,6 @@ What starts in a namespace of its own sees the processes of that one alone, and 
 same numbers.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Files that are there already, or that somebody has put where a daemon wants its own."""
 
-from __future__ import annotations
-
 import contextlib
 import os
 import re

@@ -1,7 +1,5 @@
 """Several processes on one daemon: exact accounts, deaths, and what is left of the dead."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import multiprocessing

@@ -1,7 +1,5 @@
 """Clients of a real daemon whose supervisor or clock is killed and comes back."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

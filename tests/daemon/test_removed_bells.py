@@ -4,8 +4,6 @@ Clients that live on sleep on those and ring them, under the descriptors that ev
 Nobody here waits for a timeout: each wait is without end, or longer than the test may take.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import select

@@ -1,7 +1,5 @@
 """`wheeld stop --keep`, `wheeld restart`: the daemon goes, or becomes another; its workers stay."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

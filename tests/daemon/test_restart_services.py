@@ -5,8 +5,6 @@
 does so twenty times each, and prints for how long no timer fired.
 """
 
-from __future__ import annotations
-
 import subprocess
 from collections.abc import Callable
 

@@ -1,8 +1,6 @@
 """What a start looks for before it makes anything: a place for snapshots, memory; and when it may
 drop what an earlier daemon left."""
 
-from __future__ import annotations
-
 import errno
 import logging
 import os

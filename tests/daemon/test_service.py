@@ -1,7 +1,5 @@
 """`wheeld install-service`: what it shows, what it writes, and what it leaves alone."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

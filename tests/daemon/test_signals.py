@@ -1,7 +1,5 @@
 """Signals that are not meant to end a daemon do not; SIGHUP reloads what can be reloaded."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path

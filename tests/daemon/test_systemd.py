@@ -1,7 +1,5 @@
 """The unit, the user and the example configuration in systemd/, judged by systemd's own tools."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

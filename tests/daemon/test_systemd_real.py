@@ -8,8 +8,6 @@ gunicorn; each test judges one of them.
 restarts and kills the unit twenty times each under load, and prints for how long no timer fired.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

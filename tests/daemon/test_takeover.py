@@ -1,8 +1,6 @@
 """A supervisor is killed and started again: it goes on with the living segments and their workers,
 or says why it does not."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

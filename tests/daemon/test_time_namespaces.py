@@ -1,7 +1,5 @@
 """Processes whose clocks are others than the daemon's are refused: their timers would be early."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """A member of the group cuts segments short, which who may write them can: the daemon goes on."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

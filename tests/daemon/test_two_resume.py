@@ -1,7 +1,5 @@
 """A worker with two connections for a moment: two of its threads take the lost one up at once."""
 
-from __future__ import annotations
-
 import socket
 import threading
 

@@ -3,8 +3,6 @@
 The other one is this one, built with another version number.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """Virtual time: when `advance` has returned, all that fell due is there to be polled."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The wall clock is set while timers wait for it; the clock process sleeps, or is busy."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """The directory that a program happens to be in: what lies there is not run by its daemon."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`wheeld demo`: its account sees what is wrong, its runs end exactly, nothing stays behind."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The demonstration's requests: statistics, determinism, errors in a file of requests."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """doctor's checks of the machine, over made-up trees of /proc, /sys and /etc."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import mmap

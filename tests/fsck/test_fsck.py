@@ -1,7 +1,5 @@
 """fsck on memory that nobody writes: a whole wheel is clean, each kind of damage is named alone."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

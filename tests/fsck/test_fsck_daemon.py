@@ -1,7 +1,5 @@
 """fsck on segments: a dead daemon's, a running one's; exit codes, JSON, repair."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

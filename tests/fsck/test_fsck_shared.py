@@ -1,8 +1,6 @@
 """fsck of watched keys and memory pools: what is right is clean, what moves is not damage, and a
 repair mends what it found."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The table of states in states.h is what fsck accepts: each phase with each stage."""
 
-from __future__ import annotations
-
 import re
 
 import sanitize

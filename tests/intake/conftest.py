@@ -1,7 +1,5 @@
 """What runs the tests of the intake, on which event loop."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Intake: reading, answering, options. On a `ModelPool`; nothing depends on speed."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import socket

@@ -1,7 +1,5 @@
 """Intake: the helper thread, and crowds that behave badly or want more than there is."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import logging

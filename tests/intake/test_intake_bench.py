@@ -1,7 +1,5 @@
 """The benchmark of `Intake` runs, and writes what it says. How fast anything is, is not tested."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

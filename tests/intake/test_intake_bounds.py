@@ -1,7 +1,5 @@
 """Intake: errors, idleness and the two bounds, on requests and on bytes (KIP-72)."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Intake: closing one connection or all of them gives all memory back (KIP-72)."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 

@@ -1,7 +1,5 @@
 """Intake: peers that leave give their memory back (KIP-72), whenever they leave."""
 
-from __future__ import annotations
-
 import socket
 
 import pytest

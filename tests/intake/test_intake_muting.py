@@ -1,7 +1,5 @@
 """Intake: memory that returns never undoes an explicit mute (KIP-72)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

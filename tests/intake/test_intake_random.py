@@ -8,8 +8,6 @@ which they were sent, each once; answers come in that order, each once, and with
 peer that nobody has harmed gets all of its answers; and at the end nothing is left anywhere.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

@@ -1,7 +1,5 @@
 """Intake: KIP-72's rules of reading: which channels are read, muted, and served in which order."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 

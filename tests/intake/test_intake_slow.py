@@ -1,7 +1,5 @@
 """Intake: peers that send or take too slowly, say nothing, or are too many."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from typing import Any

@@ -1,7 +1,5 @@
 """Intake under TLS: the rules hold as in plain."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import ssl

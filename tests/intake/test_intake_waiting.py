@@ -1,7 +1,5 @@
 """Intake: requests that wait in their handlers, and peers that leave meanwhile."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest

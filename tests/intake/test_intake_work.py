@@ -1,7 +1,5 @@
 """Intake: the task of a request, and all the ways in which it ends."""
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 

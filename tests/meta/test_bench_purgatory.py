@@ -1,7 +1,5 @@
 """The purgatory's benchmark: the old design is right, the workload as promised, all of it runs."""
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess

@@ -1,7 +1,5 @@
 """The files of containers/ agree with each other, and the example service does what it says."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 import runpy

@@ -1,7 +1,5 @@
 """What pyproject.toml says of other packages: all that are imported, and from which version on."""
 
-from __future__ import annotations
-
 import ast
 import re
 import sys

@@ -1,7 +1,5 @@
 """What the documents show and claim is run and resolved."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

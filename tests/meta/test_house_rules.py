@@ -1,7 +1,5 @@
 """The house rules: each goes red on a small example, and this checkout keeps them all."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The manual page and the completions are those of the commands, and work."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

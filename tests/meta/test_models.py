@@ -1,7 +1,5 @@
 """The models of models/: they name real places, have mutants, hold, and fail when mutated."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

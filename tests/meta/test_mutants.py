@@ -3,8 +3,6 @@
 All of them: `make mutants`.
 """
 
-from __future__ import annotations
-
 import argparse
 import re
 from collections import Counter

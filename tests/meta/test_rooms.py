@@ -1,7 +1,5 @@
 """The folders of each package, and of the headers, stand on each other in one direction."""
 
-from __future__ import annotations
-
 import re
 from collections import defaultdict
 from pathlib import Path

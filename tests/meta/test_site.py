@@ -1,7 +1,5 @@
 """The documentation site builds without a warning, and reads well on a desktop and on a phone."""
 
-from __future__ import annotations
-
 import functools
 import http.server
 import subprocess

@@ -1,7 +1,5 @@
 """The table of docs/threat-model.md: who it is, what it is tried on, and which test shows it."""
 
-from __future__ import annotations
-
 import ast
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The torture driver: its short form, its end in the middle, its options."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

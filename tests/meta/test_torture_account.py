@@ -3,8 +3,6 @@
 The ledgers here are written by hand: what workers would have noted if the daemon had misbehaved.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from pathlib import Path

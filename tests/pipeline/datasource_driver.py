@@ -5,8 +5,6 @@
 Runs until it is killed.
 """
 
-from __future__ import annotations
-
 import sys
 import time
 from pathlib import Path

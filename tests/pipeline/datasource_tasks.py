@@ -1,7 +1,5 @@
 """What the tests of the journal share: tasks without Spark, and a reader of all lanes."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

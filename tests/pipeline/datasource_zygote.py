@@ -3,8 +3,6 @@
 One JSON object a line comes in, one line with the child's wait status goes out.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """What a report has to say, worked out row by row, in the dumbest way."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable

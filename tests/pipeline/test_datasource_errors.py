@@ -1,7 +1,5 @@
 """The journal without Spark: bad values, a full wheel, a daemon that is not the one it was."""
 
-from __future__ import annotations
-
 import time
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The journal without Spark: tasks that die at each step, run twice, or come too late."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

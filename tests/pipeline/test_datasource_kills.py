@@ -1,7 +1,5 @@
 """Drivers of the data source are killed and restarted: every row expires once and is read once."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

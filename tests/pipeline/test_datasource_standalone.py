@@ -1,7 +1,5 @@
 """The documented script: the data source on a standalone master and worker."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

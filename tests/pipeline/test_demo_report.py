@@ -1,7 +1,5 @@
 """`wheeld demo` ends with the pipeline's report of what it just did, without Java or Spark."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """The numbers of a workload: as the model says, and for ever the same."""
 
-from __future__ import annotations
-
 import hashlib
 import math
 import statistics

@@ -1,7 +1,5 @@
 """`replay` against real daemons: exact accounts, full wheels, deaths, Ctrl-C."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

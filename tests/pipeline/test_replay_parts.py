@@ -1,7 +1,5 @@
 """The parts of a replay: calendar, window, histogram, files; each beside something simpler."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

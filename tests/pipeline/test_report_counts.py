@@ -1,7 +1,5 @@
 """What a task counts does not depend on how its rows come: in one batch or in many."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

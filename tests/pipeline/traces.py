@@ -1,7 +1,5 @@
 """Traces made by hand or at random, as a recorder would have written them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Workloads for tests, without Spark."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """MemoryPool, call by call: what docs/memory-pool.md says of each; errors, sensors."""
 
-from __future__ import annotations
-
 import gc
 import time
 from typing import Any

@@ -1,7 +1,5 @@
 """MemoryPool: allocations that are awaited, a pool that is off, depletion over a window."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import threading

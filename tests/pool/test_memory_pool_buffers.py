@@ -1,7 +1,5 @@
 """PoolBuffer: memory that is written, looked at, released, dropped, and left to a forked child."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import mmap

@@ -1,7 +1,5 @@
 """MemoryPool against a real daemon: processes, deaths, forks, a supervisor that is replaced."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

@@ -1,7 +1,5 @@
 """The waiting line: who waits, whose turn it is, and what ends a wait; threads of one process."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from types import FrameType

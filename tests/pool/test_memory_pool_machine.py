@@ -1,7 +1,5 @@
 """A state machine: pools beside a plain model, over workers that come, go and die."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """MemoryPool over processes: the bound under load, deaths at any moment, a line that goes on."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import random

@@ -1,8 +1,6 @@
 """What the daemon does with the memory pools: a worker's bytes go back when it is gone, whoever is
 killed meanwhile, once; a living worker keeps its own."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

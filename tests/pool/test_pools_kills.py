@@ -1,8 +1,6 @@
 """Workers that really use pools and watch keys, killed together with their supervisor in any order:
 what stays is exactly what the living have, and fsck finds nothing."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

@@ -1,7 +1,5 @@
 """Deadlines: extended and cancelled from any worker, told once, and not lost with their worker."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -1,7 +1,5 @@
 """Purgatory and DelayedOperation: the algorithm, step by step, under virtual time."""
 
-from __future__ import annotations
-
 import gc
 import threading
 import weakref

@@ -1,7 +1,5 @@
 """AsyncPurgatory, on a private daemon under virtual time: nothing depends on speed."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import logging

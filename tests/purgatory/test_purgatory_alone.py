@@ -1,7 +1,5 @@
 """Operations whose daemon is gone time out by this process's clock; new ones are refused."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 

@@ -1,7 +1,5 @@
 """What a purgatory refuses, and that a refusal leaves everything as it was."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Iterator

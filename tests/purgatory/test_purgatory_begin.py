@@ -1,7 +1,5 @@
 """AsyncPurgatory.begin: a future in place of a task; and waits whose operation is cancelled."""
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import threading

@@ -1,7 +1,5 @@
 """Callbacks of the purgatory: where they run, what happens when they raise; and its end."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """What the cycle collector looks at: operations that wait are many, and hardly ever garbage."""
 
-from __future__ import annotations
-
 import gc
 import weakref
 

@@ -1,7 +1,5 @@
 """Triggers between processes while clock and supervisor die."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import os

@@ -1,7 +1,5 @@
 """Purgatories in dispatch, poll and the background dispatcher; what an interrupt loses there."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from typing import Any

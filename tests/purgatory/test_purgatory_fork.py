@@ -1,7 +1,5 @@
 """A purgatory and a fork: the child is told, the parent goes on unharmed."""
 
-from __future__ import annotations
-
 import gc
 import os
 import threading

@@ -1,7 +1,5 @@
 """User code that does its worst: it closes everything under a running call. Nothing crashes."""
 
-from __future__ import annotations
-
 import gc
 import os
 import threading

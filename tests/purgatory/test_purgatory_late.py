@@ -1,7 +1,5 @@
 """Operations that are over before they are watched, or are cancelled by their own look."""
 
-from __future__ import annotations
-
 import queue
 import threading
 

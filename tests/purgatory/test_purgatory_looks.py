@@ -1,7 +1,5 @@
 """Which operations of another worker a check has asked: those under its key, next to no others."""
 
-from __future__ import annotations
-
 import pytest
 
 from common_fixtures import local_wheel, local_workers

@@ -1,7 +1,5 @@
 """check_and_complete_many: many keys in one call, in all workers; and what keys may be."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Numbers of a purgatory."""
 
-from __future__ import annotations
-
 import time
 
 from local_wheel import MS, LocalTimers, LocalWheel

@@ -1,7 +1,5 @@
 """A client moves to the next daemon in the middle of a block of `changing`: it is noted there."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """A worker dies while it makes a condition true, or while it checks its key: nobody sleeps on."""
 
-from __future__ import annotations
-
 import mmap
 import os
 import random

@@ -1,7 +1,5 @@
 """Callbacks run once, whatever is raised; completions in callbacks stand in line."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

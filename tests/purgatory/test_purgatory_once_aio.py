@@ -1,7 +1,5 @@
 """Callbacks on a loop: once, whatever is raised; chains of any length; one wake-up for many."""
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from typing import Any

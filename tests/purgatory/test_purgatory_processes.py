@@ -1,7 +1,5 @@
 """Triggers between processes: none missed, none doubled, whichever of them dies."""
 
-from __future__ import annotations
-
 import os
 import random
 import secrets

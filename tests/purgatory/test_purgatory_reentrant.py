@@ -1,7 +1,5 @@
 """Calls into a purgatory from try_complete and from the hooks of its own operations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

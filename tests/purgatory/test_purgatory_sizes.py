@@ -1,7 +1,5 @@
 """What `wheeld status` tells of purgatories: sizes by name, of all workers and of each."""
 
-from __future__ import annotations
-
 import json
 import mmap
 import signal

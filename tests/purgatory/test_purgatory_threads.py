@@ -1,7 +1,5 @@
 """Many threads at one purgatory: everything exactly once, no trigger missed."""
 
-from __future__ import annotations
-
 import random
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Triggers from one worker to another, step by step, in one process: directory, marks, bells."""
 
-from __future__ import annotations
-
 import contextlib
 import gc
 import os

@@ -1,8 +1,6 @@
 """What the daemon does with the watch directory, and with damage to the two segments that all
 workers write."""
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 import os

@@ -1,7 +1,5 @@
 """Shared words by name: they grow, are waited for, are forgotten; each key is one word."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 
 import numpy as np

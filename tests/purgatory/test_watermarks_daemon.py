@@ -1,7 +1,5 @@
 """Shared words of a daemon: what they survive, how many the status says there are; on asyncio."""
 
-from __future__ import annotations
-
 import asyncio
 from multiprocessing import get_context
 

@@ -1,8 +1,6 @@
 """While records come in fast, spools wait to become Parquet; not for ever, and not at the end.
 While the ring overflows, the recorder takes little of a processor."""
 
-from __future__ import annotations
-
 import threading
 import time
 from pathlib import Path

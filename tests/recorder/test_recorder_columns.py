@@ -1,7 +1,5 @@
 """From records to columns: every value exact, also at the ends of its range."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Options of a trace, and what a start does with the trace segment that it finds; no daemons."""
 
-from __future__ import annotations
-
 import json
 import mmap
 import os

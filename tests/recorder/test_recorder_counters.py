@@ -1,7 +1,5 @@
 """The daemon's counters, one row a second: what is in them, and that none is there twice."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Recording by real daemons: the trace says exactly what the workers say."""
 
-from __future__ import annotations
-
 import grp
 import json
 import os

@@ -1,7 +1,5 @@
 """Recorder, clock and supervisor die, or the recorder cannot write: what the trace says then."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -1,7 +1,5 @@
 """What stands beside the records: names, clocks; and what other recorders left."""
 
-from __future__ import annotations
-
 import json
 import os
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The files of a trace: what is in which one, what they look like to readers, which are removed."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import asdict
 from datetime import UTC, datetime

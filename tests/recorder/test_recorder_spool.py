@@ -3,8 +3,6 @@
 Here with one thread and a ring in private memory; test_recorder_daemon.py kills real ones.
 """
 
-from __future__ import annotations
-
 import errno
 import os
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """The trace: one record per event of a timer, with exact fields, in virtual time."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import time

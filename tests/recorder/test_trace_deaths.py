@@ -4,8 +4,6 @@ At every instruction clocks die in tests/c/sweep/kill_trace.c; here between pass
 all may be missing or doubled.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import pytest

@@ -1,7 +1,5 @@
 """The trace beside the wheel's oracle: random calls, and every event is recorded as it was."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 

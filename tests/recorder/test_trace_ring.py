@@ -1,7 +1,5 @@
 """The trace ring: taking and releasing, overflow exact by kind, positions over their edges."""
 
-from __future__ import annotations
-
 import mmap
 from collections import Counter
 

@@ -1,7 +1,5 @@
 """Snapshots of a living wheel, and the wheel that is made from one: nothing pending is lost."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A daemon with --state-dir: timers outlive a stop, a crash that took the memory, a bad file."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """The snapshot's file: whole or not at all, and nothing but what was written is ever read."""
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """Snapshots that are wrong under a right digest: refused with a message, or fit to be restored."""
 
-from __future__ import annotations
-
 import contextlib
 import copy
 import hashlib

@@ -1,8 +1,6 @@
 """Snapshots of a wheel that is worked on at the same time: at every point of the collection, and by
 another process."""
 
-from __future__ import annotations
-
 import os
 import random
 import signal

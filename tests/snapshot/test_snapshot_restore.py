@@ -1,7 +1,5 @@
 """When the timers of a snapshot are due again: never early, and misfires as they were asked for."""
 
-from __future__ import annotations
-
 import time
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The calls of AsyncTimers that may have to wait for room, for the tests of that."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any

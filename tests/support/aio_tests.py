@@ -1,7 +1,5 @@
 """Tests that are coroutines: run by the fixture `run_async`, which a folder may have its own of."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable

@@ -1,7 +1,5 @@
 """Virtual time for tests of AsyncTimers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A real browser for tests that look at pages, and what to do where a machine lacks a program."""
 
-from __future__ import annotations
-
 import os
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Forked children for tests: what they do, and what came of it."""
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -1,7 +1,5 @@
 """The command `wheeld` for tests: run to its end, or `wheeld start` in the foreground."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

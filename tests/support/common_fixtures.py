@@ -4,8 +4,6 @@ A module that needs other options than those of a fixture for all assigns its ow
 name, and what stands upon it follows: `timers` is a worker of the `wheel` that the module has.
 """
 
-from __future__ import annotations
-
 import os
 import secrets
 import shutil

@@ -8,8 +8,6 @@
 Prints "well" and what it has counted. A crash is the exit code's matter, a hang SIGALRM's.
 """
 
-from __future__ import annotations
-
 import faulthandler
 import signal
 import sys

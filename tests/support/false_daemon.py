@@ -9,8 +9,6 @@ each, and "heard" to a hello.
     head         fields of the wheel's head that say something else
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os

@@ -1,8 +1,6 @@
 """Every kind of damage that fsck is known to find: scribbles on a FullWheel, by the check that must
 name them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Damage to what all workers write, as in fsck_damage.py: watched keys and memory pools."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from fsck_damage import CASES, case

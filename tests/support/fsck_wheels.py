@@ -1,7 +1,5 @@
 """Wheels for the tests of fsck: one with slots in every state, and the remains of a dead daemon."""
 
-from __future__ import annotations
-
 import json
 import mmap
 from collections.abc import Iterator

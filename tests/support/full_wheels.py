@@ -1,7 +1,5 @@
 """Rings and wheels without room, made by hand: no clock runs beside the test."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from types import SimpleNamespace

@@ -7,8 +7,6 @@
 Runs until it is killed; prints "ready" when it begins.
 """
 
-from __future__ import annotations
-
 import mmap
 import os
 import sys

@@ -4,8 +4,6 @@ It prints its port. A request that begins with "hold" stays in its handler until
 comes by stdin; each is answered with itself. The end of stdin ends it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import sys
 

@@ -1,7 +1,5 @@
 """Every native call of a trace, and every way in which one refuses, for test_leaks."""
 
-from __future__ import annotations
-
 import contextlib
 import mmap
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What a killed daemon leaves, for tests that damage it, without the rest of a daemon."""
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """AsyncTimers over a LocalWheel: a loop, a clock that the test moves, and no daemon."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import AsyncIterator, Callable

@@ -5,8 +5,6 @@ It looks at the slots themselves and has no model of its own, so it asks of time
 follows: moved in a backlog, on the grid of a period, left by a worker that died within a call.
 """
 
-from __future__ import annotations
-
 import random
 from contextlib import suppress
 from typing import Any

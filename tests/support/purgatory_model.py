@@ -4,8 +4,6 @@
 calls. What operations do when they complete is in their `Spec`, which both sides run.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 

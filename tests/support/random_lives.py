@@ -1,7 +1,5 @@
 """Random lives of workers and clocks over one LocalWheel, with an account of every timer."""
 
-from __future__ import annotations
-
 import random
 from collections import Counter
 from contextlib import nullcontext, suppress

@@ -1,7 +1,5 @@
 """Daemons that record, the load on them, and what the trace says of it."""
 
-from __future__ import annotations
-
 import os
 import signal
 from collections import Counter

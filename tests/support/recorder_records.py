@@ -1,7 +1,5 @@
 """Trace records and rings for the recorder's tests, written as a clock would write them."""
 
-from __future__ import annotations
-
 import mmap
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A real daemon that tests kill and start again under the same name."""
 
-from __future__ import annotations
-
 import json
 import os
 import select

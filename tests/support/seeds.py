@@ -1,7 +1,5 @@
 """The seed of a run, for modules that need it before any fixture is there."""
 
-from __future__ import annotations
-
 import os
 import secrets
 from typing import Final

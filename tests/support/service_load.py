@@ -4,8 +4,6 @@ Two workers are sync, two uvicorn's with AsyncTimers (web_services.py). Needs no
 container the scenes of systemd_scenes.py use it, too.
 """
 
-from __future__ import annotations
-
 import contextlib
 import http.client
 import json

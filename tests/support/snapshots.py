@@ -1,7 +1,5 @@
 """What the tests of snapshots share: taking one of a LocalWheel, and a LocalWheel made from one."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Other users for tests: programs that run as nobody."""
 
-from __future__ import annotations
-
 import contextlib
 import grp
 import os

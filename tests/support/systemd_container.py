@@ -5,8 +5,6 @@ own: nothing of it is left when the program ends, however it ends. Run as a prog
 namespace then, and becomes systemd-nspawn.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import site

@@ -4,8 +4,6 @@ Writes what it saw, one JSON object a line, to `found`; a scene that fails says 
 and the others are played all the same.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

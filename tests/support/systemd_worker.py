@@ -7,8 +7,6 @@ event is expected, and of no timer two. When the daemon is gone it connects agai
 Usage: systemd_worker.py NAME
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import select

@@ -1,7 +1,5 @@
 """Trace records as tests want them, and the accounts that must add up."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Any, NamedTuple
 

@@ -4,8 +4,6 @@ Nothing is timed: an event must come, and when it is received its clock has
 reached its deadline.
 """
 
-from __future__ import annotations
-
 import json
 import mmap
 import os

@@ -4,8 +4,6 @@ Each request arms a timer and waits for it, and one for an hour, that stays; its
 came of both. $WHEELD_TEST_DAEMON is the daemon's runtime directory.
 """
 
-from __future__ import annotations
-
 import asyncio
 import itertools
 import json

@@ -1,7 +1,5 @@
 """The wheel and a sorted-list oracle, as a state machine of random calls."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 import numpy as np

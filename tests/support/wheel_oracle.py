@@ -3,8 +3,6 @@
 It knows nothing of buckets: a timer is a due time, and the next one to fire is the minimum.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 from local_wheel import FOREVER
