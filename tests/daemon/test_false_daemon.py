@@ -126,12 +126,7 @@ except PermissionError as error:
     ],
 )
 def test_a_daemon_for_a_group(
-    place: Path,
-    groups: tuple[int, ...],
-    mode: int,
-    base_owner: int,
-    base_mode: int,
-    found: bool,
+    place: Path, groups: tuple[int, ...], mode: int, base_owner: int, base_mode: int, found: bool
 ) -> None:
     """Another user's is believed by its group, where only he and root can have put it."""
     stranger = run_as_stranger()

@@ -10,14 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from left_memory import (
-    leave_with_a_timer,
-    names_of,
-    path_of,
-    place_of,
-    set_head,
-    write_facts,
-)
+from left_memory import leave_with_a_timer, names_of, path_of, place_of, set_head, write_facts
 from wheeld.config.settings import Config
 from wheeld.resources.owned import Resources
 from wheeld_client import WheelError

@@ -75,11 +75,7 @@ def test_a_users_service(tmp_path: Path) -> None:
     ("arguments", "found", "said"),
     [
         (["--name", "a b"], PROGRAM, "name 'a b': expected letters"),
-        (
-            [],
-            "/tmp/venv/bin/wheeld",
-            "install wheeld into a virtual environment elsewhere",
-        ),
+        ([], "/tmp/venv/bin/wheeld", "install wheeld into a virtual environment elsewhere"),
     ],
 )
 def test_what_cannot_be(

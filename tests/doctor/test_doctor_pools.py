@@ -178,8 +178,7 @@ def test_what_to_lower(
 
 
 @pytest.mark.parametrize(
-    ("kind", "lower"),
-    [("watch", "max-workers"), ("slots", "capacity"), ("worker-3", "capacity")],
+    ("kind", "lower"), [("watch", "max-workers"), ("slots", "capacity"), ("worker-3", "capacity")]
 )
 def test_what_a_start_without_room_says(
     monkeypatch: pytest.MonkeyPatch, daemon_name: str, kind: str, lower: str

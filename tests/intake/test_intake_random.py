@@ -15,16 +15,7 @@ from typing import Any
 
 import pytest
 
-from intake_peers import (
-    BOTH_LOOPS,
-    Peer,
-    Place,
-    check,
-    framed,
-    ripple,
-    run,
-    until,
-)
+from intake_peers import BOTH_LOOPS, Peer, Place, check, framed, ripple, run, until
 from intake_tls_peers import TlsPlace
 from model_pool import ModelPool
 from wheeld_client.intake.request import Request

@@ -96,8 +96,7 @@ def defined_names(path: Path) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("document", "least"),
-    [("ARCHITECTURE.md", 20), ("docs/broker.md", 8), ("docs/origins.md", 25)],
+    ("document", "least"), [("ARCHITECTURE.md", 20), ("docs/broker.md", 8), ("docs/origins.md", 25)]
 )
 def test_documents_name_real_places(document: str, least: int) -> None:
     places = re.findall(r"`([\w/]+\.\w+):([\w.]+)`", (ROOT / document).read_text())

@@ -15,16 +15,7 @@ from torture import account, history
 from torture.account import Verdict
 from torture.daemon import KEEP_SECONDS, Daemon, Outage
 from torture.history import NEVER, Birth, Death, History
-from torture.ledger import (
-    BATCH,
-    ERRORS,
-    TO_GROUP,
-    TO_SEAT,
-    TO_SELF,
-    Kind,
-    Ledger,
-    Memory,
-)
+from torture.ledger import BATCH, ERRORS, TO_GROUP, TO_SEAT, TO_SELF, Kind, Ledger, Memory
 from torture.outcomes import Fate, fates
 from torture.report import Row, table
 from torture.roles import SEATING

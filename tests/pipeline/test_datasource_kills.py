@@ -20,10 +20,7 @@ import wheeld
 from daemons import end_of
 from wheeld_client import Observer
 
-pytestmark = [
-    pytest.mark.usefixtures("java"),
-    pytest.mark.timeout(1500),
-]
+pytestmark = [pytest.mark.usefixtures("java"), pytest.mark.timeout(1500)]
 
 DRIVER = Path(__file__).with_name("datasource_driver.py")
 LONG = 600.0

@@ -186,10 +186,7 @@ def cut_short(path: Path) -> None:
             lambda path: save(path / "w.parquet", GOOD | {"latency_ns": np.zeros(10)}),
             "column latency_ns: got type double, expected whole numbers",
         ),
-        (
-            lambda path: save(path / "w.parquet", {name: [] for name in GOOD}),
-            "got type null",
-        ),
+        (lambda path: save(path / "w.parquet", {name: [] for name in GOOD}), "got type null"),
         (
             lambda path: save(path / "w.parquet", {n: v[:0] for n, v in GOOD.items()}),
             "got no rows, expected at least one request",

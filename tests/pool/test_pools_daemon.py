@@ -275,10 +275,7 @@ def test_status_of_pools(daemon: Daemon) -> None:
             "available": 100, "depleted_percent": 100.0, "waiters": 1,
         }  # fmt: skip
         shared_by = {w["name"]: w["pool_bytes"] for w in status["workers"]}
-        assert shared_by == {
-            "a": {"requests": 0, "small": 300},
-            "b": {"requests": 0, "small": 600},
-        }
+        assert shared_by == {"a": {"requests": 0, "small": 300}, "b": {"requests": 0, "small": 600}}
         text = well("status", *where)
         assert "pools       2" in text
         assert "small" in text

@@ -368,8 +368,7 @@ def test_hook_that_sees_its_operation_completed(purgatory: Purgatory) -> None:
     """In on_complete the operation is completed, and is found under no key."""
     seen: list[Any] = []
     op = Hooked(
-        1.0,
-        complete=lambda: seen.append((op.is_completed, op.is_expired, purgatory.watched)),
+        1.0, complete=lambda: seen.append((op.is_completed, op.is_expired, purgatory.watched))
     )
     purgatory.try_complete_else_watch(op, ["a"])
     op.force_complete()

@@ -8,14 +8,7 @@ import pytest
 from common_fixtures import restarted_daemon
 from purgatory_ops import Hooked, Op
 from restarts import LONG, Daemon
-from wheeld_client import (
-    AsyncPurgatory,
-    AsyncTimers,
-    DaemonNotRunning,
-    Purgatory,
-    Timers,
-    connect,
-)
+from wheeld_client import AsyncPurgatory, AsyncTimers, DaemonNotRunning, Purgatory, Timers, connect
 
 SOON = 0.05
 """Seconds; no test waits for less than it has to."""

@@ -200,9 +200,7 @@ def test_dispatching_in_the_background(wheel: LocalWheel, timers: LocalTimers) -
         for _ in range(3):
             done = threading.Event()
             op = Hooked(
-                0.001,
-                complete=lambda: where.append(threading.get_ident()),
-                expire=done.set,
+                0.001, complete=lambda: where.append(threading.get_ident()), expire=done.set
             )
             purgatory.try_complete_else_watch(op, ["k"])
             wheel.advance(MS)

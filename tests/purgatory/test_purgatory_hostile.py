@@ -290,11 +290,7 @@ def test_destructors_that_let_threads_in(timers: LocalTimers) -> None:
 
 
 @pytest.mark.parametrize("does", ["leave", "watch", "dispatch", "sleep"])
-def test_stale_worker_harms_no_heir(
-    wheel: LocalWheel,
-    purgatory: Purgatory,
-    does: str,
-) -> None:
+def test_stale_worker_harms_no_heir(wheel: LocalWheel, purgatory: Purgatory, does: str) -> None:
     """A worker that was declared dead and goes on takes nothing from its heir in the row: no bit,
     no mark, no bell; and it gives it none."""
     view, gone = WatchView(wheel.shared("watch")), wheel.worker(1)

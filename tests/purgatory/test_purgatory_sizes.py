@@ -125,10 +125,7 @@ def test_of_two_processes_and_after_a_death(daemon: Daemon, crew: Crew) -> None:
             {"name": "second\n", "delayed": 0, "watched": 0, "workers": 1},
         ]
         assert {worker["name"]: worker["purgatories"] for worker in status["workers"]} == {
-            "here": {
-                NAME: {"delayed": 1, "watched": 1},
-                "second\n": {"delayed": 0, "watched": 0},
-            },
+            "here": {NAME: {"delayed": 1, "watched": 1}, "second\n": {"delayed": 0, "watched": 0}},
             "there": {NAME: {"delayed": 3, "watched": 6}},
         }
         lines = well("status", "--name", daemon.name, "--runtime-dir", str(daemon.base))

@@ -281,10 +281,7 @@ def test_embedded(tmp_path: Path) -> None:
     """All options are fields of an embedded daemon, too."""
     trace = tmp_path / "deep" / "trace"
     options = {"trace_ring": 1024, "trace_every": "1s", "trace_keep": "7d", "trace_bytes": "1G"}
-    with (
-        wheeld.embedded(trace=trace, **options) as name,
-        connect(name, worker="a") as timers,
-    ):
+    with wheeld.embedded(trace=trace, **options) as name, connect(name, worker="a") as timers:
         timers.schedule(0.001)
         assert len(timers.poll(60.0)) == 1
     found = {(row["event"], row["worker"]) for row in read(trace)}

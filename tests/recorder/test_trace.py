@@ -156,13 +156,7 @@ def test_periodic() -> None:
         timers.cancel(id)
         wheel.settle()
         assert new_rows(wheel) == [
-            row(
-                "cancelled",
-                id,
-                time=START + 40 * MS,
-                deadline=START + 45 * MS,
-                flags=PERIODIC,
-            )
+            row("cancelled", id, time=START + 40 * MS, deadline=START + 45 * MS, flags=PERIODIC)
         ]
 
 

@@ -10,15 +10,7 @@ import pytest
 
 from local_wheel import DROP, FOREVER, KEEP, MS, REROUTE, SECOND, LocalWheel, take_all
 from random_lives import Lives
-from trace_rows import (
-    FOUND,
-    PERIODIC,
-    Row,
-    assert_accounted,
-    assert_stories,
-    kinds,
-    new_rows,
-)
+from trace_rows import FOUND, PERIODIC, Row, assert_accounted, assert_stories, kinds, new_rows
 from wheeld_core.views import layout
 
 ROOM = 12

@@ -239,10 +239,7 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     "_state": lambda b: (b.timers._state, b.fresh_worker()._state),
     "_end": end,
     "_check": lambda b: b.timers._check(),
-    "_connected": lambda b: (
-        b.timers._connected(b.control[0].fileno()),
-        b.timers._connected(-1),
-    ),
+    "_connected": lambda b: (b.timers._connected(b.control[0].fileno()), b.timers._connected(-1)),
     "_hear": hear,
     "_counters": lambda b: b.timers._counters(),
     "_holders": lambda b: b.timers._holders(np.zeros(b.wheel.view.max_workers + 1, np.uint64)),

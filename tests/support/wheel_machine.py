@@ -5,12 +5,7 @@ from typing import ClassVar
 import numpy as np
 import pytest
 from hypothesis import assume, strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    rule,
-)
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from local_wheel import FOREVER, MS, YEAR, LocalWheel, payloads
 from wheel_oracle import Armed, Event, Oracle, seconds_to_ns
