@@ -4,7 +4,6 @@ import asyncio
 import gc
 import os
 import signal
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +12,8 @@ import wheeld
 from aio_tests import with_timers
 from aio_time import Time, ripple, runner_on
 from common_fixtures import embedded
+from daemons import status_of
 from wheeld_client import AsyncTimers, DaemonNotRunning, TimerHandle, connect
-from wheeld_core import control
 
 daemon = embedded(capacity=4096, virtual_clock=True)
 run = pytest.fixture(runner_on)
@@ -213,8 +212,6 @@ def test_sleepers_are_told_that_the_daemon_is_gone(death: int) -> None:
             assert all(isinstance(task.exception(), DaemonNotRunning) for task in done)
 
     with wheeld.embedded(capacity=64) as name:
-        connection = control.Connection(Path(name))
-        pid = connection.request("status")["status"]["pid"]
-        connection.close()
+        pid = status_of(name)["pid"]
         asyncio.run(main(name))
     assert len(errors) <= 1

@@ -11,12 +11,12 @@ import signal
 import threading
 import time
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 import wheeld
+from children import receive
 from common_fixtures import connected, embedded
 from wheeld_client import ClientClosed, Timers, WheelFull, connect, payload_of
 
@@ -26,18 +26,6 @@ LONG = 60.0
 
 daemon = embedded(capacity=16_384, payload_bytes=16, max_workers=16)
 timers = connected()
-
-
-def receive(timers: Timers, count: int) -> np.ndarray[Any, Any]:
-    """Poll until `count` events are there."""
-    parts: list[Any] = []
-    while sum(map(len, parts)) < count:
-        part = timers.poll(LONG)
-        assert len(part), f"nothing came for {LONG} s: {timers.stats()}"
-        parts.append(part)
-    events = np.concatenate(parts)
-    assert (events["fired"] >= events["deadline"]).all(), "early"
-    return events
 
 
 def test_never_early(timers: Timers, rng_seed: int) -> None:

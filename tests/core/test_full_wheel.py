@@ -1,40 +1,15 @@
 """A wheel without a free slot, ids of nobody, timers of others: refused, and nothing is touched."""
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import pytest
 
 from common_fixtures import local_wheel
 from local_wheel import MS, LocalTimers, LocalWheel
+from refusals import refused, two_timers
 from wheeld_client import InvalidDelay, WheelFull
 
-Call = Callable[[LocalTimers], Any]
-
-
 wheel = local_wheel(128, 2, payload_bytes=8)
-
-
-@pytest.fixture
-def timers(wheel: LocalWheel) -> LocalTimers:
-    """A worker with two timers."""
-    timers = wheel.worker(0)
-    timers.schedule_many([1.0, 2.0])
-    wheel.settle()
-    return timers
-
-
-def refused(timers: LocalTimers, call: Call, error: type[Exception], *words: str) -> None:
-    """`call` raises `error` with these words, and changes nothing."""
-    wheel_before = timers._wheel.counters()
-    before = {**timers.stats(), "wheel": None}
-    with pytest.raises(error) as caught:
-        call(timers)
-    for word in words:
-        assert word in str(caught.value), (word, str(caught.value))
-    assert {**timers.stats(), "wheel": None} == before
-    assert timers._wheel.counters() == wheel_before
+timers = pytest.fixture(two_timers)
 
 
 def fill(timers: LocalTimers) -> list[int]:

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -19,30 +18,12 @@ import pytest
 
 import wheeld
 from common_fixtures import connected, embedded
+from daemons import status_of, until
 from local_wheel import MS, SECOND, LocalWheel
 from wheeld_client import Timers, connect
-from wheeld_core import control
 
 LONG = 60.0
 processes = multiprocessing.get_context("spawn")
-
-
-def status_of(name: str) -> dict[str, Any]:
-    """The daemon's status."""
-    connection = control.Connection(Path(name))
-    try:
-        found: dict[str, Any] = connection.request("status")["status"]
-        return found
-    finally:
-        connection.close()
-
-
-def wait_until(holds: Callable[[], bool], what: str) -> None:
-    """Look again and again, until it holds or LONG seconds are over."""
-    give_up = time.monotonic() + LONG
-    while not holds():
-        assert time.monotonic() < give_up, f"after {LONG} s still not: {what}"
-        time.sleep(0.005)
 
 
 # -- accounts ------------------------------------------------------------
@@ -163,7 +144,7 @@ def test_departed_worker_leaves_nothing(daemon: str, how: str) -> None:
         victim = Victim(daemon, "timers.schedule_many(np.full(1024, 500.0))")
         assert status_of(daemon)["pending"] == 1024
         victim.end(how)
-        wait_until(lambda: worker_names(daemon) == [], "departed")
+        until(lambda: worker_names(daemon) == [], "departed")
         assert (status_of(daemon)["pending"], status_of(daemon)["counters"]["linked"]) == (0, 0)
         ours = [segment for segment in os.listdir("/dev/shm") if Path(daemon).name in segment]
         assert len(ours) == 5
@@ -185,7 +166,7 @@ def test_death_is_seen_though_a_child_holds_the_connection(daemon: str) -> None:
     """A killed worker whose forked child keeps its socket open has departed all the same."""
     victim = Victim(daemon, HOLDS_THE_CONNECTION)
     victim.kill()
-    wait_until(lambda: worker_names(daemon) == [], "departed")
+    until(lambda: worker_names(daemon) == [], "departed")
     assert status_of(daemon)["pending"] == 0
     victim.end("closed")
 
@@ -197,7 +178,7 @@ def test_timers_sent_to_the_dead_return(daemon: str, timers: Timers, how: str, r
     victim = Victim(daemon, "")
     ids = timers.schedule_many(np.full(300, 0.3 if read == "pending" else 0.0), 5, to="victim")
     if read == "unread":
-        wait_until(lambda: timers.pending == 0, "fired")
+        until(lambda: timers.pending == 0, "fired")
     victim.end(how)
     got: list[int] = []
     while len(got) < 300:
@@ -206,7 +187,7 @@ def test_timers_sent_to_the_dead_return(daemon: str, timers: Timers, how: str, r
         got += events["timer_id"].tolist()
     assert sorted(got) == sorted(ids.tolist())
     assert timers.pending == len(timers.poll()) == 0
-    wait_until(lambda: worker_names(daemon) == ["survivor"], "departed")
+    until(lambda: worker_names(daemon) == ["survivor"], "departed")
     assert len(timers.schedule_many(np.full(1024, 5.0))) == 1024
 
 
@@ -218,7 +199,7 @@ def test_events_on_loan_survive_their_owner(daemon: str, timers: Timers) -> None
     while events := timers.poll(0.5)["cookie"].tolist():
         got += events
     assert len(got) == len(set(got))
-    wait_until(lambda: worker_names(daemon) == ["survivor"], "departed")
+    until(lambda: worker_names(daemon) == ["survivor"], "departed")
     assert len(timers.schedule_many(np.full(1024, 5.0))) == 1024
 
 
@@ -270,7 +251,7 @@ def test_embedded_daemon_goes_with_its_program(number: int) -> None:
         os.close(pidfd)
     assert not [segment for segment in os.listdir("/dev/shm") if name.name in segment]
     assert not name.exists()
-    wait_until(lambda: not name.parent.exists(), f"{name.parent} removed")
+    until(lambda: not name.parent.exists(), f"{name.parent} removed")
 
 
 def test_embedded_daemon_that_was_killed_leaves_nothing() -> None:

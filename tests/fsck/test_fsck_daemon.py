@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +14,7 @@ import pytest
 
 from commands import Daemon, well, wheeld_command
 from common_fixtures import started_command
+from daemons import until
 from fsck_damage import CASES, link
 from fsck_wheels import FullWheel, Remains, damaged, remains
 from local_wheel import LocalWheel
@@ -258,12 +258,12 @@ def test_a_killed_daemon_is_repaired(daemon: Daemon) -> None:
     worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert worker.stdout is not None
     slot = int(worker.stdout.readline())
-    wait_for(lambda: fsck.run(str(daemon.directory)).checks[6].looked_at == 1)  # it is linked
+    until(lambda: fsck.run(str(daemon.directory)).checks[6].looked_at == 1, "it is linked")
     facts = json.loads((daemon.directory / "daemon.json").read_text())
     for process in (daemon.process, worker):
         process.send_signal(signal.SIGKILL)
         process.communicate()
-    wait_for(lambda: not is_alive(facts["clock_pid"]))
+    until(lambda: not is_alive(facts["clock_pid"]), "the clock is gone")
     names = facts["segment_prefix"]
     memory = segments.attach(names + "wheel", _native.KIND_WHEEL, writable=True)
     record = Remains.link_in(memory, slot)
@@ -282,14 +282,6 @@ def is_alive(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
         return False
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Wait until it holds."""
-    give_up = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
 
 
 # -- repair ----------------------------------------------------------------------------------------

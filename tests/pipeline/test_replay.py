@@ -3,10 +3,7 @@
 import json
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import psutil
@@ -14,6 +11,7 @@ import pytest
 from workloads import all_of, requests, save
 
 import wheeld
+from daemons import until
 from programs import start_program
 from wheeld_client import DaemonNotRunning, connect
 from wheeld_client.replay import Feed, Player
@@ -132,14 +130,6 @@ def start(environment: dict[str, str], *options: str) -> subprocess.Popen[str]:
     return start_program(environment, "-m", "wheeld", "pipeline", "replay", *options)
 
 
-def until(what: Callable[[], Any], seconds: float = 120.0) -> Any:
-    give_up = time.monotonic() + seconds
-    while not (found := what()):
-        assert time.monotonic() < give_up
-        time.sleep(0.01)
-    return found
-
-
 def errors_of(text: str) -> list[str]:
     """The lines that are no progress."""
     return [line for line in text.splitlines() if not line.startswith("replay: ")]
@@ -167,19 +157,19 @@ def test_stopped_in_the_middle_it_leaves_nothing(
 ) -> None:
     with wheeld.embedded(capacity=50_000) as name:
         running = start(private, str(slow), "--name", name)
-        until(lambda: linked(name) > 10)
+        until(lambda: linked(name) > 10, "requests wait")
         everyone = psutil.Process(running.pid).children(recursive=True)
         running.send_signal(number)
         out, err = running.communicate()
         assert (running.returncode, out, errors_of(err)) == (130, "", [])
         assert psutil.wait_procs(everyone, timeout=30)[1] == []
-        until(lambda: linked(name) == 0)
+        until(lambda: linked(name) == 0, "nothing waits")
 
 
 def test_a_worker_that_dies_ends_the_replay(private: dict[str, str], slow: Path) -> None:
     with wheeld.embedded(capacity=50_000) as name:
         running = start(private, str(slow), "--name", name)
-        until(lambda: linked(name) > 10)
+        until(lambda: linked(name) > 10, "requests wait")
         victim, *others = psutil.Process(running.pid).children(recursive=True)
         victim.kill()
         _, err = running.communicate()
@@ -191,7 +181,7 @@ def test_a_worker_that_dies_ends_the_replay(private: dict[str, str], slow: Path)
 def test_a_daemon_that_stops_ends_the_replay(private: dict[str, str], slow: Path) -> None:
     with wheeld.embedded(capacity=50_000) as name:
         running = start(private, str(slow), "--name", name)
-        until(lambda: linked(name) > 10)
+        until(lambda: linked(name) > 10, "requests wait")
     _, err = running.communicate()
     assert running.returncode == 1
     (said,) = errors_of(err)
@@ -202,12 +192,12 @@ def test_a_daemon_that_stops_ends_the_replay(private: dict[str, str], slow: Path
 def test_workers_end_when_their_parent_is_killed(private: dict[str, str], slow: Path) -> None:
     with wheeld.embedded(capacity=50_000) as name:
         running = start(private, str(slow), "--name", name)
-        until(lambda: linked(name) > 10)
+        until(lambda: linked(name) > 10, "requests wait")
         everyone = psutil.Process(running.pid).children(recursive=True)
         running.kill()
         running.communicate()
         assert psutil.wait_procs(everyone, timeout=30)[1] == []
-        until(lambda: linked(name) == 0)
+        until(lambda: linked(name) == 0, "nothing waits")
     for left in Path(private["TMPDIR"]).iterdir():  # nobody is left to remove it
         assert left.name.startswith("wheeld-replay-")
         for file in left.iterdir():

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import uvloop
 
+from daemons import until as wait_for
 from intake_peers import Desk, Place, run as run_intake, until
-from pool_ops import LENIENT, STRICT, one_pool, timers_of, until as wait_for, usual, words_of
+from pool_ops import LENIENT, STRICT, one_pool, timers_of, usual, words_of
 from wheeld_client import ClientClosed, MemoryPool
 from wheeld_client.intake.options import LARGEST
 from wheeld_client.intake.server import Intake

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from pool_ops import STRICT, Call, die, ledger, one_pool, patient, timers_of, until, usual, words_of
+from daemons import until
+from pool_ops import STRICT, Call, die, ledger, one_pool, patient, timers_of, usual, words_of
 from wheeld_client import ClientClosed, DaemonNotRunning, MemoryPool, PoolBuffer
 from wheeld_core.views import PoolsView
 

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from daemons import until
 from local_wheel import LocalWheel
-from pool_ops import STRICT, Process, patient, until
+from pool_ops import STRICT, Process, patient
 from wheeld_client import MemoryPool, PoolBuffer
 from wheeld_core.views import PoolsView
 

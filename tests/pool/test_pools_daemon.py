@@ -11,12 +11,11 @@ import pytest
 
 from commands import badly, well
 from common_fixtures import daemon_process
-from daemons import Daemon, stopped, until
+from daemons import Daemon, status_of, stopped, until
 from remotes import Remote
 from shared_words import STEPS, Shared
 from wheeld import embedded
 from wheeld_client import connect
-from wheeld_core import control
 from wheeld_core.errors import WheelError
 
 POOLS = ("--pool", "requests=64K", "--pool", "small=1000,strict,largest=100")
@@ -327,9 +326,7 @@ def test_pools_by_environment_file_and_embedded(
     assert [pool["name"] for pool in daemon.status()["pools"]] == ["c"]
     daemon.stop()
     with embedded(capacity=64, pools=["d=5K", "e=6"]) as place:
-        connection = control.Connection(Path(place))
-        names = [pool["name"] for pool in connection.request("status")["status"]["pools"]]
-        connection.close()
+        names = [pool["name"] for pool in status_of(place)["pools"]]
     assert names == ["d", "e"]
     with pytest.raises(WheelError, match="size 'x'"), embedded(pools=["d=x"]):
         pass

@@ -5,18 +5,16 @@ import logging
 import os
 import signal
 import threading
-from pathlib import Path
 
 import pytest
 
 import wheeld
 from aio_time import ripple
 from common_fixtures import connected, daemon_process
-from daemons import Daemon, stopped, until
+from daemons import Daemon, status_of, stopped, until
 from purgatory_crew import LONG, NAME, Crew, once
 from purgatory_ops import Hooked, Op
 from wheeld_client import AsyncPurgatory, AsyncTimers, DaemonNotRunning, Purgatory, Timers, connect
-from wheeld_core import control
 
 daemon = daemon_process(max_workers=8)
 timers = connected(worker="caller", reconnect_for=LONG)
@@ -167,7 +165,5 @@ def test_async_waits_for_a_daemon_that_goes(death: int) -> None:
             assert all(isinstance(task.exception(), DaemonNotRunning) for task in done)
 
     with wheeld.embedded(capacity=64) as name:
-        connection = control.Connection(Path(name))
-        pid = connection.request("status")["status"]["pid"]
-        connection.close()
+        pid = status_of(name)["pid"]
         asyncio.run(main(name))

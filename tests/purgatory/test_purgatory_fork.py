@@ -4,17 +4,16 @@ import gc
 import os
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from children import LONG, answer_of, bare_fork, in_child, listed, start_child
 from common_fixtures import connected, embedded
-from daemons import map_segment, until
+from daemons import map_segment, status_of, until
 from purgatory_ops import Hooked, Op, Scripted, WatchView, dispatch_until_over
 from wheeld_client import DelayedOperation, ForkedClient, Purgatory, Timers, connect
-from wheeld_core import _native, control
+from wheeld_core import _native
 
 FORKED = "ForkedClient"
 forks = pytest.mark.parametrize("fork", [os.fork, bare_fork])
@@ -33,10 +32,8 @@ def purgatory(timers: Timers) -> Purgatory:
 @pytest.fixture
 def view(daemon: str) -> WatchView:
     """Of the watch segment."""
-    connection = control.Connection(Path(daemon))
-    names = connection.request("status")["status"]["segments"]
-    connection.close()
-    (name,) = [name for name in segment_names(names) if name.endswith("-watch")]
+    names = segment_names(status_of(daemon)["segments"])
+    (name,) = [name for name in names if name.endswith("-watch")]
     return WatchView(map_segment(name, _native.KIND_WATCH))
 
 

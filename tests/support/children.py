@@ -7,13 +7,12 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from daemons import status_of
 from wheeld_client import DaemonNotRunning, ForkedClient, Timers
-from wheeld_core import control
 
 LONG = 60.0
 """Seconds that a test waits for an event before it fails."""
@@ -33,10 +32,7 @@ def receive(timers: Timers, count: int) -> np.ndarray[Any, Any]:
 
 def listed(daemon: str) -> dict[str, dict[str, Any]]:
     """The daemon's workers by name."""
-    connection = control.Connection(Path(daemon))
-    workers = connection.request("status")["status"]["workers"]
-    connection.close()
-    return {worker["name"]: worker for worker in workers}
+    return {worker["name"]: worker for worker in status_of(daemon)["workers"]}
 
 
 def start_child(work: Callable[[], object], fork: Callable[[], int] = os.fork) -> tuple[int, int]:

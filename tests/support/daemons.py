@@ -35,6 +35,16 @@ def until(holds: Callable[[], Any], what: str, seconds: float = LONG) -> Any:
     return found
 
 
+def status_of(directory: str | Path) -> dict[str, Any]:
+    """What `wheeld status --json` prints of the daemon that has this runtime directory."""
+    connection = control.Connection(Path(directory), LONG)
+    try:
+        found: dict[str, Any] = connection.request("status")["status"]
+        return found
+    finally:
+        connection.close()
+
+
 def end_of(pid: int) -> Callable[[], None]:
     """A function that waits until the process that has this number now is gone."""
     try:
@@ -226,12 +236,7 @@ class Daemon:
 
     def status(self) -> dict[str, Any]:
         """What `wheeld status --json` prints."""
-        connection = control.Connection(self.directory, LONG)
-        try:
-            found: dict[str, Any] = connection.request("status")["status"]
-            return found
-        finally:
-            connection.close()
+        return status_of(self.directory)
 
     def workers(self) -> dict[str, dict[str, Any]]:
         """Its workers by name."""

@@ -6,7 +6,6 @@ import gc
 import os
 import signal
 import threading
-import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -59,14 +58,6 @@ def ledger(wheel: LocalWheel, row: int, pool: int = 0) -> Any:
 def words_of(wheel: LocalWheel, pool: int = 0) -> Any:
     """A pool's own words, writable."""
     return PoolsView(wheel.shared("pools")).pools[pool]
-
-
-def until(true: Callable[[], object], what: str) -> None:
-    """Wait for a state."""
-    give_up = time.monotonic() + LONG
-    while not true():
-        assert time.monotonic() < give_up, f"not within {LONG} s: {what}"
-        time.sleep(0.001)
 
 
 def die(wheel: LocalWheel, row: int) -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from wheeld_core import control
+from daemons import status_of
 
 LONG = 60.0
 """Seconds that a test waits for an event before it fails."""
@@ -46,10 +46,7 @@ class Daemon:
 
     def status(self) -> dict[str, Any]:
         """What `wheeld status` shows."""
-        connection = control.Connection(Path(self.name))
-        status: dict[str, Any] = connection.request("status")["status"]
-        connection.close()
-        return status
+        return status_of(self.name)
 
     def workers(self) -> dict[str, dict[str, Any]]:
         """Its workers by name."""
