@@ -293,7 +293,7 @@ def test_no_pools(daemon: Daemon) -> None:
         daemon.kill()
         daemon.start()
         a.ask("timers.schedule(3600.0)")
-    daemon.kill()
+        daemon.kill()  # before it sees the worker leave
     assert "no pool a (this start: a=1M)" in daemon.refused("--pool", "a=1M")
 
 
