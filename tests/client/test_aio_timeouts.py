@@ -1,11 +1,11 @@
 """AsyncTimers.timeout, and what becomes of waiters when the daemon goes."""
 
 import asyncio
-from collections.abc import Callable
 
 import pytest
 
-from aio_time import Body, Time, ripple, runner_on
+from aio_tests import with_timers
+from aio_time import Time, ripple, runner_on
 from common_fixtures import embedded
 from wheeld_client import AsyncTimers, ClientClosed, InvalidDelay
 
@@ -13,42 +13,37 @@ daemon = embedded(capacity=4096, virtual_clock=True)
 run = pytest.fixture(runner_on)
 
 
-def test_timeout(run: Callable[[Body], None]) -> None:
+@with_timers
+async def test_timeout(timers: AsyncTimers, time: Time) -> None:
     """timeout: TimeoutError when the time is up, nothing when the block is done before."""
-
-    async def body(timers: AsyncTimers, time: Time) -> None:
-        async with timers.timeout(1.0) as quick:
-            await asyncio.sleep(0)
-        assert not quick.expired()
-        assert timers.timers.pending == 0
-        slow = timers.timeout(0.002)
-        with pytest.raises(TimeoutError):  # noqa: PT012
-            async with slow:
-                asyncio.get_running_loop().call_soon(time.jump, 2)
-                await asyncio.Event().wait()
-        assert slow.expired()
-        await asyncio.sleep(0)  # no cancellation is left over
-        with pytest.raises(KeyError):
-            async with timers.timeout(1.0):
-                raise KeyError
-
-    run(body)
+    async with timers.timeout(1.0) as quick:
+        await asyncio.sleep(0)
+    assert not quick.expired()
+    assert timers.timers.pending == 0
+    slow = timers.timeout(0.002)
+    with pytest.raises(TimeoutError):  # noqa: PT012
+        async with slow:
+            asyncio.get_running_loop().call_soon(time.jump, 2)
+            await asyncio.Event().wait()
+    assert slow.expired()
+    await asyncio.sleep(0)  # no cancellation is left over
+    with pytest.raises(KeyError):
+        async with timers.timeout(1.0):
+            raise KeyError
 
 
-def test_timeout_can_be_moved(run: Callable[[Body], None]) -> None:
+@with_timers
+async def test_timeout_can_be_moved(timers: AsyncTimers, time: Time) -> None:
     """reschedule of a timeout: it ends at its last time."""
-
-    async def body(timers: AsyncTimers, time: Time) -> None:
-        async with timers.timeout(0.002) as timeout:
-            timeout.reschedule(timers.timers.now_ns() / 1e9 + 0.010)
-            time.jump(9)
-            await ripple()
-        assert not timeout.expired()
-
-    run(body)
+    async with timers.timeout(0.002) as timeout:
+        timeout.reschedule(timers.timers.now_ns() / 1e9 + 0.010)
+        time.jump(9)
+        await ripple()
+    assert not timeout.expired()
 
 
-def test_nested_timeouts(run: Callable[[Body], None]) -> None:
+@with_timers
+async def test_nested_timeouts(timers: AsyncTimers, time: Time) -> None:
     """The timeout whose time is up raises, and no other, also when both are up at once."""
 
     async def nest(timers: AsyncTimers, time: Time, outer: float, inner: float) -> str:
@@ -65,106 +60,92 @@ def test_nested_timeouts(run: Callable[[Body], None]) -> None:
             return "outer"
         return "neither"
 
-    async def body(timers: AsyncTimers, time: Time) -> None:
-        assert await nest(timers, time, 9.0, 0.005) == "inner"
-        assert await nest(timers, time, 0.005, 9.0) == "outer"
-        assert await nest(timers, time, 0.005, 0.005) == "outer"
-        await ripple()
-
-    run(body)
+    assert await nest(timers, time, 9.0, 0.005) == "inner"
+    assert await nest(timers, time, 0.005, 9.0) == "outer"
+    assert await nest(timers, time, 0.005, 0.005) == "outer"
+    await ripple()
 
 
-def test_cancellation_from_outside_passes_through(run: Callable[[Body], None]) -> None:
+@with_timers
+async def test_cancellation_from_outside_passes_through(timers: AsyncTimers, time: Time) -> None:
     """A task that others cancel within a timeout ends as cancelled, not as timed out."""
 
     async def work(timers: AsyncTimers) -> None:
         async with timers.timeout(50.0):
             await timers.sleep(100.0)
 
-    async def body(timers: AsyncTimers, time: Time) -> None:
-        task = asyncio.create_task(work(timers))
-        await ripple()
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        assert task.cancelled()
+    task = asyncio.create_task(work(timers))
+    await ripple()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert task.cancelled()
 
-        async def both() -> None:
-            async with timers.timeout(0.001):
-                asyncio.get_running_loop().call_soon(time.jump, 1)
-                asyncio.get_running_loop().call_soon(task2.cancel)
-                await asyncio.Event().wait()
+    async def both() -> None:
+        async with timers.timeout(0.001):
+            asyncio.get_running_loop().call_soon(time.jump, 1)
+            asyncio.get_running_loop().call_soon(task2.cancel)
+            await asyncio.Event().wait()
 
-        task2 = asyncio.create_task(both())
-        await asyncio.wait([task2])
-        assert task2.cancelled()
-
-    run(body)
+    task2 = asyncio.create_task(both())
+    await asyncio.wait([task2])
+    assert task2.cancelled()
 
 
-def test_timeout_that_comes_as_its_block_ends(run: Callable[[Body], None]) -> None:
+@with_timers
+async def test_timeout_that_comes_as_its_block_ends(timers: AsyncTimers, time: Time) -> None:
     """When block and time end in one turn of the loop, nothing is cancelled after the block."""
-
-    async def body(timers: AsyncTimers, time: Time) -> None:
-        for inner, outer in ((0.001, 0.002), (0.002, 0.002), (0.002, 0.001)):
-            try:
-                async with timers.timeout(outer):
-                    asyncio.get_running_loop().call_soon(time.jump, 5)
-                    await timers.sleep(inner)
-            except TimeoutError:
-                pass
-            await ripple()  # a stray CancelledError would come here
-            task = asyncio.current_task()
-            assert task is not None
-            assert task.cancelling() == 0
-
-    run(body)
-
-
-def test_bad_delays(run: Callable[[Body], None]) -> None:
-    """sleep refuses what schedule refuses; timeout what is no number."""
-
-    async def body(timers: AsyncTimers, time: Time) -> None:
-        for delay in (-1.0, float("nan")):
-            with pytest.raises(InvalidDelay):
-                await timers.sleep(delay)
-        for call in (timers.timeout, timers.timeout_at):
-            with pytest.raises(InvalidDelay):
-                call(float("nan"))
-            with pytest.raises(TypeError):
-                call("1")  # type: ignore[arg-type]
-        async with timers.timeout(1.0) as timeout:
-            with pytest.raises(InvalidDelay):
-                timeout.reschedule(float("nan"))
-
-    run(body)
-
-
-def test_a_timeout_is_entered_once(run: Callable[[Body], None]) -> None:
-    """Twice at once, or again after its block: RuntimeError, and the deadline that stands stays."""
-
-    async def body(timers: AsyncTimers, time: Time) -> None:
-        timeout = timers.timeout(0.005)
-        with pytest.raises(RuntimeError, match="not been entered"):
-            timeout.reschedule(1.0)
-        with pytest.raises(TimeoutError):  # noqa: PT012
-            async with timeout:
-                with pytest.raises(RuntimeError, match="already been entered"):
-                    async with timeout:
-                        pass
-                assert timers.timers.pending == 1
+    for inner, outer in ((0.001, 0.002), (0.002, 0.002), (0.002, 0.001)):
+        try:
+            async with timers.timeout(outer):
                 asyncio.get_running_loop().call_soon(time.jump, 5)
-                await asyncio.Event().wait()
-        with pytest.raises(RuntimeError, match="already been entered"):
-            async with timeout:
-                pass
-        with pytest.raises(RuntimeError, match="expired"):
-            timeout.reschedule(None)
+                await timers.sleep(inner)
+        except TimeoutError:
+            pass
+        await ripple()  # a stray CancelledError would come here
+        task = asyncio.current_task()
+        assert task is not None
+        assert task.cancelling() == 0
 
-    run(body)
+
+@with_timers
+async def test_bad_delays(timers: AsyncTimers, time: Time) -> None:
+    """sleep refuses what schedule refuses; timeout what is no number."""
+    for delay in (-1.0, float("nan")):
+        with pytest.raises(InvalidDelay):
+            await timers.sleep(delay)
+    for call in (timers.timeout, timers.timeout_at):
+        with pytest.raises(InvalidDelay):
+            call(float("nan"))
+        with pytest.raises(TypeError):
+            call("1")  # type: ignore[arg-type]
+    async with timers.timeout(1.0) as timeout:
+        with pytest.raises(InvalidDelay):
+            timeout.reschedule(float("nan"))
 
 
-def test_leaving_tells_whoever_waits(daemon: str) -> None:
+@with_timers
+async def test_a_timeout_is_entered_once(timers: AsyncTimers, time: Time) -> None:
+    """Twice at once, or again after its block: RuntimeError, and the deadline that stands stays."""
+    timeout = timers.timeout(0.005)
+    with pytest.raises(RuntimeError, match="not been entered"):
+        timeout.reschedule(1.0)
+    with pytest.raises(TimeoutError):  # noqa: PT012
+        async with timeout:
+            with pytest.raises(RuntimeError, match="already been entered"):
+                async with timeout:
+                    pass
+            assert timers.timers.pending == 1
+            asyncio.get_running_loop().call_soon(time.jump, 5)
+            await asyncio.Event().wait()
+    with pytest.raises(RuntimeError, match="already been entered"):
+        async with timeout:
+            pass
+    with pytest.raises(RuntimeError, match="expired"):
+        timeout.reschedule(None)
+
+
+async def test_leaving_tells_whoever_waits(daemon: str) -> None:
     """The end of `async with AsyncTimers`: sleeps and blocks under a timeout get ClientClosed,
     which a task group reports, and no CancelledError that nobody asked for."""
     ends: list[str] = []
@@ -182,39 +163,32 @@ def test_leaving_tells_whoever_waits(daemon: str) -> None:
         finally:
             ends.append("limited")
 
-    async def main() -> None:
-        tasks = []
-        async with AsyncTimers(daemon) as timers:
-            for work in (sleep, limited):
-                tasks.append(asyncio.create_task(work(timers)))
+    tasks = []
+    async with AsyncTimers(daemon) as timers:
+        for work in (sleep, limited):
+            tasks.append(asyncio.create_task(work(timers)))
+        await ripple()
+    for task in tasks:
+        with pytest.raises(ClientClosed, match="async with"):
+            await asyncio.wait_for(task, 60)
+    for call in (lambda: timers.sleep(1.0), lambda: timers.timeout(1.0).__aenter__()):
+        with pytest.raises(ClientClosed):
+            await call()
+    with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012
+        async with asyncio.TaskGroup() as group, AsyncTimers(daemon) as timers:
+            group.create_task(sleep(timers))
+            group.create_task(asyncio.sleep(100.0))
             await ripple()
-        for task in tasks:
-            with pytest.raises(ClientClosed, match="async with"):
-                await asyncio.wait_for(task, 60)
-        for call in (lambda: timers.sleep(1.0), lambda: timers.timeout(1.0).__aenter__()):
-            with pytest.raises(ClientClosed):
-                await call()
-        with pytest.raises(ExceptionGroup) as caught:  # noqa: PT012
-            async with asyncio.TaskGroup() as group, AsyncTimers(daemon) as timers:
-                group.create_task(sleep(timers))
-                group.create_task(asyncio.sleep(100.0))
-                await ripple()
-        assert caught.group_contains(ClientClosed)
-
-    asyncio.run(main())
+    assert caught.group_contains(ClientClosed)
     assert ends == ["sleep", "limited", "sleep"]
 
 
-def test_leaving_inside_of_a_block_of_its_own(daemon: str) -> None:
+async def test_leaving_inside_of_a_block_of_its_own(daemon: str) -> None:
     """The task that leaves may be under a timeout itself: it has left when it is told."""
-
-    async def main() -> None:
-        timers = AsyncTimers(daemon)
-        await timers.__aenter__()
-        with pytest.raises(ClientClosed):  # noqa: PT012
-            async with timers.timeout(100.0):
-                await timers.__aexit__(None, None, None)
-                assert timers.timers._state == "closed"
-                await asyncio.Event().wait()
-
-    asyncio.run(main())
+    timers = AsyncTimers(daemon)
+    await timers.__aenter__()
+    with pytest.raises(ClientClosed):  # noqa: PT012
+        async with timers.timeout(100.0):
+            await timers.__aexit__(None, None, None)
+            assert timers.timers._state == "closed"
+            await asyncio.Event().wait()
