@@ -10,8 +10,8 @@ from recorder_records import OFFSETS, RUN, Ring, facts
 from wheeld.recorder import intake
 from wheeld.recorder.converter import Converter
 from wheeld.recorder.facts import Facts, Offsets
-from wheeld.recorder.intake import Intake
 from wheeld.recorder.parquet import remove_fresh
+from wheeld.recorder.ring_reader import RingReader
 
 
 class Recorder:
@@ -26,7 +26,7 @@ class Recorder:
             trace, None, None, lambda *file: self.files.append(file), self.trouble.append,
             self.said.append,
         )  # fmt: skip
-        self.intake = Intake(
+        self.intake = RingReader(
             ring.memory, trace, known or facts(), False, self.converter.add, self.said.append
         )
 

@@ -27,9 +27,9 @@ from wheeld.processes.messages import Order, Report
 from wheeld.recorder.converter import MOST_WAITING, Converter
 from wheeld.recorder.counters import Counters
 from wheeld.recorder.facts import Facts, Origin
-from wheeld.recorder.intake import Intake
 from wheeld.recorder.parquet import remove_fresh
 from wheeld.recorder.rates import Load
+from wheeld.recorder.ring_reader import RingReader
 from wheeld.recorder.spool import (
     COUNTERS,
     FACTS,
@@ -87,7 +87,7 @@ class RecorderProcess:
             self._trace, hello["keep_ns"], hello["most_bytes"], self._written,
             self._converter_trouble, self._warn, self._load,
         )  # fmt: skip
-        self._intake = Intake(
+        self._intake = RingReader(
             self._memories["trace"], self._trace, facts, hello["virtual"],
             self._converter.add, self._warn,
         )  # fmt: skip

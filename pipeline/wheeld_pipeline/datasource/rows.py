@@ -95,7 +95,7 @@ class Digest:
         self.cookies = (self.cookies + int(mixed.sum(dtype=np.uint64))) % 2**64
 
 
-class Intake:
+class Staging:
     """Turns Spark's Arrow batches into what is staged.
 
     Parameters

@@ -25,7 +25,7 @@ from wheeld_client import Observer, WheelError, WheelFull
 from wheeld_pipeline.datasource.journal import Journal
 from wheeld_pipeline.datasource.lane import Lane
 from wheeld_pipeline.datasource.options import Options
-from wheeld_pipeline.datasource.rows import Intake, StagedRows, check_columns
+from wheeld_pipeline.datasource.rows import StagedRows, Staging, check_columns
 from wheeld_pipeline.datasource.stage import ABORTED, Seal, Stage, stage_of
 from wheeld_pipeline.errors import PipelineError
 
@@ -88,15 +88,17 @@ class PartitionWriter:
             if self.journal.committed(self._query) < self._batch:
                 raise
 
-    def _intake(self) -> Intake:
+    def _intake(self) -> Staging:
         try:
             with Observer(self._options.name, self._options.runtime_dir) as observer:
                 now = observer.now_ns() if observer.virtual_clock else None
-                return Intake(observer.payload_bytes, now)
+                return Staging(observer.payload_bytes, now)
         except (WheelError, OSError) as error:
             raise PipelineError(f"host {self.journal.host}: {error}") from error
 
-    def _seal(self, stage: Stage, intake: Intake, batches: Iterator[pa.RecordBatch]) -> Seal | None:
+    def _seal(
+        self, stage: Stage, intake: Staging, batches: Iterator[pa.RecordBatch]
+    ) -> Seal | None:
         """Write the rows down and decide that it is these; the seal that won. None: no rows."""
         data = stage.write(intake.staged(batches))
         digest = intake.digest
@@ -124,7 +126,7 @@ class PartitionWriter:
             stage.remove()
             raise FileNotFoundError(stage.seal_path)
 
-    def _check(self, lane: Lane, intake: Intake) -> None:
+    def _check(self, lane: Lane, intake: Staging) -> None:
         """What would fail at each further attempt must fail before the seal."""
         keep = lane.timers.keep_for
         if intake.longest > keep and self._options.beyond_keep == "fail":

@@ -40,7 +40,7 @@ _OTHER_RING: Final = 1 << 32
 """No daemon is so far behind: positions that are so far apart are of different rings."""
 
 
-class Intake:
+class RingReader:
     """Moves records from the ring into spools.
 
     Parameters
