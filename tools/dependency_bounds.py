@@ -31,6 +31,7 @@ TESTS = {
     "plots": ["demo/test_demo.py"],
     "parquet": ["recorder/test_recorder_files.py"],
     "spark": ["pipeline/test_generate.py", "pipeline/test_report.py"],
+    "kafka": ["pipeline/test_kafka.py"],
 }
 """What is run for the dependencies, and for those of each extra."""
 RUNNER = ["pytest>=8,<9", "pytest-timeout", "pytest-xdist", "hypothesis"]

@@ -27,6 +27,7 @@ EXTRAS = [name for name in dependency_bounds.TESTS if name]
 PARTS = {
     "core": (), "client": (), "wheeld": (), "wheeld/recorder": ("parquet",),
     "wheeld/demo": ("parquet", "plots"), "pipeline": ("spark",), "testing": (),
+    "pipeline/wheeld_pipeline/kafka": ("spark", "kafka"),
     "bench": ("spark", "test", "bench"),
 }  # fmt: skip
 """Folders, and the extras that they need, the last one for them alone; a deeper folder counts."""
