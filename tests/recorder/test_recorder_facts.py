@@ -9,7 +9,7 @@ import pytest
 
 from recorder_alone import Recorder, left, small_spools
 from recorder_records import OFFSETS, ORIGIN, RUN, Ring, cookies, facts, read, records
-from wheeld.recorder import facts as facts_module, intake as intake_module
+from wheeld.recorder import facts as facts_module, ring_reader
 from wheeld.recorder.facts import Facts, Offsets
 from wheeld.recorder.process import abandoned
 from wheeld.recorder.spool import RECORDS, Spool, SpoolName, chunks, counter_rows
@@ -70,7 +70,7 @@ def test_names_are_not_kept_for_ever(
     ring: Ring, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The last ones are."""
-    monkeypatch.setattr(intake_module, "NAMES", 5)
+    monkeypatch.setattr(ring_reader, "NAMES", 5)
     known = facts()
     recorder = Recorder(ring, tmp_path, known).resume()
     for number in range(20):

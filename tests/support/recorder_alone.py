@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from recorder_records import OFFSETS, RUN, Ring, facts
-from wheeld.recorder import intake
+from wheeld.recorder import ring_reader
 from wheeld.recorder.converter import Converter
 from wheeld.recorder.facts import Facts, Offsets
 from wheeld.recorder.parquet import remove_fresh
@@ -50,8 +50,8 @@ class Recorder:
 
 def small_spools(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spools of 100 records, taken in parts of 40; a clock that stands still."""
-    monkeypatch.setattr(intake, "SPOOL_ROWS", 100)
-    monkeypatch.setattr(intake, "BATCH", 40)
+    monkeypatch.setattr(ring_reader, "SPOOL_ROWS", 100)
+    monkeypatch.setattr(ring_reader, "BATCH", 40)
     monkeypatch.setattr(Offsets, "read", classmethod(lambda cls: OFFSETS))
 
 
