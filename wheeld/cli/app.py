@@ -10,7 +10,12 @@ from typing import Annotated, Any
 import typer
 
 from wheeld import listing, virtual
-from wheeld.cli import checks as checks_cli, ending as ending_cli, service as service_cli
+from wheeld.cli import (
+    checks as checks_cli,
+    ending as ending_cli,
+    service as service_cli,
+    watching as watching_cli,
+)
 from wheeld.cli.options import Json, Name, RuntimeDir, errors_to_exit
 from wheeld.cli.start import app as app
 from wheeld.demo import command as demo_command
@@ -86,6 +91,8 @@ app.command("install-service")(service_cli.install_service)
 app.command("demo")(demo_command.demo)
 app.command("fsck")(checks_cli.fsck)
 app.command("doctor")(checks_cli.doctor)
+app.command("health")(watching_cli.health)
+app.command("metrics")(watching_cli.metrics)
 for command_line in importlib.metadata.entry_points(group="wheeld.commands"):
     app.add_typer(
         command_line.load()(), name=command_line.name

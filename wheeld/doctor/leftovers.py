@@ -77,10 +77,12 @@ def segments(
     uid: int,
     own: int | None = None,
     namespaces: Mapping[str, int] = MappingProxyType({}),
+    wanted: str | None = None,
 ) -> Finding:
     """Segments that no process has, of what kind they are, and those of which it is not known.
 
-    `own` is the PID namespace of who looks, `namespaces` that of the daemons, by prefix.
+    `own` is the PID namespace of who looks, `namespaces` that of the daemons, by prefix. What
+    others than the daemon called `wanted` left is a note: nothing is wrong with that one.
     """
     name = "left segments"
     own = vital_signs.own_pid_namespace() if own is None else own
@@ -98,9 +100,10 @@ def segments(
     texts += [f"{_described(group)}: cannot tell whether they are in use" for group in unseen]
     if not dead:
         return Finding(name, "note", "; ".join(texts), "every segment in use", LOOK_ELSEWHERE)
-    first = dead[0]
+    ours = [group for group in dead if wanted in (None, group.name)]
+    first = (ours or dead)[0]
     return Finding(
-        name, "warning", "; ".join(texts), "no unused segments",
+        name, "warning" if ours else "note", "; ".join(texts), "no unused segments",
         f"`wheeld start --name {first.name}` goes on with them, `wheeld start --name {first.name} "
         f"--fresh` or `rm /dev/shm/{first.prefix}*` drops them",
     )  # fmt: skip
@@ -155,6 +158,7 @@ def directories(
     bases: Iterable[Path],
     answers: Callable[[Path], bool],
     use: Callable[[Path], Use] = lambda directory: Use.DEAD,
+    wanted: str | None = None,
 ) -> Finding:
     """Runtime directories without a daemon that answers; `use`: does anybody have its segments?"""
     name, silent, living = "left directories", [], 0
@@ -173,8 +177,11 @@ def directories(
     uses = {path: use(path) for path in silent}
     hung = [path for path in silent if locked(path / runtime.CLOCK_LOCK)]
     if hung:
+        ours = [path for path in hung if wanted in (None, path.name)]
+        hung = ours or hung
         return Finding(
-            name, "failure", f"{hung[0]}: a clock runs, but its supervisor does not answer",
+            name, "failure" if ours else "note",
+            f"{hung[0]}: a clock runs, but its supervisor does not answer",
             "a supervisor that answers", f"see `wheeld fsck --name {hung[0]}`; restart the daemon",
         )  # fmt: skip
     advice = f"`wheeld start --name {silent[0].name}` uses it again"

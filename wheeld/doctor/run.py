@@ -208,10 +208,19 @@ def preflight(config: Config, host: Host, subject: Path) -> Iterator[Finding]:
     yield checks.runtime_directory(bases, config.name, os.getuid())
     boot = read(host.proc / "sys/kernel/random/boot_id")
     yield doctor_leftovers.segments(
-        host.shm, host.proc, boot, os.getuid(), None, doctor_leftovers.namespaces(bases)
+        host.shm,
+        host.proc,
+        boot,
+        os.getuid(),
+        None,
+        doctor_leftovers.namespaces(bases),
+        config.name,
     )
     yield doctor_leftovers.directories(
-        bases, answers, lambda directory: doctor_leftovers.use_of_directory(directory, host.shm)
+        bases,
+        answers,
+        lambda directory: doctor_leftovers.use_of_directory(directory, host.shm),
+        config.name,
     )
 
 

@@ -1,0 +1,203 @@
+"""`wheeld metrics` and `wheeld health`: what Prometheus, promtool and a probe make of a daemon."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.parse
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from commands import LONG, Daemon, well, wheeld_command
+from common_fixtures import started_command
+from wheeld.health import examine
+from wheeld.metrics.declarations import METRICS, table
+from wheeld_client import connect
+
+ROOT = Path(__file__).parents[2]
+needs_prometheus = pytest.mark.skipif(
+    not (shutil.which("prometheus") and shutil.which("promtool")), reason="no prometheus"
+)
+daemon = started_command("--virtual-clock", "--capacity", "1024", "--pool", "requests=1M")
+
+
+@contextmanager
+def serving(daemon: Daemon) -> Iterator[str]:
+    """`wheeld metrics` on a free port; its URL. Ctrl-C ends it well."""
+    command = [sys.executable, "-m", "wheeld", "metrics", *daemon.where, "--listen", "127.0.0.1:0"]
+    ended_by = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **ended_by) as process:  # type: ignore[call-overload]
+        try:
+            said = process.stderr.readline()
+            assert "http://" in said
+            yield said.split()[-1]
+            process.send_signal(signal.SIGINT)
+            assert process.wait(LONG) == 0
+        finally:
+            process.kill()
+
+
+def fetch(url: str) -> str:
+    """What stands there."""
+    with urllib.request.urlopen(url, timeout=LONG) as answer:
+        return str(answer.read().decode())
+
+
+def value(text: str, sample: str) -> float:
+    """The value of a sample in the text format."""
+    return float(next(line for line in text.splitlines() if line.startswith(sample)).split()[-1])
+
+
+def a_life(daemon: Daemon, timers: Any) -> None:
+    """Ten timers of a worker that fired and were received, and one that is pending."""
+    timers.schedule_many([0.5] * 10 + [50.0])
+    well("advance", "1s", *daemon.where)
+    assert len(timers.poll(LONG)) == 10
+
+
+@needs_prometheus
+def test_a_real_prometheus_scrapes_it(daemon: Daemon, tmp_path: Path) -> None:
+    """Counters, labels and quantiles of histograms arrive, by its own queries."""
+    with connect(str(daemon.directory), worker="web-1") as timers, serving(daemon) as url:
+        a_life(daemon, timers)
+        target = urllib.parse.urlsplit(url).netloc
+        job = f"[{{job_name: wheeld, static_configs: [{{targets: ['{target}']}}]}}]"
+        config = (
+            f"global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\nscrape_configs: {job}\n"
+        )
+        (tmp_path / "p.yml").write_text(config.replace("200ms", "1s"))
+        with prometheus(tmp_path) as at:
+            assert ask(at, "wheeld_timers_fired_total") == 10
+            assert ask(at, 'wheeld_worker_timers_scheduled_total{worker="web-1"}') == 11
+            assert ask(at, 'wheeld_pool_size_bytes{pool="requests"}') == 1 << 20
+            assert ask(at, "wheeld_timer_lateness_seconds_count") == 10
+            late = ask(at, "histogram_quantile(0.99, wheeld_timer_lateness_seconds_bucket)")
+            assert 0 <= late <= 0.002
+            fire = "histogram_quantile(0.5, wheeld_worker_schedule_to_fire_seconds_bucket)"
+            assert 0.25 <= ask(at, fire) <= 1.1
+
+
+@contextmanager
+def prometheus(directory: Path) -> Iterator[str]:
+    """One with the configuration that stands there; its address, once it says it is ready."""
+    log, db = directory / "log", directory / "db"
+    with log.open("w") as out:
+        process = subprocess.Popen(
+            ["prometheus", f"--config.file={directory}/p.yml", f"--storage.tsdb.path={db}",
+             "--web.listen-address=127.0.0.1:0"], stderr=out,
+        )  # fmt: skip
+    try:
+        give_up = time.monotonic() + LONG
+        found = ""
+        while not found:
+            assert time.monotonic() < give_up, log.read_text()
+            assert process.poll() is None, log.read_text()
+            found = next((listening_on(process.pid)), "")
+            time.sleep(0.05)
+        yield found
+    finally:
+        process.terminate()
+        process.wait(LONG)
+
+
+def listening_on(pid: int) -> Iterator[str]:
+    """Addresses that a process listens on."""
+    for connection in psutil.Process(pid).net_connections("tcp"):
+        if connection.status == psutil.CONN_LISTEN:
+            yield f"127.0.0.1:{connection.laddr.port}"
+
+
+def ask(at: str, query: str) -> float:
+    """The value of a query, once there is one."""
+    url = f"http://{at}/api/v1/query?" + urllib.parse.urlencode({"query": query})
+    give_up = time.monotonic() + LONG
+    while time.monotonic() < give_up:
+        try:
+            found = json.loads(fetch(url))["data"]["result"]
+        except OSError:
+            found = []
+        if found:
+            return float(found[0]["value"][1])
+        time.sleep(0.1)
+    raise AssertionError(f"no answer to {query}")
+
+
+@needs_prometheus
+def test_promtool_has_nothing_to_say(daemon: Daemon) -> None:
+    """Names, units and help are by the conventions; the alert rules are rules."""
+    with connect(str(daemon.directory), worker="web-1") as timers:
+        a_life(daemon, timers)
+        text = well("metrics", "--once", *daemon.where)
+    check = ["promtool", "check", "metrics"]
+    done = subprocess.run(check, input=text, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert value(text, 'wheeld_worker_events_received_total{worker="web-1"}') == 10
+    rules = ROOT / "share/prometheus/wheeld-alerts.yml"
+    subprocess.run(["promtool", "check", "rules", str(rules)], check=True, capture_output=True)
+
+
+def test_each_metric_is_on_the_page() -> None:
+    """docs/metrics.md is the list; rules and dashboard name no metric that there is not."""
+    assert table() in (ROOT / "docs/metrics.md").read_text()
+    names = {"wheeld_up"}
+    for metric in METRICS:
+        parts = ("_bucket", "_sum", "_count") if metric.kind == "histogram" else ("",)
+        names |= {metric.name + part for part in parts}
+    for file in ("share/prometheus/wheeld-alerts.yml", "share/grafana/wheeld.json"):
+        text = (ROOT / file).read_text()
+        used = set(re.findall(r"\bwheeld_\w+", text))
+        whole = {metric.name for metric in METRICS if metric.kind == "histogram"}
+        assert used <= names | whole, file
+
+
+def test_a_daemon_that_goes(daemon: Daemon) -> None:
+    """The exporter stays, and says that the daemon is down."""
+    with serving(daemon) as url:
+        assert value(fetch(url), "wheeld_up") == 1
+        well("stop", *daemon.where)
+        daemon.end()
+        assert fetch(url).splitlines()[-1] == "wheeld_up 0.0"
+
+
+def test_health(daemon: Daemon) -> None:
+    """0 beside a daemon that is well; 1 if its clock stands, or there is none."""
+    where = (*daemon.where, "--window", "10ms")
+    assert "well" in well("health", *where)
+    found = json.loads(well("health", "--json", *where))
+    assert found == {"ok": True, "why": [], "lateness_ns": 0, "fired": 0}
+    well("stop", *daemon.where)
+    daemon.end()
+    gone = wheeld_command("health", "--json", *where)
+    assert gone.returncode == 1
+    assert json.loads(gone.stdout)["ok"] is False
+    assert wheeld_command("health", "--max-lateness", "5 apples").returncode == 1
+
+
+def looked(late: list[tuple[int, int]], clock_ok: bool = True) -> dict[str, Any]:
+    """A status with these buckets."""
+    most = max((upper for upper, _ in late), default=0)
+    return {
+        "segments": {}, "clock_ok": clock_ok, "clock_trouble": None,
+        "histograms": {"lateness_ns": {"buckets": late, "max": most}},
+    }  # fmt: skip
+
+
+def test_only_what_fired_meanwhile_counts() -> None:
+    """An old lateness is forgiven, a new one is not; a clock that stands is never well."""
+    before = looked([(1000, 5), (10**9, 1)])
+    assert examine(before, looked([(1000, 9), (10**9, 1)]), 10**6).ok
+    late = examine(before, looked([(1000, 9), (10**9, 2)]), 10**6)
+    assert (late.ok, late.late, late.fired) == (False, 10**9, 5)
+    assert "1 s late, expected 1 ms at most" in late.why[0]
+    assert not examine(before, looked([(1000, 5)], clock_ok=False), 10**12).ok

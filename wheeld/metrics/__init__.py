@@ -1,0 +1,1 @@
+"""A daemon's figures for Prometheus and OpenTelemetry."""

@@ -1,0 +1,115 @@
+"""Each metric, declared once: its name, kind, meaning, and where in a daemon's status it stands.
+
+docs/metrics.md is made from this list. Names and units are by the conventions of Prometheus: base
+units, counters end with `_total`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+NS: Final = 1e-9
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric."""
+
+    name: str
+    kind: str
+    """gauge, counter or histogram."""
+    help: str
+    key: tuple[str, ...]
+    """Where it stands in the status, or in the entry of one worker, pool or purgatory."""
+    label: str = ""
+    """worker, pool, purgatory; or nothing: it is the daemon's."""
+    scale: float = 1
+    """What a value there is multiplied by."""
+
+
+def _gauge(name: str, help: str, *key: str, label: str = "", scale: float = 1) -> Metric:
+    return Metric(f"wheeld_{name}", "gauge", help, key, label, scale)
+
+
+def _counter(name: str, help: str, *key: str, label: str = "") -> Metric:
+    return Metric(f"wheeld_{name}_total", "counter", help, key, label)
+
+
+def _histogram(name: str, help: str, key: str, label: str = "", scale: float = NS) -> Metric:
+    return Metric(f"wheeld_{name}", "histogram", help, ("histograms", key), label, scale)
+
+
+METRICS: Final = (
+    _gauge("clock_ok", "1 if there is a clock that makes progress, else 0.", "clock_ok"),
+    _gauge("uptime_seconds", "Time since the daemon started.", "uptime_s"),
+    _gauge("timers_pending", "Timers that are armed.", "pending"),
+    _gauge("slots_capacity", "Timers that can be pending at most.", "capacity"),
+    _gauge("slots_free", "Slots that are no worker's.", "free"),
+    _gauge("shared_memory_bytes", "Shared memory in use.", "shared_bytes"),
+    _counter("timers_fired", "Expirations delivered.", "counters", "fired"),
+    _counter("timers_dropped", "Timers dropped with their dead owner.", "counters", "dropped"),
+    _counter("timers_redirected", "Expirations whose target was gone.", "counters", "redirected"),
+    _counter("slots_returned", "Slots given back.", "counters", "returned"),
+    _counter("clock_passes", "Passes of the clock's loop.", "counters", "passes"),
+    _counter("clock_wakes", "Times that the clock slept and woke.", "counters", "wakes"),
+    _counter("clock_cascades", "Timers moved down a level.", "counters", "cascaded"),
+    _counter("clock_restarts", "Clocks that were replaced.", "clock_restarts"),
+    _histogram("timer_lateness_seconds", "From a timer's deadline to its delivery.", "lateness_ns"),
+    _histogram("clock_pass_seconds", "Time in a pass of the clock.", "pass_ns"),
+    _histogram("clock_oversleep_seconds", "By how much the clock overslept.", "overslept_ns"),
+    _histogram("pass_expirations", "Expirations of a pass, if any.", "fired_per_pass", scale=1),
+    _histogram("pass_submissions", "Submissions of a pass, if any.", "drained_per_pass", scale=1),
+    _gauge("worker_timers_pending", "Timers that are armed.", "pending", label="worker"),
+    _gauge("worker_slots_held", "Slots that the worker holds.", "held", label="worker"),
+    _gauge("worker_events_unread", "Expirations in its ring.", "unread", label="worker"),
+    _gauge("worker_ring_size", "Expirations that its ring has room for.", "ring", label="worker"),
+    _gauge("worker_backlogged", "1 if more wait behind a full ring.", "backlog", label="worker"),
+    _gauge("worker_buckets_watched", "Buckets it watches.", "watched_buckets", label="worker"),
+    _counter("worker_timers_scheduled", "Timers armed.", "scheduled", label="worker"),
+    _counter("worker_timers_cancelled", "Cancels won.", "cancelled", label="worker"),
+    _counter("worker_timers_rescheduled", "Reschedules won.", "rescheduled", label="worker"),
+    _counter("worker_events_received", "Expirations received.", "received", label="worker"),
+    _counter("worker_wheel_full", "Calls refused with WheelFull.", "fulls", label="worker"),
+    _counter("worker_offences", "What no honest client submits.", "offences", label="worker"),
+    _histogram("worker_lateness_seconds", "From deadline to its ring.", "lateness_ns", "worker"),
+    _histogram(
+        "worker_schedule_to_fire_seconds", "From schedule to firing, of its own timers.",
+        "schedule_to_fire_ns", "worker",
+    ),
+    _histogram(
+        "worker_fire_to_poll_seconds", "From the firing to its poll.", "fire_to_poll_ns", "worker"
+    ),
+    _gauge("pool_size_bytes", "Size of the memory pool.", "size", label="pool"),
+    _gauge("pool_used_bytes", "Bytes of the pool that are out.", "used", label="pool"),
+    _gauge("pool_waiting_workers", "Workers that wait for memory.", "waiters", label="pool"),
+    _gauge(
+        "pool_depleted_ratio", "Share of the time in which requests were refused.",
+        "depleted_percent", label="pool", scale=0.01,
+    ),
+    _gauge("purgatory_operations", "Operations that wait.", "delayed", label="purgatory"),
+    _gauge("purgatory_watches", "Keys that they wait under.", "watched", label="purgatory"),
+    _counter("trace_events_recorded", "Events in the trace.", "trace", "recorded"),
+    _counter("trace_events_lost", "Events lost: its ring was full.", "trace", "lost"),
+)  # fmt: skip
+
+
+def values(metric: Metric, status: dict[str, Any]) -> Iterator[tuple[list[str], Any]]:
+    """(labels, value as it stands in the status) of each entry; none if the daemon has no such."""
+    entries = [status]
+    if metric.label:
+        entries = status["purgatories" if metric.label == "purgatory" else f"{metric.label}s"]
+    for entry in entries:
+        found: Any = entry
+        for key in metric.key:
+            found = found.get(key) if found is not None else None
+        if found is not None:
+            yield [str(entry["name"])] if metric.label else [], found
+
+
+def table() -> str:
+    """The list in Markdown."""
+    lines = ["| metric | kind | label | meaning |", "| --- | --- | --- | --- |"]
+    lines += [f"| `{m.name}` | {m.kind} | {m.label} | {m.help} |" for m in METRICS]
+    return "\n".join(lines) + "\n"
