@@ -1,6 +1,6 @@
 """The live histograms in shared memory, as counts, percentiles and JSON.
 
-Buckets and fields: core/include/wheeld/shared/layout_histogram.h. Nobody is stopped for a reading,
+Buckets and fields: core/include/wheeld/shared/layout_trace.h. Nobody is stopped for a reading,
 so one may miss what is counted at that moment.
 """
 

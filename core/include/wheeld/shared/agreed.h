@@ -7,7 +7,7 @@
 #ifndef WHEELD_AGREED_H
 #define WHEELD_AGREED_H
 
-#include "wheeld/shared/histogram.h"
+#include "wheeld/shared/layout.h"
 #include "wheeld/shared/key_hash.h"
 #include "wheeld/shared/ring.h"
 #include "wheeld/shared/slot.h"

@@ -103,6 +103,32 @@ static inline wh_histogram *wh_histograms_of(void *wheel_memory, const wh_geomet
     return (wh_histogram *)((char *)wheel_memory + g->histograms_off);
 }
 
+/* A histogram has one writer. Each count is one word that only grows, so whoever reads needs no
+ * lock, and a writer that dies leaves at most its last value out of `total` or `most`. */
+
+/* Count a value whose bucket is known. */
+static inline void wh_histogram_put(wh_histogram *h, uint32_t bucket, uint64_t value)
+{
+    wh_count(&h->counts[bucket], 1);
+    wh_count(&h->total, value);
+    if (wh_unlikely(value > wh_load_relaxed(&h->most)))
+        wh_store_relaxed(&h->most, value);
+}
+
+static inline void wh_histogram_add(wh_histogram *h, uint64_t value)
+{
+    wh_histogram_put(h, wh_histogram_bucket(value), value);
+}
+
+/* For a new tenant's figures. */
+static inline void wh_histogram_reset(wh_histogram *h)
+{
+    for (uint32_t i = 0; i < WH_HISTOGRAM_BUCKETS; i++)
+        wh_store_relaxed(&h->counts[i], 0);
+    wh_store_relaxed(&h->total, 0);
+    wh_store_relaxed(&h->most, 0);
+}
+
 static inline wh_parts wh_parts_of(void *wheel_memory, const wh_geometry *g)
 {
     char *base = wheel_memory;

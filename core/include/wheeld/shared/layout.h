@@ -21,7 +21,6 @@
 #include <stddef.h>
 
 #include "wheeld/shared/atomics.h"
-#include "wheeld/shared/layout_histogram.h"
 #include "wheeld/shared/layout_sharing.h" /* the field lists of the watch and pools segments */
 #include "wheeld/shared/layout_trace.h"   /* those of the trace segment */
 #include "wheeld/shared/packing.h"        /* what the bits of its words mean */

@@ -1,9 +1,11 @@
-/* Layout, third part: the fields of the trace segment, which the clock writes and the recorder
- * reads.
+/* Layout, third part: what is only watched: the trace segment, which the clock writes and the
+ * recorder reads; and the live histograms, with their buckets.
  *
  * A part of layout.h, which says what the lists are and makes structs of them. */
 #ifndef WHEELD_LAYOUT_TRACE_H
 #define WHEELD_LAYOUT_TRACE_H
+
+#include "wheeld/shared/atomics.h"
 
 #define WH_TRACE_KINDS 7u /* of events: indices of the accounts below; 0 is none */
 
@@ -64,5 +66,50 @@
       "bits 0-1: the timer's clock, as in slot.flags; 2: periodic; 3: found when the trace began", \
       "clock", "recorder", "before rec_tail")
 /* clang-format on */
+
+/* -- histograms -- */
+
+/* Eight buckets from each power of two to the next: a bucket is as wide as an eighth of the power
+ * it begins with, or less. Values below eight have a bucket each; those from 2**48 on share the
+ * last one, 2**48 ns being three days. */
+#define WH_HISTOGRAM_BITS 3u
+#define WH_HISTOGRAM_TOP 48u
+#define WH_HISTOGRAM_BUCKETS ((WH_HISTOGRAM_TOP - WH_HISTOGRAM_BITS + 1) << WH_HISTOGRAM_BITS)
+
+/* What the wheel segment counts; a lateness for each row of the worker table comes after these. */
+enum wh_wheel_histogram {
+    WH_COUNTS_LATENESS = 0, /* from a timer's deadline to its record in a ring, ns */
+    WH_COUNTS_PASS,         /* time in a pass, ns */
+    WH_COUNTS_FIRED,        /* expirations in a pass that had any */
+    WH_COUNTS_DRAINED,      /* submissions in a pass that had any */
+    WH_COUNTS_OVERSLEPT,    /* from when the clock wanted to wake to when it did, ns */
+    WH_COUNTS_OF_ROWS       /* the first row's */
+};
+
+/* What a worker counts, in its segment. */
+enum wh_worker_histogram {
+    WH_COUNTS_TO_FIRE = 0, /* from its schedule to the firing, of timers it received itself, ns */
+    WH_COUNTS_TO_POLL,     /* from the firing to its poll, ns */
+    WH_COUNTS_OF_WORKER
+};
+
+/* clang-format off */
+#define WH_HISTOGRAM_FIELDS(N, F, A)                                                               \
+    N(wh_au64, total, "sum of all values", "clock; worker in its own segment", "inspectors", "relaxed")    \
+    F(wh_au64, most, "largest value", "clock; worker in its own segment", "inspectors", "relaxed")         \
+    A(wh_au64, counts, WH_HISTOGRAM_BUCKETS, "values in each bucket",                              \
+      "clock; worker in its own segment", "inspectors", "relaxed")
+/* clang-format on */
+
+/* The bucket of a value. */
+static inline uint32_t wh_histogram_bucket(uint64_t value)
+{
+    if (value < 1u << WH_HISTOGRAM_BITS)
+        return (uint32_t)value;
+    if (wh_unlikely(value >> WH_HISTOGRAM_TOP))
+        return WH_HISTOGRAM_BUCKETS - 1;
+    uint32_t power = 63 - (uint32_t)__builtin_clzll(value), shift = power - WH_HISTOGRAM_BITS;
+    return (shift << WH_HISTOGRAM_BITS) + (uint32_t)(value >> shift);
+}
 
 #endif
