@@ -257,6 +257,11 @@ def test_left_segments(tmp_path: Path) -> None:
     segment(shm, "wheel")
     finding = left("boot-1")
     assert_bad(finding, "warning", "a dead daemon 'shop'", "(2, 0.0 MiB)", "--name shop")
+    for wanted, status in (("shop", "warning"), ("other", "note")):
+        found = leftovers.segments(
+            shm, proc, "boot-1", os.getuid(), INITIAL_PID_NAMESPACE, wanted=wanted
+        )
+        assert found.status == status
     assert_bad(left("boot-2"), "warning", "of an earlier boot")
     segment(shm, "wheel", layout_version=1)
     assert_bad(left("boot-1"), "warning", "layout version 1 of another")
