@@ -1,6 +1,5 @@
+from collections.abc import Buffer
 from typing import Any, Unpack
-
-from typing_extensions import Buffer
 
 from wheeld_core.timer_options import SharedOptions, TimerOptions
 

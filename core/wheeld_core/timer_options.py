@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
-from typing_extensions import Buffer
+if TYPE_CHECKING:
+    from collections.abc import Buffer  # from 3.12 on, which is what type checkers are told
 
 
 class SharedOptions(TypedDict, total=False):

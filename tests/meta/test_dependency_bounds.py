@@ -25,14 +25,13 @@ OF_THE_PROGRAM |= {"anyio", "celery", "kombu"}
 """What ours use only where the program that they run in has loaded it."""
 EXTRAS = [name for name in dependency_bounds.TESTS if name]
 PARTS = {
-    "core": (), "client": (), "wheeld": (), "wheeld/recorder": ("parquet",),
-    "wheeld/demo": ("parquet", "plots"), "pipeline": ("spark",), "testing": (),
-    "pipeline/wheeld_pipeline/kafka": ("spark", "kafka"),
+    "core": (), "client": (), "testing": (), "wheeld": (),
+    "wheeld/metrics": ("metrics",), "wheeld/recorder": ("parquet",),
+    "wheeld/demo": ("parquet", "plots"),
+    "pipeline": ("spark",), "pipeline/wheeld_pipeline/kafka": ("spark", "kafka"),
     "bench": ("spark", "test", "bench"),
 }  # fmt: skip
 """Folders, and the extras that they need, the last one for them alone; a deeper folder counts."""
-UNSEEN = {"protobuf"}
-"""What pyspark imports and does not require."""
 
 
 def imported() -> dict[Path, set[str]]:
@@ -84,7 +83,7 @@ def test_what_is_required_is_imported(extra: str) -> None:
     for file, modules in imported().items():
         used |= modules if not extra or extra in extras_of(file)[-1:] else set()
     required = names(dependency_bounds.requirements([extra] if extra else []))
-    assert required - names(dependency_bounds.requirements() if extra else []) <= used | UNSEEN
+    assert required - names(dependency_bounds.requirements() if extra else []) <= used
 
 
 def test_each_lowest_version_is_one_that_the_tool_tests() -> None:
