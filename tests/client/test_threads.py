@@ -20,6 +20,8 @@ import wheeld
 from purgatory_ops import run_threads
 from wheeld_client import ClientClosed, MemoryPool, Timers, connect
 
+pytestmark = pytest.mark.usefixtures("eager_switches")
+
 THREADS = 4
 EACH = 1500
 FAR = 1e6
@@ -33,15 +35,6 @@ def timers(daemon_name: str) -> Iterator[Timers]:
         connect(daemon) as timers,
     ):
         yield timers
-
-
-@pytest.fixture(autouse=True)
-def eager_switches() -> Iterator[None]:
-    """Threads take turns as often as they can."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    yield
-    sys.setswitchinterval(before)
 
 
 @pytest.mark.skipif(not sysconfig.get_config_var("Py_GIL_DISABLED"), reason="this Python has a GIL")

@@ -5,7 +5,6 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,17 +15,10 @@ from local_wheel import MS, LocalTimers, LocalWheel
 from purgatory_ops import Hooked, Op, Scripted, WatchView, run_threads
 from wheeld_client import Purgatory
 
+pytestmark = pytest.mark.usefixtures("eager_switches")
+
 LONG = 60.0
 """Seconds that a test waits for another thread before it fails."""
-
-
-@pytest.fixture(autouse=True)
-def eager_switches() -> Iterator[None]:
-    """Threads take turns as often as they can."""
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-5)
-    yield
-    sys.setswitchinterval(before)
 
 
 wheel = local_wheel(16_384)

@@ -7,6 +7,7 @@ name, and what stands upon it follows: `timers` is a worker of the `wheel` that 
 import os
 import secrets
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,6 +23,15 @@ from fake_supervisor import StandIn
 from local_wheel import LocalTimers, LocalWheel
 from wheeld_client import Timers, connect
 from wheeld_core import segments
+
+
+@pytest.fixture
+def eager_switches() -> Iterator[None]:
+    """Threads take turns as often as they can."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    yield
+    sys.setswitchinterval(before)
 
 
 @pytest.fixture

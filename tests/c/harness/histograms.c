@@ -14,21 +14,6 @@ static void schedule(hand *h, plan p)
     CHECK(hand_schedule(h, p, &cookie), "no slot");
 }
 
-/* The clock dies between two passes; another one recovers. Passes are the caller's. */
-static void new_clock_at(int64_t now)
-{
-    for (uint32_t i = 0; i < 3; i++)
-        free(w.peers[i].returns);
-    wh_clock_free(&w.clock);
-    wh_clock_bind(&w.clock, w.wheel, w.slots, w.peers);
-    for (int kind = 0; kind < WH_CLOCK_KINDS; kind++)
-        w.clock.now[kind] = now;
-    for (uint32_t i = 0; i < 3; i++)
-        wh_clock_attach(&w.clock, i, hands[i].client.me >> 16, w.memories[i], w.bells[i][1]);
-    CHECK(wh_clock_recover(&w.clock), "out of memory");
-    world_ask(&w, request_check, NULL);
-}
-
 static uint64_t counted(const wh_histogram *h)
 {
     uint64_t sum = 0;
@@ -51,7 +36,7 @@ static void play_histograms(void)
           counted(ours));
     schedule(A, (plan){.delay = MS});
     world_settle(&w);
-    new_clock_at(w.clock.now[WH_CLOCK_BASE] + 101 * MS);
+    single_new_clock(&w, hands, 3, w.clock.now[WH_CLOCK_BASE] + 101 * MS);
     uint32_t reaped;
     wh_pass_all(&w.clock, &reaped);
     CHECK(counted(all) == 3 && counted(ours) == 2, "%lu and %lu counted after a death",

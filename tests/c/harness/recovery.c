@@ -31,22 +31,7 @@ static bool rung(int bell)
     return poll(&fd, 1, 0) == 1;
 }
 
-/* The clock dies between two passes; another one recovers. Passes are the caller's. */
-static void new_clock_at(int64_t now)
-{
-    for (uint32_t i = 0; i < 3; i++)
-        free(w.peers[i].returns);
-    wh_clock_free(&w.clock);
-    wh_clock_bind(&w.clock, w.wheel, w.slots, w.peers);
-    for (int kind = 0; kind < WH_CLOCK_KINDS; kind++)
-        w.clock.now[kind] = now;
-    for (uint32_t i = 0; i < 3; i++)
-        wh_clock_attach(&w.clock, i, hands[i].client.me >> 16, w.memories[i], w.bells[i][1]);
-    CHECK(wh_clock_recover(&w.clock), "out of memory");
-    world_ask(&w, request_check, NULL);
-}
-
-static void new_clock(void) { new_clock_at(w.clock.now[WH_CLOCK_BASE]); }
+static void new_clock(void) { single_new_clock(&w, hands, 3, w.clock.now[WH_CLOCK_BASE]); }
 
 /* -- a new clock ------------------------------------------------------------------------------- */
 
@@ -358,13 +343,13 @@ static void play_lateness(void)
     world_settle(&w);
     int64_t died = w.clock.now[WH_CLOCK_BASE];
     const wh_au64 *late = &w.clock.seg->wake_late_ns;
-    new_clock_at(died);
+    single_new_clock(&w, hands, 3, died);
     CHECK(wh_load_relaxed(late) == 0, "late before anything was due");
-    new_clock_at(died + 605 * MS);
+    single_new_clock(&w, hands, 3, died + 605 * MS);
     CHECK(wh_load_relaxed(late) == 600 * MS, "late by %lu ns", wh_load_relaxed(late));
     uint32_t reaped;
     wh_pass_all(&w.clock, &reaped);
-    new_clock_at(died + 905 * MS);
+    single_new_clock(&w, hands, 3, died + 905 * MS);
     CHECK(wh_load_relaxed(late) == 600 * MS, "not the longest, but %lu ns", wh_load_relaxed(late));
 }
 

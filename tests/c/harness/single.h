@@ -8,6 +8,8 @@
 
 #include "crew.h"
 
+#include "wheeld/loop/recover.h"
+
 #define CASE_CPU_SECONDS 20  /* a case that spins longer hangs, however busy the machine is */
 #define CASE_SECONDS 60      /* one that sleeps, too */
 #define FAR_NS (100000000 * MS)
@@ -73,6 +75,22 @@ static inline void single_make(world *w, account *a, hand *hands, uint32_t count
         hands[i].next = 8192 * i;
         hands[i].last = 8192 * (i + 1);
     }
+}
+
+/* The clock dies between two passes; another one recovers. Passes are the caller's. */
+static inline void single_new_clock(world *w, const hand *hands, uint32_t count, int64_t now)
+{
+    for (uint32_t i = 0; i < count; i++)
+        free(w->peers[i].returns);
+    wh_clock_free(&w->clock);
+    wh_clock_bind(&w->clock, w->wheel, w->slots, w->peers);
+    for (int kind = 0; kind < WH_CLOCK_KINDS; kind++)
+        w->clock.now[kind] = now;
+    for (uint32_t i = 0; i < count; i++)
+        wh_clock_attach(&w->clock, i, wh_owner_incarnation(hands[i].client.me), w->memories[i],
+                        w->bells[i][1]);
+    CHECK(wh_clock_recover(&w->clock), "out of memory");
+    world_ask(w, request_check, NULL);
 }
 
 typedef struct single_case {
