@@ -91,6 +91,7 @@ app.command("install-service")(service_cli.install_service)
 app.command("demo")(demo_command.demo)
 app.command("fsck")(checks_cli.fsck)
 app.command("doctor")(checks_cli.doctor)
+app.command("top")(watching_cli.top)
 app.command("health")(watching_cli.health)
 app.command("metrics")(watching_cli.metrics)
 for command_line in importlib.metadata.entry_points(group="wheeld.commands"):

@@ -1,4 +1,4 @@
-"""The commands `wheeld health` and `wheeld metrics`: is it well, and its figures for others."""
+"""The commands `wheeld top`, `health` and `metrics`: what it does, is it well, and for others."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from wheeld_core.errors import WheelError
 from wheeld_core.units import parse_duration
 
 ANSWER_SECONDS = 5.0
+SHORTEST_LOOK, LONGEST_LOOK = 0.01, 3600.0
 
 
 def _status(name: str, runtime_dir: Path | None) -> dict[str, Any]:
@@ -94,3 +95,48 @@ def metrics(
         with serve(known, listen) as where, contextlib.suppress(KeyboardInterrupt):
             typer.echo(f"wheeld: metrics of {name} on http://{where}/metrics", err=True)
             threading.Event().wait()
+
+
+def top(
+    name: Name = "default",
+    runtime_dir: RuntimeDir = None,
+    sort: Annotated[
+        str, typer.Option(help="name, pending, scheduled, fired, ring or late.")
+    ] = "fired",
+    interval: Annotated[str, typer.Option(help="Time between two looks, such as 1s.")] = "1s",
+    once: Annotated[bool, typer.Option("--once", help="Look for one interval and end.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON, with --once.")] = False,
+) -> None:
+    """Watch what a daemon does: rates, lateness, workers, groups, pools, full rings.
+
+    The first letter of what --sort takes sorts by it; q or Ctrl-C ends it. If the output is no
+    terminal it is --once.
+
+    Example: wheeld top --name shop --sort pending
+    """
+    from rich.console import Console
+
+    from wheeld.top import live
+    from wheeld.top.figures import SORTS, ordered
+    from wheeld.top.screen import screen
+
+    with errors_to_exit():
+        if sort not in SORTS:
+            raise ValueError(f"--sort {sort}: expected one of {', '.join(SORTS)}")
+        try:
+            seconds = parse_duration(interval) / 1e9
+        except ValueError as error:
+            raise ValueError(f"--interval {interval}: {error}") from None
+        if not SHORTEST_LOOK <= seconds <= LONGEST_LOOK:
+            raise ValueError(f"--interval {interval}: expected 10ms to 1h")
+        console = Console(highlight=False)
+        with contextlib.suppress(KeyboardInterrupt):
+            if not (once or as_json) and console.is_terminal:
+                live.watch(lambda: _status(name, runtime_dir), seconds, sort, console)
+                return
+            found = live.once(lambda: _status(name, runtime_dir), seconds)
+            found["workers"] = ordered(found["workers"], sort)
+            if as_json:
+                typer.echo(json.dumps(found, indent=1))
+            else:
+                console.print(screen(found, sort))

@@ -1,0 +1,78 @@
+#!/usr/bin/env python3
+"""Make the picture of `wheeld top` that the docs show: `python tools/top_picture.py PICTURE.svg`.
+
+Its daemon and its workers are real; they live for five seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import re
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+import wheeld
+from wheeld.top.figures import compare
+from wheeld.top.live import look
+from wheeld.top.screen import screen
+from wheeld_client import MemoryPool, Timers, connect
+from wheeld_core.control import ask
+from wheeld_core.control_messages import Request
+
+LOADS = {"api-1": 900, "api-2": 700, "payments-1": 250, "sessions": 60, "reports": 2}
+"""Timers that each worker schedules in a turn."""
+GROUPS = {"api-1": "api", "api-2": "api"}
+TURNS, TURN_SECONDS = 40, 0.05
+
+
+def work(workers: dict[str, Timers], reader: str) -> None:
+    """Two seconds of timers, some cancelled; all but `reader` poll."""
+    for _ in range(TURNS):
+        for name, timers in workers.items():
+            ids = timers.schedule_many([0.02 + 0.001 * (i % 500) for i in range(LOADS[name])])
+            timers.cancel_many(ids[::9])
+            if name != reader:
+                timers.poll(0)
+        time.sleep(TURN_SECONDS)
+
+
+def main() -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("picture", type=Path)
+    picture = parser.parse_args().picture
+    with ExitStack() as stack:
+        daemon = stack.enter_context(wheeld.embedded(capacity=1 << 17, pools=["requests=64M"]))
+        workers = {
+            name: stack.enter_context(connect(daemon, worker=name, group=GROUPS.get(name)))
+            for name in LOADS
+        }
+        stack.enter_context(MemoryPool(workers["api-1"], "requests").allocate(9 << 20))
+        work(workers, "nobody")
+        began, first = look(lambda: status(daemon))
+        work(workers, "payments-1")
+        ended, second = look(lambda: status(daemon))
+    console = Console(record=True, width=80, file=io.StringIO(), force_terminal=True)
+    found = {**compare(first, second, ended - began), "name": "shop"}
+    console.print(screen(found, "fired", keys=True))
+    drawn = console.export_svg(title="wheeld top --name shop")
+    # No font is fetched from another host: the page's own monospaced one does.
+    picture.write_text(re.sub(r"@font-face \{.*?\}\s*", "", drawn, flags=re.S))
+    print(picture)
+    return 0
+
+
+def status(daemon: Any) -> dict[str, Any]:
+    """The daemon's status."""
+    found: dict[str, Any] = ask(Path(str(daemon)), Request.STATUS)["status"]
+    return found
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""`wheeld top`: what a daemon does now."""
