@@ -15,7 +15,7 @@ CHECKED := wheeld core client pipeline testing tests tools bench torture example
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test test-fast bench torture sweep check free-threaded wheels sanitize arm64 verify mutants layout docs clean
+.PHONY: help demo test test-fast c-client bench torture sweep check free-threaded wheels sanitize arm64 verify mutants layout docs clean
 
 help: ## list these commands
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "make %-13s %s\n", $$1, $$2}' Makefile
@@ -49,7 +49,7 @@ check: ## lint, formatting, static analysis, types, house rules, compiler warnin
 	$(SETUP) dev
 	$(RUN)/ruff check $(CHECKED)
 	$(RUN)/ruff format --check $(CHECKED)
-	find core tests -name '*.[ch]' -print0 | xargs -0 $(RUN)/clang-format --dry-run --Werror
+	find core clients tests -name '*.[ch]' -print0 | xargs -0 $(RUN)/clang-format --dry-run --Werror
 	$(RUN)/clang-tidy --quiet core/wheeld_core/native/module.c -- -std=c11 -D_GNU_SOURCE -Icore/include \
 	    -isystem $$($(RUN)/python -c 'import sysconfig; print(sysconfig.get_path("include"))') $(DEEP)
 	$(RUN)/mypy
@@ -61,6 +61,9 @@ check: ## lint, formatting, static analysis, types, house rules, compiler warnin
 
 free-threaded: ## the client's tests on a free-threaded PYTHON; TSAN=1: under ThreadSanitizer
 	TSAN="$(TSAN)" tools/free_threaded.sh "$(or $(PYTHON),python3.14t)" $(ARGS)
+
+c-client: ## build the C client into build/c-client; ARGS="install PREFIX=..." installs it
+	$(MAKE) -C clients/c $(if $(ARGS),$(ARGS),all)
 
 wheels: ## build sdist and wheel for PYTHON, and test what they install
 	$(SETUP) dev

@@ -10,15 +10,17 @@
 static int explain(const wheeld *w)
 {
     if (!*w->here)
-        return fail(WHEELD_FORKED, "this client belongs to the parent process; connect in the child");
+        return fail(WHEELD_FORKED,
+                    "this client belongs to the parent process; connect in the child");
     if (w->ended)
         return fail(w->ended, "%s", w->ended_because);
     if (w->core.fds_lost)
         return fail(WHEELD_NOT_RUNNING, "the descriptors of this client were closed by other code; "
                                         "close it, and connect again");
     if (wh_load_acquire(&w->core.wheel->daemon_state) == 1) /* pairs: daemon-state */
-        return fail(WHEELD_NOT_RUNNING, "the daemon no longer serves this worker, which it took for "
-                                        "dead; close the client, and connect again");
+        return fail(WHEELD_NOT_RUNNING,
+                    "the daemon no longer serves this worker, which it took for "
+                    "dead; close the client, and connect again");
     return fail(WHEELD_NOT_RUNNING, "the wheeld daemon in %s has stopped", w->path);
 }
 
@@ -39,18 +41,23 @@ static int result_of(const wheeld *w, enum wh_call call, uint64_t id)
     case WH_CALL_OVER:
         return fail(WHEELD_OVER, "timer %llu has fired or was cancelled", (unsigned long long)id);
     case WH_CALL_FOREIGN:
-        return fail(WHEELD_FOREIGN, "timer %llu was scheduled by another worker, which alone can "
-                    "move it", (unsigned long long)id);
+        return fail(WHEELD_FOREIGN,
+                    "timer %llu was scheduled by another worker, which alone can "
+                    "move it",
+                    (unsigned long long)id);
     case WH_CALL_WHEEL_FULL:
         return fail(WHEELD_FULL, "no slot is free; cancel or poll, or start wheeld with a larger "
                                  "--capacity");
     case WH_CALL_OVER_QUOTA:
-        return fail(WHEELD_FULL, "this worker holds %llu slots, and may hold %llu "
-                    "(--max-per-worker); cancel or poll", (unsigned long long)w->core.quota.held,
-                    (unsigned long long)w->core.quota.most);
+        return fail(WHEELD_FULL,
+                    "this worker holds %llu slots, and may hold %llu "
+                    "(--max-per-worker); cancel or poll",
+                    (unsigned long long)w->core.quota.held, (unsigned long long)w->core.quota.most);
     default:
-        return fail(WHEELD_NOT_RUNNING, "the clock process has not drained this worker's ring for "
-                                        "%d s; see `wheeld status`", WH_ROOM_SECONDS);
+        return fail(WHEELD_NOT_RUNNING,
+                    "the clock process has not drained this worker's ring for "
+                    "%d s; see `wheeld status`",
+                    WH_ROOM_SECONDS);
     }
 }
 
@@ -68,8 +75,10 @@ int wheeld_schedule_timer(wheeld *w, const wheeld_timer *timer, uint64_t *id)
         (may = check_delay("interval_ns", timer->interval_ns)) != WHEELD_OK)
         return may;
     if (timer->payload_size > w->core.payload_bytes)
-        return fail(WHEELD_INVALID, "the payload has %u bytes; this wheel holds %u per timer "
-                    "(wheeld start --payload-bytes)", timer->payload_size, w->core.payload_bytes);
+        return fail(WHEELD_INVALID,
+                    "the payload has %u bytes; this wheel holds %u per timer "
+                    "(wheeld start --payload-bytes)",
+                    timer->payload_size, w->core.payload_bytes);
     if (timer->payload_size && timer->payload == NULL)
         return fail(WHEELD_INVALID, "payload is NULL, and payload_size %u", timer->payload_size);
     int64_t now = wh_client_now(&w->core);

@@ -98,8 +98,12 @@ int place_find(place *p, const char *name, const char *runtime_dir)
             if (*bases[i])
                 result = enter(p, bases[i], name);
     if (result == WHEELD_NOT_RUNNING)
-        fail(result, "no wheeld daemon \"%s\" is running (looked in %s); start it with `wheeld start`",
-             name, strchr(name, '/') ? "that directory" : bases == usual ? "the usual places" : given);
+        fail(result,
+             "no wheeld daemon \"%s\" is running (looked in %s); start it with `wheeld start`",
+             name,
+             strchr(name, '/') ? "that directory"
+             : bases == usual  ? "the usual places"
+                               : given);
     return result;
 }
 

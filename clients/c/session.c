@@ -75,10 +75,10 @@ static int bind_core(wheeld *w, int clock_bell)
     if (!are_whole(w, &config))
         return fail(WHEELD_MISMATCH, "the daemon's segments are smaller than its wheel says");
     wh_geometry g = wh_geometry_of(&config);
-    if (!wh_client_bind(&w->core, &config, w->wheel.at, w->slots.at, w->worker.at,
-                        (uint32_t)w->row, w->incarnation, clock_bell) ||
-        (w->events = malloc((size_t)MOST_EVENTS * (sizeof(wh_completion) + config.payload_bytes))) ==
-            NULL)
+    if (!wh_client_bind(&w->core, &config, w->wheel.at, w->slots.at, w->worker.at, (uint32_t)w->row,
+                        w->incarnation, clock_bell) ||
+        (w->events =
+             malloc((size_t)MOST_EVENTS * (sizeof(wh_completion) + config.payload_bytes))) == NULL)
         return fail(WHEELD_NO_MEMORY, "no memory for a wheel of %u slots", config.capacity);
     wh_client_populate(&w->core);
     json_number(json_member(w->control->line, "max_per_worker"), &most);
@@ -121,8 +121,8 @@ static int write_hello(const wheeld_options *o, char *out, size_t size)
         return fail(WHEELD_INVALID,
                     "on_death=keep needs a worker's name: its successor connects under that");
     write_kin(kin, sizeof kin);
-    snprintf(out, size, "{\"op\":\"hello\",\"worker\":%s,\"on_death\":%s,\"group\":%s,%s}\n", worker,
-             policy, group, kin);
+    snprintf(out, size, "{\"op\":\"hello\",\"worker\":%s,\"on_death\":%s,\"group\":%s,%s}\n",
+             worker, policy, group, kin);
     return WHEELD_OK;
 }
 
@@ -134,8 +134,8 @@ static int say_hello(wheeld *w, const place *p, const char *hello)
         int result;
         if ((w->control = connection_open(p, &result)) == NULL)
             return result;
-        enum heard heard = connection_send(w->control, hello) ? connection_hear(w->control, until)
-                                                              : HEARD_END;
+        enum heard heard =
+            connection_send(w->control, hello) ? connection_hear(w->control, until) : HEARD_END;
         if (heard == HEARD_ANSWER)
             return answer_result(w->control->line);
         if (wh_thread_now() >= until)
@@ -298,14 +298,32 @@ int session_look(wheeld *w)
 
 /* -- good-bye ---------------------------------------------------------------------------------- */
 
+/* Is there a connection? If it is lost, try once to have it again. */
+static bool has_connection(wheeld *w)
+{
+    int64_t until = wh_thread_now() + 2 * SECOND_NS;
+    do {
+        w->look_at = w->try_at = 0;
+        session_look(w);
+        if (w->attempt == NULL)
+            return !w->lost_at && !w->ended;
+        poll(NULL, 0, 1);
+    } while (wh_thread_now() < until);
+    return false;
+}
+
 void wheeld_close(wheeld *w)
 {
     if (w == NULL)
         return;
     if (*w->here) {
         wh_store_relaxed(&w->core.seg->goodbye, 1);
-        if (connection_send(w->control, "{\"op\":\"bye\"}\n")) /* it answers when all is given back */
-            connection_hear(w->control, wh_thread_now() + 5 * SECOND_NS);
+        /* it answers when all is given back; one that is being restarted hangs up, and its
+         * successor has to be told */
+        for (int i = 0; i < 2 && has_connection(w); i++)
+            if (connection_send(w->control, "{\"op\":\"bye\"}\n") &&
+                connection_hear(w->control, wh_thread_now() + 5 * SECOND_NS) != HEARD_END)
+                break;
     }
     session_free(w);
 }

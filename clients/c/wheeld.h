@@ -39,27 +39,27 @@ typedef struct wheeld wheeld;
 typedef struct wheeld_options {
     const char *worker;      /* name, up to 63 bytes of UTF-8; NULL: the daemon makes one up */
     const char *group;       /* also receive what is for this group; NULL: none */
-    const char *on_death;    /* "drop" (NULL), "keep" (needs `worker`) or "reroute" (needs `group`) */
+    const char *on_death; /* "drop" (NULL), "keep" (needs `worker`) or "reroute" (needs `group`) */
     const char *runtime_dir; /* where the daemon's directory is; NULL: the usual places */
-    int64_t timeout_ns;      /* for the daemon's answer; 0: 10 s */
+    int64_t timeout_ns; /* for the daemon's answer; 0: 10 s */
 } wheeld_options;
 
 typedef struct wheeld_timer {
-    int64_t delay_ns;     /* from now, not negative */
-    int64_t interval_ns;  /* again and again until cancelled; 0: once */
-    uint64_t cookie;      /* comes back with the event */
-    const void *payload;  /* so does a copy of this */
+    int64_t delay_ns; /* from now, not negative */
+    int64_t interval_ns; /* again and again until cancelled; 0: once */
+    uint64_t cookie; /* comes back with the event */
+    const void *payload; /* so does a copy of this */
     uint32_t payload_size; /* at most wheeld_payload_room() */
 } wheeld_timer;
 
 typedef struct wheeld_event {
     uint64_t id;
     uint64_t cookie;
-    int64_t deadline_ns;  /* when it was due, as wheeld_now_ns() */
-    int64_t fired_ns;     /* when it fired: never before its deadline */
-    uint32_t missed;      /* intervals skipped before this one */
+    int64_t deadline_ns; /* when it was due, as wheeld_now_ns() */
+    int64_t fired_ns; /* when it fired: never before its deadline */
+    uint32_t missed; /* intervals skipped before this one */
     uint32_t payload_size;
-    const void *payload;  /* valid until the next poll of this client */
+    const void *payload; /* valid until the next poll of this client */
 } wheeld_event;
 
 /* Connect to the daemon `name` ("default", say), or to the one whose runtime directory `name` is,
