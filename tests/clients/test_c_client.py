@@ -280,7 +280,7 @@ def test_restarted_supervisor(library: Path, real_daemon: Daemon) -> None:
 
 
 def test_close_after_a_restart(library: Path, real_daemon: Daemon) -> None:
-    """A client that has not noticed the restart says good-bye to the new supervisor all the same."""
+    """A client that has not noticed the restart says good-bye to the new supervisor."""
     timers = CTimers(library, str(real_daemon.directory))
     assert real_daemon.process is not None
     real_daemon.process.kill()
