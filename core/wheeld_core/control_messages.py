@@ -29,6 +29,8 @@ class Request(StrEnum):
     """`status` of the answer is what `wheeld status --json` prints."""
     ADVANCE = "advance"
     """Move a virtual clock by `ns`; the answer has `now_ns`."""
+    EVICT = "evict"
+    """Kill the process of `worker`, or drop what a dead one left; the answer says which."""
     STOP = "stop"
     """End, and with `keep` leave the memory; the answer is a `Leaving`."""
     RESTART = "restart"

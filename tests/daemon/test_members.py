@@ -43,11 +43,11 @@ def asked(daemon: Daemon, before: list[str], *command: str) -> tuple[int, str]:
 
 @as_root
 def test_only_its_owner_ends_a_daemon(daemon: Daemon) -> None:
-    """Members see its status, and neither stop it nor move its time."""
+    """Members see its status; they do not stop it, move its time or evict others."""
     daemon.start(group=GROUP, virtual_clock=True)
     for before in (run_as_stranger(), member(OTHER), member(OTHER, ADMINS)):
         assert asked(daemon, before, "status")[0] == 0
-        for command in (["stop"], ["advance", "1s"]):
+        for command in (["stop"], ["advance", "1s"], ["evict", "somebody"]):
             code, words = asked(daemon, before, *command)
             assert code == 1
             assert f"may not ask this daemon to {command[0]}" in words

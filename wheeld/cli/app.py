@@ -14,15 +14,15 @@ from wheeld.cli import (
     checks as checks_cli,
     ending as ending_cli,
     service as service_cli,
+    shell as shell_cli,
     watching as watching_cli,
 )
-from wheeld.cli.options import Json, Name, RuntimeDir, errors_to_exit
+from wheeld.cli.options import Json, Name, RuntimeDir, duration_ns, errors_to_exit
 from wheeld.cli.start import app as app
 from wheeld.demo import command as demo_command
 from wheeld_core import runtime
 from wheeld_core.control import ask
 from wheeld_core.control_messages import Request
-from wheeld_core.units import parse_duration
 
 NO_CLOCK = 3
 """Exit code of `status` beside a daemon whose clock does nothing."""
@@ -58,11 +58,7 @@ def advance(
 ) -> None:
     """Move a daemon's virtual clock; returns when what fell due was handed out."""
     with errors_to_exit():
-        try:
-            step = parse_duration(duration if duration[-1:].isalpha() else f"{duration}s")
-        except ValueError as error:
-            raise ValueError(f"duration {duration!r}: {error}") from None
-        now = virtual.advance_ns(name, step, runtime_dir)
+        now = virtual.advance_ns(name, duration_ns(duration), runtime_dir)
     typer.echo(f"{now} ns")
 
 
@@ -91,6 +87,11 @@ app.command("install-service")(service_cli.install_service)
 app.command("demo")(demo_command.demo)
 app.command("fsck")(checks_cli.fsck)
 app.command("doctor")(checks_cli.doctor)
+app.command("schedule")(shell_cli.schedule)
+app.command("cancel")(shell_cli.cancel)
+app.command("reschedule")(shell_cli.reschedule)
+app.command("wait")(shell_cli.wait)
+app.command("evict")(ending_cli.evict)
 app.command("top")(watching_cli.top)
 app.command("health")(watching_cli.health)
 app.command("metrics")(watching_cli.metrics)

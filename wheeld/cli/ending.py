@@ -1,8 +1,9 @@
-"""The commands `wheeld stop` and `wheeld restart`."""
+"""The commands `wheeld stop`, `wheeld restart` and `wheeld evict`."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import time
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from wheeld.cli.options import Name, RuntimeDir, errors_to_exit
+from wheeld.cli.options import Json, Name, RuntimeDir, errors_to_exit
 from wheeld.processes import pidfd as processes
 from wheeld_core import runtime, segments
 from wheeld_core.control import Connection, ask
@@ -126,3 +127,29 @@ class _Process:
     def __exit__(self, *exception: object) -> None:
         if self._pidfd >= 0:
             os.close(self._pidfd)
+
+
+def evict(
+    worker: Annotated[str, typer.Argument(help="Its name, as in `wheeld status`.")],
+    name: Name = "default",
+    runtime_dir: RuntimeDir = None,
+    as_json: Json = False,
+) -> None:
+    """Put a worker out: kill its process with SIGKILL, and with it all that this process does.
+
+    Its timers go where its on_death says. For a worker whose process has ended, and which is kept
+    for a successor, the timers that it left are dropped. Only the daemon's user, root and members
+    of --admin-group may ask for it.
+
+    Example: wheeld evict web-3
+    """
+    with errors_to_exit():
+        answer = ask(runtime.find(name, runtime_dir), Request.EVICT, worker=worker)
+    answer.pop("ok")
+    if as_json:
+        typer.echo(json.dumps(answer, indent=1))
+    elif answer["killed"]:
+        kept = "; its timers are kept for a successor" if answer["kept"] else ""
+        typer.echo(f"killed {worker} (pid {answer['pid']}){kept}")
+    else:
+        typer.echo(f"dropped what {worker} had left")

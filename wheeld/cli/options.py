@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from wheeld.supervisor.launch import EXPECTED
+from wheeld_core.units import parse_duration
 
 Name = Annotated[
     str, typer.Option(envvar="WHEELD_NAME", help="Name of the daemon, or its runtime directory.")
@@ -29,3 +30,11 @@ def errors_to_exit() -> Iterator[None]:
     except EXPECTED as error:
         typer.echo(f"wheeld: {error}", err=True)
         raise typer.Exit(1) from None
+
+
+def duration_ns(text: str, what: str = "duration") -> int:
+    """Nanoseconds of "250ms" or "2h"; a number alone is seconds. `what` it is, for the error."""
+    try:
+        return parse_duration(text if text[-1:].isalpha() else f"{text}s")
+    except ValueError as error:
+        raise ValueError(f"{what} {text!r}: {error}") from None

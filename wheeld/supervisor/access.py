@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from wheeld.config.settings import Config
 from wheeld_core.control_messages import Request
 
-OWNERS_ONLY: Final = (Request.STOP, Request.RESTART, Request.ADVANCE)
-"""What ends the daemon for all others, or moves their time."""
+OWNERS_ONLY: Final = (Request.STOP, Request.RESTART, Request.ADVANCE, Request.EVICT)
+"""What ends the daemon for all others, or a worker, or moves their time."""
 _CREDENTIALS: Final = struct.Struct("3i")
 _SO_PEERGROUPS: Final = 59
 _MOST_BYTES: Final = 1024  # that Python's getsockopt takes: 256 groups

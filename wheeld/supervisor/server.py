@@ -24,7 +24,7 @@ from wheeld.processes.messages import Order
 from wheeld.recorder.guard import RecorderGuard
 from wheeld.resources import handover
 from wheeld.resources.owned import Resources
-from wheeld.supervisor import callers, status
+from wheeld.supervisor import callers, eviction, status
 from wheeld.supervisor.access import Caller, caller_of
 from wheeld.supervisor.ending import Ending, Wish
 from wheeld.supervisor.snapshots import Snapshots
@@ -210,7 +210,7 @@ class Supervisor:
 
     def _look(self) -> None:
         """What is done at each look at the clock."""
-        self.workers.evict()
+        eviction.of_offenders(self.workers, self.config.evict_after)
         if self._facts_are_old:
             self._renew_facts()
 
@@ -346,6 +346,8 @@ class Supervisor:
             return None
         if op == Request.STATUS:
             return {"ok": True, "status": await self._status.get()}
+        if op == Request.EVICT:
+            return await eviction.by_name(self.workers, message)
         if op == Request.ADVANCE:
             return {"ok": True, "now_ns": await self._advance(message)}
         if op == Request.STOP:

@@ -376,17 +376,17 @@ class Workers:
         self._resources.drop_file(runtime.worker_fifo(tenant.row))
         self.registry.set_state(tenant, RowState.FREE)
 
-    def evict(self) -> None:
-        """Kill workers that misbehave more than `evict_after` allows. They could write into slots
-        that are others' by then, so it is not enough to ignore them."""
-        if (limit := self._config.evict_after) is None:
-            return
-        for tenant in list(self.registry.tenants.values()):
-            offences = int(self._resources.wheel.lines["offences"][tenant.row])
-            if offences >= limit and tenant.row in self._pidfds:
-                who = tenant.name, tenant.pid
-                log.warning("worker %s (pid %d): %d offences: killed", *who, offences)
-                kill(self._pidfds[tenant.row])
+    def offences(self, tenant: Tenant) -> int:
+        """How often it has submitted what no honest client does."""
+        return int(self._resources.wheel.lines["offences"][tenant.row])
+
+    def pidfd(self, tenant: Tenant) -> int | None:
+        """That of its process, if it is watched."""
+        return self._pidfds.get(tenant.row)
+
+    def give_up(self, kept: Tenant, why: str) -> None:
+        """Drop what a worker left that is kept."""
+        self._depart(self.registry.retire(kept, OnDeath.DROP), why)
 
     async def close(self) -> None:
         """Let go of all processes."""

@@ -1,0 +1,178 @@
+"""Timers from the shell: `wheeld schedule`, `cancel`, `reschedule`, `wait`, and `wheeld evict`."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from commands import LONG, well, wheeld_command
+from common_fixtures import embedded
+from wheeld.cli.app import app
+from wheeld_client import Timers, connect, payload_of
+from wheeld_core.control import ask
+from wheeld_core.control_messages import Request
+
+daemon = embedded("function", virtual_clock=True, capacity=1024, payload_bytes=16, keep_for="1h")
+
+
+def shell(daemon: Any, command: str, *arguments: str) -> Any:
+    """What a command prints as JSON."""
+    return json.loads(well(command, *arguments, "--json", "--name", str(daemon)))
+
+
+def badly(*arguments: str) -> str:
+    """The message of a command in this process, which must fail; it costs no start of Python."""
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 1, done.output
+    return done.output
+
+
+def received(timers: Timers, daemon: Any, seconds: float) -> list[Any]:
+    """What a worker receives after so long."""
+    daemon.advance(seconds)
+    return list(timers.poll(0))
+
+
+def test_a_timer_outlives_who_scheduled_it(daemon: Any) -> None:
+    """A member of a group gets what a command scheduled that has ended, once."""
+    with connect(daemon, worker="m", group="mailers") as timers:
+        timers.poll(0)
+        options = ("--to", "group:mailers", "--cookie", "42", "--payload", "h\u00e9")
+        made = shell(daemon, "schedule", "30s", *options)
+        assert made["delay_s"] == 30
+        assert received(timers, daemon, 29) == []
+        (event,) = received(timers, daemon, 2)
+        assert (event["timer_id"], event["cookie"]) == (made["timer_id"], 42)
+        assert payload_of(event) == "h\u00e9".encode()
+        assert "is not pending" in badly("cancel", str(made["timer_id"]), "--name", str(daemon))
+
+
+def test_cancel_and_reschedule(daemon: Any) -> None:
+    """By another command than the one that scheduled it."""
+    with connect(daemon, worker="c") as timers:
+        first, second = (
+            well("schedule", delay, "--to", "c", "--name", str(daemon)).strip()
+            for delay in ("10", "20s")
+        )
+        assert shell(daemon, "cancel", first) == {"timer_id": int(first), "cancelled": True}
+        assert shell(daemon, "reschedule", second, "40s")["delay_s"] == 40
+        assert received(timers, daemon, 39) == []
+        assert [event["timer_id"] for event in received(timers, daemon, 2)] == [int(second)]
+        for command in (("cancel", first), ("reschedule", second, "1s")):
+            assert "is not pending" in badly(*command, "--name", str(daemon))
+
+
+def test_what_would_be_lost_is_refused(daemon: Any) -> None:
+    """A delay longer than it is kept, a receiver that is none, and what is no delay."""
+    where = ("--name", str(daemon))
+    with connect(daemon, worker="r") as timers:
+        for delay, why in (
+            ("1h", "expected 3599s at most"), ("-1s", "expected a number"), ("soon", "'soon'"),
+            ("nan", "expected a number"),
+        ):  # fmt: skip
+            said = badly("schedule", "--to", "r", *where, "--", delay)
+            assert why in said, said
+        assert "connected" in badly("schedule", "1s", "--to", "nobody-there", *where)
+        own = next(name for name in timers.workers().values() if name.startswith("shell-"))
+        assert "nobody receives there" in badly("schedule", "1s", "--to", own, *where)
+        assert CliRunner().invoke(app, ["schedule", "1s", *where]).exit_code == 2
+        made = well("schedule", "1s", "--to", "r", *where).strip()
+        assert "expected 3599s at most" in badly("reschedule", made, "2h", *where)
+        assert len(received(timers, daemon, 2)) == 1
+
+
+def test_a_receiver_that_went(daemon: Any) -> None:
+    """The next command says what nobody had."""
+    with connect(daemon, worker="brief"):
+        made = shell(daemon, "schedule", "5s", "--to", "brief")["timer_id"]
+    daemon.advance(6.0)
+    said = wheeld_command("cancel", str(made), "--name", str(daemon))
+    assert said.returncode == 1
+    assert f"timer {made} (cookie 0) expired and nobody had it" in said.stderr
+    assert "nobody had it" not in badly("cancel", "1", "--name", str(daemon))
+
+
+def test_many_at_once(daemon: Any) -> None:
+    """Commands that run at the same time take turns; none is refused."""
+    command = [sys.executable, "-m", "wheeld", "schedule", "3s", "--to", "n", "--name", str(daemon)]
+    with connect(daemon, worker="n") as timers:
+        running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(4)]
+        ids = {int(process.communicate(timeout=LONG)[0]) for process in running}
+        assert {int(event["timer_id"]) for event in received(timers, daemon, 4)} == ids
+        assert len(ids) == 4
+
+
+def test_wait(daemon: Any) -> None:
+    """It ends when the delay has passed on the daemon's clock, and not before."""
+    command = [sys.executable, "-m", "wheeld", "wait", "5s", "--json", "--name", str(daemon)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            until(lambda: status(daemon)["pending"] == 1)
+            daemon.advance(4.9)
+            assert process.poll() is None
+            assert status(daemon)["pending"] == 1
+            daemon.advance(0.2)
+            found = json.loads(process.communicate(timeout=LONG)[0])
+        finally:
+            process.kill()
+    assert process.returncode == 0
+    assert found["delay_s"] == 5
+    assert found["late_ns"] >= 0
+    assert "expected a number" in badly("wait", "a while", "--name", str(daemon))
+
+
+def status(daemon: Any) -> dict[str, Any]:
+    """Of the daemon."""
+    found: dict[str, Any] = ask(Path(str(daemon)), Request.STATUS)["status"]
+    return found
+
+
+def until(true: Any) -> None:
+    """Wait for a state."""
+    give_up = time.monotonic() + LONG
+    while not true():
+        assert time.monotonic() < give_up
+        time.sleep(0.01)
+
+
+WORKER = """
+import sys
+from wheeld_client import connect
+with connect(sys.argv[1], worker=sys.argv[2], on_death="keep") as timers:
+    timers.schedule(1000)
+    print("ready", flush=True)
+    timers.poll(None)
+"""
+
+
+@contextmanager
+def worker(daemon: Any, name: str) -> Iterator[subprocess.Popen[str]]:
+    """One in another process, with a timer."""
+    command = [sys.executable, "-c", WORKER, str(daemon), name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+            yield process
+        finally:
+            process.kill()
+
+
+def test_evict(daemon: Any) -> None:
+    """It kills the process and leaves what on_death says; the second time drops that, too."""
+    with worker(daemon, "stuck") as process:
+        found = shell(daemon, "evict", "stuck")
+        assert found == {"worker": "stuck", "pid": process.pid, "killed": True, "kept": True}
+        assert process.wait(LONG) == -9
+    assert status(daemon)["pending"] == 1
+    assert well("evict", "stuck", "--name", str(daemon)) == "dropped what stuck had left\n"
+    assert status(daemon)["pending"] == 0
+    assert "no worker 'stuck'; there are:" in badly("evict", "stuck", "--name", str(daemon))

@@ -1,0 +1,173 @@
+"""The commands `wheeld schedule`, `cancel`, `reschedule` and `wait`: timers for shell scripts.
+
+The process that schedules ends at once, so its timers are those of a worker that is kept
+(on_death="keep"): each of these commands is its successor, and finds them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+import typer
+
+from wheeld.cli.options import Json, Name, RuntimeDir, duration_ns, errors_to_exit
+from wheeld_client import Timers, connect
+from wheeld_core.errors import WheelError
+from wheeld_core.units import duration_text
+
+MOST: Final = 2**64 - 1
+TURN_SECONDS, LOOK_SECONDS = 10.0, 0.02
+"""How long to wait for another of these commands, and between two tries."""
+SPARE_NS: Final = 10**9
+"""A timer is due so much earlier than the daemon would drop it, however late the clock is."""
+INTERRUPTED: Final = 130
+
+Delay = Annotated[str, typer.Argument(help="Such as 250ms, 1.5s or 2h; a number is seconds.")]
+TimerId = Annotated[
+    int, typer.Argument(metavar="ID", min=0, max=MOST, help="What `wheeld schedule` printed.")
+]
+
+
+def _join(name: str, runtime_dir: Path | None) -> Timers:
+    """The worker of all these commands of this user, when no other of them is it."""
+    give_up = time.monotonic() + TURN_SECONDS
+    while True:
+        try:
+            worker = f"shell-{os.getuid()}"
+            return connect(name, worker=worker, on_death="keep", runtime_dir=runtime_dir)
+        except ValueError as error:
+            if "already connected" not in str(error) or time.monotonic() > give_up:
+                raise
+        time.sleep(LOOK_SECONDS)
+
+
+@contextmanager
+def _shell(name: str, runtime_dir: Path | None) -> Iterator[Timers]:
+    """Be that worker; what has come back to it, as its receiver is gone, is said on stderr."""
+    with errors_to_exit(), _join(name, runtime_dir) as timers:
+        for event in timers.poll(0):
+            typer.echo(
+                f"wheeld: timer {event['timer_id']} (cookie {event['cookie']}) expired and nobody "
+                "had it: its receiver was gone",
+                err=True,
+            )
+        yield timers
+
+
+def _seconds(delay: str, timers: Timers) -> float:
+    """The delay, if the daemon keeps the timer for so long."""
+    found, longest = duration_ns(delay, "delay"), round(timers.keep_for * 1e9) - SPARE_NS
+    if found > longest:
+        raise ValueError(
+            f"delay {delay}: the daemon keeps timers of processes that have ended for "
+            f"{duration_text(longest + SPARE_NS)}, so expected {duration_text(max(0, longest))} at "
+            "most; start it with a longer --keep-for"
+        )
+    return found / 1e9
+
+
+def _print(found: dict[str, Any], as_json: bool, text: str) -> None:
+    typer.echo(json.dumps(found, indent=1) if as_json else text)
+
+
+def schedule(
+    delay: Delay,
+    to: Annotated[str, typer.Option(help="Who gets it: group:NAME, or the name of a worker.")],
+    cookie: Annotated[int, typer.Option(min=0, max=MOST, help="A number for the receiver.")] = 0,
+    payload: Annotated[str, typer.Option(help="Text for the receiver, as UTF-8.")] = "",
+    name: Name = "default",
+    runtime_dir: RuntimeDir = None,
+    as_json: Json = False,
+) -> None:
+    """Schedule a timer that workers receive, and print its id.
+
+    The daemon holds it in the name of the worker shell-UID when this command has ended, for as long
+    as --keep-for of `wheeld start`: a longer delay is refused. What expires for a group without
+    members waits for one as long. If the worker that should have it has gone by then, the next of
+    these commands says so on stderr.
+
+    Example: wheeld schedule 30s --to group:mailers --cookie 42
+    """
+    with _shell(name, runtime_dir) as timers:
+        if to == timers.worker:
+            raise ValueError(f"--to {to}: nobody receives there; expected group:NAME or a worker")
+        seconds = _seconds(delay, timers)
+        timer = timers.schedule(seconds, cookie, payload=payload.encode(), to=to)
+    _print({"timer_id": timer, "to": to, "delay_s": seconds, "cookie": cookie}, as_json, str(timer))
+
+
+def _gone(timer: int) -> WheelError:
+    return WheelError(
+        f"timer {timer} is not pending: it has expired, was cancelled, or was not made by `wheeld "
+        "schedule` of this user; `wheeld inspect` lists what is"
+    )
+
+
+def cancel(
+    timer: TimerId,
+    name: Name = "default",
+    runtime_dir: RuntimeDir = None,
+    as_json: Json = False,
+) -> None:
+    """Cancel a timer of `wheeld schedule`.
+
+    Exit code 0: it will never be delivered. 1: it is not pending.
+
+    Example: wheeld cancel "$(wheeld schedule 30s --to group:mailers)"
+    """
+    with _shell(name, runtime_dir) as timers:
+        if not timers.cancel(timer):
+            raise _gone(timer)
+    _print({"timer_id": timer, "cancelled": True}, as_json, f"cancelled {timer}")
+
+
+def reschedule(
+    timer: TimerId,
+    delay: Delay,
+    name: Name = "default",
+    runtime_dir: RuntimeDir = None,
+    as_json: Json = False,
+) -> None:
+    """Move a timer of `wheeld schedule`: it expires after DELAY from now, earlier or later.
+
+    Exit code 0: it will. 1: it is not pending, or DELAY is refused as by `wheeld schedule`.
+
+    Example: wheeld reschedule "$timer" 45s
+    """
+    with _shell(name, runtime_dir) as timers:
+        seconds = _seconds(delay, timers)
+        if not timers.reschedule(timer, seconds):
+            raise _gone(timer)
+    _print({"timer_id": timer, "delay_s": seconds}, as_json, f"{timer} expires in {delay}")
+
+
+def wait(
+    delay: Delay,
+    name: Name = "default",
+    runtime_dir: RuntimeDir = None,
+    as_json: Json = False,
+) -> None:
+    """Wait until a delay has passed, never less: a timer for shell scripts, on the wheel.
+
+    With --virtual-clock it waits for `wheeld advance`. A restart of the daemon does not end it.
+    Exit code 0: it has passed. 1: the daemon ended first. 130: Ctrl-C.
+
+    Example: wheeld wait 1.5s && echo now
+    """
+    with errors_to_exit():
+        seconds = duration_ns(delay, "delay") / 1e9
+        try:
+            with connect(name, runtime_dir=runtime_dir) as timers:
+                timers.schedule(seconds)
+                event = timers.poll(None)[0]
+        except KeyboardInterrupt:
+            raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        late = int(event["fired"]) - int(event["deadline"])
+        typer.echo(json.dumps({"delay_s": seconds, "late_ns": late}, indent=1))
