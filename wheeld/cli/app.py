@@ -12,6 +12,7 @@ import typer
 from wheeld import listing, virtual
 from wheeld.cli import (
     checks as checks_cli,
+    daemons as daemons_cli,
     ending as ending_cli,
     service as service_cli,
     shell as shell_cli,
@@ -87,6 +88,7 @@ app.command("install-service")(service_cli.install_service)
 app.command("demo")(demo_command.demo)
 app.command("fsck")(checks_cli.fsck)
 app.command("doctor")(checks_cli.doctor)
+app.command("list")(daemons_cli.list_daemons)
 app.command("schedule")(shell_cli.schedule)
 app.command("cancel")(shell_cli.cancel)
 app.command("reschedule")(shell_cli.reschedule)

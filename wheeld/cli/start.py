@@ -12,17 +12,33 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from wheeld import __version__
 from wheeld.cli.options import errors_to_exit
 from wheeld.config.declarations import OPTIONS
 from wheeld.config.options import Option
 from wheeld.supervisor.launch import launch
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 _TYPES: Final = {"integer": int, "switch": bool, "directory": Path, "pools": list[str]}
 
 
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"wheeld {__version__}")
+        raise typer.Exit
+
+
 @app.callback()
-def wheeld() -> None:
+def wheeld(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
     """A timer daemon for the processes of one host."""
 
 

@@ -1,0 +1,55 @@
+"""`wheeld list`, `-h` and `--version`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import signal
+from pathlib import Path
+
+from typer.testing import CliRunner
+
+from commands import LONG, Daemon
+from common_fixtures import started_command
+from wheeld.cli.app import app
+from wheeld_client import connect
+
+daemon = started_command("--virtual-clock", "--capacity", "1024")
+
+
+def listed(where: Path, *options: str) -> str:
+    """What it prints."""
+    done = CliRunner().invoke(app, ["list", "--runtime-dir", str(where), *options])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_daemons_are_listed(daemon: Daemon) -> None:
+    """Those that serve with what they hold; what a killed one left is said to be that."""
+    (daemon.runtime_dir / "no-daemon").mkdir()
+    with connect(str(daemon.directory)) as timers:
+        timers.schedule(5)
+        (one,) = json.loads(listed(daemon.runtime_dir, "--json"))
+        assert (one["name"], one["pid"]) == (daemon.name, daemon.process.pid)
+        assert (one["workers"], one["pending"], one["trouble"]) == (1, 1, None)
+        assert "serves" in listed(daemon.runtime_dir)
+    os.kill(daemon.process.pid, signal.SIGKILL)
+    daemon.process.communicate(timeout=LONG)
+    (one,) = json.loads(listed(daemon.runtime_dir, "--json"))
+    assert "does not answer" in one["trouble"]
+
+
+def test_none(tmp_path: Path) -> None:
+    """No daemons is no error, nor is a place that does not exist."""
+    assert json.loads(listed(tmp_path, "--json")) == []
+    assert "no daemons" in listed(tmp_path / "nowhere")
+
+
+def test_short_help_and_version() -> None:
+    """-h is --help for each command."""
+    for command in ([], ["top"], ["pipeline"]):
+        done = CliRunner().invoke(app, [*command, "-h"])
+        assert (done.exit_code, "Usage:" in done.output) == (0, True)
+    version = importlib.metadata.version("wheeld")
+    assert CliRunner().invoke(app, ["--version"]).output == f"wheeld {version}\n"

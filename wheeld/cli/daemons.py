@@ -1,0 +1,92 @@
+"""The command `wheeld list`: which daemons there are."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from wheeld.cli.options import Json, RuntimeDir, errors_to_exit
+from wheeld_core import runtime, trust
+from wheeld_core.control import ask
+from wheeld_core.control_messages import Request
+from wheeld_core.errors import DaemonNotRunning, WheelError
+
+ANSWER_SECONDS: Final = 2.0
+_SHOWN: Final = (
+    "name", "pid", "clock_ok", "uptime_s", "pending", "capacity", "shared_bytes", "directory",
+)  # fmt: skip
+
+
+def found(runtime_dir: Path | None) -> Iterator[dict[str, Any]]:
+    """Each daemon in the usual places, or below that directory.
+
+    Yields
+    ------
+    dict
+        JSON-able: `name`, `directory`, and either `trouble`, which is why it was not asked or did
+        not answer, or `trouble` None and what its status says of it.
+    """
+    for base in [runtime_dir] if runtime_dir else runtime.base_directories():
+        for directory in sorted(base.iterdir()) if base.is_dir() else []:
+            if directory.is_dir() and _may_serve(directory):
+                yield _one(directory)
+
+
+def _may_serve(directory: Path) -> bool:
+    """Is there a control socket, or is it not for us to see?"""
+    return not os.access(directory, os.X_OK) or (directory / runtime.CONTROL_SOCKET).exists()
+
+
+def _one(directory: Path) -> dict[str, Any]:
+    """What one of them says."""
+    known = {"name": directory.name, "directory": str(directory), "trouble": None}
+    try:
+        if not os.access(directory, os.X_OK):
+            raise PermissionError("it runs as another user")
+        trust.check(directory)
+        status = ask(directory, Request.STATUS, ANSWER_SECONDS)["status"]
+    except DaemonNotRunning:
+        return {**known, "trouble": "it does not answer; `wheeld start` takes over what it left"}
+    except (WheelError, OSError, ValueError) as error:
+        return {**known, "trouble": str(error)}
+    return {**known, **{key: status[key] for key in _SHOWN}, "workers": len(status["workers"])}
+
+
+def list_daemons(runtime_dir: RuntimeDir = None, as_json: Json = False) -> None:
+    """List the daemons of this host that this user can see, also those that do not answer.
+
+    It looks in the usual places; embedded daemons are elsewhere. The exit code is 0 if there are
+    none, too.
+
+    Example: wheeld list --json
+    """
+    with errors_to_exit():
+        daemons = list(found(runtime_dir))
+    if as_json:
+        typer.echo(json.dumps(daemons, indent=1))
+    elif not daemons:
+        typer.echo("no daemons; start one with `wheeld start`")
+    else:
+        _print(daemons)
+
+
+def _print(daemons: list[dict[str, Any]]) -> None:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table("name", "pid", "workers", "pending", "up", "state", "directory")
+    for one in daemons:
+        if one["trouble"]:
+            row = ["", "", "", "", one["trouble"]]
+        else:
+            state = "serves" if one["clock_ok"] else "NO CLOCK SERVES"
+            pending = f"{one['pending']:,} of {one['capacity']:,}"
+            row = [str(one["pid"]), str(one["workers"]), pending, f"{one['uptime_s']:.0f} s", state]
+        table.add_row(*map(escape, [one["name"], *row, one["directory"]]))
+    Console(highlight=False).print(table)
