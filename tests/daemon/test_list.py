@@ -1,4 +1,4 @@
-"""`wheeld list`, `-h` and `--version`."""
+"""`wheeld list`, `wheeld config`, `-h` and `--version`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 from commands import LONG, Daemon
 from common_fixtures import started_command
 from wheeld.cli.app import app
+from wheeld.config.declarations import OPTIONS
+from wheeld.config.settings import load
 from wheeld_client import connect
 
 daemon = started_command("--virtual-clock", "--capacity", "1024")
@@ -53,3 +55,22 @@ def test_short_help_and_version() -> None:
         assert (done.exit_code, "Usage:" in done.output) == (0, True)
     version = importlib.metadata.version("wheeld")
     assert CliRunner().invoke(app, ["--version"]).output == f"wheeld {version}\n"
+
+
+def test_the_options_in_force(daemon: Daemon, tmp_path: Path) -> None:
+    """As TOML that `wheeld start` reads back to the same, and as JSON."""
+    where = ["config", *daemon.where]
+    printed = CliRunner().invoke(app, where).output
+    file = tmp_path / "own.toml"
+    file.write_text(printed)
+    loaded = load({}, file)
+    assert (loaded.name, loaded.capacity, loaded.virtual_clock) == (daemon.name, 1024, True)
+    assert 'keep_for = "60s"  # default' in printed
+    assert "capacity = 1024\n" in printed
+    found = json.loads(CliRunner().invoke(app, [*where, "--json"]).output)
+    assert set(found) == set(OPTIONS)
+    same = {key: list(value) if isinstance(value := getattr(loaded, key), tuple) else value
+            for key in OPTIONS}  # fmt: skip
+    assert found == same
+    gone = CliRunner().invoke(app, ["config", "--runtime-dir", str(tmp_path)])
+    assert (gone.exit_code, "no wheeld daemon" in gone.output) == (1, True)

@@ -1,4 +1,4 @@
-"""The command `wheeld list`: which daemons there are."""
+"""The commands `wheeld list` and `wheeld config`: which daemons there are, and their options."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from typing import Any, Final
 
 import typer
 
-from wheeld.cli.options import Json, RuntimeDir, errors_to_exit
+from wheeld.cli.options import Json, Name, RuntimeDir, errors_to_exit
+from wheeld.config.declarations import OPTIONS
 from wheeld_core import runtime, trust
 from wheeld_core.control import ask
 from wheeld_core.control_messages import Request
@@ -90,3 +91,32 @@ def _print(daemons: list[dict[str, Any]]) -> None:
             row = [str(one["pid"]), str(one["workers"]), pending, f"{one['uptime_s']:.0f} s", state]
         table.add_row(*map(escape, [one["name"], *row, one["directory"]]))
     Console(highlight=False).print(table)
+
+
+def config(name: Name = "default", runtime_dir: RuntimeDir = None, as_json: Json = False) -> None:
+    """Print the options that are in force in a running daemon, wherever they came from.
+
+    As TOML, which `wheeld start --config` takes; --json has the same. SIGHUP changes some of them.
+
+    Example: wheeld config --name shop > shop.toml
+    """
+    with errors_to_exit():
+        directory = runtime.find(name, runtime_dir)
+        options = ask(directory, Request.STATUS, ANSWER_SECONDS)["status"].get("config")
+        if options is None:
+            raise WheelError("this daemon is of an older version; try `wheeld restart`")
+    typer.echo(json.dumps(options, indent=1) if as_json else toml(options))
+
+
+def toml(options: dict[str, Any]) -> str:
+    """Options as a TOML file; those without a value are comments."""
+    lines = []
+    for key, value in options.items():
+        default = OPTIONS[key].default if key in OPTIONS else None
+        if value is None:
+            lines.append(f"# {key} is not set")
+            continue
+        usual = value == (list(default) if isinstance(default, tuple) else default)
+        # Values of these types are written alike in both languages.
+        lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}{'  # default' * usual}")
+    return "\n".join(lines)

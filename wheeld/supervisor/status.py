@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from wheeld.config.declarations import OPTIONS
 from wheeld.resources.vital_signs import own_pid_namespace
 from wheeld.tables import worker_figures
 from wheeld.tables.registry import Tenant
@@ -83,6 +84,7 @@ def collect(supervisor: Supervisor) -> dict[str, Any]:
         },
         "pool_bytes_returned": resources.sharing.returned,
         "trace": supervisor.recorder.status(),
+        "config": {key: getattr(config, key) for key in OPTIONS},
     }
 
 
