@@ -123,6 +123,16 @@ def test_example(installed: Path, wheel_daemon: str) -> None:
     assert [line.split(",")[0] for line in done.stdout.splitlines()] == ["cookie 1", "cookie 2"]
 
 
+def test_program_of_the_page(installed: Path, wheel_daemon: str) -> None:
+    """What docs/how-to/other-languages.md shows compiles and receives its timer."""
+    page = (ROOT / "docs/how-to/other-languages.md").read_text()
+    (shown,) = re.findall(r"```c\n(.*?)```", page, re.S)
+    source = installed / "shown.c"
+    source.write_text(shown.replace('"default"', json.dumps(wheel_daemon)))
+    done = subprocess.run([built(installed, source)], capture_output=True, text=True, timeout=LONG)
+    assert (done.returncode, done.stdout) == (0, "1 event, cookie 7\n"), done.stderr
+
+
 def test_periodic_with_payload(timers: CTimers) -> None:
     """It comes again and again, with its payload, until it is cancelled."""
     made = timers.schedule(0, 5, interval_ns=SECOND // 100, payload=b"tick", payload_size=4)
@@ -227,6 +237,21 @@ def test_forked_child(timers: CTimers) -> None:
         os._exit(forked)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == FORKED
     timers.cancel(made)
+
+
+def test_nothing_stays(library: Path, wheel_daemon: str) -> None:
+    """Descriptors and mappings are given back by close, and by a connect that fails."""
+
+    def held() -> tuple[int, int]:
+        maps = Path("/proc/self/maps").read_text()
+        return len(os.listdir("/proc/self/fd")), maps.count("/dev/shm/wheeld-")
+
+    CTimers(library, wheel_daemon).close()
+    before = held()
+    for _ in range(3):
+        CTimers(library, wheel_daemon).close()
+        assert refusal(lambda: CTimers(library, wheel_daemon, on_death="burn"))[0] == INVALID
+    assert held() == before
 
 
 def test_no_daemon(library: Path, tmp_path: Path) -> None:
