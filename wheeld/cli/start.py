@@ -83,6 +83,16 @@ def start(
         bool, typer.Option("--remove-base", help="Remove the runtime dir's parent.", hidden=True)
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print warnings only.")] = False,
+    log_level: Annotated[
+        str, typer.Option(envvar="WHEELD_LOG_LEVEL", help="debug, info, warning or error.")
+    ] = "info",
+    log_format: Annotated[
+        str,
+        typer.Option(
+            envvar="WHEELD_LOG_FORMAT",
+            help="text or json: one object a line, with time, level, daemon, pid, message.",
+        ),
+    ] = "text",
     check: Annotated[
         bool, typer.Option("--check", help="Start nothing: say what would be.", hidden=True)
     ] = False,
@@ -104,6 +114,7 @@ def start(
             parent_pid=parent_pid,
             remove_base=remove_base,
             fresh=fresh,
-            quiet=quiet,
+            level="warning" if quiet else log_level,
+            log_format=log_format,
             check=check,
         )

@@ -32,7 +32,8 @@ def launch(
     parent_pid: int | None = None,
     remove_base: bool = False,
     fresh: bool = False,
-    quiet: bool = False,
+    level: str = "info",
+    log_format: str = "text",
     check: bool = False,
 ) -> None:
     """Run a daemon to its end, or to that of the program, in whose place another one comes.
@@ -45,8 +46,8 @@ def launch(
         A TOML file, as in `config.load`.
     parent_pid, remove_base, fresh
         As in `Supervisor`.
-    quiet : bool
-        Log warnings only.
+    level, log_format : str
+        From which level on messages are written, and how: of `logs.LEVELS` and `logs.FORMATS`.
     check : bool
         Start nothing: print what would be.
 
@@ -54,8 +55,14 @@ def launch(
     ------
     Those in `EXPECTED`.
     """
-    logs.set_up(logging.WARNING if quiet else logging.INFO)
+    if level not in logs.LEVELS or log_format not in logs.FORMATS:
+        raise ValueError(
+            f"--log-level {level} --log-format {log_format}: expected {', '.join(logs.LEVELS)}; "
+            f"{', '.join(logs.FORMATS)}"
+        )
+    logs.set_up(logs.LEVELS[level], log_format == "json")
     loaded = configuration.load(given, file)
+    logs.JsonFormatter.daemon = loaded.name
     for note in loaded.notes():
         logging.getLogger("wheeld").info(note)
     if check:
@@ -77,7 +84,7 @@ def main() -> None:
         launch(
             options,
             parent_pid=options.pop("parent_pid"),
-            quiet=True,
+            level="warning",
             check=handover.CHECK_OPTION in sys.argv[3:],
             **flags,
         )

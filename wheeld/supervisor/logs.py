@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import json
 import logging
 import os
 import select
@@ -18,7 +19,8 @@ import signal
 import stat
 import threading
 import time
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, ClassVar
 
 STDERR = 2
 WHOLE_BYTES = select.PIPE_BUF
@@ -29,13 +31,20 @@ LAST_WORDS_SECONDS = 1.0
 _carriers: list[_Carrier] = []
 
 
-def set_up(level: int) -> None:
+FORMATS = ("text", "json")
+LEVELS = {
+    "debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING,
+    "error": logging.ERROR,
+}  # fmt: skip
+
+
+def set_up(level: int, as_json: bool = False) -> None:
     """Have log messages of this process, from `level` on, written as they should be."""
     if _can_wait(STDERR):
         _carriers.append(_Carrier())
         _carriers[-1].begin()
     handler = _Handler()
-    handler.setFormatter(Formatter())
+    handler.setFormatter(JsonFormatter() if as_json else Formatter())
     logging.basicConfig(level=level, handlers=[handler])
 
 
@@ -53,6 +62,27 @@ class Formatter(logging.Formatter):
     def formatException(self, ei: Any) -> str:
         """The traceback, its lines as they are."""
         return "\n".join(map(_escaped, super().formatException(ei).split("\n")))
+
+
+class JsonFormatter(logging.Formatter):
+    """One message is one JSON object in one line: `time` (UTC), `level`, `pid`, `message`, and
+    `daemon` when its name is known, `exception` if there is one."""
+
+    daemon: ClassVar[str | None] = None
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The object; what is not ASCII is escaped."""
+        at = datetime.fromtimestamp(record.created, UTC)
+        found = {
+            "time": at.isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "daemon": self.daemon,
+            "pid": record.process,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            found["exception"] = self.formatException(record.exc_info)
+        return json.dumps({key: value for key, value in found.items() if value is not None})
 
 
 def _escaped(text: str) -> str:
@@ -84,8 +114,9 @@ class _Handler(logging.Handler):
         """Write the message, or count it."""
         try:
             if self._lost:
-                note = f"wheeld: {self._lost} messages are missing here: the buffer was full\n"
-                os.write(STDERR, note.encode())
+                said = f"{self._lost} messages are missing here: the buffer was full"
+                note = logging.LogRecord("wheeld", logging.WARNING, "", 0, said, None, None)
+                os.write(STDERR, (self.format(note) + "\n").encode())
                 self._lost = 0
             text = (self.format(record) + "\n").encode(errors="replace")
             for begin in range(0, len(text), WHOLE_BYTES):
