@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypedDict
+import sys
+from typing import TypedDict
 
-if TYPE_CHECKING:
-    from collections.abc import Buffer  # from 3.12 on, which is what type checkers are told
+if sys.version_info >= (3, 12):
+    from collections.abc import Buffer
+else:
+    from typing import Any as Buffer
 
 
 class SharedOptions(TypedDict, total=False):

@@ -12,14 +12,14 @@ import pytest
 from pyspark.sql import types as T
 
 from wheeld_pipeline import PipelineError
-from wheeld_pipeline.datasource.rows import Intake, check_columns
+from wheeld_pipeline.datasource.rows import Staging, check_columns
 
 NOW = 5 * 10**9
 
 
 def staged(**columns: pa.Array) -> list[dict[str, Any]]:
     """What becomes of some rows, at a time of 5 s."""
-    found = Intake(16, NOW).staged(iter([pa.RecordBatch.from_pydict(columns)]))
+    found = Staging(16, NOW).staged(iter([pa.RecordBatch.from_pydict(columns)]))
     return [row for batch in found for row in batch.to_pylist()]
 
 

@@ -183,7 +183,7 @@ def test_a_store_that_is_not_whole_is_thrown_away(
 ) -> None:
     folder = tmp_path / "shard"
     trial = Trial(folder, random.Random(rng_seed))
-    while not trial.columns.store.rows:
+    while trial.columns.store.head["bytes"][0] < 2:  # some ends are remembered without a byte
         trial.batch(3)
     head = trial.columns.store.head
     if damage == "busy":

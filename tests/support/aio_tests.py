@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from wheeld_testing.wheel import Wheel
+
 Body = Callable[..., Awaitable[None]]
 
 
@@ -34,9 +36,12 @@ def with_timers(test: Body | None = None, **options: Any) -> Any:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
-    """Run a test that is a coroutine; other tests are pytest's own matter."""
+    """Run a test that is a coroutine; other tests are pytest's own matter, and those that use a
+    wheel of `wheeld_testing` are its plugin's."""
     test = pyfuncitem.obj
     if not inspect.iscoroutinefunction(test):
+        return None
+    if any(isinstance(value, Wheel) for value in pyfuncitem.funcargs.values()):
         return None
     arguments = {name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}
     options = getattr(test, "with_timers", None)

@@ -208,6 +208,13 @@ def whole(b: Bench) -> None:
         del kept
 
 
+def make_segment(b: Bench) -> None:
+    """A segment, which goes at once."""
+    name = f"/wheeld-test-{os.getpid()}-leaks"
+    os.close(_native.shm_make(name, 0o600))
+    _native.shm_unlink(name)
+
+
 GOOD: dict[str, Callable[[Bench], Any]] = {
     "Memory": memory,
     "Whole": whole,
@@ -265,11 +272,14 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     "prepare_clock_process": lambda b: os.close(_native.prepare_clock_process()),
     "read_clock": lambda b: _native.read_clock(1, 2, 3),
     "_reschedule_batch": lambda b: b.timers.reschedule_many([b.armed], [3000.0]),
+    "_histograms": lambda b: b.timers._histograms(),
+    "shm_make": make_segment,
     **leak_pools.GOOD,
     **leak_purgatory.GOOD,
     **leak_trace.GOOD,
 }
 ALONGSIDE = {
+    "shm_unlink",
     "_cancel_batch",
     "_count_known",
     "_renewing",
