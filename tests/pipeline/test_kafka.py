@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections import Counter
 from collections.abc import Iterator
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     from wheeld_pipeline.kafka.options import Offsets
 
+PAGE = Path(__file__).parents[2] / "docs" / "kafka.md"
 PARTITIONS = 4
 """Of each topic that the mock cluster makes when it is asked for."""
 
@@ -277,3 +279,26 @@ def test_from_topic_to_topic_in_spark(
     )
     found = Counter(bytes(row.value) for row in table.select("value").collect())
     assert found == Counter({b"V%d" % n: 1 for n in range(70)})
+
+
+def test_the_examples_of_the_page(
+    spark: SparkSession, servers: str, topic: str, tmp_path: Path
+) -> None:
+    """The source, and the sink behind it, with the names of this test in place of the page's."""
+    text = PAGE.read_text().replace("broker:9092", servers).replace('"commands"', f'"{topic}"')
+    text = text.replace('"results"', f'"{topic}-out"').replace(
+        "/checkpoints/results", f"{tmp_path}"
+    )
+    source, sink = re.findall(r"```python kafka\n(.*?)```", text, re.S)
+    produce(servers, topic, range(10))
+    names: dict[str, Any] = {}
+    exec(source, names)
+    names["results"] = names["commands"].selectExpr("key", "value", "1L generation")
+    exec(sink, names)
+    try:
+        names["query"].processAllAvailable()
+    finally:
+        names["query"].stop()
+    table = spark.read.format("wheeld.kafka")
+    found = table.options(**options(servers, subscribe=f"{topic}-out")).load().select("value")
+    assert {bytes(row.value) for row in found.collect()} == {b"v%d" % n for n in range(10)}
