@@ -40,14 +40,17 @@ sed "s/^PORT = .*/PORT = $web/" "$here/load.py" >"$work/tutorial/load.py"
 plain() {
     sed -E -e "s#$work/tutorial#~/tutorial#g" -e "s#$work/run#/run/user/1000#g" -e "s#$wheel#wheeld#g" \
         -e "s/:$web\b/:8000/g" -e "s/:$metrics\b/:9464/g" -e "s/:$prom\b/:9090/g" \
-        -e 's/pid( +)[0-9]+/pid\14711/g' -e 's/pid-[0-9]+-/pid-4711-/g' -e 's/[0-9]+\.[0-9]+ ms/0.9 ms/g' -e 's/\x1b\[[0-9;?]*[a-zA-Z]//g' \
+        -e 's/pid( +)[0-9]+/pid\14711/g' -e 's/pid-[0-9]+-/pid-4711-/g' -e 's/clock [0-9]{3,}/clock 4711/' -e 's/ [0-9]{3,7} (active)/  4711 \1/' -e 's/[0-9]+\.[0-9]+ ms/0.9 ms/g' -e 's/\x1b\[[0-9;?]*[a-zA-Z]//g' \
         -e 's/[[:space:]]+$//'
 }
-in_folder() {
-    (cd "$work/tutorial" && env -i HOME="$work" PATH="$work/tutorial/venv/bin:$work/bin" TERM=xterm-256color \
+# Becomes the command, so that in the background its process id is the one to end.
+enter() {
+    cd "$work/tutorial"
+    exec env -i HOME="$work" PATH="$work/tutorial/venv/bin:$work/bin" TERM=xterm-256color \
         LANG=C.UTF-8 WHEELD_RUNTIME_DIR="$work/run" COLUMNS=80 ${PIP_INDEX_URL:+PIP_INDEX_URL="$PIP_INDEX_URL"} \
-        ${PIP_CONFIG_FILE:+PIP_CONFIG_FILE="$PIP_CONFIG_FILE"} bash -c "$1" 2>&1)
+        ${PIP_CONFIG_FILE:+PIP_CONFIG_FILE="$PIP_CONFIG_FILE"} bash -c "$1" 2>&1
 }
+in_folder() { (enter "$1"); }
 say() { printf '\n%s\n' "$1"; }
 # A command as a user types it, and what it prints; $2 is what is run where it differs from $1.
 show() {
@@ -58,9 +61,9 @@ show() {
 }
 # The same for one that goes on in the background, until `$3` succeeds.
 show_background() {
-    in_folder "exec ${2:-$1}" >"$work/log-${#jobs_started[@]}" &
+    enter "exec ${2:-$1}" >"$work/log-${#jobs_started[@]}" &
     local pid=$!
-    jobs_started+=("$(pgrep -P "$pid" || echo "$pid")")
+    jobs_started+=("$pid")
     printf '\n```console\n$ %s &\n```\n' "$1" | plain
     for _ in $(seq 300); do
         if in_folder "$3" >/dev/null 2>&1; then return; fi
@@ -90,8 +93,8 @@ if has 'command -v cc || command -v gcc || command -v clang'; then
 fi
 expected=1 show 'command -v cc gcc clang'
 show 'python3 -m venv venv' 'python3 -m venv venv'
-show "venv/bin/pip install --quiet 'wheeld[daemon]' fastapi gunicorn uvicorn uvicorn-worker" \
-    "venv/bin/pip install --quiet --disable-pip-version-check --only-binary :all: $* '$wheel[daemon]' fastapi gunicorn uvicorn uvicorn-worker >pip.log 2>&1 || { cat pip.log; exit 1; }"
+show "venv/bin/pip install --quiet 'wheeld[metrics]' fastapi gunicorn uvicorn uvicorn-worker" \
+    "venv/bin/pip install --quiet --disable-pip-version-check --only-binary :all: $* '$wheel[metrics]' fastapi gunicorn uvicorn uvicorn-worker >pip.log 2>&1 || { cat pip.log; exit 1; }"
 say 'The commands below are those of the environment: `source venv/bin/activate`.'
 
 say '## Start the daemon'
@@ -120,7 +123,7 @@ if has 'wheeld top --help' && has 'command -v tmux'; then
     top_server="wheeld-tutorial-$$"
     in_folder "tmux -L $top_server new-session -d -x 80 -y 30 'wheeld top'"
     for _ in $(seq 10); do in_folder "curl --silent http://127.0.0.1:$web/slow" >/dev/null & done
-    sleep 3
+    sleep 1.7
     show 'wheeld top' "tmux -L $top_server capture-pane -p"
     tmux -L "$top_server" kill-server
     top_server=
@@ -144,7 +147,7 @@ fi
 
 say '## Restart it under load'
 say '`load.py` makes requests for eight seconds and keeps account of each; in the middle, the daemon is restarted:'
-in_folder 'exec python3 load.py 8' >"$work/load.log" &
+enter 'exec python3 load.py 8' >"$work/load.log" &
 load=$!
 sleep 4
 printf '\n```console\n$ python3 load.py 8 &\n```\n'
