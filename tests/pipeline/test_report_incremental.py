@@ -36,11 +36,16 @@ def read(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 def hours(rng_seed: int) -> list[tuple[list[Row], list[Row]]]:
     """Events and counters of some hours; timers live over the end of one."""
     rng = np.random.default_rng(rng_seed)
-    rows = Story(rng, 600, HOURS * 3600).rows
     first = START_US // HOUR_US
+    parts: list[list[Row]] = [[]]
+    while not all(parts):  # the first hour is a short one
+        rows = Story(rng, 600, HOURS * 3600).rows
+        parts = [
+            [each for each in rows if each["time"] // HOUR_US == first + hour]
+            for hour in range(HOURS + 1)
+        ]
     found = []
-    for hour in range(HOURS + 1):
-        own = [each for each in rows if each["time"] // HOUR_US == first + hour]
+    for hour, own in enumerate(parts):
         at = [(first + hour) * HOUR_US + i * 60 * SECOND_US for i in range(60)]
         counted = [counters(t, wakes=t // SECOND_US, fired=t // SECOND_US) for t in at]
         found.append((own, [each for each in counted if each["time"] >= START_US]))

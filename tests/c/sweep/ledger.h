@@ -17,6 +17,9 @@ typedef struct entry {
     uint64_t id;           /* 0: not known */
     int64_t wanted, tried; /* the deadlines that it may fire for */
     int64_t interval, next; /* next: the tick to come of a periodic timer */
+    /* when a move to `tried` had come too late: until then it may fire by that deadline, though in
+     * its old place */
+    int64_t refused;
     int64_t asked; /* when the clock could last be told of it; INT64_MAX: nobody has told it yet */
     uint8_t owner, to; /* rows; to: whom it was sent to */
     uint8_t flight, flier; /* what is being done to it, and the row that does it */
@@ -90,6 +93,8 @@ static inline int64_t ledger_latest(const ledger *l, const entry *e, int64_t dea
 {
     int64_t latest = deadline > 0 ? ((deadline - 1) / MS + 1) * MS : 0;
     latest = e->asked > latest ? e->asked : latest;
+    if (deadline == e->tried && deadline != e->wanted && e->refused > latest)
+        latest = e->refused;
     for (uint32_t i = 0; i < l->troubles_count; i++)
         if (l->troubles[i].from <= latest && latest < l->troubles[i].to)
             latest = l->troubles[i].to;

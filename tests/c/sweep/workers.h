@@ -149,6 +149,8 @@ static bool worker_move(worker *w, uint32_t cookie, int64_t delay)
     e->asked = moved && asked != INT64_MAX ? told_of(e, e->to) : asked;
     if (moved)
         e->wanted = e->tried;
+    else
+        e->refused = crew_now();
     return moved;
 }
 
