@@ -145,7 +145,9 @@ static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *w
                        .cursor = (uint32_t)((uint64_t)worker * wh_load_relaxed(&c->wheel->backed) /
                                             config->max_workers)};
     c->begun = calloc(config->capacity, sizeof *c->begun); /* touched as needed */
-    return wh_slabs_init(&c->slabs, &shared, share);
+    bool bound = wh_slabs_init(&c->slabs, &shared, share);
+    c->slabs.begun = c->begun;
+    return bound;
 }
 
 /* Private memory only. */
@@ -154,7 +156,7 @@ static inline void wh_client_free(wh_client *c)
     wh_slabs_free(&c->slabs);
     free(c->reserved);
     free(c->begun);
-    c->reserved = c->begun = NULL;
+    c->reserved = c->begun = c->slabs.begun = NULL;
 }
 
 /* Have slots that got memory since the last time at hand; at first, the owners and the states,
