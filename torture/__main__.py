@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import functools
 import json
 import secrets
 import shutil
-import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from torture import report, rounds
@@ -21,13 +19,10 @@ from torture.drive import Drive
 from torture.faults import FAULTS, Fault
 from torture.ledger import Memory
 from torture.report import Row
+from wheeld.processes.interrupts import Interrupted, flagged_signals
 from wheeld_client import WheelError
 
 FAILED, INTERRUPTED = 1, 130
-
-
-class Interrupted(Exception):
-    """Ctrl-C, or SIGTERM."""
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
@@ -54,27 +49,6 @@ def parse(arguments: list[str] | None) -> argparse.Namespace:
         options.seed = secrets.randbits(32)
     options.faults = [fault for fault in FAULTS if fault.name in chosen]
     return options
-
-
-@contextlib.contextmanager
-def flagged_signals() -> Iterator[Callable[[], None]]:
-    """Take Ctrl-C and SIGTERM as a flag; yields the function that raises `Interrupted` then.
-
-    A KeyboardInterrupt could come between the start of a process and the line that remembers it.
-    """
-    flag: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda got, frame: flag.append(got)) for number in numbers]
-
-    def tick() -> None:
-        if flag:
-            raise Interrupted
-
-    try:
-        yield tick
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
 
 
 class Torture:

@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 import wheeld
+from children import daemon_calls
 from common_fixtures import embedded
 from local_wheel import LocalWheel
 from wheeld_client import (
     ClientClosed,
     DaemonNotRunning,
     LayoutMismatch,
-    Timers,
     WheelError,
     connect,
 )
@@ -148,25 +148,6 @@ def test_all_rows_taken(daemon: str) -> None:
 # -- a daemon that goes ------------------------------------------------------------
 
 
-def calls_of(timers: Timers) -> list[Callable[[], object]]:
-    """Every call that needs the daemon."""
-    return [
-        lambda: timers.schedule(1.0),
-        lambda: timers.schedule_at(1.0),
-        lambda: timers.schedule_many([1.0]),
-        lambda: timers.cancel(1),
-        lambda: timers.cancel_many([1]),
-        lambda: timers.reschedule(1, 1.0),
-        timers.poll,
-        lambda: timers.poll(None),
-        lambda: timers.call_later(1.0, print),
-        timers.dispatch,
-        timers.fileno,
-        timers.stats,
-        lambda: timers.pending,
-    ]
-
-
 def facts_of(daemon: str) -> dict[str, int]:
     """What the daemon wrote about itself."""
     facts: dict[str, int] = json.loads((Path(daemon) / "daemon.json").read_text())
@@ -231,7 +212,7 @@ def test_every_call_says_that_the_daemon_stopped(death: str) -> None:
         with pytest.raises(DaemonNotRunning):
             timers.poll(LONG)
         silent = []
-        for number, call in enumerate(calls_of(timers)):
+        for number, call in enumerate([*daemon_calls(timers), lambda: timers.poll(None)]):
             try:
                 call()
                 silent.append(number)

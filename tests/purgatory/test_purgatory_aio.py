@@ -13,7 +13,7 @@ import pytest
 from aio_tests import with_timers
 from aio_time import Time, ripple, runner_on
 from common_fixtures import embedded
-from purgatory_ops import Hooked, Op, Scripted, living
+from purgatory_ops import Hooked, Op, Scripted, empty, living, waiting
 from wheeld_client import (
     AsyncPurgatory,
     AsyncTimers,
@@ -26,16 +26,6 @@ from wheeld_client import (
 
 daemon = embedded(capacity=4096, virtual_clock=True)
 run = pytest.fixture(runner_on)
-
-
-def waiting(purgatory: AsyncPurgatory, op: Op, keys: list[Any]) -> asyncio.Task[bool]:
-    """A task that waits for it."""
-    return asyncio.create_task(purgatory.wait(op, keys))
-
-
-def empty(purgatory: AsyncPurgatory) -> bool:
-    """Is nothing left in it?"""
-    return purgatory.watched == purgatory.num_delayed == 0 and not purgatory._waiters
 
 
 # -- waiting -----------------------------------------------------------------------------------

@@ -137,38 +137,38 @@ class Scene:
         return snapshot
 
 
+def at_each_point(happening: str) -> Iterator[tuple[Scene, Snapshot]]:
+    """Snapshots, each with the happening at another point; in the last it has not come."""
+    point, points = 0, 1
+    while point <= points:
+        scene = Scene(happening, point)
+        with scene.wheel:
+            yield scene, scene.collect()
+        point, points = point + 1, scene.passed
+
+
 @pytest.mark.parametrize(
     "happening", ["cancelled", "received", "changed_hands", "changed_hands_while_moved"]
 )
 def test_whatever_happens_at_any_point(happening: str) -> None:
     """Each record is wholly the old timer or wholly the new one; what is not touched is there."""
-    point, points = 0, 1
     outcomes = set()
-    while point <= points:
-        scene = Scene(happening, point)
-        with scene.wheel:
-            snapshot = scene.collect()
-            check_records(snapshot)
-            assert scene.stays in timer_ids(snapshot)
-            assert snapshot.unsettled == 0
-            outcomes.add(bool((snapshot.timers["cookie"] & (NOW - 1) >= 1000).any()))
-        point, points = point + 1, scene.passed
-    assert points > 10
+    for scene, snapshot in at_each_point(happening):
+        check_records(snapshot)
+        assert scene.stays in timer_ids(snapshot)
+        assert snapshot.unsettled == 0
+        outcomes.add(bool((snapshot.timers["cookie"] & (NOW - 1) >= 1000).any()))
+    assert scene.passed > 10
     assert outcomes == {False, True}, "the happening was seen, and was not"
 
 
 @pytest.mark.parametrize("happening", ["rerouted", "rerouted_while_moved"])
 def test_timers_that_change_hands_are_not_lost(happening: str) -> None:
     """All of a slab is taken under one owner, the old or the new one, whenever it is inherited."""
-    point, points = 0, 1
     owners = set()
-    while point <= points:
-        scene = Scene(happening, point)
-        with scene.wheel:
-            snapshot = scene.collect()
-            assert timer_ids(snapshot) == [*scene.ids, scene.stays]
-            owners.add(snapshot.names[snapshot.timers["owner"][0]])
-        point, points = point + 1, scene.passed
+    for scene, snapshot in at_each_point(happening):
+        assert timer_ids(snapshot) == [*scene.ids, scene.stays]
+        owners.add(snapshot.names[snapshot.timers["owner"][0]])
     assert owners == {"a", "b"}
 
 

@@ -81,8 +81,8 @@ def bare_fork() -> int:
         sys.setswitchinterval(interval)
 
 
-def calls_of(timers: Timers, id: int) -> list[Callable[[], object]]:
-    """Every call that a worker can make, and nothing that harms timer `id`."""
+def daemon_calls(timers: Timers, id: int = 0) -> list[Callable[[], object]]:
+    """Every call that needs a daemon, but for an endless poll; none changes timer `id`."""
     return [
         lambda: timers.schedule(1.0),
         lambda: timers.schedule_at(1.0),
@@ -95,9 +95,11 @@ def calls_of(timers: Timers, id: int) -> list[Callable[[], object]]:
         lambda: timers.call_later(1.0, print),
         timers.dispatch,
         timers.fileno,
-        timers.control_fileno,
         timers.stats,
-        timers.workers,
-        timers.now_ns,
         lambda: timers.pending,
     ]
+
+
+def calls_of(timers: Timers, id: int) -> list[Callable[[], object]]:
+    """Every call that a worker can make, but for an endless poll; none changes timer `id`."""
+    return [*daemon_calls(timers, id), timers.control_fileno, timers.workers, timers.now_ns]

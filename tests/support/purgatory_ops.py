@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import mmap
 import select
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from wheeld_client import DelayedOperation, Purgatory, Timers
+from wheeld_client import AsyncPurgatory, DelayedOperation, Purgatory, Timers
 from wheeld_core import _native
 from wheeld_core.views import record, records
 
@@ -271,3 +272,13 @@ def chain(
     for op in ops if how != "watch" else ops[:1]:
         purgatory.try_complete_else_watch(op, [op.name])
     return ops
+
+
+def waiting(purgatory: AsyncPurgatory, op: Op, keys: list[Any]) -> asyncio.Task[bool]:
+    """A task that waits for it."""
+    return asyncio.create_task(purgatory.wait(op, keys))
+
+
+def empty(purgatory: AsyncPurgatory) -> bool:
+    """Is nothing left in it?"""
+    return purgatory.watched == purgatory.num_delayed == 0 and not purgatory._waiters

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from wheeld.processes.interrupts import Interrupted, flagged_signals
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -21,10 +22,6 @@ if TYPE_CHECKING:
 
 FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
 DEFAULT_RATE = 80_000.0
-
-
-class Interrupted(Exception):
-    """Ctrl-C, or SIGTERM."""
 
 
 def demo(
@@ -87,7 +84,7 @@ def _exit_code(everything: Callable[[Callable[[], None]], int]) -> int:
     from wheeld.demo.requests_file import RequestsFileError
     from wheeld_core.errors import WheelError
 
-    with _flag_signals() as tick:
+    with flagged_signals() as tick:
         try:
             try:
                 return everything(tick)
@@ -107,28 +104,6 @@ def _exit_code(everything: Callable[[Callable[[], None]], int]) -> int:
 
 def _say(text: str) -> None:
     typer.echo(f"wheeld demo: {text}", err=True)
-
-
-@contextlib.contextmanager
-def _flag_signals() -> Iterator[Callable[[], None]]:
-    """Take Ctrl-C and SIGTERM as a flag; yields the function that raises `Interrupted` then.
-
-    A KeyboardInterrupt could come between the start of a process and the line that remembers it,
-    and leave that behind.
-    """
-    flag: list[int] = []
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = [signal.signal(number, lambda got, frame: flag.append(got)) for number in numbers]
-
-    def tick() -> None:
-        if flag:
-            raise Interrupted
-
-    try:
-        yield tick
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
 
 
 def _workloads(

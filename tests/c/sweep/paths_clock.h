@@ -234,11 +234,9 @@ static void before_split_ends(void)
 
 /* -- deaths ------------------------------------------------------------------------------------ */
 
-/* A died with a bit of everything in its hands and in flight. */
-static void before_reap(enum wh_leave policy)
+/* A bit of everything in the workers' hands and in flight; `last` may ask for slots. */
+static void before_death(worker *last)
 {
-    crew_joins(A), crew_joins(B);
-    before_fire();
     before_loans();
     before_drain_cancelled();
     if (dice(2)) /* its slabs are split */
@@ -251,7 +249,14 @@ static void before_reap(enum wh_leave policy)
     if (dice(2))
         clock_advance(crew_now() + (int64_t)dice(4 * MS));
     if (dice(3) == 0)
-        worker_ask(A);
+        worker_ask(last);
+}
+
+static void before_reap(enum wh_leave policy)
+{
+    crew_joins(A), crew_joins(B);
+    before_fire();
+    before_death(A);
     worker_dies(A);
     worker_leaves(A, policy);
 }
@@ -262,19 +267,7 @@ static void before_reroute(void) { before_reap(WH_LEAVE_REROUTE); }
 /* The clock died, in the middle of much. */
 static void before_recover(void)
 {
-    before_loans();
-    before_drain_cancelled();
-    if (dice(2))
-        worker_ask(dice(2) ? A : B);
-    before_drain();
-    if (dice(3) == 0)
-        before_backlog_fills();
-    if (dice(3) == 0)
-        before_returns_queue();
-    if (dice(2))
-        clock_advance(crew_now() + (int64_t)dice(4 * MS));
-    if (dice(3) == 0)
-        worker_ask(B);
+    before_death(B);
     clock_dies();
     crew_history(dice(2) * 10);
 }
