@@ -34,10 +34,14 @@ import wheeld
 from torture import overflow_account as account
 from torture.overflow_account import Command
 from wheeld_core.progress import show_progress
-from wheeld_pipeline.overflow import Daemon, Plan, Rules, ShardMap, intake, job as jobs, log, store
-from wheeld_pipeline.overflow.files import LocalFiles
-from wheeld_pipeline.overflow.query import Driver
-from wheeld_pipeline.overflow.task import Errand, Result, tend
+from wheeld_pipeline.overflow import Daemon, Plan, Rules, ShardMap
+from wheeld_pipeline.overflow.batch import intake
+from wheeld_pipeline.overflow.batch.task import Errand, Result, tend
+from wheeld_pipeline.overflow.checkpoint import log
+from wheeld_pipeline.overflow.checkpoint.files import LocalFiles
+from wheeld_pipeline.overflow.columns import store
+from wheeld_pipeline.overflow.driver import job as jobs
+from wheeld_pipeline.overflow.driver.query import Driver
 
 with suppress(ImportError):
     import pandas  # noqa: F401 - PyArrow would load it in each child

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from wheeld_pipeline.report import bins, wheels
+from wheeld_pipeline.report.counts import bins, wheels
 
 _LATE = f"""CASE WHEN lateness_ns IS NULL THEN -1 WHEN lateness_ns < 1000 THEN 0
     ELSE 1 + CAST(floor(log2(lateness_ns / 1000.0::DOUBLE) * {bins.PARTS} + 1e-9) AS INT) END"""

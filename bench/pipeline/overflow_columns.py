@@ -15,12 +15,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from wheeld_pipeline.overflow import Daemon, Rules, log
-from wheeld_pipeline.overflow.log import Position
+from wheeld_pipeline.overflow import Daemon, Rules
+from wheeld_pipeline.overflow.batch.task import Errand, tend
+from wheeld_pipeline.overflow.checkpoint import log
+from wheeld_pipeline.overflow.checkpoint.log import Position
+from wheeld_pipeline.overflow.checkpoint.places import Place
+from wheeld_pipeline.overflow.columns.store import Store
 from wheeld_pipeline.overflow.machine import COMMANDS
-from wheeld_pipeline.overflow.places import Place
-from wheeld_pipeline.overflow.store import Store
-from wheeld_pipeline.overflow.task import Errand, tend
 
 PER_BATCH = 250_000
 FAR_US = 4 * 10**15

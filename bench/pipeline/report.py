@@ -76,7 +76,7 @@ def answers(report: Any) -> dict[str, Any]:
 
 def delay_class(name: str) -> int:
     """The number of a delay class."""
-    from wheeld_pipeline.report import bins
+    from wheeld_pipeline.report.counts import bins
 
     return bins.DELAY_NAMES.index(name)
 
@@ -105,7 +105,7 @@ def candidates(report: Any) -> list[tuple[int, int, int, int]]:
 def duck_run(trace: Path, cores: int, step: int) -> dict[str, Any]:
     """In a process of its own: the same answers from DuckDB."""
     from bench.pipeline.duck import Duck
-    from wheeld_pipeline.report import wheels
+    from wheeld_pipeline.report.counts import wheels
 
     begin = time.monotonic()
     answers = Duck(trace, cores, wheels.candidates(), step).answers()

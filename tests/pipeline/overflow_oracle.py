@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from wheeld_pipeline.overflow import delta, intake, machine
+from wheeld_pipeline.overflow import machine
+from wheeld_pipeline.overflow.batch import intake
+from wheeld_pipeline.overflow.batch.step import Heard, Step
+from wheeld_pipeline.overflow.columns import delta
+from wheeld_pipeline.overflow.columns.store import Store, new_token
 from wheeld_pipeline.overflow.machine import Command, Entry, Rules
-from wheeld_pipeline.overflow.step import Heard, Step
-from wheeld_pipeline.overflow.store import Store, new_token
 
 SECRET = bytes(range(16))
 Said = tuple[str, int, int]
@@ -116,7 +118,7 @@ class Columns:
 
 def places(keys: list[str]) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
     """Digests of keys."""
-    from wheeld_pipeline.overflow.digests import digests
+    from wheeld_pipeline.overflow.columns.digests import digests
 
     texts = [key.encode() for key in keys]
     sizes = np.array([len(text) for text in texts], np.int64)

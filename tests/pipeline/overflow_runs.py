@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 
 from wheeld_pipeline import overflow
-from wheeld_pipeline.overflow import Account, Daemon, Plan, Rules, ShardMap, query
+from wheeld_pipeline.overflow import Account, Daemon, Plan, Rules, ShardMap
+from wheeld_pipeline.overflow.driver import query
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

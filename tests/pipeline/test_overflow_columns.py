@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from pipeline.overflow_oracle import Columns, Oracle, Said, check_store, entries, places
-from wheeld_pipeline.overflow import blobs, digests as hashing, index, store as stores
-from wheeld_pipeline.overflow.index import Index
+from wheeld_pipeline.overflow.columns import blobs, digests as hashing, index, store as stores
+from wheeld_pipeline.overflow.columns.index import Index
+from wheeld_pipeline.overflow.columns.mapped import Mapped
 from wheeld_pipeline.overflow.machine import COMMANDS, ENDED, Command, Rules
-from wheeld_pipeline.overflow.mapped import Mapped
 
 RULES = Rules(horizon_ms=2_000, grace_ms=900, retry_ms=50, remember_ms=3_000)
 KEYS = [f"k{i}" for i in range(60)] + ["", "é" * 500]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from wheeld_pipeline.overflow import commands
+from wheeld_pipeline.overflow.driver import commands
 from wheeld_pipeline.overflow.machine import COMMANDS
 
 if TYPE_CHECKING:

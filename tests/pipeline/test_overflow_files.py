@@ -10,11 +10,13 @@ import pytest
 
 from torture.overflow_account import rows
 from wheeld_pipeline.errors import PipelineError
-from wheeld_pipeline.overflow import Daemon, Plan, Rules, ShardMap, intake, job as jobs, sink
-from wheeld_pipeline.overflow.files import Files, HadoopFiles, LocalFiles, files
-from wheeld_pipeline.overflow.manifest import Ledger, Manifest
-from wheeld_pipeline.overflow.query import Batch, Driver
-from wheeld_pipeline.overflow.task import Errand, Result, tend
+from wheeld_pipeline.overflow import Daemon, Plan, Rules, ShardMap
+from wheeld_pipeline.overflow.batch import intake
+from wheeld_pipeline.overflow.batch.task import Errand, Result, tend
+from wheeld_pipeline.overflow.checkpoint.files import Files, HadoopFiles, LocalFiles, files
+from wheeld_pipeline.overflow.driver import job as jobs, sink
+from wheeld_pipeline.overflow.driver.manifest import Ledger, Manifest
+from wheeld_pipeline.overflow.driver.query import Batch, Driver
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

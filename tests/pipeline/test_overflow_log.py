@@ -9,12 +9,15 @@ from typing import Any
 import pytest
 
 from pipeline.overflow_oracle import check_store, entries
-from wheeld_pipeline.overflow import Daemon, Rules, delta, intake, log, store as stores, task
-from wheeld_pipeline.overflow.log import Position
+from wheeld_pipeline.overflow import Daemon, Rules
+from wheeld_pipeline.overflow.batch import intake, task
+from wheeld_pipeline.overflow.batch.task import Errand, Result, tend
+from wheeld_pipeline.overflow.checkpoint import log
+from wheeld_pipeline.overflow.checkpoint.log import Position
+from wheeld_pipeline.overflow.checkpoint.places import Place
+from wheeld_pipeline.overflow.columns import delta, store as stores
+from wheeld_pipeline.overflow.columns.store import Store
 from wheeld_pipeline.overflow.machine import COMMANDS
-from wheeld_pipeline.overflow.places import Place
-from wheeld_pipeline.overflow.store import Store
-from wheeld_pipeline.overflow.task import Errand, Result, tend
 
 SECRET = bytes(16)
 RULES = Rules(horizon_ms=0, grace_ms=50, retry_ms=10, remember_ms=400)

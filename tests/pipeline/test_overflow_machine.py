@@ -253,7 +253,11 @@ def test_a_refused_timer_is_handed_out_soon_again() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["machine", "shards", "commands", "step", "store", "log", "task", "wheels"]
+    "module",
+    [
+        *("machine", "shards", "driver.commands", "columns.store", "checkpoint.log"),
+        *("batch.step", "batch.task", "batch.wheels"),
+    ],
 )
 def test_it_loads_no_spark(module: str) -> None:
     program = (

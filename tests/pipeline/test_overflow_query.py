@@ -13,10 +13,11 @@ import pytest
 import wheeld
 from pipeline.overflow_runs import Place, Running, schedule
 from wheeld_client import pending_timers
-from wheeld_pipeline.overflow import Daemon, ShardMap, sink
-from wheeld_pipeline.overflow.files import LocalFiles
+from wheeld_pipeline.overflow import Daemon, ShardMap
+from wheeld_pipeline.overflow.checkpoint.files import LocalFiles
+from wheeld_pipeline.overflow.driver import sink
+from wheeld_pipeline.overflow.driver.manifest import Ledger, Manifest
 from wheeld_pipeline.overflow.machine import Rules
-from wheeld_pipeline.overflow.manifest import Ledger, Manifest
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -16,13 +16,8 @@ import pytest
 from traces import SECOND_US, START_US, Row, Story, counters, lost, row, write_trace
 
 from wheeld_pipeline import PipelineError, trace_files
-from wheeld_pipeline.report import (
-    Report,
-    analyse,
-    bins,
-    in_process as in_process_module,
-    of_trace,
-)
+from wheeld_pipeline.report import Report, analyse, of_trace
+from wheeld_pipeline.report.counts import bins, in_process as in_process_module
 from wheeld_pipeline.report.files import as_json, load, save, within
 from wheeld_pipeline.trace import read_counters, read_events
 

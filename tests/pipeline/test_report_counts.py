@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from traces import EVENT_SCHEMA, START_US, Story, as_table, lost
 
-from wheeld_pipeline.report import replay, rows, tally, wheels
+from wheeld_pipeline.report.counts import replay, rows, tally, wheels
 
 
 @pytest.fixture

@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from wheeld.cli.app import app
 from wheeld_pipeline import PipelineError
-from wheeld_pipeline.report import Report, incremental, of_trace
+from wheeld_pipeline.report import Report, of_trace
+from wheeld_pipeline.report.counts import incremental
 
 HOURS = 4
 

@@ -18,7 +18,7 @@ from bench.pipeline.made_trace import Maker
 from wheeld.cli.app import app
 from wheeld_pipeline import PipelineError
 from wheeld_pipeline.report import Paths, compare, load, save, write, write_comparison
-from wheeld_pipeline.report.glossary import TERMS
+from wheeld_pipeline.report.page.glossary import TERMS
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

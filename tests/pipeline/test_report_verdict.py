@@ -7,9 +7,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from wheeld_pipeline.report import names
-from wheeld_pipeline.report.advice import choose
-from wheeld_pipeline.report.verdict import verdict
+from wheeld_pipeline.report.analysis import names
+from wheeld_pipeline.report.analysis.advice import choose
+from wheeld_pipeline.report.analysis.verdict import verdict
 
 MS = 1e6
 

@@ -12,7 +12,10 @@ import pytest
 from traces import START_US, Story
 
 from local_wheel import MS, SECOND, LocalWheel
-from wheeld_pipeline.report import advice, bins, shapes, svg, texts, wheels
+from wheeld_pipeline.report import texts
+from wheeld_pipeline.report.analysis import advice
+from wheeld_pipeline.report.counts import bins, wheels
+from wheeld_pipeline.report.page import shapes, svg
 
 
 def all_blocks(counts: wheels.Counts, tried: wheels.Candidates) -> Iterator[wheels.Outcome]:

@@ -5,13 +5,13 @@
     query = overflow.start(spark, plan)
     overflow.read_sink(spark, "sink").show()
 
-docs/overflow.md has the semantics; machine.py defines them, step.py carries them out.
+docs/overflow.md has the semantics; machine.py defines them, batch/step.py carries them out.
 """
 
+from wheeld_pipeline.overflow.driver.query import Batch, Plan, start
+from wheeld_pipeline.overflow.driver.run import Account, run
+from wheeld_pipeline.overflow.driver.sink import read as read_sink
 from wheeld_pipeline.overflow.machine import Rules
-from wheeld_pipeline.overflow.query import Batch, Plan, start
-from wheeld_pipeline.overflow.run import Account, run
 from wheeld_pipeline.overflow.shards import Daemon, ShardMap
-from wheeld_pipeline.overflow.sink import read as read_sink
 
 __all__ = ["Account", "Batch", "Daemon", "Plan", "Rules", "ShardMap", "read_sink", "run", "start"]

@@ -1,7 +1,7 @@
 """What becomes of one key: the state machine of the overflow, free of Spark and of clocks.
 
-It is the definition. What runs is `step.py`, the same for all keys of a batch in columns; a random
-test holds the two against each other.
+It is the definition. What runs is `batch/step.py`, the same for all keys of a batch in columns; a
+random test holds the two against each other.
 
     schedule           due within the horizon        the wheel says that it fired
     -------> WAITING -----------------------> HANDED ----------------------------> ENDED -> gone

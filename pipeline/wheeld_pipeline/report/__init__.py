@@ -6,7 +6,7 @@
 Importing this loads pandas, but not Spark.
 """
 
-from wheeld_pipeline.report.analyse import Report, analyse
+from wheeld_pipeline.report.analysis.analyse import Report, analyse
 from wheeld_pipeline.report.compare import Comparison, compare, write_comparison
 from wheeld_pipeline.report.files import Paths, load, of_trace, save, write
 

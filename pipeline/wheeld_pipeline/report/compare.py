@@ -11,9 +11,10 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
-from wheeld_pipeline.report import html, page, shapes, texts
-from wheeld_pipeline.report.analyse import Report, plain
-from wheeld_pipeline.report.svg import Series
+from wheeld_pipeline.report import texts
+from wheeld_pipeline.report.analysis.analyse import Report, plain
+from wheeld_pipeline.report.page import html, page, shapes
+from wheeld_pipeline.report.page.svg import Series
 
 Show = Callable[[float | None], str]
 _FIRST, _SECOND = "c6", "c1"

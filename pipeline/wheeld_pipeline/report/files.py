@@ -15,15 +15,15 @@ import pandas as pd
 from wheeld_pipeline import trace as traces, trace_files
 from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.files import on_disk
-from wheeld_pipeline.report import page
-from wheeld_pipeline.report.analyse import Report, Say, _silent, analysed, plain
-from wheeld_pipeline.report.counters import COLUMNS, Window
+from wheeld_pipeline.report.analysis.analyse import Report, Say, _silent, analysed, plain
+from wheeld_pipeline.report.counts.counters import COLUMNS, Window
+from wheeld_pipeline.report.page import page
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from wheeld_pipeline.report.in_process import LocalEngine
-    from wheeld_pipeline.report.on_spark import SparkEngine
+    from wheeld_pipeline.report.counts.in_process import LocalEngine
+    from wheeld_pipeline.report.counts.on_spark import SparkEngine
 
 FORMAT: Final = 1
 PAGE, JSON, TABLES = "report.html", "report.json", "tables"
@@ -114,7 +114,7 @@ def of_trace(
 def _on_spark(
     spark: SparkSession, trace: str | Path, since: datetime | None, until: datetime | None
 ) -> SparkEngine:
-    from wheeld_pipeline.report.on_spark import SparkEngine
+    from wheeld_pipeline.report.counts.on_spark import SparkEngine
 
     events = traces.read_events(spark, trace)
     counters = traces.read_counters(spark, trace)
@@ -132,7 +132,7 @@ def _in_process(
     until: datetime | None,
     state: str | Path | None = None,
 ) -> LocalEngine:
-    from wheeld_pipeline.report.in_process import LocalEngine
+    from wheeld_pipeline.report.counts.in_process import LocalEngine
 
     traces.check_trace(trace)
     files = trace_files.share(trace, since, until)
@@ -142,7 +142,7 @@ def _in_process(
         )
     counters, window = read_counters(trace), _window(trace, since, until)
     if state is not None:
-        from wheeld_pipeline.report.incremental import IncrementalEngine
+        from wheeld_pipeline.report.counts.incremental import IncrementalEngine
 
         return IncrementalEngine(traces.event_files(trace) or [], counters, window, state)
     return LocalEngine(files, counters, window)

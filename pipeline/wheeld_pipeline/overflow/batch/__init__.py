@@ -1,0 +1,1 @@
+"""What a task does to one shard in one batch."""

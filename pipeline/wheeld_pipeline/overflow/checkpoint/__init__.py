@@ -1,0 +1,1 @@
+"""What is durable: files of the checkpoint, and the log of each shard."""

@@ -1,0 +1,286 @@
+"""The columns of one shard, in memory-mapped files on this host's disk. A cache: the checkpoint's
+log is the truth (checkpoint/log.py), and what is here can be thrown away at any time.
+
+    head       which state this is, and how much of the files counts
+    records    48 bytes per key (delta.RECORD)
+    wake       when a key is due next, in ms; apart, so that finding what is due is one scan
+    wheel      the id of its timer in this host's wheel, for withdrawing it; not in the log
+    index      from digests to rows
+    bytes, ends  keys and payloads (blobs.py)
+    changed    of each segment: the batch that changed it last
+
+Invariants
+ 1. `busy` is set while anything is written: who finds it set begins anew, from the log.
+ 2. A row has a key, and the index leads to it, or its phase is FREE and its wake-up FREE_WAKE.
+ 3. (`batch`, `token`) name the last delta that was applied; equal names mean equal rows.
+ 4. `keys[phase]` counts the rows of each phase.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from wheeld_pipeline.overflow.columns import index
+from wheeld_pipeline.overflow.columns.blobs import Blobs
+from wheeld_pipeline.overflow.columns.delta import FREE, RECORD, Changes
+from wheeld_pipeline.overflow.columns.mapped import Mapped
+from wheeld_pipeline.overflow.machine import ENDED, HANDED, WAITING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FORMAT: Final = 1
+HEAD: Final = np.dtype(
+    [
+        ("format", "<i8"),
+        ("busy", "<i8"),
+        ("batch", "<i8"),
+        ("token", "<u8"),
+        ("rows", "<i8"),
+        ("keys", "<i8", 4),
+        ("slots", "<i8"),
+        ("size", "<i8"),
+        ("elements", "<i8"),
+        ("bytes", "<i8"),
+        ("garbage", "<i8"),
+        ("wheel", "<u8"),
+        ("boot", "S36"),
+    ]
+)
+"""`slots`: those of the index that were ever used, of `size`. `wheel`: whose ids the column of that
+name has."""
+FREE_WAKE: Final = np.iinfo(np.int64).max
+SEGMENT: Final = 1 << 17
+"""Rows that are snapshotted together."""
+FIRST_ROWS: Final = 1 << 10
+LEAST_GARBAGE: Final = 1 << 22
+BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+MOST_ROWS: Final = 2**31 - 1
+Rows = npt.NDArray[np.int64]
+
+
+class Store:
+    """The columns; one process at a time.
+
+    Parameters
+    ----------
+    folder : Path
+        Made if it is not there. What is not whole, or not of this host's life, is thrown away.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        if not self._open():
+            self.clear()
+
+    def clear(self) -> None:
+        """Begin with no rows."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True, mode=0o700)
+        self._map()
+        self.head["format"], self.head["batch"], self.head["boot"] = FORMAT, -1, _boot()
+
+    # -- state ----------------------------------------------------------------------------------
+
+    @property
+    def at(self) -> tuple[int, int]:
+        """Batch and token of the last delta; (-1, 0): there was none."""
+        return int(self.head["batch"][0]), int(self.head["token"][0])
+
+    @property
+    def rows(self) -> int:
+        """How many were ever used."""
+        return int(self.head["rows"][0])
+
+    def keys(self, *phases: int) -> int:
+        """How many are in one of these phases."""
+        return sum(int(self.head["keys"][0][phase]) for phase in phases)
+
+    @property
+    def pending(self) -> int:
+        """Keys that wait or are handed out."""
+        return self.keys(WAITING, HANDED)
+
+    @property
+    def remembered(self) -> int:
+        """Keys that have ended and are not forgotten yet."""
+        return self.keys(ENDED)
+
+    def find(self, a: npt.NDArray[np.uint64], b: npt.NDArray[np.uint64]) -> Rows:
+        """Rows of digests; -1: none."""
+        return self._index.find(a, b)
+
+    def due(self, now_ms: int) -> Rows:
+        """Rows whose wake-up is due, rising."""
+        found: Rows = np.flatnonzero(self.wake.array[: self.rows] <= now_ms)
+        return found
+
+    def places(self, count: int) -> Rows:
+        """Rows for so many new keys: forgotten ones first. They are taken when they are applied."""
+        free = np.zeros(0, np.int64)
+        if self.keys(FREE) and count:
+            free = np.flatnonzero(self.wake.array[: self.rows] == FREE_WAKE)[:count]
+        if self.rows + count > MOST_ROWS:
+            raise OverflowError(f"{self.folder}: {MOST_ROWS} keys in one shard: use more shards")
+        return np.concatenate([free, np.arange(self.rows, self.rows + count - len(free))])
+
+    def blobs_of(self, records: npt.NDArray[Any]) -> pa.LargeBinaryArray:
+        """Keys and payloads."""
+        return self._blobs.take(records["blob"])
+
+    # -- changes --------------------------------------------------------------------------------
+
+    def apply(self, changes: Changes, batch: int, token: int) -> None:
+        """Make the rows what a delta says. Dying within leaves a store that is begun anew."""
+        self.head["busy"] = 1
+        if len(changes.rows):
+            self._apply(changes, batch)
+        self.head["batch"], self.head["token"] = batch, token
+        self.head["busy"] = 0
+
+    def load(self, segments: list[tuple[int, Changes]], rows: int) -> None:
+        """Take rows of snapshots, of which the index knows nothing yet; `reindex` is to follow."""
+        self.head["busy"] = 1
+        self._room(rows)
+        for batch, changes in segments:
+            self._write(changes)
+            self.changed.array[changes.rows // SEGMENT] = batch
+
+    def reindex(self) -> None:
+        """Make the index anew, with room for as many keys again."""
+        self.head["busy"], was = 1, int(self.head["busy"][0])
+        rows = np.flatnonzero(self.records.array["phase"][: self.rows] != FREE)
+        self.slots.renew(index.slots_for(2 * len(rows)))[:] = index.NEVER
+        self.head["size"] = self.slots.size
+        self._index = index.Index(self.slots, self.records.array)
+        self._index.insert(np.ascontiguousarray(self.records.array["a"][rows]), rows)
+        self.head["slots"] = len(rows)
+        self.head["busy"] = was
+
+    def forget_wheel(self, token: int) -> None:
+        """Ids of another wheel than this one are worth nothing."""
+        if self.head["wheel"][0] != token:
+            self.wheel.array[:] = 0
+            self.head["wheel"] = token
+
+    def _apply(self, changes: Changes, batch: int) -> None:
+        rows = changes.rows
+        self._room(int(rows.max()) + 1)
+        old = self.records.array[rows]
+        new = changes.records
+        same = (old["a"] == new["a"]) & (old["b"] == new["b"])
+        had, has = old["phase"] != FREE, new["phase"] != FREE
+        out, into = had & ~(same & has), has & ~(same & had)
+        self._index.remove(old["a"][out], rows[out])
+        more = int(np.count_nonzero(into))
+        self._write(changes)
+        if 3 * (int(self.head["slots"][0]) + more) > 2 * self.slots.size:
+            self.reindex()
+        else:
+            self._index.insert(new["a"][into], rows[into])
+            self.head["slots"] += more
+        self.changed.array[rows // SEGMENT] = batch
+        if self.head["garbage"][0] > max(LEAST_GARBAGE, int(self.head["bytes"][0]) // 2):
+            self._compact()
+
+    def _write(self, changes: Changes) -> None:
+        """Records, wake-ups, keys and payloads of rows."""
+        rows, new = changes.rows, changes.records.copy()
+        old = self.records.array[rows]
+        fresh = changes.blobs.is_valid().to_numpy(zero_copy_only=False)
+        new["blob"] = old["blob"]
+        if fresh.any():
+            first = self._blobs.append(changes.blobs.drop_null())
+            new["blob"][fresh] = first + np.arange(np.count_nonzero(fresh))
+        new["blob"][(new["phase"] == ENDED) | (new["phase"] == FREE)] = -1
+        lost = old["blob"][(old["blob"] >= 0) & (old["blob"] != new["blob"])]
+        self.head["garbage"] += int(self._blobs.sizes(lost).sum())
+        self.records.array[rows] = new
+        self.wake.array[rows] = np.where(new["phase"] == FREE, FREE_WAKE, changes.wake_ms)
+        counts = np.bincount(new["phase"], minlength=4) - np.bincount(old["phase"], minlength=4)
+        self.head["keys"] += counts
+
+    def _room(self, rows: int) -> None:
+        """Rows up to `rows` are in use, or free."""
+        before = self.rows
+        if rows <= before:
+            return
+        for column in (self.records, self.wake, self.wheel):
+            column.room(rows)
+        self.changed.room(-(-rows // SEGMENT))
+        blank = self.records.array[before:rows]
+        blank["phase"], blank["blob"] = FREE, -1
+        self.wake.array[before:rows] = FREE_WAKE
+        self.head["keys"][0][FREE] += rows - before
+        self.head["rows"] = rows
+        self._index = index.Index(self.slots, self.records.array)
+
+    def _compact(self) -> None:
+        blob = self.records.array["blob"][: self.rows]
+        held = np.flatnonzero(blob >= 0)
+        self._blobs.compact(blob[held])
+        blob[held] = np.arange(len(held))
+        self.head["garbage"] = 0
+
+    # -- files ----------------------------------------------------------------------------------
+
+    def _open(self) -> bool:
+        """Is what is there whole, and of this life of this host?"""
+        path = self.folder / "head"
+        if not path.exists() or path.stat().st_size != HEAD.itemsize:
+            return False
+        head = np.fromfile(path, HEAD)[0]
+        if head["format"] != FORMAT or head["busy"] or head["boot"] != _boot():
+            return False
+        if not all(self._is_long(name, size) for name, size in _sizes(head).items()):
+            return False
+        self._map()
+        return self._blobs.fits
+
+    def _is_long(self, name: str, size: int) -> bool:
+        path = self.folder / name
+        return path.exists() and path.stat().st_size >= size
+
+    def _map(self) -> None:
+        self.head = Mapped(self.folder / "head", HEAD, 1).array
+        self.records = Mapped(self.folder / "records", RECORD, FIRST_ROWS)
+        self.wake = Mapped(self.folder / "wake", np.int64, FIRST_ROWS)
+        self.wheel = Mapped(self.folder / "wheel", np.uint64, FIRST_ROWS)
+        self.changed = Mapped(self.folder / "changed", np.int64)
+        self._blobs = Blobs(self.folder, self.head)
+        fresh = not (self.folder / "index").exists()
+        self.slots = Mapped(self.folder / "index", np.int32, index.slots_for(0))
+        if fresh:
+            self.slots.array[:] = index.NEVER
+            self.head["size"] = self.slots.size
+        self._index = index.Index(self.slots, self.records.array)
+
+
+def _sizes(head: Any) -> dict[str, int]:
+    """Bytes that each file has at least."""
+    rows = int(head["rows"])
+    return {
+        "records": rows * RECORD.itemsize,
+        "wake": rows * 8,
+        "wheel": rows * 8,
+        "changed": -(-rows // SEGMENT) * 8,
+        "index": int(head["size"]) * 4,
+        "bytes": int(head["bytes"]),
+        "ends": (int(head["elements"]) + 1) * 8,
+    }
+
+
+def _boot() -> bytes:
+    """Names this life of this host: pages that a crash left unwritten are not read after it."""
+    return BOOT.read_text().strip().encode()[:36]
+
+
+def new_token() -> int:
+    """Names an attempt at a batch."""
+    return secrets.randbits(63) | 1

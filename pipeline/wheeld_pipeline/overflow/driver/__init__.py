@@ -1,0 +1,1 @@
+"""What Spark's driver does: reads commands, runs batches, decides which attempts count."""

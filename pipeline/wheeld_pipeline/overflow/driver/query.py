@@ -1,0 +1,237 @@
+"""The query: commands -> one task per shard -> one manifest -> the sink.
+
+One batch, in this order: Spark notes which rows the batch has; it shares them out to the shards;
+each shard's task makes an attempt (task.py); the driver names the attempts that count in the
+batch's manifest (manifest.py), moves their rows into the sink, and Spark notes that the batch is
+over. A death before the manifest is there runs the batch again, as if nothing had been; a death
+after it makes the sink what the manifest says.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.overflow.batch.task import COUNTS, Errand, Result, tend
+from wheeld_pipeline.overflow.checkpoint import files
+from wheeld_pipeline.overflow.driver import commands, job as jobs, sink
+from wheeld_pipeline.overflow.driver.manifest import SHARDS, Ledger, Manifest, result_of
+from wheeld_pipeline.overflow.machine import Rules
+from wheeld_pipeline.overflow.shards import ShardMap
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_SETTINGS: Final = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(1 << 28),
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    "spark.sql.adaptive.enabled": "false",  # a batch is one job of a known shape
+}
+
+
+class Plan(NamedTuple):
+    """What an overflow is made of."""
+
+    commands: str
+    sink: str
+    checkpoint: str
+    shards: ShardMap
+    rules: Rules = Rules()
+    form: str = "json"
+    options: dict[str, str] = {}  # noqa: RUF012 - never changed
+    trigger: str | None = "1 second"
+    """None: one batch of what is there now."""
+    cache: str | None = None
+    """The folder on each host for the columns; None: in its directory for temporary files."""
+
+
+class Batch(NamedTuple):
+    """What a batch did."""
+
+    number: int
+    totals: dict[str, int]
+    """handed, refused, fired, strange, withdrawn, expired, rejected."""
+    pending: int
+    remembered: int
+    """Keys in the shards."""
+    troubles: list[str]
+    """One line for each shard whose daemon could not be reached."""
+    late_us: dict[str, int] | None
+    """Of what went into the sink: p50 (the largest of the shards') and max."""
+    shards: tuple[Result, ...]
+
+
+def start(
+    spark: SparkSession, plan: Plan, on_batch: Callable[[Batch], object] | None = None
+) -> StreamingQuery:
+    """Start the query; returns at once.
+
+    Parameters
+    ----------
+    spark : SparkSession
+        Its settings stay as they are: the query runs in a session beside it.
+    plan : Plan
+    on_batch : callable, optional
+        Told what each batch did.
+
+    Raises
+    ------
+    PipelineError
+        Checkpoint, sink or source are not what they should be.
+    """
+    from pyspark.errors import AnalysisException
+
+    if not hasattr(spark, "_jvm"):
+        raise PipelineError("the overflow needs a driver of its own: --master, not Spark Connect")
+    plan = plan._replace(
+        commands=files.located(plan.commands),
+        sink=files.located(plan.sink),
+        checkpoint=files.located(plan.checkpoint),
+        shards=plan.shards.seen_from(os.environ),
+    )
+    session = spark.newSession()
+    for key, value in _SETTINGS.items():
+        session.conf.set(key, value)
+    checkpoint, out = (files.files(session, base) for base in (plan.checkpoint, plan.sink))
+    job = jobs.claim(checkpoint, out, plan.shards.shards)
+    try:
+        orders = commands.read(session, plan.form, plan.commands, plan.options)
+    except AnalysisException as error:
+        raise PipelineError(f"commands in {plan.commands}: {str(error).splitlines()[0]}") from error
+    rows = orders.unionByName(commands.beat(session))
+    writer = rows.writeStream.queryName(f"overflow-{job.id[:8]}")
+    writer = writer.option("checkpointLocation", f"{plan.checkpoint}/{jobs.QUERY}")
+    driver = Driver(checkpoint, out, plan, job)
+    writer = writer.foreachBatch(_Batches(session, plan, driver, on_batch))
+    if plan.trigger is None:
+        return writer.trigger(once=True).start()
+    return writer.trigger(processingTime=plan.trigger).start()
+
+
+class Driver:
+    """What is decided of each batch, without Spark.
+
+    Parameters
+    ----------
+    checkpoint, out : Files
+    plan : Plan
+    job : Job
+    """
+
+    def __init__(self, checkpoint: files.Files, out: files.Files, plan: Plan, job: jobs.Job):
+        self._checkpoint, self._sink, self._plan, self._job = checkpoint, out, plan, job
+        self._ledger = Ledger(checkpoint, plan.shards.shards)
+        self._begun = False
+
+    def run(self, batch: int, attempt: Callable[[list[Errand]], list[Result]]) -> Batch:
+        """One batch, or what is left of it.
+
+        Parameters
+        ----------
+        batch : int
+        attempt : callable
+            Runs the tasks of all shards: errands to results, in any order.
+        """
+        manifest = self._ledger.find(batch)
+        again = manifest is not None
+        if manifest is None:
+            results = attempt(self.errands(batch))
+            manifest = Manifest(batch, tuple(sorted(results, key=lambda result: result.shard)))
+            self._ledger.decide(manifest)
+        sink.publish(self._sink, self._checkpoint, manifest, again)
+        self._ledger.clean()
+        return _summed(manifest)
+
+    def errands(self, batch: int) -> list[Errand]:
+        """What each task is told. The first time, staged files of earlier drivers go."""
+        if not self._begun:
+            sink.sweep(self._sink)
+        self._begun = True
+        plan, job = self._plan, self._job
+        now_ms = time.time_ns() // 10**6
+        return [
+            Errand(
+                job.id, bytes.fromhex(job.secret), batch, now_ms, plan.rules,
+                self._checkpoint.at(f"{SHARDS}/{result.shard}"), self._sink.at(sink.STAGING),
+                plan.cache, result.shard, plan.shards.daemons[result.shard], result.position,
+            )
+            for result in self._ledger.last.results
+        ]  # fmt: skip
+
+
+class _Batches:
+    """What Spark calls with each batch; runs in the driver."""
+
+    def __init__(
+        self,
+        session: SparkSession,
+        plan: Plan,
+        driver: Driver,
+        on_batch: Callable[[Batch], object] | None,
+    ) -> None:
+        self._session, self._shards = session, plan.shards.shards
+        self._driver, self._tell = driver, on_batch
+
+    def __call__(self, rows: DataFrame, number: int) -> None:
+        def attempt(errands: list[Errand]) -> list[Result]:
+            spread = rows.repartition(self._shards, commands.place())
+            said = spread.mapInArrow(_task(errands), "result string").collect()
+            return [result_of(json.loads(row.result)) for row in said]
+
+        try:
+            batch = self._driver.run(number, attempt)
+        except Exception as error:
+            # In one line: Spark parses what is raised here, and its stack ends at long tracebacks.
+            raise PipelineError(f"batch {number}: {brief(error)}") from None
+        if self._tell is not None:
+            self._tell(batch)
+
+
+def _task(
+    errands: list[Errand],
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What `mapInArrow` runs: the rows of a partition are those of the shard of its number."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        result = tend(errands[context.partitionId()], list(batches))
+        said = json.dumps(result._asdict() | {"position": result.position._asdict()})
+        yield pa.RecordBatch.from_pydict({"result": [said]})
+
+    return run
+
+
+def brief(error: BaseException) -> str:
+    """What went wrong, without the stacks of two languages around it."""
+    classes = re.findall(
+        r"\[(?!FOREACH_|PYTHON_EXC|STREAM_FAILED)[A-Z][A-Z0-9_.]{5,}\] .*", str(error)
+    )
+    if classes:
+        return str(classes[-1][:500])
+    lines = [line.strip() for line in str(error).splitlines()]
+    telling = [line for line in lines if re.match(r"[\w.]*(Error|Exception|WheelFull)\b", line)]
+    return (telling or [line for line in lines if line] or [repr(error)])[-1][:500]
+
+
+def _summed(manifest: Manifest) -> Batch:
+    results = manifest.results
+    totals = {name: sum(result.counts[name] for result in results) for name in COUNTS}
+    late = [result.late_us for result in results if result.late_us]
+    worst = {name: max(one[name] for one in late) for name in ("p50", "max")} if late else None
+    troubles = [result.trouble for result in results if result.trouble]
+    pending, remembered = (
+        sum(getattr(result, name) for result in results) for name in ("pending", "remembered")
+    )
+    return Batch(manifest.batch, totals, pending, remembered, troubles, worst, results)

@@ -1,0 +1,93 @@
+"""The sink: Parquet of each batch in a folder of its own.
+
+    SINK/expired/batch=12/*.parquet   key, generation, deadline, fired, lateness_us, cookie, payload
+    SINK/rejected/batch=12/*.parquet  reason, op, key, sequence, command
+    SINK/_staging/                    what attempts wrote, until a manifest names it
+    SINK/_overflow.json               whose sink this is
+
+Tasks write files beside the folders; the driver moves those that the batch's manifest names. A
+driver that comes after a death moves what is not there yet, and makes from the delta what is
+nowhere. So the folders hold each expiration once. Empty batches leave nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from wheeld_pipeline.overflow.batch.task import Result
+from wheeld_pipeline.overflow.checkpoint.files import Files, located
+from wheeld_pipeline.overflow.checkpoint.log import delta_name
+from wheeld_pipeline.overflow.checkpoint.places import Place
+from wheeld_pipeline.overflow.columns import delta
+from wheeld_pipeline.overflow.driver.manifest import SHARDS, Manifest
+from wheeld_pipeline.overflow.machine import EXPIRED, REJECTED
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+STAGING: Final = "_staging"
+KINDS: Final = (EXPIRED, REJECTED)
+
+
+def publish(sink: Files, checkpoint: Files, manifest: Manifest, again: bool) -> None:
+    """Put the rows of a batch where readers look.
+
+    Parameters
+    ----------
+    sink, checkpoint : Files
+    manifest : Manifest
+        It is in the checkpoint: the batch is decided.
+    again : bool
+        A driver before this one may have done some of it.
+    """
+    for kind in KINDS:
+        results = [result for result in manifest.results if kind in result.staged]
+        final = f"{kind}/batch={manifest.batch}"
+        if not results or (again and _is_whole(sink, final, results)):
+            continue
+        whole = f"{STAGING}/{kind}-{manifest.batch}"
+        sink.make(whole)
+        sink.make(kind)
+        for result in results:
+            name = f"shard-{result.shard}.parquet"
+            if again and (sink.exists(f"{final}/{name}") or sink.exists(f"{whole}/{name}")):
+                continue
+            if not sink.rename(f"{STAGING}/{result.staged[kind]}", f"{whole}/{name}"):
+                _make(sink, checkpoint, result, kind, f"{whole}/{name}")
+        if again and sink.exists(final):  # where a folder is not moved in one piece
+            for name in sink.names(whole):
+                sink.rename(f"{whole}/{name}", f"{final}/{name}")
+            sink.remove(whole)
+        else:
+            sink.rename(whole, final)
+
+
+def sweep(sink: Files) -> None:
+    """Remove what attempts left that did not count; when no batch is under way."""
+    for name in sink.names(STAGING):
+        sink.remove(f"{STAGING}/{name}")
+
+
+def read(spark: SparkSession, sink: str, kind: str = EXPIRED) -> DataFrame:
+    """What has expired until now (or was rejected), with the number of its batch.
+
+    Each key and generation is there once.
+    """
+    sink = located(sink)
+    return spark.read.option("basePath", f"{sink}/{kind}").parquet(f"{sink}/{kind}")
+
+
+def _is_whole(sink: Files, final: str, results: list[Result]) -> bool:
+    here = set(sink.names(final))
+    return all(f"shard-{result.shard}.parquet" in here for result in results)
+
+
+def _make(sink: Files, checkpoint: Files, result: Result, kind: str, name: str) -> None:
+    """From the delta."""
+    log = Place(checkpoint.base).at(SHARDS, str(result.shard))
+    parts = log.read(delta_name(result.position.at))
+    number = {EXPIRED: delta.EXPIRED_ROW, REJECTED: delta.REJECTED_ROW}[kind]
+    rows = delta.expired_rows if kind == EXPIRED else delta.rejected_rows
+    (part,) = (p for p in parts if p.num_rows and p["kind"][0].as_py() == number)
+    folder, last = name.rsplit("/", 1)
+    Place(sink.base).at(folder).write_parquet(last, rows(part))

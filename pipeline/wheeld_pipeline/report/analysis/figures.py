@@ -1,0 +1,200 @@
+"""From a scan's counts to tables of a page's size: by step of time, by worker, by delay class."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+
+from wheeld_core.trace_schema import EVENTS
+from wheeld_pipeline.report.counts import bins
+from wheeld_pipeline.report.counts.rows import (
+    EVENT_CODES,
+    EXPIRED_CODE,
+    LOST_CODE,
+    OWNER,
+    PERIODIC_CODE,
+    WHEEL,
+)
+
+TICKS: Final = "ticks"
+"""Column of expirations of periodic timers; `expired` counts one-shot timers only."""
+LATENESS_COLUMNS: Final = (*bins.PERCENTILE_NAMES, "max")
+_COUNTS: Final = ("scheduled", "rescheduled", "cancelled", "expired", TICKS, "dropped", "lost")
+
+
+def name_of(code: int) -> str:
+    """The column in which rows of a code are counted."""
+    if code == PERIODIC_CODE + EXPIRED_CODE:
+        return TICKS
+    if LOST_CODE <= code < PERIODIC_CODE:
+        return "lost"
+    base = code % PERIODIC_CODE
+    return EVENTS[base - 1] if 1 <= base <= len(EVENTS) else "unknown"
+
+
+class Counted:
+    """What a scan counted, see tally.KINDS, with the events' names in a column `event`."""
+
+    def __init__(self, tables: dict[str, Any]) -> None:
+        self.wheels: Any = tables["wheels"]
+        self.counts: Any = _with_names(tables["counts"])
+        self.pending: Any = tables["pending"]
+        self.waits: Any = tables["waits"]
+        self.owners: Any = _with_names(tables["owners"])
+        self.late_by_step: Any = tables["late_by_step"]
+        self.late_by_owner: Any = tables["late_by_owner"]
+        self.late_by_delay: Any = tables["late_by_delay"]
+
+
+def _with_names(table: Any) -> Any:
+    return table.assign(event=[name_of(code) for code in table["code"].tolist()])
+
+
+def _wide(counts: Any, key: str | list[str]) -> Any:
+    """Events by key and kind, as columns."""
+    wide = counts.pivot_table(
+        index=key, columns="event", values="events", aggfunc="sum", fill_value=0
+    )
+    for name in _COUNTS:
+        if name not in wide:
+            wide[name] = 0
+    return wide[list(_COUNTS)].astype(np.int64)
+
+
+def _rates(table: Any) -> None:
+    """Add the shares of one-shot timers that expired and that were cancelled."""
+    ended = table["expired"] + table["cancelled"]
+    for name, column in (("timeout_rate", "expired"), ("cancel_rate", "cancelled")):
+        table[name] = (table[column] / ended.where(ended > 0)).astype(float)
+
+
+def lateness_of(frame: Any) -> list[float | None]:
+    """p50, p90, p99, p99.9 and the maximum of counted lateness, ns."""
+    largest = float(frame["late_max"].max()) if len(frame) else 0.0
+    found = bins.percentiles(frame["late"].to_numpy(), frame["n"].to_numpy(), largest)
+    return [*found, largest if len(frame) else None]
+
+
+def _lateness(frame: Any, key: str | list[str]) -> Any:
+    """Percentiles and maximum by key, as columns."""
+    groups = frame.groupby(key)
+    rows = [lateness_of(part) for _, part in groups]
+    index = groups.size().index
+    return pd.DataFrame(rows, index=index, columns=list(LATENESS_COLUMNS), dtype=float)
+
+
+def lateness_histogram(counted: Counted) -> Any:
+    """How many timers were how late, in buckets a quarter of a factor of two wide.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `from_ns`, `to_ns`, `timers`.
+    """
+    merged = 4
+    sums = counted.late_by_step.assign(group=(counted.late_by_step["late"] + merged - 1) // merged)
+    counts = sums.groupby("group")["n"].sum().sort_index()
+    group = counts.index.to_numpy(float)
+    upper = 1000 * 2 ** (group * merged / bins.PARTS)
+    lower = np.where(group > 0, upper / 2 ** (merged / bins.PARTS), 500.0)
+    return pd.DataFrame({"from_ns": lower, "to_ns": upper, "timers": counts.to_numpy(np.int64)})
+
+
+def by_step(counted: Counted, step_seconds: int) -> Any:
+    """One row per step of time, those without a row of the trace included.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `time` (start of the step), counts, rates, lateness percentiles (ns), `pending_max`,
+        `pending_min`.
+    """
+    steps = range(int(counted.counts["step"].min()), int(counted.counts["step"].max()) + 1)
+    table = _wide(counted.counts, "step").reindex(steps, fill_value=0)
+    _rates(table)
+    table = table.join(_lateness(counted.late_by_step, "step"))
+    table["pending_max"], table["pending_min"] = _pending(counted.pending, steps)
+    table.insert(0, "time", pd.to_datetime(table.index * step_seconds, unit="s", utc=True))
+    return table.reset_index(drop=True)
+
+
+def _pending(pending: Any, steps: range) -> tuple[Any, Any]:
+    """Sum of the wheels' most and fewest armed timers; where nothing happened, they stay."""
+    most, fewest = (pd.Series(0.0, index=steps) for _ in range(2))
+    for _, own in pending.groupby(list(WHEEL)):
+        by_step = own.set_index("step")
+        inside = range(int(by_step.index.min()), int(by_step.index.max()) + 1)
+        known = by_step[["pending_max", "pending_low"]].reindex(inside).ffill()
+        known = known.reindex(steps, fill_value=0.0)
+        most += known["pending_max"]
+        fewest -= known["pending_low"]
+    return most.astype(np.int64).to_numpy(), fewest.astype(np.int64).to_numpy()
+
+
+def by_worker(counted: Counted) -> Any:
+    """One row per worker of each daemon, in order of names; rows without an owner are left out.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `host`, `daemon`, `run`, `worker`, counts, rates, lateness percentiles (ns).
+    """
+    key = list(OWNER)
+    table = _wide(counted.owners[counted.owners["worker"].notna()], key)
+    _rates(table)
+    return table.join(_lateness(counted.late_by_owner, key)).sort_index().reset_index()
+
+
+def by_delay(counted: Counted) -> Any:
+    """One row per delay class that occurs.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `delay` (its name), `from_ns`, `to_ns`, counts, rates, lateness percentiles (ns).
+    """
+    own = counted.owners[counted.owners["delay"] >= 0]
+    table = _wide(own, "delay")
+    _rates(table)
+    table = table.join(_lateness(counted.late_by_delay, "delay")).sort_index()
+    bounds = [bins.delay_bounds(int(each)) for each in table.index]
+    table.insert(0, "delay", [bins.DELAY_NAMES[int(each)] for each in table.index])
+    table.insert(
+        1, "from_ns", [low if i else 0.0 for (low, _), i in zip(bounds, table.index, strict=True)]
+    )
+    table.insert(2, "to_ns", [high for _, high in bounds])
+    return table.reset_index(drop=True)
+
+
+def totals(counted: Counted) -> dict[str, int]:
+    """Events by kind: sums of `count`."""
+    sums = counted.counts.groupby("event")["events"].sum()
+    return {name: int(sums.get(name, 0)) for name in _COUNTS}
+
+
+def lost(counted: Counted) -> dict[str, int]:
+    """How many events of each kind the trace lost."""
+    gone = counted.counts[
+        (counted.counts["code"] >= LOST_CODE) & (counted.counts["event"] == "lost")
+    ]
+    sums = gone.groupby("code")["events"].sum()
+    return {
+        name: int(sums[LOST_CODE + code])
+        for name, code in EVENT_CODES.items()
+        if LOST_CODE + code in sums.index
+    }
+
+
+def open_timers(counted: Counted) -> int:
+    """Timers that were still armed when the trace ended."""
+    counts = counted.counts[counted.counts["code"] < LOST_CODE]  # one-shot
+    many = counted.counts[counted.counts["code"] >= PERIODIC_CODE]
+    sums = (
+        counts.groupby("event")["events"]
+        .sum()
+        .add(many[many["event"] != TICKS].groupby("event")["events"].sum(), fill_value=0)
+    )
+    ended = sum(int(sums.get(name, 0)) for name in ("cancelled", "expired", "dropped"))
+    return int(sums.get("scheduled", 0)) - ended

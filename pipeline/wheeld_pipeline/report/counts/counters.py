@@ -1,0 +1,226 @@
+"""What the daemon's own counters say: wake-ups, pools, peaks, and how its wheel is set.
+
+Counters are read wheel by wheel, a row a second; the functions here take the rows of one wheel as
+Arrow and give a few lines, which the engines put together.
+
+What a wheel counted is the growth from one row to the next. Before the first row of a run stand
+zeros: everything that it has was counted in that run. Only if the trace no longer has the run's
+beginning (`Window.cut`) the first row says nothing of when that was, and grows by nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from wheeld_pipeline.report.counts.rows import WHEEL, Array
+
+GROWING: Final = (
+    "wakes",
+    "bells",
+    "passes",
+    "fired",
+    "relinked",
+    "cascaded",
+    "scheduled",
+    "rescheduled",
+    "cancelled",
+    "expired",
+    "ended",
+    "lost",
+)
+"""Counters that are shown as what they grew by."""
+_LAST: Final = ("tick_ns", "wheel_size", "capacity", "linked", "wake_late_ns", "clock_epoch")
+COLUMNS: Final = (*WHEEL, "time", "last", *_LAST, *GROWING, "pools")
+"""What is read of the counters."""
+_TIMES: Final = ("began_us", "ended_us")
+SETTINGS: Final = {
+    **dict.fromkeys(WHEEL, "string"),
+    **dict.fromkeys((*_TIMES, *_LAST, *GROWING, "wakes_before"), "long"),
+    "last": "boolean",
+}
+"""Columns of `settings_of`."""
+WAKES, PEAK, POOL = "wakes", "peak", "pool"
+"""Kinds of lines of `growth_of`."""
+_POOL_NUMBERS: Final = ("size", "used", "depleted_ns")
+SUMS: Final = (*GROWING, "depleted_ns", "scheduled_rate", "expired_rate")
+TOPS: Final = ("size", "used")
+GROWTH: Final = {
+    "kind": "string",
+    "pool": "string",
+    "step": "long",
+    **dict.fromkeys((*GROWING, *_POOL_NUMBERS), "long"),
+    **dict.fromkeys(("scheduled_rate", "expired_rate"), "double"),
+}
+"""Columns of `growth_of`; numbers of SUMS are added over wheels, of TOPS the greatest counts."""
+_ARROW: Final = {"string": "string", "long": "int64", "double": "float64", "boolean": "bool"}
+_SECOND_US: Final = 1_000_000
+
+
+class Window(NamedTuple):
+    """Which rows count."""
+
+    since_us: int | None = None
+    until_us: int | None = None
+    """Rows from `since_us` on and before `until_us`; None: no bound."""
+    cut: frozenset[str] = frozenset()
+    """Runs whose beginning the trace no longer has."""
+
+    def inside(self, time: Array) -> Array:
+        """Which of these times count."""
+        low = -(2**63) if self.since_us is None else self.since_us
+        high = 2**63 - 1 if self.until_us is None else self.until_us
+        return (time >= low) & (time < high)
+
+
+def settings_of(table: Any, window: Window) -> Any:
+    """How one wheel was set, and its counters at the end.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        COLUMNS of one wheel.
+    window : Window
+
+    Returns
+    -------
+    pyarrow.Table
+        SETTINGS: one row, `wakes_before` being what had been counted with the first row; none if no
+        row is in the window.
+    """
+    rows = _Rows(table, window)
+    if not len(rows.own):
+        return _table({name: [] for name in SETTINGS}, SETTINGS)
+    end, grown = rows.own[-1], rows.growth("wakes")
+    values: dict[str, Any] = {name: rows.column(name)[end] for name in (*_LAST, *GROWING)}
+    values |= {name: table[name][0].as_py() for name in WHEEL}
+    values["wake_late_ns"] = rows.column("wake_late_ns")[rows.own].max()
+    values |= {"began_us": rows.time[rows.own[0]], "ended_us": rows.time[end]}
+    values["wakes_before"] = grown[0] if rows.own[0] == 0 else 0
+    values["last"] = bool(rows.column("last")[end])
+    return _table({name: [value] for name, value in values.items()}, SETTINGS)
+
+
+def growth_of(table: Any, window: Window, step_seconds: int) -> Any:
+    """What the counters of one wheel grew by.
+
+    Returns
+    -------
+    pyarrow.Table
+        GROWTH: WAKES and POOL by step of time; PEAK by second (`step`), as rates.
+    """
+    rows = _Rows(table, window)
+    found = [_wakes(rows, step_seconds), _peaks(rows), _pools(table, window, step_seconds)]
+    whole = pd.concat(found, ignore_index=True).reindex(columns=list(GROWTH))
+    return _table({name: whole[name] for name in GROWTH}, GROWTH)
+
+
+class _Rows:
+    """The rows of one wheel in order of time, and which of them count."""
+
+    def __init__(self, table: Any, window: Window) -> None:
+        self._table = table
+        time = _micros(table["time"])
+        self._order = np.lexsort((table["last"].to_numpy(), time))
+        self.time = time[self._order]
+        self.own = np.flatnonzero(window.inside(self.time))
+        self.whole = not len(time) or table["run"][0].as_py() not in window.cut
+
+    def column(self, name: str) -> Array:
+        """All values, in order."""
+        return self._table[name].to_numpy()[self._order]
+
+    def growth(self, name: str) -> Array:
+        """By what a counter grew with each row that counts."""
+        return _growth(self.column(name), self.whole)[self.own]
+
+    def seconds(self) -> Array:
+        """That passed since the row before, for each row that counts; the first of all: NaN."""
+        passed = np.diff(self.time, prepend=self.time[:1]) / _SECOND_US
+        passed[:1] = np.nan
+        return passed[self.own]
+
+
+def _growth(values: Array, whole: bool) -> Array:
+    before = np.zeros(1, np.int64) if whole else values[:1]
+    return np.maximum(np.diff(values, prepend=before), 0)
+
+
+def _wakes(rows: _Rows, step_seconds: int) -> Any:
+    frame = pd.DataFrame({name: rows.growth(name) for name in GROWING})
+    frame["step"] = rows.time[rows.own] // (step_seconds * _SECOND_US)
+    return frame.groupby("step", as_index=False).sum().assign(kind=WAKES)
+
+
+def _peaks(rows: _Rows) -> Any:
+    """Rates: after a gap in the counters the growth is that of all the seconds that passed."""
+    seconds = np.maximum(rows.seconds(), 1.0)  # a row that comes early belongs to its second
+    frame = pd.DataFrame(
+        {f"{name}_rate": rows.growth(name) / seconds for name in ("scheduled", "expired")}
+    )
+    frame["step"] = rows.time[rows.own] // _SECOND_US
+    return frame.dropna().groupby("step", as_index=False).sum().assign(kind=PEAK)
+
+
+def _pools(table: Any, window: Window, step_seconds: int) -> Any:
+    """Most bytes used, size, and for how long each pool was depleted in each step."""
+    import pyarrow.compute as pc
+
+    column = table["pools"].combine_chunks()
+    flat = pc.list_flatten(column)
+    if not len(flat):
+        return pd.DataFrame(columns=["pool", "step", *_POOL_NUMBERS])
+    frame = pd.DataFrame({name: flat.field(name).to_pandas() for name in ("name", *_POOL_NUMBERS)})
+    frame["time"] = _micros(table["time"])[pc.list_parent_indices(column).to_numpy()]
+    frame = frame.sort_values(["name", "time"], kind="stable")
+    whole = table["run"][0].as_py() not in window.cut
+    frame["depleted_ns"] = frame.groupby("name")["depleted_ns"].transform(
+        lambda own: _growth(own.to_numpy(), whole)
+    )
+    frame = frame[window.inside(frame["time"].to_numpy())]
+    frame["step"] = frame.pop("time") // (step_seconds * _SECOND_US)
+    how = {"size": "max", "used": "max", "depleted_ns": "sum"}
+    sums = frame.rename(columns={"name": "pool"}).groupby(["pool", "step"], as_index=False)
+    return sums.agg(how).assign(kind=POOL)
+
+
+def _micros(column: Any) -> Array:
+    """Times as microseconds since 1970."""
+    import pyarrow as pa
+
+    return column.cast(pa.timestamp("us", "UTC"), safe=False).cast(pa.int64()).to_numpy()
+
+
+def _table(columns: dict[str, Any], types: dict[str, str]) -> Any:
+    """As Spark wants it: all columns, in order, of these types."""
+    import pyarrow as pa
+
+    arrow = {name: pa.type_for_alias(_ARROW[kind]) for name, kind in types.items()}
+    return pa.table(
+        [pa.array(columns[name], kind, from_pandas=True) for name, kind in arrow.items()],
+        list(arrow),
+    )
+
+
+def wakes(lines: Any) -> Any:
+    """What the counters grew by in each step of time, over all wheels: `step` and GROWING."""
+    own = lines[lines["kind"] == WAKES]
+    sums = own.groupby("step", as_index=False)[list(GROWING)].sum()
+    return sums[["step", *GROWING]].astype("int64")
+
+
+def pools(lines: Any) -> Any:
+    """`pool`, `step`, `size`, `used`, `depleted_ns` (within the step), over all wheels."""
+    own = lines[lines["kind"] == POOL]
+    how = {"size": "max", "used": "max", "depleted_ns": "sum"}
+    found = own.groupby(["pool", "step"], as_index=False).agg(how)
+    return found.astype(dict.fromkeys(("step", *_POOL_NUMBERS), "int64"))
+
+
+def peaks(lines: Any) -> dict[str, float]:
+    """The most that was scheduled and that expired in one second, over all wheels."""
+    seconds = lines[lines["kind"] == PEAK].groupby("step")[["scheduled_rate", "expired_rate"]].sum()
+    names = ("scheduled", "expired")
+    return {n: float(seconds[f"{n}_rate"].max()) if len(seconds) else 0.0 for n in names}

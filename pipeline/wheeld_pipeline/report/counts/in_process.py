@@ -1,0 +1,158 @@
+"""The work of a report in this process: below some million rows Spark takes longer to start.
+
+The functions are those that Spark's tasks call.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import pandas as pd
+
+from wheeld_core.progress import show_progress
+from wheeld_pipeline import trace_files
+from wheeld_pipeline.report.counts import counters as daemon, herds, replay, scan, wheels
+from wheeld_pipeline.report.counts.rows import COLUMNS, WHEEL
+from wheeld_pipeline.trace_files import Files
+
+T = TypeVar("T")
+R = TypeVar("R")
+_WORTH_A_PROCESS: Final = 3
+"""Tasks from which on the other processors help more than their start costs."""
+
+
+class LocalEngine:
+    """See `analyse.Engine`.
+
+    Parameters
+    ----------
+    files : Files
+        The events, see `wheeld_pipeline.trace_files.share`.
+    counters : pyarrow.Table, optional
+        `counters.COLUMNS`; all rows, `window` says which count.
+    window : Window
+        Of the counters.
+    """
+
+    def __init__(self, files: Files, counters: Any, window: daemon.Window) -> None:
+        self._files, self._window = files, window
+        self._wheels = list(_by_wheel(counters)) if counters is not None else []
+        self._growth: Any = None
+
+    def __enter__(self) -> LocalEngine:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+    def period(self) -> tuple[int, int]:
+        """First and last microsecond of the events."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        found = []
+        for task in range(len(self._files.tasks)):
+            for batch in trace_files.batches(self._files, task, ["time"]):
+                if batch.num_rows:
+                    times = batch.column("time").cast(pa.timestamp("us", "UTC"), safe=False)
+                    both = pc.min_max(times.cast(pa.int64()))
+                    found += [both["min"].as_py(), both["max"].as_py()]
+        return (min(found), max(found)) if found else (0, 0)
+
+    def settings(self) -> Any:
+        """`counters.settings_of` of each wheel, or None."""
+        if not self._wheels:
+            return None
+        rows = [daemon.settings_of(own, self._window).to_pandas() for own in self._wheels]
+        return pd.concat(rows, ignore_index=True)
+
+    def scan(self, step_seconds: int, tried: wheels.Candidates) -> None:
+        """Count all events."""
+        self._tried = tried
+        self._tables, self._met = scan.split(self._lines(step_seconds, tried))
+        if self._wheels:
+            growth = [daemon.growth_of(own, self._window, step_seconds) for own in self._wheels]
+            self._growth = pd.concat([each.to_pandas() for each in growth], ignore_index=True)
+
+    def _lines(self, step_seconds: int, tried: wheels.Candidates) -> list[Any]:
+        function = partial(scan_task, files=self._files, step_seconds=step_seconds, tried=tried)
+        lines: list[Any] = []
+        tasks = range(len(self._files.tasks))
+        with show_progress("report", len(tasks), "parts") as tell:
+            for done, found in enumerate(each_of(function, tasks), 1):
+                lines += found
+                tell(done)
+        return lines
+
+    def growth(self) -> Any:
+        """`counters.growth_of` of each wheel; None: no counters."""
+        return self._growth
+
+    def counted(self) -> dict[str, Any]:
+        """The tables of the scan, by the names of tally.KINDS."""
+        return scan.tables(self._tables)
+
+    def replayed(self) -> Any:
+        """What each candidate would have done, see `replay.try_block`."""
+        rows = [replay.try_block(own, self._tried) for own in _groups(self._met, (*WHEEL, "block"))]
+        if not rows:
+            return replay.nothing()
+        whole = pd.concat([each.to_pandas() for each in rows], ignore_index=True)
+        return whole.groupby(list(replay.KEY), as_index=False)[list(replay.NUMBERS[2:])].sum()
+
+    def makers(self, what: herds.Sought) -> Any:
+        """Lines of `herds.count`, from the row groups that matter."""
+        near = self._files.near(what.windows)
+        batches = (
+            batch
+            for task in range(len(near.tasks))
+            for batch in trace_files.batches(near, task, list(herds.READ))
+        )
+        found = [each.to_pandas() for each in herds.count(batches, what)]
+        return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
+
+
+def scan_task(task: int, files: Files, step_seconds: int, tried: wheels.Candidates) -> list[Any]:
+    """The lines of one task."""
+    batches = trace_files.batches(files, task, list(COLUMNS))
+    return list(scan.count(batches, step_seconds, tried))
+
+
+def each_of(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
+    """What a function gives for each item, in other processes if that pays."""
+    cores = len(os.sched_getaffinity(0))
+    if len(items) < _WORTH_A_PROCESS or cores == 1:
+        yield from map(function, items)
+        return
+    with ProcessPoolExecutor(
+        min(cores, len(items)), multiprocessing.get_context("spawn"), _ignore_interrupts
+    ) as pool:
+        try:
+            yield from pool.map(function, items)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C goes to the parent, which ends this process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _by_wheel(table: Any) -> Iterator[Any]:
+    return _groups(table, WHEEL)
+
+
+def _groups(table: Any, keys: tuple[str, ...]) -> Iterator[Any]:
+    """The rows of a table with equal keys."""
+    if not table.num_rows:
+        return
+    found = table.select(list(keys)).to_pandas().groupby(list(keys), sort=True)
+    for rows in found.indices.values():
+        yield table.take(rows).combine_chunks()

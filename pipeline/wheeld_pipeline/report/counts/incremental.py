@@ -1,0 +1,163 @@
+"""Reports that grow with the day: what was counted of an hour is kept, and only new hours are read.
+
+    STATE/2026-03-01T12.arrow     the lines of `scan.count` over that hour's files
+
+Lines of hours are put together as those of tasks are, so the report is that of the whole trace. An
+hour is counted anew when its files changed (the hour that is being recorded does), or the wheel
+whose candidates were tried, or the step of time that the whole trace needs. An hour that retention
+has removed from the trace goes from the state, too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from wheeld_core.progress import show_progress
+from wheeld_pipeline import trace_files
+from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.files import on_disk
+from wheeld_pipeline.report.counts import counters as daemon, scan, wheels
+from wheeld_pipeline.report.counts.in_process import LocalEngine, each_of, scan_task
+
+FORMAT: Final = 1
+_FINE_STEP: Final = 60
+"""Seconds: longer steps of time are made from steps of a minute, so a growing trace keeps them."""
+_KEY: Final = b"wheeld"
+_SUFFIX: Final = ".arrow"
+
+
+class IncrementalEngine(LocalEngine):
+    """See `analyse.Engine`.
+
+    Parameters
+    ----------
+    events : list of Path
+        All files of the trace's events.
+    counters : pyarrow.Table, optional
+        As of `LocalEngine`.
+    window : Window
+    state : str or Path
+        Where the counts of hours are kept; made if missing.
+
+    Raises
+    ------
+    PipelineError
+        `state` holds something else, or the files are not in folders by hour.
+    """
+
+    def __init__(
+        self, events: list[Path], counters: Any, window: daemon.Window, state: str | Path
+    ) -> None:
+        super().__init__(trace_files.share_files(events), counters, window)
+        self._state = on_disk("--incremental", state)
+        self._hours: dict[str, list[Path]] = {}
+        for file in events:
+            self._hours.setdefault(_hour_of(file), []).append(file)
+        self.read: list[str] = []
+        """Hours that were counted anew."""
+        _prepare(self._state)
+
+    def _lines(self, step_seconds: int, tried: wheels.Candidates) -> list[Any]:
+        fine = min(step_seconds, _FINE_STEP)
+        signs = {hour: _sign(files, fine, tried) for hour, files in self._hours.items()}
+        known = {hour: _load(self._state / f"{hour}{_SUFFIX}", signs[hour]) for hour in signs}
+        self.read = [hour for hour, lines in known.items() if lines is None]
+        function = partial(_count_hour, hours=self._hours, step_seconds=fine, tried=tried)
+        with show_progress("report", len(self.read), "new hours") as tell:
+            for done, (hour, lines) in enumerate(each_of(function, self.read), 1):
+                _save(self._state / f"{hour}{_SUFFIX}", signs[hour], lines)
+                known[hour] = lines
+                tell(done)
+        for path in self._state.glob(f"*{_SUFFIX}"):
+            if path.stem not in known:
+                path.unlink()
+        return [
+            _coarser(batch, step_seconds // fine)
+            for lines in known.values()
+            for batch in lines or ()
+        ]
+
+
+def _hour_of(file: Path) -> str:
+    """The hour of a file in `date=2026-03-01/hour=12/`, as 2026-03-01T12."""
+    parts = dict(part.split("=", 1) for part in file.parts[-3:-1] if "=" in part)
+    if set(parts) != {"date", "hour"}:
+        raise PipelineError(
+            f"{file} is not in a folder date=.../hour=...: expected a trace as it was recorded; "
+            "make the report without --incremental"
+        )
+    return f"{parts['date']}T{int(parts['hour']):02}"
+
+
+def _sign(files: list[Path], step_seconds: int, tried: wheels.Candidates) -> str:
+    """What the counts of an hour depend on."""
+    facts = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(files)]
+    content = [FORMAT, step_seconds, list(tried), facts, list(scan.SCHEMA)]
+    return hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()
+
+
+def _count_hour(
+    hour: str, hours: dict[str, list[Path]], step_seconds: int, tried: wheels.Candidates
+) -> tuple[str, list[Any]]:
+    files = trace_files.share_files(hours[hour])
+    lines: list[Any] = []
+    for task in range(len(files.tasks)):
+        lines += scan_task(task, files, step_seconds, tried)
+    return hour, lines
+
+
+def _coarser(batch: Any, factor: int) -> Any:
+    """The same lines with longer steps of time."""
+    import pyarrow as pa
+
+    if factor == 1:
+        return batch
+    at = batch.schema.get_field_index("step")
+    steps = batch.column(at).to_pandas().to_numpy("float64", na_value=float("nan")) // factor
+    return batch.set_column(at, "step", pa.array(steps, pa.int64(), from_pandas=True, safe=False))
+
+
+def _prepare(state: Path) -> None:
+    if state.exists() and not state.is_dir():
+        raise PipelineError(f"--incremental {state} is a file: expected a directory")
+    state.mkdir(parents=True, exist_ok=True)
+    foreign = [each.name for each in state.iterdir() if each.suffix not in (_SUFFIX, ".part")]
+    if foreign:
+        raise PipelineError(
+            f"--incremental {state} holds {sorted(foreign)[0]}: expected a directory for the "
+            "counts alone"
+        )
+
+
+def _load(path: Path, sign: str) -> list[Any] | None:
+    """The lines that were kept; None: there are none, or of something else."""
+    import pyarrow as pa
+
+    try:
+        with pa.OSFile(str(path), "rb") as file:
+            reader = pa.ipc.open_file(file)
+            if (reader.schema.metadata or {}).get(_KEY) != sign.encode():
+                return None
+            return [reader.get_batch(i) for i in range(reader.num_record_batches)]
+    except (FileNotFoundError, pa.ArrowException):  # one that is cut short is counted anew
+        return None
+
+
+def _save(path: Path, sign: str, lines: list[Any]) -> None:
+    """Keep lines; the file appears by rename."""
+    import pyarrow as pa
+
+    if not lines:
+        return
+    part = path.with_suffix(".part")
+    schema = lines[0].schema.with_metadata({_KEY: sign.encode()})
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.OSFile(str(part), "wb") as file, pa.ipc.new_file(file, schema, options=options) as out:
+        for batch in lines:
+            out.write_batch(batch)
+    os.replace(part, path)

@@ -1,0 +1,161 @@
+"""The work of a report as Spark's jobs: for traces of any size, on any cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial, reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any, Final
+
+from wheeld_core.trace_schema import EXPIRED
+from wheeld_pipeline.report.counts import counters as daemon, herds, replay, scan, wheels
+from wheeld_pipeline.report.counts.rows import COLUMNS, WHEEL
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from wheeld_pipeline.trace_files import Files
+
+_ARROW_BATCH: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_ROWS_PER_BATCH: Final = 200_000
+
+
+class SparkEngine:
+    """See `analyse.Engine`.
+
+    Parameters
+    ----------
+    events : DataFrame
+        See `wheeld_pipeline.trace.read_events`; only the rows that count.
+    counters : DataFrame, optional
+        See `wheeld_pipeline.trace.read_counters`; all rows, `window` says which count.
+    files : Files, optional
+        See `wheeld_pipeline.trace_files.share`: the same rows as `events`, several times faster.
+    window : Window
+        Of the counters.
+    """
+
+    def __init__(
+        self,
+        events: DataFrame,
+        counters: DataFrame | None,
+        files: Files | None,
+        window: daemon.Window = daemon.Window(),  # noqa: B008 - it is immutable
+    ) -> None:
+        self._events, self._counters, self._files = events, counters, files
+        self._window = window
+        self._spark = events.sparkSession
+        self._lines: DataFrame | None = None
+        self._before: str | None = None
+        self._beside = ThreadPoolExecutor(1)
+        self._asked: Future[Any] | None = None
+
+    def __enter__(self) -> SparkEngine:
+        self._before = self._spark.conf.get(_ARROW_BATCH)
+        self._spark.conf.set(_ARROW_BATCH, str(_ROWS_PER_BATCH))
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._beside.shutdown()
+        if self._lines is not None:
+            self._lines.unpersist()
+        if self._before is not None:
+            self._spark.conf.set(_ARROW_BATCH, self._before)
+
+    def period(self) -> tuple[int, int]:
+        """First and last microsecond of the events."""
+        from pyspark.sql import functions as F
+
+        micros = F.unix_micros("time")
+        row = self._events.agg(F.min(micros).alias("a"), F.max(micros).alias("b")).first()
+        return (int(row["a"]), int(row["b"])) if row and row["a"] is not None else (0, 0)
+
+    def settings(self) -> Any:
+        """`counters.settings_of` of each wheel, or None."""
+        if self._counters is None:
+            return None
+        return collected(self._of_wheels(partial(daemon.settings_of, window=self._window),
+                                         daemon.SETTINGS))  # fmt: skip
+
+    def _of_wheels(self, function: Callable[[Any], Any], schema: dict[str, str]) -> DataFrame:
+        assert self._counters is not None
+
+        def of_wheel(table: Any) -> Any:  # Spark counts its parameters: no partial
+            return function(table)
+
+        rows = self._counters.select(*daemon.COLUMNS).groupBy(*WHEEL)
+        return rows.applyInArrow(of_wheel, ", ".join(f"{n} {kind}" for n, kind in schema.items()))
+
+    def scan(self, step_seconds: int, tried: wheels.Candidates) -> None:
+        """Count all events; the counters are asked beside: small queries hide in idle time."""
+        self._tried = tried
+        function = partial(scan.count, step_seconds=step_seconds, tried=tried)
+        if self._files is not None:
+            lines = self._files.map(self._spark, function, scan.SCHEMA, COLUMNS)
+        else:
+            lines = self._events.select(*COLUMNS).mapInArrow(function, scan.SCHEMA)
+        self._lines = lines.persist()
+        if self._counters is not None:
+            self._asked = self._beside.submit(self._ask_growth, step_seconds)
+
+    def _ask_growth(self, step_seconds: int) -> Any:
+        from pyspark.sql import functions as F
+
+        function = partial(daemon.growth_of, window=self._window, step_seconds=step_seconds)
+        sums = [F.sum(name).alias(name) for name in daemon.SUMS]
+        tops = [F.max(name).alias(name) for name in daemon.TOPS]
+        lines = self._of_wheels(function, daemon.GROWTH).groupBy("kind", "pool", "step")
+        return collected(lines.agg(*sums, *tops))
+
+    def growth(self) -> Any:
+        """`counters.growth_of`, over all wheels; None: no counters."""
+        return None if self._asked is None else self._asked.result()
+
+    def counted(self) -> dict[str, Any]:
+        """The tables of the scan, by the names of tally.KINDS."""
+        from pyspark.sql import functions as F
+
+        assert self._lines is not None
+        sums = [F.sum(name).alias(name) for name in scan.SUMS]
+        tops = [F.max(name).alias(name) for name in scan.TOPS]
+        kept = self._lines.where(F.col("kind") != scan.MET)
+        return scan.tables(collected(kept.groupBy("kind", *scan.KEYS).agg(*sums, *tops)))
+
+    def replayed(self) -> Any:
+        """What each candidate would have done, see `replay.try_block`."""
+        from pyspark.sql import functions as F
+
+        tried = self._tried
+
+        def try_block(table: Any) -> Any:
+            return replay.try_block(table, tried)
+
+        assert self._lines is not None
+        met = self._lines.where(F.col("kind") == scan.MET)
+        found = met.groupBy(*WHEEL, "block").applyInArrow(try_block, replay.RESULT)
+        sums = [F.sum(name).alias(name) for name in replay.NUMBERS[2:]]
+        return collected(found.groupBy(*replay.KEY).agg(*sums))
+
+    def makers(self, what: herds.Sought) -> Any:
+        """Lines of `herds.count`; Parquet is asked only for the stretches that matter."""
+        from pyspark.sql import functions as F
+
+        def at(micros: int) -> Any:
+            return F.timestamp_micros(F.lit(micros))
+
+        near = reduce(or_, (F.col("time").between(at(a), at(b)) for a, b in what.windows))
+        rows = self._events.where((F.col("event") == EXPIRED) & near).select(*herds.READ)
+        schema = ", ".join(f"{name} {kind}" for name, kind in herds.SCHEMA.items())
+        return collected(rows.mapInArrow(partial(herds.count, what=what), schema))
+
+
+def collected(frame: DataFrame) -> Any:
+    """All rows as pandas has them.
+
+    Through Spark Connect the plan's metrics come along, in `attrs`, where Parquet does not take
+    them.
+    """
+    found: Any = frame.toPandas()
+    found.attrs.clear()
+    return found

@@ -1,0 +1,113 @@
+"""The one scan that most of a report comes from: every task counts its rows and meets its timers.
+
+What a task hands on does not grow with its rows but with what differs in them: a few thousand lines
+of counts, and for the replay the distinct instants that its timers met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import chain
+from typing import Any, Final
+
+import pandas as pd
+
+from wheeld_pipeline.report.counts import wheels
+from wheeld_pipeline.report.counts.replay import MET_COLUMNS, Meetings
+from wheeld_pipeline.report.counts.rows import OWNER, decode
+from wheeld_pipeline.report.counts.tally import KINDS, Tally, together
+
+MET: Final = "met"
+"""The kind of a line for the replay; others are the names of KINDS."""
+KEYS, SUMS, TOPS = (
+    tuple(dict.fromkeys(chain.from_iterable(parts))) for parts in zip(*KINDS.values(), strict=True)
+)
+_TEXTS: Final = ("kind", *OWNER)
+_TYPES: Final = (
+    dict.fromkeys((*KEYS, *SUMS, *TOPS, "block"), "long")
+    | dict.fromkeys(_TEXTS, "string")
+    | dict.fromkeys(MET_COLUMNS, "binary")
+)
+"""All columns of a line."""
+SCHEMA: Final = ", ".join(f"{name} {kind}" for name, kind in _TYPES.items())
+
+
+def count(batches: Iterator[Any], step_seconds: int, tried: wheels.Candidates) -> Iterator[Any]:
+    """Count rows of a trace and put its timers through the arithmetic of `tried`.
+
+    Parameters
+    ----------
+    batches : iterator of pyarrow.RecordBatch
+        Those of one task, with COLUMNS.
+    step_seconds : int
+        How long a step of time is.
+    tried : Candidates
+
+    Yields
+    ------
+    pyarrow.RecordBatch
+        Lines with the columns of SCHEMA, for `tables` and `replay.try_block`. Lines of several
+        tasks are put together by adding sums and keeping the greatest tops.
+    """
+    tally, meetings = Tally(step_seconds), Meetings(tried)
+    for batch in batches:
+        if batch.num_rows:
+            rows = decode(batch)
+            tally.add(rows)
+            meetings.add(rows)
+    for name, table in tally.tables().items():
+        yield _lines(name, len(table), {column: table[column] for column in table.columns})
+    for columns in meetings.blocks():
+        yield _lines(MET, 1, {name: [value] for name, value in columns.items()})
+
+
+def _lines(what: str, count: int, columns: dict[str, Any]) -> Any:
+    """Lines of one kind as Spark has them: what the kind does not have is null."""
+    import pyarrow as pa
+
+    columns["kind"] = [what] * count
+    arrow = {"long": pa.int64(), "string": pa.string(), "binary": pa.binary()}
+    return pa.record_batch(
+        [
+            pa.array(columns[name], arrow[kind], from_pandas=True)
+            if name in columns
+            else pa.nulls(count, arrow[kind])
+            for name, kind in _TYPES.items()
+        ],
+        list(_TYPES),
+    )
+
+
+def tables(lines: Any) -> dict[str, Any]:
+    """The tables of a scan, summed over its tasks.
+
+    Parameters
+    ----------
+    lines : pandas.DataFrame
+        All lines that are not for the replay.
+
+    Returns
+    -------
+    dict of str to pandas.DataFrame
+        By the names of KINDS, with the columns named there; a kind without a line: empty.
+    """
+    found = {}
+    for name, kind in KINDS.items():
+        columns = [*kind.keys, *kind.sums, *kind.tops]
+        own = lines.loc[lines["kind"] == name, columns]
+        numbers = [column for column in columns if column not in _TEXTS]
+        found[name] = together(kind, [own.astype(dict.fromkeys(numbers, "int64"))])
+    return found
+
+
+def split(batches: list[Any]) -> tuple[Any, Any]:
+    """Lines as pandas has them, for `tables`; and as a pyarrow.Table those for the replay."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if not batches:
+        return pd.DataFrame(columns=list(_TYPES)), pa.table({name: [] for name in _TYPES})
+    whole = pa.Table.from_batches(batches)
+    met = pc.equal(whole["kind"], MET)
+    rest = whole.filter(pc.invert(met)).drop_columns(list(MET_COLUMNS))
+    return rest.to_pandas(), whole.filter(met)

@@ -1,0 +1,208 @@
+"""Rows of a trace counted by what the report's tables need: in one task, over all its batches.
+
+Each table has the keys that it is grouped by, sums, and tops (maxima; minima are kept negated), so
+that counts of batches, of tasks and of hosts are put together the same way: sums added, the
+greatest top kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from wheeld_core.trace_schema import SCHEDULED
+from wheeld_pipeline.report.counts import bins
+from wheeld_pipeline.report.counts.rows import (
+    CODES,
+    EVENT_CODES,
+    OWNER,
+    PERIODIC_CODE,
+    WHEEL,
+    Array,
+    Rows,
+    combined,
+)
+
+
+class Kind(NamedTuple):
+    """One table of counts."""
+
+    keys: tuple[str, ...]
+    sums: tuple[str, ...]
+    tops: tuple[str, ...]
+
+
+KINDS: Final = {
+    "wheels": Kind(WHEEL, ("fresh", "found", "missed"), ("last_us", "first_low", "generation")),
+    "counts": Kind((*WHEEL, "step", "code"), ("n", "events"), ()),
+    "pending": Kind((*WHEEL, "step"), (), ("pending_max", "pending_low")),
+    "owners": Kind((*OWNER, "code", "delay"), ("n", "events"), ()),
+    "waits": Kind(("wait",), ("events",), ()),
+    "late_by_step": Kind(("step", "late"), ("n",), ("late_max",)),
+    "late_by_owner": Kind((*OWNER, "late"), ("n",), ("late_max",)),
+    "late_by_delay": Kind(("delay", "late"), ("n",), ("late_max",)),
+}
+"""`step`: of time, since 1970. `delay`, `late`: see bins; `wait`: the delay in buckets as narrow as
+those of lateness, of timers when they are scheduled. `first_low`, `pending_low`: the least,
+negated."""
+_FRESH_CODE: Final = EVENT_CODES[SCHEDULED]
+_KEPT: Final = 64
+"""Batches whose counts are kept apart before they are put together."""
+
+
+def together(kind: Kind, frames: list[Any]) -> Any:
+    """Several tables of one kind as one."""
+    whole = frames[0] if len(frames) == 1 else pd.concat(frames, ignore_index=True)
+    how = dict.fromkeys(kind.sums, "sum") | dict.fromkeys(kind.tops, "max")
+    return whole.groupby(list(kind.keys), dropna=False, as_index=False, sort=False).agg(how)
+
+
+class Tally:
+    """Counts what it is given, batch by batch."""
+
+    def __init__(self, step_seconds: int) -> None:
+        self._step_us = step_seconds * 1_000_000
+        self._kept: dict[str, list[Any]] = {name: [] for name in KINDS}
+
+    def add(self, rows: Rows) -> None:
+        """Count one batch."""
+        for name, frame in _Counts(rows, self._step_us).tables():
+            kept = self._kept[name]
+            kept.append(frame)
+            if len(kept) >= _KEPT:
+                kept[:] = [together(KINDS[name], kept)]
+
+    def tables(self) -> dict[str, Any]:
+        """All counts, by the names of KINDS; nothing was added: empty."""
+        return {
+            name: together(KINDS[name], frames) for name, frames in self._kept.items() if frames
+        }
+
+
+class _Counts:
+    """The tables of one batch."""
+
+    def __init__(self, rows: Rows, step_us: int) -> None:
+        self.rows = rows
+        step = rows.time // step_us
+        self.first = int(step.min())
+        self.step = step - self.first
+        self.steps = int(self.step.max()) + 1
+        self.delay = rows.delay - bins.NO_DELAY
+        self.classes = int(self.delay.max()) + 1
+        self.lates = int(rows.late.max(initial=0)) + 1
+
+    def tables(self) -> list[tuple[str, Any]]:
+        """One of each kind that has something."""
+        found = [
+            ("wheels", self.wheels()),
+            ("counts", self.counts()),
+            ("pending", self.pending()),
+            ("owners", self.owners()),
+        ]
+        if len(self.rows.placed):
+            found.append(("waits", self.waits()))
+        if len(self.rows.expired):
+            found += self.lateness()
+        return found
+
+    def wheels(self) -> Any:
+        """What ids, flags and times say."""
+        rows, count = self.rows, len(self.rows.wheels)
+        fresh = (rows.code % PERIODIC_CODE == _FRESH_CODE) & (rows.generation == 1)
+        values = {
+            "fresh": _sums(rows.wheel, fresh, count),
+            "found": _sums(rows.wheel, rows.found, count),
+            "missed": _sums(rows.wheel, rows.missed, count),
+            "last_us": _tops(rows.wheel, rows.time, count),
+            "first_low": _tops(rows.wheel, -rows.time, count),
+            "generation": _tops(rows.wheel, rows.generation.astype(np.int64), count),
+        }
+        return pd.DataFrame({**_named(WHEEL, rows.wheels, np.arange(count)), **values})
+
+    def counts(self) -> Any:
+        """Events by wheel, step and code."""
+        rows = self.rows
+        sizes = (len(rows.wheels), self.steps, CODES)
+        (wheel, step, code), which = combined((rows.wheel, self.step, rows.code), sizes)
+        keys = {**_named(WHEEL, rows.wheels, wheel), "step": step + self.first, "code": code}
+        return pd.DataFrame({**keys, **_both(which, rows.count, len(code))})
+
+    def pending(self) -> Any:
+        """Most and fewest armed timers by wheel and step."""
+        rows = self.rows
+        sizes = (len(rows.wheels), self.steps)
+        (wheel, step), which = combined((rows.wheel, self.step), sizes)
+        tops = {
+            "pending_max": _tops(which, rows.pending, len(step)),
+            "pending_low": _tops(which, -rows.pending, len(step)),
+        }
+        keys = {**_named(WHEEL, rows.wheels, wheel), "step": step + self.first}
+        return pd.DataFrame({**keys, **tops})
+
+    def owners(self) -> Any:
+        """Events by owner, code and delay class."""
+        rows = self.rows
+        sizes = (len(rows.owners), CODES, self.classes)
+        (owner, code, delay), which = combined((rows.owner, rows.code, self.delay), sizes)
+        keys = {**_named(OWNER, rows.owners, owner), "code": code, "delay": delay + bins.NO_DELAY}
+        return pd.DataFrame({**keys, **_both(which, rows.count, len(code))})
+
+    def waits(self) -> Any:
+        """Timers that were scheduled, by their delay."""
+        rows = self.rows
+        wait, which = np.unique(rows.wait, return_inverse=True)
+        return pd.DataFrame(
+            {"wait": wait, "events": _sums(which, rows.count[rows.placed], len(wait))}
+        )
+
+    def lateness(self) -> list[tuple[str, Any]]:
+        """Lateness by step, by owner and by delay class."""
+        rows, own = self.rows, self.rows.expired
+        found = []
+        keyed: tuple[tuple[str, Array, int, Callable[[Array], dict[str, Any]]], ...] = (
+            ("late_by_step", self.step, self.steps, lambda step: {"step": step + self.first}),
+            ("late_by_owner", rows.owner, len(rows.owners), partial(_named, OWNER, rows.owners)),
+            ("late_by_delay", self.delay, self.classes, lambda d: {"delay": d + bins.NO_DELAY}),
+        )
+        for name, key, size, columns in keyed:
+            (value, late), which = combined((key[own], rows.late), (size, self.lates))
+            counts = {
+                "late": late,
+                "n": np.bincount(which, minlength=len(late)),
+                "late_max": _tops(which, rows.lateness, len(late)),
+            }
+            found.append((name, pd.DataFrame({**columns(value), **counts})))
+        return found
+
+
+def _named(columns: tuple[str, ...], names: list[tuple[Any, ...]], index: Array) -> dict[str, Any]:
+    """Indices into names as columns."""
+    return {column: [names[each][i] for each in index.tolist()] for i, column in enumerate(columns)}
+
+
+def _both(which: Array, count: Array, groups: int) -> dict[str, Any]:
+    return {
+        "n": np.bincount(which, minlength=groups),
+        "events": _sums(which, count, groups),
+    }
+
+
+def _sums(which: Array, values: Array, groups: int) -> Array:
+    """Sums by group; doubles add whole numbers below 2**53 exactly."""
+    if groups == 1:
+        return np.array([values.sum()], np.int64)
+    return np.bincount(which, values, groups).astype(np.int64)
+
+
+def _tops(which: Array, values: Array, groups: int) -> Array:
+    """Maxima by group."""
+    if groups == 1:  # as of one wheel: many times faster
+        return np.array([values.max()])
+    found = np.full(groups, np.iinfo(np.int64).min)
+    np.maximum.at(found, which, values)
+    return found

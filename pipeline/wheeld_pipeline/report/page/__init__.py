@@ -1,0 +1,1 @@
+"""The page: plots, tables and the templates that they go into."""
