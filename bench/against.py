@@ -1,7 +1,9 @@
 """`python -m bench.against COMMIT`: is this checkout slower than an earlier commit?
 
-The commit is checked out and built in a temporary directory. The hot calls of both are then
-measured in turns, each side in a process of its own with a daemon of its own, round by round.
+The commit is checked out and built in a temporary directory. Instead of a commit, the path of a
+built checkout will do. Both are then measured by the cases of
+this checkout, in turns, each side in a process of its own with a daemon of its own, round by round;
+a ratio is the median of the ratios of the same round, with the quartiles beside it.
 """
 
 from __future__ import annotations
@@ -14,47 +16,35 @@ import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 
-from bench.single import OPERATIONS, Sample
+from bench.cases import Sample
+from bench.result import Row, table
+from bench.serve import CASES
 
 ROOT = Path(__file__).resolve().parent.parent
-PENDING = 100_000
-COUNT = 20_000
 LIMIT = 1.05
 """How much slower may be noise."""
-
-_SERVE = """
-import gc, json, sys
-import numpy as np
-from bench import single
-rng = np.random.default_rng(1)
-wheel = single.CONTENDERS["wheeld"](max(4096, 2 * ({pending} + 3 * {count})))
-gc.disable()
-held = wheel.fill(single.delays(rng, {pending}))
-print("ready", flush=True)
-for line in sys.stdin:
-    single.one_round(wheel, rng, held, {count} // 4)
-    print(json.dumps(single.one_round(wheel, rng, held, {count})), flush=True)
-wheel.close()
-"""
+ROUNDS = {"calls": 5, "firing": 2, "callbacks": 5, "asyncio": 3, "purgatory": 5, "pool": 9}
+"""In each session: a round of some takes seconds."""
 
 
 class Side:
-    """One checkout's wheel, in a process of its own."""
+    """A case of one checkout, in a process of its own."""
 
-    def __init__(self, checkout: Path) -> None:
-        paths = [checkout / part for part in (".", "core", "client", "pipeline")]
+    def __init__(self, checkout: Path, place: Path, case: str, variant: str, quick: bool) -> None:
+        paths = [checkout / part for part in ("core", "client", "pipeline", ".")]
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _SERVE.format(pending=PENDING, count=COUNT)],
-            cwd=checkout,
+            [sys.executable, "-m", "bench.serve", case, variant, *["--quick"] * quick],
+            cwd=place,  # where `bench` is this checkout's, and nothing else is
             env=os.environ | {"PYTHONPATH": os.pathsep.join(map(str, paths))},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         if self._line() != "ready":
-            raise RuntimeError(f"{checkout} did not start")
+            self._process.wait()
+            raise RuntimeError(f"{case} {variant}: the one of {checkout} did not start")
 
     def _line(self) -> str:
         assert self._process.stdout is not None
@@ -75,9 +65,10 @@ class Side:
         self._process.wait()
 
 
-def check_out(commit: str, into: Path) -> Path:
-    """A built checkout of `commit` below `into`."""
-    place = into / "checkout"
+def check_out(commit: str, place: Path) -> Path:
+    """A built checkout of `commit`, made in `place`; or where there is one already."""
+    if (Path(commit) / "core").is_dir():
+        return Path(commit).resolve()
     run = ["git", "-C", str(ROOT), "archive", "--format=tar", commit]
     place.mkdir()
     with subprocess.Popen(run, stdout=subprocess.PIPE) as archive:
@@ -89,59 +80,93 @@ def check_out(commit: str, into: Path) -> Path:
     return place
 
 
-def session(here: Path, there: Path, rounds: int) -> dict[str, list[float]]:
-    """Samples of both, in processes of their own; name -> ns here, ns there, ratio (medians)."""
-    ours: list[Sample] = []
-    theirs: list[Sample] = []
+def session(
+    checkouts: tuple[Path, Path], place: Path, case: str, variant: str, rounds: int, quick: bool
+) -> list[tuple[Sample, Sample]]:
+    """Rounds of both, in turns; new processes, so that their pages are elsewhere."""
     with ExitStack() as stack:
         sides = []
-        for checkout in (here, there):
-            sides.append(Side(checkout))
+        for checkout in checkouts:
+            sides.append(Side(checkout, place, case, variant, quick))
             stack.callback(sides[-1].close)
-        both = list(zip(sides, (ours, theirs), strict=True))
+        pairs = []
         for number in range(rounds):
-            for side, samples in both[:: -1 if number % 2 else 1]:
-                samples.append(side.measure())
-    found = {}
-    for name in OPERATIONS:
-        pairs = [(a[name] or 0, b[name] or 1) for a, b in zip(ours, theirs, strict=True)]
-        ratio = median(a / b for a, b in pairs)
-        found[name] = [median(a for a, _ in pairs), median(b for _, b in pairs), ratio]
-    return found
+            order = (0, 1) if number % 2 else (1, 0)
+            found = {side: sides[side].measure() for side in order}
+            pairs.append((found[0], found[1]))
+        return pairs
 
 
-def compare(here: Path, there: Path, sessions: int, rounds: int) -> dict[str, list[float]]:
-    """The medians over sessions: where the pages of a process happen to be matters for all of its
-    rounds, so rounds alone say little."""
-    found = []
-    for number in range(sessions):
-        print(f"session {number + 1} of {sessions}", file=sys.stderr, flush=True)
-        found.append(session(here, there, rounds))
-    return {
-        name: [median(one[name][column] for one in found) for column in range(3)]
-        for name in OPERATIONS
-    }
+def rows_of(case: str, pairs: list[tuple[Sample, Sample]]) -> list[Row]:
+    """A row for each thing that a case measures."""
+    rows: list[Row] = []
+    for what in pairs[0][0]:
+        ours, theirs = ([pair[side][what] for pair in pairs] for side in (0, 1))
+        ratios = [here / (there or 1) for here, there in zip(ours, theirs, strict=True)]
+        low, middle, high = (
+            quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
+        )
+        rows.append(
+            {
+                "case": case,
+                "what": what,
+                "here": median(ours),
+                "there": median(theirs),
+                "ratio": round(middle, 3),
+                "quartiles": f"{low:.3f} to {high:.3f}",
+                "": "SLOWER" if middle > LIMIT and low > 1 else "",
+            }
+        )
+    return rows
 
 
-def main() -> int:
-    """Entry point; 1 if an operation is slower than `LIMIT` allows."""
+def parse(arguments: list[str] | None) -> argparse.Namespace:
+    """The options, checked."""
     parser = argparse.ArgumentParser(prog="python -m bench.against", description=__doc__)
-    parser.add_argument("commit")
-    parser.add_argument("--sessions", type=int, default=9)
-    parser.add_argument("--rounds", type=int, default=9)
-    options = parser.parse_args()
+    parser.add_argument("commit", help="or the path of a built checkout")
+    parser.add_argument("--only", metavar="NAME[,NAME]", help=", ".join(CASES))
+    parser.add_argument("--sessions", type=int, default=3, help="processes of each side, in turns")
+    parser.add_argument("--rounds", type=int, help="in each session; default: by the case")
+    parser.add_argument("--quick", action="store_true", help="tiny: does it run at all?")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    options = parser.parse_args(arguments)
+    options.names = options.only.split(",") if options.only else list(CASES)
+    if unknown := [name for name in options.names if name not in CASES]:
+        parser.error(f"--only {unknown[0]}: expected one of {', '.join(CASES)}")
+    return options
+
+
+def compare(options: argparse.Namespace, there: Path, place: Path) -> list[Row]:
+    """All that is wanted, as rows."""
+    rows: list[Row] = []
+    for case in options.names:
+        for variant in CASES[case]:
+            name = f"{case}, {variant}" if variant else case
+            pairs: list[tuple[Sample, Sample]] = []
+            for number in range(options.sessions):
+                begun = f"{name}: session {number + 1} of {options.sessions}"
+                print(begun, file=sys.stderr, flush=True)
+                rounds = options.rounds or ROUNDS[case]
+                pairs += session((ROOT, there), place, case, variant, rounds, options.quick)
+            rows += rows_of(name, pairs)
+    return rows
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point; 1 if something is slower than `LIMIT` allows."""
+    options = parse(arguments)
     with tempfile.TemporaryDirectory(prefix="wheeld-bench-") as directory:
-        there = check_out(options.commit, Path(directory))
-        rows = compare(ROOT, there, options.sessions, options.rounds)
+        place = Path(directory, "cases")
+        place.mkdir()
+        (place / "bench").symlink_to(ROOT / "bench")
+        rows = compare(options, check_out(options.commit, Path(directory, "checkout")), place)
+    print(table(rows))
     print(
-        f"{PENDING:,} pending, ns per operation "
-        f"(medians of {options.sessions} sessions of {options.rounds} rounds)"
+        f"ratio: here / {options.commit[:8]}, median of the rounds of {options.sessions} sessions"
     )
-    print(f"{'':14} {'here':>8} {options.commit[:8]:>8} {'ratio':>7}")
-    for name, (ours, theirs, ratio) in rows.items():
-        verdict = "" if ratio <= LIMIT else "  SLOWER"
-        print(f"{name:14} {ours:8.1f} {theirs:8.1f} {ratio:7.3f}{verdict}")
-    return int(any(ratio > LIMIT for *_, ratio in rows.values()))
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1) + "\n")
+    return int(any(row[""] for row in rows))
 
 
 if __name__ == "__main__":

@@ -109,3 +109,18 @@ def test_the_purging_wheel_keeps_links_until_a_purge() -> None:
         purgatory.try_complete_else_watch(operations[7], ["a"])  # 8 - 2 > 5
         assert (purgatory.watched, purgatory.num_delayed, purgatory.purges) == (3, 2, 1)
         purgatory.shutdown()
+
+
+def test_two_commits_are_compared(tmp_path: Path) -> None:
+    file = tmp_path / "found.json"
+    command = [sys.executable, "-m", "bench.against", str(ROOT), "--only", "callbacks,pool"]
+    command += ["--quick", "--sessions", "1", "--rounds", "2", "--json", str(file)]
+    done = subprocess.run(command, cwd=ROOT, env=of_checkout(), capture_output=True, text=True)
+    assert done.returncode in (0, 1), done.stderr  # how fast it is, is not tested
+    rows = json.loads(file.read_text())
+    assert [row["case"] for row in rows] == ["callbacks"] * 2 + ["pool"] * 2
+    for row in rows:
+        assert min(row["here"], row["there"], row["ratio"]) > 0
+        low, high = (float(text) for text in row["quartiles"].split(" to "))
+        assert low <= row["ratio"] <= high
+        assert row["what"] in done.stdout

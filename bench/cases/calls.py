@@ -1,0 +1,108 @@
+"""One call, and batches: schedule, move, cancel, among 100,000 pending timers and a million.
+
+Slots are fresh, or those of a process that has lived long: ten times as many timers were scheduled,
+and all but the pending ones cancelled in random order, so that what is free lies anywhere.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from bench import contenders
+from bench.cases import Sample
+from bench.single import HOUR, delays, one_round, take_random
+from bench.timing import Watch
+
+PENDING = 100_000
+BATCH_PENDING = 1_000_000
+AGE = 10
+"""So many times the pending ones were scheduled."""
+ONE_CALL = ("schedule", "later", "earlier", "cancel")
+
+
+def scattered(contender: contenders.Contender, rng: Any, pending: int) -> list[Any]:
+    """Handles of `pending` timers, in slots that lie anywhere."""
+    held = contender.fill(delays(rng, pending * AGE))
+    rng.shuffle(held)
+    for handle in held[pending:]:
+        contender.cancel(handle)
+    del held[pending:]
+    contender.settle()
+    return held
+
+
+def _single(
+    make: Callable[[int], contenders.Contender], quick: bool, old: bool
+) -> Iterator[Sample]:
+    pending, count = (1_000, 200) if quick else (PENDING, 20_000)
+    rng = np.random.default_rng(1)
+    contender = make(2 * (pending * AGE + 3 * count) + 4096)
+    gc.disable()
+    try:
+        held = scattered(contender, rng, pending) if old else contender.fill(delays(rng, pending))
+        while True:
+            one_round(contender, rng, held, max(1, count // 4))  # others had the caches meanwhile
+            found = one_round(contender, rng, held, count)
+            sample = {f"{what}, ns": float(found[what] or 0) for what in ONE_CALL}
+            sample["reschedule, ns"] = (sample["later, ns"] + sample["earlier, ns"]) / 2
+            yield sample
+    finally:
+        gc.enable()
+        contender.close()
+
+
+def _batches(make: Callable[[int], contenders.Wheel], quick: bool) -> Iterator[Sample]:
+    pending, count = (1_000, 500) if quick else (BATCH_PENDING, 100_000)
+    rng, watch = np.random.default_rng(1), Watch()
+    wheel = make(2 * (pending + 3 * count) + 4096)
+    try:
+        held = wheel.fill(delays(rng, pending))
+        while True:
+            yield _batch_round(wheel, rng, held, count, watch)
+    finally:
+        wheel.close()
+
+
+def _batch_round(
+    wheel: contenders.Wheel, rng: Any, held: list[Any], count: int, watch: Watch
+) -> Sample:
+    sample: Sample = {}
+    timers = wheel.timers
+    values = np.array(delays(rng, count))
+    wheel.settle()
+    watch.start()
+    ids = timers.schedule_many(values)
+    sample["schedule_many, ns"] = watch.ns_each(count)
+    held += ids.tolist()
+    victims = np.array(take_random(rng, held, count), np.uint64)
+    for what, base in (("later", 2 * HOUR), ("earlier", HOUR)):
+        wheel.settle()
+        values = np.array(delays(rng, count, base))
+        watch.start()
+        timers.reschedule_many(victims, values)
+        sample[f"reschedule_many, {what}, ns"] = watch.ns_each(count)
+    wheel.settle()
+    watch.start()
+    timers.cancel_many(victims)
+    sample["cancel_many, ns"] = watch.ns_each(count)
+    wheel.settle()
+    return sample
+
+
+def wheeld(quick: bool) -> Iterator[Sample]:
+    """One call, fresh slots."""
+    return _single(contenders.Wheel, quick, old=False)
+
+
+def wheeld_old(quick: bool) -> Iterator[Sample]:
+    """One call, scattered slots."""
+    return _single(contenders.Wheel, quick, old=True)
+
+
+def wheeld_batches(quick: bool) -> Iterator[Sample]:
+    """Batches."""
+    return _batches(contenders.Wheel, quick)

@@ -1,0 +1,41 @@
+"""`python -m bench.serve CASE [--quick]`: a case of `bench.against` in a process of its own.
+
+Makes what it needs, says `ready`, and for each line of its input measures one round, which it
+prints as JSON. It ends with its input.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from contextlib import closing
+
+from bench.cases import Case, callbacks, calls, firing, loops, pairs, pool
+
+CASES: dict[str, dict[str, Case]] = {
+    "calls": {
+        "fresh slots": calls.wheeld,
+        "scattered slots": calls.wheeld_old,
+        "batches": calls.wheeld_batches,
+    },
+    "firing": {"": firing.wheeld},
+    "callbacks": {"": callbacks.wheeld},
+    "asyncio": {"asyncio": loops.on_asyncio, "uvloop": loops.on_uvloop},
+    "purgatory": {"": pairs.wheeld},
+    "pool": {"": pool.wheeld},
+}
+"""Name -> variants, by their names."""
+
+
+def main() -> None:
+    """Entry point."""
+    name, variant, *quick = sys.argv[1:]
+    with closing(CASES[name][variant](bool(quick))) as samples:
+        next(samples)  # it makes what it needs, and warms up
+        print("ready", flush=True)
+        for _ in sys.stdin:
+            print(json.dumps(next(samples)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
