@@ -56,6 +56,8 @@ def status_text(status: dict[str, Any]) -> str:
         lines.append(f"  words       {words['used']:,} of {words['possible']:,}")
     if status["trace"] is not None:
         lines += _trace_lines(status["trace"])
+    if status.get("metrics") is not None:
+        lines.append(f"  metrics     {_metrics_text(status['metrics'])}")
     lines.append(f"  workers     {len(status['workers'])}")
     lines += [
         f"    {worker['row']:>3}  {worker['name']:<24} pid {worker['pid']:<8} {worker['state']:<10}"
@@ -98,6 +100,13 @@ def _trace_lines(trace: dict[str, Any]) -> list[str]:
         f" {trace['ring']:,} in the ring; {recorder}, replaced {trace['restarts']} times",
     ]
     return lines + ([f"    CANNOT WRITE: {trace['trouble']}"] if trace["trouble"] else [])
+
+
+def _metrics_text(metrics: dict[str, Any]) -> str:
+    """Where they are served, or why they are not."""
+    if metrics["address"] is None:
+        return f"NOT SERVED: {metrics['trouble'] or 'its process starts'}"
+    return f"http://{metrics['address']}/metrics"
 
 
 def _purgatory_text(purgatory: dict[str, Any]) -> str:

@@ -4,31 +4,22 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import signal
 import subprocess
 import sys
-import time
-import urllib.parse
-import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
-import pytest
-
 from commands import LONG, Daemon, well, wheeld_command
 from common_fixtures import started_command
+from scrapes import ask, fetch, needs_prometheus, prometheus, value
 from wheeld.health import examine
 from wheeld.metrics.declarations import METRICS, table
 from wheeld_client import connect
 
 ROOT = Path(__file__).parents[2]
-needs_prometheus = pytest.mark.skipif(
-    not (shutil.which("prometheus") and shutil.which("promtool")), reason="no prometheus"
-)
 daemon = started_command("--virtual-clock", "--capacity", "1024", "--pool", "requests=1M")
 
 
@@ -48,17 +39,6 @@ def serving(daemon: Daemon) -> Iterator[str]:
             process.kill()
 
 
-def fetch(url: str) -> str:
-    """What stands there."""
-    with urllib.request.urlopen(url, timeout=LONG) as answer:
-        return str(answer.read().decode())
-
-
-def value(text: str, sample: str) -> float:
-    """The value of a sample in the text format."""
-    return float(next(line for line in text.splitlines() if line.startswith(sample)).split()[-1])
-
-
 def a_life(daemon: Daemon, timers: Any) -> None:
     """Ten timers of a worker that fired and were received, and one that is pending."""
     timers.schedule_many([0.5] * 10 + [50.0])
@@ -71,13 +51,7 @@ def test_a_real_prometheus_scrapes_it(daemon: Daemon, tmp_path: Path) -> None:
     """Counters, labels and quantiles of histograms arrive, by its own queries."""
     with connect(str(daemon.directory), worker="web-1") as timers, serving(daemon) as url:
         a_life(daemon, timers)
-        target = urllib.parse.urlsplit(url).netloc
-        job = f"[{{job_name: wheeld, static_configs: [{{targets: ['{target}']}}]}}]"
-        config = (
-            f"global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}\nscrape_configs: {job}\n"
-        )
-        (tmp_path / "p.yml").write_text(config.replace("200ms", "1s"))
-        with prometheus(tmp_path) as at:
+        with prometheus(tmp_path, url) as at:
             assert ask(at, "wheeld_timers_fired_total") == 10
             assert ask(at, 'wheeld_worker_timers_scheduled_total{worker="web-1"}') == 11
             assert ask(at, 'wheeld_pool_size_bytes{pool="requests"}') == 1 << 20
@@ -86,51 +60,6 @@ def test_a_real_prometheus_scrapes_it(daemon: Daemon, tmp_path: Path) -> None:
             assert 0 <= late <= 0.002
             fire = "histogram_quantile(0.5, wheeld_worker_schedule_to_fire_seconds_bucket)"
             assert 0.25 <= ask(at, fire) <= 1.1
-
-
-@contextmanager
-def prometheus(directory: Path) -> Iterator[str]:
-    """One with the configuration that stands there; its address, once it says it is ready."""
-    log, db = directory / "log", directory / "db"
-    with log.open("w") as out:
-        process = subprocess.Popen(
-            ["prometheus", f"--config.file={directory}/p.yml", f"--storage.tsdb.path={db}",
-             "--web.listen-address=127.0.0.1:0"], stderr=out,
-        )  # fmt: skip
-    try:
-        give_up = time.monotonic() + LONG
-        found = ""
-        while not found:
-            assert time.monotonic() < give_up, log.read_text()
-            assert process.poll() is None, log.read_text()
-            found = next((listening_on(process.pid)), "")
-            time.sleep(0.05)
-        yield found
-    finally:
-        process.terminate()
-        process.wait(LONG)
-
-
-def listening_on(pid: int) -> Iterator[str]:
-    """Addresses that a process listens on."""
-    for connection in psutil.Process(pid).net_connections("tcp"):
-        if connection.status == psutil.CONN_LISTEN:
-            yield f"127.0.0.1:{connection.laddr.port}"
-
-
-def ask(at: str, query: str) -> float:
-    """The value of a query, once there is one."""
-    url = f"http://{at}/api/v1/query?" + urllib.parse.urlencode({"query": query})
-    give_up = time.monotonic() + LONG
-    while time.monotonic() < give_up:
-        try:
-            found = json.loads(fetch(url))["data"]["result"]
-        except OSError:
-            found = []
-        if found:
-            return float(found[0]["value"][1])
-        time.sleep(0.1)
-    raise AssertionError(f"no answer to {query}")
 
 
 @needs_prometheus

@@ -6,11 +6,13 @@ Others wait for a start, so it loads no other command.
 from __future__ import annotations
 
 import inspect
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
+from typer.core import TyperCommand
 
 from wheeld import __version__
 from wheeld.cli.options import errors_to_exit
@@ -57,6 +59,20 @@ def _parameter(option: Option) -> inspect.Parameter:
     return inspect.Parameter(option.key, keyword, default=None, annotation=annotation)
 
 
+class _Start(TyperCommand):
+    """A command whose options may do without a value where they are declared so."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Gives them the value that they have then."""
+        bare = {option.flag: option.bare for option in OPTIONS.values() if option.bare}
+        found = []
+        for word, following in itertools.zip_longest(args, args[1:], fillvalue="-"):
+            found += [word]
+            if word in bare and following.startswith("-"):
+                found += [bare[word]]
+        return super().parse_args(ctx, found)
+
+
 def _with_options(command: Callable[..., None]) -> Callable[..., None]:
     """A command that takes the options of a daemon, too, in place of its `**given`."""
     own = inspect.signature(command, eval_str=True)
@@ -65,7 +81,7 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@app.command()
+@app.command(cls=_Start)
 @_with_options
 def start(
     *,

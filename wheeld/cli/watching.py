@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import threading
 import time
@@ -12,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from wheeld.cli.options import Json, Name, RuntimeDir, errors_to_exit
+from wheeld.config import addresses
 from wheeld.health import Health, examine
 from wheeld.listing import duration
 from wheeld_core import runtime
@@ -69,8 +71,8 @@ def metrics(
     name: Name = "default",
     runtime_dir: RuntimeDir = None,
     listen: Annotated[
-        str, typer.Option(help="ADDRESS:PORT to serve on, such as 127.0.0.1:9464; port 0: any.")
-    ] = "127.0.0.1:9464",
+        str, typer.Option(help="HOST:PORT to serve on, such as 127.0.0.1:9464; port 0: any.")
+    ] = addresses.DEFAULT,
     once: Annotated[
         bool,
         typer.Option("--once", help="Print the metrics and end; for `promtool check metrics`."),
@@ -84,15 +86,16 @@ def metrics(
     """
     with errors_to_exit():
         try:
-            from wheeld.metrics.prometheus import registry, serve, text
+            from wheeld.metrics.prometheus import registry, text
+            from wheeld.metrics.server import serve
         except ModuleNotFoundError as error:
             raise WheelError(f"{error}; try `pip install 'wheeld[metrics]'`") from None
-        known = registry(lambda: _status(name, runtime_dir))
         if once:
             _status(name, runtime_dir)
-            typer.echo(text(known), nl=False)
+            typer.echo(text(registry(lambda: _status(name, runtime_dir))), nl=False)
             return
-        with serve(known, listen) as where, contextlib.suppress(KeyboardInterrupt):
+        read = functools.partial(_status, name, runtime_dir)
+        with serve(read, listen) as where, contextlib.suppress(KeyboardInterrupt):
             typer.echo(f"wheeld: metrics of {name} on http://{where}/metrics", err=True)
             threading.Event().wait()
 

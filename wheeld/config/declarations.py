@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self
 
+from wheeld.config import addresses
 from wheeld.config.options import option, options_of
 from wheeld_core import _native
 from wheeld_core.errors import WheelError
@@ -145,6 +146,13 @@ class Declared:
     trace_bytes: str | None = option(
         "size", None, "Remove the oldest files beyond, such as 10G.",
         least="1", most=str((1 << 60) - 1), example="10G", unset="no limit",
+    )  # fmt: skip
+
+    metrics: str | None = option(
+        "address", None, "Serve metrics for Prometheus here.",
+        more="A process of its own serves them. Without an address on the command line:"
+        f" {addresses.DEFAULT}. Port 0: any free one. Needs `pip install 'wheeld[metrics]'`.",
+        example=addresses.DEFAULT, unset="none", bare=addresses.DEFAULT, section="Metrics",
     )  # fmt: skip
 
     def check(self, sources: Mapping[str, str] | None = None) -> Self:

@@ -13,13 +13,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, Final, Literal, TypeVar
 
-from wheeld.config import pools
+from wheeld.config import addresses, pools
 from wheeld_core.runtime import check_name
 from wheeld_core.units import parse_bytes, parse_duration
 
 Kind = Literal[
-    "name", "integer", "switch", "duration", "size", "choice", "directory", "group", "pools"
-]
+    "name", "integer", "switch", "duration", "size", "choice", "directory", "group", "pools",
+    "address",
+]  # fmt: skip
 
 
 def group_id(name: str) -> int:
@@ -32,10 +33,10 @@ def group_id(name: str) -> int:
 
 _METAVARS: Final = {
     "name": "NAME", "integer": "N", "duration": "TIME", "size": "SIZE", "directory": "DIR",
-    "group": "GROUP", "pools": pools.FORM,
+    "group": "GROUP", "pools": pools.FORM, "address": "HOST:PORT",
 }  # fmt: skip
 _RULES: Final[Mapping[str, Callable[[Any], object]]] = {
-    "name": check_name, "group": group_id, "pools": pools.parse,
+    "name": check_name, "group": group_id, "pools": pools.parse, "address": addresses.parse,
 }  # fmt: skip
 _NUMBERS: Final[Mapping[str, Callable[[Any], int]]] = {
     "integer": int, "duration": parse_duration, "size": parse_bytes,
@@ -69,6 +70,8 @@ class Option:
         A value other than the default.
     unset : str
         What the default is, where its value does not say it.
+    bare : str
+        What the option without a value stands for on the command line; empty: it needs one.
     given_as : str
         On the command line; default: from the key.
     live : bool
@@ -88,6 +91,7 @@ class Option:
     choices: tuple[str, ...] = ()
     example: Any = None
     unset: str = ""
+    bare: str = ""
     given_as: str = ""
     live: bool = False
     section: str = ""
@@ -105,7 +109,8 @@ class Option:
     @property
     def metavar(self) -> str | None:
         """What stands for a value; None: it has none."""
-        return "|".join(self.choices) or _METAVARS.get(self.kind)
+        found = "|".join(self.choices) or _METAVARS.get(self.kind)
+        return f"[{found}]" if self.bare else found
 
     @property
     def shown_default(self) -> str:
@@ -170,6 +175,7 @@ class Option:
             "integer": "an integer, a power of two," if self.power_of_two else "an integer",
             "choice": " or ".join(map(repr, self.choices)),
             "size": "bytes with K, M, G or T, such as '500M' or '10G'",
+            "address": f"an address, such as '{addresses.DEFAULT}'",
         }.get(self.kind, f"a {self.kind}")
         such = self.example or self.default
         if self.kind in ("integer", "duration"):

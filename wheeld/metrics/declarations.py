@@ -41,6 +41,9 @@ def _histogram(name: str, help: str, key: str, label: str = "", scale: float = N
     return Metric(f"wheeld_{name}", "histogram", help, ("histograms", key), label, scale)
 
 
+UP: Final = _gauge("up", "1 if the daemon answers, else 0.")
+"""What is known of a daemon without a status; not one of `METRICS`."""
+
 METRICS: Final = (
     _gauge("clock_ok", "1 if there is a clock that makes progress, else 0.", "clock_ok"),
     _gauge("uptime_seconds", "Time since the daemon started.", "uptime_s"),
@@ -106,6 +109,22 @@ def values(metric: Metric, status: dict[str, Any]) -> Iterator[tuple[list[str], 
             found = found.get(key) if found is not None else None
         if found is not None:
             yield [str(entry["name"])] if metric.label else [], found
+
+
+def classic_buckets(metric: Metric, found: dict[str, Any]) -> list[tuple[float, int]]:
+    """(bound, how many values are no larger) of a histogram as it stands in the status.
+
+    Each power of two is a bound; it is one of the live histogram's, too, so the counts are exact.
+    """
+    first = 10 if metric.scale != 1 else 0
+    counts, at, below = found["buckets"], 0, 0
+    rows: list[tuple[float, int]] = []
+    for bound in [(1 << power) - 1 for power in range(first, first + 31)]:
+        while at < len(counts) and counts[at][0] <= bound:
+            below += counts[at][1]
+            at += 1
+        rows.append((bound * metric.scale, below))
+    return rows
 
 
 def table() -> str:

@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Callable
+
+WATCHDOG_LOOKS = 5
+"""How often it is seen within the watchdog's time whether all is well: a clock that is replaced
+just then is not, and will be at the next look."""
 
 
 def notify(state: str) -> bool:
@@ -30,3 +35,20 @@ def watchdog_seconds() -> float | None:
     if not microseconds or (for_pid and int(for_pid) != os.getpid()):
         return None
     return int(microseconds) / 1e6
+
+
+async def feed_watchdog(well: Callable[[float], bool]) -> None:
+    """Give the service manager its signs of life, for as long as it wants any.
+
+    Parameters
+    ----------
+    well : callable
+        Has the clock made progress within so many seconds?
+    """
+    import asyncio  # the clock, which has no loop, starts without it
+
+    interval = watchdog_seconds()
+    while interval is not None:
+        await asyncio.sleep(interval / WATCHDOG_LOOKS)
+        if well(interval):
+            notify("WATCHDOG=1")

@@ -18,11 +18,13 @@ from typing import Any, Final, NamedTuple
 
 CLOCK: Final = "wheeld.clock.process"
 RECORDER: Final = "wheeld.recorder.process"
+EXPORTER: Final = "wheeld.metrics.process"
 OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     # Ctrl-C is the supervisor's to handle.
     CLOCK: {"start_new_session": True},
     # The same; a session would undo nice.
     RECORDER: {"process_group": 0, "stdin": subprocess.DEVNULL},
+    EXPORTER: {"process_group": 0, "stdin": subprocess.DEVNULL},
 }
 """For `subprocess.Popen`."""
 

@@ -65,6 +65,7 @@ class Ending:
             server.close()
         await self._step(its.drop_connections())
         await self._step(its.workers.close())
+        await self._step(its.exporter.stop())
         if listener >= 0:
             log.info("restarts in place")
         next_one = Handover(os.getpid(), its.restarts + 1, listener=listener)

@@ -19,6 +19,7 @@ from typing import Any
 from wheeld.clock.guard import ClockGuard
 from wheeld.config.reload import reloaded
 from wheeld.config.settings import Config
+from wheeld.metrics.guard import ExporterGuard
 from wheeld.processes import descriptors, notify, signals
 from wheeld.processes.messages import Order
 from wheeld.recorder.guard import RecorderGuard
@@ -40,9 +41,6 @@ FIRST_MESSAGE_SECONDS = 10.0
 """How long a new connection may take to say what it wants."""
 IDLE_SECONDS = 60.0
 """How long a connection that is no worker's may say nothing more."""
-WATCHDOG_LOOKS = 5
-"""How often it is seen within the watchdog's time whether the clock is well: one that is replaced
-just then is not, and will be at the next look."""
 BACKLOG = 1024
 """Connections that wait to be accepted, while others are served."""
 STOP_SECONDS, TRACE_STOP_SECONDS = 15.0, 600.0
@@ -103,6 +101,7 @@ class Supervisor:
         self.workers.clock = self.clock
         self.recorder = RecorderGuard(self.resources)
         self.workers.on_arrival = self.recorder.arrived
+        self.exporter = ExporterGuard(self.resources)
         self.snapshots = Snapshots(self.resources, self.workers, fresh)
         self._parent_pid = parent_pid
         self._parent_pidfd: int | None = None
@@ -138,6 +137,8 @@ class Supervisor:
             else:
                 self.snapshots.restore()
             self.recorder.launch(self.workers.registry.tenants.values())
+            first = not (self._before or self.resources.taken_over)  # else workers wait for it
+            self.exporter.launch(awaited=first)
             await self.clock.start()
             self.workers.watch_adopted()
             path = self.resources.prepare_socket()
@@ -148,6 +149,8 @@ class Supervisor:
                 backlog=BACKLOG,
             )
             await self.recorder.started()
+            if first:
+                await self.exporter.started()
             self.resources.open_socket()
             self.workers.look_for_goodbyes()
             self._write_facts()
@@ -161,7 +164,7 @@ class Supervisor:
                 self.resources.directory,
             )
             tasks += [
-                asyncio.create_task(self._feed_watchdog()),
+                asyncio.create_task(notify.feed_watchdog(self.clock_is_well)),
                 asyncio.create_task(self.snapshots.keep_writing()),
             ]
             if self.resources.bells_removed:
@@ -245,13 +248,6 @@ class Supervisor:
             self._stopping.set()
             return
         asyncio.get_running_loop().add_reader(self._parent_pidfd, self._stopping.set)
-
-    async def _feed_watchdog(self) -> None:
-        interval = notify.watchdog_seconds()
-        while interval is not None:
-            await asyncio.sleep(interval / WATCHDOG_LOOKS)
-            if self.clock_is_well(interval):
-                notify.notify("WATCHDOG=1")
 
     def clock_is_well(self, within: float) -> bool:
         """Is there a clock, and has it made progress within so many seconds, if it had to?"""

@@ -84,6 +84,7 @@ def collect(supervisor: Supervisor) -> dict[str, Any]:
         },
         "pool_bytes_returned": resources.sharing.returned,
         "trace": supervisor.recorder.status(),
+        "metrics": supervisor.exporter.status(),
         "config": {key: getattr(config, key) for key in OPTIONS},
     }
 

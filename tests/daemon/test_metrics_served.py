@@ -1,0 +1,162 @@
+"""`wheeld start --metrics`: the daemon's exporter, its scrapers, its ends; native histograms."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import wheeld
+from common_fixtures import daemon_process
+from daemons import LONG, Daemon, end_of, until
+from scrapes import ask, fetch, needs_prometheus, prometheus, value
+from wheeld.metrics import protobuf
+from wheeld.metrics.server import MOST_CONNECTIONS, wants_protobuf
+from wheeld_client import connect
+
+daemon = daemon_process(virtual_clock=True, metrics="127.0.0.1:0")
+PROTOBUF = (
+    "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited"
+)
+
+
+def served(daemon: Daemon) -> dict[str, Any]:
+    """What its status says of them, once they are served."""
+    return dict(until(lambda: (m := daemon.status()["metrics"])["address"] and m, "metrics"))
+
+
+def url(daemon: Daemon) -> str:
+    """Where they are now."""
+    return f"http://{served(daemon)['address']}/metrics"
+
+
+@needs_prometheus
+def test_native_histograms_in_a_real_prometheus(daemon: Daemon, tmp_path: Path) -> None:
+    """Its quantiles are in the same bucket of schema 3 as the daemon's own percentiles."""
+    with connect(str(daemon.directory), worker="web-1") as timers:
+        timers.schedule_many([0.001 * 1.02**i for i in range(400)])
+        wheeld.advance(str(daemon.directory), 10.0)
+        assert len(timers.poll(LONG)) == 400
+        own = daemon.status()["workers"][0]["histograms"]["schedule_to_fire_ns"]
+        name = 'wheeld_worker_schedule_to_fire_seconds{worker="web-1"}'
+        with prometheus(tmp_path, url(daemon), "--enable-feature=native-histograms") as at:
+            assert ask(at, f"histogram_count({name})") == 400
+            assert ask(at, f"histogram_sum({name})") == pytest.approx(own["sum"] / 1e9)
+            for key, share in (("p50", 0.5), ("p90", 0.9), ("p99", 0.99)):
+                said = ask(at, f"histogram_quantile({share}, {name})")
+                mine = own[key] / 1e9
+                assert mine / 2 ** (1 / 8) <= said <= mine * 2 ** (1 / 8), key
+            assert ask(at, "wheeld_timers_fired_total") == 400
+            assert ask(at, "wheeld_up") == 1
+
+
+def test_what_a_scraper_asks_for(daemon: Daemon) -> None:
+    """Text without a wish, OpenMetrics or protobuf with one."""
+    where = url(daemon)
+    assert value(fetch(where), "wheeld_up") == 1
+    for accept, kind in (
+        ("application/openmetrics-text; version=1.0.0", "application/openmetrics-text"),
+        (PROTOBUF, "application/vnd.google.protobuf"),
+    ):
+        request = urllib.request.Request(where, headers={"Accept": accept})
+        with urllib.request.urlopen(request, timeout=LONG) as answer:
+            assert answer.headers["Content-Type"].startswith(kind)
+            assert b"wheeld_up" in answer.read()
+    assert not wants_protobuf(f"{PROTOBUF};q=0.3,application/openmetrics-text;q=0.5")
+    assert wants_protobuf(f"{PROTOBUF},text/plain;q=0.5,*/*;q=0.1")
+    assert not wants_protobuf("application/vnd.google.protobuf;proto=other;encoding=delimited")
+    assert not wants_protobuf("*/*")
+
+
+def test_scrapers_that_hang_keep_no_other_waiting(daemon: Daemon) -> None:
+    """More silent ones than there are places; they are the ones that go."""
+    where = served(daemon)["address"]
+    host, _, port = where.rpartition(":")
+    silent = [socket.create_connection((host, int(port)), LONG) for _ in range(MOST_CONNECTIONS)]
+    half = http.client.HTTPConnection(host, int(port), timeout=LONG)
+    half.putrequest("GET", "/metrics")  # and no end of the headers
+    try:
+        assert value(fetch(f"http://{where}/metrics"), "wheeld_up") == 1
+        silent[0].settimeout(LONG)
+        assert silent[0].recv(1) == b"", "the first one made room"
+        silent[-1].setblocking(False)
+        with pytest.raises(BlockingIOError):
+            silent[-1].recv(1)
+        passes = daemon.header("passes")
+        wheeld.advance(str(daemon.directory), 0.1)
+        assert daemon.header("passes") > passes
+    finally:
+        for each in silent:
+            each.close()
+        half.close()
+
+
+def test_it_comes_back(daemon: Daemon) -> None:
+    """Killed, it is replaced; a restart in place has one, too; a stop ends it at once."""
+    before = served(daemon)
+    gone = end_of(before["pid"])
+    os.kill(before["pid"], signal.SIGKILL)
+    gone()
+    until(lambda: served(daemon)["pid"] not in (None, before["pid"]), "another exporter")
+    assert served(daemon)["restarts"] == 1
+    assert value(fetch(url(daemon)), "wheeld_up") == 1
+    second, pid = served(daemon), daemon.pid
+    os.kill(pid, signal.SIGSTOP)  # a supervisor that hangs: its exporter says so
+    try:
+        assert value(fetch(f"http://{second['address']}/metrics"), "wheeld_up") == 0
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    gone = end_of(second["pid"])
+    daemon.stop()
+    gone()
+
+
+def test_a_port_in_use(daemon: Daemon, tmp_path: Path, daemon_name: str) -> None:
+    """A first start is refused, and says why; one that goes on with timers serves without."""
+    daemon.stop()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        with Daemon(tmp_path, f"{daemon_name}-b", metrics=where) as other:
+            said = other.refused()
+            assert f"--metrics {where}: Address already in use; give another port" in said
+            assert not other.segments()
+            other.options["metrics"] = "127.0.0.1:0"
+            other.start().kill()
+            other.start(metrics=where)
+            until(lambda: "no metrics are served" in other.said(), "a warning")
+            assert where in other.status()["metrics"]["trouble"]
+            taken.close()
+            assert url(other) == f"http://{where}/metrics"
+            assert value(fetch(url(other)), "wheeld_up") == 1
+            other.stop()
+
+
+def test_bare_and_bad(daemon: Daemon) -> None:
+    """Without an address it is port 9464; what is no address is refused before anything starts."""
+    daemon.stop()
+    said = daemon.refused(metrics="9464")
+    assert "option --metrics: metrics = '9464': expected HOST:PORT, such as 127.0.0.1:9464" in said
+    assert "metrics = '::1:80'" in daemon.refused(metrics="::1:80")
+    assert "such as 127.0.0.1:9464" in daemon.refused(metrics="127.0.0.1:65536")
+    daemon.options["metrics"] = True  # --metrics and no value
+    process = daemon.launch("--check")
+    assert process.wait(LONG) == 0
+    assert json.loads(daemon.said().splitlines()[-1])["name"] == daemon.name
+
+
+def test_buckets_of_schema_3() -> None:
+    """Each live bucket's count is where its largest value belongs; what cannot be is cut off."""
+    live = [(0, 2), (1, 3), (7, 1), (8, 1), (9, 4), (1023, 2**64 - 1)]
+    zero, counts = protobuf.native_buckets(live, 1.0)
+    assert (zero, sum(counts.values())) == (2, 9 + protobuf.MOST)
+    for index, count in counts.items():
+        low, high = 2 ** ((index - 1) / 8), 2 ** (index / 8)
+        inside = [min(n, protobuf.MOST) for upper, n in live if low < upper <= high * (1 + 1e-12)]
+        assert sum(inside) == count

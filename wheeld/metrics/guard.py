@@ -1,0 +1,160 @@
+"""Keeps an exporter of the metrics running, and never ends a daemon that serves because of it."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+from typing import Any, Final
+
+from wheeld.processes.messages import Order, Report
+from wheeld.processes.offspring import Offspring
+from wheeld.processes.spawn import EXPORTER
+from wheeld.resources.owned import Resources
+from wheeld_core.errors import WheelError
+
+log = logging.getLogger("wheeld")
+
+START_SECONDS: Final = 30.0
+"""How long the daemon's start waits for the first exporter."""
+LEAST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
+"""Seconds before the next exporter is started, when they end one after the other."""
+HEALTHY_SECONDS: Final = 30.0
+"""An exporter that ran for so long ended for a reason of its own."""
+
+
+def check_installed() -> None:
+    """Is there what the exporter serves with? It is not loaded here.
+
+    Raises
+    ------
+    WheelError
+        It is not installed.
+    """
+    if importlib.util.find_spec("prometheus_client") is None:
+        raise WheelError(
+            "--metrics needs prometheus-client, which is not installed: "
+            "pip install 'wheeld[metrics]'"
+        )
+
+
+class ExporterGuard:
+    """One running exporter at a time; none without --metrics.
+
+    Parameters
+    ----------
+    resources : Resources
+        Whose runtime directory has the control socket.
+
+    Raises
+    ------
+    WheelError
+        What it needs is not installed.
+    """
+
+    def __init__(self, resources: Resources) -> None:
+        self._resources = resources
+        self._listen = resources.config.metrics
+        self._process: Offspring | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._settled = asyncio.Event()
+        self._address: str | None = None
+        self._trouble: str | None = None
+        self._awaited = False
+        self.restarts = 0
+        if self._listen is not None:
+            check_installed()
+
+    def launch(self, awaited: bool) -> None:
+        """Begin to keep an exporter running, if there is to be one.
+
+        Parameters
+        ----------
+        awaited : bool
+            `started` is called next, and raises what goes wrong until then. Else it is logged.
+        """
+        self._awaited = awaited
+        if self._listen is not None:
+            self._keeper = asyncio.create_task(self._keep())
+
+    async def started(self) -> None:
+        """Wait for the first exporter.
+
+        Raises
+        ------
+        WheelError
+            Why it does not serve: nobody relies on this daemon yet.
+        """
+        if self._keeper is None:
+            return
+        try:
+            await asyncio.wait_for(self._settled.wait(), START_SECONDS)
+        except TimeoutError:
+            self._trouble = f"no exporter within {START_SECONDS:.0f} s"
+        self._awaited = False
+        if self._trouble is not None:
+            raise WheelError(f"--metrics {self._trouble}")
+
+    async def stop(self) -> None:
+        """End it."""
+        if self._keeper is not None:
+            self._keeper.cancel()
+            await asyncio.gather(self._keeper, return_exceptions=True)
+
+    def status(self) -> dict[str, Any] | None:
+        """What `wheeld status` shows of it; None without --metrics."""
+        if self._listen is None:
+            return None
+        running = self._process is not None and self._address is not None
+        return {
+            "address": self._address,
+            "pid": self._process.pid if running and self._process else None,
+            "restarts": self.restarts,
+            "trouble": self._trouble,
+        }
+
+    async def _keep(self) -> None:
+        pause = LEAST_PAUSE
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            try:
+                await self._run()
+            except OSError as error:  # no room for a process
+                self._troubled(f"{self._listen}: {error}")
+            self._address = None
+            self._settled.set()  # a start that waits for it has waited long enough
+            self.restarts += 1
+            pause = LEAST_PAUSE if loop.time() - began > HEALTHY_SECONDS else pause
+            if self._trouble is None:
+                code = self._process.returncode if self._process else None
+                log.warning("the metrics' process ended (exit code %s); another starts", code)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def _run(self) -> None:
+        """One exporter, from its start to its end."""
+        self._process = Offspring(EXPORTER)
+        try:
+            await self._process.connect()
+            self._process.send(
+                Order.HELLO,
+                directory=str(self._resources.directory),
+                listen=self._listen,
+            )
+            async for message in self._process.messages():
+                if message["op"] == Report.READY:
+                    self._address, self._trouble = message["address"], None
+                    log.info("metrics on http://%s/metrics", self._address)
+                elif message["op"] == Report.TROUBLE:
+                    self._troubled(message["text"])
+                self._settled.set()
+        finally:
+            self._process.hang_up()
+            await self._process.end(1)
+
+    def _troubled(self, text: str) -> None:
+        """Say it once; a first start that waits for the exporter says it itself."""
+        if text != self._trouble and not self._awaited:
+            log.warning("no metrics are served, and it is tried again: %s", text)
+        self._trouble = text

@@ -1,0 +1,65 @@
+"""The exporter process: serves a daemon's metrics, for `wheeld start --metrics`.
+
+It is started by the supervisor (`python -m wheeld.metrics.process <fd>`). What scrapers do to it,
+slow or broken ones, too, they do to this process: the clock shares nothing with it, and the
+supervisor answers one request for its status at a time, as to `wheeld status`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from pathlib import Path
+from typing import Any, Final
+
+from wheeld.metrics.server import serve
+from wheeld.processes import child_main as child
+from wheeld.processes.messages import Order, Report
+from wheeld_core.control import ask
+from wheeld_core.control_messages import Request
+from wheeld_core.errors import WheelError
+
+ANSWER_SECONDS: Final = 5.0
+"""Less than Prometheus waits for a scrape: a supervisor that hangs shows as `wheeld_up 0`."""
+NICE: Final = 5
+"""Priority: less than the clock and the workers have."""
+TRY_SECONDS: Final = 2.0
+"""For how long an address may be in use: the exporter of the daemon before may be ending."""
+
+
+def run(channel: child.Channel) -> None:
+    """Serve until the supervisor is gone, or hangs up."""
+    hello = channel.hello()
+    with contextlib.suppress(OSError):
+        os.setpriority(os.PRIO_PROCESS, 0, max(NICE, os.getpriority(os.PRIO_PROCESS, 0)))
+    directory = Path(hello["directory"])
+
+    def status() -> dict[str, Any]:
+        found: dict[str, Any] = ask(directory, Request.STATUS, ANSWER_SECONDS)["status"]
+        return found
+
+    give_up = time.monotonic() + TRY_SECONDS
+    with contextlib.ExitStack() as stack:
+        while True:
+            try:
+                address = stack.enter_context(serve(status, hello["listen"]))
+                break
+            except WheelError as error:
+                in_use = isinstance(error.__cause__, OSError) and "in use" in str(error)
+                if not in_use or time.monotonic() > give_up:
+                    channel.send({"op": Report.TROUBLE, "text": str(error)})
+                    return
+                time.sleep(0.05)
+        channel.send({"op": Report.READY, "address": address})
+        while (message := channel.receive()) is not None and message["op"] != Order.STOP:
+            pass
+
+
+def main() -> None:
+    """Entry point of the exporter process."""
+    child.run("metrics", run)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,155 @@
+"""A daemon's metrics in Prometheus's protobuf format, which has native histograms.
+
+prometheus-client writes native histograms in OpenMetrics 2 only, which no released Prometheus
+scrapes; one with `--enable-feature=native-histograms` asks for this format. The messages are those
+of `io.prometheus.client.MetricFamily` (prometheus/client_model, metrics.proto): few and flat, so
+they are written here, without a compiler for them.
+
+A native histogram of schema 3 has eight buckets from each power of two to the next, as a live one
+does, at other bounds: the count of a live bucket goes where its largest value belongs. A quantile
+of it is in the same bucket as the daemon's own percentile.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+from wheeld.metrics.declarations import METRICS, UP, Metric, classic_buckets, values
+
+CONTENT_TYPE: Final = (
+    "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
+)
+SCHEMA: Final = 3
+"""2**3 buckets from each power of two to the next."""
+ZERO: Final = 2.0**-128
+"""Up to here a value counts as 0; client_golang's default."""
+MOST: Final = 1 << 48
+"""A count that a worker may have written is cut off here: sums and differences fit into 64 bits."""
+_TYPES: Final = {"counter": 0, "gauge": 1, "histogram": 4}
+_VALUES: Final = {"counter": 3, "gauge": 2}
+_VARINT, _DOUBLE, _BYTES = 0, 1, 2
+
+
+def exposition(status: dict[str, Any] | None) -> bytes:
+    """All metrics of a daemon; of one that does not answer (None) only that it does not."""
+    families = [_family(UP, [([], int(status is not None))])]
+    if status is not None:
+        families += [_family(metric, found) for metric in METRICS
+                     if (found := list(values(metric, status)))]  # fmt: skip
+    return b"".join(_varint(len(each)) + each for each in families)
+
+
+def _family(metric: Metric, found: Iterable[tuple[list[str], Any]]) -> bytes:
+    """One MetricFamily."""
+    parts = [_text(1, metric.name), _text(2, metric.help), _number(3, _TYPES[metric.kind])]
+    for labels, value in found:
+        pairs = b"".join(
+            _message(1, _text(1, metric.label) + _text(2, each)) for each in labels
+        )  # fmt: skip
+        if metric.kind == "histogram":
+            said = _message(7, _histogram(metric, value))
+        else:
+            said = _message(_VALUES[metric.kind], _double(1, float(value) * metric.scale))
+        parts.append(_message(4, pairs + said))
+    return b"".join(parts)
+
+
+def _histogram(metric: Metric, found: dict[str, Any]) -> bytes:
+    """One Histogram, with the classic buckets and the native ones."""
+    zero, counts = native_buckets(found["buckets"], metric.scale)
+    parts = [
+        _number(1, zero + sum(counts.values())),
+        _double(2, found["sum"] * metric.scale),
+        *(
+            _message(3, _number(1, min(count, MOST)) + _double(2, bound))
+            for bound, count in classic_buckets(metric, found)
+        ),
+        _number(5, _zigzag(SCHEMA)),
+        _double(6, ZERO),
+        _number(7, zero),
+    ]
+    deltas, before = [], 0
+    for offset, run in _spans(counts):
+        parts.append(_message(12, _number(1, _zigzag(offset)) + _number(2, len(run))))
+        for count in run:
+            deltas.append(_varint(_zigzag(count - before)))
+            before = count
+    return b"".join([*parts, _key(13, _BYTES) + _sized(b"".join(deltas))])
+
+
+def native_buckets(buckets: Iterable[tuple[int, int]], scale: float) -> tuple[int, dict[int, int]]:
+    """How many values are 0, and how many are in each bucket of schema 3, by its index, in order.
+
+    Parameters
+    ----------
+    buckets
+        (largest value, count) of those of a live histogram, in order.
+    scale : float
+        What a value there is multiplied by.
+    """
+    zero, counts = 0, dict[int, int]()
+    for upper, said in buckets:
+        count = min(said, MOST)
+        if upper == 0:
+            zero += count
+        else:
+            index = math.ceil(math.log2(upper * scale) * (1 << SCHEMA))
+            counts[index] = counts.get(index, 0) + count
+    return zero, counts
+
+
+def _spans(counts: dict[int, int]) -> Iterator[tuple[int, list[int]]]:
+    """Buckets without a gap: how far behind those before (the first: its index), and counts."""
+    end, run, offset = 0, list[int](), 0
+    for index, count in counts.items():
+        if run and index != end:
+            yield offset, run
+            run = []
+        if not run:
+            offset = index - end
+        run.append(count)
+        end = index + 1
+    if run:
+        yield offset, run
+
+
+# -- the wire: https://protobuf.dev/programming-guides/encoding -----------------------------------
+
+
+def _varint(value: int) -> bytes:
+    found = bytearray()
+    while value > 0x7F:
+        found.append(value & 0x7F | 0x80)
+        value >>= 7
+    return bytes([*found, value])
+
+
+def _zigzag(value: int) -> int:
+    return value << 1 if value >= 0 else (-value << 1) - 1
+
+
+def _key(field: int, wire: int) -> bytes:
+    return _varint(field << 3 | wire)
+
+
+def _sized(content: bytes) -> bytes:
+    return _varint(len(content)) + content
+
+
+def _number(field: int, value: int) -> bytes:
+    return _key(field, _VARINT) + _varint(value)
+
+
+def _double(field: int, value: float) -> bytes:
+    return _key(field, _DOUBLE) + struct.pack("<d", value)
+
+
+def _message(field: int, content: bytes) -> bytes:
+    return _key(field, _BYTES) + _sized(content)
+
+
+def _text(field: int, text: str) -> bytes:
+    return _message(field, text.encode(errors="replace"))
