@@ -146,7 +146,7 @@ wh_hot enum wh_call wh_batch_arm_some(wh_client *c, wh_batch *b, wh_request r, i
     for (; i < end; i++) {
         uint64_t id = ids[i];
         if (i + WH_BATCH_AHEAD < b->n)
-            wh_client_prefetch(c, (uint32_t)ids[i + WH_BATCH_AHEAD]);
+            wh_client_prefetch_claimed(c, (uint32_t)ids[i + WH_BATCH_AHEAD]);
         if (reserved && !wh_client_is_reserved(c, id)) { /* twice in one batch */
             armed = WH_CALL_NOT_RESERVED;
             break;
