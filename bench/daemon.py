@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from wheeld_core import _native, control, runtime, segments
-from wheeld_core.control_messages import Request
+from wheeld_core.control.messages import Request
 from wheeld_core.views import WheelView
 
 

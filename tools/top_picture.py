@@ -23,7 +23,7 @@ from wheeld.top.live import look
 from wheeld.top.screen import screen
 from wheeld_client import MemoryPool, Timers, connect
 from wheeld_core.control import ask
-from wheeld_core.control_messages import Request
+from wheeld_core.control.messages import Request
 
 LOADS = {"api-1": 900, "api-2": 700, "payments-1": 250, "sessions": 60, "reports": 2}
 """Timers that each worker schedules in a turn."""

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld_core import _native, control, runtime, segments
-from wheeld_core.control_messages import Request
+from wheeld_core.control.messages import Request
 from wheeld_core.views import SlotsView, WheelView
 
 CAPACITY: Final = 65_536

@@ -7,7 +7,7 @@ import os
 
 from wheeld_core import runtime
 from wheeld_core.control import ask
-from wheeld_core.control_messages import Request
+from wheeld_core.control.messages import Request
 
 ANSWER_SECONDS = 600.0
 """A long way takes the clock a while, because it goes from bucket to bucket."""

@@ -1,4 +1,4 @@
-/* The control socket: one JSON object a line, each answered by one; wheeld_core/control.py. */
+/* The control socket: one JSON object a line, each answered by one; wheeld_core/control/connection.py. */
 #include "internal.h"
 
 #include <errno.h>
@@ -138,7 +138,7 @@ int answer_result(const char *answer)
     return fail(result, "%s", *error ? error : "the daemon refused, and gave no reason");
 }
 
-/* The time namespace of this process, as wheeld_core/time_namespace.py says it. */
+/* The time namespace of this process, as wheeld_core/control/time_namespace.py says it. */
 static void write_time(char *out, size_t size)
 {
     struct stat own, children;

@@ -6,7 +6,7 @@ import pytest
 
 from wheeld.processes.messages import Report
 from wheeld_core import control
-from wheeld_core.control_messages import Request
+from wheeld_core.control.messages import Request
 
 CORE = Path(__file__).parents[2] / "core"
 

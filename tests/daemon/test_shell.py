@@ -18,7 +18,7 @@ from common_fixtures import embedded
 from wheeld.cli.app import app
 from wheeld_client import Timers, connect, payload_of
 from wheeld_core.control import ask
-from wheeld_core.control_messages import Request
+from wheeld_core.control.messages import Request
 
 daemon = embedded("function", virtual_clock=True, capacity=1024, payload_bytes=16, keep_for="1h")
 

@@ -13,7 +13,7 @@ from common_fixtures import daemon_process
 from daemons import Daemon, until
 from remotes import Remote, RemoteError
 from wheeld_client import WheelError, connect
-from wheeld_core import time_namespace
+from wheeld_core.control import time_namespace
 
 AHEAD = ["--monotonic=1000", "--boottime=1000"]
 APART = [["--monotonic=1000"], ["--monotonic=-1"], ["--boottime=5"], AHEAD]

@@ -23,7 +23,7 @@ from wheeld.top.figures import SORTS, compare, ordered
 from wheeld.top.screen import number, screen
 from wheeld_client import connect
 from wheeld_core.control import ask
-from wheeld_core.control_messages import Request
+from wheeld_core.control.messages import Request
 
 daemon = embedded(virtual_clock=True, capacity=1 << 15, pools=["requests=1M"])
 WIDTH = 80

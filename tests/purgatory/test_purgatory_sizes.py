@@ -16,7 +16,7 @@ from purgatory_ops import Op
 from wheeld.tables import sharing
 from wheeld_client import Purgatory, Timers, connect
 from wheeld_core import _native
-from wheeld_core.sizes import Size, SizesView
+from wheeld_core.views.purgatories import Size, SizesView
 
 wheel = local_wheel(max_workers=2)
 

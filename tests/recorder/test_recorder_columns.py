@@ -11,7 +11,7 @@ import pytest
 from recorder_records import BOOT, NOON, OFFSETS, ORIGIN, facts, records
 from wheeld.recorder.columns import COUNTER_SCHEMA, EVENT_SCHEMA, event_table
 from wheeld.recorder.facts import Facts, Names, Offsets
-from wheeld_core.trace_view import NO_ROW, TRACE_FOUND, TRACE_KINDS, TRACE_LOST, TRACE_PERIODIC
+from wheeld_core.views.trace import NO_ROW, TRACE_FOUND, TRACE_KINDS, TRACE_LOST, TRACE_PERIODIC
 from wheeld_pipeline import COUNTER_COLUMNS, EVENT_COLUMNS, EVENTS
 
 FOREVER = 2**63 - 1

@@ -20,8 +20,8 @@ from wheeld.resources import trace_segment as segment
 from wheeld.resources.owned import Resources
 from wheeld_core import _native, segments
 from wheeld_core.errors import WheelError
-from wheeld_core.trace_view import TraceView
 from wheeld_core.views import record
+from wheeld_core.views.trace import TraceView
 
 MAX_RING = 1 << _native.MAX_TRACE_BITS
 

@@ -9,8 +9,8 @@ import pytest
 from local_wheel import MS, SECOND, LocalTimers, LocalWheel
 from trace_rows import Row, assert_accounted, assert_stories, kinds, new_rows, row_of, told
 from wheeld_core import _native, segments
-from wheeld_core.trace_view import TraceView
 from wheeld_core.views import dtype_of
+from wheeld_core.views.trace import TraceView
 
 EDGES = [0, 2**31, 2**32, 2**48, 2**63, 2**64]
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from wheeld_core import _native, control, runtime, segments
 from wheeld_core.control import Message
-from wheeld_core.control_messages import Request, Welcome
+from wheeld_core.control.messages import Request, Welcome
 from wheeld_core.packing import STATE_PHASE, Phase
 from wheeld_core.views import WheelView, dtype_of, record
 

@@ -19,8 +19,8 @@ from wheeld_client import Timers, payload_of
 from wheeld_client.timers.callbacks import Callbacks
 from wheeld_core import _native
 from wheeld_core.errors import WheelFull
-from wheeld_core.trace_view import TraceView
 from wheeld_core.views import RegistryView, SlotsView, WheelView, dtype_of, expiration_dtype, record
+from wheeld_core.views.trace import TraceView
 
 US = 1_000
 MS = 1_000_000

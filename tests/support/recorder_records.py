@@ -10,8 +10,8 @@ import pyarrow.parquet
 
 from wheeld.recorder.facts import Facts, Offsets, Origin
 from wheeld_core import _native
-from wheeld_core.trace_view import NO_ROW, TraceView
 from wheeld_core.views import dtype_of
+from wheeld_core.views.trace import NO_ROW, TraceView
 
 RUN = "00c0ffee00c0ffee"
 ORIGIN = Origin("host-1", "daemon-1", RUN)

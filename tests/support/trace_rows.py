@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy.typing as npt
 
 from local_wheel import LocalWheel
-from wheeld_core.trace_view import NO_ROW, TRACE_KINDS, TRACE_LOST
+from wheeld_core.views.trace import NO_ROW, TRACE_KINDS, TRACE_LOST
 
 KINDS = {**TRACE_KINDS, TRACE_LOST: "lost"}
 PERIODIC, FOUND = 4, 8

@@ -23,7 +23,7 @@ from wheeld.cli.start import app as app
 from wheeld.demo import command as demo_command
 from wheeld_core import runtime
 from wheeld_core.control import ask
-from wheeld_core.control_messages import Request
+from wheeld_core.control.messages import Request
 
 NO_CLOCK = 3
 """Exit code of `status` beside a daemon whose clock does nothing."""

@@ -14,7 +14,7 @@ from wheeld.cli.options import Json, Name, RuntimeDir, errors_to_exit
 from wheeld.config.declarations import OPTIONS
 from wheeld_core import runtime, trust
 from wheeld_core.control import ask
-from wheeld_core.control_messages import Request
+from wheeld_core.control.messages import Request
 from wheeld_core.errors import DaemonNotRunning, WheelError
 
 ANSWER_SECONDS: Final = 2.0

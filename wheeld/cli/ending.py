@@ -15,7 +15,7 @@ from wheeld.cli.options import Json, Name, RuntimeDir, errors_to_exit
 from wheeld.processes import pidfd as processes
 from wheeld_core import runtime, segments
 from wheeld_core.control import Connection, ask
-from wheeld_core.control_messages import Request
+from wheeld_core.control.messages import Request
 from wheeld_core.errors import DaemonNotRunning, WheelError
 
 CHECK_SECONDS = 90.0

@@ -18,7 +18,7 @@ from wheeld.health import Health, examine
 from wheeld.listing import duration
 from wheeld_core import runtime
 from wheeld_core.control import ask
-from wheeld_core.control_messages import Request
+from wheeld_core.control.messages import Request
 from wheeld_core.errors import WheelError
 from wheeld_core.units import parse_duration
 

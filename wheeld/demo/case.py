@@ -19,7 +19,7 @@ from wheeld.demo import account, pipeline, summary, workload
 from wheeld.demo.account import Account
 from wheeld_client.replay import Crew, running
 from wheeld_core import control
-from wheeld_core.control_messages import Request
+from wheeld_core.control.messages import Request
 from wheeld_core.progress import show_progress
 
 SPARE: Final = 4

@@ -28,7 +28,7 @@ from wheeld.resources import room as space, vital_signs
 from wheeld.tables import sharing
 from wheeld_core import _native, runtime, segments
 from wheeld_core.control import ask
-from wheeld_core.control_messages import Request
+from wheeld_core.control.messages import Request
 from wheeld_core.errors import DaemonNotRunning, WheelError
 from wheeld_core.views import WheelView
 

@@ -22,7 +22,7 @@ from wheeld.resources.vital_signs import is_locked, own_pid_namespace
 from wheeld.tables import sharing
 from wheeld_core import _native, runtime, segments, trust
 from wheeld_core.control import Connection
-from wheeld_core.control_messages import Request
+from wheeld_core.control.messages import Request
 from wheeld_core.errors import DaemonNotRunning, LayoutMismatch, WheelError
 from wheeld_core.views import RegistryView, dtype_of, record
 

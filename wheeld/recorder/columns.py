@@ -18,7 +18,7 @@ import pyarrow as pa
 from wheeld.recorder.facts import Names, Offsets, Origin
 from wheeld_core import _native
 from wheeld_core.trace_schema import COUNTER_COLUMNS, EVENT_COLUMNS, EVENTS, Column
-from wheeld_core.trace_view import NO_ROW, TRACE_FOUND, TRACE_LOST, TRACE_PERIODIC
+from wheeld_core.views.trace import NO_ROW, TRACE_FOUND, TRACE_LOST, TRACE_PERIODIC
 
 FOREVER: Final = 2**63 - 1
 _CLOCK: Final = 3

@@ -15,8 +15,8 @@ from wheeld.recorder.facts import Facts
 from wheeld.recorder.spool import COUNTERS, SpoolName, spools
 from wheeld.resources.trace_directory import make_again
 from wheeld_core import _native
-from wheeld_core.trace_view import TraceView
 from wheeld_core.views import PoolsView, WheelView
+from wheeld_core.views.trace import TraceView
 
 EVERY_SECONDS: Final = 1.0
 _CLOCKS = (

@@ -20,8 +20,8 @@ from wheeld.processes.spawn import RECORDER
 from wheeld.resources.owned import RECORDER_LOCK, Resources
 from wheeld.tables.registry import Tenant
 from wheeld_core.control import Message
-from wheeld_core.trace_view import TraceView
 from wheeld_core.views import record
+from wheeld_core.views.trace import TraceView
 
 log = logging.getLogger("wheeld")
 

@@ -26,7 +26,7 @@ from wheeld.recorder.facts import Facts
 from wheeld.recorder.spool import SpoolName, chunks, counter_rows, read_facts
 from wheeld.snapshot import durable
 from wheeld_core.trace_schema import COUNTERS_FOLDER, EVENTS_FOLDER
-from wheeld_core.trace_view import TRACE_LOST
+from wheeld_core.views.trace import TRACE_LOST
 
 GROUP_ROWS: Final = 1 << 20
 """Rows of a file, which is one row group, at most."""

@@ -24,8 +24,8 @@ from wheeld.recorder.spool import (
 )
 from wheeld.resources.trace_directory import make_again
 from wheeld_core import _native
-from wheeld_core.trace_view import NO_ROW, TRACE_KINDS, TRACE_LOST, TraceView
 from wheeld_core.views import dtype_of
+from wheeld_core.views.trace import NO_ROW, TRACE_KINDS, TRACE_LOST, TraceView
 
 SPOOL_ROWS: Final = 1 << 20
 """A spool of so many records is full: one row group of Parquet."""

@@ -23,7 +23,8 @@ from wheeld.resources import unseen
 from wheeld.resources.idle import is_idle
 from wheeld.tables import sharing
 from wheeld.tables.heads import SHARED, SharedHeads
-from wheeld_core import _native, control, runtime, segments, time_namespace
+from wheeld_core import _native, control, runtime, segments
+from wheeld_core.control import time_namespace
 from wheeld_core.errors import LayoutMismatch, WheelError
 from wheeld_core.presence import RUNNING as RUNNING, STOPPING as STOPPING, segment_stem
 from wheeld_core.units import duration_text

@@ -27,7 +27,8 @@ from wheeld.resources.handover import Handover
 from wheeld.resources.runtime_files import RuntimeFiles, remove
 from wheeld.tables import sharing
 from wheeld.tables.heads import SHARED, SharedHeads, WorkerHead
-from wheeld_core import _native, runtime, segments, time_namespace
+from wheeld_core import _native, runtime, segments
+from wheeld_core.control import time_namespace
 from wheeld_core.errors import WheelError
 from wheeld_core.views import RegistryView, SlotsView, WheelView
 

@@ -14,7 +14,8 @@ from typing import Any
 from wheeld.config.settings import Config
 from wheeld.resources import vital_signs
 from wheeld.resources.handover import Handover
-from wheeld_core import runtime, segments, time_namespace, trust
+from wheeld_core import runtime, segments, trust
+from wheeld_core.control import time_namespace
 from wheeld_core.errors import WheelError
 
 log = logging.getLogger("wheeld")

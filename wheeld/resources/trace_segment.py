@@ -10,8 +10,8 @@ from typing import Final
 from wheeld.config.settings import Config
 from wheeld_core import _native, segments
 from wheeld_core.errors import WheelError
-from wheeld_core.trace_view import TraceView
 from wheeld_core.views import record
+from wheeld_core.views.trace import TraceView
 
 log = logging.getLogger("wheeld")
 

@@ -9,7 +9,7 @@ import struct
 from typing import Final, NamedTuple
 
 from wheeld.config.settings import Config
-from wheeld_core.control_messages import Request
+from wheeld_core.control.messages import Request
 
 OWNERS_ONLY: Final = (Request.STOP, Request.RESTART, Request.ADVANCE, Request.EVICT)
 """What ends the daemon for all others, or a worker, or moves their time."""

@@ -7,7 +7,7 @@ from wheeld.resources.owned import Resources
 from wheeld.tables import outstanding
 from wheeld.tables.registry import OnDeath, Registry, Tenant
 from wheeld_core import runtime, segments
-from wheeld_core.control_messages import Back, Message, Welcome
+from wheeld_core.control.messages import Back, Message, Welcome
 
 
 def policy_of(message: Message, registry: Registry, resources: Resources) -> tuple[OnDeath, int]:

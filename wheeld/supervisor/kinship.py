@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from wheeld_core import _native, time_namespace
-from wheeld_core.control import Message
+from wheeld_core import _native
+from wheeld_core.control import Message, time_namespace
 from wheeld_core.errors import LayoutMismatch, WheelError
 
 

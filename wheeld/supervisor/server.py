@@ -32,7 +32,7 @@ from wheeld.supervisor.snapshots import Snapshots
 from wheeld.supervisor.workers import Workers
 from wheeld.tables.registry import Tenant
 from wheeld_core import control, runtime
-from wheeld_core.control_messages import Leaving, Message, Request
+from wheeld_core.control.messages import Leaving, Message, Request
 from wheeld_core.errors import WheelError
 
 log = logging.getLogger("wheeld")

@@ -27,7 +27,7 @@ from wheeld.supervisor.kept import Kept
 from wheeld.supervisor.unheard import Unheard
 from wheeld.tables.registry import OnDeath, Registry, RowState, Tenant
 from wheeld_core import runtime, segments
-from wheeld_core.control_messages import Back, Message, Welcome
+from wheeld_core.control.messages import Back, Message, Welcome
 from wheeld_core.errors import DaemonNotRunning, WheelError
 from wheeld_core.views import record
 

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from wheeld.config.pools import Pool
 from wheeld_core import _native, segments
 from wheeld_core.errors import WheelError
-from wheeld_core.sizes import SizesView
 from wheeld_core.views import PoolsView, WatchView, dtype_of, record
+from wheeld_core.views.purgatories import SizesView
 
 log = logging.getLogger("wheeld")
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Final, cast
 
 from wheeld_client.connection.renewal import Announce
-from wheeld_core import _native, control, control_messages
-from wheeld_core.control_messages import Welcome
+from wheeld_core import _native, control
+from wheeld_core.control import messages as control_messages
+from wheeld_core.control.messages import Welcome
 from wheeld_core.errors import DaemonNotRunning
 from wheeld_core.runtime import GROUP_NAME_BYTES, WORKER_NAME_BYTES
 

@@ -14,8 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from wheeld_core import control, control_messages
-from wheeld_core.control_messages import Request, Welcome
+from wheeld_core import control
+from wheeld_core.control import messages as control_messages
+from wheeld_core.control.messages import Request, Welcome
 from wheeld_core.errors import DaemonNotRunning, WheelError
 
 FIRST_PAUSE: Final = 0.02

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from wheeld_client.connection.reconnect import FIRST_PAUSE, Reconnector, Refused, Wait
 from wheeld_core import control
-from wheeld_core.control_messages import Welcome
+from wheeld_core.control.messages import Welcome
 from wheeld_core.errors import DaemonNotRunning, LayoutMismatch
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from wheeld_client.connection.options import Options
 from wheeld_client.connection.reconnect import FIRST_PAUSE, Reconnector, Refused, Wait
 from wheeld_client.connection.renewal import Block, Reconnection, Renewal
 from wheeld_core import _native, control, runtime, segments, trust
-from wheeld_core.control_messages import Back, Request, Welcome
+from wheeld_core.control.messages import Back, Request, Welcome
 from wheeld_core.errors import DaemonNotRunning, ForkedClient, WheelError
 from wheeld_core.views import RegistryView, WheelView, expiration_dtype
 

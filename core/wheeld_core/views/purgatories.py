@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from wheeld_core import _native
-from wheeld_core.views import record, records
+from wheeld_core.views.structs import record, records
 
 if TYPE_CHECKING:
     from collections.abc import Buffer

@@ -1,6 +1,6 @@
 """The control socket's language: one JSON object a line, each answered by one.
 
-Requests carry `op` (`wheeld_core.control_messages` has them all); answers carry `ok`, and `error`
+Requests carry `op` (`wheeld_core.control.messages` has them all); answers carry `ok`, and `error`
 and `kind` (an error class of `wheeld_core.errors`, or a builtin one) when it is false. Nothing on a
 hot path comes here.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from wheeld_core import errors, trust
-from wheeld_core.control_messages import Message as Message, Request
+from wheeld_core.control.messages import Message as Message, Request
 from wheeld_core.errors import DaemonNotRunning, WheelError
 from wheeld_core.runtime import CONTROL_SOCKET
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Any, NotRequired, TypedDict
 
-from wheeld_core import _native, time_namespace
+from wheeld_core import _native
+from wheeld_core.control import time_namespace
 
 Message = dict[str, Any]
 """One that was read, or that another part than this file makes."""

@@ -1,0 +1,28 @@
+"""The control socket: how a message travels, what is said, and whose clocks it is about.
+
+Connection(directory).request(Request.STATUS)
+"""
+
+from wheeld_core.control.connection import (
+    MAX_ANSWER,
+    MAX_MESSAGE,
+    MOST_DESCRIPTORS,
+    Connection,
+    Message,
+    ask,
+    decode,
+    encode,
+    failure,
+)
+
+__all__ = [
+    "MAX_ANSWER",
+    "MAX_MESSAGE",
+    "MOST_DESCRIPTORS",
+    "Connection",
+    "Message",
+    "ask",
+    "decode",
+    "encode",
+    "failure",
+]

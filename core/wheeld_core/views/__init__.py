@@ -1,0 +1,36 @@
+"""The shared memory as numpy arrays, a view for each kind of segment.
+
+For inspection, checks and tests: a view copies nothing, and reading one takes no lock, so two
+fields of a record may be of different moments. The hot paths are in the native core.
+"""
+
+from wheeld_core.views.registry import RegistryView
+from wheeld_core.views.sharing import PoolsView, WatchView
+from wheeld_core.views.structs import (
+    CLOCKS,
+    Field,
+    dtype_of,
+    expiration_dtype,
+    gathered,
+    layout,
+    record,
+    records,
+)
+from wheeld_core.views.wheel import SlotsView, WheelView, holder_words
+
+__all__ = [
+    "CLOCKS",
+    "Field",
+    "PoolsView",
+    "RegistryView",
+    "SlotsView",
+    "WatchView",
+    "WheelView",
+    "dtype_of",
+    "expiration_dtype",
+    "gathered",
+    "holder_words",
+    "layout",
+    "record",
+    "records",
+]

@@ -1,0 +1,116 @@
+"""The wheel and its slots: which timers there are, whose they are, and what the clock has done."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wheeld_core import _native, packing
+from wheeld_core.views.structs import gathered, record, records
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer
+
+
+def holder_words(
+    holders: npt.NDArray[Any], incarnations: npt.NDArray[Any]
+) -> npt.NDArray[np.uint64]:
+    """Holders of slots of split slabs in the form of owner words; `incarnations`: by row."""
+    rows = packing.holder_row(holders)
+    known = (rows >= 0) & (rows < len(incarnations))
+    of_rows = np.asarray(incarnations)[np.where(known, rows, 0)]
+    return np.where(known, packing.owner_word(rows, of_rows), np.uint64(0))
+
+
+class WheelView:
+    """A wheel segment: header, one line per worker, histograms, links."""
+
+    def __init__(self, memory: Buffer) -> None:
+        self.header = record(memory, "wheel")
+        self.capacity = int(self.header["capacity"])
+        self.max_workers = int(self.header["max_workers"])
+        self.lines = records(memory, "line", int(self.header["lines_off"]), self.max_workers)
+        self.histograms = records(
+            memory,
+            "histogram",
+            int(self.header["histograms_off"]),
+            _native.COUNTS_OF_ROWS + self.max_workers,
+        )
+        total = self.capacity + int(self.header["lists"])
+        self.links = records(memory, "link", int(self.header["links_off"]), total)
+        self.holders = np.frombuffer(
+            memory, "u4", count=self.capacity, offset=int(self.header["holders_off"])
+        )
+
+    def hole(self) -> slice:
+        """The slots that have no memory yet, and whose links, holders and fields are not to be
+        read: that would take it, or end the reader where there is none."""
+        shared = self.capacity - int(self.header["homes"]) * _native.SLAB_SLOTS
+        return slice(int(self.header["backed"]) * _native.SLAB_SLOTS, shared)
+
+    def copied(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint32]]:
+        """Copies of the links and the holders; a slot without memory is in no list, nobody's."""
+        hole = self.hole()
+        links, holders = np.zeros_like(self.links), np.zeros_like(self.holders)
+        links["list"][hole] = _native.NIL
+        for part in (slice(None, hole.start), slice(hole.stop, None)):
+            links[part], holders[part] = self.links[part], self.holders[part]
+        return links, holders
+
+    def counters(self) -> dict[str, int]:
+        """The clock's counters and gauges by name."""
+        names = (
+            "epoch linked fired returned relinked cascaded passes wakes bells dropped redirected "
+            "recovered inherited wake_late_ns stock split handed"
+        )
+        return {name: int(self.header[name]) for name in names.split()}
+
+
+class SlotsView:
+    """A slots segment: slab owners, state words, slots, payloads."""
+
+    def __init__(self, memory: Buffer, capacity: int, payload_bytes: int) -> None:
+        header = record(memory, "slots")
+        self.freed = header["freed"]
+        self.owners = np.frombuffer(
+            memory, "u8", count=capacity // _native.SLAB_SLOTS, offset=int(header["owners_off"])
+        )
+        self.states = np.frombuffer(memory, "u8", count=capacity, offset=int(header["states_off"]))
+        self.slots = records(memory, "slot", int(header["slots_off"]), capacity)
+        self.payloads = None
+        if payload_bytes:
+            self.payloads = np.frombuffer(
+                memory, "u1", count=capacity * payload_bytes, offset=int(header["payloads_off"])
+            ).reshape(capacity, payload_bytes)
+
+    def phases(self) -> npt.NDArray[np.uint8]:
+        """Phase of every slot, shape (capacity,); see `packing.Phase`."""
+        return packing.STATE_PHASE.of(self.states).astype(np.uint8)
+
+    def armed(self) -> npt.NDArray[np.intp]:
+        """Indices of the armed slots."""
+        return np.flatnonzero(self.phases() == packing.Phase.ARMED)
+
+    def owner_words(
+        self, wheel: WheelView, slots: npt.NDArray[Any] | slice = slice(None)
+    ) -> npt.NDArray[np.uint64]:
+        """The owner word of who holds each of `slots`, 0 for nobody. A slice has whole slabs."""
+        if isinstance(slots, slice):
+            index = np.arange(wheel.capacity)[slots]
+            slabs = index[:: _native.SLAB_SLOTS] // _native.SLAB_SLOTS
+            words = np.repeat(packing.owner_name(gathered(self.owners, slabs)), _native.SLAB_SLOTS)
+        else:
+            index = np.asarray(slots)
+            words = packing.owner_name(gathered(self.owners, index // _native.SLAB_SLOTS))
+        split = np.flatnonzero(words == _native.SPLIT)
+        chosen = index[split]
+        pairs = gathered(wheel.holders.view("u8"), chosen // 2).view("u4").reshape(-1, 2)
+        holders = pairs[np.arange(len(chosen)), chosen % 2]
+        words[split] = holder_words(holders, wheel.lines["incarnation"])
+        return words
+
+    def owner_rows(self, wheel: WheelView) -> npt.NDArray[np.int64]:
+        """Row of each slot's owner in the worker table, -1 for none; shape (capacity,)."""
+        return packing.owner_row(self.owner_words(wheel))
