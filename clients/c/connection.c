@@ -1,4 +1,4 @@
-/* The control socket: one JSON object a line, each answered by one; wheeld_core/control/connection.py. */
+/* The control socket: one JSON object a line, each answered by one; control/connection.py. */
 #include "internal.h"
 
 #include <errno.h>

@@ -17,7 +17,7 @@ from wheeld.metrics.server import serve
 from wheeld.processes import child_main as child
 from wheeld.processes.messages import Order, Report
 from wheeld_core.control import ask
-from wheeld_core.control_messages import Request
+from wheeld_core.control.messages import Request
 from wheeld_core.errors import WheelError
 
 ANSWER_SECONDS: Final = 5.0
