@@ -63,7 +63,7 @@ class Ending:
             if self._wish in (Wish.CLOCK, Wish.SNAPSHOT):
                 listener = os.dup(server.sockets[0].fileno())
             server.close()
-        await self._step(its.drop_connections())
+        await self._step(its.control.drop_connections())
         await self._step(its.workers.close())
         await self._step(its.exporter.stop())
         if listener >= 0:

@@ -1,4 +1,4 @@
-"""The supervisor: control socket, worker table, the clock's parent. No hot path.
+"""The supervisor: what a daemon starts, watches and answers. No hot path.
 
 Everything runs on one asyncio loop. It may be killed at any moment: its clock goes with it, workers
 go on in the shared memory, and the next daemon of that name takes over (leftovers.py).
@@ -11,7 +11,6 @@ import contextlib
 import functools
 import logging
 import os
-import socket
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -25,24 +24,20 @@ from wheeld.processes.messages import Order
 from wheeld.recorder.guard import RecorderGuard
 from wheeld.resources import handover
 from wheeld.resources.owned import Resources
-from wheeld.supervisor import callers, eviction, status
-from wheeld.supervisor.access import Caller, caller_of
+from wheeld.supervisor import status
+from wheeld.supervisor.control.callers import OneForAll
+from wheeld.supervisor.control.control_socket import ControlSocket
 from wheeld.supervisor.ending import Ending, Wish
 from wheeld.supervisor.snapshots import Snapshots
-from wheeld.supervisor.workers import Workers
+from wheeld.supervisor.workers import eviction
+from wheeld.supervisor.workers.workers import Workers
 from wheeld.tables.registry import Tenant
-from wheeld_core import control, runtime
+from wheeld_core import runtime
 from wheeld_core.control.messages import Leaving, Message, Request
 from wheeld_core.errors import WheelError
 
 log = logging.getLogger("wheeld")
 
-FIRST_MESSAGE_SECONDS = 10.0
-"""How long a new connection may take to say what it wants."""
-IDLE_SECONDS = 60.0
-"""How long a connection that is no worker's may say nothing more."""
-BACKLOG = 1024
-"""Connections that wait to be accepted, while others are served."""
 STOP_SECONDS, TRACE_STOP_SECONDS = 15.0, 600.0
 """How long who asks for a stop should wait for its end: a trace is written to its end first."""
 
@@ -113,9 +108,8 @@ class Supervisor:
         self.served = False
         self._facts_are_old = False
         self._advancing = asyncio.Lock()
-        self._connections: set[asyncio.Task[None]] = set()
-        self._callers = callers.Callers()
-        self._status = callers.OneForAll(self.status)
+        self.control = ControlSocket(self.resources, self.workers, self._answer, self._stopping)
+        self._status = OneForAll(self.status)
 
     async def run(self) -> None:
         """Serve until a signal, `wheeld stop`, or the parent's death; then clean up.
@@ -142,12 +136,7 @@ class Supervisor:
             await self.clock.start()
             self.workers.watch_adopted()
             path = self.resources.prepare_socket()
-            server = await asyncio.start_unix_server(
-                self._serve,
-                **handover.listening(self._before, path),
-                limit=control.MAX_MESSAGE,
-                backlog=BACKLOG,
-            )
+            server = await self.control.listen(**handover.listening(self._before, path))
             await self.recorder.started()
             if first:
                 await self.exporter.started()
@@ -256,79 +245,6 @@ class Supervisor:
 
     # -- the control socket ---------------------------------------------------------------------
 
-    async def drop_connections(self) -> None:
-        for task in self._connections:
-            task.cancel()
-        await asyncio.gather(*self._connections)
-
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.current_task()
-        assert task is not None
-        self._connections.add(task)
-        try:
-            workers = len(self.workers.registry.tenants)
-            crowd = len(self._connections) > descriptors.most_connections(workers)
-            if crowd and not self._callers.make_room():
-                callers.refuse(writer)
-            else:
-                await self._converse(reader, writer)
-        except asyncio.CancelledError:
-            pass  # the daemon stops; to end quietly is all that is asked of this task
-        finally:
-            self._connections.discard(task)
-            writer.close()
-
-    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection: a worker for as long as it lives, or a command."""
-        tenant: Tenant | None = None
-        dismiss = functools.partial(callers.dismiss, asyncio.current_task(), writer)
-        silent: contextlib.AbstractContextManager[None]
-        patience: float | None = FIRST_MESSAGE_SECONDS
-        with contextlib.suppress(OSError, ValueError):
-            caller = self._admit(writer)
-            uid = caller.uid
-            # Before Python 3.12 wait_for can lose a cancellation.
-            while not self._stopping.is_set():
-                silent = contextlib.nullcontext()
-                if tenant is None:
-                    silent = self._callers.silent(uid, dismiss)
-                with silent:
-                    line = await asyncio.wait_for(reader.readline(), patience)
-                if not line:
-                    break
-                await self._callers.turn(uid)
-                answer: Mapping[str, Any] | None
-                try:
-                    message = control.decode(line)
-                    if message.get("op") == Request.HELLO and tenant is None:
-                        tenant, answer = await self.workers.arrive(message, caller)
-                    elif message.get("op") == Request.RESUME and tenant is None:
-                        tenant, answer = self.workers.resume(message, caller.pid)
-                    else:
-                        caller.check_request(message.get("op"), self.config)
-                        answer = await self._answer(message, tenant)
-                except (WheelError, ValueError, OSError) as error:
-                    answer = control.failure(error)
-                patience = IDLE_SECONDS if tenant is None else None
-                if answer is not None:
-                    await self._say(writer, answer)
-        # On an end this side closes; a client that connects next finds out who serves.
-        if tenant is not None and not self._stopping.is_set():
-            self.workers.hang_up(tenant)
-
-    async def _say(self, writer: asyncio.StreamWriter, answer: Mapping[str, Any]) -> None:
-        """Send an answer; a worker's welcome with the descriptor of its doorbell."""
-        line = control.encode(answer)
-        if "worker_fifo" in answer and writer.transport.get_write_buffer_size() == 0:
-            # One that reads nothing opens the FIFO by its name; so do all while none is free here.
-            with contextlib.suppress(OSError), contextlib.ExitStack() as opened:
-                bell = self.resources.open_worker_fifo(answer["row"])
-                opened.callback(os.close, bell)
-                end = opened.enter_context(writer.get_extra_info("socket").dup())
-                line = line[socket.send_fds(end, [line], [bell]) :]
-        writer.write(line)
-        await writer.drain()
-
     async def _answer(self, message: Message, tenant: Tenant | None) -> Mapping[str, Any] | None:
         op = message.get("op")
         if op == Request.BYE and tenant is not None:
@@ -377,16 +293,6 @@ class Supervisor:
             target = min(now + step, 2**63 - 1)
             await self.clock.advance(target)
         return target
-
-    def _admit(self, writer: asyncio.StreamWriter) -> Caller:
-        """Who is at the other end, if it may come in."""
-        caller = caller_of(writer.get_extra_info("socket"))
-        try:
-            caller.check_entry(self.config)
-        except PermissionError as error:
-            writer.write(control.encode(control.failure(error)))
-            raise ConnectionError(str(error)) from error
-        return caller
 
     def status(self) -> dict[str, Any]:
         """What `wheeld status` shows."""

@@ -83,7 +83,7 @@ class Leaving(TypedDict):
 
 
 def _kin() -> Message:
-    """What both sides must have the same (`wheeld.supervisor.kinship`)."""
+    """What both sides must have the same (`wheeld.supervisor.workers.compatibility`)."""
     return {
         "layout": _native.LAYOUT_VERSION,
         "fingerprint": _native.FINGERPRINT,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from wheeld.resources.owned import Resources
-from wheeld.supervisor.fences import Fences
+from wheeld.supervisor.workers.fences import Fences
 from wheeld.tables.registry import OnDeath, Registry, RowState, Tenant
 
 MEMBER_LOOK_SECONDS: Final = 0.25

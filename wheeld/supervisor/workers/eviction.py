@@ -8,7 +8,7 @@ import time
 from typing import Any, Final
 
 from wheeld.processes.pidfd import kill
-from wheeld.supervisor.workers import Workers
+from wheeld.supervisor.workers.workers import Workers
 from wheeld.tables.registry import RowState, Tenant
 from wheeld_core.control.messages import Message
 from wheeld_core.errors import WheelError

@@ -19,12 +19,12 @@ from wheeld.config.settings import Config
 from wheeld.processes.messages import Order
 from wheeld.processes.pidfd import ended, has_ended, kill, wait_for_end
 from wheeld.resources.owned import Resources
-from wheeld.supervisor import kinship
 from wheeld.supervisor.access import Caller
-from wheeld.supervisor.fences import Fences
-from wheeld.supervisor.handshake import back_of, policy_of, welcome_of, with_number
-from wheeld.supervisor.kept import Kept
-from wheeld.supervisor.unheard import Unheard
+from wheeld.supervisor.workers import compatibility
+from wheeld.supervisor.workers.connections import Unheard
+from wheeld.supervisor.workers.fences import Fences
+from wheeld.supervisor.workers.handshake import back_of, policy_of, welcome_of, with_number
+from wheeld.supervisor.workers.kept import Kept
 from wheeld.tables.registry import OnDeath, Registry, RowState, Tenant
 from wheeld_core import runtime, segments
 from wheeld_core.control.messages import Back, Message, Welcome
@@ -181,7 +181,7 @@ class Workers:
     async def arrive(self, message: Message, caller: Caller) -> tuple[Tenant, Welcome]:
         """Register a worker; returns its tenancy and the answer to its hello."""
         pid, uid = caller.pid, caller.uid
-        kinship.check(message)
+        compatibility.check(message)
         on_death, groups = policy_of(message, self.registry, self._resources)
         name = message.get("worker")
         if name is not None:
@@ -278,7 +278,7 @@ class Workers:
         DaemonNotRunning
             It is none of ours: these are other segments, or it was reaped meanwhile.
         """
-        kinship.check(message)
+        compatibility.check(message)
         if message.get("token") != self._token:
             raise DaemonNotRunning("the daemon was started with a fresh wheel; connect() again")
         row = message.get("row")

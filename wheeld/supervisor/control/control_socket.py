@@ -1,0 +1,152 @@
+"""The control socket: a connection is a worker for as long as it lives, or asks for something.
+
+What is asked for is answered by the supervisor; here is who may ask, how long a connection may be
+silent, and how an answer goes out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import os
+import socket
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from wheeld.processes import descriptors
+from wheeld.resources.owned import Resources
+from wheeld.supervisor.access import Caller, caller_of
+from wheeld.supervisor.control import callers
+from wheeld.supervisor.workers.workers import Workers
+from wheeld.tables.registry import Tenant
+from wheeld_core import control
+from wheeld_core.control.messages import Message, Request
+from wheeld_core.errors import WheelError
+
+FIRST_MESSAGE_SECONDS: Final = 10.0
+"""How long a new connection may take to say what it wants."""
+IDLE_SECONDS: Final = 60.0
+"""How long a connection that is no worker's may say nothing more."""
+BACKLOG: Final = 1024
+"""Connections that wait to be accepted, while others are served."""
+
+Answer = Mapping[str, Any]
+
+
+class ControlSocket:
+    """The connections of one daemon.
+
+    Parameters
+    ----------
+    resources, workers
+        The daemon's.
+    answer : callable
+        Answers a request of a worker, or of nobody that is one; None: there is nothing to say.
+    stopping : asyncio.Event
+        Set when the daemon ends: no further message is heard.
+    """
+
+    def __init__(
+        self,
+        resources: Resources,
+        workers: Workers,
+        answer: Callable[[Message, Tenant | None], Awaitable[Answer | None]],
+        stopping: asyncio.Event,
+    ) -> None:
+        self._resources = resources
+        self._workers = workers
+        self._answer = answer
+        self._stopping = stopping
+        self._connections: set[asyncio.Task[None]] = set()
+        self._callers = callers.Callers()
+
+    async def listen(self, **where: Any) -> asyncio.Server:
+        """Accept connections; `where` as for `asyncio.start_unix_server`."""
+        return await asyncio.start_unix_server(
+            self._serve, **where, limit=control.MAX_MESSAGE, backlog=BACKLOG
+        )
+
+    async def drop_connections(self) -> None:
+        """End all of them."""
+        for task in self._connections:
+            task.cancel()
+        await asyncio.gather(*self._connections)
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._connections.add(task)
+        try:
+            workers = len(self._workers.registry.tenants)
+            crowd = len(self._connections) > descriptors.most_connections(workers)
+            if crowd and not self._callers.make_room():
+                callers.refuse(writer)
+            else:
+                await self._converse(reader, writer)
+        except asyncio.CancelledError:
+            pass  # the daemon stops; to end quietly is all that is asked of this task
+        finally:
+            self._connections.discard(task)
+            writer.close()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection: a worker for as long as it lives, or a command."""
+        tenant: Tenant | None = None
+        dismiss = functools.partial(callers.dismiss, asyncio.current_task(), writer)
+        silent: contextlib.AbstractContextManager[None]
+        patience: float | None = FIRST_MESSAGE_SECONDS
+        with contextlib.suppress(OSError, ValueError):
+            caller = self._admit(writer)
+            uid = caller.uid
+            # Before Python 3.12 wait_for can lose a cancellation.
+            while not self._stopping.is_set():
+                silent = contextlib.nullcontext()
+                if tenant is None:
+                    silent = self._callers.silent(uid, dismiss)
+                with silent:
+                    line = await asyncio.wait_for(reader.readline(), patience)
+                if not line:
+                    break
+                await self._callers.turn(uid)
+                answer: Answer | None
+                try:
+                    message = control.decode(line)
+                    if message.get("op") == Request.HELLO and tenant is None:
+                        tenant, answer = await self._workers.arrive(message, caller)
+                    elif message.get("op") == Request.RESUME and tenant is None:
+                        tenant, answer = self._workers.resume(message, caller.pid)
+                    else:
+                        caller.check_request(message.get("op"), self._resources.config)
+                        answer = await self._answer(message, tenant)
+                except (WheelError, ValueError, OSError) as error:
+                    answer = control.failure(error)
+                patience = IDLE_SECONDS if tenant is None else None
+                if answer is not None:
+                    await self._say(writer, answer)
+        # On an end this side closes; a client that connects next finds out who serves.
+        if tenant is not None and not self._stopping.is_set():
+            self._workers.hang_up(tenant)
+
+    async def _say(self, writer: asyncio.StreamWriter, answer: Answer) -> None:
+        """Send an answer; a worker's welcome with the descriptor of its doorbell."""
+        line = control.encode(answer)
+        if "worker_fifo" in answer and writer.transport.get_write_buffer_size() == 0:
+            # One that reads nothing opens the FIFO by its name; so do all while none is free here.
+            with contextlib.suppress(OSError), contextlib.ExitStack() as opened:
+                bell = self._resources.open_worker_fifo(answer["row"])
+                opened.callback(os.close, bell)
+                end = opened.enter_context(writer.get_extra_info("socket").dup())
+                line = line[socket.send_fds(end, [line], [bell]) :]
+        writer.write(line)
+        await writer.drain()
+
+    def _admit(self, writer: asyncio.StreamWriter) -> Caller:
+        """Who is at the other end, if it may come in."""
+        caller = caller_of(writer.get_extra_info("socket"))
+        try:
+            caller.check_entry(self._resources.config)
+        except PermissionError as error:
+            writer.write(control.encode(control.failure(error)))
+            raise ConnectionError(str(error)) from error
+        return caller
