@@ -7,6 +7,7 @@ with connect("default", worker="web-1") as timers:
     events = timers.poll(timeout=1.0)
 """
 
+from wheeld_client.aio.handle import AsyncTimerHandle
 from wheeld_client.aio.timers import AsyncTimers
 from wheeld_client.connection.renewal import Reconnection
 from wheeld_client.intake.connection import Connection
@@ -35,6 +36,7 @@ from wheeld_core.errors import (
 
 __all__ = [
     "AsyncPurgatory",
+    "AsyncTimerHandle",
     "AsyncTimers",
     "AsyncWatermarks",
     "ClientClosed",

@@ -7,18 +7,19 @@ import inspect
 import os
 from collections import deque
 from collections.abc import Callable
+from contextvars import Context, copy_context
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from wheeld_client.aio.alone import Alone
+from wheeld_client.aio.handle import AsyncTimerHandle
 from wheeld_client.aio.waits import Waits, running_loop
 from wheeld_client.connection.arrival import arrive
 from wheeld_client.connection.options import Options
 from wheeld_client.connection.reconnect import LATE_PAUSE
 from wheeld_client.connection.renewal import REASON, Announce, Reconnection
-from wheeld_client.timers.callbacks import TimerHandle
 from wheeld_client.timers.timers import Timers
 from wheeld_core.errors import (
     ClientClosed,
@@ -37,7 +38,7 @@ class AsyncTimers(Waits):
     `async with AsyncTimers("default") as timers:` connects and closes. `sleep` and `timeout` are
     timers of the shared wheel; `async for event in timers` yields the expirations of what was
     scheduled through `timers.schedule` and its like, as records of `expiration_dtype`; callbacks of
-    `timers.call_later` run on the loop.
+    `call_later` and `call_at` run on the loop.
 
     Nothing here blocks the loop to wait for the clock. Awaited calls (`sleep`, entering a block
     under `timeout`, `patiently`) wait for room, up to 5 s, while other tasks go on; a full wheel
@@ -272,13 +273,46 @@ class AsyncTimers(Waits):
         return self.timers.reschedule(id, delay, block=block)
 
     def call_later(
-        self, delay: float, callback: Callable[..., object], *args: Any, block: bool = False
-    ) -> TimerHandle:
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+        block: bool = False,
+    ) -> AsyncTimerHandle:
         """Have the loop call `callback(*args)` in `delay` seconds.
 
-        As `Timers.call_later`, but neither it nor its handle waits for the clock.
+        As `asyncio.loop.call_later`, by a timer of the wheel; the current context is copied if none
+        is given. Neither it nor its handle waits for the clock.
+
+        Raises
+        ------
+        InvalidDelay
+            `delay` is negative, NaN or infinite.
+        RingFull, WheelFull
+            It would have to wait for the clock. Nothing is scheduled.
         """
-        return self.timers.call_later(delay, callback, *args, block=block)
+        handle = AsyncTimerHandle(
+            self.timers._callbacks, self._loop, context or copy_context(), callback, args, block
+        )
+        handle.arm(delay)
+        return handle
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: Context | None = None,
+        block: bool = False,
+    ) -> AsyncTimerHandle:
+        """Have the loop call `callback(*args)` when `loop.time()` is `when`; if that is past, soon.
+
+        Raises as `call_later` does.
+        """
+        return self.call_later(
+            max(self._until(when), 0.0), callback, *args, context=context, block=block
+        )
 
     async def patiently(self, call: Callable[..., T], *args: Any, **options: Any) -> T:
         """Make a call that waits for room, if it has to, while the loop goes on.

@@ -70,6 +70,12 @@ class TimerHandle:
         self._callback, self._args = _nothing, ()
         return taken
 
+    def _report(
+        self, callback: Callable[..., object], args: tuple[Any, ...], error: Exception
+    ) -> None:
+        """Nobody else handles what the callback raised."""
+        log.error("timer callback %r raised", callback, exc_info=error)
+
 
 def _nothing() -> None:
     """The callback of a handle that has ended."""
@@ -99,8 +105,12 @@ class Callbacks:
     ) -> TimerHandle:
         """Arm a timer for `callback(*args)`."""
         handle = TimerHandle(self, callback, args, block)
-        self.timers._schedule_into(self._handles, handle, delay, block)
+        self.arm(handle, delay, block)
         return handle
+
+    def arm(self, handle: TimerHandle, delay: float, block: bool) -> None:
+        """Arm the timer of a handle."""
+        self.timers._schedule_into(self._handles, handle, delay, block)
 
     @property
     def current(self) -> bool:
@@ -138,7 +148,7 @@ class Callbacks:
             try:
                 callback(*args)
             except Exception as error:
-                self._report(handle, callback, error)
+                self._report(handle, callback, args, error)
 
     def take_others(self) -> list[Batch]:
         """The events that belong to no callback, and the ids of those that are ticks."""
@@ -179,12 +189,16 @@ class Callbacks:
         self._handles.pop(handle.id, None)
 
     def _report(
-        self, handle: TimerHandle, callback: Callable[..., object], error: Exception
+        self,
+        handle: TimerHandle,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        error: Exception,
     ) -> None:
         if self.timers.exception_handler is not None:
             self.timers.exception_handler(handle, error)
         else:
-            log.error("timer callback %r raised", callback, exc_info=error)
+            handle._report(callback, args, error)
 
 
 def _emptying(line: deque[T]) -> Iterator[T]:
