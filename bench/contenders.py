@@ -149,6 +149,35 @@ class Asyncio(Contender):
         self._loop.close()
 
 
+class Uvloop(Contender):
+    """The same of uvloop: each timer is one of libuv's, in its heap."""
+
+    name = "uvloop"
+
+    def __init__(self) -> None:
+        import uvloop
+
+        self._loop = uvloop.new_event_loop()
+        self.schedule = partial(self._loop.call_later, callback=nothing)
+        self.cancel = _cancel
+        self.reschedule = self._again
+
+    def _again(self, handle: Any, delay: float) -> Any:
+        handle.cancel()
+        return self._loop.call_later(delay, nothing)
+
+    def settle(self) -> None:
+        """It puts nothing off."""
+
+    def close(self) -> None:
+        """Close the loop."""
+        self._loop.close()
+
+
+def _cancel(handle: Any) -> None:
+    handle.cancel()
+
+
 class Heap(Contender):
     """`heapq` with lazy deletion: entries are [deadline, number, alive]."""
 

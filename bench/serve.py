@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import closing
+from functools import partial
 
 from bench.cases import Case, callbacks, calls, firing, loops, pairs, pool
+from bench.contenders import Wheel
 
 CASES: dict[str, dict[str, Case]] = {
     "calls": {
-        "fresh slots": calls.wheeld,
-        "scattered slots": calls.wheeld_old,
-        "batches": calls.wheeld_batches,
+        "fresh slots": partial(calls.single, Wheel, False),
+        "scattered slots": partial(calls.single, Wheel, True),
+        "batches": calls.several,
     },
     "firing": {"": firing.wheeld},
     "callbacks": {"": callbacks.wheeld},

@@ -7,7 +7,7 @@ and all but the pending ones cancelled in random order, so that what is free lie
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -35,12 +35,15 @@ def scattered(contender: contenders.Contender, rng: Any, pending: int) -> list[A
     return held
 
 
-def _single(
-    make: Callable[[int], contenders.Contender], quick: bool, old: bool
-) -> Iterator[Sample]:
+def _made(kind: type[contenders.Contender], capacity: int) -> contenders.Contender:
+    return kind(capacity) if kind is contenders.Wheel else kind()  # type: ignore[call-arg]
+
+
+def single(kind: type[contenders.Contender], old: bool, quick: bool) -> Iterator[Sample]:
+    """One call, among 100,000 pending timers."""
     pending, count = (1_000, 200) if quick else (PENDING, 20_000)
     rng = np.random.default_rng(1)
-    contender = make(2 * (pending * AGE + 3 * count) + 4096)
+    contender = _made(kind, 2 * (pending * AGE + 3 * count) + 4096)
     gc.disable()
     try:
         held = scattered(contender, rng, pending) if old else contender.fill(delays(rng, pending))
@@ -55,10 +58,11 @@ def _single(
         contender.close()
 
 
-def _batches(make: Callable[[int], contenders.Wheel], quick: bool) -> Iterator[Sample]:
+def several(quick: bool) -> Iterator[Sample]:
+    """Batches of 100,000, among a million pending timers."""
     pending, count = (1_000, 500) if quick else (BATCH_PENDING, 100_000)
     rng, watch = np.random.default_rng(1), Watch()
-    wheel = make(2 * (pending + 3 * count) + 4096)
+    wheel = contenders.Wheel(2 * (pending + 3 * count) + 4096)
     try:
         held = wheel.fill(delays(rng, pending))
         while True:
@@ -93,16 +97,39 @@ def _batch_round(
     return sample
 
 
-def wheeld(quick: bool) -> Iterator[Sample]:
-    """One call, fresh slots."""
-    return _single(contenders.Wheel, quick, old=False)
+def several_of_heap(quick: bool) -> Iterator[Sample]:
+    """The same in a heap, which has no batches: one by one."""
+    pending, count = (1_000, 500) if quick else (BATCH_PENDING, 100_000)
+    rng, heap = np.random.default_rng(1), contenders.Heap()
+    held = heap.fill(delays(rng, pending))
+    gc.disable()
+    while True:
+        found = one_round(heap, rng, held, count)
+        names = {"schedule": "schedule_many", "later": "reschedule_many, later",
+                 "earlier": "reschedule_many, earlier", "cancel": "cancel_many"}  # fmt: skip
+        yield {f"{ours}, ns": float(found[theirs] or 0) for theirs, ours in names.items()}
 
 
-def wheeld_old(quick: bool) -> Iterator[Sample]:
-    """One call, scattered slots."""
-    return _single(contenders.Wheel, quick, old=True)
-
-
-def wheeld_batches(quick: bool) -> Iterator[Sample]:
-    """Batches."""
-    return _batches(contenders.Wheel, quick)
+def by_pending(kind: type[contenders.Contender], most: int, quick: bool) -> Iterator[Sample]:
+    """One call, by how many timers are pending: from 1,000 to `most`, ten times more each."""
+    rng = np.random.default_rng(1)
+    sizes = [1_000] if quick else [10**power for power in range(3, 9) if 10**power <= most]
+    while True:
+        sample: Sample = {}
+        contender = _made(kind, sizes[-1] + sizes[-1] // 8 + 65_536)
+        gc.disable()
+        try:
+            held: list[Any] = []
+            for size in sizes:
+                held += contender.fill(delays(rng, size - len(held)))
+                contender.settle()
+                count = min(size // 2, 10_000)
+                one_round(contender, rng, held, count)
+                found = one_round(contender, rng, held, count)
+                for what in ONE_CALL:
+                    sample[f"{what} among {size}, ns"] = float(found[what] or 0)
+            yield sample
+        finally:
+            gc.enable()
+            held.clear()
+            contender.close()

@@ -1,0 +1,67 @@
+"""Several processes that schedule at once, timers an hour away: ns for each timer of all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from multiprocessing.connection import Connection
+
+import numpy as np
+
+import wheeld as daemons
+import wheeld_client
+from bench import processes
+from bench.cases import Sample
+
+HOUR = 3600.0
+BATCH = 10_000
+MOST = {"one": 1, "two": 2, "three": 3}
+AHEAD_SECONDS = 0.01
+REST_SECONDS = 0.1
+
+
+def _adder(name: str, count: int, pipe: Connection) -> None:
+    """When told, add `count` timers, in batches or not; say when it began and ended."""
+    delays = np.random.default_rng(1).uniform(HOUR, 2 * HOUR, count)
+    one_by_one = delays.tolist()
+    with wheeld_client.connect(name) as timers:
+        processes.ready(pipe)
+        schedule, many = timers.schedule, timers.schedule_many
+        while True:
+            batches, begin = pipe.recv()
+            while time.monotonic() < begin:
+                pass
+            if batches:
+                ids = [many(delays[at : at + BATCH]) for at in range(0, count, BATCH)]
+            else:
+                ids = [np.array([schedule(delay) for delay in one_by_one], np.uint64)]
+            pipe.send((True, time.monotonic() - begin))
+            pipe.recv()  # the others have ended, too
+            for some in ids:
+                timers.cancel_many(some)
+
+
+def wheeld(quick: bool) -> Iterator[Sample]:
+    """One, two and three processes, beside the clock."""
+    count = 20_000 if quick else 200_000
+    with ExitStack() as stack:
+        name = stack.enter_context(daemons.embedded(capacity=8 * count + 65_536))
+        adders = [processes.Background(_adder, name, count) for _ in MOST]
+        for one in adders:
+            stack.callback(one.stop)
+            one.receive()
+            one.go()
+        while True:
+            sample: Sample = {}
+            for text, many in MOST.items():
+                for batches, way in ((False, "one by one"), (True, "in batches")):
+                    time.sleep(REST_SECONDS)
+                    begin = time.monotonic() + AHEAD_SECONDS
+                    for one in adders[:many]:
+                        one.pipe.send((batches, begin))
+                    took = max([one.receive() for one in adders[:many]])
+                    for one in adders[:many]:
+                        one.go()
+                    sample[f"{text} {way}, ns"] = 1e9 * took / (many * count)
+            yield sample

@@ -1,0 +1,101 @@
+"""What a process pays before its first timer: the import, the start of the daemon, its memory.
+
+Bytecode is compiled and in a folder of its own, as after an installation.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+
+from bench.cases import Sample, daemon, servers
+from bench.processes import cpu_ns
+
+MB = 1e6
+START_SECONDS = 30.0
+
+
+@contextmanager
+def compiled() -> Iterator[dict[str, str]]:
+    """The environment of programs that find their bytecode."""
+    with tempfile.TemporaryDirectory(prefix="bench-bytecode-") as directory:
+        own = {key: value for key, value in os.environ.items() if key != "PYTHONDONTWRITEBYTECODE"}
+        yield {**own, "PYTHONPYCACHEPREFIX": directory}
+
+
+def _import(what: str, environment: dict[str, str]) -> tuple[float, float]:
+    """Seconds of a program that only imports something, and of CPU time."""
+    begin = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-c", f"import {what}"], env=environment)
+    _, status, used = os.wait4(process.pid, 0)
+    took = time.perf_counter() - begin
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise RuntimeError(f"import {what} failed")
+    return took, used.ru_utime + used.ru_stime
+
+
+def _beyond(what: str, base: str, environment: dict[str, str]) -> Sample:
+    (took, cpu), (took_base, cpu_base) = (_import(one, environment) for one in (what, base))
+    return {"import, s": took - took_base, "import, CPU s": cpu - cpu_base}
+
+
+def _start(directory: Path, environment: dict[str, str]) -> Sample:
+    command = [sys.executable, "-m", "wheeld", "start", "--name", "bench"]
+    command += ["--runtime-dir", str(directory)]
+    begin = time.perf_counter()
+    with servers.started(*command, env=environment) as process:
+        while (found := _pids(directory / "bench")) is None:
+            if process.poll() is not None or time.perf_counter() > begin + START_SECONDS:
+                raise RuntimeError(f"{' '.join(command)} did not start")
+            time.sleep(0.001)
+        sample = {"start, s": time.perf_counter() - begin}
+        sample["start, CPU s"] = sum(cpu_ns(pid) for pid in found) / 1e9
+        for who, pid in zip(("clock", "supervisor"), found, strict=True):
+            own = psutil.Process(pid).memory_full_info().uss
+            sample[f"{who}'s private memory, MB"] = own / MB
+    return sample
+
+
+def _pids(place: Path) -> tuple[int, int] | None:
+    """Of a daemon that serves."""
+    try:
+        return daemon.pids(str(place))
+    except (OSError, ValueError, KeyError):
+        return None
+
+
+def wheeld(quick: bool) -> Iterator[Sample]:
+    """The import beyond numpy's; `wheeld start` until it serves; its processes' own memory."""
+    with compiled() as environment:
+        while True:
+            sample = _beyond("wheeld_client", "numpy", environment)
+            with tempfile.TemporaryDirectory(prefix="bench-start-") as directory:
+                sample |= _start(Path(directory), environment)
+            yield sample
+
+
+def redis(quick: bool) -> Iterator[Sample]:
+    """redis-py's import beyond Python's own; redis-server until it serves; its memory."""
+    with compiled() as environment:
+        try:
+            import redis as client
+        except ImportError:
+            raise servers.Missing("redis-py: the package redis is not installed") from None
+        while True:
+            sample = _beyond(client.__name__, "sys", environment)
+            begin = time.perf_counter()
+            with servers.redis() as (pid, _):
+                sample["start, s"] = time.perf_counter() - begin
+                sample["start, CPU s"] = cpu_ns(pid) / 1e9
+                own = psutil.Process(pid).memory_full_info().uss
+                sample["supervisor's private memory, MB"] = own / MB
+            yield sample
