@@ -1,9 +1,14 @@
-"""`python -m bench`: run the measurements, print tables and targets, write JSON."""
+"""`python -m bench`: what users meet, beside what rivals need for it in the same run.
+
+Prints a table with what is to be reached, and writes all of it as JSON, from which `bench.page`
+makes docs/benchmark.md. `--only NAME` measures single rows, or one of the details.
+"""
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -23,8 +28,10 @@ from bench import (
     throughput,
 )
 from bench.purgatory import checks, looks, pool, sweep, waiting, wake
+from bench.table import pending, run
+from bench.table.rows import ROWS
 
-MEASUREMENTS = {
+DETAILS = {
     "single": single.run,
     "throughput": throughput.run,
     "firing": firing.run,
@@ -42,21 +49,25 @@ MEASUREMENTS = {
     "purgatory-looks": looks.run,
     "pool": pool.run,
 }
+"""Measured when they are named."""
+TABLE = {row.name: row for row in ROWS}
 RESULTS = Path(__file__).parent / "results" / "latest.json"
 
 
 def parse(arguments: list[str] | None) -> argparse.Namespace:
     """The options, checked."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    parser.add_argument("--only", metavar="NAME[,NAME]", help=", ".join(MEASUREMENTS))
+    names = [*TABLE, pending.NAME, *DETAILS]
+    table = f"rows of the table: {', '.join(TABLE)}; by number pending: {pending.NAME}; details: "
+    parser.add_argument("--only", metavar="NAME[,NAME]", help=table + ", ".join(DETAILS))
     parser.add_argument("--quick", action="store_true", help="small sizes: does it run at all?")
     parser.add_argument("--rounds", type=int, help="rounds per contender (default 5; quick: 2)")
     parser.add_argument("--json", type=Path, default=RESULTS, metavar="FILE")
     options = parser.parse_args(arguments)
-    options.names = options.only.split(",") if options.only else list(MEASUREMENTS)
+    options.names = options.only.split(",") if options.only else [*TABLE, pending.NAME]
     for name in options.names:
-        if name not in MEASUREMENTS:
-            parser.error(f"--only {name}: expected one of {', '.join(MEASUREMENTS)}")
+        if name not in names:
+            parser.error(f"--only {name}: expected one of {', '.join(names)}")
     if options.rounds is None:
         options.rounds = 2 if options.quick else 5
     if options.rounds < 1:
@@ -69,30 +80,55 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
+def of_table(names: list[str], options: results.Options) -> dict[str, Any]:
+    """Measure and print rows of the table, and costs by the number pending."""
+    content: dict[str, Any] = {}
+    rows = [TABLE[name] for name in names if name in TABLE]
+    by_pending = pending.ROW if pending.NAME in names else None
+    everything = [*rows, *([by_pending] if by_pending else [])]
+    with run.progress(run.steps(everything, options)) as tell:
+        measured = run.measure(everything, options, tell)
+    if by_pending is not None:
+        content["pending"] = measured.pop()
+        print(pending.show(content["pending"]), flush=True)
+    if rows:
+        content["rows"] = measured
+        print(run.show(measured), flush=True)
+    return content
+
+
+def of_details(names: list[str], options: results.Options) -> dict[str, Any]:
+    """Measure and print details."""
+    found: dict[str, Any] = {}
+    targets = []
+    for name in names:
+        begin = time.monotonic()
+        result = DETAILS[name](options, say)
+        result.seconds = time.monotonic() - begin
+        print(results.show(result), flush=True)
+        found[name] = result.as_json()
+        targets += result.targets
+    print(f"\n{sum(target.ok for target in targets)} of {len(targets)} targets reached")
+    return {"measurements": found}
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Entry point."""
     given = parse(arguments)
     options = results.Options(given.quick, given.rounds)
     facts = results.machine()
     print("  ".join(f"{key}: {value}" for key, value in facts.items()), flush=True)
-    found: dict[str, Any] = {}
-    targets = []
-    for name in given.names:
-        begin = time.monotonic()
-        result = MEASUREMENTS[name](options, say)
-        result.seconds = time.monotonic() - begin
-        print(results.show(result), flush=True)
-        found[name] = result.as_json()
-        targets += result.targets
-    print(f"\n{sum(target.ok for target in targets)} of {len(targets)} targets reached")
+    begin = time.monotonic()
+    content: dict[str, Any] = {"machine": facts, "options": vars(options)}
+    if some := [name for name in given.names if name not in DETAILS]:
+        content |= of_table(some, options)
+    if some := [name for name in given.names if name in DETAILS]:
+        content |= of_details(some, options)
+    facts["load_after"] = os.getloadavg()[0]
+    content["seconds"] = time.monotonic() - begin
     given.json.parent.mkdir(parents=True, exist_ok=True)
-    content = {
-        "machine": facts,
-        "options": {"quick": options.quick, "rounds": options.rounds},
-        "measurements": found,
-    }
     given.json.write_text(json.dumps(content, indent=1) + "\n")
-    say(f"written to {given.json}")
+    say(f"written to {given.json}, {content['seconds']:.0f} s")
     return 0
 
 

@@ -2,57 +2,67 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import wheeld
 import wheeld_client
+from bench import rounds
+from bench.__main__ import TABLE
+from bench.cases import Sample
+from bench.cases.servers import Missing
 from bench.purgatory.purging import PurgingPurgatory
 from bench.result import Target, table
+from bench.rounds import Found
+from bench.table import pending, plots
+from bench.table.row import Below, Line, Row, judge
+from bench.table.rows import ROWS
 from programs import of_checkout
 
 ROOT = Path(__file__).parents[2]
 
 
-def test_quick_run_writes_everything(tmp_path: Path) -> None:
-    file = tmp_path / "found.json"
+DETAILS = [
+    "single",
+    "throughput",
+    "buckets",
+    "recording",
+    "neighbours",
+    "histograms",
+    "idle",
+    "memory",
+]
+"""What no other test measures."""
+SOME_ROWS = ["callbacks", "sparse", "adders", "allocate", "start"]
+
+
+def run_bench(*arguments: str, directory: Path) -> dict[str, Any]:
+    """What it writes as JSON; with what it prints."""
+    file = directory / "found.json"
     done = subprocess.run(
-        [sys.executable, "-m", "bench", "--quick", "--rounds", "1", "--json", str(file)],
-        cwd=tmp_path,
+        [sys.executable, "-m", "bench", "--quick", "--rounds", "1", "--json", file, *arguments],
+        cwd=directory,
         env=of_checkout(),
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    assert "targets reached" in done.stdout
-    found = json.loads(file.read_text())
+    found: dict[str, Any] = json.loads(file.read_text())
     assert {"cpu", "cores", "kernel", "python", "numpy", "wheeld"} <= found["machine"].keys()
-    assert found["options"]["quick"] is True
+    assert found["options"] == {"quick": True, "rounds": 1}
+    return {**found, "printed": done.stdout}
+
+
+def test_details(tmp_path: Path) -> None:
+    found = run_bench("--only", ",".join(DETAILS), directory=tmp_path)
+    assert "targets reached" in found["printed"]
     measurements = found["measurements"]
-    assert list(measurements) == [
-        *(
-            "single",
-            "throughput",
-            "firing",
-            "buckets",
-            "recording",
-            "lateness",
-            "neighbours",
-            "histograms",
-            "idle",
-            "memory",
-        ),
-        *(
-            "purgatory",
-            "purgatory-waiting",
-            "purgatory-checks",
-            "purgatory-latency",
-            "purgatory-looks",
-            "pool",
-        ),
-    ]
+    assert list(measurements) == DETAILS
     for measurement in measurements.values():
         assert measurement["title"]
         assert measurement["rows"]
@@ -62,7 +72,67 @@ def test_quick_run_writes_everything(tmp_path: Path) -> None:
     contenders = {row["contender"] for row in measurements["single"]["rows"]}
     assert contenders == {"floor", "wheeld", "asyncio", "heapq", "sched"}
     assert all(row["exact"] == "yes" for row in measurements["throughput"]["rows"])
-    assert all(row["early"] == 0 for row in measurements["lateness"]["rows"][:2])
+
+
+def test_rows_of_the_table(tmp_path: Path) -> None:
+    """Each line has what was reached, and beside it every contender that is not missing."""
+    found = run_bench("--only", ",".join([*SOME_ROWS, "pending"]), directory=tmp_path)
+    assert [row["name"] for row in found["rows"]] == SOME_ROWS
+    assert {row.name for row in ROWS} > set(SOME_ROWS)
+    for row in found["rows"]:
+        contenders = TABLE[row["name"]].contenders
+        assert row["medians"].keys() | row["missing"].keys() == contenders.keys()
+        assert all(any(name in why for name in contenders) for why in row["missing"].values())
+        assert len(row["lines"]) == len(TABLE[row["name"]].lines)
+        assert bool(row["busy lines"]) == TABLE[row["name"]].busy
+        for line in row["lines"] + row["busy lines"]:
+            assert line["line"] in found["printed"]
+            assert min(line["wheeld"], line["reach"], *line["all"].values()) > 0
+    early = {who: values["early"] for who, values in found["rows"][1]["medians"].items()}
+    assert [early[who] for who in early if who.startswith("wheeld")] == [0, 0]
+    assert pending.curve(found["pending"], "wheeld", "schedule").keys() == {1000}
+    written = plots.draw(found, tmp_path)
+    assert len(written) == 3
+    for figure in written:
+        assert figure.read_text().startswith("<?xml")
+
+
+def found_of(**samples: list[float]) -> Found:
+    return Found({who: [{"each, ns": one} for one in each] for who, each in samples.items()})
+
+
+def test_a_line_is_judged_by_its_reach() -> None:
+    row = Row("r", "title", {}, (), floors=("sleep",))
+    rivals = {"heapq": [400, 1000, 300], "asyncio": [900] * 3, "sleep": [1] * 3}
+    found = found_of(wheeld=[100, 200, 300], **rivals)
+    line = judge(row, Line("l", "each, ns", 150, where="it takes {each, ns:.0f} ns"), found)
+    assert (line["wheeld"], line["rival"], line["rival's"]) == (200, "heapq", 400)
+    assert line["ratio"] == 0.25  # of the rounds', not of the medians'
+    assert (line["met"], line["where"]) == (False, "it takes 200 ns")
+    fast = judge(row, Line("l", "each, ns", 4, "M/s", rate=1e3), found)
+    assert (fast["wheeld"], fast["met"], fast["ratio"]) == (5, True, 0.25)
+    beside = judge(row, Line("l", "each, ns", Below("sleep", 199)), found)
+    assert (beside["reach"], beside["met"], beside["where"]) == (200, True, "")
+
+
+def missing(quick: bool) -> Iterator[Sample]:
+    """A contender that this machine does not have."""
+    raise Missing("no such program")
+    yield {}
+
+
+def counting(quick: bool) -> Iterator[Sample]:
+    """Its round's number."""
+    for number in itertools.count():
+        yield {"n": float(number)}
+
+
+def test_rounds_alternate_and_a_missing_rival_is_named() -> None:
+    said: list[str] = []
+    found = rounds.take({"a": counting, "b": counting, "m": missing}, 2, True, True, said.append)
+    assert said == ["a", "b", "m", "a", "b", "a", "b"]
+    assert found.samples == {who: [{"n": 1.0}, {"n": 2.0}] for who in "ab"}
+    assert found.missing == {"m": "no such program"}
 
 
 def test_unknown_measurement_is_refused() -> None:
@@ -73,7 +143,7 @@ def test_unknown_measurement_is_refused() -> None:
         text=True,
     )
     assert done.returncode == 2
-    assert "expected one of single, throughput" in done.stderr
+    assert "expected one of fire, batches" in done.stderr
 
 
 def test_targets_say_whether_they_are_reached() -> None:

@@ -1,0 +1,155 @@
+"""`python -m bench.page`: docs/benchmark.md, its figures and the README's numbers, from a run.
+
+Reads what `python -m bench --json FILE` has written, docs/benchmark.json if nothing else is said,
+and replaces what stands between the marks of the pages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from bench.purgatory.page import MACHINE, table
+from bench.result import as_text
+from bench.table import pending, plots, run
+
+ROOT = Path(__file__).resolve().parent.parent
+FOUND = ROOT / "docs" / "benchmark.json"
+README = ("one-call", "callbacks", "fire", "sparse")
+
+
+def _marks(name: str) -> tuple[str, str]:
+    return f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+
+
+def put(text: str, name: str, new: str) -> str:
+    """A page with `new` between the marks of that name.
+
+    Raises
+    ------
+    ValueError
+        It has no marks.
+    """
+    first, last = _marks(name)
+    before, begin, rest = text.partition(first)
+    _, end, after = rest.partition(last)
+    if not begin or not end:
+        raise ValueError(f"expected the marks {first} and {last} in the page")
+    return f"{before}{begin}\n{new}\n{end}{after}"
+
+
+def machine(content: dict[str, Any]) -> str:
+    """One line on where this was."""
+    facts = content["machine"]
+    parts = ", ".join(f"{key} {facts[key]}" for key in MACHINE)
+    load = f"load before {facts['load_before']:.2f}, after {facts['load_after']:.2f}"
+    rounds = content["options"]["rounds"]
+    return f"Machine: {parts}; {load}; {content['seconds']:.0f} s, `--rounds {rounds}`."
+
+
+def _missed(rows: Sequence[dict[str, Any]]) -> str:
+    return "\n".join(
+        f"- {number}, {line['line']}: {line['where']}"
+        for number, row in enumerate(rows, 1)
+        for line in row["lines"]
+        if line["where"]
+    )
+
+
+def _all(rows: Sequence[dict[str, Any]], which: str) -> list[dict[str, str]]:
+    """Every contender's number, not only the best rival's."""
+    return [
+        {
+            "row": f"{number}",
+            "measure": line["line"],
+            "unit": line["unit"],
+            "all": "; ".join(f"{who} {as_text(value)}" for who, value in line["all"].items()),
+        }
+        for number, row in enumerate(rows, 1)
+        for line in row[which]
+    ]
+
+
+def numbers(content: dict[str, Any]) -> str:
+    """What goes between the marks of docs/benchmark.md."""
+    rows = content["rows"]
+    missing = {who: why for row in rows for who, why in row["missing"].items()}
+    notes = [f"- {number}: {note}." for number, row in enumerate(rows, 1) for note in row["notes"]]
+    notes += [f"- Not measured: {why}." for why in missing.values()]
+    met = sum(line["met"] for row in rows for line in row["lines"])
+    parts = [
+        machine(content),
+        table(run.cells(rows)),
+        f"{met} of {sum(len(row['lines']) for row in rows)} are reached.",
+        "\n".join(notes),
+        "**Where the time goes**, of what is missed:",
+        _missed(rows),
+        "![One operation of each contender](images/benchmark-operations.svg)",
+        "**All contenders**",
+        table(_all(rows, "lines")),
+        "**While one core is busy with something else**",
+        table(_all(rows, "busy lines")),
+        "![How late timers are](images/benchmark-lateness.svg)",
+        "**By the number pending**",
+        "![One call by the number pending](images/benchmark-pending.svg)",
+        table(pending.cells(content["pending"])),
+    ]
+    return "\n\n".join(part for part in parts if part)
+
+
+def summary(content: dict[str, Any]) -> str:
+    """What goes between the marks of the README."""
+    rows = [row for row in content["rows"] if row["name"] in README]
+    shown = [
+        {
+            "`make bench`": f"{row['title']}: {line['line']}",
+            "unit": line["unit"],
+            "wheeld": as_text(line["wheeld"]),
+            "rivals": "; ".join(
+                f"{who} {as_text(value)}"
+                for who, value in line["all"].items()
+                if not who.startswith("wheeld") and who not in row.get("floors", ())
+            ),
+        }
+        for row in rows
+        for line in row["lines"]
+        if "fresh" not in line["line"] and not line["reach is"]
+    ]
+    return table(shown)
+
+
+def pages(content: dict[str, Any], root: Path) -> dict[Path, str]:
+    """The pages that hold numbers, with those of this run."""
+    page, readme = root / "docs" / "benchmark.md", root / "README.md"
+    return {
+        page: put(page.read_text(), "numbers", f"\n{numbers(content)}\n"),
+        readme: put(readme.read_text(), "benchmark", summary(content)),
+    }
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m bench.page", description=__doc__)
+    parser.add_argument(
+        "--json", type=Path, default=FOUND, metavar="FILE", help="of python -m bench"
+    )
+    given = parser.parse_args(arguments)
+    content = json.loads(given.json.read_text())
+    if missing := {"rows", "pending"} - content.keys():
+        parser.error(f"{given.json} has no {' and no '.join(missing)}: run python -m bench in full")
+    if given.json.resolve() != FOUND:
+        FOUND.write_text(given.json.read_text())
+    for path, text in pages(content, ROOT).items():
+        path.write_text(text)
+        print(f"written: {path.relative_to(ROOT)}")
+    for path in plots.draw(content, ROOT / "docs" / "images"):
+        print(f"written: {path.relative_to(ROOT)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,219 @@
+"""The thirteen rows: what is measured against whom, and what is to be reached."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from bench.cases import (
+    adders,
+    beanstalk,
+    callbacks,
+    calls,
+    firing,
+    loops,
+    netty,
+    pairs,
+    pool,
+    sleeper,
+    sparse,
+    start,
+)
+from bench.contenders import Asyncio, Heap, Uvloop, Wheel
+from bench.table.row import Below, Line, Row
+
+LOOPS = {
+    "wheeld on asyncio": loops.on_asyncio,
+    "wheeld on uvloop": loops.on_uvloop,
+    "asyncio": loops.asyncio_own,
+    "uvloop": loops.uvloop_own,
+}
+SPARSE = {
+    "wheeld, tick 1 ms": sparse.wheeld,
+    "wheeld, tick 0.1 ms": sparse.wheeld_fine,
+    "heapq": sparse.heap,
+    "asyncio": sparse.asyncio_loop,
+    "uvloop": sparse.uvloop_loop,
+    "Redis": sparse.redis_set,
+    "beanstalkd": beanstalk.server,
+}
+
+
+def _on_both(text: str, metric: str, where: str) -> tuple[Line, Line]:
+    """Below what the same loop needs by itself."""
+    first, second = (
+        Line(f"{text}, on {loop}", metric, Below(loop), "us", f"wheeld on {loop}", where=where)
+        for loop in ("asyncio", "uvloop")
+    )
+    return first, second
+
+
+def _one_call(what: str, reach: float) -> tuple[Line, Line]:
+    """In fresh slots, and in scattered ones."""
+    metric = f"{what}, ns"
+    return (
+        Line(f"{what}, scattered slots", metric, reach, ours="wheeld, scattered"),
+        Line(f"{what}, fresh slots", metric, reach, ours="wheeld, fresh"),
+    )
+
+
+ROWS = (
+    Row(
+        "fire",
+        "CPU per firing: 1 M timers, random deadlines over 2 s, one worker",
+        {"wheeld": firing.wheeld, "Netty": netty.fire, "plain sleep": sleeper.sleep},
+        (
+            Line(
+                "clock and worker together",
+                "together, ns",
+                250,
+                where="the clock takes {clock, ns:.0f} ns, the worker {worker, ns:.0f}",
+            ),
+            Line(
+                "late, p99",
+                "late p99, us",
+                Below("plain sleep", 1000),
+                "us",
+                where="a tick, and what a pass takes that fires thousands",
+            ),
+        ),
+        rounds=3,
+        floors=("plain sleep",),
+    ),
+    Row(
+        "batches",
+        "batches of 100,000, 1 M pending, per timer",
+        {"wheeld": calls.several, "heapq": calls.several_of_heap},
+        (
+            Line("reschedule_many, later", "reschedule_many, later, ns", 40),
+            Line("reschedule_many, earlier", "reschedule_many, earlier, ns", 40),
+            Line("schedule_many", "schedule_many, ns", 40),
+            Line("cancel_many", "cancel_many, ns", 40),
+        ),
+    ),
+    Row(
+        "one-call",
+        "one by one, 100,000 pending",
+        {
+            "wheeld, scattered": partial(calls.single, Wheel, True),
+            "wheeld, fresh": partial(calls.single, Wheel, False),
+            "heapq": partial(calls.single, Heap, True),
+            "asyncio": partial(calls.single, Asyncio, True),
+            "uvloop": partial(calls.single, Uvloop, True),
+        },
+        (
+            *_one_call("reschedule", 440),
+            *_one_call("schedule", 259),
+            *_one_call("cancel", 186),
+        ),
+        rounds=7,
+        notes=("rivals: scattered, too; they cancel and schedule anew to reschedule",),
+    ),
+    Row(
+        "callbacks",
+        "call_later and dispatch, sustained",
+        {
+            "wheeld": callbacks.wheeld,
+            "heapq": callbacks.heap,
+            "asyncio": callbacks.asyncio_loop,
+            "uvloop": callbacks.uvloop_loop,
+        },
+        (
+            Line("callbacks per second", "each, ns", 1.5, "M/s", rate=1e3),
+            Line("CPU of all processes, each", "CPU of all, ns", 667),
+        ),
+        busy=True,
+    ),
+    Row(
+        "timeout",
+        "asyncio: a timeout() that expires, one each millisecond, CPU of all processes",
+        LOOPS,
+        _on_both("a timeout that expires", "timeout that expires, us", ""),
+        busy=True,
+    ),
+    Row(
+        "sleep-200",
+        "asyncio: 200 tasks that sleep 50 ms each, CPU of all processes",
+        LOOPS,
+        _on_both("a sleep", "200 sleeps of 50 ms, us", ""),
+    ),
+    Row(
+        "sleep-2000",
+        "asyncio: 2,000 sleepers of 1 to 20 ms, CPU of all processes",
+        LOOPS,
+        (
+            Line(
+                "a sleep, on asyncio", "2000 sleeps of 1 to 20 ms, us", 5, "us", "wheeld on asyncio"
+            ),
+            Line(
+                "a sleep, on uvloop", "2000 sleeps of 1 to 20 ms, us", 5, "us", "wheeld on uvloop"
+            ),
+        ),
+    ),
+    Row(
+        "sparse",
+        "10,000 timers per second, tick 1 ms; CPU of all processes for 100,000",
+        SPARSE,
+        (Line("CPU", "CPU of all, s", 0.5, "s", "wheeld, tick 1 ms"),),
+        rounds=3,
+        warm=False,
+        busy=True,
+    ),
+    Row(
+        "sparse-fine",
+        "the same at a tick of 0.1 ms",
+        SPARSE,
+        (
+            Line("late, p50", "p50, us", 80, "us", "wheeld, tick 0.1 ms"),
+            Line("CPU", "CPU of all, s", 1.5, "s", "wheeld, tick 0.1 ms"),
+        ),
+        rounds=3,
+        warm=False,
+        busy=True,
+    ),
+    Row(
+        "adders",
+        "processes that schedule at once",
+        {"wheeld": adders.wheeld, "Netty": netty.add},
+        (
+            Line("two, one by one", "two one by one, ns", 8, "M/s", rate=1e3),
+            Line("two, in batches of 10,000", "two in batches, ns", 20, "M/s", rate=1e3),
+            Line("three, one by one", "three one by one, ns", 8, "M/s", rate=1e3),
+            Line("three, in batches of 10,000", "three in batches, ns", 20, "M/s", rate=1e3),
+        ),
+        notes=("Netty: threads of one JVM, which has no batches",),
+    ),
+    Row(
+        "pairs",
+        "purgatory: watch and check of one key, operations in Python, one process",
+        {"wheeld": pairs.wheeld, "lazy heap": pairs.lazy, "old design": pairs.old},
+        (
+            Line("pairs per second, made too", "pair, made too, ns", 800, "k/s", rate=1e6),
+            Line("watch", "watch, ns", 625),
+            Line("check and complete", "check and complete, ns", 625),
+        ),
+        notes=("rivals in Python: a heap with lazy deletion, and Kafka's design before its wheel",),
+    ),
+    Row(
+        "allocate",
+        "a pool's memory, 1,000 bytes",
+        {"wheeld": pool.wheeld, "multiprocessing.Semaphore": pool.semaphore},
+        (
+            Line("with pool.allocate(n)", "with allocate(), ns", 180),
+            Line("try_allocate(n).release()", "try_allocate().release(), ns", 115),
+        ),
+        rounds=9,
+    ),
+    Row(
+        "start",
+        "before the first timer",
+        {"wheeld": start.wheeld, "Redis": start.redis},
+        (
+            Line("import wheeld_client, beyond numpy", "import, s", 0.25, "s"),
+            Line("supervisor's private memory", "supervisor's private memory, MB", 18.75, "MB"),
+            Line("wheeld start to serving", "start, s", 0.55, "s"),
+        ),
+        rounds=3,
+        notes=("Redis: redis-py's import, and the server",),
+    ),
+)
+"""In the order of the table."""
