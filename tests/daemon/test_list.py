@@ -35,7 +35,7 @@ def test_daemons_are_listed(daemon: Daemon) -> None:
         (one,) = json.loads(listed(daemon.runtime_dir, "--json"))
         assert (one["name"], one["pid"]) == (daemon.name, daemon.process.pid)
         assert (one["workers"], one["pending"], one["trouble"]) == (1, 1, None)
-        assert "serves" in listed(daemon.runtime_dir)
+        assert "running" in listed(daemon.runtime_dir)
     os.kill(daemon.process.pid, signal.SIGKILL)
     daemon.process.communicate(timeout=LONG)
     (one,) = json.loads(listed(daemon.runtime_dir, "--json"))

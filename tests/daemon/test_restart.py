@@ -334,7 +334,7 @@ def test_a_restart_that_fails_leaves_the_memory(daemon: Daemon, tmp_path: Path) 
         program, daemon.program = daemon.program, [sys.executable, "-m", "wheeld"]
         done = command(daemon, "restart")
         assert done.returncode == 1
-        assert "has ended: its messages say why; what is pending is left" in done.stderr
+        assert "has ended; its log says why. Its pending timers are kept" in done.stderr
         assert daemon.wait() == 1
         switch.unlink()
         daemon.program = program

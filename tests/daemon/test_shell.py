@@ -82,7 +82,7 @@ def test_what_would_be_lost_is_refused(daemon: Any) -> None:
             assert why in said, said
         assert "connected" in badly("schedule", "1s", "--to", "nobody-there", *where)
         own = next(name for name in timers.workers().values() if name.startswith("shell-"))
-        assert "nobody receives there" in badly("schedule", "1s", "--to", own, *where)
+        assert "do not receive" in badly("schedule", "1s", "--to", own, *where)
         assert CliRunner().invoke(app, ["schedule", "1s", *where]).exit_code == 2
         made = well("schedule", "1s", "--to", "r", *where).strip()
         assert "expected 3599s at most" in badly("reschedule", made, "2h", *where)
@@ -96,8 +96,8 @@ def test_a_receiver_that_went(daemon: Any) -> None:
     daemon.advance(6.0)
     said = wheeld_command("cancel", str(made), "--name", str(daemon))
     assert said.returncode == 1
-    assert f"timer {made} (cookie 0) expired and nobody had it" in said.stderr
-    assert "nobody had it" not in badly("cancel", "1", "--name", str(daemon))
+    assert f"timer {made} (cookie 0) expired, but its receiver was gone" in said.stderr
+    assert "receiver was gone" not in badly("cancel", "1", "--name", str(daemon))
 
 
 def test_many_at_once(daemon: Any) -> None:
@@ -173,6 +173,6 @@ def test_evict(daemon: Any) -> None:
         assert found == {"worker": "stuck", "pid": process.pid, "killed": True, "kept": True}
         assert process.wait(LONG) == -9
     assert status(daemon)["pending"] == 1
-    assert well("evict", "stuck", "--name", str(daemon)) == "dropped what stuck had left\n"
+    assert well("evict", "stuck", "--name", str(daemon)) == "dropped the timers that stuck left\n"
     assert status(daemon)["pending"] == 0
     assert "no worker 'stuck'; there are:" in badly("evict", "stuck", "--name", str(daemon))

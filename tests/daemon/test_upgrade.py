@@ -122,7 +122,7 @@ def test_there_and_back(daemon: Daemon, other: Path, tmp_path: Path) -> None:
         (other / "installed").touch()
         done = restart(daemon)
         assert done.returncode == 0, done.stderr + daemon.said()
-        assert "by a snapshot, to another layout" in done.stderr
+        assert "through a snapshot, to another layout" in done.stderr
         assert (daemon.status()["pid"], daemon.status()["restarts"]) == (pid, 1)
         assert daemon.status()["pending"] == 10
         message = refused(timers)

@@ -1,4 +1,4 @@
-"""The command `wheeld`, with all that it does."""
+"""The command `wheeld`: every subcommand is added here."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from wheeld_core.control import ask
 from wheeld_core.control.messages import Request
 
 NO_CLOCK = 3
-"""Exit code of `status` beside a daemon whose clock does nothing."""
+"""Exit code of `status` when the daemon answers but its clock makes no progress."""
 
 
 def _status(name: str, runtime_dir: Path | None) -> dict[str, Any]:
@@ -38,8 +38,8 @@ def _status(name: str, runtime_dir: Path | None) -> dict[str, Any]:
 def status(name: Name = "default", runtime_dir: RuntimeDir = None, as_json: Json = False) -> None:
     """Show a daemon's state, counters and workers.
 
-    The exit code is 0 if it is well, 1 if there is none or it does not answer, and 3 if it answers
-    and has no clock that makes progress: timers that fall due are late until it has one.
+    Exit code 0: the daemon works. 1: there is none, or it does not answer. 3: it answers, but its
+    clock makes no progress, so that timers are late.
     """
     with errors_to_exit():
         found = _status(name, runtime_dir)
@@ -57,7 +57,7 @@ def advance(
     name: Name = "default",
     runtime_dir: RuntimeDir = None,
 ) -> None:
-    """Move a daemon's virtual clock; returns when what fell due was handed out."""
+    """Advance a daemon's virtual clock; returns once all timers that fell due were delivered."""
     with errors_to_exit():
         now = virtual.advance_ns(name, duration_ns(duration), runtime_dir)
     typer.echo(f"{now} ns")
@@ -73,11 +73,11 @@ def inspect(
     ] = 100,
     format: Annotated[str, typer.Option(help="table, json or csv.")] = "table",
 ) -> None:
-    """List pending timers, soonest first, without disturbing anyone."""
+    """List pending timers, soonest first. It only reads: daemon and workers are not disturbed."""
     with errors_to_exit():
         if format not in listing.FORMATS:
             raise ValueError(f"--format {format}: expected one of {', '.join(listing.FORMATS)}")
-        _status(name, runtime_dir)  # is it there? a dead one's timers wait for the next
+        _status(name, runtime_dir)  # raises if no daemon runs: its timers would not be pending
         found = listing.pending_timers(name, runtime_dir, worker, limit)
         listing.print_timers(found, format)
 
@@ -101,4 +101,4 @@ app.command("metrics")(watching_cli.metrics)
 for command_line in importlib.metadata.entry_points(group="wheeld.commands"):
     app.add_typer(
         command_line.load()(), name=command_line.name
-    )  # of packages that stand on this one
+    )  # of packages that build on this one

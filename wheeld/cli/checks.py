@@ -32,9 +32,9 @@ def fsck(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Check a wheel's shared memory, of a running daemon or of a dead one.
+    """Check the shared memory of a daemon, running or dead.
 
-    Exit code 0: clean. 1: damage found. 2: could not check, and the message says why.
+    Exit code 0: clean. 1: damage found. 2: could not check; the message says why.
     """
     from wheeld.fsck import run as checker
     from wheeld_core.errors import WheelError
@@ -61,9 +61,9 @@ def doctor(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Look at this machine, and at the daemon if it runs, for what keeps timers from being on time.
+    """Check this machine, and the daemon if it runs, for anything that makes timers late.
 
-    Exit code 0: well, perhaps with notes. 1: warnings or failures. 2: could not look.
+    Exit code 0: no problem, perhaps notes. 1: warnings or failures. 2: could not run the checks.
     """
     from wheeld.doctor import run as physician
     from wheeld_core.errors import WheelError

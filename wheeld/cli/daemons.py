@@ -1,4 +1,4 @@
-"""The commands `wheeld list` and `wheeld config`: which daemons there are, and their options."""
+"""The commands `wheeld list` and `wheeld config`: the daemons of this host, and their options."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def found(runtime_dir: Path | None) -> Iterator[dict[str, Any]]:
     Yields
     ------
     dict
-        JSON-able: `name`, `directory`, and either `trouble`, which is why it was not asked or did
-        not answer, or `trouble` None and what its status says of it.
+        Ready for JSON: `name`, `directory` and `trouble`. If `trouble` is None, also figures of its
+        status; else `trouble` says why it was not asked, or did not answer.
     """
     for base in [runtime_dir] if runtime_dir else runtime.base_directories():
         for directory in sorted(base.iterdir()) if base.is_dir() else []:
@@ -39,12 +39,12 @@ def found(runtime_dir: Path | None) -> Iterator[dict[str, Any]]:
 
 
 def _may_serve(directory: Path) -> bool:
-    """Is there a control socket, or is it not for us to see?"""
+    """Is there a control socket, or may we not look?"""
     return not os.access(directory, os.X_OK) or (directory / runtime.CONTROL_SOCKET).exists()
 
 
 def _one(directory: Path) -> dict[str, Any]:
-    """What one of them says."""
+    """The entry of one daemon."""
     known = {"name": directory.name, "directory": str(directory), "trouble": None}
     try:
         if not os.access(directory, os.X_OK):
@@ -59,10 +59,10 @@ def _one(directory: Path) -> dict[str, Any]:
 
 
 def list_daemons(runtime_dir: RuntimeDir = None, as_json: Json = False) -> None:
-    """List the daemons of this host that this user can see, also those that do not answer.
+    """List the daemons of this host that this user can see, including those that do not answer.
 
-    It looks in the usual places; embedded daemons are elsewhere. The exit code is 0 if there are
-    none, too.
+    It searches the default directories, where embedded daemons are not. The exit code is 0 even if
+    there are none.
 
     Example: wheeld list --json
     """
@@ -86,7 +86,7 @@ def _print(daemons: list[dict[str, Any]]) -> None:
         if one["trouble"]:
             row = ["", "", "", "", one["trouble"]]
         else:
-            state = "serves" if one["clock_ok"] else "NO CLOCK SERVES"
+            state = "running" if one["clock_ok"] else "CLOCK STALLED"
             pending = f"{one['pending']:,} of {one['capacity']:,}"
             row = [str(one["pid"]), str(one["workers"]), pending, f"{one['uptime_s']:.0f} s", state]
         table.add_row(*map(escape, [one["name"], *row, one["directory"]]))
@@ -94,9 +94,10 @@ def _print(daemons: list[dict[str, Any]]) -> None:
 
 
 def config(name: Name = "default", runtime_dir: RuntimeDir = None, as_json: Json = False) -> None:
-    """Print the options that are in force in a running daemon, wherever they came from.
+    """Print the options that a running daemon uses, whatever their source.
 
-    As TOML, which `wheeld start --config` takes; --json has the same. SIGHUP changes some of them.
+    The output is TOML for `wheeld start --config`; --json prints the same as JSON. Some of them
+    change when the daemon gets SIGHUP.
 
     Example: wheeld config --name shop > shop.toml
     """
@@ -104,7 +105,7 @@ def config(name: Name = "default", runtime_dir: RuntimeDir = None, as_json: Json
         directory = runtime.find(name, runtime_dir)
         options = ask(directory, Request.STATUS, ANSWER_SECONDS)["status"].get("config")
         if options is None:
-            raise WheelError("this daemon is of an older version; try `wheeld restart`")
+            raise WheelError("this daemon runs an older version; try `wheeld restart`")
     typer.echo(json.dumps(options, indent=1) if as_json else toml(options))
 
 
@@ -117,6 +118,6 @@ def toml(options: dict[str, Any]) -> str:
             lines.append(f"# {key} is not set")
             continue
         usual = value == (list(default) if isinstance(default, tuple) else default)
-        # Values of these types are written alike in both languages.
+        # Values of these types are spelled alike in TOML and in JSON.
         lines.append(f"{key} = {json.dumps(value, ensure_ascii=False)}{'  # default' * usual}")
     return "\n".join(lines)

@@ -19,9 +19,9 @@ from wheeld_core.control.messages import Request
 from wheeld_core.errors import DaemonNotRunning, WheelError
 
 CHECK_SECONDS = 90.0
-"""For the daemon to find out what the program is by now."""
+"""How long the daemon may take to check the program that is installed now."""
 LOOK_SECONDS = 0.02
-"""Between two tries to reach the daemon that comes."""
+"""Between two attempts to reach the new daemon."""
 
 
 def stop(
@@ -30,15 +30,14 @@ def stop(
     keep: Annotated[
         bool,
         typer.Option(
-            "--keep", help="Keep its memory: workers go on, and the next start takes it over."
+            "--keep", help="Keep its memory: workers stay connected, the next start takes over."
         ),
     ] = False,
 ) -> None:
     """Stop a daemon; returns when it has ended.
 
-    The exit code is 1 if it was not there, or if it could not do what was asked: write its last
-    snapshot (then its memory is left, and the next `wheeld start` goes on with it), or with --keep,
-    leave its memory.
+    Exit code 1: no daemon was running; or it could not write its last snapshot (its memory then
+    stays, and the next `wheeld start` continues with it); or with --keep, its memory is gone.
     """
     with errors_to_exit():
         directory = runtime.find(name, runtime_dir)
@@ -48,15 +47,15 @@ def stop(
         who = f"{directory.name} (pid {answer['pid']})"
         left = Path(segments.SHM_DIRECTORY, answer["wheel"]).exists()
         if keep and not left:
-            raise WheelError(f"{who} has ended without leaving its memory: its messages say why")
+            raise WheelError(f"{who} has ended, and its memory is gone; its log says why")
         if left and not keep:
             raise WheelError(
-                f"{who} has left its memory, with the timers in it: its messages say why; `wheeld "
-                "start` with the same options goes on with them"
+                f"{who} has ended but left its memory, with the timers in it; its log says why. "
+                "`wheeld start` with the same options continues with them"
             )
         typer.echo(
             f"stopped {who}; its memory stays, with {answer['pending']} pending timers: `wheeld "
-            "start` with the same options goes on with them"
+            "start` with the same options continues with them"
             if keep
             else f"stopped {who}"
         )
@@ -65,22 +64,24 @@ def stop(
 def restart(
     name: Name = "default",
     runtime_dir: RuntimeDir = None,
-    timeout: Annotated[float, typer.Option(help="Seconds to wait until it serves again.")] = 60.0,
+    timeout: Annotated[
+        float, typer.Option(help="Seconds to wait for the new daemon to answer.")
+    ] = 60.0,
 ) -> None:
-    """Replace a running daemon by the program that is installed now; its workers go on.
+    """Restart a daemon with the program that is installed now; its workers stay connected.
 
-    The process stays the same, with the same options; who supervises it sees no end. Timers are
-    late by the time in which there is no clock, which is printed. To another layout of the shared
-    memory it goes by a snapshot, which needs --state-dir, and is a stop for the workers.
+    The process keeps its pid and its options, so its service manager notices nothing. Timers are
+    late by the time without a clock, which is printed. If the new program has another layout of
+    the shared memory, the timers go through a snapshot: that needs --state-dir, and workers must
+    connect again.
 
-    The exit code is 1 if the program as it is now would not start, or not with this daemon's
-    memory: then the daemon goes on as it is. It is 1, too, if it does not serve in time: its
-    messages say why, and its memory is left.
+    Exit code 1: the new program cannot start with this daemon's options and memory, and the old one
+    keeps running; or the new daemon did not answer in time, its log says why and its memory stays.
     """
     with errors_to_exit():
         directory = runtime.find(name, runtime_dir)
         answer = ask(directory, Request.RESTART, CHECK_SECONDS)
-        how = "with its memory" if answer["keeps"] else "by a snapshot, to another layout"
+        how = "with its memory" if answer["keeps"] else "through a snapshot, to another layout"
         typer.echo(f"restarting {directory.name} (pid {answer['pid']}) {how} ...", err=True)
         now = _await_next(directory, answer, timeout)
         typer.echo(
@@ -101,10 +102,10 @@ def _await_next(directory: Path, answer: dict[str, Any], timeout: float) -> dict
                 if found["restarts"] > answer["restarts"]:
                     return found
             if process.has_ended() or time.monotonic() > give_up:
-                how = "has ended" if process.has_ended() else f"does not serve after {timeout:g} s"
+                how = "has ended" if process.has_ended() else f"does not answer after {timeout:g} s"
                 raise WheelError(
-                    f"{directory.name} (pid {answer['pid']}) {how}: its messages say why; what is "
-                    "pending is left, and `wheeld start` with the same options goes on with it"
+                    f"{directory.name} (pid {answer['pid']}) {how}; its log says why. Its pending "
+                    "timers are kept: `wheeld start` with the same options continues with them"
                 )
             time.sleep(LOOK_SECONDS)
 
@@ -135,11 +136,11 @@ def evict(
     runtime_dir: RuntimeDir = None,
     as_json: Json = False,
 ) -> None:
-    """Put a worker out: kill its process with SIGKILL, and with it all that this process does.
+    """Remove a worker: kill its process with SIGKILL.
 
-    Its timers go where its on_death says. For a worker whose process has ended, and which is kept
-    for a successor, the timers that it left are dropped. Only the daemon's user, root and members
-    of --admin-group may ask for it.
+    Its timers are treated as its on_death says. If the process has already ended and its timers are
+    kept for a successor, they are dropped. Only the daemon's user, root and members of
+    --admin-group may do this.
 
     Example: wheeld evict web-3
     """
@@ -152,4 +153,4 @@ def evict(
         kept = "; its timers are kept for a successor" if answer["kept"] else ""
         typer.echo(f"killed {worker} (pid {answer['pid']}){kept}")
     else:
-        typer.echo(f"dropped what {worker} had left")
+        typer.echo(f"dropped the timers that {worker} left")

@@ -1,4 +1,4 @@
-"""Options that several commands have, and how they end."""
+"""Options that several commands share, and how errors become exit codes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def errors_to_exit() -> Iterator[None]:
 
 
 def duration_ns(text: str, what: str = "duration") -> int:
-    """Nanoseconds of "250ms" or "2h"; a number alone is seconds. `what` it is, for the error."""
+    """Nanoseconds of "250ms" or "2h"; a bare number is seconds. `what` names it in the error."""
     try:
         return parse_duration(text if text[-1:].isalpha() else f"{text}s")
     except ValueError as error:

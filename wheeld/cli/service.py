@@ -20,25 +20,24 @@ from wheeld_core.errors import WheelError
 def install_service(
     name: Annotated[str, typer.Option(help="Name of the daemon.")] = "default",
     for_user: Annotated[
-        bool, typer.Option("--user/--system", help="A service of yours, or of the system.")
+        bool, typer.Option("--user/--system", help="Make a user service, or a system service.")
     ] = False,
     write: Annotated[
-        bool, typer.Option("--write", help="Write the files; without it they are only shown.")
+        bool, typer.Option("--write", help="Write the files instead of only printing them.")
     ] = False,
     force: Annotated[
-        bool, typer.Option("--force", help="Replace a unit that differs; options are kept.")
+        bool, typer.Option("--force", help="Replace a unit that differs; the options stay.")
     ] = False,
-    root: Annotated[
-        Path, typer.Option(help="Write below this directory, as into an image.")
-    ] = Path("/"),
+    root: Annotated[Path, typer.Option(help="Write below this directory, as for an image.")] = Path(
+        "/"
+    ),
     as_json: Json = False,
 ) -> None:
-    """Make a daemon a service of systemd: show what that takes, or do it.
+    """Set up a daemon as a systemd service: print the files, or write them.
 
-    Without --write nothing changes. It prints each file and the commands that follow; with --write
-    it writes the files, and prints the commands, which it never runs. A unit that differs from
-    what it would write stays, and the exit code is 1, unless --force is given. The file with the
-    options is never replaced.
+    Without --write it changes nothing: it prints each file and the commands to run then. With
+    --write it writes the files; it never runs the commands. If a unit exists and differs, it stays
+    and the exit code is 1, unless --force is given. The file of options is never replaced.
 
     Examples: `wheeld install-service`, `sudo /opt/wheeld/bin/wheeld install-service --write`,
     `wheeld install-service --user --write`.
@@ -55,12 +54,12 @@ def install_service(
 
 
 def _program() -> str:
-    """Where the command is that a unit starts: beside this Python, or what the shell finds."""
+    """Path of the command that the unit starts: beside this Python, else found on the PATH."""
     beside = Path(sys.executable).with_name("wheeld")
     found = str(beside) if os.access(beside, os.X_OK) else shutil.which("wheeld")
     if found is None:
         raise WheelError(
-            f"there is no command `wheeld` beside {sys.executable} nor on the PATH: install the "
+            f"found no command `wheeld` beside {sys.executable} or on the PATH: install the "
             "package `wheeld` with this Python"
         )
     return os.path.abspath(found)
@@ -70,7 +69,7 @@ def _write(found: list[tuple[PlannedFile, str]], force: bool) -> None:
     differing = [file for file, state in found if state == "differs"]
     if differing and not force:
         text = "\n".join(_difference(file) for file in differing)
-        raise WheelError(f"not written, as there is another one (--force replaces it):\n{text}")
+        raise WheelError(f"not written: the existing unit differs (--force replaces it):\n{text}")
     for file, state in found:
         if state in {"new", "differs"}:
             file.path.parent.mkdir(parents=True, exist_ok=True)

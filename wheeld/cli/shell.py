@@ -1,7 +1,7 @@
 """The commands `wheeld schedule`, `cancel`, `reschedule` and `wait`: timers for shell scripts.
 
 The process that schedules ends at once, so its timers are those of a worker that is kept
-(on_death="keep"): each of these commands is its successor, and finds them.
+(on_death="keep"). Each of these commands connects as its successor, and so finds them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ MOST: Final = 2**64 - 1
 TURN_SECONDS, LOOK_SECONDS = 10.0, 0.02
 """How long to wait for another of these commands, and between two tries."""
 SPARE_NS: Final = 10**9
-"""A timer is due so much earlier than the daemon would drop it, however late the clock is."""
+"""A timer must be due this long before the daemon would drop it: the clock may be late."""
 INTERRUPTED: Final = 130
 
 Delay = Annotated[str, typer.Argument(help="Such as 250ms, 1.5s or 2h; a number is seconds.")]
@@ -35,7 +35,7 @@ TimerId = Annotated[
 
 
 def _join(name: str, runtime_dir: Path | None) -> Timers:
-    """The worker of all these commands of this user, when no other of them is it."""
+    """Connect as the one worker that all these commands of this user share, taking turns."""
     give_up = time.monotonic() + TURN_SECONDS
     while True:
         try:
@@ -49,25 +49,25 @@ def _join(name: str, runtime_dir: Path | None) -> Timers:
 
 @contextmanager
 def _shell(name: str, runtime_dir: Path | None) -> Iterator[Timers]:
-    """Be that worker; what has come back to it, as its receiver is gone, is said on stderr."""
+    """That worker. Timers that came back because their receiver is gone are named on stderr."""
     with errors_to_exit(), _join(name, runtime_dir) as timers:
         for event in timers.poll(0):
             typer.echo(
-                f"wheeld: timer {event['timer_id']} (cookie {event['cookie']}) expired and nobody "
-                "had it: its receiver was gone",
+                f"wheeld: timer {event['timer_id']} (cookie {event['cookie']}) expired, but its "
+                "receiver was gone: nobody received it",
                 err=True,
             )
         yield timers
 
 
 def _seconds(delay: str, timers: Timers) -> float:
-    """The delay, if the daemon keeps the timer for so long."""
+    """The delay, if the daemon keeps the timer for that long."""
     found, longest = duration_ns(delay, "delay"), round(timers.keep_for * 1e9) - SPARE_NS
     if found > longest:
         raise ValueError(
-            f"delay {delay}: the daemon keeps timers of processes that have ended for "
-            f"{duration_text(longest + SPARE_NS)}, so expected {duration_text(max(0, longest))} at "
-            "most; start it with a longer --keep-for"
+            f"delay {delay}: expected at most {duration_text(max(0, longest))}, as the daemon "
+            f"keeps the timers of an ended process for {duration_text(longest + SPARE_NS)}; start "
+            "it with a longer --keep-for"
         )
     return found / 1e9
 
@@ -87,16 +87,18 @@ def schedule(
 ) -> None:
     """Schedule a timer that workers receive, and print its id.
 
-    The daemon holds it in the name of the worker shell-UID when this command has ended, for as long
-    as --keep-for of `wheeld start`: a longer delay is refused. What expires for a group without
-    members waits for one as long. If the worker that should have it has gone by then, the next of
-    these commands says so on stderr.
+    The timer belongs to the worker shell-UID. After this command has ended, the daemon keeps it for
+    the time of `wheeld start --keep-for`; a longer delay is refused. A timer for a group without
+    members waits just as long for one. If the receiver is gone when the timer expires, the next of
+    these commands reports it on stderr.
 
     Example: wheeld schedule 30s --to group:mailers --cookie 42
     """
     with _shell(name, runtime_dir) as timers:
         if to == timers.worker:
-            raise ValueError(f"--to {to}: nobody receives there; expected group:NAME or a worker")
+            raise ValueError(
+                f"--to {to}: these commands do not receive; expected group:NAME or another worker"
+            )
         seconds = _seconds(delay, timers)
         timer = timers.schedule(seconds, cookie, payload=payload.encode(), to=to)
     _print({"timer_id": timer, "to": to, "delay_s": seconds, "cookie": cookie}, as_json, str(timer))
@@ -115,7 +117,7 @@ def cancel(
     runtime_dir: RuntimeDir = None,
     as_json: Json = False,
 ) -> None:
-    """Cancel a timer of `wheeld schedule`.
+    """Cancel a timer made by `wheeld schedule`.
 
     Exit code 0: it will never be delivered. 1: it is not pending.
 
@@ -134,9 +136,9 @@ def reschedule(
     runtime_dir: RuntimeDir = None,
     as_json: Json = False,
 ) -> None:
-    """Move a timer of `wheeld schedule`: it expires after DELAY from now, earlier or later.
+    """Change when a timer made by `wheeld schedule` expires: DELAY from now.
 
-    Exit code 0: it will. 1: it is not pending, or DELAY is refused as by `wheeld schedule`.
+    Exit code 0: done. 1: it is not pending, or DELAY is too long, as for `wheeld schedule`.
 
     Example: wheeld reschedule "$timer" 45s
     """
@@ -153,10 +155,10 @@ def wait(
     runtime_dir: RuntimeDir = None,
     as_json: Json = False,
 ) -> None:
-    """Wait until a delay has passed, never less: a timer for shell scripts, on the wheel.
+    """Wait for a delay, never less: like `sleep`, but on the daemon's wheel.
 
-    With --virtual-clock it waits for `wheeld advance`. A restart of the daemon does not end it.
-    Exit code 0: it has passed. 1: the daemon ended first. 130: Ctrl-C.
+    With `wheeld start --virtual-clock` it waits for `wheeld advance`. It goes on waiting while the
+    daemon restarts. Exit code 0: the delay has passed. 1: the daemon ended first. 130: Ctrl-C.
 
     Example: wheeld wait 1.5s && echo now
     """

@@ -1,6 +1,6 @@
-"""The command `wheeld start`, and what all commands are added to.
+"""The command `wheeld start`, and the application that all commands are added to.
 
-Others wait for a start, so it loads no other command.
+Programs wait for a start, so this module loads no other command.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _Start(TyperCommand):
 
 
 def _with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """A command that takes the options of a daemon, too, in place of its `**given`."""
+    """A command that takes the options of a daemon in place of its `**given`."""
     own = inspect.signature(command, eval_str=True)
     parameters = [*map(_parameter, OPTIONS.values()), *list(own.parameters.values())[:-1]]
     vars(command)["__signature__"] = own.replace(parameters=parameters)
@@ -86,7 +86,7 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
 def start(
     *,
     fresh: Annotated[
-        bool, typer.Option("--fresh", help="Discard what a killed daemon of that name left.")
+        bool, typer.Option("--fresh", help="Discard the timers that a killed daemon left.")
     ] = False,
     config: Annotated[
         Path | None,
@@ -106,21 +106,21 @@ def start(
         str,
         typer.Option(
             envvar="WHEELD_LOG_FORMAT",
-            help="text or json: one object a line, with time, level, daemon, pid, message.",
+            help="text or json: one object per line, with time, level, daemon, pid, message.",
         ),
     ] = "text",
     check: Annotated[
-        bool, typer.Option("--check", help="Start nothing: say what would be.", hidden=True)
+        bool, typer.Option("--check", help="Only check that it could start.", hidden=True)
     ] = False,
     **given: Any,
 ) -> None:
     """Run a daemon in the foreground until SIGTERM, Ctrl-C or `wheeld stop`.
 
-    SIGPWR ends it with its memory left, as `wheeld stop --keep`. SIGHUP reads the environment and
-    the TOML file again.
+    SIGPWR stops it and keeps its memory, like `wheeld stop --keep`. SIGHUP reloads the environment
+    and the TOML file.
 
-    Each option of the daemon can also stand in the environment (WHEELD_CAPACITY=...) or in the TOML
-    file (capacity = ...); the command line comes first, then the environment, then the file.
+    Each option of the daemon can also be set in the environment (WHEELD_CAPACITY=...) or in the
+    TOML file (capacity = ...). The command line wins over the environment, and that over the file.
     """
     given["pools"] = given["pools"] or None
     with errors_to_exit():

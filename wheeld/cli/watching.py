@@ -1,4 +1,4 @@
-"""The commands `wheeld top`, `health` and `metrics`: what it does, is it well, and for others."""
+"""The commands `wheeld top`, `health` and `metrics`, which watch a running daemon."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ def health(
     name: Name = "default",
     runtime_dir: RuntimeDir = None,
     max_lateness: Annotated[
-        str, typer.Option(help="Latest that a timer may be, such as 50ms.")
+        str, typer.Option(help="How late a timer may be, such as 50ms.")
     ] = "100ms",
-    window: Annotated[str, typer.Option(help="How long to look, such as 1s.")] = "1s",
+    window: Annotated[str, typer.Option(help="How long to observe, such as 1s.")] = "1s",
     as_json: Json = False,
 ) -> None:
-    """Say whether the clock serves, and is on time: for systemd, Docker, Kubernetes.
+    """Check that the clock runs and is on time: a health check for systemd, Docker, Kubernetes.
 
-    The exit code is 0 if it does, and nothing that fired meanwhile was later than --max-lateness;
-    else 1, also if there is no daemon.
+    Exit code 0: it runs, and no timer that fired during --window was later than --max-lateness.
+    1: otherwise, or there is no daemon.
 
     Example: wheeld health --max-lateness 20ms --window 500ms
     """
@@ -60,10 +60,11 @@ def health(
         typer.echo(json.dumps(found.as_dict(), indent=1))
     elif found.ok:
         typer.echo(
-            f"{name}: well; {found.fired:,} fired in {window}, {duration(found.late)} late at most"
+            f"{name} is healthy: {found.fired:,} fired in {window}, at most {duration(found.late)} "
+            "late"
         )
     else:
-        typer.echo(f"wheeld: {name} is not well: {'; '.join(found.why)}", err=True)
+        typer.echo(f"wheeld: {name} is unhealthy: {'; '.join(found.why)}", err=True)
     raise typer.Exit(0 if found.ok else 1)
 
 
@@ -71,16 +72,16 @@ def metrics(
     name: Name = "default",
     runtime_dir: RuntimeDir = None,
     listen: Annotated[
-        str, typer.Option(help="HOST:PORT to serve on, such as 127.0.0.1:9464; port 0: any.")
+        str, typer.Option(help="HOST:PORT to listen on; port 0: any free one.")
     ] = addresses.DEFAULT,
     once: Annotated[
         bool,
-        typer.Option("--once", help="Print the metrics and end; for `promtool check metrics`."),
+        typer.Option("--once", help="Print the metrics once, as for `promtool check metrics`."),
     ] = False,
 ) -> None:
-    """Serve a daemon's metrics to Prometheus until Ctrl-C, also while it is restarted.
+    """Serve a daemon's metrics to Prometheus until Ctrl-C; it survives restarts of the daemon.
 
-    Needs `pip install 'wheeld[metrics]'`. What each metric means: docs/metrics.md.
+    Needs the package's extra `metrics`. docs/metrics.md explains each metric.
 
     Example: wheeld metrics --name shop --listen 127.0.0.1:9464
     """
@@ -104,16 +105,16 @@ def top(
     name: Name = "default",
     runtime_dir: RuntimeDir = None,
     sort: Annotated[
-        str, typer.Option(help="name, pending, scheduled, fired, ring or late.")
+        str, typer.Option(help="Sort by name, pending, scheduled, fired, ring or late.")
     ] = "fired",
-    interval: Annotated[str, typer.Option(help="Time between two looks, such as 1s.")] = "1s",
-    once: Annotated[bool, typer.Option("--once", help="Look for one interval and end.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The same as JSON, with --once.")] = False,
+    interval: Annotated[str, typer.Option(help="Time between updates, such as 1s.")] = "1s",
+    once: Annotated[bool, typer.Option("--once", help="Print one interval and exit.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Like --once, as JSON.")] = False,
 ) -> None:
-    """Watch what a daemon does: rates, lateness, workers, groups, pools, full rings.
+    """Show a daemon's activity, live: rates, lateness, workers, groups, pools, full rings.
 
-    The first letter of what --sort takes sorts by it; q or Ctrl-C ends it. If the output is no
-    terminal it is --once.
+    Keys: the first letter of a --sort column sorts by it; q or Ctrl-C quits. When the output is not
+    a terminal, it prints one interval and exits.
 
     Example: wheeld top --name shop --sort pending
     """

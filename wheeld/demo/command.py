@@ -1,4 +1,4 @@
-"""The command `wheeld demo`: options, the order of things, exit codes.
+"""The command `wheeld demo`: options, steps, exit codes.
 
 Heavy imports are inside the functions, so that `wheeld --help` stays quick.
 """
@@ -38,30 +38,30 @@ def demo(
     case: Annotated[
         str, typer.Option(help="low, high or both: the latencies of the requests.")
     ] = "both",
-    seed: Annotated[int, typer.Option(min=0, help="Equal seeds make equal requests.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed makes the same requests.")] = 1,
     requests_file: Annotated[
         Path | None,
         typer.Option(
-            help="Parquet or CSV with arrival_ns, latency_ms, timeout_ms, payload_bytes; in place "
-            "of made requests."
+            help="Requests from this Parquet or CSV file, with arrival_ns, latency_ms, timeout_ms, "
+            "payload_bytes."
         ),
     ] = None,
-    plot: Annotated[Path, typer.Option(help="Picture of lateness and pending timers.")] = Path(
-        "wheeld-demo.png"
-    ),
+    plot: Annotated[
+        Path, typer.Option(help="File for a plot of lateness and pending timers.")
+    ] = Path("wheeld-demo.png"),
     report: Annotated[
         Path, typer.Option(help="Directory for the pipeline's report of what the daemons recorded.")
     ] = Path("wheeld-demo-report"),
     no_report: Annotated[
-        bool, typer.Option("--no-report", help="Record nothing, and make no such report.")
+        bool, typer.Option("--no-report", help="Record no trace, and write no report.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
-    """Run a million requests through a private daemon and account for each of them.
+    """Run a million requests through a private daemon and account for every one of them.
 
-    The workload of Kafka's purgatory benchmark: requests arrive in an open loop, carry 100 bytes,
-    and either complete in time or time out after 200 ms. Exit code 1 when one was lost, doubled,
-    early or damaged. At the end stands a report of what the daemons recorded.
+    The workload is that of Kafka's purgatory benchmark: requests arrive in an open loop, carry 100
+    bytes, and either complete in time or time out after 200 ms. Exit code 1: a request was lost,
+    duplicated, early or damaged. It ends with a report of what the daemons recorded.
     """
     if case not in ("low", "high", "both"):
         raise typer.BadParameter(f"got {case!r}, expected low, high or both", param_hint="--case")
@@ -80,7 +80,7 @@ def demo(
 
 
 def _exit_code(everything: Callable[[Callable[[], None]], int]) -> int:
-    """Run `everything(tick)`; what goes wrong on the way becomes one line and an exit code."""
+    """Run `everything(tick)`; an expected error becomes one line and an exit code."""
     from wheeld.demo.requests_file import RequestsFileError
     from wheeld_core.errors import WheelError
 
@@ -89,7 +89,7 @@ def _exit_code(everything: Callable[[Callable[[], None]], int]) -> int:
             try:
                 return everything(tick)
             except (WheelError, OSError):
-                tick()  # Ctrl-C ends the daemon too: that is no news then
+                tick()  # Ctrl-C ends the daemon, too: that is not the error to report
                 raise
         except Interrupted:
             _say("interrupted")

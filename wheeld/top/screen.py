@@ -81,7 +81,7 @@ def _printable(text: str) -> str:
 def _head(found: dict[str, Any], notice: str) -> list[Text]:
     """Daemon, wheel, rates, lateness, rings."""
     rates, full = found["per_second"], found["rings_full"]
-    state = ("bold green", "clock ok") if found["clock_ok"] else ("bold red", "NO CLOCK SERVES")
+    state = ("bold green", "clock ok") if found["clock_ok"] else ("bold red", "CLOCK STALLED")
     share = 100 * found["pending"] / found["capacity"]
     shown = (("fired", "fired"), ("sched", "scheduled"), ("cancelled", "cancelled"),
              ("moved", "rescheduled"), ("wakes", "wakes"))  # fmt: skip
