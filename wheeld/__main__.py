@@ -48,8 +48,8 @@ def _command() -> Callable[[], None]:
     for name in _EXTRA:
         if importlib.util.find_spec(name) is None:
             sys.exit(
-                f"wheeld: {name} is not installed: this is the client alone; for the daemon and "
-                "its commands: pip install 'wheeld[daemon]'"
+                f"wheeld: {name} is not installed, only the client is; for the daemon and its "
+                "commands: pip install 'wheeld[daemon]'"
             )
     if sys.argv[1:2] == ["start"]:
         _start_clock()

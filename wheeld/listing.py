@@ -25,17 +25,17 @@ def status_text(status: dict[str, Any]) -> str:
     counters, most = status["counters"], status["max_per_worker"]
     lines = [
         f"{status['name']}  pid {status['pid']}, clock pid {status['clock_pid']}"
-        f"{'' if status['clock_ok'] else '  CLOCK DOES NOT ANSWER'}",
+        f"{'' if status['clock_ok'] else '  CLOCK STALLED'}",
         *([f"  NO CLOCK    {status['clock_trouble']}"] if status["clock_trouble"] else []),
         f"  in          {status['directory']}",
         f"  up          {status['uptime_s']:.0f} s",
         f"  pending     {status['pending']:,} of {status['capacity']:,} timers; {status['free']:,}"
-        f" slots are nobody's" + (f"; {most:,} for one worker at most" if most else ""),
-        f"  wheel       tick {status['tick_ns'] / 1e6:g} ms, {status['wheel_size']} buckets a"
+        f" slots are free" + (f"; at most {most:,} per worker" if most else ""),
+        f"  wheel       tick {status['tick_ns'] / 1e6:g} ms, {status['wheel_size']} buckets per"
         f" level, payload {status['payload_bytes']} bytes",
         f"  memory      {mebibytes(status['shared_bytes'])} shared, for"
         f" {status['slots_with_memory']:,} slots; {mebibytes(status['shared_bytes_at_most'])}"
-        " for all",
+        " for all slots",
         f"  fired       {counters['fired']:,}   returned {counters['returned']:,}"
         f"   dropped {counters['dropped']:,} with dead owners (armed, or expired and unread)",
         f"  clock       {counters['wakes']:,} wake-ups, latest by"
@@ -66,7 +66,7 @@ def status_text(status: dict[str, Any]) -> str:
         + (f"  in {', '.join(worker['groups'])}" if worker["groups"] else "")
         + (f"  watches {count:,} buckets" if (count := worker["watched_buckets"]) else "")
         + (
-            f"  has {readable_bytes(out)} of pools"
+            f"  holds {readable_bytes(out)} of pools"
             if (out := sum(worker["pool_bytes"].values()))
             else ""
         )
@@ -113,8 +113,8 @@ def _purgatory_text(purgatory: dict[str, Any]) -> str:
     """One name in one line; a worker may have written anything there."""
     name = "".join(c if c.isprintable() else "\ufffd" for c in purgatory["name"])
     return (
-        f"{name:<28} {purgatory['delayed']:,} operations wait, {purgatory['watched']:,} times under"
-        f" a key, in {purgatory['workers']} workers"
+        f"{name:<28} {purgatory['delayed']:,} operations waiting, {purgatory['watched']:,} watches,"
+        f" in {purgatory['workers']} workers"
     )
 
 
@@ -123,7 +123,7 @@ def _pool_text(pool: dict[str, Any]) -> str:
     text = f"{pool['name']:<28} {readable_bytes(pool['used'])} of {readable_bytes(pool['size'])}"
     text += " strictly" if pool["strict"] else ""
     text += f"  depleted {pool['depleted_percent']:.1f} %"
-    return text + (f"  {pool['waiters']} workers wait" if pool["waiters"] else "")
+    return text + (f"  {pool['waiters']} workers waiting" if pool["waiters"] else "")
 
 
 def pending_timers(

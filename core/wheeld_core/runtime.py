@@ -123,7 +123,7 @@ def create(
     for base in bases:
         room = len(os.fsencode(base / name / CONTROL_SOCKET))
         if room > MAX_SOCKET_PATH:
-            problems.append(f"{base}: its socket's path has {room} bytes, {MAX_SOCKET_PATH} fit")
+            problems.append(f"{base}: a socket path of {room} bytes, at most {MAX_SOCKET_PATH} fit")
             continue
         try:
             if runtime_dir is None and not base.exists():
@@ -140,7 +140,7 @@ def create(
             problems.append(f"{base}: {error.strerror}")
             continue
         return directory
-    raise WheelError("no runtime directory can be made: " + "; ".join(problems))
+    raise WheelError("cannot make a runtime directory: " + "; ".join(problems))
 
 
 def _make_directory(directory: Path, mode: int) -> None:
@@ -155,7 +155,7 @@ def _make_directory(directory: Path, mode: int) -> None:
 def _check_private(directory: Path, gid: int | None) -> None:
     status = os.lstat(directory)
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        raise WheelError(f"{directory} is not a directory of ours; refusing to use it")
+        raise WheelError(f"{directory} is not a directory of this user; refusing to use it")
     ours = 0o050 if gid is not None and status.st_gid == gid else 0
     if status.st_mode & 0o077 & ~ours:
         raise WheelError(

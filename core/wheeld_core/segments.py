@@ -281,10 +281,10 @@ def elsewhere(theirs: object) -> str | None:
     if theirs is None or theirs == place():
         return None
     return (
-        f"this process has another {SHM_DIRECTORY} than the daemon, and so none of its memory: "
-        "share it, for containers by `docker run --ipc=host` or `--ipc=container:NAME` on both "
-        f"sides or by one volume mounted as {SHM_DIRECTORY} in both, for a service without "
-        f"TemporaryFileSystem= or InaccessiblePaths= over it"
+        f"this process has another {SHM_DIRECTORY} than the daemon, so it cannot map the daemon's "
+        "memory. For containers: `docker run --ipc=host` or `--ipc=container:NAME` on both sides, "
+        f"or one volume mounted as {SHM_DIRECTORY} in both. For a service: no TemporaryFileSystem= "
+        "or InaccessiblePaths= over it"
     )
 
 
@@ -300,7 +300,7 @@ def check(memory: mmap.mmap | _native.Memory, kind: int, name: str) -> None:
             "on both sides"
         )
     reasons = {
-        _native.ATTACH_TOO_SHORT: "is shorter than it says",
+        _native.ATTACH_TOO_SHORT: "is shorter than its header says",
         _native.ATTACH_NOT_READY: "is not ready: its creator has not finished",
         _native.ATTACH_FOREIGN: f"is not a {KIND_NAMES[kind]} segment of wheeld",
     }

@@ -95,12 +95,14 @@ COUNTER_COLUMNS: Final = (
     ),
     Column("wake_late_ns", "bigint", False, "longest oversleep of the clock"),
     Column("clock_epoch", "bigint", False, "incarnations of the clock"),
-    Column("scheduled", "bigint", False, "the clock's own account of the events, lost ones too"),
+    Column(
+        "scheduled", "bigint", False, "the clock's own count of the events, including lost ones"
+    ),
     Column("rescheduled", "bigint", False, "the same"),
     Column("cancelled", "bigint", False, "the same"),
     Column("expired", "bigint", False, "the same"),
     Column(
-        "ended", "bigint", False, "the same: armed timers that were dropped with their dead owner"
+        "ended", "bigint", False, "likewise: armed timers that were dropped with their dead owner"
     ),
     Column("lost", "bigint", False, "events that found the trace ring full"),
     Column(

@@ -148,7 +148,7 @@ def own_directory(path: Path, mode: int) -> Path:
     if status.st_uid != os.geteuid() or status.st_mode & _BY_OTHERS:
         raise PermissionError(
             f"{path} has uid {status.st_uid}, mode {stat.S_IMODE(status.st_mode):04o}: expected a "
-            f"directory of ours (uid {os.geteuid()}) that no other user can write to"
+            f"directory of uid {os.geteuid()} that no other user can write to"
         )
     return path
 
@@ -169,7 +169,8 @@ def check_peer(connected: socket.socket, owner: int) -> None:
     _, uid, _ = wanted.unpack(told)
     if uid not in (owner, 0):
         raise PermissionError(
-            f"uid {uid} answers at the socket of a daemon of uid {owner}; refusing to talk to it"
+            f"a process of uid {uid} listens at the socket of uid {owner}'s daemon; refusing to "
+            "talk to it"
         )
 
 
@@ -227,6 +228,6 @@ def _was_given(path: Path, owner: int) -> bool:
 
 def _foreign(path: Path, status: os.stat_result) -> PermissionError:
     return PermissionError(
-        f"{path} belongs to another user (uid {status.st_uid}), neither to uid {os.geteuid()} nor "
-        "to root, and is no place of a daemon for a group of this process; refusing to use it"
+        f"{path} belongs to another user (uid {status.st_uid}): expected uid {os.geteuid()}, root, "
+        "or a daemon shared with a group of this process; refusing to use it"
     )

@@ -111,8 +111,8 @@ class _Selector(selectors.BaseSelector):
         if not (ready or self._said or self._loop.in_threads):
             self._said = True
             log.warning(
-                "a loop under virtual time has waited %.0f s in real time: does a task wait for "
-                "a time that nobody moves? `await wheel.advance(seconds)` does",
+                "a loop under virtual time has waited for %.0f s of real time: does a task wait "
+                "for virtual time to pass? `await wheel.advance(seconds)` moves it",
                 PATIENCE_SECONDS,
             )
         return ready

@@ -238,7 +238,8 @@ def damage_stock(wheel: LocalWheel) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "text"), [(damage_holder, "by nobody that is there"), (damage_stock, "nobody owns")]
+    ("spoil", "text"),
+    [(damage_holder, "by a worker that does not exist"), (damage_stock, "nobody owns")],
 )
 def test_fsck_finds_holders_that_are_wrong(
     wheel: LocalWheel, spoil: Callable[[LocalWheel], None], text: str

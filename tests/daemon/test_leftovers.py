@@ -79,7 +79,10 @@ REMAINS: dict[str, tuple[Callable[[Resources], object], str]] = {
     ),
     "missing": (lambda left: path_of(left, "registry").unlink(), "No such file"),
     "no slots": (lambda left: path_of(left, "slots").unlink(), "slots is gone"),
-    "truncated": (lambda left: os.truncate(path_of(left, "wheel"), 8192), "shorter than it says"),
+    "truncated": (
+        lambda left: os.truncate(path_of(left, "wheel"), 8192),
+        "shorter than its header says",
+    ),
     "empty": (lambda left: os.truncate(path_of(left, "wheel"), 0), "is empty"),
 }
 
@@ -149,7 +152,7 @@ def test_daemon_file_that_is_no_file_of_ours(config: Config, kind: str, tmp_path
     path.unlink()
     plant(kind, path, victim)
     for fresh in (False, True):
-        with pytest.raises(WheelError, match=f"{path} is no file of ours.*; remove it"):
+        with pytest.raises(WheelError, match=f"{path} is not a file of this daemon.*; remove it"):
             Resources(config, fresh)
     assert victim.read_text() == before
     assert names_of(config) == [segment]

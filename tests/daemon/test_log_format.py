@@ -25,7 +25,7 @@ def test_each_line_is_an_object(daemon: Daemon) -> None:
     assert {line["pid"] for line in lines} == {daemon.process.pid}
     assert {line["level"] for line in lines} == {"info"}
     assert any(line["message"].startswith("worker w\u00e9b") for line in lines)
-    assert sum("goes on with" in line["message"] for line in lines) == 1
+    assert sum("took over" in line["message"] for line in lines) == 1
     times = [datetime.fromisoformat(line["time"]) for line in lines]
     assert times == sorted(times)
 

@@ -50,7 +50,7 @@ def test_only_its_owner_ends_a_daemon(daemon: Daemon) -> None:
         for command in (["stop"], ["advance", "1s"], ["evict", "somebody"]):
             code, words = asked(daemon, before, *command)
             assert code == 1
-            assert f"may not ask this daemon to {command[0]}" in words
+            assert f"may not run `wheeld {command[0]}`" in words
             assert "--admin-group" in words
     assert daemon.status()["virtual_now_ns"] == 0
     assert asked(daemon, [], "advance", "1s") == (0, "1000000000 ns\n")

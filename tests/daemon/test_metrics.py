@@ -100,9 +100,9 @@ def test_a_daemon_that_goes(daemon: Daemon) -> None:
 
 
 def test_health(daemon: Daemon) -> None:
-    """0 beside a daemon that is well; 1 if its clock stands, or there is none."""
+    """0 beside a healthy daemon; 1 if its clock stands still, or there is none."""
     where = (*daemon.where, "--window", "10ms")
-    assert "well" in well("health", *where)
+    assert "is healthy" in well("health", *where)
     found = json.loads(well("health", "--json", *where))
     assert found == {"ok": True, "why": [], "lateness_ns": 0, "fired": 0}
     well("stop", *daemon.where)

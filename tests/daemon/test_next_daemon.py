@@ -164,9 +164,9 @@ def test_no_other_daemon(daemon: Daemon) -> None:
         with pytest.raises(DaemonNotRunning, match="stopped"):
             _ = timers.pending
         assert len(timers.poll(0.01)) == 0
-        with pytest.raises(DaemonNotRunning, match="no other takes this client"):
+        with pytest.raises(DaemonNotRunning, match="no other accepted this client"):
             timers.schedule(1.0)
-        with pytest.raises(DaemonNotRunning, match="no other takes this client"):
+        with pytest.raises(DaemonNotRunning, match="no other accepted this client"):
             timers.poll(None)
         assert timers._over is False
         daemon.start()
@@ -326,7 +326,7 @@ async def test_a_loop_gives_up_and_comes_back(daemon: Daemon) -> None:
     ) as timers:
         comes: asyncio.Task[Any] = asyncio.create_task(anext(timers))  # type: ignore[arg-type]
         await asyncio.get_running_loop().run_in_executor(None, daemon.stop)
-        with pytest.raises(DaemonNotRunning, match="no other takes this client"):
+        with pytest.raises(DaemonNotRunning, match="no other accepted this client"):
             await asyncio.wait_for(comes, LONG)
         await asyncio.get_running_loop().run_in_executor(None, daemon.start)
         async with asyncio.timeout(LONG):

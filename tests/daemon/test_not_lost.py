@@ -75,7 +75,7 @@ def test_a_clock_that_cannot_be_started_is_tried_again(daemon: Short, what: str)
         due = timers.now_ns() + 200_000_000
         timers.schedule_many(np.linspace(0.0, 0.2, 100), np.arange(100))
         until(lambda: timers.now_ns() > due + 200_000_000, "late")
-        until(lambda: daemon.said().count("no clock runs: ") > 12, "more than ten tries")
+        until(lambda: daemon.said().count("no clock is running: ") > 12, "more than ten tries")
         status = daemon.status()
         assert not status["clock_ok"]
         assert status["clock_trouble"] in daemon.said()
@@ -105,7 +105,7 @@ def test_a_start_that_gets_no_clock_leaves_the_memory(daemon: Short) -> None:
         daemon.flag.touch()
         assert "10 clocks did not start" in daemon.refused()
         assert daemon.segments() == segments
-        assert "`wheeld start` goes on" in daemon.said()
+        assert "`wheeld start` continues" in daemon.said()
         daemon.flag.unlink()
         daemon.start()
         assert receive(timers, 1)["cookie"].tolist() == [5]
@@ -131,7 +131,7 @@ def test_a_full_runtime_directory(daemon: Short, runtime_dir: Path) -> None:
         daemon.kill_clock()
         timers.schedule(0.0, 3)
         assert receive(timers, 1)["cookie"].tolist() == [3]
-        until(lambda: "daemon.json stays as it was" in daemon.said(), "said")
+        until(lambda: "cannot update daemon.json" in daemon.said(), "said")
     daemon.stop()
     assert "wrote 50 pending timers" in daemon.said()
     assert "Traceback" not in daemon.said()

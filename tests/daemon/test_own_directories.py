@@ -50,7 +50,7 @@ def test_another_users(make: Make, tmp_path: Path) -> None:
     path = tmp_path / "theirs"
     path.mkdir(mode=0o755)
     os.chown(path, NOBODY, NOBODY)
-    with pytest.raises(WheelError, match=rf"uid {NOBODY}.*expected a directory of ours"):
+    with pytest.raises(WheelError, match=rf"uid {NOBODY}.*expected a directory of uid"):
         make(path)
     assert list(path.iterdir()) == []
 

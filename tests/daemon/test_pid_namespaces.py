@@ -83,7 +83,7 @@ def test_an_end_that_is_seen_from_everywhere(daemon: Daemon) -> None:
         process.kill()
     with apart(daemon):
         process = daemon.launch()
-        until(lambda: process.poll() is not None or "goes on with" in daemon.said(), "serving")
+        until(lambda: process.poll() is not None or "took over" in daemon.said(), "serving")
     try:
         assert "died or left" in daemon.said()
         until(lambda: daemon.workers()["apart"]["state"] == "kept", "kept")

@@ -244,7 +244,7 @@ def test_a_runtime_directory_of_another_user(daemon: Daemon, mode: int) -> None:
     daemon.directory.mkdir()
     os.chown(daemon.directory, NOBODY, NOBODY)
     daemon.directory.chmod(mode)
-    assert "is not a directory of ours" in daemon.refused()
+    assert "is not a directory of this user" in daemon.refused()
     found = daemon.directory.stat()
     assert (found.st_uid, stat.S_IMODE(found.st_mode)) == (NOBODY, mode)
     assert list(daemon.directory.iterdir()) == []

@@ -117,7 +117,7 @@ def test_memory_limit(
     caplog.clear()
     limit.write_text(f"{base}\n")
     look(config, groups)
-    assert "can come to need" in caplog.text
+    assert "may need up to" in caplog.text
     caplog.clear()
     for none in ("max\n", f"{2**63 - 4096}\n", f"{10 * base}\n"):
         limit.write_text(none)

@@ -108,7 +108,7 @@ def test_the_program_is_beside_this_python(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.undo()
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Exception, match="there is no command `wheeld` beside"):
+    with pytest.raises(Exception, match="found no command `wheeld` beside"):
         service_cli._program()
     (tmp_path / "wheeld").touch(mode=0o755)
     assert service_cli._program() == str(tmp_path / "wheeld")

@@ -38,7 +38,7 @@ def test_harmless_signals(daemon: Daemon) -> None:
             os.kill(clock, number)
         assert sorted(receive(timers, 100)["cookie"].tolist()) == list(range(100))
     for name in ("SIGUSR1", "SIGUSR2", "SIGALRM"):
-        until(lambda name=name: f"{name} means nothing to wheeld: ignored" in daemon.said(), name)
+        until(lambda name=name: f"{name} has no meaning here and is ignored" in daemon.said(), name)
     assert daemon.status()["clock_pid"] == clock
     daemon.stop()
     assert daemon.nothing_left()
@@ -73,9 +73,9 @@ def test_reload(daemon: Daemon, runtime_dir: Path) -> None:
             second.schedule_many([1000.0] * 100)
         second.schedule(1000.0)
         second.close()
-        until(lambda: "not succeeded within 20ms" in daemon.said(), "given up")
+        until(lambda: "no successor within 20ms" in daemon.said(), "given up")
         file.write_text('keep_for = "soon"\n')
-        refusal = f"was not reloaded and stays as it was: {file}, line 1: keep_for = 'soon'"
+        refusal = f"was not reloaded; the old one stays in force: {file}, line 1: keep_for = 'soon'"
         os.kill(daemon.pid, signal.SIGHUP)
         until(lambda: refusal in daemon.said(), "refused")
         assert daemon.status()["max_per_worker"] == 64

@@ -129,7 +129,7 @@ def test_of_two_processes_and_after_a_death(daemon: Daemon, crew: Crew) -> None:
             "there": {NAME: {"delayed": 3, "watched": 6}},
         }
         lines = well("status", "--name", daemon.name, "--runtime-dir", str(daemon.base))
-        assert f"    {NAME:<28} 4 operations wait, 7 times under a key, in 2 workers\n" in lines
+        assert f"    {NAME:<28} 4 operations waiting, 7 watches, in 2 workers\n" in lines
         assert "    second\ufffd" in lines
         crew.kill(pid)
         until(lambda: len(told(daemon)["workers"]) == 1, "gone")

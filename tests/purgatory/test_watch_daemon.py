@@ -229,7 +229,7 @@ def test_heads_that_are_overwritten_again_and_again() -> None:
     shared = Shared(*segments)
     shared.change(2, 300)
     spoil[0] = 1000
-    with pytest.raises(WheelError, match="overwritten again and again"):
+    with pytest.raises(WheelError, match="overwritten repeatedly"):
         host.clear(2)
     spoil[0] = 0
     assert (host.clear(2), host.clear(2), host.returned) == (300, 0, 300)

@@ -217,7 +217,7 @@ def test_no_pyarrow(recording: Recording) -> None:
     [
         (lambda path: path.write_text(""), "is not a directory"),
         (lambda path: path.symlink_to("/proc/self/mem"), "is not a directory"),
-        (lambda path: path.symlink_to("/proc/self"), "give a directory that uid"),
+        (lambda path: path.symlink_to("/proc/self"), "give a directory that only uid"),
     ],
 )
 def test_unusable_directory(recording: Recording, make, words: str) -> None:

@@ -230,7 +230,7 @@ def in_another_bucket(w: FullWheel) -> None:
 # -- owners ----------------------------------------------------------------------------------------
 
 
-@case("owners", "incarnation 99: nobody")
+@case("owners", "incarnation 99: no such worker")
 def orphaned(w: FullWheel) -> None:
     w.slots.owners[w.slot["near"] >> 6] = packing.owner_word(1, 99)
 

@@ -155,7 +155,7 @@ class ClockGuard:
             else:
                 self._watcher = asyncio.create_task(self._watch())
                 return
-        raise WheelError(f"{START_TRIES} clocks did not start, one after the other: {self.trouble}")
+        raise WheelError(f"{START_TRIES} clocks did not start, one after another: {self.trouble}")
 
     def _failed_to_start(self, error: Exception) -> None:
         self.restarts += 1
@@ -283,7 +283,7 @@ class ClockGuard:
                 self._failed_to_start(error)
             attempt += 1
             pause = pause_before(attempt)
-            log.error("no clock runs: %s; another try in %.2f s", self.trouble, pause)
+            log.error("no clock is running: %s; the next try is in %.2f s", self.trouble, pause)
             await asyncio.sleep(pause)
         log.warning("a new clock runs after %.0f ms", 1e3 * (time.monotonic() - began))
 
@@ -363,7 +363,7 @@ class ClockGuard:
                 await self._look_on()
                 return
             except Exception:
-                log.exception("a check of the clock failed; the next one follows")
+                log.exception("a check of the clock failed; it will be repeated")
                 await asyncio.sleep(self._config.hang_after_s / 4)
 
     async def _look_on(self) -> None:

@@ -28,21 +28,21 @@ class Declared:
     )  # fmt: skip
 
     capacity: int = option(
-        "integer", 1 << 20, "Timers it can hold.",
-        more="Rounded up to whole slabs of 64 slots, of 64 bytes of /dev/shm and some more each;"
-        " beside them there is a slab for each worker that holds no other slots.",
+        "integer", 1 << 20, "How many timers it can hold.",
+        more="Rounded up to whole slabs of 64 slots; a slot takes 64 bytes of /dev/shm and a little"
+        " more. Each worker that holds no slots has a slab besides.",
         least=1, most=_native.MAX_CAPACITY, section="Wheel",
     )  # fmt: skip
     max_workers: int = option(
-        "integer", 64, "Processes that can connect.", least=1, most=_native.MAX_WORKERS
+        "integer", 64, "How many processes can connect.", least=1, most=_native.MAX_WORKERS
     )
     max_per_worker: int | None = option(
-        "integer", None, "Slots that one worker may hold.",
-        more="It cannot take the wheel from the others then. Rounded up to whole slabs of 64.",
+        "integer", None, "Most slots for one worker.",
+        more="So no worker can fill the wheel alone. Rounded up to whole slabs of 64.",
         least=1, example=100_000, unset="all", live=True,
     )  # fmt: skip
     tick: str = option(
-        "duration", "1ms", "Unit of time, such as 1ms.",
+        "duration", "1ms", "Resolution of the wheel, such as 1ms.",
         more="A timer fires at most one tick late, plus the wake-up by the kernel.",
         least="1ns", most="3600s",
     )  # fmt: skip
@@ -51,100 +51,101 @@ class Declared:
         least=2, most=1 << _native.MAX_WHEEL_BITS,
     )  # fmt: skip
     payload_bytes: int = option(
-        "integer", 0, "Payload per timer.",
-        more="That is bytes besides its 64-bit cookie, rounded up to a multiple of 8.",
+        "integer", 0, "Payload bytes per timer.",
+        more="These are besides its 64-bit cookie. Rounded up to a multiple of 8.",
         least=0, most=65528,
     )  # fmt: skip
     reserve: bool = option(
-        "switch", False, "Reserve the memory of the whole capacity at once.",
+        "switch", False, "Reserve the memory of the whole capacity at the start.",
         unset="as slots are needed", given_as="--reserve/--no-reserve",
     )  # fmt: skip
 
     pin_cpu: int | None = option(
-        "integer", None, "CPU for the clock process.", section="Clock", example=1
+        "integer", None, "Pin the clock process to this CPU.", section="Clock", example=1
     )
     hang_after: str = option(
-        "duration", "5s", "Replace a clock that hangs for so long.",
+        "duration", "5s", "Replace a clock that hangs for this long.",
         least="100ms", most="3600s", live=True,
     )  # fmt: skip
     virtual_clock: bool = option(
         "switch",
         False,
-        "Time moves by `wheeld advance` only.",
+        "Time moves only by `wheeld advance`.",
         unset="off",
         given_as="--virtual-clock",
     )
     virtual_start: int = option(
-        "integer", 0, "Where a virtual clock begins, ns.", least=0, most=2**63 - 1
+        "integer", 0, "Start of a virtual clock, ns.", least=0, most=2**63 - 1
     )
 
     state_dir: str | None = option(
-        "directory", None, "Directory for snapshots; timers outlive the host then.",
-        more="Without it a stop, or a restart of the host, drops what is pending.",
+        "directory", None, "Directory for snapshots, so that timers survive a reboot.",
+        more="Without it, a stop or a restart of the host drops pending timers.",
         example="/var/lib/wheeld/NAME", unset="none", section="Snapshots",
     )  # fmt: skip
     snapshot_every: str = option(
         "duration", "10s", "Time between snapshots.", least="10ms", most="3600s", live=True
     )
     restore: str = option(
-        "choice", "remaining", "remaining or wall: does the time that the host was down count?",
-        more="With remaining a timer has the time left that it had at the snapshot.",
+        "choice", "remaining", "wall: the time that the host was down counts; remaining: it does"
+        " not.",
+        more="With remaining, a timer has the time left that it had at the snapshot.",
         choices=("remaining", "wall"),
     )  # fmt: skip
     misfire: str = option(
-        "choice", "fire", "fire or skip: what fell due while the host was down.",
+        "choice", "fire", "fire or skip timers that fell due while the host was down.",
         choices=("fire", "skip"),
     )  # fmt: skip
 
     keep_for: str = option(
         "duration", "60s", "How long timers wait for a worker to come back.",
-        more="This holds for a worker that is kept, and for a group without members.",
+        more="This applies to a worker with on_death='keep', and to a group without members.",
         least="1ms", most="168h", live=True, section="Workers",
     )  # fmt: skip
     evict_after: int | None = option(
-        "integer", None, "Kill a worker after so many offences.",
-        more="An offence is a submission that no honest client makes.",
+        "integer", None, "Kill a worker after this many offences.",
+        more="An offence is a submission that no correct client makes.",
         least=1, example=1_000_000, unset="never", live=True,
     )  # fmt: skip
     group: str | None = option(
-        "group", None, "Let the users of this group in.",
-        more="The daemon's own user has to be in it.", example="timers", unset="one user only",
+        "group", None, "Let members of this group use the daemon.",
+        more="The daemon's own user must be in it.", example="timers", unset="one user only",
     )  # fmt: skip
     admin_group: str | None = option(
-        "group", None, "Let those of them who are in this one stop it.",
-        more="They may advance its virtual clock, too.",
+        "group", None, "Let members of this group stop it, too.",
+        more="They must also be in --group. They may also advance its virtual clock.",
         example="timers-admin", unset="its user and root",
     )  # fmt: skip
 
     pools: tuple[str, ...] = option(
         "pools", (), "A memory pool, such as requests=64M; may be given several times.",
-        more="A budget of bytes that all workers share, with K, M or G for KiB, MiB, GiB; up to 16."
-        " The bytes are the workers' own memory, not this daemon's.",
+        more="A budget of bytes that all workers share, with K, M or G for KiB, MiB, GiB; at most"
+        " 16 pools. The bytes are the workers' own memory, not the daemon's.",
         example=("requests=64M,largest=1M", "answers=16M,strict"), given_as="--pool",
         section="Memory pools",
     )  # fmt: skip
 
     trace: str | None = option(
         "directory", None, "Directory in which every event is recorded as Parquet.",
-        more="It is made if it is not there, and several daemons may share one. Needs"
+        more="It is created if missing, and several daemons may share one. Needs"
         " `pip install 'wheeld[parquet]'`.",
         example="/var/lib/wheeld/NAME/trace", unset="none", section="Trace",
     )  # fmt: skip
     trace_ring: int = option(
-        "integer", 1 << 20, "Events that can wait for the recorder.",
-        more="A power of two; 64 bytes of /dev/shm each. What finds no room is counted.",
+        "integer", 1 << 20, "How many events can wait for the recorder.",
+        more="A power of two; 64 bytes of /dev/shm each. Events that find no room are counted.",
         least=1 << _native.MIN_TRACE_BITS, most=1 << _native.MAX_TRACE_BITS, power_of_two=True,
         example=1024,
     )  # fmt: skip
     trace_every: str = option(
-        "duration", "60s", "Age of events that become a file.", least="100ms", most="24h"
+        "duration", "60s", "Write a file at least this often.", least="100ms", most="24h"
     )
     trace_keep: str | None = option(
-        "duration", None, "Remove older files, such as 7d.",
+        "duration", None, "Remove files older than this, such as 7d.",
         least="1s", most="36500d", example="7d", unset="keep all",
     )  # fmt: skip
     trace_bytes: str | None = option(
-        "size", None, "Remove the oldest files beyond, such as 10G.",
+        "size", None, "Remove the oldest files beyond this size, such as 10G.",
         least="1", most=str((1 << 60) - 1), example="10G", unset="no limit",
     )  # fmt: skip
 

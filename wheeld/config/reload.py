@@ -25,7 +25,7 @@ def reloaded(old: Config, read: Callable[[], Config]) -> Config:
     try:
         new = read()
     except (WheelError, OSError, ValueError) as error:
-        log.error("the configuration was not reloaded and stays as it was: %s", error)
+        log.error("the configuration was not reloaded; the old one stays in force: %s", error)
         return old
     differ = [key for key in OPTIONS if getattr(old, key) != getattr(new, key)]
     live = [key for key in differ if key in LIVE]

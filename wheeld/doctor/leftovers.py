@@ -104,7 +104,7 @@ def segments(
     first = (ours or dead)[0]
     return Finding(
         name, "warning" if ours else "note", "; ".join(texts), "no unused segments",
-        f"`wheeld start --name {first.name}` goes on with them, `wheeld start --name {first.name} "
+        f"`wheeld start --name {first.name}` takes them over, `wheeld start --name {first.name} "
         f"--fresh` or `rm /dev/shm/{first.prefix}*` drops them",
     )  # fmt: skip
 
@@ -190,7 +190,7 @@ def directories(
     elif uses[silent[0]] == Use.UNSEEN:
         advice = LOOK_ELSEWHERE
     else:
-        advice += ", and goes on with the memory that is still in use"
+        advice += ", and continues with the memory that is still in use"
     found = ", ".join(map(str, silent))
     return Finding(name, "note", found, "none without its daemon", advice)
 

@@ -238,7 +238,7 @@ def live(patient: _Patient, host: Host) -> Iterator[Finding]:
     if daemon.status is None:
         yield Finding(
             "daemon", "failure", f"none answers in {daemon.directory}", "one that answers",
-            f"`wheeld start --name {daemon.directory.name}` goes on with what it left; "
+            f"`wheeld start --name {daemon.directory.name}` takes over what it left; "
             "`wheeld fsck` checks that",
         )  # fmt: skip
         return

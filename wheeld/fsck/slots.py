@@ -181,7 +181,7 @@ def owners(s: WheelImage) -> list[Damage]:
         first, who, incarnation = slab << SLAB_BITS, owner_row(word), OWNER_INCARNATION.of(word)
         return (
             f"slab {slab} (slots {first} to {first + _native.SLAB_SLOTS - 1}, {armed[slab]} armed) "
-            f"names {s.worker(who)}, incarnation {incarnation}: nobody"
+            f"names {s.worker(who)}, incarnation {incarnation}: no such worker"
         )
 
     absent = np.arange(s.hole.start >> SLAB_BITS, s.hole.stop >> SLAB_BITS)
@@ -196,7 +196,10 @@ def owners(s: WheelImage) -> list[Damage]:
     ]
     open_still = s.same & ((s.stages < EXPIRED) | (s.stages == OFFERED)) & (s.phases != NEVER)
     rules = [
-        (s.split & ~s.unowned & ~s.owned, "is held, in a split slab, by nobody that is there"),
+        (
+            s.split & ~s.unowned & ~s.owned,
+            "is held in a split slab by a worker that does not exist",
+        ),
         (s.unowned & (s.phases == ARMED), "is armed, in a slab that nobody owns"),
         (s.unowned & (s.phases != ARMED) & s.listed, "is in {list}, in a slab that nobody owns"),
         (s.unowned & (s.phases != ARMED) & ~s.listed & open_still,

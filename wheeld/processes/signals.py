@@ -66,4 +66,4 @@ def leave_to_the_supervisor() -> None:
 def _say(number: int) -> None:
     known = number in set(signal.Signals)
     name = signal.Signals(number).name if known else f"signal {number}"
-    log.warning("%s means nothing to wheeld: ignored", name)
+    log.warning("%s has no meaning here and is ignored", name)

@@ -84,7 +84,7 @@ class RecorderGuard:
             try:
                 await asyncio.wait_for(self._ready.wait(), START_SECONDS)
             except TimeoutError:
-                log.warning("no recorder runs yet; the daemon serves without it")
+                log.warning("the recorder has not started yet; the daemon runs without it")
 
     async def _keep(self) -> None:
         pause = LEAST_PAUSE
@@ -94,14 +94,14 @@ class RecorderGuard:
             try:
                 await self._run()
             except Exception as error:  # whatever it is, the next one may have more luck
-                log.warning("no recorder can be started: %r", error)
+                log.warning("cannot start the recorder: %r", error)
             if self._stopping:
                 return
             self._ready.set()  # a start that waits for it has waited long enough
             self.restarts += 1
             pause = LEAST_PAUSE if loop.time() - began > HEALTHY_SECONDS else pause
             code = self._process.returncode if self._process else None
-            log.warning("the recorder ended (exit code %s); another in %.1f s", code, pause)
+            log.warning("the recorder ended (exit code %s); the next starts in %.1f s", code, pause)
             await asyncio.sleep(pause)
             pause = min(2 * pause, LONGEST_PAUSE)
 
@@ -293,6 +293,6 @@ class RecorderGuard:
         elif self._stopped is None or self._stopped["left"]:
             log.warning(
                 "the end of the trace stays in %s/_spool; the next daemon that records there "
-                "makes Parquet of it",
+                "converts it to Parquet",
                 self._resources.trace,
             )

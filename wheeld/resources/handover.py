@@ -80,8 +80,8 @@ class Handover:
             os.execve(command[0], command, environment)
         except OSError as error:
             raise WheelError(
-                f"{command[0]} cannot be executed ({error.strerror}); the memory stays, and "
-                "`wheeld start` goes on with it"
+                f"cannot execute {command[0]} ({error.strerror}); the memory stays, and "
+                "`wheeld start` continues with it"
             ) from error
 
 
@@ -153,15 +153,15 @@ def _ask() -> Mapping[str, Any]:
 
 
 async def keeps_memory(config: Config) -> bool:
-    """Would the program, as it is now, go on with this memory? Else it is of another layout, and a
-    snapshot is what it goes on with.
+    """Can the installed program continue with this memory? False: it has another layout, and the
+    timers go through a snapshot.
 
     Raises
     ------
     WheelError
         It would not start, or not with this memory; nothing has been done yet.
     """
-    refusal = "not restarted, the daemon goes on as it is: "
+    refusal = "not restarted, the running daemon stays: "
     try:
         found = await asyncio.get_running_loop().run_in_executor(None, _ask)
     except WheelError as error:
@@ -171,16 +171,16 @@ async def keeps_memory(config: Config) -> bool:
         differ = [key for key, value in ours["wheel"].items() if _wheel(found).get(key) != value]
         differ += [key for key in ("pools", "name") if found.get(key) != ours[key]]
         raise WheelError(
-            f"{refusal}its options say something else by now ({', '.join(differ)}), and its memory "
-            "is made for those that it has; `wheeld stop` and `wheeld start` make it anew"
+            f"{refusal}its options have changed ({', '.join(differ)}), and its memory was made for "
+            "the old ones; use `wheeld stop`, then `wheeld start`"
         )
     if found.get("layout") == ours["layout"]:
         return True
     if not (found.get("state_dir") and config.state_dir is not None):
         raise WheelError(
-            f"{refusal}the program has another layout by now ({_layout(found)}, the daemon "
-            f"{_layout(ours)}), and what is pending would go over in a snapshot only: it needs "
-            "--state-dir; `wheeld stop` and `wheeld start` begin anew, without what is pending"
+            f"{refusal}the installed program has another layout ({_layout(found)}, the daemon "
+            f"{_layout(ours)}), so pending timers can only go through a snapshot, which needs "
+            "--state-dir; `wheeld stop`, then `wheeld start` begins without them"
         )
     return False
 

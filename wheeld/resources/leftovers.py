@@ -127,11 +127,13 @@ def _read(path: Path) -> bytes:
     except FileNotFoundError:
         raise
     except OSError as error:
-        raise WheelError(f"{path} is no file of ours ({error.strerror}); remove it") from error
+        raise WheelError(
+            f"{path} is not a file of this daemon ({error.strerror}); remove it"
+        ) from error
     try:
         status = os.fstat(fd)
         if not stat.S_ISREG(status.st_mode) or status.st_uid != os.getuid():
-            raise WheelError(f"{path} is no file of ours; remove it")
+            raise WheelError(f"{path} is not a file of this daemon; remove it")
         if status.st_mode & 0o022:
             raise ValueError(
                 f"other users may write to it (mode {stat.S_IMODE(status.st_mode):04o})"
@@ -196,8 +198,8 @@ def _pools_of(prefix: str, wheel: mmap.mmap, told: object, wanted: list[Pool]) -
     if os.stat(f"{segments.SHM_DIRECTORY}/{prefix}pools").st_size == size:
         return wanted
     raise segments.SegmentError(
-        f"a worker has overwritten the head of {prefix}pools, and nothing says what pools there "
-        "were: start with the same --pool options as before"
+        f"a worker has overwritten the header of {prefix}pools, so the pools are unknown: start "
+        "with the same --pool options as before"
     )
 
 
@@ -284,8 +286,8 @@ def take_over(
         if isinstance(kept, dict) and not (kept.get("snapshot") and restores):
             raise WheelError(
                 f"the last daemon {name!r} left its memory on purpose (stop --keep), and {error}: "
-                "start the version that made it to go on with it, or this one with --fresh to "
-                "discard it; with --state-dir for both, it goes over in a snapshot"
+                "start the version that made it to continue, or this one with --fresh to discard "
+                "it; with --state-dir for both, the timers go through a snapshot"
             ) from None
         _discard(prefix, f"another version: {error}")
         return None
@@ -297,9 +299,9 @@ def take_over(
         shared, heads = _attach_shared(prefix, memories["wheel"], facts.get("pools"), pools)
     except (WheelError, OSError, ValueError) as error:
         raise WheelError(
-            f"the last daemon {name!r} left a living wheel, whose memory cannot be used as it is: "
-            f"{error}. It stays, with all timers: put that right and start again, or start with "
-            "--fresh to discard it"
+            f"the last daemon {name!r} left a wheel in use, but this start cannot take over its "
+            f"memory: {error}. It stays, with all timers: correct that and start again, or start "
+            "with --fresh to discard it"
         ) from error
     memories |= shared
     header = WheelView(memories["wheel"]).header
@@ -315,15 +317,15 @@ def take_over(
     if differ:
         slots = SlotsView(memories["slots"], int(header["capacity"]), int(header["payload_bytes"]))
         raise WheelError(
-            f"the last daemon {name!r} left a living wheel with {len(slots.armed())} pending "
-            f"timers, made with {', '.join(differ)}: start with the same options to go on with it, "
-            "or with --fresh to discard it"
+            f"the last daemon {name!r} left a wheel in use with {len(slots.armed())} pending "
+            f"timers, made with {', '.join(differ)}: start with the same options to continue with "
+            "it, or with --fresh to discard it"
         )
     apart = time_namespace.difference(facts.get("time"), time_namespace.of_this_process())
     if apart is not None:
         raise WheelError(
-            f"the last daemon {name!r} left a living wheel, and this start is in another time "
-            f"namespace ({apart}): start with the same time offsets to go on with it, or with "
+            f"the last daemon {name!r} left a wheel in use, and this start is in another time "
+            f"namespace ({apart}): start with the same time offsets to continue with it, or with "
             "--fresh to discard it"
         )
     return prefix, memories, heads

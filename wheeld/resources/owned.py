@@ -77,8 +77,8 @@ class Resources(RuntimeFiles):
         self._wholes: dict[str, _native.Whole] = {}
         if time_namespace.children_differ():  # the clock is a child
             raise WheelError(
-                "this process lives in one time namespace and its children in another, so its "
-                "clock would; start the daemon with `unshare --fork`, or as such a child"
+                "this process and its children are in different time namespaces, so its clock "
+                "would be in the wrong one; start the daemon with `unshare --fork`"
             )
         self.trace = trace_directory.prepare(config.trace) if config.trace is not None else None
         if self.trace is not None:

@@ -129,7 +129,7 @@ def _too_little_memory(config: Config, limit: int, file: Path) -> Iterator[str]:
         )
     elif limit * NEARLY_FULL < base + workers + OWN_BYTES:
         log.warning(
-            "%s, and this daemon can come to need %s with all workers: it may be killed as "
+            "%s, and this daemon may need up to %s with all workers: it may be killed as "
             "out of memory; raise the limit, or lower %s",
             allowed,
             mebibytes(base + workers + OWN_BYTES),

@@ -162,4 +162,4 @@ def remove(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
     except OSError as error:
-        log.warning("%s stays: %s", path, error.strerror)
+        log.warning("cannot remove %s: %s", path, error.strerror)

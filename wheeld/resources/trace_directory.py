@@ -48,8 +48,8 @@ def prepare(given: str | os.PathLike[str]) -> Path:
         ) from error
     except OSError as error:
         raise WheelError(
-            f"trace {directory}: {error.strerror or error}; give a directory that uid "
-            f"{os.geteuid()} can write to, and nobody else"
+            f"trace {directory}: {error.strerror or error}; give a directory that only uid "
+            f"{os.geteuid()} can write to"
         ) from error
     for folder in (directory, spool):
         if not os.access(folder, os.W_OK | os.X_OK):

@@ -49,10 +49,10 @@ def check(name: str, prefix: str, memory: mmap.mmap) -> None:
     living = [one.name for one in registry.tenants.values() if _may_live(registry, one, there)]
     if living:
         raise WheelError(
-            f"the last daemon {name!r} left a living wheel in another PID namespace (pid:[{theirs}]"
-            f", this start: pid:[{own}]), and workers of it live there, or have left processes "
-            f"behind: {', '.join(living)}; start in that namespace (nsenter --pid, docker run "
-            "--pid), or when they have ended, or with --fresh to discard it"
+            f"the last daemon {name!r} left a wheel in use in another PID namespace (pid:[{theirs}]"
+            f", this start: pid:[{own}]), where workers, or processes that they started, still "
+            f"run: {', '.join(living)}; start in that namespace (nsenter --pid, docker run --pid), "
+            "or after they have ended, or with --fresh to discard it"
         )
 
 

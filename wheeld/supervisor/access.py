@@ -42,15 +42,16 @@ class Caller(NamedTuple):
         """Raise PermissionError for what only the owner and root may ask, and --admin-group."""
         if op not in OWNERS_ONLY or self.owns or config.admin_gid in self.gids:
             return
-        admins = "" if config.admin_group is None else f", and to members of {config.admin_group!r}"
+        group = config.admin_group
+        admins = "" if group is None else f" and members of {group!r}"
         raise PermissionError(
-            f"uid {self.uid} may not ask this daemon to {op}: that is left to uid {os.getuid()}, "
-            f"whose it is, to root{admins} (--admin-group)"
+            f"uid {self.uid} may not run `wheeld {op}` here: only uid {os.getuid()}, root{admins} "
+            "may (--admin-group)"
         )
 
 
 def caller_of(peer: socket.socket) -> Caller:
-    """Who is at the other end."""
+    """The process at the other end."""
     told = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, uid, gid = _CREDENTIALS.unpack(told)
     return Caller(pid, uid, (gid, *_peer_groups(peer)))

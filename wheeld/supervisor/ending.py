@@ -114,7 +114,7 @@ class Ending:
         if keep and not its.clock.locked_out:
             log.log(
                 logging.INFO if wanted and its.failed is None else logging.ERROR,
-                "the memory stays, with %d timers: `wheeld start` goes on with it",
+                "the memory stays, with %d timers: `wheeld start` continues with it",
                 len(its.resources.slots.armed()),
             )
         return keep
@@ -131,7 +131,7 @@ class Ending:
             await step
         except Exception as error:
             if not isinstance(error, OSError | WheelError):
-                log.exception("an internal error of the daemon as it ended")
+                log.exception("an internal error while the daemon was ending")
             self._supervisor.fail(str(error) or repr(error))
             return False
         return True

@@ -148,7 +148,7 @@ class Supervisor:
             notify.notify(f"READY=1\nMAINPID={os.getpid()}\nSTATUS=serving {self.config.name}")
             log.info(
                 "%s %s in %s",
-                "goes on with" if self.resources.taken_over else "serving",
+                "took over" if self.resources.taken_over else "serving",
                 self.config.name,
                 self.resources.directory,
             )
@@ -197,7 +197,7 @@ class Supervisor:
             self._facts_are_old = False
         except OSError as error:
             if not self._facts_are_old:
-                log.warning("%s stays as it was: %s", runtime.DAEMON_FILE, error)
+                log.warning("cannot update %s: %s", runtime.DAEMON_FILE, error)
             self._facts_are_old = True
 
     def _look(self) -> None:

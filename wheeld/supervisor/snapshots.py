@@ -157,7 +157,7 @@ class Snapshots:
             raise WheelError(
                 f"the last snapshot was not written: {str(error) or repr(error)}. The timers stay "
                 f"in memory: make room for {self._path}, then `wheeld start` with the same options "
-                "goes on with them, and a stop after that writes them"
+                "takes them over, and the next stop writes them"
             ) from error
         log.info("wrote %d pending timers to %s", len(written.timers), self._path)
 

@@ -165,7 +165,7 @@ class SharedHeads:
         if kind != "slots":
             os.pwrite(fd, self._fresh[kind][size:], size)
         log.error(
-            "%s/%s had %d bytes, expected %d: it was truncated; it has its length again, but the "
+            "%s/%s had %d bytes, expected %d: it was truncated; its length is restored, but the "
             "data there is lost",
             *(segments.SHM_DIRECTORY, name, size, wanted),
         )

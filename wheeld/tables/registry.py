@@ -198,13 +198,13 @@ class Registry:
     def check_heir(kept: Tenant, uid: int) -> None:
         """Raise PermissionError unless what `kept` left is that user's.
 
-        Payloads and cookies that another user has armed are nothing to trust, be the one who asks
-        root; nor are they for others to read.
+        Payloads and cookies that another user wrote must not be trusted, not even by root; nor may
+        others read them.
         """
         if kept.uid not in (uid, ANY_UID):
             raise PermissionError(
-                f"worker {kept.name!r} is kept for a successor of uid {kept.uid}, which left it: "
-                f"uid {uid} may not have its timers; use another worker name, or come as that user"
+                f"worker {kept.name!r} is kept for a successor of uid {kept.uid}: uid {uid} may "
+                "not take over its timers; use another worker name, or run as that user"
             )
 
     @staticmethod

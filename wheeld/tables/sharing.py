@@ -105,7 +105,7 @@ class Sharing:
             except ValueError as error:  # its head is not what it was a moment ago
                 log.warning("a worker writes to memory it must not touch: %s", error)
         raise WheelError(
-            "the headers of the segments that all workers share are overwritten again and again"
+            "the headers of the segments that all workers share are overwritten repeatedly"
         )
 
 

@@ -201,6 +201,6 @@ def _pools(found: dict[str, Any]) -> list[Text]:
 def _purgatories(found: dict[str, Any]) -> list[Text]:
     return _list("purgatory", [
         _line(("bold", f"{one['name']:<20} "), ("", f"{number(one['delayed'])} operations wait, "),
-              ("", f"{number(one['watched'])} times under a key"))
+              ("", f"{number(one['watched'])} watches"))
         for one in found["purgatories"]
     ])  # fmt: skip

@@ -61,7 +61,7 @@ class Timeout:
         if self._state is not _State.ACTIVE:
             if self._state in (_State.CREATED, _State.ENTERING):
                 raise RuntimeError("this timeout has not been entered: it has no deadline to move")
-            raise RuntimeError(f"the deadline of a timeout that is {self._state.value} stays")
+            raise RuntimeError(f"cannot move the deadline: this timeout is {self._state.value}")
         delay = None if when is None else self._timers._until(when)
         if delay is None or delay <= 0:
             self._disarm()

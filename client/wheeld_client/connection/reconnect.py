@@ -161,8 +161,8 @@ class Reconnector:
         if now - self._lost_at >= self._seconds:
             raise DaemonNotRunning(
                 f"the wheeld daemon in {self._directory} has not come back for "
-                f"{now - self._lost_at:.1f} s; `wheeld start` continues it with all that is armed, "
-                "and a later call connects to it"
+                f"{now - self._lost_at:.1f} s; `wheeld start` brings it back with all armed "
+                "timers, and a later call connects to it"
                 if request is self._resume
                 else self._why_no_other(now)
             )
@@ -174,8 +174,8 @@ class Reconnector:
 
     def _why_no_other(self, now: float) -> str:
         return (
-            f"the wheeld daemon in {self._directory} was stopped, and no other takes this client "
-            f"for {now - self._lost_at:.1f} s"
+            f"the wheeld daemon in {self._directory} was stopped, and no other accepted this "
+            f"client for {now - self._lost_at:.1f} s"
             + (f" ({self._refused})" if self._refused is not None else "")
             + "; a later call tries again"
         )

@@ -113,8 +113,8 @@ class ConnectedWorker(_native.Worker):
         except (LookupError, TypeError, AttributeError, OverflowError) as error:
             connection.leave()
             raise WheelError(
-                f"what answers in {self.directory} is no wheeld daemon that this client knows: its "
-                f"answer to a hello has no usable values ({error!r})"
+                f"the process that answers in {self.directory} is not a compatible wheeld daemon: "
+                f"its answer to the handshake is invalid ({error!r})"
             ) from error
         except BaseException:
             connection.leave()
@@ -226,7 +226,7 @@ class ConnectedWorker(_native.Worker):
         try:
             found = self._reconnector.step()
         except Refused as refusal:
-            reason = f"the wheeld daemon in {self.directory} has no place for this one: {refusal}"
+            reason = f"the wheeld daemon in {self.directory} refused this worker: {refusal}"
             self._end(reason)
             if self._renewing:  # by the next call
                 return None
@@ -251,8 +251,8 @@ class ConnectedWorker(_native.Worker):
             self._hear_anew()
         except OSError as error:
             log.warning(
-                "worker %s cannot open its FIFOs in %s: if they were removed, it hears of nothing "
-                "until its timeouts (%s)",
+                "worker %s cannot open its FIFOs in %s: if they were removed, no wake-up reaches "
+                "it, and its calls sleep until their timeouts (%s)",
                 *(self.worker, self.directory, error),
             )
 

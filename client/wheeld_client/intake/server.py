@@ -222,7 +222,7 @@ class Intake:
                 self._tally.turned_away += 1
                 self._limits.leave(silent)
                 self._tally.warn(
-                    "intake: %s, which said nothing, made room for %s", silent, connection
+                    "intake: closed %s, which sent nothing, for %s", silent, connection
                 )
                 silent.close()
             elif not room:

@@ -27,12 +27,12 @@ PREFIX, READY, BODY, CLOSED = State
 
 
 def stands_at(connection: Connection) -> str:
-    """What a connection was doing, for the log."""
+    """What a connection is waiting for, for the log."""
     if connection._tls is not None and not connection._tls.secure:
         return "in the TLS handshake"
     if connection._owes:
-        return f"{connection._to_go()} of {connection._owes} bytes of its answer are not taken"
+        return f"{connection._to_go()} of {connection._owes} bytes of its answer are unread"
     if connection._state is PREFIX:
-        return f"{connection._have} bytes of a length"
+        return f"it sent {connection._have} bytes of a length"
     have = connection._have if connection._state is BODY else connection._unread()
-    return f"{have} of {connection._size} bytes of a request"
+    return f"it sent {have} of {connection._size} bytes of a request"

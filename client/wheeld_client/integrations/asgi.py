@@ -95,7 +95,7 @@ class DeadlineMiddleware:
         try:
             self._timers = await AsyncTimers(self._daemon, **self._options).__aenter__()
         except (WheelError, PermissionError) as error:
-            log.warning("the deadlines of requests are asyncio's: %s", error)
+            log.warning("request deadlines use asyncio's timers: %s", error)
         return self._timers
 
     async def _leave(self) -> None:
@@ -156,4 +156,4 @@ async def _answer(send: Send, status: int, text: str) -> None:
 
 
 def _came_back(event: Reconnection) -> None:
-    log.warning("a worker of the next daemon: %s", event)
+    log.warning("connected to a new daemon: %s", event)

@@ -149,7 +149,7 @@ class Sender(bootsteps.StartStopStep):
                 time.sleep(1.0)
             except WheelError as error:
                 if not self._stopping:
-                    log.error("delayed tasks are not sent by this worker any more: %s", error)
+                    log.error("this worker no longer sends delayed tasks: %s", error)
                 return
 
     def _send(self, payload: bytes) -> None:

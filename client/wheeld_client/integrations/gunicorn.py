@@ -58,7 +58,7 @@ def process_timers() -> ProcessTimers:
     """
     if not _processes:
         raise RuntimeError(
-            "no worker of gunicorn is connected; in gunicorn.conf.py: "
+            "this process is not connected; set in gunicorn.conf.py: "
             "post_fork = wheeld_client.integrations.gunicorn.connect_worker(...)"
         )
     return _processes[0]

@@ -100,4 +100,4 @@ class ProcessTimers:
 
 
 def _came_back(event: Reconnection) -> None:
-    log.warning("a worker of the next daemon: %s", event)
+    log.warning("connected to a new daemon: %s", event)

@@ -218,8 +218,8 @@ class Player:
             self._stuck_since = now, ended
         elif now - self._stuck_since[0] > FULL_SECONDS and not len(self.window):
             raise WheelError(
-                f"the wheel was full for {FULL_SECONDS:.0f} s, of timers that are not this "
-                "replay's; give the daemon a larger --capacity, or one of its own"
+                f"the wheel was full of other programs' timers for {FULL_SECONDS:.0f} s; start "
+                "the daemon with a larger --capacity, or use a daemon for the replay alone"
             )
 
     def _found_room(self) -> None:

@@ -26,6 +26,6 @@ def check(message: Message) -> None:
     ours = time_namespace.of_this_process()
     if apart := time_namespace.difference(ours, message.get("time")):
         raise WheelError(
-            f"this process lives in another time namespace ({apart}): its timers would fire early "
+            f"this process is in another time namespace ({apart}): its timers would fire early "
             "or late; run both with the same time offsets"
         )

@@ -47,7 +47,7 @@ async def by_name(workers: Workers, message: Message) -> dict[str, Any]:
     tenant = workers.registry.find(name) if isinstance(name, str) else None
     if tenant is None:
         known = sorted(one.name for one in workers.registry.tenants.values())
-        raise ValueError(f"no worker {name!r}; there are: {', '.join(known) or 'none'}")
+        raise ValueError(f"no worker {name!r}; connected: {', '.join(known) or 'none'}")
     kept, pidfd = workers.registry.state(tenant) == RowState.KEPT, workers.pidfd(tenant)
     log.warning("worker %s (pid %d): evicted", tenant.name, tenant.pid)
     if kept:
@@ -57,7 +57,7 @@ async def by_name(workers: Workers, message: Message) -> dict[str, Any]:
     give_up = time.monotonic() + END_SECONDS
     while not _over(workers, tenant, kept):
         if time.monotonic() > give_up:
-            raise WheelError(f"worker {name!r} (pid {tenant.pid}) was killed and does not end")
+            raise WheelError(f"worker {name!r} (pid {tenant.pid}) was killed but has not ended")
         await asyncio.sleep(LOOK_SECONDS)
     left = workers.registry.find(tenant.name)
     return {

@@ -96,9 +96,8 @@ class Fences:
     def _tell(self, tenant: Tenant, lifted: asyncio.Event) -> None:
         if not lifted.is_set():
             log.warning(
-                "worker %s (pid %d) has closed its connection without a good-bye, but is alive: "
-                "its "
-                "calls are refused, and what it holds stays its own until the process ends",
+                "worker %s (pid %d) closed its connection without leaving, but still runs: its "
+                "calls are refused, and it keeps its timers until the process ends",
                 tenant.name,
                 tenant.pid,
             )

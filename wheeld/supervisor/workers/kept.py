@@ -71,7 +71,7 @@ class Kept:
     def _expire(self, tenant: Tenant) -> None:
         if self._registry.state(tenant) == RowState.KEPT:
             retired = self._registry.retire(tenant, OnDeath.DROP)
-            self._depart(retired, f"was not succeeded within {self._resources.config.keep_for}")
+            self._depart(retired, f"had no successor within {self._resources.config.keep_for}")
 
     def _offer(self, tenant: Tenant) -> None:
         """What one of a group left goes to a member that receives; if there may be one soon, look

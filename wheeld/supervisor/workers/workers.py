@@ -137,7 +137,7 @@ class Workers:
                 self._depart(tenant, "died or left while there was no supervisor")
             else:
                 self._watch(tenant, pidfd)
-                log.info("worker %s (pid %d) is still there", tenant.name, tenant.pid)
+                log.info("worker %s (pid %d) is still running", tenant.name, tenant.pid)
                 self.unheard.add(tenant.row)
                 if state != RowState.ACTIVE:
                     self._fence(tenant)

@@ -14,11 +14,11 @@
 
 #define WH_SETTLE_PUBLISH 256
 
-/* Is what `peer` has on loan still to be read, or in its hands? An offer may be in another's. */
+/* Is `peer`'s loan still unread, or in use? An offer may be in another worker's hands. */
 static inline bool wh_loan_stands(wh_clock *c, uint32_t slot, const wh_peer *peer)
 {
     const wh_link *link = &c->wheel.links[slot];
-    /* before the state: what it had in hand is done when it is read */
+    /* loaded before the state: whatever it had taken is done by then */
     bool unread = wh_unread(c, link);
     if (wh_likely(wh_stage_of(link) != WH_STAGE_OFFERED) || !unread)
         return unread;
@@ -27,14 +27,14 @@ static inline bool wh_loan_stands(wh_clock *c, uint32_t slot, const wh_peer *pee
            (wh_state_phase(state) == WH_TAKEN && wh_taker_peer(c, state) == peer);
 }
 
-/* Return what `peer` has read of other workers' timers. Loans stand in the order of the ring.
- * Returns how many it returned. */
+/* Return what `peer` has read of other workers' timers; loans are in ring order. Returns how many
+ * it returned. */
 static inline uint32_t wh_settle_loans(wh_clock *c, wh_peer *peer, uint32_t budget)
 {
     uint32_t list = wh_lent_list(c, peer), slot, count;
     for (count = 0; count < budget; count++) {
         if ((slot = wh_list_first(&c->wheel, list)) == WH_NIL) {
-            peer->wanted = false; /* nothing of anyone's is on loan to it */
+            peer->wanted = false; /* nobody has anything on loan to it */
             return count;
         }
         if (wh_loan_stands(c, slot, peer))
@@ -48,14 +48,14 @@ static inline uint32_t wh_settle_loans(wh_clock *c, wh_peer *peer, uint32_t budg
     return count;
 }
 
-/* The first of `peer`'s backlog, already unlinked, goes into its ring, which has room. */
+/* Put the first of `peer`'s backlog, already unlinked, into its ring, which has room. */
 static inline void wh_settle_one(wh_clock *c, wh_peer *peer, uint32_t slot)
 {
     wh_link *link = &c->wheel.links[slot];
     if (wh_stage_of(link) == WH_STAGE_WAIT_EXPIRE)
         wh_deliver_again(c, slot, peer, wh_owner_of(c, slot));
     else
-        wh_expire(c, slot); /* a tick that waited; or it was cancelled meanwhile */
+        wh_expire(c, slot); /* a waiting tick; or it was cancelled meanwhile */
 }
 
 /* Slots that wait to be returned. A worker that is short of slots waits for just this, so what is
@@ -78,7 +78,7 @@ static inline uint32_t wh_settle_returns(wh_clock *c, wh_peer *peer, uint32_t bu
     return count;
 }
 
-/* Events that waited for room. Returns how many found it. */
+/* Deliver events that waited for room. Returns how many it delivered. */
 static inline uint32_t wh_settle_backlog(wh_clock *c, wh_peer *peer, uint32_t budget)
 {
     uint32_t list = wh_backlog_list(c, peer), slot = WH_NIL, count;
@@ -110,7 +110,7 @@ static inline bool wh_settle(wh_clock *c, wh_peer *peer, uint32_t budget, uint32
     return loans == budget || events == budget || returns == budget;
 }
 
-/* Has the worker moved a head since, so that settling would get on? */
+/* Has the worker moved a head since, so that settling would make progress? */
 static inline bool wh_can_settle(wh_clock *c, wh_peer *peer)
 {
     uint64_t comp_head = wh_load_seq(&peer->seg->comp_head); /* pairs: backlog, comp-head */

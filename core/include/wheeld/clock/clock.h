@@ -36,14 +36,14 @@
 /* The members of a group, as a pass found them (route.h): their rows stand in the peers' `team`. */
 typedef struct wh_team {
     uint64_t looked;   /* 1 + that pass */
-    uint32_t turn;     /* the row that the next look begins with */
+    uint32_t turn;     /* the row that the next search begins with */
     uint32_t all;      /* members */
-    uint32_t waiting;  /* of them, the first: they waited */
-    uint32_t served;   /* of these, the first: they were given an event for it */
-    uint32_t open;     /* members, the first, that may have room; those behind have none */
+    uint32_t waiting;  /* of these, the first ones: they were waiting */
+    uint32_t served;   /* of those, the first ones: they were given an event for it */
+    uint32_t open;     /* the first members, which may have room; the others have none */
     uint32_t next;     /* whose turn it is */
-    bool stir;         /* something went to a member that does not wait */
-    int64_t look_at; /* when what went to members that did is looked after, ns; 0: nothing did */
+    bool stir;         /* something went to a member that is not waiting */
+    int64_t look_at; /* when to check on what went to waiting members, ns; 0: nothing went */
 } wh_team;
 
 /* Place of a slot in its group's queue (offer.h): 1 + the slots before and behind it; 0, 0: in
@@ -52,16 +52,16 @@ typedef struct wh_place_in {
     uint32_t prev, next;
 } wh_place_in;
 
-/* What the clock of that kind says now, ns. */
+/* The time of that kind of clock now, ns. */
 typedef int64_t (*wh_read_time_fn)(uint32_t kind);
 
 /* Free slots in the clock's hands, and where more may be (stock.h). */
 typedef struct wh_stock {
     wh_au32 *holders; /* shared */
-    uint8_t *split; /* 1: the slab's slots are held one by one */
-    uint8_t *ended; /* 1: a slot of it may have come free since the last look; padded to 8 */
-    uint64_t *free; /* its slots in stock, a bit each */
-    uint32_t *stack; /* slabs that may have some, each at most once */
+    uint8_t *split; /* 1: each of the slab's slots has its own holder */
+    uint8_t *ended; /* 1: a slot of it may have come free since it was last checked; padded to 8 */
+    uint64_t *free; /* one bit per slot that is in stock */
+    uint32_t *stack; /* slabs that may have slots in stock, each at most once */
     uint8_t *stacked; /* 1: it is in the stack */
     uint32_t stack_size;
     uint64_t slots, slabs_freed, slabs_split;
@@ -77,7 +77,7 @@ typedef struct wh_clock {
     uint32_t max_workers, peers_used; /* rows below peers_used may be attached */
     uint32_t turn; /* the row that the next pass begins with */
     uint64_t sub_size, comp_size, ret_size;
-    /* of this pass; another clock's is read anew before it fires a timer */
+    /* times of this pass; other clocks are read again before they fire a timer */
     int64_t now[WH_CLOCK_KINDS];
     wh_read_time_fn read_time; /* NULL: time stands still (a virtual clock, a test) */
     wh_undo *undo;
@@ -86,14 +86,16 @@ typedef struct wh_clock {
     wh_team teams[WH_GROUPS];
     /* one per slot, then one sentinel per group; NULL: no group has a member */
     wh_place_in *queue;
-    uint64_t offering, offered; /* groups whose queue is not empty; of which workers are told */
-    const wh_group *groups; /* the names' table; NULL: no number has a second name */
+    uint64_t offering,
+        offered; /* groups whose queue is not empty; those that workers were told of */
+    const wh_group *groups; /* the table of names; NULL: no number was ever given another name */
     wh_trace trace;
     wh_stock stock;
-    uint32_t shared_slabs; /* those behind them are kept for one worker each */
-    uint32_t backed; /* of the shared ones, the first: they have memory (backing.h) */
+    uint32_t shared_slabs; /* the slabs after them are reserved for one worker each */
+    uint32_t backed; /* the first of the shared slabs have memory (backing.h) */
     uint32_t back_until; /* so many are to have it soon */
-    int wheel_fd, slots_fd; /* the segments, to reserve more of them; -1: it is there */
+    int wheel_fd,
+        slots_fd; /* descriptors of the segments, to reserve memory; -1: all of it is reserved */
     uint32_t relink_slot; /* sweep after a step of the wall clock; == capacity: none */
 } wh_clock;
 
@@ -117,14 +119,14 @@ static inline uint32_t wh_peer_index(const wh_clock *c, const wh_peer *peer)
     return (uint32_t)(peer - c->peers);
 }
 
-/* Has the slab memory? Else no access to it, whatever names it. */
+/* Does the slab have memory? If not, never access it, whatever names it. */
 static inline bool wh_slab_there(const wh_clock *c, uint32_t slab)
 {
     return wh_likely(slab < c->backed) ||
            (slab >= c->shared_slabs && slab < c->wheel.capacity >> WH_SLAB_BITS);
 }
 
-/* Is each of the slab's slots held by itself? */
+/* Does each of the slab's slots have its own holder? */
 static inline bool wh_is_split(const wh_clock *c, uint32_t slab)
 {
     return wh_unlikely(c->stock.slabs_split != 0) && c->stock.split[slab];
@@ -137,7 +139,7 @@ static inline wh_peer *wh_holder_of(const wh_clock *c, uint32_t slot)
     return row < c->max_workers && c->peers[row].life ? &c->peers[row] : NULL;
 }
 
-/* The same where the owner word says that the slab is split; if that is scribbled, NULL. */
+/* The same if the owner word says that the slab is split; NULL if that word is garbage. */
 static wh_seldom wh_peer *wh_split_owner(const wh_clock *c, uint32_t slot)
 {
     return wh_is_split(c, slot >> WH_SLAB_BITS) ? wh_holder_of(c, slot) : NULL;
@@ -153,7 +155,7 @@ wh_hot wh_peer *wh_owner_of(const wh_clock *c, uint32_t slot)
     return wh_peer_of(c, wh_owner_worker(word), wh_owner_incarnation(word));
 }
 
-/* The same as a word, for the record: it may name one that is gone. */
+/* The same as a word, for the record: it may name a worker that is gone. */
 static inline uint64_t wh_owner_word_of(const wh_clock *c, uint32_t slot)
 {
     if (wh_likely(!wh_is_split(c, slot >> WH_SLAB_BITS)))
@@ -162,7 +164,7 @@ static inline uint64_t wh_owner_word_of(const wh_clock *c, uint32_t slot)
     return holder ? wh_owner_word(wh_peer_index(c, holder), holder->incarnation) : 0;
 }
 
-/* Does EXPIRED to `to` make the slot `owner`'s again? In a split slab every end comes home to the
+/* Does EXPIRED to `to` return the slot to `owner`? In a split slab every slot returns to the
  * clock. */
 static inline bool wh_ends_with(const wh_clock *c, uint32_t slot, const wh_peer *to,
                                 const wh_peer *owner)
@@ -170,11 +172,11 @@ static inline bool wh_ends_with(const wh_clock *c, uint32_t slot, const wh_peer 
     return to == owner && !wh_is_split(c, slot >> WH_SLAB_BITS);
 }
 
-/* Take a slab from its owner: it has none then. */
+/* Take a slab from its owner, so that it has none. */
 static inline void wh_free_slab(wh_clock *c, uint32_t slab)
 {
     c->stock.ended[slab] = 1;
-    wh_store_release(&c->owners[slab], 0); /* pairs: slab - all of it is settled */
+    wh_store_release(&c->owners[slab], 0); /* pairs: slab - all its slots are settled */
     wh_fetch_add_seq(c->freed, 1); /* pairs: freed */
 }
 
@@ -205,17 +207,17 @@ static inline uint32_t wh_stage_worker(const wh_link *link)
 {
     return wh_completion_worker(link->completion);
 }
-/* Does its record stand in, or is it lent out to, a ring that is not its owner's? */
+/* Is its record in a ring other than its owner's, or lent to one? */
 static inline bool wh_stage_out(enum wh_stage stage)
 {
     return stage == WH_STAGE_LENT || stage == WH_STAGE_OFFERED;
 }
-/* May a record of it be an offer? */
+/* May its record be an offer? */
 static inline bool wh_stage_offers(enum wh_stage stage)
 {
     return stage == WH_STAGE_OFFERED || stage == WH_STAGE_WAIT_EXPIRE;
 }
-/* Over for this generation: only its owner has it, or it is on its way there. */
+/* This generation has ended: only its owner has the slot, or it is on its way there. */
 static inline bool wh_stage_over(enum wh_stage stage) { return stage >= WH_STAGE_WAIT_EXPIRE; }
 
 static inline void wh_clock_free(wh_clock *c)
@@ -278,7 +280,7 @@ static inline bool wh_clock_bind(wh_clock *c, void *wheel_memory, void *slots_me
            wh_stock_bind(&c->stock, (wh_au32 *)(base + g.holders_off), g.slab_count);
 }
 
-/* Have what has memory by now at hand. */
+/* Take over what has memory by now. */
 static inline void wh_clock_populate(const wh_clock *c)
 {
     uint64_t slots = (uint64_t)c->backed << WH_SLAB_BITS;
@@ -290,7 +292,7 @@ static inline void wh_clock_populate(const wh_clock *c)
 static inline void wh_line_begin(wh_line *line, wh_histogram *lateness, uint64_t incarnation)
 {
     if (wh_load_relaxed(&line->incarnation) == incarnation)
-        return; /* a new clock for the same worker: its figures go on */
+        return; /* a new clock for the same worker: its counts continue */
     wh_store_relaxed(&line->fired, 0);
     wh_store_relaxed(&line->returned, 0);
     wh_store_relaxed(&line->dropped, 0);
@@ -334,7 +336,7 @@ static inline bool wh_clock_attach(wh_clock *c, uint32_t worker, uint64_t incarn
     return true;
 }
 
-/* Say what an attached worker is a member of. False: out of memory. */
+/* Set the groups of an attached worker. False: out of memory. */
 static inline bool wh_clock_join(wh_clock *c, wh_peer *peer, uint64_t groups)
 {
     if (groups && c->queue == NULL) {

@@ -50,7 +50,7 @@ static inline void wh_put(const wh_clock *c, wh_peer *peer, const wh_completion 
     wh_count_lateness(c, peer, record);
 }
 
-/* Show a worker what is new, and wake it if it waits for events. */
+/* Publish new records to a worker, and wake it if it waits for events. */
 static inline void wh_publish(const wh_clock *c, wh_peer *peer)
 {
     /* pairs: comp-tail, worker-wait - seq_cst: the worker sets wait_seq and then looks at the tail;
@@ -79,7 +79,7 @@ static inline void wh_publish_all(wh_clock *c)
         wh_store_relaxed(&c->seg->undo_used, c->undo_used = 0);
 }
 
-/* Write down what a tick is going to overwrite: link.due. */
+/* Save what a tick is going to overwrite: link.due. */
 static inline void wh_undo_note(wh_clock *c, uint32_t slot)
 {
     if (wh_unlikely(c->undo_used == WH_UNDO_ENTRIES))
@@ -137,7 +137,7 @@ static inline void wh_put_returned(wh_clock *c, wh_peer *owner, uint32_t slot)
     wh_count(&c->seg->returned, 1);
 }
 
-/* Tell a worker that a slot is its own, now or when there is room. */
+/* Return a slot to its worker, now or when there is room. */
 static inline void wh_return_to(wh_clock *c, wh_peer *owner, uint32_t slot)
 {
     if (wh_unlikely(!wh_peer_return_room(c, owner)))
@@ -146,7 +146,7 @@ static inline void wh_return_to(wh_clock *c, wh_peer *owner, uint32_t slot)
         wh_put_returned(c, owner, slot);
 }
 
-/* A slot is its owner's again; one of a split slab is the clock's. The slot is in no list. */
+/* Return a slot to its owner, or to the clock if its slab is split. The slot is in no list. */
 static inline void wh_return(wh_clock *c, uint32_t slot)
 {
     wh_peer *owner = wh_owner_of(c, slot);
@@ -160,7 +160,7 @@ static inline void wh_return(wh_clock *c, uint32_t slot)
         wh_return_to(c, owner, slot);
 }
 
-/* Is the record that link.completion names still unread by its worker? */
+/* Has its worker not yet read the record that link.completion names? */
 static inline bool wh_unread(wh_clock *c, const wh_link *link)
 {
     uint32_t worker = wh_stage_worker(link);
@@ -197,13 +197,13 @@ static inline int64_t wh_fell_due(const wh_clock *c, int64_t due, int64_t now)
     return c->seg->virtual_clock && rest <= wh_time_sub(now, due) ? due + rest : now;
 }
 
-/* May an event go into `peer`'s ring now? Not past those that wait for it already. */
+/* May an event go into `peer`'s ring now? It must not overtake those that already wait. */
 static inline bool wh_peer_open(const wh_clock *c, wh_peer *peer)
 {
     return wh_likely(!peer->behind) && wh_peer_room(c, peer);
 }
 
-/* As what a timer that has fired goes to `to`. */
+/* The stage of a fired timer that goes to `to`. */
 static inline enum wh_stage wh_sent_stage(const wh_clock *c, uint32_t slot, const wh_peer *to,
                                           const wh_peer *owner)
 {
@@ -219,7 +219,7 @@ static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, enu
     uint32_t kind = wh_flags_clock(wh_load_relaxed(&c->slots[slot].flags));
     int64_t now = c->now[kind < WH_CLOCK_KINDS ? kind : 0];
     uint64_t place = wh_completion_word(stage, wh_peer_index(c, peer), peer->comp_tail);
-    /* One that fires now has its place already. */
+    /* One that fires now already has its place. */
     bool waited = wh_stage_offers(wh_stage_of(link)) && link->completion != place;
     enum wh_event event = WH_EV_EXPIRED;
     link->completion = place;
@@ -260,7 +260,7 @@ static inline void wh_leave_to(wh_clock *c, uint32_t slot, wh_peer *taker)
     wh_list_append(&c->wheel, wh_lent_list(c, taker), slot);
 }
 
-/* Did the worker that link.completion names let an offer go by, which no honest one does? */
+/* Did the worker that link.completion names skip an offer? No correct worker does. */
 static inline bool wh_offer_missed(wh_clock *c, uint32_t slot, const wh_peer *worker)
 {
     const wh_link *link = &c->wheel.links[slot];

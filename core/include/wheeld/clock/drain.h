@@ -17,14 +17,15 @@
 
 #include "wheeld/clock/fire.h"
 
-#define WH_DRAIN_AHEAD 8 /* how far ahead of the ring slots are prefetched */
+#define WH_DRAIN_AHEAD 8 /* how many slots ahead of the ring are prefetched */
 
 static inline void wh_link_timer(wh_clock *c, uint32_t slot)
 {
     wh_place(c, slot, wh_timing_of(c, slot), c->now[WH_CLOCK_BASE]);
 }
 
-/* The clock meets the timer of `state`: its record is about that timer from here on. */
+/* The clock sees the timer of `state` for the first time: its record is about that timer from here
+ * on. */
 static inline void wh_first_sight(wh_clock *c, uint32_t slot, uint64_t state)
 {
     wh_note_met(c, slot, state);
@@ -32,7 +33,7 @@ static inline void wh_first_sight(wh_clock *c, uint32_t slot, uint64_t state)
     wh_note_scheduled(c, slot, state);
 }
 
-/* What the clock knows of the slot no longer holds: the timer that it met there has gone. */
+/* Forget what the clock knows of the slot: the timer that it saw there is gone. */
 static inline void wh_forget(wh_clock *c, uint32_t slot)
 {
     wh_note_gone(c, slot);
@@ -59,7 +60,7 @@ static inline void wh_examine(wh_clock *c, wh_peer *from, uint64_t submission)
     }
     bool first_sight = link->gen != gen;
     if (first_sight) {
-        if (wh_unlikely(link->list != WH_NIL)) { /* armed again before it was returned */
+        if (wh_unlikely(link->list != WH_NIL)) { /* armed again before the slot was returned */
             wh_count(&from->line->offences, 1);
             wh_wheel_remove(&c->wheel, slot);
         }
@@ -92,14 +93,14 @@ static inline void wh_drain_prefetch(wh_clock *c, wh_peer *peer, uint64_t positi
     }
 }
 
-/* Look at up to `budget` submissions of one worker. Returns how many it looked at. */
+/* Handle up to `budget` submissions of one worker. Returns how many it handled. */
 static inline uint32_t wh_drain(wh_clock *c, wh_peer *peer, uint32_t budget)
 {
     uint64_t tail = wh_load_seq(&peer->seg->sub_tail); /* pairs: sub-tail, sleep */
     uint64_t count = wh_ring_used(tail, peer->sub_head);
     if (count == 0)
         return 0;
-    if (wh_unlikely(count > c->sub_size)) { /* scribbled: nothing in there can be believed */
+    if (wh_unlikely(count > c->sub_size)) { /* garbage: nothing in the ring can be trusted */
         wh_count(&peer->line->offences, 1);
         peer->sub_head = tail;
         count = 0;

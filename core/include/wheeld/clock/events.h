@@ -28,7 +28,7 @@
 
 static inline bool wh_traces(const wh_clock *c) { return wh_unlikely(c->trace.seg != NULL); }
 
-/* The record of a timer that is looked at soon. */
+/* Prefetch the record of a timer that is handled soon. */
 static inline void wh_note_prefetch(const wh_clock *c, uint32_t slot)
 {
     if (wh_traces(c))
@@ -80,7 +80,7 @@ static inline wh_trace_record *wh_event_begin(wh_clock *c, uint32_t slot, enum w
     return r;
 }
 
-/* The same with the next due time. */
+/* The same, with the next due time. */
 static inline wh_trace_record *wh_event_due(wh_clock *c, uint32_t slot, enum wh_trace_kind kind,
                                             uint32_t count)
 {
@@ -90,7 +90,7 @@ static inline wh_trace_record *wh_event_due(wh_clock *c, uint32_t slot, enum wh_
     return r;
 }
 
-/* The end of a timer whose slot has another tenant by now. */
+/* The end of a timer whose slot already has another tenant. */
 static inline void wh_event_vanished(wh_clock *c, uint32_t slot)
 {
     wh_event_pending(&c->trace, (uint64_t)-1);
@@ -103,7 +103,7 @@ static inline void wh_event_vanished(wh_clock *c, uint32_t slot)
     wh_trace_publish(&c->trace);
 }
 
-/* The same, if one was met there that has no end yet. */
+/* The same, if the clock has seen one there whose end is not recorded. */
 static inline void wh_note_gone(wh_clock *c, uint32_t slot)
 {
     if (!wh_traces(c) || c->trace.traced[slot].gen == 0)
@@ -143,7 +143,7 @@ static inline void wh_event_scheduled(wh_clock *c, uint32_t slot, uint8_t found)
     wh_trace_publish(&c->trace);
 }
 
-/* What was changed since the last record. */
+/* Record what changed since the last record. */
 static inline void wh_note_moved(wh_clock *c, uint32_t slot, uint64_t state)
 {
     if (!wh_traces(c))
@@ -222,7 +222,7 @@ static inline void wh_note_ticks(wh_clock *c, uint32_t slot, uint64_t state)
     wh_step();
 }
 
-/* It did not: another compare-and-swap came first. */
+/* It failed: another compare-and-swap came first. */
 static inline void wh_note_no_tick(wh_clock *c, uint32_t slot)
 {
     if (!wh_traces(c))
@@ -231,7 +231,7 @@ static inline void wh_note_no_tick(wh_clock *c, uint32_t slot)
     known->version = ((known->version - 1) & WH_VERSION_MASK) | (known->version & WH_TRACED_TICK);
 }
 
-/* A new clock does a tick again: was it recorded? */
+/* A new clock repeats a tick: was it recorded? */
 static inline void wh_note_tick_again(wh_clock *c, uint32_t slot)
 {
     if (!wh_traces(c))
@@ -275,7 +275,7 @@ static inline void wh_note_expired(wh_clock *c, uint32_t slot, const wh_completi
         known->gen = 0;
 }
 
-/* The end without an expiration, if none is recorded yet. */
+/* Record an end without an expiration, if none is recorded yet. */
 static inline void wh_note_end(wh_clock *c, uint32_t slot, enum wh_trace_kind kind)
 {
     if (!wh_traces(c))
@@ -304,7 +304,8 @@ static inline void wh_note_reclaimed(wh_clock *c, uint32_t slot, uint32_t gen, b
     uint64_t state = wh_load_relaxed(&c->states[slot]);
     if (gen == 0 || wh_state(gen, WH_CANCELLED) != (state & ~WH_MASK(STATE_VERSION)))
         return;
-    if (c->wheel.links[slot].gen != gen) { /* it was armed, and died before it said so */
+    if (c->wheel.links[slot].gen !=
+        gen) { /* it was armed, but its owner died before submitting it */
         wh_event_open(c, slot, gen, 0);
         wh_event_scheduled(c, slot, 0);
     }

@@ -35,9 +35,9 @@ static inline int64_t wh_linked_due(void *context, uint32_t slot)
 static inline void wh_place(wh_clock *c, uint32_t slot, wh_timing t, int64_t now_ns)
 {
     if (wh_likely(t.kind == WH_CLOCK_BASE && t.interval == 0))
-        c->wheel.links[slot].due = t.due; /* so that cascades need not read the slot */
+        c->wheel.links[slot].due = t.due; /* so that cascades do not need to read the slot */
     else if (t.interval && t.due == INT64_MAX)
-        return; /* its next tick is past the end of time: armed, but nowhere in the wheel */
+        return; /* its next tick is past the end of time: armed, but not in the wheel */
     wh_wheel_add(&c->wheel, wh_lane_of(c, slot), slot, wh_base_due(c, t), now_ns);
 }
 
@@ -123,7 +123,7 @@ static inline bool wh_fire_once(wh_clock *c, uint32_t slot, uint64_t state, wh_t
     return true;
 }
 
-/* Has the timer's time come? `t` was read in this look. */
+/* Is the timer due? `t` was read for this check. */
 static inline bool wh_is_due(wh_clock *c, wh_timing t)
 {
     if (t.due > c->now[t.kind])
@@ -133,7 +133,8 @@ static inline bool wh_is_due(wh_clock *c, wh_timing t)
     c->now[t.kind] = c->read_time(t.kind);
     if (t.due <= c->now[t.kind])
         return true;
-    c->now[WH_CLOCK_BASE] = c->read_time(WH_CLOCK_BASE); /* it is placed by the difference */
+    c->now[WH_CLOCK_BASE] =
+        c->read_time(WH_CLOCK_BASE); /* the difference of the clocks determines its place */
     return false;
 }
 
@@ -154,7 +155,7 @@ static inline void wh_expire(void *context, uint32_t slot)
             return;
         }
         wh_timing t = wh_timing_of(c, slot);
-        if (!wh_is_due(c, t)) { /* extended, or its clock was set back */
+        if (!wh_is_due(c, t)) { /* its deadline was extended, or its clock was set back */
             if (wh_stage_of(link) == WH_STAGE_WAIT_TICK)
                 wh_wait_over(c, link);
             wh_place(c, slot, t, INT64_MIN);

@@ -23,11 +23,11 @@
 
 #include "wheeld/clock/route.h"
 
-/* a member woken for an offer has taken it by then; else others get it */
+/* a member that was woken for an offer has taken it by then; else others get it */
 #define WH_OFFER_PATIENCE_NS 10000000
 
-/* Is what goes to `to` an offer? An owner who gets it because the group has no member has it for
- * good. */
+/* Is an expiration that goes to `to` an offer? An owner that gets it as its group has no member
+ * keeps it. */
 static inline bool wh_is_offer(const wh_clock *c, uint32_t slot, const wh_peer *to)
 {
     uint32_t group = wh_group_of(c, slot);
@@ -46,7 +46,7 @@ static inline wh_peer *wh_taker_peer(const wh_clock *c, uint64_t state)
     return there ? peer : NULL;
 }
 
-/* Who gets what no living member can: a member kept for its successor, or NULL. */
+/* Who gets what no living member can take: a member kept for its successor, or NULL. */
 static inline wh_peer *wh_group_kept(wh_clock *c, uint32_t group)
 {
     for (uint32_t row = 0; row < c->peers_used; row++) {
@@ -57,7 +57,7 @@ static inline wh_peer *wh_group_kept(wh_clock *c, uint32_t group)
     return NULL;
 }
 
-/* Where an expiration goes that is on its way already. */
+/* Where an expiration goes that is already on its way. */
 static inline wh_peer *wh_route_again(wh_clock *c, uint32_t slot, wh_peer *owner)
 {
     uint32_t group = wh_group_of(c, slot);
@@ -77,7 +77,8 @@ static inline bool wh_offer_turns(wh_clock *c, uint32_t slot, uint64_t state, co
     if (wh_likely(wh_group_of(c, slot) >= WH_GROUPS) ||
         open == (wh_state_taker(state) != WH_CLOSED))
         return true;
-    /* pairs: offer - else who finds an earlier record would take what is not there */
+    /* pairs: offer - else a worker that finds an earlier record would take what is no longer
+     * offered */
     return wh_cas_acq_rel(&c->states[slot], &state,
                           wh_state_of(wh_state_gen(state), open ? 0 : WH_CLOSED, WH_FIRED));
 }
@@ -130,7 +131,7 @@ static wh_seldom void wh_offer_note(wh_clock *c, uint32_t slot, const wh_peer *t
 {
     uint32_t group = wh_group_of(c, slot);
     if (group >= WH_GROUPS || c->queue == NULL)
-        return; /* its target was scribbled over meanwhile */
+        return; /* its target was overwritten meanwhile */
     wh_team *team = &c->teams[group];
     wh_queue_remove(c, slot);
     wh_queue_append(c, group, slot);

@@ -17,10 +17,10 @@
  *
  * A recovery begins with PRESENT or ABSENT, and detaches again who was leaving. */
 enum wh_life {
-    WH_PEER_GONE = 0, /* no worker is attached in this row */
-    WH_PEER_DYING,    /* nothing more goes to it, and what is its own goes with it */
-    WH_PEER_LEAVING,  /* swept under `leave`; no group counts on it */
-    WH_PEER_ABSENT,     /* fenced, or its row waits for a successor; no group counts on it */
+    WH_PEER_GONE = 0, /* no worker is attached to this row */
+    WH_PEER_DYING,    /* nothing more goes to it, and its timers end with it */
+    WH_PEER_LEAVING,  /* it is being swept under `leave`; groups do not use it */
+    WH_PEER_ABSENT,     /* fenced, or its row waits for a successor; groups do not use it */
     WH_PEER_PRESENT
 };
 
@@ -52,24 +52,24 @@ typedef struct wh_peer {
     enum wh_news news;
     uint32_t reap_slab, next_heir;
     int bell;
-    bool wanted; /* somebody's sweep waits for what it reads: any life, any news */
-    bool behind; /* its backlog is not empty: what comes now waits behind it; likewise */
-    uint64_t asked, answered;      /* what it asks for (supply.h); the last that was dealt with */
-    uint32_t ask_left, look_slab;  /* slots still to hand over; where to look for some */
-    uint64_t freed_before;         /* slabs that had been freed out of stock when it asked */
+    bool wanted; /* a sweep waits for what this worker reads, in any life and state */
+    bool behind; /* its backlog is not empty: new events wait behind it; likewise for returns */
+    uint64_t asked, answered;      /* its requests (supply.h); the last one that was handled */
+    uint32_t ask_left, look_slab;  /* slots still to hand over; where to search for them */
+    uint64_t freed_before;         /* slabs that had been freed from stock when it asked */
     uint64_t stale_until; /* below it its return ring may name slots that were taken over since */
     /* [i]: of that group's members that a pass found, the one in place i */
     uint16_t team[WH_GROUPS];
 } wh_peer;
 
-/* A kept row has its successor, or none. */
+/* Whether a kept row has its successor. */
 static inline void wh_clock_presence(wh_peer *peer, bool present)
 {
     if (peer->life >= WH_PEER_ABSENT)
         peer->life = present ? WH_PEER_PRESENT : WH_PEER_ABSENT;
 }
 
-/* The worker is gone: passes sweep what it left. */
+/* The worker is gone: the passes sweep what it left. */
 static inline void wh_clock_detach(wh_peer *peer, enum wh_leave leave)
 {
     peer->leave = leave;
@@ -78,7 +78,7 @@ static inline void wh_clock_detach(wh_peer *peer, enum wh_leave leave)
     peer->sweep = WH_SWEEP_ROUND;
 }
 
-/* What held its sweep may have come back. */
+/* Resume its sweep: what held it up may have come back. */
 static inline void wh_sweep_again(wh_peer *peer)
 {
     if (peer->sweep == WH_SWEEP_RESTS)

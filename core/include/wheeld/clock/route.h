@@ -20,7 +20,7 @@ static inline bool wh_peer_room(const wh_clock *c, wh_peer *peer)
     return wh_ring_room(peer->comp_tail, peer->comp_head, c->comp_size) != 0;
 }
 
-/* Does it wait for an event, and has none coming yet? */
+/* Is it waiting for an event, with none on the way? */
 static inline bool wh_peer_waits(const wh_peer *peer)
 {
     uint64_t waiting = wh_load_seq(&peer->seg->wait_seq); /* pairs: offered */
@@ -32,7 +32,7 @@ static inline bool wh_has_joined(const wh_peer *peer, uint64_t groups)
     return peer->life == WH_PEER_PRESENT && (peer->groups & groups) != 0;
 }
 
-/* A worker that has never received may never do so: it is no member until then. */
+/* A worker that has never received may never do so: it becomes a member with its first receive. */
 static inline bool wh_is_member(const wh_peer *peer, uint64_t groups)
 {
     return wh_has_joined(peer, groups) && wh_load_relaxed(&peer->seg->receives) != 0;
@@ -71,15 +71,15 @@ static inline void wh_team_look(wh_clock *c, uint32_t group)
     c->teams[group].looked = wh_load_relaxed(&c->seg->passes) + 1;
 }
 
-/* The peer in place `i` of the team, if it is still there; else NULL. */
+/* The peer in place `i` of the team, if still attached; else NULL. */
 static inline wh_peer *wh_team_at(wh_clock *c, uint32_t group, uint32_t i)
 {
     wh_peer *peer = &c->peers[c->peers[i].team[group]];
     return wh_has_joined(peer, 1ull << group) ? peer : NULL;
 }
 
-/* Those that wait, once; then all in turn that have room. One without room is skipped for the rest
- * of the pass. */
+/* First each one that waits, once; then all that have room, in turn. One without room is skipped
+ * for the rest of the pass. */
 static inline wh_peer *wh_team_next(wh_clock *c, uint32_t group)
 {
     wh_team *team = &c->teams[group];

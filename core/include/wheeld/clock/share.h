@@ -19,10 +19,10 @@
 
 #include "wheeld/clock/backlog.h"
 
-#define WH_OFFER_SHARE 16  /* offers that one member gets at once */
+#define WH_OFFER_SHARE 16  /* most offers that one member gets at once */
 #define WH_OFFER_LOOKS 512 /* of a queue, per pass */
 
-/* Does what the queue names wait still to be taken? A dead taker's is its sweep's. */
+/* Does what the queue names still wait to be taken? What a dead worker took, its sweep handles. */
 static inline bool wh_offer_waits(const wh_clock *c, uint32_t slot, uint32_t group)
 {
     const wh_link *link = &c->wheel.links[slot];
@@ -35,7 +35,7 @@ static inline bool wh_offer_waits(const wh_clock *c, uint32_t slot, uint32_t gro
                   : stage == WH_STAGE_WAIT_TICK && wh_state_phase(state) == WH_ARMED);
 }
 
-/* The next member that waits and has nothing coming, or NULL. */
+/* The next member that waits with nothing on the way, or NULL. */
 static inline wh_peer *wh_team_idle(wh_clock *c, uint32_t group)
 {
     wh_team *team = &c->teams[group];
@@ -60,7 +60,7 @@ static inline wh_peer *wh_team_idle_at_last(wh_clock *c, uint32_t group)
     return wh_team_idle(c, group);
 }
 
-/* Give `to` what another member has not come to. */
+/* Give `to` what another member has not taken. */
 static inline void wh_offer_move(wh_clock *c, uint32_t slot, wh_peer *to)
 {
     bool tick = wh_stage_of(&c->wheel.links[slot]) == WH_STAGE_WAIT_TICK;
@@ -80,8 +80,7 @@ static inline void wh_share_end(wh_clock *c, uint32_t group)
         wh_store_seq(&c->seg->offered, c->offered &= ~(1ull << group)); /* pairs: offered */
 }
 
-/* Look through a group's queue. `late`: also at what members were woken for. True: there is
- * more. */
+/* Check a group's queue; `late`: also what members were woken for. True: there is more. */
 static inline bool wh_share(wh_clock *c, uint32_t group, bool late)
 {
     wh_team *team = &c->teams[group];
@@ -137,7 +136,7 @@ static inline bool wh_share_all(wh_clock *c)
     return more;
 }
 
-/* When the clock has to look again though nothing is due, ns; INT64_MAX: never. */
+/* When the clock has to check again though nothing is due, ns; INT64_MAX: never. */
 static inline int64_t wh_share_next_ns(const wh_clock *c)
 {
     int64_t next = INT64_MAX;
@@ -148,7 +147,7 @@ static inline int64_t wh_share_next_ns(const wh_clock *c)
     return next;
 }
 
-/* What a worker that left has unread is looked at in the next pass. */
+/* The next pass handles what a worker that left has not read. */
 static inline void wh_share_left(wh_clock *c, const wh_peer *peer)
 {
     for (uint64_t rest = peer->groups & c->offering; rest; rest &= rest - 1)

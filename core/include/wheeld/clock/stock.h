@@ -17,7 +17,7 @@
 
 #include "wheeld/clock/events.h"
 
-/* Something of the slab may be free from here on. */
+/* A slot of the slab may be free from here on. */
 static inline void wh_stock_ended(wh_clock *c, uint32_t slot)
 {
     c->stock.ended[slot >> WH_SLAB_BITS] = 1;
@@ -29,7 +29,7 @@ static inline void wh_stock_split(wh_clock *c, uint32_t slab)
     c->stock.slabs_split++;
 }
 
-/* All of it is in stock: it has no owner. A stale place in the stack is passed over. */
+/* All of it is in stock, so it has no owner. Stale entries of the stack are skipped. */
 static inline void wh_stock_unsplit(wh_clock *c, uint32_t slab)
 {
     c->stock.free[slab] = 0;
@@ -40,14 +40,14 @@ static inline void wh_stock_unsplit(wh_clock *c, uint32_t slab)
     wh_free_slab(c, slab);
 }
 
-/* Name the holder of a slot that is in none's return ring. */
+/* Set the holder of a slot that is in no return ring. */
 static inline void wh_stock_hold(wh_clock *c, uint32_t slot, const wh_peer *holder)
 {
     wh_store_relaxed(&c->stock.holders[slot],
                      wh_holder_word(wh_peer_index(c, holder), wh_holder_away(holder->ret_tail)));
 }
 
-/* It goes into its return ring, at its tail. The record says so by now. */
+/* Put it at the tail of its return ring; the record already says so. */
 static inline void wh_stock_hand(wh_clock *c, uint32_t slot, const wh_peer *holder)
 {
     wh_step();
@@ -75,7 +75,7 @@ static inline void wh_stock_put(wh_clock *c, uint32_t slot)
     }
 }
 
-/* A slot out of stock, or WH_NIL. */
+/* A slot from stock, or WH_NIL. */
 static inline uint32_t wh_stock_take(wh_clock *c)
 {
     wh_stock *s = &c->stock;

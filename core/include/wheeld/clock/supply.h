@@ -29,13 +29,13 @@
 
 #include "wheeld/clock/backlog.h"
 
-#define WH_SUPPLY_LOOKS 64   /* slabs looked at per worker and pass */
+#define WH_SUPPLY_LOOKS 64   /* slabs examined per worker and pass */
 #define WH_SUPPLY_SLOTS 4096 /* slots handed over per worker and pass */
 
-/* What becomes of a slab's slots when it is split: a bit each. */
+/* What becomes of a slab's slots when it is split: one bit each. */
 typedef struct wh_sorted {
     uint64_t idle;   /* free: to stock */
-    uint64_t unread; /* fired, and not read by the owner yet */
+    uint64_t unread; /* fired, but not yet read by the owner */
 } wh_sorted;
 
 static inline void wh_sort_slot(wh_clock *c, uint32_t slot, const wh_peer *owner, wh_sorted *sorted)
@@ -49,7 +49,7 @@ static inline void wh_sort_slot(wh_clock *c, uint32_t slot, const wh_peer *owner
         return;
     switch (wh_stage_of(link)) {
     case WH_STAGE_OPEN:
-        sorted->idle |= link->gen == 0 ? bit : 0; /* never used; or not dealt with yet */
+        sorted->idle |= link->gen == 0 ? bit : 0; /* never used, or not handled yet */
         break;
     case WH_STAGE_EXPIRED:
         if (theirs && !wh_pos_before(position, owner->comp_head))
@@ -67,7 +67,7 @@ static inline void wh_sort_slot(wh_clock *c, uint32_t slot, const wh_peer *owner
     }
 }
 
-/* Free the slots of a slab that is split by now. */
+/* Free the slots of a slab that has just been split. */
 static inline void wh_split_slots(wh_clock *c, uint32_t slab, wh_peer *owner, wh_sorted sorted)
 {
     wh_stock_split(c, slab);
@@ -94,8 +94,8 @@ static inline wh_sorted wh_sort_slab(wh_clock *c, uint32_t slab, wh_peer *owner)
     return sorted;
 }
 
-/* Look at one slab for `asker`, which has its own at hand. False: check again when a worker asks
- * the next time. */
+/* Examine one slab for `asker`, which uses its own anyway. False: check again at the next
+ * request. */
 static inline bool wh_take_over(wh_clock *c, uint32_t slab, const wh_peer *asker)
 {
     uint64_t word = wh_load_acquire(&c->owners[slab]); /* pairs: slab */
@@ -108,7 +108,7 @@ static inline bool wh_take_over(wh_clock *c, uint32_t slab, const wh_peer *asker
         !wh_cas_acq_rel(&c->owners[slab], &word, word | WH_TAKING)) /* pairs: slab */
         return false;
     word |= WH_TAKING;
-    wh_publish(c, owner); /* who claims the slab next finds all of its entries in the ring */
+    wh_publish(c, owner); /* whoever claims the slab next finds all its entries in the ring */
     wh_sorted sorted = wh_sort_slab(c, slab, owner);
     if (!(sorted.idle | sorted.unread))
         return true;
@@ -126,7 +126,7 @@ static inline bool wh_take_over(wh_clock *c, uint32_t slab, const wh_peer *asker
     return true;
 }
 
-/* The next slab from `slab` on that may have something; WH_NIL: none. */
+/* The next slab from `slab` on that may have a free slot; WH_NIL: none. */
 static inline uint32_t wh_next_ended(const wh_clock *c, uint32_t slab)
 {
     uint32_t slabs = c->wheel.capacity >> WH_SLAB_BITS;
@@ -142,14 +142,14 @@ static inline uint32_t wh_next_ended(const wh_clock *c, uint32_t slab)
     return WH_NIL;
 }
 
-/* Is there what `peer` asks for, be it as whole slabs that it may claim? */
+/* Is what `peer` asks for available, perhaps as whole slabs that it may claim? */
 static inline bool wh_in_stock(const wh_clock *c, const wh_peer *peer)
 {
     uint64_t whole = (c->stock.slabs_freed - peer->freed_before) * WH_SLAB_SLOTS;
     return c->stock.slots + whole >= peer->ask_left;
 }
 
-/* Reserve memory for some more slabs: fewer, if there is not so much. False: there is no room. */
+/* Reserve memory for some more slabs, or fewer if there is less. False: there is no room. */
 static inline bool wh_back_some(wh_clock *c)
 {
     wh_config config = wh_config_of(c->seg);
@@ -182,7 +182,7 @@ static inline bool wh_back_more(wh_clock *c)
     return wh_back_some(c);
 }
 
-/* Take slabs over until there is. False: there is more to look at in the next pass. */
+/* Take slabs over until it is. False: there are more to examine in the next pass. */
 static inline bool wh_stock_up(wh_clock *c, wh_peer *peer)
 {
     uint32_t slab;
@@ -201,7 +201,7 @@ static inline bool wh_stock_up(wh_clock *c, wh_peer *peer)
     return true;
 }
 
-/* Hand slots over out of stock. False: there is more to do in the next pass. */
+/* Hand over slots from stock. False: there is more to do in the next pass. */
 static inline bool wh_hand_some(wh_clock *c, wh_peer *peer)
 {
     uint32_t slot;
@@ -223,7 +223,7 @@ static inline bool wh_asks(const wh_peer *peer)
            wh_load_seq(&peer->seg->asked) != peer->answered; /* pairs: asked */
 }
 
-/* A piece of what `peer` asks for, which it does. True: there is more to do. */
+/* Serve a part of `peer`'s request. True: there is more to do. */
 static inline bool wh_supply(wh_clock *c, wh_peer *peer)
 {
     uint64_t asked = wh_load_seq(&peer->seg->asked); /* pairs: asked */
@@ -236,7 +236,7 @@ static inline bool wh_supply(wh_clock *c, wh_peer *peer)
     }
     uint64_t ret_head = wh_load_acquire(&peer->seg->ret_head); /* pairs: ret-head */
     if (peer->ret_tail != ret_head && !(asked & WH_ASK_ALL))
-        peer->ask_left = 0; /* something came back to it just now */
+        peer->ask_left = 0; /* something was just returned to it */
     if (!wh_stock_up(c, peer))
         return true;
     if (asked & WH_ASK_ALL && !wh_in_stock(c, peer))

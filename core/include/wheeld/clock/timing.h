@@ -4,7 +4,7 @@
 
 #include "wheeld/clock/clock.h"
 
-/* The first time on the grid first + k * interval that is after `last`. */
+/* The first time first + k * interval that is after `last`. */
 static inline int64_t wh_periodic_due(int64_t first, int64_t interval, int64_t last)
 {
     if (first > last)
@@ -31,7 +31,7 @@ static inline wh_timing wh_timing_of(wh_clock *c, uint32_t slot)
     return t;
 }
 
-/* The same instant on the base clock, as the clocks stand now. */
+/* The same instant on the base clock, by the clocks' present difference. */
 static inline int64_t wh_base_due(wh_clock *c, wh_timing t)
 {
     if (wh_likely(t.kind == WH_CLOCK_BASE))

@@ -27,7 +27,7 @@ typedef struct wh_trace {
     wh_trace_record *records;
     wh_traced *traced; /* one per slot */
     uint64_t size, tail;
-    uint64_t head; /* as last read from the recorder */
+    uint64_t head; /* the recorder's, as last read */
     uint64_t pending;
     uint64_t untold; /* lost events that no record mentions yet */
 } wh_trace;
@@ -45,7 +45,7 @@ static inline uint64_t wh_trace_bytes(uint32_t capacity, uint32_t ring_bits)
                     4096);
 }
 
-/* Positions go on from `position`: what made files of an earlier ring's positions need not see them
+/* Positions start at `position`, so that those of an earlier ring, already in files, do not occur
  * again. */
 static inline void wh_trace_create(void *memory, uint32_t capacity, uint32_t ring_bits,
                                    uint64_t token, uint64_t position)
@@ -60,7 +60,7 @@ static inline void wh_trace_create(void *memory, uint32_t capacity, uint32_t rin
     wh_head_publish(&seg->head, WH_KIND_TRACE, wh_trace_bytes(capacity, ring_bits), token);
 }
 
-/* Are its sizes what its length says? Bytes are compared before any offset is followed. */
+/* Do its sizes fit its length? Checked before any offset is used. */
 static inline bool wh_trace_sound(const wh_trace_seg *seg, uint64_t bytes)
 {
     return seg->ring_bits >= WH_MIN_TRACE_BITS && seg->ring_bits <= WH_MAX_TRACE_BITS &&
@@ -76,7 +76,7 @@ static inline wh_trace_record *wh_trace_records(wh_trace_seg *seg)
 
 /* -- the clock --------------------------------------------------------------------------------- */
 
-/* Go on where the last clock stopped. */
+/* Continue where the last clock stopped. */
 static inline void wh_trace_bind(wh_trace *t, wh_trace_seg *seg)
 {
     *t = (wh_trace){.seg = seg,
@@ -107,7 +107,7 @@ static inline void wh_trace_publish(wh_trace *t)
     wh_store_release(&t->seg->rec_tail, ++t->tail);
 }
 
-/* Say what is missing, as far as there is room. */
+/* Record what is missing, as far as there is room. */
 static inline void wh_trace_tell(wh_trace *t, int64_t now_ns)
 {
     for (uint32_t kind = 1; t->untold && kind < WH_TRACE_KINDS; kind++) {
@@ -176,8 +176,8 @@ static inline uint64_t wh_trace_take(wh_trace_seg *seg, uint64_t position, wh_tr
     return count;
 }
 
-/* What is before `position` is kept; its room is the clock's. False: it is not between head and
- * tail. */
+/* Records before `position` are saved; their room is the clock's again. False: it is not between
+ * head and tail. */
 static inline bool wh_trace_release(wh_trace_seg *seg, uint64_t position)
 {
     uint64_t tail = wh_load_acquire(&seg->rec_tail); /* pairs: trace-tail */

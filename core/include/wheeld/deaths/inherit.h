@@ -57,7 +57,7 @@ static inline void wh_count_dropped(wh_clock *c, wh_peer *peer)
     wh_count(&peer->line->dropped, 1);
 }
 
-/* Has it fired, and not been read by `from`? Then it no longer blocks the slab. */
+/* Has it fired, but not been read by `from`? Then it no longer blocks the slab. */
 static inline bool wh_mute_fired(wh_clock *c, uint32_t slot, wh_peer *from)
 {
     wh_link *link = &c->wheel.links[slot];
@@ -120,7 +120,7 @@ static inline void wh_inherit_armed(wh_clock *c, uint32_t slot, uint64_t state)
     wh_note_moved(c, slot, state);
 }
 
-/* What is not over yet, and of this generation. */
+/* Timers of this generation that have not ended. */
 static inline void wh_inherit_open(wh_clock *c, uint32_t slot, uint64_t state, bool moves)
 {
     if (wh_state_phase(state) != WH_ARMED) {
@@ -134,7 +134,7 @@ static inline void wh_inherit_open(wh_clock *c, uint32_t slot, uint64_t state, b
     }
 }
 
-/* One slot of a slab that is `heir`'s now and was `from`'s. */
+/* Hand over one slot of a slab that was `from`'s and is now `heir`'s. */
 static inline void wh_inherit(wh_clock *c, uint32_t slot, const wh_peer *from, wh_peer *heir)
 {
     wh_link *link = &c->wheel.links[slot];
@@ -154,7 +154,7 @@ static inline void wh_inherit(wh_clock *c, uint32_t slot, const wh_peer *from, w
         if (moves)
             wh_return(c, slot);
         else
-            /* its next generation: no other worker arms it before this one is back */
+            /* its next generation: no other worker arms it before this one is returned */
             wh_return_to(c, heir, slot);
     } else if (moves && theirs && (stage == WH_STAGE_WAIT_EXPIRE || stage == WH_STAGE_EXPIRED)) {
         wh_wheel_remove(&c->wheel, slot);

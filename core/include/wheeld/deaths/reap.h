@@ -18,8 +18,8 @@
 
 /* Per pass: a quarter of a millisecond of misses. */
 #define WH_REAP_SLABS 64 /* slabs looked at */
-#define WH_REAP_OWN 16   /* of those, its own: each slot of them is ended or handed on */
-#define WH_REAP_LISTED 1024 /* of what waited for it, or was lent to it */
+#define WH_REAP_OWN 16   /* of those, its own slabs, whose slots are each ended or handed over */
+#define WH_REAP_LISTED 1024 /* of events that waited for it, or were lent to it */
 
 /* Is the slot's record still to be read by another worker that may read it? Two that die together
  * must not wait for each other. */
@@ -50,7 +50,7 @@ static inline void wh_reclaim_offer(wh_clock *c, uint32_t slot, wh_peer *owner)
     wh_deliver_again(c, slot, NULL, owner);
 }
 
-/* Had it fired, and is the record still unread? */
+/* Has it fired, with the record still unread? */
 static inline bool wh_unread_end(wh_clock *c, uint32_t slot)
 {
     const wh_link *link = &c->wheel.links[slot];
@@ -61,7 +61,7 @@ static inline bool wh_unread_end(wh_clock *c, uint32_t slot)
             ((stage == WH_STAGE_EXPIRED || stage == WH_STAGE_LENT) && wh_unread(c, link)));
 }
 
-/* End one slot of a dead owner. False: it is on loan still. */
+/* End one slot of a dead owner. False: it is still on loan. */
 static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
 {
     wh_link *link = &c->wheel.links[slot];
@@ -93,8 +93,8 @@ static inline bool wh_reclaim(wh_clock *c, wh_peer *peer, uint32_t slot)
     return true;
 }
 
-/* Return what is cancelled in another worker's slab and not dealt with. If its canceller lives, the
- * submission that comes later finds it dealt with. */
+/* Return timers of other workers' slabs that are cancelled but not handled. If the canceller lives,
+ * its later submission finds that done. */
 static inline void wh_sweep_cancelled(wh_clock *c, uint32_t slab)
 {
     for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
@@ -109,7 +109,7 @@ static inline void wh_sweep_cancelled(wh_clock *c, uint32_t slab)
     }
 }
 
-/* What the dead worker had taken of a group's and was not done with goes to another member. */
+/* Give group expirations that the dead worker had taken, but not finished, to another member. */
 static inline void wh_sweep_taken(wh_clock *c, const wh_peer *peer, uint32_t slab)
 {
     for (uint32_t i = 0; i < WH_SLAB_SLOTS; i++) {
@@ -125,7 +125,7 @@ static inline void wh_sweep_taken(wh_clock *c, const wh_peer *peer, uint32_t sla
     }
 }
 
-/* Reclaim one of the dead worker's slabs. False: something of it is on loan still. */
+/* Reclaim one of the dead worker's slabs. False: something of it is still on loan. */
 static inline bool wh_reclaim_slab(wh_clock *c, wh_peer *peer, uint32_t slab)
 {
     bool held = false;
@@ -152,8 +152,8 @@ static inline void wh_reap_listed(wh_clock *c, uint32_t slot)
         wh_deliver_again(c, slot, NULL, owner);
 }
 
-/* What waits in the dead worker's ring and backlog goes to its owners. It is dying: nothing is
- * added to these lists from now on. False: there is more. */
+/* Give what waits in the dead worker's ring and backlog to its owners. It is dying, so nothing is
+ * added to these lists any more. False: there is more. */
 static inline bool wh_reap_lists(wh_clock *c, wh_peer *peer)
 {
     uint32_t lists[2] = {wh_lent_list(c, peer), wh_backlog_list(c, peer)}, slot;
@@ -221,7 +221,7 @@ static inline wh_peer *wh_heir_of(wh_clock *c, wh_peer *peer)
     return heir;
 }
 
-/* One of its own slabs. False: something of it is on loan still. */
+/* Sweep one of its own slabs. False: something of it is still on loan. */
 static inline bool wh_reap_slab(wh_clock *c, wh_peer *peer, uint32_t slab)
 {
     if (peer->leave == WH_LEAVE_DROP)
@@ -230,8 +230,8 @@ static inline bool wh_reap_slab(wh_clock *c, wh_peer *peer, uint32_t slab)
     return true;
 }
 
-/* What it holds of a split slab; `last`: what nobody holds, too. False: something is on loan
- * still. */
+/* Sweep what it holds of a split slab; `last`: what nobody holds, too. False: something is still on
+ * loan. */
 static inline bool wh_reap_split(wh_clock *c, wh_peer *peer, uint32_t slab, bool last)
 {
     bool held = false;
@@ -247,15 +247,15 @@ static inline bool wh_reap_split(wh_clock *c, wh_peer *peer, uint32_t slab, bool
             wh_inherit_slot(c, slot, peer, heir);
         } else if (holder == peer && !wh_reclaim(c, peer, slot)) {
             held = true;
-        } else if (wh_holder_of(c, slot) == peer) { /* its end may have brought it home already */
+        } else if (wh_holder_of(c, slot) == peer) { /* its end may already have returned it */
             wh_stock_put(c, slot);
         }
     }
     return !held;
 }
 
-/* Its sweep is over: it owns nothing any longer, or all of it is in order for a successor. False:
- * there is something for it still. */
+/* Finish its sweep: it owns nothing any more, or all of it is ready for a successor. False:
+ * something is left. */
 static inline bool wh_reap_end(wh_clock *c, wh_peer *peer)
 {
     if (peer->leave != WH_LEAVE_KEEP) {
@@ -287,7 +287,7 @@ static inline void wh_reaps_go_on(wh_clock *c)
         wh_sweep_again(&c->peers[i]);
 }
 
-/* Some slabs from where the last piece ended. True: they were the last ones. */
+/* Sweep some slabs from where the last call stopped. True: they were the last ones. */
 static inline bool wh_reap_slabs(wh_clock *c, wh_peer *peer)
 {
     uint64_t mine = wh_owner_word(wh_peer_index(c, peer), peer->incarnation);
@@ -324,7 +324,7 @@ static inline bool wh_reap_slabs(wh_clock *c, wh_peer *peer)
     return peer->reap_slab == slabs;
 }
 
-/* One piece of the work. True: the worker is gone, its slabs are free; or it is kept. */
+/* Do a part of the work. True: the worker is gone and its slabs are free; or it is kept. */
 static inline bool wh_reap(wh_clock *c, wh_peer *peer)
 {
     if (!wh_reap_slabs(c, peer))

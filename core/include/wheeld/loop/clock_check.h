@@ -16,7 +16,7 @@
 #include "wheeld/loop/pass.h"
 #include "wheeld/loop/wheel_check.h"
 
-/* The tick in which the clock will look at `bucket`. */
+/* The tick in which the clock will handle `bucket`. */
 static inline uint64_t wh_check_begins(const wh_wheel *w, uint32_t bucket)
 {
     uint64_t tick = w->lanes[bucket >> w->lane_bits].tick;
@@ -52,7 +52,8 @@ static inline bool wh_check_armed(wh_clock *c, uint32_t slot, wh_check *check)
     return true;
 }
 
-/* Has every submission been looked at, and every timer been put where the clocks now say? */
+/* Has every submission been handled, and every timer been placed by the clocks' present
+ * difference? */
 static inline bool wh_check_quiet(const wh_clock *c)
 {
     for (uint32_t i = 0; i < c->peers_used; i++)
@@ -61,7 +62,8 @@ static inline bool wh_check_quiet(const wh_clock *c)
     return c->relink_slot >= c->wheel.capacity;
 }
 
-/* True: the wheel holds, and so does each timer in it; else check->message says what does not. */
+/* True: the wheel is consistent, and so is each timer in it; else check->message says what is
+ * wrong. */
 static inline bool wh_clock_check(wh_clock *c, wh_check *check)
 {
     if (!wh_wheel_check(&c->wheel, check))
@@ -70,7 +72,7 @@ static inline bool wh_clock_check(wh_clock *c, wh_check *check)
     for (uint32_t slot = 0; slot < end; slot++) {
         const wh_peer *owner = wh_owner_of(c, slot);
         if (owner == NULL || owner->leave)
-            slot |= WH_SLAB_SLOTS - 1; /* no owner, or its sweep is not complete */
+            slot |= WH_SLAB_SLOTS - 1; /* no owner, or its sweep is incomplete */
         else if (wh_state_phase(wh_load_relaxed(&c->states[slot])) == WH_ARMED &&
                  !wh_check_armed(c, slot, check))
             return false;

@@ -27,14 +27,14 @@
 /* submissions of one worker, and of each kind of what waits for it */
 #define WH_ROW_BUDGET 2048
 #define WH_ROWS_BUDGET 4096    /* of all workers together */
-#define WH_ROW_LEAST 32        /* of one worker when that is spent */
+#define WH_ROW_LEAST 32        /* of one worker once that is spent */
 /* timers moved or fired, beside two for each submission: a new timer is moved once and fired once,
  * as a rule */
 #define WH_ADVANCE_BUDGET 2048
-#define WH_RELINK_LOOKS 8192   /* slots looked at after a step of the wall clock */
+#define WH_RELINK_LOOKS 8192   /* slots examined per pass after a step of the wall clock */
 #define WH_RELINK_BUDGET 1024  /* and timers placed anew */
 
-/* After the wall clock was set: place its timers anew. */
+/* After the wall clock was set: place its timers again. */
 static inline void wh_relink_some(wh_clock *c)
 {
     uint32_t placed = 0;
@@ -76,7 +76,7 @@ static inline void wh_mirror(wh_clock *c)
     wh_store_relaxed(&c->seg->split, c->stock.slabs_split);
 }
 
-/* What of the pass's work is done. */
+/* How much of the pass's work is done. */
 typedef struct wh_work {
     uint32_t left;    /* of WH_ROWS_BUDGET */
     uint32_t drained; /* submissions */
@@ -122,12 +122,12 @@ static inline void wh_serve_all(wh_clock *c, wh_work *work)
             wh_serve(c, &c->peers[row], work);
         row = row + 1 < c->peers_used ? row + 1 : 0;
         if (open && work->left == 0)
-            /* who comes from here on gets the least in this pass, and is first in the next */
+            /* from here on each gets the least in this pass; this one is first in the next */
             c->turn = row;
     }
 }
 
-/* Slots for workers that ask, once all that they had submitted was met. True: there is more to
+/* Slots for workers that ask, once all their submissions were handled. True: there is more to
  * do. */
 static inline bool wh_supply_all(wh_clock *c)
 {
@@ -189,7 +189,7 @@ static inline int64_t wh_next_ns(const wh_clock *c)
     return bucket < share ? bucket : share;
 }
 
-/* Say until when the clock wants to sleep, then look whether it may. */
+/* Announce until when the clock will sleep, then check whether it may. */
 static inline bool wh_may_sleep(wh_clock *c, int64_t until_ns)
 {
     /* A deadline in the last tick before the bucket rounds up to it: no need to ring for it. */
@@ -216,14 +216,14 @@ static inline void wh_awake(wh_clock *c)
     wh_reaps_go_on(c);
 }
 
-/* Passes at the times in c->now until nothing is left to do, or a worker was reaped. */
+/* Do passes at the times in c->now until nothing is left to do, or a worker was reaped. */
 static inline void wh_pass_all(wh_clock *c, uint32_t *reaped)
 {
     while (wh_pass(c, reaped) && *reaped == WH_NIL)
         ;
 }
 
-/* Virtual time: go to `target_ns` from bucket to bucket, each at its own time. */
+/* Virtual time: advance to `target_ns` bucket by bucket, each at its own time. */
 static inline void wh_advance_virtual(wh_clock *c, int64_t target_ns, uint32_t *reaped)
 {
     int64_t now = c->now[WH_CLOCK_BASE], next;

@@ -26,9 +26,9 @@
 
 typedef struct wh_recovery {
     wh_clock *clock;
-    uint32_t *waiting; /* slots for backlogs and loans, to be put in order */
+    uint32_t *waiting; /* slots for backlogs and loans, to be sorted */
     uint64_t count;
-    uint64_t steps; /* done since it began, of whatever kind */
+    uint64_t steps; /* work done since it began, of any kind */
     int64_t first_due; /* of all armed timers */
 } wh_recovery;
 
@@ -58,7 +58,8 @@ static inline wh_peer *wh_stage_peer(const wh_clock *c, const wh_link *link)
     return peer && peer->life ? peer : NULL;
 }
 
-/* -- link.due before ticks that were not published --------------------------------------------- */
+/* -- link.due from before ticks that were not published
+ * --------------------------------------------- */
 
 static inline void wh_recover_tick(wh_clock *c, const wh_undo *undo)
 {
@@ -101,7 +102,8 @@ static inline void wh_recover_armed(wh_recovery *r, uint32_t slot)
         return;
     }
     if (stage == WH_STAGE_TICKED && to) {
-        if (!wh_published(c, link)) /* it was undone: no position that others' records will have */
+        if (!wh_published(
+                c, link)) /* it was undone: give it no position that other records may have */
             link->completion = wh_completion_word(stage, wh_stage_worker(link), to->comp_tail - 1);
     } else if (stage != WH_STAGE_OPEN) {
         if (wh_stage_over(stage))
@@ -111,11 +113,11 @@ static inline void wh_recover_armed(wh_recovery *r, uint32_t slot)
     }
     int64_t due = wh_slot_due(c, slot);
     r->first_due = due < r->first_due ? due : r->first_due;
-    /* by its own tick, also when that has passed: what is late keeps its order */
+    /* by its own tick, even if that has passed: late timers keep their order */
     wh_place(c, slot, wh_timing_of(c, slot), INT64_MIN);
 }
 
-/* It has ended and is not in use: its owner's again, or in stock. */
+/* It has ended and is unused: return it to its owner, or to stock. */
 static inline void wh_recover_home(wh_clock *c, wh_peer *owner, uint32_t slot)
 {
     if (wh_is_split(c, slot >> WH_SLAB_BITS))
@@ -124,7 +126,7 @@ static inline void wh_recover_home(wh_clock *c, wh_peer *owner, uint32_t slot)
         wh_to_returns(c, owner, slot);
 }
 
-/* Fired, and to be delivered: is it out, on loan, or still to be sent? */
+/* Fired: was it delivered, is it on loan, or is it still to be sent? */
 static inline void wh_recover_sent(wh_recovery *r, uint32_t slot, wh_peer *owner, bool fired)
 {
     wh_clock *c = r->clock;
@@ -143,15 +145,15 @@ static inline void wh_recover_sent(wh_recovery *r, uint32_t slot, wh_peer *owner
     else if (out && lent)
         wh_recover_home(c, owner, slot);
     else if ((out && to == owner) || (!lent && !unread))
-        return; /* in its owner's ring, or hands */
+        return; /* in its owner's ring, or with its owner */
     else if (fired)
         wh_recover_wait(r, slot, WH_STAGE_WAIT_EXPIRE, wh_route_again(c, slot, owner));
     else
         wh_recover_home(c, owner, slot); /* cancelled before the step to FIRED */
 }
 
-/* Offered, and not taken: it stays with him to whom it was offered last, if he can read it
- * still. */
+/* Offered, but not taken: it stays with the worker it was last offered to, if that can still read
+ * it. */
 static inline void wh_recover_offered(wh_recovery *r, uint32_t slot, wh_peer *owner, bool fired)
 {
     wh_clock *c = r->clock;
@@ -164,7 +166,7 @@ static inline void wh_recover_offered(wh_recovery *r, uint32_t slot, wh_peer *ow
         wh_recover_wait(r, slot, WH_STAGE_WAIT_EXPIRE, wh_route_again(c, slot, owner));
 }
 
-/* An offer that a worker has taken is left to it; if that worker is gone, another one gets it. */
+/* An offer that a worker has taken stays with it; if that worker is gone, another one gets it. */
 static inline void wh_recover_taken(wh_recovery *r, uint32_t slot, wh_peer *owner, uint64_t state)
 {
     wh_clock *c = r->clock;
@@ -182,7 +184,7 @@ static inline void wh_recover_taken(wh_recovery *r, uint32_t slot, wh_peer *owne
     }
 }
 
-/* In its owner's return ring; or in the ring of a dead worker that it is inherited from? */
+/* Is it in its owner's return ring, or in the ring of the dead worker it is inherited from? */
 static inline void wh_recover_returned(wh_recovery *r, uint32_t slot, wh_peer *owner)
 {
     wh_link *link = &r->clock->wheel.links[slot];
@@ -220,7 +222,7 @@ static inline void wh_recover_over(wh_recovery *r, uint32_t slot, wh_peer *owner
         wh_recover_returned(r, slot, owner);
         break;
     default:
-        break; /* reclaimed: in its owner's hands */
+        break; /* reclaimed: its owner has it */
     }
 }
 
@@ -233,7 +235,7 @@ static inline void wh_recover_slot(wh_recovery *r, uint32_t slot, wh_peer *owner
     uint32_t phase = wh_state_phase(state);
     if (link->gen != wh_state_gen(state)) {
         if (phase != WH_ARMED && phase != WH_CANCELLED) {
-            /* nothing that an honest worker does: others have overwritten the state */
+            /* no correct worker does this: others have overwritten the state */
             wh_forget(c, slot);
             return;
         }
@@ -343,7 +345,7 @@ static inline void wh_recover_lateness(wh_recovery *r)
         wh_store_relaxed(&c->seg->wake_late_ns, (uint64_t)late);
 }
 
-/* Make the wheel anew from the slots. False: out of memory; nothing was touched. */
+/* Rebuild the wheel from the slots. False: out of memory, and nothing was touched. */
 static inline bool wh_clock_recover(wh_clock *c)
 {
     wh_recovery r = {.clock = c,
@@ -351,11 +353,11 @@ static inline bool wh_clock_recover(wh_clock *c)
                      .waiting = malloc(sizeof(uint32_t) * c->wheel.capacity)};
     if (r.waiting == NULL)
         return false;
-    wh_awake(c); /* who rings from here on rings for this clock */
+    wh_awake(c); /* whoever rings from here on rings for this clock */
     wh_store_seq(&c->seg->offered, c->offered = 0); /* pairs: offered */
     wh_recover_lists(&r);
     wh_recover_undo(c);
-    wh_step(); /* the scan rewrites what tells whose undo counts */
+    wh_step(); /* the scan rewrites the words that say which undo counts */
     for (uint32_t slab = 0; slab < c->wheel.capacity >> WH_SLAB_BITS; slab++) {
         if (!wh_slab_there(c, slab))
             continue;
@@ -382,7 +384,7 @@ static inline bool wh_clock_recover(wh_clock *c)
     wh_mirror(c);
     for (uint32_t row = 0; row < c->peers_used; row++)
         if (c->peers[row].life)
-            wh_bell_ring(c->peers[row].bell); /* the old clock may have published and not rung */
+            wh_bell_ring(c->peers[row].bell); /* the old clock may have published without ringing */
     return true;
 }
 

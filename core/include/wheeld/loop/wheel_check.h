@@ -26,7 +26,7 @@ typedef struct wh_check {
         }                                                                                          \
     } while (0)
 
-/* Walk one list both ways at once. */
+/* Walk one list in both directions at once. */
 static inline bool wh_check_list(const wh_wheel *w, uint32_t nodes, uint32_t list, uint64_t *count,
                                  wh_check *c)
 {
@@ -98,7 +98,7 @@ static inline bool wh_check_lane(const wh_wheel *w, uint32_t lane, wh_check *c)
     return true;
 }
 
-/* True: the wheel holds; else check->message says what does not. */
+/* True: the wheel is consistent; else check->message says what is wrong. */
 static inline bool wh_wheel_check(const wh_wheel *w, wh_check *c)
 {
     *c = (wh_check){0};

@@ -12,10 +12,10 @@
 #include "wheeld/shared/ring.h"
 #include "wheeld/shared/slot.h"
 
-#define WH_TRACE_PERIODIC 4u /* in flags, above the clock kind */
+#define WH_TRACE_PERIODIC 4u /* in flags, above the kind of clock */
 #define WH_TRACE_FOUND 8u
 
-/* The two sets in one of which the word of a key is. */
+/* The two sets that the word of a key may be in. */
 static inline uint32_t wh_word_set_of(uint64_t hash)
 {
     return (uint32_t)(hash >> (64 - WH_WORD_SET_BITS));
@@ -47,7 +47,7 @@ static inline uint32_t wh_word_set_of(uint64_t hash)
     K(WH_COUNTS_TO_FIRE) K(WH_COUNTS_TO_POLL) K(WH_COUNTS_OF_WORKER)
 /* clang-format on */
 
-/* Samples with a bit in every part, so that each shift and mask shows. */
+/* Samples with a bit set in every part, so that each shift and mask matters. */
 #define WH_AGREED_WORDS(W)                                                                         \
     W(wh_id(0x9abcdef1u, 0x12345678u))                                                             \
     W(wh_id_gen(0x123456789abcdef1ull))                                                            \

@@ -30,7 +30,7 @@ typedef struct wh_span {
 
 #define WH_SPANS 2 /* in each of both segments */
 
-/* What the slabs from `first` to before `end` need in the wheel's segment. */
+/* The bytes of the wheel's segment that the slabs from `first` to before `end` need. */
 static inline void wh_wheel_spans(const wh_geometry *g, uint32_t first, uint32_t end,
                                   wh_span spans[WH_SPANS])
 {
@@ -40,7 +40,7 @@ static inline void wh_wheel_spans(const wh_geometry *g, uint32_t first, uint32_t
     spans[1] = (wh_span){g->holders_off + slot * sizeof(wh_holder), slots * sizeof(wh_holder)};
 }
 
-/* The same in the slots' segment. */
+/* The same for the slots' segment. */
 static inline void wh_slots_spans(const wh_geometry *g, uint32_t payload, uint32_t first,
                                   uint32_t end, wh_span spans[WH_SPANS])
 {
@@ -64,8 +64,8 @@ static inline uint32_t wh_back_step(uint32_t payload)
     return slab < WH_BACK_BYTES ? (uint32_t)(WH_BACK_BYTES / slab) : 1;
 }
 
-/* Is there room for so many bytes? The last eighth of the file system is left to workers that
- * connect, whose rings are there as well, and to other programs. */
+/* Is there room for this many bytes? The last eighth of the file system is left for workers that
+ * connect, whose rings are there too, and for other programs. */
 static inline bool wh_room_for(int fd, uint64_t bytes)
 {
     struct statvfs room;
@@ -74,7 +74,8 @@ static inline bool wh_room_for(int fd, uint64_t bytes)
                bytes + (uint64_t)room.f_blocks / 8 * room.f_frsize;
 }
 
-/* Reserve them. `fd`: of the segment, or -1: its memory is there. False: there is no room. */
+/* Reserve them. `fd`: the segment's, or -1: its memory is already reserved. False: there is no
+ * room. */
 static inline bool wh_reserve(int fd, const wh_span spans[WH_SPANS])
 {
     for (int i = 0; fd >= 0 && i < WH_SPANS; i++)
@@ -98,7 +99,7 @@ static inline void wh_populate(const void *from, uint64_t bytes)
 #endif
 }
 
-/* Their memory is there: let workers claim the slabs from `first` to before `end`. */
+/* Their memory is reserved: let workers claim the slabs from `first` to before `end`. */
 static inline void wh_open_slabs(wh_wheel_seg *seg, wh_link *links, uint32_t first, uint32_t end)
 {
     for (uint32_t slot = first << WH_SLAB_BITS; slot < end << WH_SLAB_BITS; slot++)

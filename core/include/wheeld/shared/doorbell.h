@@ -24,7 +24,7 @@ typedef struct wh_fd {
     int number; /* -1: none */
     dev_t device;
     ino_t inode;
-    bool rings_only; /* a FIFO that we may write and not read */
+    bool rings_only; /* a FIFO that we may write but not read */
 } wh_fd;
 
 static inline bool wh_fd_rings_only(int fd) { return (fcntl(fd, F_GETFL) & O_ACCMODE) == O_WRONLY; }
@@ -39,7 +39,8 @@ static inline wh_fd wh_fd_of(int number)
                    .rings_only = open && wh_fd_rings_only(number)};
 }
 
-/* How many names that file has, 0 when it was removed; -1: the number no longer names our file. */
+/* The number of links of that file, 0 if it was removed; -1: the descriptor is no longer our
+ * file. */
 static inline int wh_fd_names(const wh_fd *fd)
 {
     struct stat file;

@@ -15,8 +15,9 @@
 typedef struct wh_config {
     int64_t tick_ns;
     uint32_t wheel_bits, capacity, max_workers, payload_bytes, virtual_clock;
-    uint32_t homes; /* of the slabs in `capacity`, the last ones: see layout.h */
-    uint32_t backed; /* of the slabs before those, at the creation; 0: all (backing.h) */
+    uint32_t homes; /* the last slabs of `capacity`: see layout.h */
+    uint32_t
+        backed; /* how many of the slabs before those have memory at creation; 0: all (backing.h) */
     int64_t origin_ns; /* where the wheel begins: now, or the start of a virtual clock */
     uint64_t token;
 } wh_config;
@@ -106,7 +107,7 @@ static inline wh_histogram *wh_histograms_of(void *wheel_memory, const wh_geomet
 /* A histogram has one writer. Each count is one word that only grows, so whoever reads needs no
  * lock, and a writer that dies leaves at most its last value out of `total` or `most`. */
 
-/* Count a value whose bucket is known. */
+/* Count a value in a known bucket. */
 static inline void wh_histogram_put(wh_histogram *h, uint32_t bucket, uint64_t value)
 {
     wh_count(&h->counts[bucket], 1);
@@ -138,8 +139,7 @@ static inline wh_parts wh_parts_of(void *wheel_memory, const wh_geometry *g)
                       .occupancy = (uint64_t *)(base + g->occupancy_off)};
 }
 
-/* Is it in the layout's range? Then what follows from it neither overflows nor divides by
- * nothing. */
+/* Is it in the layout's range? Then nothing derived from it overflows or divides by zero. */
 static inline bool wh_config_fits(const wh_config *c)
 {
     return c->capacity >= WH_SLAB_SLOTS && c->capacity <= WH_MAX_CAPACITY &&
@@ -163,7 +163,7 @@ static inline wh_config wh_config_of(const wh_wheel_seg *seg)
                    .virtual_clock = seg->virtual_clock,
                    .homes = seg->homes,
                    .token = seg->head.token};
-    wh_step(); /* no compiler reads them once more after this */
+    wh_step(); /* so that the compiler cannot read them again after this */
     return c;
 }
 
@@ -180,7 +180,7 @@ static inline uint64_t wh_hash_word(uint64_t h, uint64_t word)
     return h;
 }
 
-/* Where everything stands, for a wheel of odd numbers. */
+/* All offsets, for a wheel of odd sizes. */
 static inline uint64_t wh_hash_geometry(uint64_t h)
 {
     wh_config sample = {
@@ -224,11 +224,11 @@ static inline uint64_t wh_fingerprint(void)
 
 enum wh_attach {
     WH_ATTACH_READY = 0,
-    WH_ATTACH_TOO_SHORT,  /* smaller than a head, or than it says */
-    WH_ATTACH_NOT_READY,  /* its creator has not published it (yet) */
-    WH_ATTACH_FOREIGN,    /* not ours, or of another kind */
-    WH_ATTACH_VERSION,    /* another layout version */
-    WH_ATTACH_FINGERPRINT /* the same version, built otherwise */
+    WH_ATTACH_TOO_SHORT, /* smaller than a header, or than its header says */
+    WH_ATTACH_NOT_READY, /* its creator has not published it (yet) */
+    WH_ATTACH_FOREIGN, /* not a segment of wheeld, or of another kind */
+    WH_ATTACH_VERSION, /* another layout version */
+    WH_ATTACH_FINGERPRINT /* the same version, built differently */
 };
 
 static inline void wh_head_publish(wh_head *head, enum wh_kind kind, uint64_t bytes, uint64_t token)

@@ -23,7 +23,7 @@ static inline uint64_t wh_hash_add(uint64_t h, uint64_t word)
     return wh_hash_fold(h ^ word ^ 0x9e3779b97f4a7c15ull, 0xd6e8feb86659fd93ull);
 }
 
-/* A piece of a key: `kind` tells a str from bytes of the same content. */
+/* Hash a piece of a key: `kind` distinguishes a str from bytes of the same content. */
 static inline uint64_t wh_hash_piece(uint64_t h, uint32_t kind, const void *bytes, size_t n)
 {
     const char *p = bytes;
@@ -53,13 +53,13 @@ static inline uint64_t wh_hash_mark(uint64_t h)
     return mark;
 }
 
-/* The marks of all keys of a bucket. */
+/* The marks of all keys in a bucket. */
 static inline uint64_t wh_bucket_marks(uint32_t bucket)
 {
     return ~0ull << 16 | 1ull << bucket % 16;
 }
 
-/* May the key be one of those that were marked? Never a no for one that was. */
+/* Might the key have been marked? Never false for one that was. */
 static inline bool wh_hash_is_marked(uint64_t h, uint64_t marks)
 {
     uint64_t mark = wh_hash_mark(h);

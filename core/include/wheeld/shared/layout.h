@@ -23,7 +23,7 @@
 #include "wheeld/shared/atomics.h"
 #include "wheeld/shared/layout_sharing.h" /* the field lists of the watch and pools segments */
 #include "wheeld/shared/layout_trace.h"   /* those of the trace segment */
-#include "wheeld/shared/packing.h"        /* what the bits of its words mean */
+#include "wheeld/shared/packing.h"        /* the meaning of the bits in its words */
 
 #define WH_LAYOUT_VERSION 6u
 #define WH_MAGIC 0x31646c6565687700ull /* "\0wheeld1"; the low byte is the segment's kind */
@@ -124,7 +124,7 @@ enum wh_kind {
     F(wh_au64, split, "slabs whose slots are held one by one", "clock", "inspectors", "relaxed")   \
     F(wh_au64, handed, "slots handed to workers that asked", "clock", "inspectors", "relaxed")
 
-/* Who holds a slot of a split slab. Clients map it read-only. */
+/* The holder of each slot of a split slab. Clients map it read-only. */
 #define WH_HOLDER_FIELDS(N, F, A)                                                                  \
     F(wh_au32, holder,                                                                             \
       "HOLDER word. Counts if the slab's owner is WH_SPLIT",  \
@@ -282,7 +282,7 @@ enum wh_kind {
     F(wh_au64, goodbye, "1: no client uses it: not yet (set before there is one), or not any more", \
       "worker", "supervisor", "relaxed")
 
-/* Written by the clock into the ring that the worker maps; the clock never reads it back. */
+/* Written by the clock into the worker's ring; the clock never reads it back. */
 #define WH_COMPLETION_FIELDS(N, F, A)                                                              \
     F(uint64_t, id, "ID word", "clock", "worker", "before comp_tail") \
     F(uint64_t, cookie, "slot.cookie", "clock", "worker", "before comp_tail")                      \
@@ -377,7 +377,7 @@ _Static_assert(sizeof(wh_pool) == 5 * WH_LINE && sizeof(wh_ledger) == 4 * WH_LIN
 _Static_assert(sizeof(wh_trace_record) == 64, "a record fills a cache line");
 _Static_assert(sizeof(wh_traced) == 16, "four share a cache line");
 
-/* Limits that widths of fields imply. */
+/* Limits that follow from the widths of fields. */
 #define WH_SLAB_BITS 6u
 #define WH_SLAB_SLOTS (1u << WH_SLAB_BITS)
 #define WH_MAX_CAPACITY ((1u << WH_ID_SLOT_BITS) - (1u << 22)) /* leaves room for the sentinels */

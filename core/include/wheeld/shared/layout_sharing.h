@@ -8,7 +8,7 @@
 #define WH_BUCKETS (1u << WH_BUCKET_BITS) /* of the watch directory */
 #define WH_MARK_WORDS (WH_BUCKETS / 16)   /* of a watch row: 16 buckets share one */
 #define WH_NOTES 14u                      /* of a watch row */
-#define WH_SIZES 16u                      /* purgatories of a worker whose sizes are told */
+#define WH_SIZES 16u                      /* purgatories of a worker whose sizes are published */
 
 /* Who watches which keys, by hash: watch.h. */
 /* clang-format off */

@@ -7,7 +7,7 @@
 
 #include "wheeld/shared/atomics.h"
 
-#define WH_TRACE_KINDS 7u /* of events: indices of the accounts below; 0 is none */
+#define WH_TRACE_KINDS 7u /* kinds of events: indices of the counts below; 0: none */
 
 /* clang-format off */
 #define WH_TRACE_FIELDS(N, F, A)                                                                   \
@@ -27,7 +27,7 @@
     N(wh_au64, rec_head, "records kept by the recorder", "recorder", "clock",                      \
       "release; pairs: trace-head")
 
-/* One per slot. The clock alone reads it, it or the next one. */
+/* One per slot. Only the clock reads it, this one or the next. */
 #define WH_TRACED_FIELDS(N, F, A)                                                                  \
     F(uint32_t, gen, "generation whose beginning is recorded and whose end is not; 0: none",       \
       "clock", "the next clock", "-")                                                              \

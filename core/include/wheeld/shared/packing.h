@@ -65,8 +65,8 @@
     WH_##word##_##part##_AT = at, WH_##word##_##part##_BITS = bits,
 enum wh_packed { WH_PACKED(WH_DECLARE_PART) };
 
-/* The largest value of a part; its bits in the word; its value there; a value that fits, in place;
- * of one that may not, the low bits that do. */
+/* The largest value of a part; its mask in the word; its value in a word; a value that fits,
+ * shifted into place; the low bits of one that may not fit, likewise. */
 #define WH_MOST(part) (~0ull >> (64 - WH_##part##_BITS))
 #define WH_MASK(part) (WH_MOST(part) << WH_##part##_AT)
 #define WH_GET(part, word) ((uint64_t)(word) >> WH_##part##_AT & WH_MOST(part))
@@ -78,7 +78,7 @@ enum wh_packed { WH_PACKED(WH_DECLARE_PART) };
 #define WH_SPLIT 0xffffull     /* in place of an owner's row + 1 */
 #define WH_TARGET_GROUP 0xfffu /* in place of a target's row + 1 */
 #define WH_ASK_ALL WH_MASK(ASK_ALL)
-#define WH_CLOSED 0xffffffu /* FIRED, in place of a taker: no offer, somebody has it for good */
+#define WH_CLOSED 0xffffffu /* FIRED, in place of a taker: no offer, its receiver keeps it */
 #define WH_PRIVATE ((uint16_t)WH_MASK(FLAGS_PRIVATE))
 #define WH_TRACED_TICK ((uint32_t)WH_MASK(TRACED_TICK))
 #define WH_VERSION_MASK ((uint32_t)WH_MOST(STATE_VERSION))
@@ -130,7 +130,7 @@ static inline uint64_t wh_owner_word(uint32_t worker, uint64_t incarnation)
 {
     return WH_PUT(OWNER_INCARNATION, incarnation) | (worker + 1);
 }
-/* Whom an owner word names, parked or not. */
+/* The worker that an owner word names, parked or not. */
 static inline uint64_t wh_owner_name(uint64_t word) { return word & ~(WH_PARKED | WH_TAKING); }
 static inline uint64_t wh_owner_worker(uint64_t word) { return WH_GET(OWNER_WORKER, word); }
 static inline uint32_t wh_owner_row(uint64_t word) { return (uint32_t)wh_owner_worker(word) - 1; }
@@ -139,7 +139,7 @@ static inline uint64_t wh_owner_incarnation(uint64_t word)
     return WH_GET(OWNER_INCARNATION, word);
 }
 
-/* Who takes an offer, in the bits of the version: from his owner word. */
+/* Who takes an offer, in the bits of the version: from the taker's owner word. */
 static inline uint32_t wh_taker(uint64_t owner)
 {
     return (uint32_t)(WH_PUT_LOW(TAKER_INCARNATION, wh_owner_incarnation(owner)) |
@@ -160,7 +160,7 @@ static inline uint32_t wh_holder_row(uint32_t holder)
 {
     return (uint32_t)WH_GET(HOLDER_WORKER, holder) - 1;
 }
-/* A position half-way round from another: no entry that stands in the ring is about it. */
+/* A position half the range away: no entry in the ring is about it. */
 static inline uint64_t wh_holder_away(uint64_t position)
 {
     return position + (1u << (WH_HOLDER_POSITION_BITS - 1));
@@ -206,7 +206,7 @@ static inline uint64_t wh_ask_word(uint64_t asks, bool all, uint32_t slots)
 static inline uint64_t wh_ask_count(uint64_t asked) { return WH_GET(ASK_COUNT, asked); }
 static inline uint32_t wh_ask_size(uint64_t asked) { return (uint32_t)WH_GET(ASK_SLOTS, asked); }
 
-/* link.completion, and its parts. */
+/* link.completion and its parts. */
 static inline uint64_t wh_completion_word(enum wh_stage stage, uint32_t worker, uint64_t position)
 {
     return WH_PUT(COMPLETION_STAGE, stage) | WH_PUT(COMPLETION_WORKER, worker) |
@@ -224,7 +224,7 @@ static inline uint64_t wh_completion_position(uint64_t word)
 {
     return WH_GET(COMPLETION_POSITION, word);
 }
-/* Is a position of as many bits before a limit? They are compared within half their range. */
+/* Is a truncated position before a limit? They are compared within half their range. */
 static inline bool wh_pos_before(uint64_t pos48, uint64_t limit)
 {
     uint64_t distance = WH_GET(COMPLETION_POSITION, limit - pos48);
@@ -233,7 +233,7 @@ static inline bool wh_pos_before(uint64_t pos48, uint64_t limit)
 
 /* -- what workers share ------------------------------------------------------------------------ */
 
-/* pool.used: who made the last change, and which one of its own. */
+/* pool.used: who made the last change, and its number. */
 static inline uint64_t wh_used_word(uint64_t bytes, uint32_t row, uint64_t change)
 {
     return WH_PUT(USED_BYTES, bytes) | WH_PUT(USED_ROW, row) | WH_PUT_LOW(USED_CHANGE, change);
@@ -259,7 +259,7 @@ static inline bool wh_reaping_names(uint64_t word, uint64_t change)
     return WH_GET(REAPING_CHANGE, word) == (change & WH_MOST(REAPING_CHANGE));
 }
 
-/* A note of a key in a watch row. */
+/* The note of a key in a watch row. */
 static inline uint64_t wh_note_of(uint64_t hash)
 {
     return WH_PUT(NOTE_HASH, hash) | WH_MASK(NOTE_SET);

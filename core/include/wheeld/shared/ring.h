@@ -19,7 +19,7 @@ static inline uint64_t wh_ring_used(uint64_t tail, uint64_t head) { return tail 
 static inline uint64_t wh_ring_room(uint64_t tail, uint64_t head, uint64_t size)
 {
     uint64_t used = tail - head;
-    return used < size ? size - used : 0; /* a scribbled head gives no room, never too much */
+    return used < size ? size - used : 0; /* a corrupt head yields no room, never too much */
 }
 
 #endif

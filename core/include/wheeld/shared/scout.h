@@ -62,7 +62,7 @@ static inline bool wh_scout_bind(wh_scout *s, uint32_t buckets, uint32_t capacit
     return s->trails && s->blocks;
 }
 
-/* Give all blocks of a bucket back: a constant number of steps. */
+/* Give back all blocks of a bucket, in a constant number of steps. */
 static inline void wh_scout_forget(wh_scout *s, wh_trail *t)
 {
     if (t->first != 0 && t->first != WH_TRAIL_LOST) {
@@ -72,7 +72,7 @@ static inline void wh_scout_forget(wh_scout *s, wh_trail *t)
     *t = (wh_trail){0};
 }
 
-/* A bucket's last node has gone. */
+/* The last node of a bucket is gone. */
 static inline void wh_scout_emptied(wh_scout *s, uint32_t bucket)
 {
     if (s->trails && s->trails[bucket].first)
@@ -85,7 +85,7 @@ static wh_seldom void wh_scout_lose(wh_scout *s, wh_trail *t)
     t->first = WH_TRAIL_LOST;
 }
 
-/* Another block at the end of the bucket's. */
+/* Append a block to the bucket. */
 static inline bool wh_scout_more(wh_scout *s, wh_trail *t)
 {
     uint32_t block = s->free;
@@ -127,7 +127,7 @@ static inline void wh_scout_drop_first(wh_scout *s, wh_trail *t)
     s->free = block;
 }
 
-/* Take the first note out. False: there is none. */
+/* Take out the first note. False: there is none. */
 static inline bool wh_scout_take(wh_scout *s, uint32_t bucket, uint32_t *node)
 {
     wh_trail *t = s->trails ? &s->trails[bucket] : NULL;
@@ -154,7 +154,7 @@ static inline wh_scout_at wh_scout_begin(const wh_scout *s, uint32_t bucket)
     return (wh_scout_at){s->trails[bucket].first, s->trails[bucket].begin};
 }
 
-/* Read the note at `p`, and go on behind it. False: there is none. */
+/* Read the note at `p`, and advance. False: there is none. */
 static inline bool wh_scout_ahead(const wh_scout *s, uint32_t bucket, wh_scout_at *p,
                                   uint32_t *node)
 {

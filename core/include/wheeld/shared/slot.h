@@ -39,31 +39,31 @@ static inline bool wh_slot_cancel(wh_au64 *state, uint32_t gen)
     return false;
 }
 
-/* Are the bits of the version used otherwise by now? */
+/* Do the bits of the version already name a taker? */
 static inline bool wh_state_offered(uint64_t s)
 {
     return wh_state_phase(s) > WH_FIRED ||
            (wh_state_phase(s) == WH_FIRED && wh_state_taker(s) == WH_CLOSED);
 }
 
-/* FIRED, and open to every worker that it is offered to. */
+/* FIRED, and free for every worker it is offered to. */
 static inline uint64_t wh_state_fired(uint64_t s)
 {
     return wh_unlikely(wh_state_taker(s) == WH_CLOSED) ? wh_state(wh_state_gen(s), WH_FIRED)
                                                        : wh_state_to(s, WH_FIRED);
 }
 
-/* True: the offer is the taker's, and nothing of its slot changes until it is done. */
+/* True: the offer is the taker's, and its slot does not change until it is done. */
 static inline bool wh_offer_take(wh_au64 *state, uint32_t gen, uint32_t taker)
 {
     uint64_t s = wh_load_acquire(state); /* pairs: fire, offer */
     return wh_state_gen(s) == gen && wh_state_phase(s) == WH_FIRED &&
            wh_state_taker(s) != WH_CLOSED &&
-           /* pairs: offer - else two workers that it was offered to would both get it */
+           /* pairs: offer - else two workers it was offered to would both get it */
            wh_cas_acq_rel(state, &s, wh_state_of(gen, taker, WH_TAKEN));
 }
 
-/* The end of what was taken. False: the clock has given it to somebody else. */
+/* End what was taken. False: the clock has given it to somebody else. */
 static inline bool wh_offer_done(wh_au64 *state, uint32_t gen, uint32_t taker)
 {
     uint64_t s = wh_state_of(gen, taker, WH_TAKEN);
@@ -71,7 +71,7 @@ static inline bool wh_offer_done(wh_au64 *state, uint32_t gen, uint32_t taker)
     return wh_cas_acq_rel(state, &s, wh_state_of(gen, taker, WH_DONE));
 }
 
-/* Is the timer that `id` names armed still? */
+/* Is the timer of `id` still armed? */
 static inline bool wh_slot_stands(wh_au64 *state, uint64_t id)
 {
     uint64_t s = wh_load_acquire(state); /* pairs: cancel */
@@ -94,7 +94,7 @@ static inline void wh_payload_write(char *payload, const char *from, uint32_t si
     wh_store_release(words, word); /* pairs: payload */
 }
 
-/* Copy it while its slot may become another's: look at the state afterwards. */
+/* Copy it while the slot may get another tenant: check the state afterwards. */
 static inline void wh_payload_read(char *to, char *payload, uint32_t size)
 {
     wh_au64 *words = (wh_au64 *)payload;

@@ -29,8 +29,8 @@ enum wh_phase {
     WH_ARMED = 1,
     WH_CANCELLED = 2,
     WH_FIRED = 3,
-    WH_TAKEN = 4, /* fired, and one of those to whom it was offered has it in hand */
-    WH_DONE = 5   /* and has handed it to its user */
+    WH_TAKEN = 4, /* fired, and taken by a worker that it was offered to */
+    WH_DONE = 5   /* and delivered to that worker's user */
 };
 
 enum wh_stage {
@@ -44,19 +44,19 @@ enum wh_stage {
     WH_STAGE_EXPIRED,     /* final: EXPIRED to the owner at (worker, position) */
     WH_STAGE_RETURNED,    /* final: in the owner's return ring at (worker, position) */
     WH_STAGE_RECLAIMED,   /* final: its owner died */
-    WH_STAGE_HANDED,      /* it was in a dead worker's hands; its slab's owner is to get it */
-    WH_STAGE_OFFERED /* a group's: at (worker, position), or in that worker's hands */
+    WH_STAGE_HANDED,      /* a dead worker had it; its slab's owner is to get it */
+    WH_STAGE_OFFERED /* a group's: at (worker, position), or taken by that worker */
 };
 
 enum wh_clock_kind { WH_CLOCK_BASE = 0, WH_CLOCK_REALTIME = 1, WH_CLOCK_BOOTTIME = 2 };
 #define WH_CLOCK_KINDS 3
-/* What a submission asks the clock to look at; in a completion the same bits say what it is. */
+/* Kinds of submissions, and, in the same bits, of completions. */
 enum wh_op { WH_OP_SCHEDULE = 0, WH_OP_CANCEL = 1, WH_OP_RESCHEDULE = 2 };
 enum wh_event {
-    WH_EV_EXPIRED = 0, /* of a timer of the receiver's own, which has the slot again with it */
+    WH_EV_EXPIRED = 0, /* of the receiver's own timer, whose slot it gets back */
     WH_EV_TICK = 1,
-    WH_EV_LENT = 2, /* of another worker's; also if the receiver owns the slot by now */
-    WH_EV_OFFER = 3 /* of a timer for a group: who takes it first has it */
+    WH_EV_LENT = 2, /* of another worker's timer, even if the receiver owns the slot by now */
+    WH_EV_OFFER = 3 /* of a timer for a group: the first to take it gets it */
 };
 
 /* How a worker leaves: what becomes of its timers. row.on_death is one less. */
@@ -69,13 +69,13 @@ enum wh_leave {
 
 enum wh_row_state { WH_ROW_FREE = 0, WH_ROW_ATTACHING, WH_ROW_ACTIVE, WH_ROW_DYING, WH_ROW_KEPT };
 
-/* What the place of a shared word is: the low bits of its tag. */
+/* The state of a place for a shared word: the low bits of its tag. */
 enum wh_word_state {
     WH_WORD_EMPTY = 0, /* check and value are 0 */
-    WH_WORD_LIVE, /* a key's; of each key there is at most one */
-    WH_WORD_COMING, /* its maker has not yet seen that no other place has the key */
-    WH_WORD_OVER, /* forgotten: emptied once no process reads it */
-    WH_WORD_EMPTYING /* tag: row + 1 of who does that */
+    WH_WORD_LIVE, /* a key's word; at most one for each key */
+    WH_WORD_COMING, /* its maker has not yet checked that no other place has the key */
+    WH_WORD_OVER, /* forgotten: it is cleared once no process reads it */
+    WH_WORD_EMPTYING /* tag: row + 1 of the worker that clears it */
 };
 
 enum wh_trace_kind {

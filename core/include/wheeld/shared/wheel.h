@@ -41,7 +41,7 @@
 typedef struct wh_parts {
     wh_link *links; /* capacity slots, then one sentinel per list */
     wh_lane *lanes;
-    uint64_t *summary, *occupancy; /* of all lanes, one after the other */
+    uint64_t *summary, *occupancy; /* of all lanes, one after another */
 } wh_parts;
 
 typedef struct wh_wheel {
@@ -49,13 +49,13 @@ typedef struct wh_wheel {
     wh_lane *lanes;
     uint64_t *summary;
     uint64_t *occupancy;
-    uint64_t tick; /* where lanes stand that are not behind */
+    uint64_t tick; /* the current tick of lanes that are not behind */
     int64_t tick_ns;
     uint32_t capacity;
     uint32_t bits, levels, words; /* words of occupancy per level */
     uint32_t lane_bits;           /* log2 of the lists of one lane */
     uint32_t lane_count, lanes_used; /* a power of two; those from lanes_used on are empty */
-    uint32_t turn;                   /* the lane that is worked on next */
+    uint32_t turn;                   /* the lane to work on next */
     uint32_t buckets;                /* of all lanes */
     uint8_t level_of[64];
     wh_scout scout; /* the clock's own; else it is empty */
@@ -93,7 +93,7 @@ static inline void wh_wheel_bind(wh_wheel *w, wh_parts parts, uint32_t capacity,
         w->level_of[bit] = (uint8_t)(bit / bits);
 }
 
-/* All of it empty, at `tick`; the caller, who knows that the nodes are in no list, resets these. */
+/* Make it empty, at `tick`. The caller resets the nodes, which are in no list. */
 static inline void wh_wheel_reset(wh_wheel *w, uint64_t tick)
 {
     uint32_t levels = w->buckets >> w->bits;
@@ -210,7 +210,7 @@ typedef struct wh_next {
 static inline wh_next wh_lane_next(const wh_wheel *w, uint32_t lane)
 {
     const wh_lane *l = &w->lanes[lane];
-    /* its first level, among those of all lanes */
+    /* its first level among those of all lanes */
     uint32_t base = lane << (w->lane_bits - w->bits);
     if (l->draining != WH_NIL)
         return (wh_next){l->tick, l->draining};
@@ -253,11 +253,11 @@ static inline int64_t wh_wheel_next_ns(const wh_wheel *w)
     return tick > (uint64_t)(INT64_MAX / w->tick_ns) ? INT64_MAX : (int64_t)tick * w->tick_ns;
 }
 
-/* Reads a node's due time: what the slot says now, not what the bucket says. */
+/* Reads a node's due time from its slot, not from its bucket. */
 typedef int64_t (*wh_due_fn)(void *context, uint32_t node);
-/* Takes a node whose bucket is due, already unlinked; it may place the node again, later. */
+/* Gets a node whose bucket is due, already unlinked; may link it again, later. */
 typedef void (*wh_expire_fn)(void *context, uint32_t node);
-/* Fetches what `expire` will read of a node that comes soon, beside its link. */
+/* Prefetches what `expire` will read of a node, besides its link. */
 typedef void (*wh_prefetch_fn)(void *context, uint32_t node);
 
 typedef struct wh_visitor {
@@ -265,13 +265,13 @@ typedef struct wh_visitor {
     wh_expire_fn expire;
     wh_prefetch_fn prefetch;
     void *context;
-    uint64_t cascaded; /* nodes moved down a level, counted up */
+    uint64_t cascaded; /* incremented for each node moved down a level */
 } wh_visitor;
 
-#define WH_SCOUT_AHEAD 12 /* notes between the node in hand and the one being fetched */
-#define WH_SCOUT_STALE 8  /* notes of nodes that have gone, per node */
+#define WH_SCOUT_AHEAD 12 /* notes between the current node and the one being prefetched */
+#define WH_SCOUT_STALE 8  /* notes of nodes that are gone, per node */
 
-/* Fetch the next node that is noted. */
+/* Prefetch the next node that is noted. */
 static inline void wh_scout_fetch(const wh_wheel *w, uint32_t bucket, bool upper,
                                   wh_scout_at *ahead, wh_visitor *v)
 {
@@ -346,9 +346,9 @@ static inline uint32_t wh_lane_advance(wh_wheel *w, uint32_t lane, uint64_t targ
     return 0;
 }
 
-#define WH_LANE_SHARE 256 /* nodes of one lane before it is the next one's turn */
+#define WH_LANE_SHARE 256 /* nodes of one lane before the next one's turn */
 
-/* The same for all lanes in turn, from where the last call's budget ended. */
+/* The same for all lanes in turn, from where the last call stopped. */
 static inline uint32_t wh_wheel_advance(wh_wheel *w, uint64_t target, uint32_t budget,
                                         wh_visitor *v)
 {

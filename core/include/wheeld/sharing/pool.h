@@ -120,7 +120,7 @@ static inline uint64_t wh_budget_used(const wh_budget *b)
     return wh_used_bytes(wh_load_seq(&b->pool->used)); /* pairs: pool-used */
 }
 
-/* May `n` more bytes go out while `used` are? A lenient pool lends when anything is left. */
+/* May `n` more bytes be lent when `used` are in use? A lenient pool lends if anything is left. */
 static inline bool wh_pool_fits(const wh_pool *pool, uint64_t used, uint64_t n)
 {
     return pool->strict ? used + n <= pool->size : used < pool->size;
@@ -190,7 +190,7 @@ static inline bool wh_change_made(const wh_budget *b, uint32_t row, uint64_t cha
     return wh_load_acquire(&b->ledgers[row].made) == change; /* pairs: pool-made */
 }
 
-/* What the worker of a ledger has out; exact when it is dead, or is us. */
+/* The bytes that a ledger's worker holds; exact if it is dead, or this worker. */
 static inline int64_t wh_budget_out(const wh_budget *b, uint32_t row)
 {
     wh_ledger *l = &b->ledgers[row];
@@ -198,7 +198,8 @@ static inline int64_t wh_budget_out(const wh_budget *b, uint32_t row)
     return wh_load_relaxed(wh_ledger_after(l, change - !wh_change_made(b, row, change)));
 }
 
-/* -- dry spells: from the first refusal to the next success or release ------------------------- */
+/* -- dry spells last from the first refusal to the next success or release
+ * ------------------------- */
 
 static inline void wh_pool_dry(wh_pool *pool, int64_t now)
 {
@@ -274,7 +275,7 @@ static inline bool wh_line_empty(const wh_budget *b)
     return any == 0;
 }
 
-/* Have everybody in the line look again; `futex_wake` wakes who sleeps on that word. */
+/* Have all waiters check again; `futex_wake` wakes whoever sleeps on that word. */
 static inline void wh_line_wake(wh_budget *b, void (*futex_wake)(wh_au32 *))
 {
     for (uint32_t i = 0; i < b->words; i++) {
@@ -341,7 +342,7 @@ static inline void wh_budget_resume(wh_budget *b)
         wh_reap_ledger(b, row);
         return;
     }
-    if (ours) /* begun and not made: taken back */
+    if (ours) /* begun but not made: undone */
         wh_store_release(&b->mine->change, begun - 1); /* pairs: pool-change */
     wh_budget_reap(b, row);
 }

@@ -11,7 +11,7 @@
 
 #include "wheeld/shared/agreed.h"
 
-/* Somebody's: connected, or kept for a successor. */
+/* In use: connected, or kept for a successor. */
 static inline bool wh_row_taken(wh_row *row)
 {
     uint32_t state = wh_load_acquire(&row->state); /* pairs: row */

@@ -19,7 +19,7 @@
 typedef struct wh_sizes {
     wh_size *lines; /* ours, WH_SIZES */
     uint32_t used;  /* private: bit per line */
-    uint64_t opened; /* private: lines that were ever opened */
+    uint64_t opened; /* private: lines that this worker has ever opened */
 } wh_sizes;
 
 static inline wh_size *wh_sizes_of(void *memory, uint32_t rows, uint32_t row)
