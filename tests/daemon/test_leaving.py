@@ -169,7 +169,7 @@ def test_not_back_in_time(brief: Daemon) -> None:
     with join(brief, worker="late", on_death="drop") as again:
         assert again.adopted is False
         assert capacity_of(again) == CAPACITY
-    assert "not succeeded within 300ms" in brief.said()
+    assert "no successor within 300ms" in brief.said()
 
 
 def test_a_successor_is_the_only_one(daemon: Daemon) -> None:

@@ -86,8 +86,7 @@ typedef struct wh_clock {
     wh_team teams[WH_GROUPS];
     /* one per slot, then one sentinel per group; NULL: no group has a member */
     wh_place_in *queue;
-    uint64_t offering,
-        offered; /* groups whose queue is not empty; those that workers were told of */
+    uint64_t offering, offered; /* groups whose queue is not empty; those announced to workers */
     const wh_group *groups; /* the table of names; NULL: no number was ever given another name */
     wh_trace trace;
     wh_stock stock;

@@ -304,8 +304,7 @@ static inline void wh_note_reclaimed(wh_clock *c, uint32_t slot, uint32_t gen, b
     uint64_t state = wh_load_relaxed(&c->states[slot]);
     if (gen == 0 || wh_state(gen, WH_CANCELLED) != (state & ~WH_MASK(STATE_VERSION)))
         return;
-    if (c->wheel.links[slot].gen !=
-        gen) { /* it was armed, but its owner died before submitting it */
+    if (c->wheel.links[slot].gen != gen) { /* armed, but never submitted */
         wh_event_open(c, slot, gen, 0);
         wh_event_scheduled(c, slot, 0);
     }

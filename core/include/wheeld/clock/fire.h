@@ -133,8 +133,7 @@ static inline bool wh_is_due(wh_clock *c, wh_timing t)
     c->now[t.kind] = c->read_time(t.kind);
     if (t.due <= c->now[t.kind])
         return true;
-    c->now[WH_CLOCK_BASE] =
-        c->read_time(WH_CLOCK_BASE); /* the difference of the clocks determines its place */
+    c->now[WH_CLOCK_BASE] = c->read_time(WH_CLOCK_BASE); /* their difference places it */
     return false;
 }
 

@@ -58,8 +58,7 @@ static inline wh_peer *wh_stage_peer(const wh_clock *c, const wh_link *link)
     return peer && peer->life ? peer : NULL;
 }
 
-/* -- link.due from before ticks that were not published
- * --------------------------------------------- */
+/* -- link.due before ticks that were not published --------------------------------------------- */
 
 static inline void wh_recover_tick(wh_clock *c, const wh_undo *undo)
 {
@@ -102,8 +101,7 @@ static inline void wh_recover_armed(wh_recovery *r, uint32_t slot)
         return;
     }
     if (stage == WH_STAGE_TICKED && to) {
-        if (!wh_published(
-                c, link)) /* it was undone: give it no position that other records may have */
+        if (!wh_published(c, link)) /* undone: give it no position that other records may have */
             link->completion = wh_completion_word(stage, wh_stage_worker(link), to->comp_tail - 1);
     } else if (stage != WH_STAGE_OPEN) {
         if (wh_stage_over(stage))

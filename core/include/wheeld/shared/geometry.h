@@ -16,8 +16,7 @@ typedef struct wh_config {
     int64_t tick_ns;
     uint32_t wheel_bits, capacity, max_workers, payload_bytes, virtual_clock;
     uint32_t homes; /* the last slabs of `capacity`: see layout.h */
-    uint32_t
-        backed; /* how many of the slabs before those have memory at creation; 0: all (backing.h) */
+    uint32_t backed; /* slabs before those with memory at creation; 0: all (backing.h) */
     int64_t origin_ns; /* where the wheel begins: now, or the start of a virtual clock */
     uint64_t token;
 } wh_config;
