@@ -104,7 +104,7 @@ def test_options_of_spark_mean_spark(
     assert asked[0].settings() == {
         "spark.a": "1", "spark.b": "x=y", "spark.jars.packages": "g:a:1", "spark.jars": "/a.jar",
     }  # fmt: skip
-    assert "expected either" in last_line("report", trace, "--engine", "local", *given)
+    assert "expected only one" in last_line("report", trace, "--engine", "local", *given)
     assert "expected KEY=VALUE" in last_line("report", trace, "--conf", "spark.b")
     file.write_text("spark.a\n")
     with pytest.raises(PipelineError, match=r"line 1: got 'spark.a'"):

@@ -39,8 +39,8 @@ def _report(source: str, folder: Path, engine: Engine, spark: SparkOptions) -> R
 
 @with_spark
 def compare(
-    first: Annotated[str, typer.Argument(help="A report's directory, or a trace: before.")],
-    second: Annotated[str, typer.Argument(help="The other: after.")],
+    first: Annotated[str, typer.Argument(help="The first: a report's directory, or a trace.")],
+    second: Annotated[str, typer.Argument(help="The second, likewise.")],
     out: Annotated[
         str, typer.Option(help="Directory for page and JSON.", show_default=True)
     ] = "wheeld-compare",
@@ -52,7 +52,7 @@ def compare(
     *,
     spark: SparkOptions,
 ) -> None:
-    """Two reports side by side: both curves in one plot, and a table of differences."""
+    """Compare two reports: both curves in one plot, and a table of differences."""
     with errors_to_exit():
         from wheeld_pipeline.report import compare as put_together, write_comparison
 

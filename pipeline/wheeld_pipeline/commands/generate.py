@@ -48,10 +48,10 @@ def generate(
         str | None,
         typer.Option(help="A model from `wheeld pipeline fit`, instead of these options."),
     ] = None,
-    seed: Annotated[int, typer.Option(help="Equal seeds make equal requests.")] = 1,
+    seed: Annotated[int, typer.Option(help="The same seed makes the same requests.")] = 1,
     overwrite: Annotated[bool, typer.Option(help="Replace a workload that is in OUT.")] = False,
     partitions: Annotated[
-        int | None, typer.Option(help="Number of files; does not change any request.")
+        int | None, typer.Option(help="Number of files; the requests stay the same.")
     ] = None,
     as_json: Json = False,
     *,

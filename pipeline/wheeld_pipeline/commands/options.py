@@ -35,13 +35,14 @@ _SPARK: Final = {
         list[str] | None, _option("--conf", help="KEY=VALUE for Spark. May be repeated.")
     ],
     "packages": Annotated[
-        str | None, _option(help="Maven coordinates of jars, GROUP:ARTIFACT:VERSION, by commas.")
+        str | None,
+        _option(help="Maven coordinates of jars, GROUP:ARTIFACT:VERSION, comma-separated."),
     ],
-    "jars": Annotated[str | None, _option(help="Paths or URLs of jars, by commas.")],
+    "jars": Annotated[str | None, _option(help="Paths or URLs of jars, comma-separated.")],
     "properties_file": Annotated[
-        Path | None, _option(help="File of Spark's settings, as conf/spark-defaults.conf.")
+        Path | None, _option(help="File of Spark settings, such as conf/spark-defaults.conf.")
     ],
-    "verbose": Annotated[bool, _option("--verbose", help="Show what Spark's Java writes.")],
+    "verbose": Annotated[bool, _option("--verbose", help="Show the output of Spark's JVM.")],
 }
 """The options of every command that runs on Spark, beside its own."""
 

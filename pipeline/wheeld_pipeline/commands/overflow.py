@@ -28,9 +28,9 @@ def register(app: typer.Typer) -> None:
 @with_spark(without=("remote",))
 def overflow(
     commands: Annotated[
-        str, typer.Option(help="Directory in which command files appear; with kafka: any word.")
+        str, typer.Option(help="Directory of the command files; not used with kafka.")
     ],
-    sink: Annotated[str, typer.Option(help="Directory for what expired and what was rejected.")],
+    sink: Annotated[str, typer.Option(help="Directory for expirations and rejected commands.")],
     checkpoint: Annotated[str, typer.Option(help="Directory of the log, shared by all hosts.")],
     form: Annotated[
         str, typer.Option("--format", help="Format of the commands: json, parquet or kafka.")
@@ -45,7 +45,7 @@ def overflow(
         str | None, typer.Option(help="Directory that holds the daemon's runtime directory.")
     ] = None,
     shards: Annotated[
-        int | None, typer.Option(help="Parts of the keys.", show_default=f"{SHARDS}")
+        int | None, typer.Option(help="Number of shards of the keys.", show_default=f"{SHARDS}")
     ] = None,
     shard_map: Annotated[
         Path | None, typer.Option(help="File (TOML, JSON) that gives each shard its daemon.")
@@ -69,14 +69,14 @@ def overflow(
     cache: Annotated[
         str | None,
         typer.Option(
-            help="Directory on each host for the columns.",
+            help="Directory for the columns, on each host.",
             show_default="in the one for temporary files",
         ),
     ] = None,
     *,
     spark: SparkOptions,
 ) -> None:
-    """Keep far timers in columns and hand them to daemons when they are near. Ctrl-C ends it."""
+    """Keep timers that are far off in columns, and hand them to daemons in time. Ctrl-C ends it."""
     with errors_to_exit():
         from wheeld_pipeline import overflow as jobs
 

@@ -39,7 +39,7 @@ class Engine(StrEnum):
 EngineName = Annotated[
     Engine,
     typer.Option(
-        help=f"Who reads the trace: local (this process), spark, or auto: local up to "
+        help=f"Read the trace by local (this process), spark, or auto: local up to "
         f"{MOST_ROWS // 10**6} million events."
     ),
 ]
@@ -74,7 +74,7 @@ def opened(trace: str, engine: Engine, spark: SparkOptions) -> Iterator[SparkSes
 
 def _is_local(trace: str, engine: Engine, spark: SparkOptions) -> bool:
     if engine == Engine.LOCAL and spark.is_given:
-        raise PipelineError("got --engine local and options of Spark: expected either")
+        raise PipelineError("got --engine local and options of Spark: expected only one of them")
     if engine != Engine.AUTO:
         return engine == Engine.LOCAL
     files = trace_files.share(trace)

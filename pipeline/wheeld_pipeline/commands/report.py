@@ -50,18 +50,18 @@ def report(
     ] = None,
     incremental: Annotated[
         str | None,
-        typer.Option(help="Directory that keeps the counts of hours: only new hours are read."),
+        typer.Option(help="Directory for hourly counts, so that only new hours are read."),
     ] = None,
     engine: EngineName = Engine.AUTO,
     as_json: Json = False,
     *,
     spark: SparkOptions,
 ) -> None:
-    """What a recorded trace says: lateness, timeouts, herds, wake-ups, and which wheel it wants.
+    """Report on a recorded trace: lateness, timeouts, herds, wake-ups, and advice on the wheel.
 
-    Writes one HTML page that needs nothing else, all numbers as JSON, and the tables as Parquet.
-    Up to 20 million events are read in this process, without Java; more, or a trace at a URL, by
-    Spark. Both make the same report.
+    Writes one self-contained HTML page, all numbers as JSON, and the tables as Parquet. This
+    process reads up to 20 million events, without Java; Spark reads more, or a trace at a URL. Both
+    write the same report.
     """
     with errors_to_exit():
         first, last = moment(since, "--from"), moment(until, "--to")

@@ -142,7 +142,7 @@ class Lane:
         )
         raise PipelineError(
             f"host {self.journal.host}: {count} timers of {self.directory} are lost: {why}; the "
-            "option fail_on_data_loss=false goes on without them"
+            "option fail_on_data_loss=false continues without them"
         )
 
     def _write_state(self, left: int | None) -> None:

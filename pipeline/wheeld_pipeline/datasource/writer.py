@@ -266,7 +266,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         context = _context()
         query, batch = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
         if query is None or batch is None:
-            raise PipelineError("this Spark does not tell its tasks the query and the batch")
+            raise PipelineError("this Spark does not pass query id and batch id to its tasks")
         writer = PartitionWriter(self._options, self._clock, query, int(batch))
         return writer.write(context.partitionId(), iterator)
 

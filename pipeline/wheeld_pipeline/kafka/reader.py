@@ -69,7 +69,7 @@ class _Reader:
         if oldest > wanted and self._options.fail_on_data_loss:
             raise PipelineError(
                 f"topic {topic!r}, partition {part}: offsets {wanted} to {oldest} were removed "
-                "before they were read; the option failOnDataLoss=false goes on without them"
+                "before they were read; the option failOnDataLoss=false continues without them"
             )
         return max(wanted, oldest)
 
@@ -123,7 +123,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
                 if end.get(topic, {}).get(part, at) < at:
                     raise PipelineError(
                         f"topic {topic!r}, partition {part} ends at {end[topic][part]}, and the "
-                        f"checkpoint stands at {at}: the topic was made anew; begin with a new "
+                        f"checkpoint stands at {at}: the topic was recreated; start with a new "
                         "checkpointLocation"
                     )
         if isinstance(limit, ReadMaxRows):
