@@ -17,8 +17,8 @@ from torture import report, rounds
 from torture.daemon import DaemonFailed
 from torture.drive import Drive
 from torture.faults import FAULTS, Fault
-from torture.ledger import Memory
 from torture.report import Row
+from torture.workers.ledger import Memory
 from wheeld.processes.interrupts import Interrupted, flagged_signals
 from wheeld_client import WheelError
 

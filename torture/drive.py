@@ -13,13 +13,13 @@ from typing import Final
 
 import numpy as np
 
-from torture.account import Verdict
-from torture.calls import HERD_NS
-from torture.crew import Crew, Life
+from torture.account.account import Verdict
+from torture.account.history import Birth
 from torture.daemon import Daemon, DaemonFailed, Outage
-from torture.history import Birth
-from torture.ledger import SEATS, Command, Memory
-from torture.roles import SEATING
+from torture.workers.calls import HERD_NS
+from torture.workers.crew import Crew, Life
+from torture.workers.ledger import SEATS, Command, Memory
+from torture.workers.roles import SEATING
 
 BACK_SECONDS: Final = 30.0
 """Within which a clock must be back, a command obeyed."""

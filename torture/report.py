@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from torture.account import COUNTERS, Verdict
+from torture.account.account import COUNTERS, Verdict
 
 HEADINGS: Final = {"crashed": "survivors crashed", "wrong_error": "wrong error"}
 MOST_REASONS: Final = 12

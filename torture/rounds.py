@@ -15,13 +15,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from torture import account, history, ticks
-from torture.account import Verdict
+from torture.account import account, history, ticks
+from torture.account.account import Verdict
+from torture.account.history import NEVER, Birth, Death, History
 from torture.daemon import CAPACITY, KEEP_SECONDS
 from torture.drive import Drive
 from torture.faults import Fault
-from torture.history import NEVER, Birth, Death, History
-from torture.ledger import ORDERS, PROBE, Command, Kind
+from torture.workers.ledger import ORDERS, PROBE, Command, Kind
 
 SHORT_NS: Final = 900_000_000
 """After so long nothing is due for the first time any more; see calls.SHORT_SECONDS."""

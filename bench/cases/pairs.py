@@ -10,8 +10,8 @@ from typing import Any
 
 import wheeld_client
 from bench.cases import Sample, daemon
-from bench.purgatory.lazy_purgatory import LazyOperation, LazyPurgatory
-from bench.purgatory.old_purgatory import OldOperation, OldPurgatory
+from bench.purgatory.designs.lazy_purgatory import LazyOperation, LazyPurgatory
+from bench.purgatory.designs.old_purgatory import OldOperation, OldPurgatory
 from bench.timing import Watch
 
 HOUR = 3600.0

@@ -19,7 +19,7 @@ from typing import Any
 
 from bench import result as results
 from bench.purgatory import awaited, checks, page, pause, plots, pool, waiting, wake
-from bench.purgatory.contenders import CONTENDERS
+from bench.purgatory.designs.contenders import CONTENDERS
 from bench.purgatory.sweep import EFFORTS, Sweep
 
 RESULTS = Path(__file__).parent.parent / "results" / "purgatory.json"

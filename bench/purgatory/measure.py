@@ -18,7 +18,7 @@ import numpy as np
 import wheeld
 from bench import processes
 from bench.purgatory import workload
-from bench.purgatory.contenders import CONTENDERS, USES_DAEMON
+from bench.purgatory.designs.contenders import CONTENDERS, USES_DAEMON
 from bench.result import Row
 
 CAPACITY = 1 << 19

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from statistics import median
 from typing import Any
 
-from bench.purgatory.contenders import CONTENDERS
+from bench.purgatory.designs.contenders import CONTENDERS
 from bench.purgatory.measure import EXCESS, Point, judged, measure, middle
 from bench.purgatory.workload import CASES
 from bench.result import Options, Result, Row, Target

@@ -21,7 +21,7 @@ import numpy as np
 
 import wheeld
 from bench import processes
-from bench.purgatory.contenders import CONTENDERS, USES_DAEMON
+from bench.purgatory.designs.contenders import CONTENDERS, USES_DAEMON
 from bench.purgatory.workload import make_request
 from bench.result import Options, Result, Row, Target
 from bench.single import HOUR

@@ -14,10 +14,7 @@ import selectors
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, Any, Final, TypeVar, TypeVarTuple
-
-if TYPE_CHECKING:
-    from wheeld_testing.wheel import Wheel
+from typing import Any, Final, Protocol, TypeVar, TypeVarTuple
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -30,6 +27,19 @@ TURNS: Final = 10
 """How often a loop of another kind turns when it cannot be seen whether it has anything to do."""
 
 
+class VirtualTime(Protocol):
+    """What moves the time: a `Wheel`."""
+
+    def now_ns(self) -> int:
+        """Its time."""
+
+    def next_due_ns(self) -> int | None:
+        """When its next timer is due."""
+
+    def jump(self, seconds: float) -> int:
+        """Move the time at once, and let the wheel fire."""
+
+
 class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop on which time passes by `Wheel.advance` alone.
 
@@ -39,7 +49,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         Whose time it has.
     """
 
-    def __init__(self, wheel: Wheel) -> None:
+    def __init__(self, wheel: VirtualTime) -> None:
         self.wheel = wheel
         self.in_threads = 0
         """Calls in the executor that have not ended: the loop is not idle."""

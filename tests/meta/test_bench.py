@@ -16,7 +16,7 @@ from bench import rounds
 from bench.__main__ import TABLE
 from bench.cases import Sample
 from bench.cases.servers import Missing
-from bench.purgatory.purging import PurgingPurgatory
+from bench.purgatory.designs.purging import PurgingPurgatory
 from bench.result import Target, table
 from bench.rounds import Found
 from bench.table import pending, plots

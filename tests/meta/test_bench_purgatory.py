@@ -16,10 +16,10 @@ import pytest
 
 import wheeld
 from bench.purgatory import page, plots, sweep, waiting, workload
-from bench.purgatory.contenders import CONTENDERS, USES_DAEMON, Null
-from bench.purgatory.lazy_purgatory import LazyOperation, LazyPurgatory
+from bench.purgatory.designs.contenders import CONTENDERS, USES_DAEMON, Null
+from bench.purgatory.designs.lazy_purgatory import LazyOperation, LazyPurgatory
+from bench.purgatory.designs.old_purgatory import OldOperation, OldPurgatory
 from bench.purgatory.measure import Point, measure
-from bench.purgatory.old_purgatory import OldOperation, OldPurgatory
 from bench.purgatory.sweep import Effort, Sweep
 from programs import of_checkout
 

@@ -18,7 +18,7 @@ pytest.importorskip("mkdocstrings", reason="mkdocstrings is missing: pip install
 
 from mkdocs.exceptions import PluginError
 
-import site_hooks
+from pages import site_hooks
 
 pytestmark = pytest.mark.xdist_group("site")
 

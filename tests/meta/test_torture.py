@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 
 from programs import of_checkout
-from torture import account, faults
+from torture import faults
+from torture.account import account
 
 ROOT = Path(__file__).parents[2]
 

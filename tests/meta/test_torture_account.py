@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 
 from local_wheel import SECOND, LocalWheel
-from torture import account, history
-from torture.account import Verdict
+from torture.account import account, history
+from torture.account.account import Verdict
+from torture.account.history import NEVER, Birth, Death, History
+from torture.account.outcomes import Fate, fates
 from torture.daemon import KEEP_SECONDS, Daemon, Outage
-from torture.history import NEVER, Birth, Death, History
-from torture.ledger import BATCH, ERRORS, TO_GROUP, TO_SEAT, TO_SELF, Kind, Ledger, Memory
-from torture.outcomes import Fate, fates
 from torture.report import Row, table
-from torture.roles import SEATING
+from torture.workers.ledger import BATCH, ERRORS, TO_GROUP, TO_SEAT, TO_SELF, Kind, Ledger, Memory
+from torture.workers.roles import SEATING
 
 MS = 1_000_000
 SECOND_NS = 1_000_000_000

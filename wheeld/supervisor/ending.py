@@ -8,15 +8,14 @@ import logging
 import os
 import time
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from wheeld.resources.handover import Handover
 from wheeld.resources.leftovers import RUNNING
+from wheeld.supervisor.control.control_socket import ControlSocket
+from wheeld.supervisor.parts import Parts
 from wheeld_core import _native
 from wheeld_core.errors import WheelError
-
-if TYPE_CHECKING:
-    from wheeld.supervisor.server import Supervisor
 
 log = logging.getLogger("wheeld")
 
@@ -35,18 +34,21 @@ class Wish(enum.Enum):
 
 
 class Ending:
-    """The end of one supervisor.
+    """The end of one daemon.
 
     Parameters
     ----------
-    supervisor : Supervisor
-        Which no longer waits for anything.
+    parts : Parts
+        Its parts, of which none waits for anything any more.
+    control : ControlSocket
+        Where its connections are.
     wish : Wish
         What comes of it depends on what can be left.
     """
 
-    def __init__(self, supervisor: Supervisor, wish: Wish) -> None:
-        self._supervisor = supervisor
+    def __init__(self, parts: Parts, control: ControlSocket, wish: Wish) -> None:
+        self._parts = parts
+        self._control = control
         self._wish = wish
 
     async def run(self, server: asyncio.Server | None) -> Handover | None:
@@ -57,13 +59,13 @@ class Ending:
         Handover or None
             For who is to go on in this process.
         """
-        its = self._supervisor
+        its = self._parts
         listener = -1
         if server is not None:
             if self._wish in (Wish.CLOCK, Wish.SNAPSHOT):
                 listener = os.dup(server.sockets[0].fileno())
             server.close()
-        await self._step(its.control.drop_connections())
+        await self._step(self._control.drop_connections())
         await self._step(its.workers.close())
         await self._step(its.exporter.stop())
         if listener >= 0:
@@ -87,11 +89,11 @@ class Ending:
 
     def _may_leave(self) -> bool:
         """Are there segments that another daemon can go on with, and that may hold timers?"""
-        its = self._supervisor
+        its = self._parts
         return its.resources.damage() is None and (its.served or its.resources.taken_over)
 
     async def _hand(self, next_one: Handover) -> None:
-        its = self._supervisor
+        its = self._parts
         await its.recorder.leave()
         if (clock := await its.clock.leave_running()) is not None:
             next_one.clock_pid, next_one.clock_channel = clock
@@ -100,7 +102,7 @@ class Ending:
 
     async def _stop_clock(self) -> bool:
         """End the clock and what works for it; returns whether the memory is left."""
-        its = self._supervisor
+        its = self._parts
         wanted = self._wish in (Wish.MEMORY, Wish.CLOCK)
         sound = its.resources.damage() is None
         keep = (wanted or its.failed is not None) and self._may_leave()
@@ -121,7 +123,7 @@ class Ending:
 
     async def _say_that_it_stays(self) -> None:
         """To a start, which may be of another layout and cannot read the memory then."""
-        its = self._supervisor
+        its = self._parts
         snapshot = its.config.state_dir is not None and its.failed is None
         its.resources.write_daemon_file(kept={"snapshot": snapshot})
 
@@ -132,6 +134,6 @@ class Ending:
         except Exception as error:
             if not isinstance(error, OSError | WheelError):
                 log.exception("an internal error while the daemon was ending")
-            self._supervisor.fail(str(error) or repr(error))
+            self._parts.fail(str(error) or repr(error))
             return False
         return True

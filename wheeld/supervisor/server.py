@@ -15,22 +15,17 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from wheeld.clock.guard import ClockGuard
 from wheeld.config.reload import reloaded
 from wheeld.config.settings import Config
-from wheeld.metrics.guard import ExporterGuard
 from wheeld.processes import descriptors, notify, signals
 from wheeld.processes.messages import Order
-from wheeld.recorder.guard import RecorderGuard
 from wheeld.resources import handover
-from wheeld.resources.owned import Resources
 from wheeld.supervisor import status
 from wheeld.supervisor.control.callers import OneForAll
 from wheeld.supervisor.control.control_socket import ControlSocket
 from wheeld.supervisor.ending import Ending, Wish
-from wheeld.supervisor.snapshots import Snapshots
+from wheeld.supervisor.parts import Parts
 from wheeld.supervisor.workers import eviction
-from wheeld.supervisor.workers.workers import Workers
 from wheeld.tables.registry import Tenant
 from wheeld_core import runtime
 from wheeld_core.control.messages import Leaving, Message, Request
@@ -42,7 +37,7 @@ STOP_SECONDS, TRACE_STOP_SECONDS = 15.0, 600.0
 """How long who asks for a stop should wait for its end: a trace is written to its end first."""
 
 
-class Supervisor:
+class Supervisor(Parts):
     """One daemon, from start to stop.
 
     Parameters
@@ -78,37 +73,18 @@ class Supervisor:
         descriptors.claim(config.max_workers)
         # A signal that comes while the segments are made waits until run() can clean up after them.
         signals.hold()
-        self.started = time.time()
+        super().__init__(config, fresh and before is None, before)
         self._read_config = read_config or (lambda: self.config)
-        self.restarts = before.number if before is not None else 0
         self._before = before
-        fresh = fresh and before is None
-        self.resources = Resources(config, fresh, before)
-        self.workers = Workers(self.resources)
-        self.clock = ClockGuard(
-            self.resources,
-            self.workers.attachments,
-            self.workers.damaged,
-            self.fail,
-            handover.Predecessor(before) if before is not None else None,
-        )
         self.clock.on_look = self._look
-        self.workers.clock = self.clock
-        self.recorder = RecorderGuard(self.resources)
-        self.workers.on_arrival = self.recorder.arrived
-        self.exporter = ExporterGuard(self.resources)
-        self.snapshots = Snapshots(self.resources, self.workers, fresh)
         self._parent_pid = parent_pid
         self._parent_pidfd: int | None = None
         self._remove_base = remove_base
-        self._stopping = asyncio.Event()
         self._wish = Wish.NOTHING
         self.successor: handover.Handover | None = None
-        self.failed: str | None = None
-        self.served = False
         self._facts_are_old = False
         self._advancing = asyncio.Lock()
-        self.control = ControlSocket(self.resources, self.workers, self._answer, self._stopping)
+        self.control = ControlSocket(self.resources, self.workers, self._answer, self.stopping)
         self._status = OneForAll(self.status)
 
     async def run(self) -> None:
@@ -121,7 +97,7 @@ class Supervisor:
             is left then.
         """
         keep = functools.partial(self.stop, Wish.MEMORY)
-        signals.handle(asyncio.get_running_loop(), self._stopping.set, keep, self._reload)
+        signals.handle(asyncio.get_running_loop(), self.stopping.set, keep, self._reload)
         server = None
         tasks: list[asyncio.Task[None]] = []
         try:
@@ -159,7 +135,7 @@ class Supervisor:
             if self.resources.bells_removed:
                 heed = self.workers.unheard.heed(functools.partial(self.clock.tell, Order.LOOK))
                 tasks.append(asyncio.create_task(heed))
-            await self._stopping.wait()
+            await self.stopping.wait()
         except (OSError, WheelError) as error:  # such as a file in our way
             self.fail(str(error))
         except Exception as error:
@@ -180,7 +156,7 @@ class Supervisor:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        self.successor = await Ending(self, self._wish).run(server)
+        self.successor = await Ending(self, self.control, self._wish).run(server)
         if self._parent_pidfd is not None:
             os.close(self._parent_pidfd)
         if self._remove_base and self.successor is None:
@@ -206,27 +182,17 @@ class Supervisor:
         if self._facts_are_old:
             self._renew_facts()
 
-    @property
-    def config(self) -> Config:
-        """What it runs with now."""
-        return self.resources.config
-
     def _reload(self) -> None:
         self.resources.config = reloaded(self.config, self._read_config)
         self.clock.look_soon()  # the next look may be due earlier now
 
     def stop(self, wish: Wish = Wish.NOTHING) -> None:
         """Have `run` return; the first who says what is to be left is heard."""
-        if not self._stopping.is_set():
+        if not self.stopping.is_set():
             self._wish = wish
-            self._stopping.set()
+            self.stopping.set()
 
     # -- watching -------------------------------------------------------------------------------
-
-    def fail(self, why: str) -> None:
-        """End, with this message, or with that of what went wrong before."""
-        self.failed = self.failed or why
-        self._stopping.set()
 
     def _watch_parent(self) -> None:
         if self._parent_pid is None:
@@ -234,14 +200,9 @@ class Supervisor:
         try:
             self._parent_pidfd = os.pidfd_open(self._parent_pid)
         except ProcessLookupError:
-            self._stopping.set()
+            self.stopping.set()
             return
-        asyncio.get_running_loop().add_reader(self._parent_pidfd, self._stopping.set)
-
-    def clock_is_well(self, within: float) -> bool:
-        """Is there a clock, and has it made progress within so many seconds, if it had to?"""
-        whole = self.clock.runs and self.resources.damage() is None
-        return whole and status.clock_is_well(self.resources.wheel, within)
+        asyncio.get_running_loop().add_reader(self._parent_pidfd, self.stopping.set)
 
     # -- the control socket ---------------------------------------------------------------------
 

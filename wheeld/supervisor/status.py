@@ -4,43 +4,24 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from wheeld.config.declarations import OPTIONS
 from wheeld.resources.vital_signs import own_pid_namespace
+from wheeld.supervisor.parts import Parts
 from wheeld.tables import worker_figures
 from wheeld.tables.registry import Tenant
 from wheeld.tables.sharing import Sharing
 from wheeld_core import _native, histograms
 from wheeld_core.runtime import worker_segment
-from wheeld_core.views import WheelView
-
-if TYPE_CHECKING:
-    from wheeld.supervisor.server import Supervisor
-
-_AWAKE = -(2**63)
 
 
-def clock_is_well(wheel: WheelView, within: float) -> bool:
-    """Does the clock do its work: is its last pass recent, or its sleep not over for long?
-
-    Reads two words; a clock that sleeps is not woken for it.
-    """
-    now = _native.read_clock()
-    sleep_until = int(wheel.header["sleep_until"])
-    if sleep_until == _AWAKE:
-        return now - int(wheel.header["heartbeat"]) < within * 1e9
-    if wheel.header["virtual_clock"]:
-        return True
-    return now - sleep_until < within * 1e9
-
-
-def collect(supervisor: Supervisor) -> dict[str, Any]:
+def collect(daemon: Parts) -> dict[str, Any]:
     """The status of a daemon, as JSON-able values."""
-    resources, config = supervisor.resources, supervisor.config
+    resources, config = daemon.resources, daemon.config
     wheel = resources.wheel
     shared_bytes, most_bytes = resources.shared_bytes()
     armed, holders = resources.slots.armed(), resources.slots.owner_rows(wheel)
@@ -48,13 +29,13 @@ def collect(supervisor: Supervisor) -> dict[str, Any]:
         "name": config.name,
         "pid": os.getpid(),
         "pid_namespace": own_pid_namespace(),
-        "clock_pid": supervisor.clock.pid,
-        "uptime_s": round(time.time() - supervisor.started, 3),
+        "clock_pid": daemon.clock.pid,
+        "uptime_s": round(time.time() - daemon.started, 3),
         "directory": str(resources.directory),
         "group": config.group,
         "admin_group": config.admin_group,
-        "clock_ok": supervisor.clock_is_well(2.0),
-        "clock_trouble": supervisor.clock.trouble,
+        "clock_ok": daemon.clock_is_well(2.0),
+        "clock_trouble": daemon.clock.trouble,
         "capacity": config.slots,
         "pending": len(armed),
         "max_per_worker": config.most_per_worker,
@@ -71,30 +52,30 @@ def collect(supervisor: Supervisor) -> dict[str, Any]:
         "histograms": {
             name: found.whole() for name, found in histograms.of_clock(wheel.histograms).items()
         },
-        "clock_restarts": supervisor.clock.restarts,
+        "clock_restarts": daemon.clock.restarts,
         "taken_over": resources.taken_over,
-        "restarts": supervisor.restarts,
-        **supervisor.clock.handed_over,
-        "workers": _workers(supervisor, holders, armed),
-        "purgatories": _purgatories(supervisor),
+        "restarts": daemon.restarts,
+        **daemon.clock.handed_over,
+        "workers": _workers(daemon, holders, armed),
+        "purgatories": _purgatories(daemon),
         "pools": _pools(resources.sharing),
         "words": {
             "used": int(resources.sharing.watch.words()[_native.WORD_LIVE]),
             "possible": _native.WORD_SETS * _native.WORD_PLACES,
         },
         "pool_bytes_returned": resources.sharing.returned,
-        "trace": supervisor.recorder.status(),
-        "metrics": supervisor.exporter.status(),
+        "trace": daemon.recorder.status(),
+        "metrics": daemon.exporter.status(),
         "config": {key: getattr(config, key) for key in OPTIONS},
     }
 
 
 def _workers(
-    supervisor: Supervisor, holders: npt.NDArray[np.int64], armed: npt.NDArray[np.intp]
+    daemon: Parts, holders: npt.NDArray[np.int64], armed: npt.NDArray[np.intp]
 ) -> list[dict[str, Any]]:
     """One dict per worker; `holders` has a row for each slot, `armed` those with a timer."""
-    registry, wheel = supervisor.workers.registry, supervisor.resources.wheel
-    sharing = supervisor.resources.sharing
+    registry, wheel = daemon.workers.registry, daemon.resources.wheel
+    sharing = daemon.resources.sharing
     groups = registry.group_names().items()
     pending, held = (
         np.bincount(rows[(rows >= 0) & (rows < wheel.max_workers)], minlength=wheel.max_workers)
@@ -107,7 +88,7 @@ def _workers(
             "name": tenant.name,
             "pid": tenant.pid,
             "uid": tenant.uid,
-            "state": _state(supervisor, tenant),
+            "state": _state(daemon, tenant),
             "on_death": tenant.on_death.name.lower(),
             "groups": [name for group, name in groups if tenant.groups >> group & 1],
             "pending": int(pending[row]),
@@ -120,15 +101,15 @@ def _workers(
                 name: size._asdict() for name, size in sorted(sharing.sizes.of(row).items())
             },
             "pool_bytes": {name: int(out[i, row]) for i, name in enumerate(pools)},
-            **_figures(supervisor, row),
+            **_figures(daemon, row),
         }
         for row, tenant in registry.tenants.items()
     ]
 
 
-def _figures(supervisor: Supervisor, row: int) -> dict[str, Any]:
+def _figures(daemon: Parts, row: int) -> dict[str, Any]:
     """What a worker has counted itself, and how late what went to it was."""
-    resources = supervisor.resources
+    resources = daemon.resources
     wheel, name = resources.wheel, resources.names.get(worker_segment(row))
     figures = worker_figures.read(name, os.getuid()) or worker_figures.nothing()
     late = histograms.lateness_of(wheel.histograms, row)
@@ -144,10 +125,10 @@ def _figures(supervisor: Supervisor, row: int) -> dict[str, Any]:
     }
 
 
-def _purgatories(supervisor: Supervisor) -> list[dict[str, Any]]:
+def _purgatories(daemon: Parts) -> list[dict[str, Any]]:
     """One dict per name, of all workers together."""
-    sizes, sums = supervisor.resources.sharing.sizes, dict[str, list[int]]()
-    for row in list(supervisor.workers.registry.tenants):
+    sizes, sums = daemon.resources.sharing.sizes, dict[str, list[int]]()
+    for row in list(daemon.workers.registry.tenants):
         for name, (delayed, watched) in sizes.of(row).items():
             known = sums.setdefault(name, [0, 0, 0])
             known[:] = known[0] + delayed, known[1] + watched, known[2] + 1
@@ -157,10 +138,10 @@ def _purgatories(supervisor: Supervisor) -> list[dict[str, Any]]:
     ]
 
 
-def _state(supervisor: Supervisor, tenant: Tenant) -> str:
-    if supervisor.workers.fences.holds(tenant):
+def _state(daemon: Parts, tenant: Tenant) -> str:
+    if daemon.workers.fences.holds(tenant):
         return "fenced"
-    return supervisor.workers.registry.state(tenant).name.lower()
+    return daemon.workers.registry.state(tenant).name.lower()
 
 
 def _pools(sharing: Sharing) -> list[dict[str, Any]]:

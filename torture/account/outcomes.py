@@ -13,9 +13,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from torture.account.history import Death, History
 from torture.daemon import KEEP_SECONDS
-from torture.history import Death, History
-from torture.roles import SEATING, members
+from torture.workers.roles import SEATING, members
 
 IN_TIME_NS: Final = int(KEEP_SECONDS * 1e9 / 2)
 """Who comes within this time surely comes in time."""

@@ -15,9 +15,9 @@ from typing import Any
 
 import wheeld_client
 from bench import daemon
-from bench.purgatory.lazy_purgatory import LazyOperation, LazyPurgatory
-from bench.purgatory.old_purgatory import PURGE_INTERVAL, OldOperation, OldPurgatory
-from bench.purgatory.purging import PurgingPurgatory
+from bench.purgatory.designs.lazy_purgatory import LazyOperation, LazyPurgatory
+from bench.purgatory.designs.old_purgatory import PURGE_INTERVAL, OldOperation, OldPurgatory
+from bench.purgatory.designs.purging import PurgingPurgatory
 
 LARGE_INTERVAL = 100_000
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from torture.history import Death
+from torture.account.history import Death
 
 
 def taken_by_the_dead(

@@ -14,7 +14,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any
 
-from bench.purgatory.old_purgatory import OldOperation
+from bench.purgatory.designs.old_purgatory import OldOperation
 
 POLL_SECONDS = 0.2
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Make the picture of `wheeld top` that the docs show: `python tools/top_picture.py PICTURE.svg`.
+"""Make the picture of `wheeld top` in the docs: `python tools/pages/top_picture.py PICTURE.svg`.
 
 Its daemon and its workers are real; they live for five seconds.
 """

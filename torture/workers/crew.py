@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from torture import spawner
-from torture.ledger import PROBE, SEATS, Command, Memory
+from torture.workers import spawner
+from torture.workers.ledger import PROBE, SEATS, Command, Memory
 
 STALL_SECONDS: Final = 30.0
 """A worker that runs and whose counter stands still for so long hangs."""

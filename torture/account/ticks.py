@@ -16,8 +16,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from torture.history import Death, History
-from torture.ledger import Kind
+from torture.account.history import Death, History
+from torture.workers.ledger import Kind
 
 EMPTIED: Final = 8
 """Ticks of cancelled timers make a poll return less, too; not so many at once."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from torture.ledger import (
+from torture.workers.ledger import (
     BATCH,
     ERRORS,
     RECORD,

@@ -17,7 +17,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 OUTSIDE = "repository/"
 """Where on the site the files outside docs/ are, under their paths in the repository."""
 LINK = re.compile(r"(\]\()([^)\s:#]+)(#[^)]*)?(\))")

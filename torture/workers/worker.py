@@ -8,9 +8,9 @@ from typing import Final
 
 import numpy as np
 
-from torture.calls import LONG_SECONDS, RETRY_SECONDS, Calls
-from torture.ledger import RESERVE, SEATS, Command, Kind, Ledger, Memory, error_code
-from torture.roles import GROUPS, Seat
+from torture.workers.calls import LONG_SECONDS, RETRY_SECONDS, Calls
+from torture.workers.ledger import RESERVE, SEATS, Command, Kind, Ledger, Memory, error_code
+from torture.workers.roles import GROUPS, Seat
 from wheeld_client import WheelError, connect
 
 MOST_LIVE: Final = 1500

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from torture.ledger import (
+from torture.workers.ledger import (
     BATCH,
     ERRORS,
     SEATS,
@@ -30,7 +30,7 @@ from torture.ledger import (
     Memory,
     error_code,
 )
-from torture.roles import GROUPS, SEATING, Seat
+from torture.workers.roles import GROUPS, SEATING, Seat
 from wheeld_client import Timers
 
 PAYLOAD_WORDS: Final = 3

@@ -26,9 +26,9 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
-from torture.ledger import PROBE, Memory
-from torture.roles import SEATING
-from torture.worker import Worker, probe
+from torture.workers.ledger import PROBE, Memory
+from torture.workers.roles import SEATING
+from torture.workers.worker import Worker, probe
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 MAX_MESSAGE: Final = 4096
@@ -112,7 +112,7 @@ def start(memory: Memory, daemon: str, seed: int, log: Path) -> tuple[Any, socke
     config = {"daemon": daemon, "seed": seed, "memory": memory.fd, "channel": theirs.fileno()}
     with theirs, log.open("ab") as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "torture.spawner", json.dumps(config)],
+            [sys.executable, "-m", "torture.workers.spawner", json.dumps(config)],
             cwd=ROOT,  # from where the module is
             stdin=subprocess.DEVNULL,
             stdout=output,

@@ -45,13 +45,13 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from torture import ticks
-from torture.allowances import taken_by_the_dead
+from torture.account import ticks
+from torture.account.allowances import taken_by_the_dead
+from torture.account.history import History
+from torture.account.outcomes import Fate, fates, lives_of
 from torture.daemon import Outage
-from torture.history import History
-from torture.ledger import ERRORS, SEATS, TO_GROUP, TO_SEAT, TO_SELF, Kind
-from torture.outcomes import Fate, fates, lives_of
-from torture.roles import SEATING, members
+from torture.workers.ledger import ERRORS, SEATS, TO_GROUP, TO_SEAT, TO_SELF, Kind
+from torture.workers.roles import SEATING, members
 
 HUNG_NS: Final = 10_000_000_000
 """A call that takes longer hangs; no pause is so long."""

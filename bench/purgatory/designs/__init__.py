@@ -1,0 +1,1 @@
+"""The designs that are compared: the wheel, the old one, what one would write without either."""

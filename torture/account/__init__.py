@@ -1,0 +1,1 @@
+"""The account of a round: what its workers have noted, and what must have become of each timer."""
