@@ -153,7 +153,7 @@ def test_what_the_broker_does_not_have(servers: str, topic: str) -> None:
     with pytest.raises(PipelineError, match=f"topic '{topic}' has no partition 9"):
         reader(servers, assign=f'{{"{topic}": [9]}}').initialOffset()
     anew = reader(servers, subscribe=topic)
-    with pytest.raises(PipelineError, match=r"the topic was made anew"):
+    with pytest.raises(PipelineError, match=r"the topic was recreated"):
         anew.latestOffset({topic: {"0": 5}}, anew.getDefaultReadLimit())
     begin, end, first = {topic: {0: 0}}, {topic: {0: 9}}, {topic: {0: 5}}
     with pytest.raises(PipelineError, match=r"offsets 0 to 5 were removed"):
