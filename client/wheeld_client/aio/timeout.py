@@ -129,8 +129,14 @@ class Timeout:
         if waiter is not self._waiter or waiter.cancelled():
             return  # it came in the turn in which the block ended, or its deadline moved
         self._id = 0
-        assert error is None or isinstance(error, WheelError)
-        self._error = error  # no timer will come: let the block learn it now
+        if isinstance(error, WheelError):
+            self._lose(error)
+        else:
+            self._expire()
+
+    def _lose(self, error: WheelError) -> None:
+        """No timer will come: the block learns it now."""
+        self._error = error
         self._expire()
 
     def _expire(self) -> None:

@@ -16,6 +16,7 @@ from aiohttp import web
 
 from wheeld_client.aio.timeout import Timeout
 from wheeld_client.aio.timers import AsyncTimers
+from wheeld_client.integrations.deadline import Deadline
 
 TIMERS = web.AppKey("wheeld_timers", AsyncTimers)
 """Where the application has its timers."""
@@ -54,7 +55,8 @@ def setup(
 
     @web.middleware
     async def limited(request: web.Request, handler: Handler) -> web.StreamResponse:
-        deadline = request[DEADLINE] = request.config_dict[TIMERS].timeout(seconds)
+        deadline = Deadline.after(request.config_dict[TIMERS], seconds)
+        request[DEADLINE] = deadline
         try:
             async with deadline:
                 return await handler(request)

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
+import weakref
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import suppress
 from typing import Any, TypeAlias
@@ -16,7 +18,9 @@ from typing import Any, TypeAlias
 from wheeld_client.aio.timeout import Timeout
 from wheeld_client.aio.timers import AsyncTimers
 from wheeld_client.connection.renewal import Reconnection
-from wheeld_core.errors import DaemonNotRunning, WheelError
+from wheeld_client.integrations.deadline import Deadline
+from wheeld_client.integrations.process import RETRY_SECONDS
+from wheeld_core.errors import WheelError
 
 log = logging.getLogger("wheeld")
 
@@ -29,12 +33,14 @@ Application: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 class DeadlineMiddleware:
     """Gives each HTTP request a deadline, `request.state.deadline`, and cancels it there.
 
-    It connects when the server starts (the ASGI lifespan), or else with the first request, and in
-    each worker process of the server by itself. The deadline is a `Timeout`: `when()` says how long
-    the request may take, `reschedule(when)` moves it, and None lifts it. What the application had
-    begun to send by then is cut off. Functions that the framework runs in threads go on there.
+    It connects when the server starts (the ASGI lifespan), or else with the first request: in each
+    worker process of the server, and in each event loop, by itself. The deadline is a `Timeout`:
+    `when()` says how long the request may take, `reschedule(when)` moves it, and None lifts it.
+    What the application had begun to send by then is cut off. Functions that the framework runs in
+    threads go on there.
 
-    While no daemon runs, deadlines are asyncio's own; a warning in the log says so.
+    While no daemon runs, deadlines are asyncio's own, also those of requests that began before it
+    stopped; a warning in the log says so.
 
     Parameters
     ----------
@@ -60,8 +66,10 @@ class DeadlineMiddleware:
         self._seconds = seconds if callable(seconds) else lambda _: float(seconds)
         options.setdefault("on_reconnect", _came_back)
         self._daemon, self._options = daemon, options
-        self._timers: AsyncTimers | None = None
-        self._connecting: asyncio.Task[AsyncTimers | None] | None = None
+        self._timers: dict[asyncio.AbstractEventLoop, AsyncTimers] = {}
+        self._connecting: dict[asyncio.AbstractEventLoop, asyncio.Task[AsyncTimers | None]] = {}
+        self._refused = -RETRY_SECONDS
+        weakref.finalize(self, _close, self._timers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request, or the application's life."""
@@ -84,22 +92,40 @@ class DeadlineMiddleware:
         return wrapped
 
     async def _connect(self) -> AsyncTimers | None:
-        """This process's worker, or None, which is logged, if there is no daemon."""
-        if self._timers is None:
-            if self._connecting is None or self._connecting.done():
-                self._connecting = asyncio.ensure_future(self._enter())
-            return await asyncio.shield(self._connecting)
-        return self._timers
+        """This loop's worker, or None, which is logged, if there is no daemon."""
+        loop = asyncio.get_running_loop()
+        timers = self._timers.get(loop)
+        if timers is not None:
+            return timers
+        connecting = self._connecting.get(loop)
+        if connecting is None or connecting.done():
+            if time.monotonic() - self._refused < RETRY_SECONDS:
+                return None
+            connecting = self._connecting[loop] = loop.create_task(self._enter(loop))
+        return await asyncio.shield(connecting)
 
-    async def _enter(self) -> AsyncTimers | None:
+    async def _enter(self, loop: asyncio.AbstractEventLoop) -> AsyncTimers | None:
+        await self._leave_closed()
         try:
-            self._timers = await AsyncTimers(self._daemon, **self._options).__aenter__()
+            timers = await AsyncTimers(self._daemon, **self._options).__aenter__()
         except (WheelError, PermissionError) as error:
             log.warning("request deadlines use asyncio's timers: %s", error)
-        return self._timers
+            self._refused = time.monotonic()
+            return None
+        self._timers[loop] = timers
+        return timers
+
+    async def _leave_closed(self) -> None:
+        """Close the workers of loops that were closed: test clients have one for each request."""
+        for loop in [loop for loop in self._connecting if loop.is_closed()]:
+            del self._connecting[loop]
+            if loop in self._timers:
+                await asyncio.to_thread(self._timers.pop(loop).timers.close)
 
     async def _leave(self) -> None:
-        timers, self._timers = self._timers, None
+        loop = asyncio.get_running_loop()
+        self._connecting.pop(loop, None)
+        timers = self._timers.pop(loop, None)
         if timers is not None:
             with suppress(WheelError):
                 await timers.__aexit__(None, None, None)
@@ -108,8 +134,7 @@ class DeadlineMiddleware:
         """Entered."""
         timers = await self._connect()
         if timers is not None:
-            with suppress(DaemonNotRunning):  # it is away
-                return await timers.timeout(seconds).__aenter__()
+            return await Deadline.after(timers, seconds).__aenter__()
         return await asyncio.timeout(seconds).__aenter__()
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -143,6 +168,13 @@ class _Entered:
 
     async def __aexit__(self, *exception: Any) -> Any:
         return await self._block.__aexit__(*exception)
+
+
+def _close(workers: dict[asyncio.AbstractEventLoop, AsyncTimers]) -> None:
+    """Those of an application that nobody told of its end, by the lifespan."""
+    for timers in workers.values():
+        with suppress(WheelError):
+            timers.timers.close()
 
 
 async def _answer(send: Send, status: int, text: str) -> None:

@@ -19,6 +19,7 @@ from starlette.requests import HTTPConnection
 
 from wheeld_client.aio.timeout import Timeout
 from wheeld_client.aio.timers import AsyncTimers
+from wheeld_client.integrations.deadline import Deadline
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Mapping[str, Any]]]
 
@@ -70,7 +71,7 @@ def deadline(seconds: float) -> Callable[..., AsyncIterator[Timeout]]:
     """
 
     async def limit(timers: WheelTimers, connection: HTTPConnection) -> AsyncIterator[Timeout]:
-        block = timers.timeout(seconds)
+        block = Deadline.after(timers, seconds)
         connection.state.deadline = block
         try:
             async with block:

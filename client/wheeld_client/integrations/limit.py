@@ -8,13 +8,19 @@ in the kernel gets it when it has waited. Under gevent the greenlet gets it wher
 from __future__ import annotations
 
 import ctypes
+import logging
 import signal
 import threading
+from contextlib import suppress
 from types import FrameType, TracebackType
 from typing import Any
 
 from wheeld_client.connection import hub
+from wheeld_client.timers.callbacks import TimerHandle
 from wheeld_client.timers.timers import Timers
+from wheeld_core.errors import InvalidDelay, WheelError
+
+log = logging.getLogger("wheeld")
 
 SIGNAL = signal.SIGALRM
 
@@ -29,6 +35,8 @@ class RequestTimeout(BaseException):
 class Limit:
     """A time limit for a block; `with Limit(timers, seconds):` raises RequestTimeout.
 
+    When the wheel is full or the daemon away, the block runs without one, which is logged.
+
     Parameters
     ----------
     timers : Timers
@@ -40,6 +48,7 @@ class Limit:
     def __init__(self, timers: Timers, seconds: float) -> None:
         self._timers, self._seconds = timers, seconds
         self._lock = threading.RLock()
+        self._handle: TimerHandle | None = None
         self._over = self.due = False
 
     def __enter__(self) -> Limit:
@@ -50,8 +59,18 @@ class Limit:
         if self._by_signal:
             _take_signal()
             _limits.append(self)
-        self._handle = self._timers.call_later(self._seconds, self._interrupt)
+        try:
+            self._handle = self._timers.call_later(self._seconds, self._interrupt)
+        except WheelError as error:
+            self._forget()
+            if isinstance(error, InvalidDelay):
+                raise
+            log.warning("a request has no time limit: %s", error)
         return self
+
+    def _forget(self) -> None:
+        if self._by_signal and self in _limits:
+            _limits.remove(self)
 
     def _interrupt(self) -> None:
         """The time is up; in the thread that dispatches."""
@@ -80,10 +99,10 @@ class Limit:
             self._over = True
             if self.due and not (self._by_signal or self._greenlet or kind is RequestTimeout):
                 _raise_in(self._thread, None)  # it has not come yet, and shall not
-        if self._by_signal and self in _limits:
-            _limits.remove(self)
-        if not self.due:
-            self._handle.cancel()
+        self._forget()
+        if self._handle is not None and not self.due:
+            with suppress(WheelError):  # then it fires, and finds the block over
+                self._handle.cancel()
 
 
 _limits: list[Limit] = []

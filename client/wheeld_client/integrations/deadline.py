@@ -1,0 +1,50 @@
+"""Deadline: a timeout of a request, which holds whatever becomes of the daemon."""
+
+from __future__ import annotations
+
+from wheeld_client.aio.timeout import Timeout
+from wheeld_client.aio.timers import AsyncTimers
+from wheeld_core.errors import InvalidDelay, WheelError
+
+
+class Deadline(Timeout):
+    """A `Timeout` that the loop's own timers keep where the wheel cannot.
+
+    That is while the daemon is away, once the client is closed, or when the wheel is full: a server
+    answers its requests then, too, and does not make them wait for room.
+    """
+
+    @classmethod
+    def after(cls, timers: AsyncTimers, seconds: float | None) -> Deadline:
+        """A deadline in so many seconds from now; None: without."""
+        return cls(timers, None if seconds is None else timers._loop.time() + seconds)
+
+    async def _begin(self) -> None:
+        if self._when is None:
+            return
+        waiter = self._new_waiter()
+        try:
+            delay = max(self._timers._until(self._when), 0.0)
+            self._arm(self._timers._watch(delay, waiter), waiter)
+        except InvalidDelay:
+            raise
+        except WheelError:
+            self._by_loop()
+
+    def reschedule(self, when: float | None) -> None:
+        """As `Timeout.reschedule`, but for the errors of a wheel that is away or full."""
+        try:
+            super().reschedule(when)
+        except InvalidDelay:
+            raise
+        except WheelError:
+            self._disarm()
+            self._when = when
+            self._by_loop()
+
+    def _lose(self, error: WheelError) -> None:
+        self._by_loop()
+
+    def _by_loop(self) -> None:
+        if self._when is not None:
+            self._soon = self._timers._loop.call_at(self._when, self._expire)

@@ -1,0 +1,199 @@
+"""Deadlines of requests hold without a daemon, in a full wheel, and in any number of loops."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack, suppress
+from typing import Any
+
+import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+import wheeld
+from wheeld_client import AsyncTimers, InvalidDelay, Observer, WheelFull, connect
+from wheeld_client.integrations import limit as limits
+from wheeld_client.integrations.asgi import DeadlineMiddleware
+from wheeld_client.integrations.deadline import Deadline
+from wheeld_client.integrations.limit import Limit, RequestTimeout
+
+LIMIT = 0.2
+FOR_EVER = 60.0
+
+
+@pytest.fixture
+def stack() -> Any:
+    """What is entered in it ends with the test."""
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def daemon(wheel_server: wheeld.ForkServer, stack: ExitStack) -> Any:
+    """Of few slots; ended by `stack.close()`."""
+    return stack.enter_context(wheel_server.embedded(capacity=64))
+
+
+async def _wait(request: Request) -> PlainTextResponse:
+    await asyncio.sleep(float(request.query_params["for"]))
+    return PlainTextResponse("done")
+
+
+def application(daemon: str, **options: Any) -> DeadlineMiddleware:
+    """Its requests wait for as long as they say."""
+    inner = Starlette(routes=[Route("/", _wait)])
+    return DeadlineMiddleware(inner, LIMIT, daemon, **options)
+
+
+async def status_of(app: DeadlineMiddleware, seconds: float) -> int:
+    """The status of a request that takes so long."""
+    sent: list[Any] = []
+    scope = {
+        "type": "http", "method": "GET", "path": "/", "headers": [],
+        "query_string": f"for={seconds}".encode(),
+    }  # fmt: skip
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    await app(scope, receive, send)
+    status: int = sent[0]["status"]
+    return status
+
+
+def test_a_loop_for_each_request(daemon: str) -> None:
+    """As test clients have it: each loop has a worker, and those of closed loops leave."""
+    app = application(daemon)
+    for _ in range(3):
+        assert asyncio.run(status_of(app, 0.0)) == 200
+        assert asyncio.run(status_of(app, FOR_EVER)) == 504
+    with Observer(daemon) as observer:
+        assert len(observer.workers()) == 1
+
+
+def test_requests_outlive_the_daemon(daemon: str, stack: ExitStack) -> None:
+    """Those under way and those that come later are served, each with its deadline."""
+    app = application(daemon, reconnect_for=0.01)
+
+    async def main() -> list[int]:
+        assert await status_of(app, 0.0) == 200
+        under_way = [asyncio.ensure_future(status_of(app, time)) for time in (FOR_EVER, LIMIT / 4)]
+        await asyncio.sleep(0.01)
+        await asyncio.to_thread(stack.close)
+        later = [await status_of(app, time) for time in (FOR_EVER, 0.0)]
+        return [*await asyncio.gather(*under_way), *later]
+
+    assert asyncio.run(main()) == [504, 200, 504, 200]
+
+
+def test_without_a_daemon(tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Said once, not with each request."""
+    app = application(str(tmp_path / "none"))
+
+    async def main() -> None:
+        assert [await status_of(app, time) for time in (0.0, FOR_EVER, 0.0)] == [200, 504, 200]
+
+    asyncio.run(main())
+    assert caplog.text.count("request deadlines use asyncio's timers") == 1
+
+
+async def fill(timers: AsyncTimers) -> None:
+    """Take every slot."""
+    with suppress(WheelFull):
+        for _ in range(65):
+            timers.schedule(FOR_EVER)
+
+
+async def go(timers: AsyncTimers, stack: ExitStack) -> None:
+    """End the daemon, and wait until the client knows."""
+    await asyncio.to_thread(stack.close)
+    while timers._lost is None:  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+
+
+async def close(timers: AsyncTimers, stack: ExitStack) -> None:
+    """Leave the `async with`."""
+    await timers.__aexit__(None, None, None)
+
+
+Trouble = Callable[[AsyncTimers, ExitStack], Awaitable[None]]
+troubles = pytest.mark.parametrize("trouble", [lambda t, s: fill(t), go, close])
+
+
+@troubles
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+async def test_it_expires(daemon: str, stack: ExitStack, trouble: Trouble, when: str) -> None:
+    """By the loop, where the wheel cannot; and it does not wait for room."""
+    timers = await AsyncTimers(daemon, reconnect_for=0.01).__aenter__()
+    loop = asyncio.get_running_loop()
+    if when == "before":
+        await trouble(timers, stack)
+    began = loop.time()
+    deadline = Deadline.after(timers, 0.5)
+    with pytest.raises(TimeoutError):  # noqa: PT012
+        async with deadline:
+            assert loop.time() - began < 0.5
+            if when == "meanwhile":
+                await trouble(timers, stack)
+            await asyncio.sleep(FOR_EVER)
+    assert deadline.expired()
+    assert 0.5 <= loop.time() - began < 5.0
+    if timers._timers is not None and timers.timers._state == "open":
+        await timers.__aexit__(None, None, None)
+
+
+@troubles
+async def test_it_can_be_moved(daemon: str, stack: ExitStack, trouble: Trouble) -> None:
+    """Lifted, set again, and moved."""
+    timers = await AsyncTimers(daemon, reconnect_for=0.01).__aenter__()
+    loop = asyncio.get_running_loop()
+    async with Deadline.after(timers, FOR_EVER) as deadline:
+        await trouble(timers, stack)
+        deadline.reschedule(None)
+        deadline.reschedule(loop.time() + 0.05)
+        with pytest.raises(InvalidDelay):
+            deadline.reschedule(float("nan"))
+        deadline.reschedule(loop.time() + FOR_EVER)
+        await asyncio.sleep(0.1)
+    assert not deadline.expired()
+    with pytest.raises(TimeoutError):  # noqa: PT012
+        async with Deadline.after(timers, FOR_EVER) as deadline:
+            deadline.reschedule(loop.time() + 0.05)
+            await asyncio.sleep(FOR_EVER)
+    if timers.timers._state == "open":
+        await timers.__aexit__(None, None, None)
+
+
+@pytest.mark.parametrize("trouble", ["full", "gone", "gone meanwhile"])
+def test_blocks_of_threads_run_all_the_same(
+    daemon: str, stack: ExitStack, trouble: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Without a limit, which is logged; and the one after the trouble has one again."""
+    with connect(daemon, reconnect_for=0.01) as timers, timers.dispatching():
+        if trouble == "full":
+            ids = timers.schedule_many([FOR_EVER] * 63)
+            timers.schedule(FOR_EVER)
+        elif trouble == "gone":
+            stack.close()
+        ran = []
+        with Limit(timers, 0.05):
+            if trouble == "gone meanwhile":
+                stack.close()
+            ran.append("block")
+        assert ran
+        assert not limits._limits
+        assert ("no time limit" in caplog.text) == (trouble != "gone meanwhile")
+        if trouble == "full":
+            timers.cancel_many(ids)
+            with pytest.raises(RequestTimeout), Limit(timers, 0.05):
+                time.sleep(FOR_EVER)
+            with pytest.raises(InvalidDelay), Limit(timers, float("nan")):
+                pass
+        assert not limits._limits
