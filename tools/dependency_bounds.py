@@ -29,6 +29,8 @@ TESTS = {
         "fsck/test_fsck.py",
     ],
     "plots": ["demo/test_demo.py"],
+    "metrics": ["daemon/test_metrics.py", "daemon/test_metrics_served.py"],
+    "otel": ["daemon/test_metrics_otel.py"],
     "parquet": ["recorder/test_recorder_files.py"],
     "spark": ["pipeline/test_generate.py", "pipeline/test_report.py"],
     "kafka": ["pipeline/test_kafka.py"],

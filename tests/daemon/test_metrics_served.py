@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -17,7 +18,7 @@ import wheeld
 from common_fixtures import daemon_process
 from daemons import LONG, Daemon, end_of, until
 from scrapes import ask, fetch, needs_prometheus, prometheus, value
-from wheeld.metrics import protobuf
+from wheeld.metrics import exponential, server
 from wheeld.metrics.server import MOST_CONNECTIONS, wants_protobuf
 from wheeld_client import connect
 
@@ -75,27 +76,36 @@ def test_what_a_scraper_asks_for(daemon: Daemon) -> None:
     assert not wants_protobuf("*/*")
 
 
-def test_scrapers_that_hang_keep_no_other_waiting(daemon: Daemon) -> None:
+def test_scrapers_that_hang_keep_no_other_waiting(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """More silent ones than there are places; they are the ones that go."""
-    where = served(daemon)["address"]
-    host, _, port = where.rpartition(":")
-    silent = [socket.create_connection((host, int(port)), LONG) for _ in range(MOST_CONNECTIONS)]
-    half = http.client.HTTPConnection(host, int(port), timeout=LONG)
-    half.putrequest("GET", "/metrics")  # and no end of the headers
-    try:
+    monkeypatch.setattr(server._Handler, "timeout", 100 * LONG)
+    with server.serve(daemon.status, "127.0.0.1:0") as where, contextlib.ExitStack() as stack:
+        host, _, port = where.rpartition(":")
+        silent = [
+            stack.enter_context(socket.create_connection((host, int(port)), LONG))
+            for _ in range(MOST_CONNECTIONS)
+        ]
+        half = http.client.HTTPConnection(host, int(port), timeout=LONG)
+        stack.callback(half.close)
+        half.putrequest("GET", "/metrics")  # and no end of the headers
         assert value(fetch(f"http://{where}/metrics"), "wheeld_up") == 1
-        silent[0].settimeout(LONG)
         assert silent[0].recv(1) == b"", "the first one made room"
         silent[-1].setblocking(False)
         with pytest.raises(BlockingIOError):
             silent[-1].recv(1)
-        passes = daemon.header("passes")
-        wheeld.advance(str(daemon.directory), 0.1)
-        assert daemon.header("passes") > passes
-    finally:
-        for each in silent:
-            each.close()
-        half.close()
+
+
+def test_one_that_says_nothing_is_hung_up_on(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a while."""
+    monkeypatch.setattr(server._Handler, "timeout", 0.01)
+    with server.serve(daemon.status, "[::1]:0") as where:
+        port = int(where.rpartition(":")[2])
+        with socket.create_connection(("::1", port), LONG) as silent:
+            assert silent.recv(1) == b""
 
 
 def test_it_comes_back(daemon: Daemon) -> None:
@@ -154,9 +164,10 @@ def test_bare_and_bad(daemon: Daemon) -> None:
 def test_buckets_of_schema_3() -> None:
     """Each live bucket's count is where its largest value belongs; what cannot be is cut off."""
     live = [(0, 2), (1, 3), (7, 1), (8, 1), (9, 4), (1023, 2**64 - 1)]
-    zero, counts = protobuf.native_buckets(live, 1.0)
-    assert (zero, sum(counts.values())) == (2, 9 + protobuf.MOST)
+    zero, counts = exponential.rebucketed(live, 1.0)
+    assert (zero, sum(counts.values())) == (2, 9 + exponential.MOST)
     for index, count in counts.items():
         low, high = 2 ** ((index - 1) / 8), 2 ** (index / 8)
-        inside = [min(n, protobuf.MOST) for upper, n in live if low < upper <= high * (1 + 1e-12)]
+        near = [n for upper, n in live if low < upper <= high * (1 + 1e-12)]
+        inside = [min(n, exponential.MOST) for n in near]
         assert sum(inside) == count

@@ -23,10 +23,13 @@ OURS = {
 OF_THE_PROGRAM = {"gevent", "pytest", "fastapi", "starlette", "flask", "django", "aiohttp"}
 OF_THE_PROGRAM |= {"anyio", "celery", "kombu"}
 """What ours use only where the program that they run in has loaded it."""
+NAMES = {"opentelemetry": {"opentelemetry_sdk", "opentelemetry_exporter_otlp_proto_http"}}
+"""Packages of a module that is called otherwise than they are."""
 EXTRAS = [name for name in dependency_bounds.TESTS if name]
 PARTS = {
     "core": (), "client": (), "testing": (), "wheeld": (),
-    "wheeld/metrics": ("metrics",), "wheeld/recorder": ("parquet",),
+    "wheeld/metrics": ("metrics",), "wheeld/metrics/otel.py": ("otel",),
+    "wheeld/recorder": ("parquet",),
     "wheeld/demo": ("parquet", "plots"),
     "pipeline": ("spark",), "pipeline/wheeld_pipeline/kafka": ("spark", "kafka"),
     "bench": ("spark", "test", "bench"),
@@ -50,7 +53,8 @@ def imported() -> dict[Path, set[str]]:
             "examples",
             *(folder.stem for folder in ROOT.glob("tests/support/*.py")),
         }
-        found[file.relative_to(ROOT)] = modules - set(sys.stdlib_module_names) - ours
+        theirs = modules - set(sys.stdlib_module_names) - ours
+        found[file.relative_to(ROOT)] = set().union(*(NAMES.get(each, {each}) for each in theirs))
     return found
 
 

@@ -18,7 +18,7 @@ from wheeld.cli import (
     shell as shell_cli,
     watching as watching_cli,
 )
-from wheeld.cli.options import Json, Name, RuntimeDir, duration_ns, errors_to_exit
+from wheeld.cli.options import Json, Name, RuntimeDir, duration_ns, errors_to_exit, with_bare
 from wheeld.cli.start import app as app
 from wheeld.demo import command as demo_command
 from wheeld_core import runtime
@@ -97,7 +97,7 @@ app.command("wait")(shell_cli.wait)
 app.command("evict")(ending_cli.evict)
 app.command("top")(watching_cli.top)
 app.command("health")(watching_cli.health)
-app.command("metrics")(watching_cli.metrics)
+app.command("metrics", cls=with_bare({"--otlp": ""}))(watching_cli.metrics)
 for command_line in importlib.metadata.entry_points(group="wheeld.commands"):
     app.add_typer(
         command_line.load()(), name=command_line.name

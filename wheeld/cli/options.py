@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from wheeld.supervisor.launch import EXPECTED
 from wheeld_core.units import parse_duration
@@ -38,3 +40,20 @@ def duration_ns(text: str, what: str = "duration") -> int:
         return parse_duration(text if text[-1:].isalpha() else f"{text}s")
     except ValueError as error:
         raise ValueError(f"{what} {text!r}: {error}") from None
+
+
+def with_bare(bare: Mapping[str, str]) -> type[TyperCommand]:
+    """A class of commands in which these options may stand without a value, and have this one
+    then. Typer has no such options."""
+
+    class Command(TyperCommand):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            """Gives them their value."""
+            found = []
+            for word, following in itertools.zip_longest(args, args[1:], fillvalue="-"):
+                found += [word]
+                if word in bare and following.startswith("-"):
+                    found += [bare[word]]
+            return super().parse_args(ctx, found)
+
+    return Command

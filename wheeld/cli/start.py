@@ -6,16 +6,14 @@ Programs wait for a start, so this module loads no other command.
 from __future__ import annotations
 
 import inspect
-import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import typer
-from typer.core import TyperCommand
 
 from wheeld import __version__
-from wheeld.cli.options import errors_to_exit
+from wheeld.cli.options import errors_to_exit, with_bare
 from wheeld.config.declarations import OPTIONS
 from wheeld.config.options import Option
 from wheeld.supervisor.launch import launch
@@ -59,20 +57,6 @@ def _parameter(option: Option) -> inspect.Parameter:
     return inspect.Parameter(option.key, keyword, default=None, annotation=annotation)
 
 
-class _Start(TyperCommand):
-    """A command whose options may do without a value where they are declared so."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Gives them the value that they have then."""
-        bare = {option.flag: option.bare for option in OPTIONS.values() if option.bare}
-        found = []
-        for word, following in itertools.zip_longest(args, args[1:], fillvalue="-"):
-            found += [word]
-            if word in bare and following.startswith("-"):
-                found += [bare[word]]
-        return super().parse_args(ctx, found)
-
-
 def _with_options(command: Callable[..., None]) -> Callable[..., None]:
     """A command that takes the options of a daemon in place of its `**given`."""
     own = inspect.signature(command, eval_str=True)
@@ -81,7 +65,7 @@ def _with_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-@app.command(cls=_Start)
+@app.command(cls=with_bare({o.flag: o.bare for o in OPTIONS.values() if o.bare}))
 @_with_options
 def start(
     *,

@@ -74,17 +74,31 @@ def metrics(
     listen: Annotated[
         str, typer.Option(help="HOST:PORT to listen on; port 0: any free one.")
     ] = addresses.DEFAULT,
+    otlp: Annotated[
+        str | None,
+        typer.Option(
+            metavar="[URL]",
+            help="Export to OpenTelemetry instead, to this base URL, such as http://127.0.0.1:4318;"
+            " without one: as the variables OTEL_* say.",
+        ),
+    ] = None,
     once: Annotated[
         bool,
-        typer.Option("--once", help="Print the metrics once, as for `promtool check metrics`."),
+        typer.Option(
+            "--once", help="Print the metrics, or export them, once; for `promtool check metrics`."
+        ),
     ] = False,
 ) -> None:
-    """Serve a daemon's metrics to Prometheus until Ctrl-C; it survives restarts of the daemon.
+    """Serve a daemon's metrics to Prometheus, or export them, until Ctrl-C.
 
-    Needs the package's extra `metrics`. docs/metrics.md explains each metric.
+    It survives restarts of the daemon. Needs `pip install 'wheeld[metrics]'`, with --otlp
+    `pip install 'wheeld[otel]'`. What each metric means: docs/metrics.md.
 
     Example: wheeld metrics --name shop --listen 127.0.0.1:9464
     """
+    if otlp is not None:
+        _export(name, runtime_dir, otlp, once)
+        return
     with errors_to_exit():
         try:
             from wheeld.metrics.prometheus import registry, text
@@ -99,6 +113,30 @@ def metrics(
         with serve(read, listen) as where, contextlib.suppress(KeyboardInterrupt):
             typer.echo(f"wheeld: metrics of {name} on http://{where}/metrics", err=True)
             threading.Event().wait()
+
+
+def _export(name: str, runtime_dir: Path | None, endpoint: str, once: bool) -> None:
+    """Export to OpenTelemetry; an empty endpoint is the environment's."""
+    with errors_to_exit():
+        if endpoint and not endpoint.startswith(("http://", "https://")):
+            raise ValueError(f"--otlp {endpoint}: expected a URL, such as http://127.0.0.1:4318")
+        try:
+            from wheeld.metrics.otel import Export
+        except ModuleNotFoundError as error:
+            raise WheelError(f"--otlp: {error}; try `pip install 'wheeld[otel]'`") from None
+        if once:
+            _status(name, runtime_dir)  # is it there?
+        export = Export(name, functools.partial(_status, name, runtime_dir), endpoint or None)
+        try:
+            if not once:
+                where = endpoint or "where OTEL_EXPORTER_OTLP_ENDPOINT says"
+                typer.echo(f"wheeld: metrics of {name} go to {where}", err=True)
+                with contextlib.suppress(KeyboardInterrupt):
+                    threading.Event().wait()
+            elif not export.now():
+                raise WheelError("the receiver did not take the metrics: see the message above")
+        finally:
+            export.close()
 
 
 def top(

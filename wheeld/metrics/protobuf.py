@@ -4,30 +4,22 @@ prometheus-client writes native histograms in OpenMetrics 2 only, which no relea
 scrapes; one with `--enable-feature=native-histograms` asks for this format. The messages are those
 of `io.prometheus.client.MetricFamily` (prometheus/client_model, metrics.proto): few and flat, so
 they are written here, without a compiler for them.
-
-A native histogram of schema 3 has eight buckets from each power of two to the next, as a live one
-does, at other bounds: the count of a live bucket goes where its largest value belongs. A quantile
-of it is in the same bucket as the daemon's own percentile.
 """
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from wheeld.metrics.declarations import METRICS, UP, Metric, classic_buckets, values
+from wheeld.metrics.exponential import MOST, SCHEMA, rebucketed
 
 CONTENT_TYPE: Final = (
     "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited"
 )
-SCHEMA: Final = 3
-"""2**3 buckets from each power of two to the next."""
 ZERO: Final = 2.0**-128
 """Up to here a value counts as 0; client_golang's default."""
-MOST: Final = 1 << 48
-"""A count that a worker may have written is cut off here: sums and differences fit into 64 bits."""
 _TYPES: Final = {"counter": 0, "gauge": 1, "histogram": 4}
 _VALUES: Final = {"counter": 3, "gauge": 2}
 _VARINT, _DOUBLE, _BYTES = 0, 1, 2
@@ -59,7 +51,7 @@ def _family(metric: Metric, found: Iterable[tuple[list[str], Any]]) -> bytes:
 
 def _histogram(metric: Metric, found: dict[str, Any]) -> bytes:
     """One Histogram, with the classic buckets and the native ones."""
-    zero, counts = native_buckets(found["buckets"], metric.scale)
+    zero, counts = rebucketed(found["buckets"], metric.scale)
     parts = [
         _number(1, zero + sum(counts.values())),
         _double(2, found["sum"] * metric.scale),
@@ -78,27 +70,6 @@ def _histogram(metric: Metric, found: dict[str, Any]) -> bytes:
             deltas.append(_varint(_zigzag(count - before)))
             before = count
     return b"".join([*parts, _key(13, _BYTES) + _sized(b"".join(deltas))])
-
-
-def native_buckets(buckets: Iterable[tuple[int, int]], scale: float) -> tuple[int, dict[int, int]]:
-    """How many values are 0, and how many are in each bucket of schema 3, by its index, in order.
-
-    Parameters
-    ----------
-    buckets
-        (largest value, count) of those of a live histogram, in order.
-    scale : float
-        What a value there is multiplied by.
-    """
-    zero, counts = 0, dict[int, int]()
-    for upper, said in buckets:
-        count = min(said, MOST)
-        if upper == 0:
-            zero += count
-        else:
-            index = math.ceil(math.log2(upper * scale) * (1 << SCHEMA))
-            counts[index] = counts.get(index, 0) + count
-    return zero, counts
 
 
 def _spans(counts: dict[int, int]) -> Iterator[tuple[int, list[int]]]:
