@@ -14,8 +14,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from datetime import UTC, datetime
-from typing import Any
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
 from celery import Celery, Task, bootsteps
 from celery.result import AsyncResult
@@ -28,6 +28,8 @@ from wheeld_core.errors import DaemonNotRunning, WheelError
 
 log = logging.getLogger("wheeld")
 
+AGAIN_SECONDS: Final = 5.0
+"""After a broker did not take a task that was due."""
 HANDED_ON = ("queue", "routing_key", "priority", "expires", "serializer", "exchange", "headers")
 """Options of `apply_async` that go with the task; what is None is left out."""
 
@@ -82,6 +84,8 @@ class WheelTask(Task):
             return self._by_celery(args, kwargs, task_id, countdown, eta, options)
         task_id = task_id or uuid()
         sent = {name: given[name] for name in (*HANDED_ON, "retries") if name in given}
+        if isinstance(sent.get("expires"), int | float):  # counts from this call, not from its end
+            sent["expires"] = self.app.now() + timedelta(seconds=sent["expires"])
         call = [self.name, list(args or ()), dict(kwargs or {}), task_id, sent]
         try:
             payload = _packed(call)
@@ -155,6 +159,20 @@ class Sender(bootsteps.StartStopStep):
     def _send(self, payload: bytes) -> None:
         try:
             name, args, kwargs, task_id, options = loads(payload, "application/json", "utf-8")
+        except Exception:  # somebody else's timer, or of another version
+            log.exception("no delayed task: %r", payload)
+            return
+        try:
             self._app.send_task(name, args, kwargs, task_id=task_id, **options)
-        except Exception:  # such as a broker that does not answer, after its retries
-            log.exception("a delayed task was not sent: %r", payload)
+        except Exception as error:  # such as a broker that does not answer, after its retries
+            self._send_later(name, payload, error)
+
+    def _send_later(self, name: str, payload: bytes, error: Exception) -> None:
+        """By whichever worker of the group is there then."""
+        assert self._timers is not None
+        _, group, *_ = self._app.wheeld
+        log.warning("%s will be sent again in %g s: %s", name, AGAIN_SECONDS, error)
+        try:
+            self._timers.schedule(AGAIN_SECONDS, payload=payload, to=f"group:{group}")
+        except WheelError:
+            log.exception("a delayed task is lost: %r", payload)
