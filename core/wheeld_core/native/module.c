@@ -143,7 +143,7 @@ static int find_errors(void)
     return 0;
 }
 
-/* Make a type of this module; `where` keeps it for type checks, or is NULL. */
+/* Make a type of this module; `where` stores it for type checks, or is NULL. */
 static int add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **where)
 {
     PyObject *type = PyType_FromModuleAndSpec(module, spec, NULL);
@@ -203,7 +203,7 @@ static int module_exec(PyObject *module)
 {
     char fingerprint[17];
     snprintf(fingerprint, sizeof fingerprint, "%016llx", (unsigned long long)wh_fingerprint());
-    /* types and exceptions are statics: those of the last interpreter would be everybody's */
+    /* types and exceptions are static: a second interpreter would replace those of the first */
     if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
         PyErr_SetString(PyExc_ImportError,
                         "wheeld works only in the main interpreter of a process, "

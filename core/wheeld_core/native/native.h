@@ -1,4 +1,4 @@
-/* What the parts of the extension share. One translation unit: module.c includes the parts. */
+/* What the parts of the extension share. It is one translation unit: module.c includes them all. */
 #ifndef WHEELD_NATIVE_H
 #define WHEELD_NATIVE_H
 
@@ -39,7 +39,7 @@ static struct {
         *forked_client, *client_closed, *payload_too_large, *invalid_delay;
 } errors;
 
-/* A mapped segment: the buffer keeps the mmap open for as long as we use it. */
+/* A mapped segment: the buffer keeps the mmap open as long as it is used. */
 typedef struct {
     Py_buffer view;
     bool held;

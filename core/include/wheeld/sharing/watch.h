@@ -43,8 +43,8 @@ typedef struct wh_watch {
     wh_watch_row *rows, *mine;
     uint32_t *keys; /* private: keys that we watch, per bucket */
     uint32_t row_count, words, me;
-    uint32_t noted;   /* private: bit per note that is taken */
-    uint64_t unnoted; /* private: changes under way beyond those */
+    uint32_t noted;   /* private: one bit per note in use */
+    uint64_t unnoted; /* private: changes under way for which there is no note */
 } wh_watch;
 
 static inline uint32_t wh_words_of_rows(uint32_t rows) { return (rows + 63) / 64; }
@@ -55,13 +55,13 @@ static inline uint64_t wh_watch_rows_off(uint32_t rows)
     return wh_align(sizeof(wh_watch_seg), WH_LINE) + wh_align(directory, WH_LINE);
 }
 
-/* The shared words of words.h stand behind the rows. */
+/* The shared words of words.h follow the rows. */
 static inline uint64_t wh_watch_sets_off(uint32_t rows)
 {
     return wh_watch_rows_off(rows) + (uint64_t)rows * sizeof(wh_watch_row);
 }
 
-/* And the sizes of sizes.h behind those. */
+/* The sizes of sizes.h follow those. */
 static inline uint64_t wh_watch_sizes_off(uint32_t rows)
 {
     return wh_watch_sets_off(rows) + WH_WORD_SETS * sizeof(wh_word_set);
@@ -85,14 +85,14 @@ static inline void wh_watch_create(void *memory, uint32_t rows, uint64_t token)
     wh_head_publish(&seg->head, WH_KIND_WATCH, wh_watch_bytes(rows), token);
 }
 
-/* A number of a head that others can write into: read once, so that what was checked is what is
+/* A number from a header that others can write: read once, so that the value checked is the value
  * used. */
 static inline uint32_t wh_head_number(const uint32_t *number)
 {
     return wh_load_relaxed((wh_au32 *)number);
 }
 
-/* Rows of a segment that has so many bytes; 0: its head is damaged. */
+/* The number of rows in a segment of this size; 0: its header is damaged. */
 static inline uint32_t wh_watch_rows(const void *memory, uint64_t bytes)
 {
     uint32_t rows = wh_head_number(&((const wh_watch_seg *)memory)->row_count);
@@ -111,7 +111,7 @@ static inline void wh_watch_map(wh_watch *w, void *memory, uint32_t rows, uint32
     w->mine = &w->rows[me];
 }
 
-/* Take up a worker's row, of as many as wh_watch_rows found. False: no memory. */
+/* Bind a worker's row; `rows` as wh_watch_rows found. False: no memory. */
 static inline bool wh_watch_bind(wh_watch *w, void *memory, uint32_t rows, uint32_t me)
 {
     wh_watch_map(w, memory, rows, me);
@@ -126,7 +126,7 @@ static inline wh_au64 *wh_watch_word(const wh_watch *w, uint32_t bucket, uint32_
 
 /* -- the watcher ------------------------------------------------------------------------------- */
 
-/* We watch one more key of this bucket. The condition is looked at after this. */
+/* Watch one more key of this bucket. Check the condition after this. */
 static inline void wh_watch_add(wh_watch *w, uint32_t bucket)
 {
     if (w->keys[bucket]++ != 0)
@@ -138,7 +138,7 @@ static inline void wh_watch_add(wh_watch *w, uint32_t bucket)
     (void)wh_load_seq(word);
 }
 
-/* One key of this bucket less. */
+/* Watch one key less of this bucket. */
 static inline void wh_watch_remove(wh_watch *w, uint32_t bucket)
 {
     if (--w->keys[bucket] == 0)
@@ -152,13 +152,13 @@ static inline bool wh_watch_ready(const wh_watch *w)
     return wh_load_seq(&w->mine->any) != 0; /* pairs: watch-any */
 }
 
-/* Before the worker sleeps on its FIFO: odd; after it woke: even. wh_watch_ready is asked after. */
+/* Odd before the worker sleeps on its FIFO, even after it woke. Call wh_watch_ready after this. */
 static inline void wh_watch_say_wait(wh_watch_row *mine, uint64_t wait_seq)
 {
     wh_store_seq(&mine->wait_seq, wait_seq); /* pairs: watch-wait */
 }
 
-/* Begin to take up marks: bit n is for the words from 64 * n on. 0: there is none. */
+/* Begin to collect marks: bit n stands for the words from 64 * n on. 0: there are none. */
 static inline uint64_t wh_watch_drain(wh_watch *w)
 {
     if (!wh_watch_ready(w))
@@ -169,7 +169,7 @@ static inline uint64_t wh_watch_drain(wh_watch *w)
     return parts;
 }
 
-/* The marks of the 16 buckets from 16 * i on: wh_hash_is_marked. The condition is looked at after
+/* Take the marks of the 16 buckets from 16 * i on (wh_hash_is_marked). Check the condition after
  * this. */
 static inline uint64_t wh_watch_take(wh_watch *w, uint32_t i)
 {
@@ -185,7 +185,7 @@ static inline uint64_t wh_watch_take(wh_watch *w, uint32_t i)
 
 /* -- the checker ------------------------------------------------------------------------------- */
 
-/* Before the directory is looked at: the caller's condition is out by then, however it was
+/* Call before reading the directory: it makes the caller's condition visible, however it was
  * stored. */
 static inline void wh_watch_barrier(wh_watch *w)
 {
@@ -193,14 +193,14 @@ static inline void wh_watch_barrier(wh_watch *w)
     wh_fetch_add_seq(&w->mine->checks, 1);
 }
 
-/* Other workers that watch the bucket: the bits of word `i` of it. */
+/* Other workers that watch the bucket: word `i` of their bits. */
 static inline uint64_t wh_watch_others(const wh_watch *w, uint32_t bucket, uint32_t i)
 {
     /* pairs: watch-directory */
     uint64_t found = wh_load_seq(&w->directory[(uint64_t)bucket * w->words + i].workers);
     if (i == w->me / 64)
         found &= ~(1ull << w->me % 64);
-    uint32_t rest = w->row_count - 64 * i; /* clients can write there: no rows beyond the table */
+    uint32_t rest = w->row_count - 64 * i; /* clients can write there: mask rows beyond the table */
     return rest < 64 ? found & ((1ull << rest) - 1) : found;
 }
 
@@ -210,7 +210,7 @@ static inline uint64_t wh_watch_mark_word(wh_watch *w, uint32_t row, uint32_t i,
 {
     wh_watch_row *theirs = &w->rows[row];
     uint64_t part = 1ull << i / 64;
-    /* Invariant 1: what is set already is not set again, but each step is looked at. */
+    /* Invariant 1: bits that are set are not set again, but each step is checked. */
     if ((wh_load_seq(&theirs->dirty[i]) & mark) != mark) /* pairs: watch-dirty */
         wh_fetch_or_seq(&theirs->dirty[i], mark); /* pairs: watch-dirty */
     if (!(wh_load_seq(&theirs->any) & part)) /* pairs: watch-any */
@@ -249,7 +249,7 @@ static inline uint32_t wh_watch_change(wh_watch *w, uint64_t hash)
     return note;
 }
 
-/* Whoever watches the key has been marked, and rung for if it sleeps. */
+/* Every watcher of the key has been marked, and woken if it sleeps. */
 static inline void wh_watch_done(wh_watch *w, uint32_t note)
 {
     wh_step();
@@ -263,7 +263,7 @@ static inline void wh_watch_done(wh_watch *w, uint32_t note)
 
 /* -- the supervisor ---------------------------------------------------------------------------- */
 
-/* Set these marks of a bucket for all who watch it. */
+/* Set these marks of a bucket for all its watchers. */
 static inline void wh_watch_mark_all(wh_watch *w, uint32_t bucket, uint64_t mark)
 {
     for (uint32_t i = 0; i < w->words; i++)
@@ -286,14 +286,14 @@ static inline bool wh_watch_finish(void *memory, uint32_t rows, uint32_t row)
     for (uint32_t i = 0; i < WH_NOTES; i++) {
         uint64_t note = wh_load_acquire(&w.mine->notes[i]); /* pairs: watch-note */
         some |= note != 0;
-        uint64_t hash = wh_note_hash(note); /* it may be garbage: another key's, then */
+        uint64_t hash = wh_note_hash(note); /* it may be garbage, and then marks another key */
         if (note)
             wh_watch_mark_all(&w, wh_hash_bucket(hash), wh_hash_mark(hash));
     }
     return some;
 }
 
-/* Does the worker of that row sleep although something is marked for it? */
+/* Does the worker of that row sleep although a mark is set for it? */
 static inline bool wh_watch_owed(void *memory, uint32_t rows, uint32_t row)
 {
     wh_watch w;

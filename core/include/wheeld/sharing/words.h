@@ -60,7 +60,7 @@ static inline wh_au64 *wh_words_value(const wh_watch *w, uint32_t place)
     return &wh_words_set(w, place)->values[place % WH_WORD_PLACES];
 }
 
-/* Place `i` of the 32 that a key may have. */
+/* Place `i` of a key's 32 possible places. */
 static inline uint32_t wh_words_place(const wh_word_key *key, uint32_t i)
 {
     uint32_t set = wh_word_set_of(i < WH_WORD_PLACES ? key->hash : key->check);
@@ -70,8 +70,8 @@ static inline uint32_t wh_words_place(const wh_word_key *key, uint32_t i)
 
 /* -- touching ---------------------------------------------------------------------------------- */
 
-/* From here to wh_words_let_go the place is not emptied, if it is what it should be: look after
- * this. */
+/* From here to wh_words_let_go the place is not emptied; check after this that it is the right
+ * one. */
 static inline void wh_words_touch(wh_watch *w, uint32_t place)
 {
     wh_store_seq(&w->mine->touching, place + 1ull); /* pairs: word-touch */
@@ -82,7 +82,7 @@ static inline void wh_words_let_go(wh_watch *w)
     wh_store_seq(&w->mine->touching, 0); /* pairs: word-touch */
 }
 
-/* Does anybody but us touch the place? */
+/* Does any other worker touch the place? */
 static inline bool wh_words_touched(const wh_watch *w, uint32_t place)
 {
     bool found = false;
@@ -92,7 +92,7 @@ static inline bool wh_words_touched(const wh_watch *w, uint32_t place)
     return found;
 }
 
-/* The place of the key's word, which we touch from now on; WH_NIL: it has none. */
+/* Find the place of the key's word, and touch it. WH_NIL: it has none. */
 static inline uint32_t wh_words_find(wh_watch *w, const wh_word_key *key)
 {
     uint64_t live = wh_word_tag(key->hash, WH_WORD_LIVE);
@@ -112,14 +112,14 @@ static inline uint32_t wh_words_find(wh_watch *w, const wh_word_key *key)
 
 /* -- emptying ---------------------------------------------------------------------------------- */
 
-/* Empty a place that was forgotten, or whose maker is gone. False: not now. */
+/* Empty a place that was forgotten, or whose maker is gone. False: not yet. */
 static inline bool wh_words_empty(wh_watch *w, uint32_t place)
 {
     wh_au64 *tag = wh_words_tag(w, place);
     uint64_t found = wh_load_seq(tag), state = wh_word_state(found); /* pairs: word-tag */
     if ((state != WH_WORD_OVER && state != WH_WORD_COMING) || wh_words_touched(w, place))
         return false;
-    wh_words_touch(w, place); /* so that it is found if we die */
+    wh_words_touch(w, place); /* so that it is found if this worker dies */
     wh_step();
     uint64_t mine = wh_word_emptying(w->me);
     bool ours = wh_cas_seq(tag, &found, mine); /* pairs: word-tag */
@@ -137,7 +137,7 @@ static inline bool wh_words_empty(wh_watch *w, uint32_t place)
 
 /* -- making ------------------------------------------------------------------------------------ */
 
-/* How many places of the set that `first` begins are EMPTY. */
+/* How many places of the set at `first` are EMPTY. */
 static inline uint32_t wh_words_room(const wh_watch *w, const wh_word_key *key, uint32_t first)
 {
     uint32_t room = 0;
@@ -146,8 +146,8 @@ static inline uint32_t wh_words_room(const wh_watch *w, const wh_word_key *key, 
     return room;
 }
 
-/* A place that comes, touched by us; WH_NIL: there is no room. In the emptier set: so both fill
- * alike. */
+/* A place that is being made, touched. In the emptier set, so that both fill equally. WH_NIL: there
+ * is no room. */
 static inline uint32_t wh_words_come(wh_watch *w, const wh_word_key *key)
 {
     bool again = true;
@@ -188,7 +188,7 @@ static inline uint32_t wh_words_contest(wh_watch *w, const wh_word_key *key, uin
         uint64_t tag = wh_load_seq(wh_words_tag(w, other)); /* pairs: word-tag */
         if (other == place || (tag != live && tag != coming))
             continue;
-        /* 0: who makes it was killed on the way, or is on it */
+        /* 0: its maker was killed on the way, or is still at it */
         bool same = wh_load_relaxed(wh_words_check(w, other)) == key->check;
         if (tag == live && same)
             return WH_NIL;
@@ -197,7 +197,7 @@ static inline uint32_t wh_words_contest(wh_watch *w, const wh_word_key *key, uin
             if (wh_load_seq(wh_words_tag(w, other)) != coming) /* pairs: word-tag */
                 return WH_NIL;
             place = other;
-            /* what comes after that look sees it; what came before we have to see */
+            /* whatever comes after that check sees it; what came before must be seen here */
             i = UINT32_MAX;
             /* pairs: word-tag - it gives way; if that fails it is another one now */
         } else if (tag == coming && !wh_cas_seq(wh_words_tag(w, other), &tag, WH_WORD_OVER)) {
@@ -207,8 +207,8 @@ static inline uint32_t wh_words_contest(wh_watch *w, const wh_word_key *key, uin
     return place;
 }
 
-/* Make the key's word; it is touched. Also one that another makes meanwhile. WH_NIL: there is no
- * room. */
+/* Make the key's word, or find one that another worker makes meanwhile, and touch it. WH_NIL: there
+ * is no room. */
 static wh_seldom __attribute__((unused)) uint32_t wh_words_make(wh_watch *w, const wh_word_key *key)
 {
     uint64_t live = wh_word_tag(key->hash, WH_WORD_LIVE);
@@ -230,7 +230,7 @@ static wh_seldom __attribute__((unused)) uint32_t wh_words_make(wh_watch *w, con
 
 /* -- the words --------------------------------------------------------------------------------- */
 
-/* The word of a key; 0: it has none. */
+/* The value of a key's word; 0: it has none. */
 static inline uint64_t wh_words_read(wh_watch *w, const wh_word_key *key)
 {
     uint32_t place = wh_words_find(w, key);
@@ -271,7 +271,7 @@ static inline bool wh_words_forget(wh_watch *w, const wh_word_key *key)
     uint64_t live = wh_word_tag(key->hash, WH_WORD_LIVE);
     bool ours = wh_cas_seq(wh_words_tag(w, place), &live, WH_WORD_OVER); /* pairs: word-tag */
     wh_words_let_go(w);
-    wh_words_empty(w, place); /* else who needs the place does */
+    wh_words_empty(w, place); /* else whoever needs the place does */
     return ours;
 }
 

@@ -21,22 +21,22 @@
 
 #include "wheeld/worker/calls.h"
 
-#define WH_BATCH_PUBLISH 1024 /* the clock starts on a batch before it is complete */
-#define WH_BATCH_PIECE 64     /* for so many at once it looks for room in the ring */
-#define WH_BATCH_AHEAD 12     /* how far ahead slots are prefetched */
+#define WH_BATCH_PUBLISH 1024 /* published in parts: the clock starts before all is written */
+#define WH_BATCH_PIECE 64     /* check for room in the ring for this many at once */
+#define WH_BATCH_AHEAD 12     /* how many slots ahead are prefetched */
 
 #define WH_MOST_SECONDS 9200000000ll
-/* 2**63 ns are 292 years; what is later parks at the end of time. */
+/* 2**63 ns are 292 years; later deadlines are set to that. */
 static inline int64_t wh_delay_ns(double seconds)
 {
     return seconds < (double)WH_MOST_SECONDS ? (int64_t)(seconds * 1e9) : INT64_MAX;
 }
 
-/* Timers to arm or to move, a row each; `n` in every array. What is not here is that of the
+/* Timers to arm or to move, one per row; `n` in every array. Other fields are those of the
  * request. */
 typedef struct wh_batch {
     uint64_t n;
-    /* out; holds the claimed slots meanwhile. To move, or if `reserved`: in, and not written */
+    /* out; holds the claimed slots meanwhile. For a move, or if `reserved`: in, never written */
     uint64_t *ids;
     bool reserved;
     const double *delays; /* s from now; or NULL: */
@@ -44,14 +44,14 @@ typedef struct wh_batch {
     const uint64_t *cookies; /* or NULL */
     const char *payloads; /* all in a row, or NULL */
     uint64_t width; /* of each payload; or: */
-    const int64_t *offsets; /* where each begins and the last one ends, n + 1; of `bytes` */
+    const int64_t *offsets; /* n + 1 offsets in `bytes`: where each begins, and the last one ends */
     int64_t bytes;
     uint64_t stopped; /* the row that was refused */
 } wh_batch;
 
 static inline uint64_t wh_slot_bit(uint64_t slot) { return 1ull << (slot & (WH_SLAB_SLOTS - 1)); }
 
-/* Is it an id that was reserved, neither armed nor released since? */
+/* Is it a reserved id, neither armed nor released since? */
 static inline bool wh_client_is_reserved(const wh_client *c, uint64_t id)
 {
     uint64_t slot = wh_id_given_slot(id);
@@ -65,7 +65,7 @@ static inline void wh_client_unreserve(wh_client *c, uint32_t slot)
     c->reserved[slot >> WH_SLAB_BITS] &= ~wh_slot_bit(slot);
 }
 
-/* The payload of row i, of any width. */
+/* The payload of row i. */
 static inline enum wh_call wh_batch_payload(const wh_client *c, const wh_batch *b, uint64_t i,
                                             wh_request *r)
 {
@@ -89,7 +89,7 @@ static inline enum wh_call wh_batch_check_row(const wh_client *c, const wh_batch
     return b->offsets ? wh_batch_payload(c, b, i, &unused) : WH_CALL_OK;
 }
 
-/* Each row can be done; nothing is yet. */
+/* Check that each row can be done; nothing is done yet. */
 static inline enum wh_call wh_batch_check(const wh_client *c, wh_batch *b)
 {
     for (uint64_t i = 0; i < b->n; i++) {
@@ -102,7 +102,7 @@ static inline enum wh_call wh_batch_check(const wh_client *c, wh_batch *b)
     return WH_CALL_OK;
 }
 
-/* Is there room in the ring for all of a batch that may not wait? */
+/* Does the ring have room for a whole batch that may not wait? */
 static inline enum wh_call wh_batch_fits(wh_client *c, uint64_t n, bool wait)
 {
     return wait ? WH_CALL_OK : wh_client_have_room(c, n, false);
@@ -178,7 +178,7 @@ wh_hot enum wh_call wh_batch_arm_some(wh_client *c, wh_batch *b, wh_request r, i
     return armed;
 }
 
-/* Arm all rows; b->stopped of them, if something is in the way. */
+/* Arm all rows, or only b->stopped of them if something prevents the rest. */
 wh_hot enum wh_call wh_batch_arm(wh_client *c, wh_batch *b, wh_request r, bool wait, bool reserved)
 {
     uint32_t kind = wh_flags_clock(r.flags);
@@ -201,7 +201,7 @@ wh_hot enum wh_call wh_batch_arm(wh_client *c, wh_batch *b, wh_request r, bool w
     return armed;
 }
 
-/* Something was in the way: take back what is armed, give back the rest. */
+/* Undo a batch: cancel what is armed, give back the other slots. */
 static inline void wh_batch_undo(wh_client *c, const wh_batch *b)
 {
     for (uint64_t i = 0; i < b->stopped; i++)
@@ -210,8 +210,7 @@ static inline void wh_batch_undo(wh_client *c, const wh_batch *b)
     wh_batch_give(c, b->ids + b->stopped, b->n - b->stopped);
 }
 
-/* Schedule all rows, by their delays, or none. It holds slots for long: none of its slabs is parked
- * meanwhile. */
+/* Schedule all rows, by their delays, or none. Meanwhile none of its slabs is parked. */
 static inline enum wh_call wh_call_schedule_batch(wh_client *c, wh_batch *b, const wh_request *r,
                                                   bool wait)
 {
@@ -229,8 +228,7 @@ static inline enum wh_call wh_call_schedule_batch(wh_client *c, wh_batch *b, con
     return done;
 }
 
-/* Arm ids that are reserved, by their deadlines. If it fails, what was armed stays armed, a
- * beginning. */
+/* Arm reserved ids, by their deadlines. If it fails, the first rows stay armed. */
 static inline enum wh_call wh_call_arm_reserved(wh_client *c, wh_batch *b, const wh_request *r,
                                                 bool wait)
 {
@@ -252,7 +250,7 @@ static inline enum wh_call wh_call_reserve(wh_client *c, uint64_t *ids, uint64_t
     enum wh_call done = wh_batch_claim(c, ids, n, wait);
     if (done == WH_CALL_GONE)
         return done;
-    c->slabs.busy--; /* what is reserved keeps its slab from being parked */
+    c->slabs.busy--; /* a slab with reserved slots is not parked */
     for (uint64_t i = 0; done == WH_CALL_OK && i < n; i++) {
         uint32_t slot = (uint32_t)ids[i];
         c->reserved[slot >> WH_SLAB_BITS] |= wh_slot_bit(slot);
@@ -261,7 +259,7 @@ static inline enum wh_call wh_call_reserve(wh_client *c, uint64_t *ids, uint64_t
     return done;
 }
 
-/* Those that are reserved go back. */
+/* Release those that are reserved. */
 static inline void wh_call_release(wh_client *c, const uint64_t *ids, uint64_t n)
 {
     for (uint64_t i = 0; i < n; i++) {
@@ -274,7 +272,7 @@ static inline void wh_call_release(wh_client *c, const uint64_t *ids, uint64_t n
     wh_slabs_park(&c->slabs);
 }
 
-/* Was it ever armed, by us or by the worker that had our slots before? */
+/* Was it ever armed, by this worker or by the one it succeeded? */
 static inline bool wh_client_was_armed(const wh_client *c, uint64_t id)
 {
     uint64_t slot = wh_id_given_slot(id);
@@ -286,7 +284,7 @@ static inline bool wh_client_was_armed(const wh_client *c, uint64_t id)
 
 /* -- cancel, move ------------------------------------------------------------------------------ */
 
-/* won[i]: 1, it is never delivered. */
+/* won[i]: 1: it is never delivered. */
 static inline enum wh_call wh_call_cancel_batch(wh_client *c, const uint64_t *ids, uint8_t *won,
                                                 uint64_t n, bool wait)
 {
@@ -351,7 +349,7 @@ wh_hot enum wh_call wh_batch_move(wh_client *c, const wh_batch *b, uint64_t i, b
                              earliest);
 }
 
-/* Is a row an armed timer of another worker? Then it is b->stopped. */
+/* Is a row an armed timer of another worker? If so, b->stopped is its index. */
 static inline bool wh_batch_has_foreign(const wh_client *c, wh_batch *b)
 {
     for (uint64_t i = 0; i < b->n; i++) {

@@ -14,7 +14,7 @@
 
 #include "wheeld/worker/room.h"
 
-/* What a schedule needs: a slot, and room in the ring to submit it. */
+/* What a schedule needs: a slot, and room in the ring. */
 static inline enum wh_call wh_client_have_slot(wh_client *c, bool wait, uint32_t *slot)
 {
     enum wh_call found;
@@ -27,7 +27,7 @@ static inline enum wh_call wh_client_have_slot(wh_client *c, bool wait, uint32_t
     return WH_CALL_OK;
 }
 
-/* Arm a timer in it. `due`: its deadline, on the base clock. */
+/* Arm a timer in the slot. `due`: its deadline on the base clock. */
 static inline uint64_t wh_client_submit(wh_client *c, uint32_t slot, const wh_request *r,
                                         int64_t due)
 {
@@ -48,7 +48,7 @@ static inline enum wh_call wh_call_schedule(wh_client *c, const wh_request *r, i
     return found;
 }
 
-/* Room comes before the cancel; but a timer that has ended needs none. */
+/* Get room before the cancel; a timer that has ended needs none. */
 static wh_seldom enum wh_call wh_client_room_to_cancel(wh_client *c, uint64_t id, bool wait)
 {
     if (!wh_client_is_armed(c, id))
@@ -56,7 +56,7 @@ static wh_seldom enum wh_call wh_client_room_to_cancel(wh_client *c, uint64_t id
     return wh_client_wait_room(c, 1, wait);
 }
 
-/* Any worker's timer. WH_CALL_OK: it is never delivered. */
+/* Cancel a timer, of any worker. WH_CALL_OK: it is never delivered. */
 static inline enum wh_call wh_call_cancel(wh_client *c, uint64_t id, bool wait)
 {
     enum wh_call room;
@@ -83,7 +83,7 @@ static inline uint32_t wh_client_kind(const wh_client *c, uint64_t id)
     return kind < WH_CLOCK_KINDS ? kind : WH_CLOCK_BASE;
 }
 
-/* Room for a move to `deadline`, if that needs any. *waited: time has passed. */
+/* Get room for a move to `deadline`, if that needs any. *waited: time has passed. */
 static wh_seldom enum wh_call wh_client_room_to_move(wh_client *c, uint64_t id, int64_t deadline,
                                                      bool wait, bool *waited)
 {
@@ -108,7 +108,7 @@ wh_hot enum wh_call wh_client_move_to(wh_client *c, uint64_t id, uint32_t kind, 
     return WH_CALL_OK;
 }
 
-/* The same, to `delay` from now, once there is room. */
+/* The same, to `delay` from the moment there is room. */
 static inline enum wh_call wh_client_move_by(wh_client *c, uint64_t id, int64_t delay, bool wait,
                                              int64_t *earliest)
 {
@@ -129,7 +129,7 @@ static inline enum wh_call wh_client_move_by(wh_client *c, uint64_t id, int64_t 
     return wh_client_move_to(c, id, kind, deadline, delay, earliest);
 }
 
-/* The same to `deadline`, ns on the timer's clock. */
+/* The same, to `deadline`, ns on the timer's clock. */
 static inline enum wh_call wh_client_move_at(wh_client *c, uint64_t id, int64_t deadline, bool wait,
                                              int64_t *earliest)
 {
@@ -166,7 +166,7 @@ static inline enum wh_call wh_call_reschedule_at(wh_client *c, uint64_t id, int6
 
 /* -- poll: begin, take, end -------------------------------------------------------------------- */
 
-/* Is there a byte in our FIFO, or may there be? */
+/* Is there, or may there be, a byte in this worker's FIFO? */
 static inline bool wh_client_may_be_rung(const wh_client *c) { return c->wait_seq & 1; }
 
 /* We are awake, and the byte was for what we are about to see; then take up what came back.
@@ -191,7 +191,7 @@ static inline bool wh_poll_end(wh_client *c, uint64_t got, bool stay)
     if (stay)
         return wh_client_may_sleep(c);
     if (wh_unlikely(got == 0 && wh_client_offered(c)))
-        wh_client_may_sleep(c); /* who looks now and then is as ready as who sleeps */
+        wh_client_may_sleep(c); /* a worker that checks from time to time needs no bell */
     return true;
 }
 

@@ -28,8 +28,8 @@
 #include "wheeld/worker/quota.h"
 #include "wheeld/worker/waits.h"
 
-#define WH_UNHEARD_NS 2000000000ll     /* a clock that runs has woken for its bell long before */
-#define WH_ALARM_EVERY_NS 5000000000ll /* at most one alarm in this time */
+#define WH_UNHEARD_NS 2000000000ll     /* a running clock answers its bell long before this */
+#define WH_ALARM_EVERY_NS 5000000000ll /* at most one alarm per this time */
 #define WH_PATIENCE_NS 1000000000ll
 
 static const wh_row wh_no_row; /* of nobody */
@@ -38,7 +38,7 @@ struct wh_client {
     wh_slabs slabs;
     wh_quota quota;
     wh_wheel_seg *wheel; /* read-only */
-    const wh_row *row; /* read-only: ours in the worker table, or wh_no_row */
+    const wh_row *row; /* read-only: this worker's row of the worker table, or wh_no_row */
     wh_line *line; /* read-only */
     wh_worker_seg *seg;
     wh_au64 *states;
@@ -50,29 +50,29 @@ struct wh_client {
     const wh_au32 *rets;
     wh_histogram *histograms; /* enum wh_worker_histogram */
     uint64_t me;
-    uint64_t sub_tail, sub_head; /* sub_head: as last read from the clock */
+    uint64_t sub_tail, sub_head; /* sub_head: the clock's, as last read */
     uint64_t comp_head, ret_head;
-    /* what the shared head says: completions from here to comp_head are held */
+    /* the shared head: completions from here to comp_head are held */
     uint64_t comp_acked;
     uint64_t sub_size, comp_size, ret_size;
     uint64_t rung_seq; /* the clock's sleep in which we last rang */
     uint64_t wait_seq;
     uint64_t asked; /* our last ask for slots */
-    wh_watch_row *watched; /* where other workers look, once this one watches keys; or NULL */
+    wh_watch_row *watched; /* read by other workers once this one watches keys; or NULL */
     uint32_t capacity, payload_bytes, worker;
-    uint32_t populated; /* slabs whose slots this process has at hand */
-    uint32_t first_gen; /* of a slot that was never used: its wheel's own (wh_first_gen) */
-    wh_fd clock_bell, control; /* control: the supervisor's socket for alarms, or none */
+    uint32_t populated; /* slabs whose pages this process has mapped in */
+    uint32_t first_gen; /* first generation of a slot in this wheel (wh_first_gen) */
+    wh_fd clock_bell, control; /* the supervisor's socket, for alarms, or none */
     bool virtual_clock;
     bool receives; /* seg->receives is set */
     bool fds_lost; /* its descriptors were closed by other code */
-    uint32_t rung_again; /* times that we could have rung once more */
+    uint32_t rung_again; /* how often it could have rung once more */
     int64_t rung_at, alarmed_at; /* CLOCK_MONOTONIC, ns */
     const wh_waits *waits;
-    int64_t patience_ns; /* for slots that the clock has to give back */
-    uint32_t ask_size; /* how many slots to ask for when none is free next time */
-    uint64_t short_of; /* slots or places that the last call in vain still needed */
-    uint64_t *reserved; /* a bit per slot that a reservation holds; or NULL: there never was one */
+    int64_t patience_ns; /* submissions until it asks for slots that the clock has to give back */
+    uint32_t ask_size; /* how many slots to ask for next time */
+    uint64_t short_of; /* how many slots or places the last refused call still needed */
+    uint64_t *reserved; /* one bit per reserved slot; NULL: none was ever reserved */
 };
 
 /* Where a predecessor stood in its rings, if that can be: others can write there. What is further
@@ -89,7 +89,7 @@ static inline void wh_client_check_positions(wh_client *c)
         c->ret_head = ret_tail;
 }
 
-/* `config`: private, checked, and the segments are as large as it says. */
+/* `config` is private and checked, and the segments have the sizes that it gives. */
 static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *wheel, void *slots,
                                   void *worker_memory, uint32_t worker, uint64_t incarnation,
                                   int clock_bell)
@@ -122,7 +122,7 @@ static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *w
                      .waits = &wh_thread_waits,
                      .patience_ns = WH_PATIENCE_NS,
                      .virtual_clock = config->virtual_clock};
-    /* a predecessor's row: the clock may not have met yet what that one submitted */
+    /* a predecessor's row: the clock may not have handled all its submissions yet */
     c->sub_head = wh_load_acquire(&c->line->sub_head); /* pairs: sub-head */
     c->sub_tail = wh_load_relaxed(&c->seg->sub_tail);
     c->comp_acked = c->comp_head = wh_load_relaxed(&c->seg->comp_head);
@@ -159,8 +159,8 @@ static inline void wh_client_free(wh_client *c)
     c->reserved = c->begun = c->slabs.begun = NULL;
 }
 
-/* Have slots that got memory since the last time at hand; at first, the owners and the states,
- * too. */
+/* Map in the pages of slots that got memory since the last time; at first, those of owners and
+ * states, too. */
 static inline void wh_client_populate(wh_client *c)
 {
     uint32_t backed = wh_load_acquire(&c->wheel->backed); /* pairs: backed */
@@ -174,8 +174,8 @@ static inline void wh_client_populate(wh_client *c)
     c->populated = backed;
 }
 
-/* Is our row in the worker table ours still? A line that is written at arrivals and departures
- * only. */
+/* Is the row in the worker table still this worker's? Its line is written only at arrivals and
+ * departures. */
 static inline bool wh_client_has_row(const wh_client *c)
 {
     /* pairs: row */
@@ -190,7 +190,7 @@ static inline int64_t wh_client_now(const wh_client *c)
     return wh_clock_read(CLOCK_MONOTONIC);
 }
 
-/* Now on one of the clocks; a virtual clock is all of them. */
+/* The time now on one of the clocks; a virtual clock stands for all of them. */
 static inline int64_t wh_client_now_of(const wh_client *c, uint32_t kind)
 {
     static const clockid_t ids[WH_CLOCK_KINDS] = {CLOCK_MONOTONIC, CLOCK_REALTIME, CLOCK_BOOTTIME};
@@ -199,7 +199,8 @@ static inline int64_t wh_client_now_of(const wh_client *c, uint32_t kind)
 
 /* -- the doorbell ----------------------------------------------------------------------------- */
 
-/* Other code closed our descriptors, so the clock no longer hears us: calls raise from now on. */
+/* Other code closed this worker's descriptors, so it cannot wake the clock: calls raise from now
+ * on. */
 static inline void wh_client_lose_fds(wh_client *c)
 {
     c->fds_lost = true;
@@ -227,7 +228,7 @@ static inline void wh_client_ring(wh_client *c)
 {
     uint64_t seq = wh_load_seq(&c->wheel->sleep_seq); /* pairs: bell-once */
     if (seq == c->rung_seq) {
-        if (++c->rung_again % 8 == 0) /* reading the time at each call would cost too much */
+        if (++c->rung_again % 8 == 0) /* reading the time in each call would cost too much */
             wh_client_report_unheard(c, wh_clock_read(CLOCK_MONOTONIC_COARSE));
         return;
     }
@@ -247,7 +248,7 @@ static inline uint64_t wh_client_room(wh_client *c)
     return wh_ring_room(c->sub_tail, c->sub_head, c->sub_size);
 }
 
-/* Publish what was written to the ring; `earliest` is its earliest deadline, base clock. */
+/* Publish what was written to the ring; `earliest`: its earliest deadline, on the base clock. */
 static inline void wh_client_publish(wh_client *c, int64_t earliest)
 {
     /* pairs: sub-tail, sleep - seq_cst: the load below must not be done before this store is
@@ -260,7 +261,7 @@ static inline void wh_client_publish(wh_client *c, int64_t earliest)
             wh_client_ring(c);
 }
 
-/* The same for what can wait in the ring: a cancel never wakes the clock by itself. */
+/* The same without waking the clock: a cancel can wait in the ring. */
 static inline void wh_client_publish_lazily(wh_client *c)
 {
     wh_store_release(&c->seg->sub_tail, c->sub_tail); /* pairs: sub-tail */
@@ -274,14 +275,14 @@ static inline void wh_client_push(wh_client *c, uint64_t submission)
     wh_store_relaxed(&c->subs[c->sub_tail++ & (c->sub_size - 1)], submission);
 }
 
-/* True: `n` more submissions fit. False: the caller rings and waits for the clock. */
+/* Do `n` more submissions fit? If not, the caller rings and waits for the clock. */
 static inline bool wh_client_fits(wh_client *c, uint64_t n)
 {
     return wh_likely(wh_ring_room(c->sub_tail, c->sub_head, c->sub_size) >= n) ||
            wh_client_room(c) >= n;
 }
 
-/* Ask the clock for up to `n` slots, or for all of them or none. The caller rings. */
+/* Ask the clock for up to `n` slots, or, if `all`, for `n` or none. The caller rings. */
 static inline void wh_client_ask(wh_client *c, uint64_t n, bool all)
 {
     n = n < c->capacity ? n : c->capacity;
@@ -289,7 +290,7 @@ static inline void wh_client_ask(wh_client *c, uint64_t n, bool all)
     wh_store_seq(&c->seg->asked, c->asked); /* pairs: asked */
 }
 
-/* Has it looked? What it found is in the return ring, or free to be claimed. */
+/* Has the clock answered? What it found is in the return ring, or can be claimed. */
 static inline bool wh_client_answered(const wh_client *c)
 {
     return wh_load_acquire(&c->line->answered) == c->asked; /* pairs: asked */
@@ -304,17 +305,17 @@ typedef struct wh_request {
     const void *payload;
     uint32_t payload_size;
     uint32_t target, flags; /* flags: its clock, WH_PRIVATE */
-    int64_t begun; /* when the call was made, on its own clock, ns; 0: not to be counted */
+    int64_t begun; /* when the call was made, on the timer's clock, ns; 0: do not count it */
 } wh_request;
 
-/* The generation of the next timer in a slot of ours. */
+/* The generation of the next timer in a slot of this worker. */
 static inline uint32_t wh_client_next_gen(const wh_client *c, uint32_t slot)
 {
     uint32_t gen = wh_next_gen(wh_state_gen(wh_load_relaxed(&c->states[slot])));
     return wh_likely(gen != 1) ? gen : c->first_gen;
 }
 
-/* Arm a slot that we hold. Returns the timer's id. */
+/* Arm a slot that this worker holds. Returns the timer's id. */
 static inline uint64_t wh_client_arm(wh_client *c, uint32_t index, const wh_request *r)
 {
     wh_slot *s = &c->slots[index];
@@ -352,7 +353,7 @@ static inline bool wh_client_owns(const wh_client *c, uint64_t id)
     return index < c->capacity && wh_slabs_own(&c->slabs, (uint32_t)index);
 }
 
-/* Prefetch what arming or moving a timer in that slot writes. */
+/* Prefetch what arming or moving a timer in that slot will write. */
 static inline void wh_client_prefetch(const wh_client *c, uint32_t slot)
 {
     wh_prefetch_write(&c->states[slot]);
@@ -366,7 +367,7 @@ static inline bool wh_client_is_armed(const wh_client *c, uint64_t id)
     return index < c->capacity && wh_slot_stands(&c->states[index], id);
 }
 
-/* Has the clock to be told of a move of an own timer? Of one to later it learns by itself. */
+/* Must a move of an own timer be submitted? One to a later time need not be. */
 static inline bool wh_client_tells(const wh_client *c, uint64_t id, int64_t deadline)
 {
     const wh_slot *s = &c->slots[wh_id_given_slot(id)];

@@ -10,7 +10,7 @@
 
 #include "wheeld/worker/slabs.h"
 
-/* between two counts, for each slab: it takes one or two to read it */
+/* ns between two counts, for each slab: reading one takes one or two */
 #define WH_QUOTA_PAUSE_NS 20
 
 typedef struct wh_quota {
@@ -19,7 +19,7 @@ typedef struct wh_quota {
     int64_t next_count; /* not before, ns */
 } wh_quota;
 
-/* Slots that are ours now. Reads each slab. */
+/* Count the slots of this worker now, by reading each slab. */
 static inline uint64_t wh_quota_count(const wh_slabs *s)
 {
     uint64_t held = 0;
@@ -42,7 +42,7 @@ static inline void wh_quota_recount(wh_quota *q, const wh_slabs *s, int64_t now)
     q->next_count = now + WH_QUOTA_PAUSE_NS * (int64_t)s->count;
 }
 
-/* Is the slab that is kept for us free, and do we need it: do we hold less than a slab? */
+/* Is this worker's own slab (its home) free, and does the worker hold less than a slab? */
 static inline bool wh_quota_needs_home(wh_quota *q, const wh_slabs *s, int64_t now)
 {
     if (s->home == WH_NIL || wh_load_relaxed(&s->owners[s->home]))
@@ -61,7 +61,7 @@ static inline bool wh_quota_allows(wh_quota *q, const wh_slabs *s, uint64_t n, i
     return q->held + n <= q->most;
 }
 
-/* Of `n` slots as many as we may take, and one at least. */
+/* How many of `n` slots it may take, but at least one. */
 static inline uint64_t wh_quota_cut(const wh_quota *q, uint64_t n)
 {
     uint64_t left = q->most > q->held ? q->most - q->held : 1;

@@ -30,7 +30,8 @@ static inline uint32_t wh_event_bytes(const wh_client *c)
     return (uint32_t)sizeof(wh_completion) + c->payload_bytes;
 }
 
-/* A group counts on those that receive: not on the master of a preforking server, say. */
+/* A worker becomes a member with its first receive: the master of a preforking server never does,
+ * for example. */
 static inline void wh_client_begin_to_receive(wh_client *c)
 {
     if (wh_likely(c->receives))
@@ -45,7 +46,7 @@ static inline uint64_t wh_client_ready(const wh_client *c)
     return wh_ring_used(wh_load_seq(&c->line->comp_tail), c->comp_head);
 }
 
-/* Is there more for us behind the full ring? */
+/* Are more events waiting behind the full ring? */
 static inline bool wh_client_backlogged(const wh_client *c)
 {
     return wh_load_seq(&c->line->backlog) != 0; /* pairs: backlog */
@@ -59,19 +60,19 @@ static inline bool wh_tick_stands(const wh_client *c, uint64_t id)
 /* What can be so of a record. */
 enum wh_belief {
     WH_ABSURD = 0,
-    WH_GIVES_BACK = 1, /* the end of a timer of ours: its slot is ours again */
+    WH_GIVES_BACK = 1, /* the end of an own timer: its slot is returned */
     WH_GIVES_NOTHING = 2
 };
 
-/* Is it about the end of a timer that has fired, as it should be? */
+/* Is it, as it should be, about the end of a timer that has fired? */
 static inline bool wh_client_has_fired(const wh_client *c, uint64_t id)
 {
     uint64_t state = wh_load_acquire(&c->states[wh_id_slot(id)]); /* pairs: fire */
     return wh_state_gen(state) == wh_id_gen(id) && wh_state_phase(state) == WH_FIRED;
 }
 
-/* One of a split slab goes home to the clock when we have read of its end. Ticks and offers are
- * asked for their states when they are copied. */
+/* A slot of a split slab returns to the clock when its end was read. The states of ticks and offers
+ * are checked when they are copied. */
 static wh_seldom enum wh_belief wh_client_judge_fully(const wh_client *c, uint64_t id)
 {
     uint32_t kind = wh_id_kind(id), slot = wh_id_slot(id);
@@ -89,7 +90,7 @@ static inline bool wh_client_names_us(const wh_client *c, uint32_t slot)
     return wh_owner_name(word) == c->me;
 }
 
-/* What is to be made of a record with that id. */
+/* How to handle a record with that id. */
 static inline enum wh_belief wh_client_judge(wh_client *c, uint64_t id)
 {
     if (wh_likely(wh_id_kind(id) == WH_EV_EXPIRED && wh_id_slot(id) < c->capacity) &&
@@ -101,7 +102,7 @@ static inline enum wh_belief wh_client_judge(wh_client *c, uint64_t id)
     return belief;
 }
 
-#define WH_RECORDS_AHEAD 8 /* how far ahead the states of slots are prefetched */
+#define WH_RECORDS_AHEAD 8 /* how many states ahead are prefetched */
 
 /* The id of the record at `position` of those before `end`. It is read once: what was judged is
  * what is used. */
@@ -116,7 +117,7 @@ static inline uint64_t wh_client_id_at(const wh_client *c, uint64_t position, ui
     return wh_load_relaxed((const wh_au64 *)&c->comps[position & mask].id);
 }
 
-/* The event of a record, less its payload; its payload's used bytes. */
+/* The event of a record, without the payload; the payload's used bytes. */
 static inline uint32_t wh_client_head(const wh_client *c, const wh_completion *record, uint64_t id,
                                       char *event)
 {
@@ -130,7 +131,7 @@ static inline uint32_t wh_client_head(const wh_client *c, const wh_completion *r
     return size;
 }
 
-/* Copy one completion whose slot may be another's by now. True: it is an event, and stands at
+/* Copy one completion whose slot may already have another tenant. True: it is an event, now at
  * `event`. */
 static wh_seldom bool wh_client_copy_shared(const wh_client *c, const wh_completion *record,
                                             uint64_t id, char *event)
@@ -147,7 +148,7 @@ static wh_seldom bool wh_client_copy_shared(const wh_client *c, const wh_complet
     return wh_id_kind(id) == WH_EV_OFFER || wh_tick_stands(c, id);
 }
 
-/* Copy one completion that was not found absurd. True: it is an event, and stands at `event`. */
+/* Copy one plausible completion. True: it is an event, now at `event`. */
 static inline bool wh_client_copy(const wh_client *c, uint64_t position, uint64_t id, char *event)
 {
     const wh_completion *record = &c->comps[position & (c->comp_size - 1)];
@@ -163,8 +164,8 @@ static inline bool wh_client_copy(const wh_client *c, uint64_t position, uint64_
     return true;
 }
 
-/* The end of an event: an own slot is ours again, of an offer the clock learns. False: it is no
- * longer an event. */
+/* Finish an event: take back an own slot, mark an offer as done. False: it is no longer an
+ * event. */
 static inline bool wh_client_settle(wh_client *c, uint64_t id, enum wh_belief belief)
 {
     uint32_t slot = wh_id_slot(id);
@@ -175,7 +176,7 @@ static inline bool wh_client_settle(wh_client *c, uint64_t id, enum wh_belief be
     return true;
 }
 
-/* Consume the completion at `position`, of id `id`. True: it is an event, and stands at `event`. */
+/* Consume the completion at `position`, of id `id`. True: it is an event, now at `event`. */
 static inline bool wh_client_take(wh_client *c, uint64_t position, uint64_t id, char *event,
                                   wh_look *look)
 {
@@ -187,7 +188,7 @@ static inline bool wh_client_take(wh_client *c, uint64_t position, uint64_t id, 
     return true;
 }
 
-/* The clock may use again what stands before comp_head. */
+/* Let the clock reuse what stands before comp_head. */
 static inline void wh_client_pass(wh_client *c)
 {
     c->comp_acked = c->comp_head;
@@ -227,7 +228,7 @@ static inline uint64_t wh_client_receive(wh_client *c, char *events, uint64_t mo
     return wh_client_receive_noting(c, events, most, NULL, NULL);
 }
 
-/* The same, but what is read stays in the ring until it is acknowledged. */
+/* The same, but what is read stays in the ring until acknowledged. */
 static inline uint64_t wh_client_hold(wh_client *c, char *events, uint64_t most)
 {
     uint64_t end = c->comp_head + wh_client_ready(c), got = 0;
@@ -244,7 +245,7 @@ static inline uint64_t wh_client_hold(wh_client *c, char *events, uint64_t most)
     return got;
 }
 
-/* Let go of what is held: its slots are ours again, its places in the ring the clock's. */
+/* Acknowledge what is held: take back its slots, and give its places in the ring to the clock. */
 static inline void wh_client_acknowledge(wh_client *c)
 {
     for (uint64_t p = c->comp_acked; p != c->comp_head; p++) {
@@ -268,7 +269,7 @@ static inline bool wh_client_is_spent(const wh_client *c, uint32_t slot)
            wh_state_phase(wh_load_relaxed(&c->states[slot])) != WH_ARMED;
 }
 
-/* Take up the slots that the clock gave back. */
+/* Take back the slots that the clock returned. */
 static inline void wh_client_reclaim(wh_client *c)
 {
     uint64_t ready = wh_client_returns_ready(c);
@@ -282,7 +283,7 @@ static inline void wh_client_reclaim(wh_client *c)
             wh_slabs_give(&c->slabs, slot);
         else if (wh_client_owns(c, slot) &&
                  wh_load_relaxed(&c->slabs.holders[slot]) == wh_holder_word(c->worker, c->ret_head))
-            /* else it was taken over before we came to read this */
+            /* else it was taken over before this entry was read */
             wh_slabs_handed(&c->slabs, slot);
     }
     wh_store_seq(&c->seg->ret_head, c->ret_head); /* pairs: ret-head, backlog */
@@ -290,7 +291,7 @@ static inline void wh_client_reclaim(wh_client *c)
         wh_client_ring(c);
 }
 
-/* Claim a slab. What the return ring says of it is from former times: read it, and forget it. */
+/* Claim a slab. Entries of the return ring about it are old: read them, and ignore them. */
 static inline bool wh_client_claim(wh_client *c)
 {
     if (!wh_slabs_claim(&c->slabs))
@@ -299,7 +300,7 @@ static inline bool wh_client_claim(wh_client *c)
     return true;
 }
 
-/* The same for the one that is kept for us, when we need it (quota.h:wh_quota_needs_home). */
+/* The same for this worker's own slab, if needed (quota.h:wh_quota_needs_home). */
 static inline bool wh_client_claim_home(wh_client *c)
 {
     if (!wh_slabs_claim_this(&c->slabs, c->slabs.home))
@@ -317,7 +318,7 @@ static inline void wh_client_say_wait(wh_client *c, uint64_t wait_seq)
         wh_watch_say_wait(c->watched, wait_seq);
 }
 
-/* Do others hold what is for us as well? */
+/* Do other workers hold events that this one may take, too? */
 static inline bool wh_client_offered(const wh_client *c)
 {
     uint64_t groups = wh_load_relaxed(&c->line->groups);
@@ -325,7 +326,7 @@ static inline bool wh_client_offered(const wh_client *c)
            wh_load_seq(&c->wheel->offered) & groups; /* pairs: offered */
 }
 
-/* Before the worker sleeps on its FIFO: say so, then look once more. True: sleep. */
+/* Before the worker sleeps on its FIFO: announce it, then check once more. True: sleep. */
 static inline bool wh_client_may_sleep(wh_client *c)
 {
     wh_client_say_wait(c, c->wait_seq + (c->wait_seq & 1 ? 2 : 1)); /* odd, and not answered yet */

@@ -16,25 +16,25 @@
 
 #define WH_ROOM_SECONDS 5 /* for the clock, perhaps a new one, to drain the submission ring */
 #define WH_SPIN_ROOM_NS 10000 /* before the first nap: a clock that is awake needs no longer */
-#define WH_AWAIT_BACKLOG_NS 50000 /* for the clock to go on filling our return ring */
+#define WH_AWAIT_BACKLOG_NS 50000 /* how long the clock may take to refill the return ring */
 
 /* How a call of a worker ends. */
 enum wh_call {
     WH_CALL_OK = 0,
     WH_CALL_OVER, /* the timer has fired or was cancelled: nothing to cancel or to move */
-    WH_CALL_FOREIGN, /* it is another worker's to move */
+    WH_CALL_FOREIGN, /* only its owner, another worker, may move it */
     WH_CALL_NOT_RESERVED, /* no reservation holds that id */
-    WH_CALL_BAD_DELAY, /* of a batch, in row `stopped` */
+    WH_CALL_BAD_DELAY, /* of a batch: in row `stopped` */
     WH_CALL_BAD_OFFSETS, /* the same */
     WH_CALL_LONG_PAYLOAD, /* the same */
-    WH_CALL_WHEEL_FULL, /* no slot is free, or not `short_of` at once */
+    WH_CALL_WHEEL_FULL, /* no slot is free, or not `short_of` of them */
     WH_CALL_OVER_QUOTA, /* it holds as many slots as a worker may */
-    WH_CALL_RING_FULL, /* it may not wait, and the ring has no room for `short_of` */
+    WH_CALL_RING_FULL, /* it may not wait, and the ring lacks room for `short_of` */
     WH_CALL_RING_TOO_SMALL, /* the same, and it never will */
     WH_CALL_NOT_DRAINED, /* the clock has not drained the ring for WH_ROOM_SECONDS */
     WH_CALL_NO_MEMORY,
     WH_CALL_STOPPED, /* the nap said so */
-    WH_CALL_GONE, /* the nap said so: the worker has left */
+    WH_CALL_GONE, /* the worker has left during a nap */
 };
 
 /* Let other threads run. */
@@ -70,7 +70,7 @@ static wh_seldom enum wh_call wh_client_wait_room(wh_client *c, uint64_t n, bool
     return WH_CALL_OK;
 }
 
-/* The same, as a call begins that has not looked yet. */
+/* The same at the start of a call, which has not checked yet. */
 static inline enum wh_call wh_client_have_room(wh_client *c, uint64_t n, bool wait)
 {
     return wh_likely(wh_client_fits(c, n)) ? WH_CALL_OK : wh_client_wait_room(c, n, wait);
@@ -99,8 +99,8 @@ static inline bool wh_client_goes_on(const wh_client *c, uint64_t *passes)
     return *passes != before;
 }
 
-/* Wait for the answer to what we asked. *came: something came into our return ring; else there was
- * an answer, or none in time. */
+/* Wait for the clock's answer. *came: something came into the return ring; else there was an
+ * answer, or none in time. */
 static inline enum wh_call wh_client_await_answer(wh_client *c, bool *came)
 {
     int64_t began = c->waits->now(), give_up = began + c->patience_ns;
@@ -126,7 +126,8 @@ static inline enum wh_call wh_client_await_answer(wh_client *c, bool *came)
     }
 }
 
-/* A slot from what came back. WH_NIL: nothing did, or whole slabs that went back to all. */
+/* A slot from those that were returned. WH_NIL: none was, or whole slabs that went back to all
+ * workers. */
 static inline uint32_t wh_client_returned_slot(wh_client *c)
 {
     wh_client_reclaim(c);
@@ -142,8 +143,8 @@ static inline uint32_t wh_client_claimed_slot(wh_client *c)
     return wh_slabs_take(&c->slabs);
 }
 
-/* How many slots to ask for when one is needed: each time more, so that asking costs little for
- * each. */
+/* How many slots to ask for when one is needed: more each time, so that asking costs little per
+ * slot. */
 static inline uint64_t wh_client_ask_size(wh_client *c)
 {
     uint32_t share = c->capacity / (8 * c->wheel->max_workers);
@@ -173,14 +174,14 @@ static inline enum wh_call wh_client_await_slot(wh_client *c, uint64_t batch, ui
         if (napped != WH_CALL_OK)
             return napped;
         wh_client_populate(c);
-        /* what came may have been taken over since */
+        /* what came may have been taken over meanwhile */
         if ((*slot = wh_client_returned_slot(c)) == WH_NIL)
             *slot = wh_client_claimed_slot(c);
     }
     return WH_CALL_OK;
 }
 
-/* A slot of ours, when none is at hand; `batch`: so many are needed, or 0. */
+/* Find a slot when none is ready; `batch`: how many are needed, or 0. */
 static wh_seldom enum wh_call wh_client_find_slot(wh_client *c, uint64_t batch, bool wait,
                                                   uint32_t *slot)
 {

@@ -29,12 +29,12 @@
 
 #define WH_MAGAZINE 32
 
-/* What we know of a slab that is ours, or was; it is parked if it is neither worked on nor
+/* What this process knows of a slab that is or was its own; it is parked if neither worked on nor
  * split. */
 enum wh_slab_mode {
     WH_SLAB_WORKED = 1,
     WH_SLAB_SPLIT = 2,
-    WH_SLAB_MARK = 4,    /* something of it is in the magazine; for the time of wh_slabs_park */
+    WH_SLAB_MARK = 4,    /* something of it is in the magazine; used by wh_slabs_park only */
     WH_SLAB_STACKED = 8, /* it is in the stack */
 };
 #define WH_SLAB_HELD (WH_SLAB_WORKED | WH_SLAB_SPLIT)
@@ -49,20 +49,20 @@ typedef struct wh_slabs {
     uint64_t *begun; /* private, or NULL; only for prefetching */
     uint64_t me;     /* our owner word */
     uint64_t *free;  /* a bit per slot */
-    /* a bit per slot that is kept for later, or NULL: its slab is not parked */
+    /* one bit per reserved slot, whose slab is not parked; or NULL */
     const uint64_t *pinned;
     uint32_t *stack; /* slabs that may have free slots, each at most once */
     uint8_t *mode;       /* bits of wh_slab_mode */
-    uint32_t *worked;    /* slabs that are ours and not parked */
+    uint32_t *worked;    /* own slabs that are not parked */
     uint32_t count, stack_size, worked_size;
-    /* of `count`, those for any worker, as they get memory; behind them, one for each row */
+    /* of `count`, those for any worker, as they get memory; after them, one for each row */
     uint32_t shared_count;
     uint32_t home; /* ours of those, or WH_NIL */
     uint32_t most_worked; /* for the magazine */
-    /* calls that hold slots and may let others in meanwhile: nothing is parked */
+    /* calls that hold slots while other threads run: nothing is parked meanwhile */
     uint32_t busy;
-    uint64_t none_at; /* what `freed` said when a walk over all slabs found none, plus one */
-    uint32_t cursor; /* where to look for the next unowned slab */
+    uint64_t none_at; /* `freed` as of a walk over all slabs that found none, plus one */
+    uint32_t cursor; /* where to search for the next unowned slab */
     uint32_t empty; /* slabs wholly free */
     uint32_t keep_empty; /* how many of those to keep */
     uint32_t magazine_size;
@@ -90,14 +90,14 @@ static inline void wh_slabs_free(wh_slabs *s)
     free(s->worked);
 }
 
-/* Is it one of ours in a split slab? */
+/* Is it one of this worker's in a split slab? */
 static wh_seldom bool wh_slabs_holds(const wh_slabs *s, uint32_t slot, uint64_t owner_word)
 {
     return owner_word == WH_SPLIT &&
            wh_holder_row(wh_load_relaxed(&s->holders[slot])) == (uint32_t)(s->me & 0xffff) - 1;
 }
 
-/* Is the slot ours, be it armed or not? */
+/* Is the slot this worker's, armed or not? */
 static inline bool wh_slabs_own(const wh_slabs *s, uint32_t slot)
 {
     uint64_t word = wh_load_acquire(&s->owners[slot >> WH_SLAB_BITS]); /* pairs: slab */
@@ -132,7 +132,7 @@ static inline void wh_slabs_work(wh_slabs *s, uint32_t slab)
     s->mode[slab] = (s->mode[slab] & WH_SLAB_STACKED) | WH_SLAB_WORKED;
 }
 
-/* Before free slots of a slab are used. False: they are no longer ours. */
+/* Unpark a slab before its free slots are used. False: they are no longer this worker's. */
 static inline bool wh_slabs_unpark(wh_slabs *s, uint32_t slab)
 {
     if (s->mode[slab] & WH_SLAB_WORKED)
@@ -151,17 +151,17 @@ static inline bool wh_slabs_unpark(wh_slabs *s, uint32_t slab)
     return false;
 }
 
-/* Of a slab that is all free: is it one too many, or kept for another worker, whose heir we are? */
+/* Should a slab that is all free be given up: are there others, or is it another worker's home? */
 static inline bool wh_slabs_is_spare(const wh_slabs *s, uint32_t slab)
 {
     return s->empty > s->keep_empty || (slab >= s->shared_count && slab != s->home);
 }
 
-/* Give up one of our slabs: it has no owner then. */
+/* Give up a slab, so that it has no owner. */
 static inline void wh_slabs_release(wh_slabs *s, uint32_t slab)
 {
     uint64_t word = wh_load_acquire(&s->owners[slab]); /* pairs: slab */
-    wh_slabs_set(s, slab, 0); /* a stale place in the stack is passed over */
+    wh_slabs_set(s, slab, 0); /* stale entries of the stack are skipped */
     while (wh_owner_name(word) == s->me)
         /* pairs: slab - compared, lest a worker that was given up releases its successor's */
         if (wh_cas_acq_rel(&s->owners[slab], &word, 0)) {
@@ -171,7 +171,7 @@ static inline void wh_slabs_release(wh_slabs *s, uint32_t slab)
         }
 }
 
-/* We hold none of its slots any longer. */
+/* This worker holds none of its slots any more. */
 static inline void wh_slabs_rest(wh_slabs *s, uint32_t slab)
 {
     uint64_t mine = s->me;
@@ -183,7 +183,7 @@ static inline void wh_slabs_rest(wh_slabs *s, uint32_t slab)
         (void)wh_cas_acq_rel(&s->owners[slab], &mine, s->me | WH_PARKED);
 }
 
-/* Park what is not in hand, but for the slab `next`, if there is something left of it. */
+/* Park slabs that are not in use, except `next` if something of it is left. */
 static inline void wh_slabs_park_all(wh_slabs *s, uint32_t next)
 {
     uint32_t kept = 0;
@@ -202,7 +202,7 @@ static inline void wh_slabs_park_all(wh_slabs *s, uint32_t next)
         s->mode[s->magazine[i] >> WH_SLAB_BITS] &= (uint8_t)~WH_SLAB_MARK;
 }
 
-/* At the end of a call that took slots. */
+/* Call at the end of each call that took slots. */
 static inline void wh_slabs_park(wh_slabs *s)
 {
     if (!s->busy)
@@ -242,7 +242,7 @@ static inline bool wh_slabs_claim(wh_slabs *s)
     return false;
 }
 
-/* What can be used of the slab on top of the stack. 0: nothing; it is no longer on top. */
+/* The usable slots of the slab on top of the stack. 0: none; it is no longer on top. */
 static inline uint64_t wh_slabs_top(wh_slabs *s, uint32_t *slab)
 {
     *slab = s->stack[s->stack_size - 1];
@@ -281,7 +281,7 @@ static inline bool wh_slabs_load(wh_slabs *s)
         if (any)
             wh_slabs_keep(s, slab, bits);
     }
-    /* it is used from the end: turn it, so that slots go out lowest first */
+    /* it is used from the end: reverse it, so that the lowest slots go first */
     for (uint32_t i = 0, j = s->magazine_size; i + 1 < j; i++) {
         uint32_t slot = s->magazine[i];
         s->magazine[i] = s->magazine[--j];
@@ -339,18 +339,18 @@ static inline void wh_slabs_give(wh_slabs *s, uint32_t slot)
         wh_slabs_whole(s, slab);
 }
 
-/* The same for a slot of a split slab that the clock handed to us. */
+/* The same for a slot of a split slab that the clock handed over. */
 static inline void wh_slabs_handed(wh_slabs *s, uint32_t slot)
 {
     uint32_t slab = slot >> WH_SLAB_BITS;
-    if (!(s->mode[slab] & WH_SLAB_HELD)) { /* what we believed of it is past */
+    if (!(s->mode[slab] & WH_SLAB_HELD)) { /* what was known of it is outdated */
         wh_slabs_set(s, slab, 0);
         s->mode[slab] |= WH_SLAB_SPLIT;
     }
     wh_slabs_give(s, slot);
 }
 
-/* Armed timers in slots of ours: exact, by looking at every one. */
+/* The number of armed timers in own slots: exact, by checking every slot. */
 static inline uint64_t wh_slabs_armed(const wh_slabs *s)
 {
     uint64_t armed = 0;

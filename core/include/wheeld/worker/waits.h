@@ -8,17 +8,17 @@
 
 typedef struct wh_client wh_client;
 
-/* What is left of a call that has let others go on. */
+/* What a call must do after it has let others run. */
 enum wh_nap {
     WH_NAP_OVER,    /* it goes on */
-    WH_NAP_STOPPED, /* it gives back what it holds, and ends */
-    WH_NAP_GONE, /* the worker has left: the call touches no shared memory from now on, and ends */
+    WH_NAP_STOPPED, /* give back what it holds, and end */
+    WH_NAP_GONE, /* the worker has left: touch no shared memory any more, and end */
 };
 
 /* How a call waits for the clock (room.h). */
 typedef struct wh_waits {
     int64_t (*now)(void); /* of a clock that runs, ns */
-    enum wh_nap (*nap)(wh_client *c); /* let others go on for a moment, the clock above all */
+    enum wh_nap (*nap)(wh_client *c); /* let others run for a moment, the clock above all */
 } wh_waits;
 
 static inline int64_t wh_clock_read(clockid_t id)
@@ -30,7 +30,7 @@ static inline int64_t wh_clock_read(clockid_t id)
 
 #define WH_NAP_NS 20000
 
-/* The waits of a worker that is one thread. */
+/* The waits of a worker with one thread. */
 static inline int64_t wh_thread_now(void) { return wh_clock_read(CLOCK_MONOTONIC); }
 static inline enum wh_nap wh_thread_nap(wh_client *c)
 {

@@ -56,7 +56,7 @@ static int clock_init(ClockObject *self, PyObject *args, PyObject *kwargs)
     self->peers = calloc(config.max_workers, sizeof *self->peers);
     self->workers = calloc(config.max_workers, sizeof *self->workers);
     if (!self->peers || !self->workers) {
-        PyErr_NoMemory(); /* clock.seg stays NULL: the object refuses all calls */
+        PyErr_NoMemory(); /* clock.seg stays NULL, so the object refuses all calls */
         return -1;
     }
     if (!wh_clock_bind(&self->clock, self->wheel.view.buf, self->slots.view.buf, self->peers)) {

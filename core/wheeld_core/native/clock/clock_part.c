@@ -109,7 +109,7 @@ static PyObject *reaped_or_none(uint32_t reaped)
 }
 
 enum { FD_BELL, FD_CONTROL, FD_CLOCK_SET, FD_COUNT };
-/* how often a busy clock looks at its control socket and the wall clock */
+/* how often a busy clock checks its control socket and the wall clock */
 #define LOOK_UP_EVERY_NS 1000000
 
 #define LONG_SLEEP_NS 100000000
@@ -119,7 +119,7 @@ static void clock_tell_awake(int control)
 {
     static const char news[] = "{\"op\":\"awake\"}\n";
     ssize_t sent = send(control, news, sizeof news - 1, MSG_DONTWAIT | MSG_NOSIGNAL);
-    (void)sent; /* a supervisor that is that far behind finds out by itself */
+    (void)sent; /* a supervisor that is that far behind will notice by itself */
 }
 
 /* Sleep until the next bucket or a doorbell. */
@@ -128,7 +128,7 @@ static void clock_sleep(wh_clock *c, struct pollfd *fds)
     int64_t next = wh_next_ns(c);
     int64_t until = c->seg->virtual_clock ? INT64_MAX : next;
     for (int i = 0; i < FD_COUNT; i++)
-        fds[i].revents = 0; /* also when it is not to sleep: nothing was polled */
+        fds[i].revents = 0; /* also if it does not sleep: nothing was polled */
     if (wh_may_sleep(c, next)) {
         int64_t rest = wh_time_sub(until, wh_clock_read(CLOCK_MONOTONIC));
         if (rest > 0) {
@@ -159,8 +159,7 @@ static void clock_was_set(wh_clock *c, int fd)
         c->relink_slot = 0;
 }
 
-/* What a sleep would have shown to a clock that is too busy to sleep. True: the control socket has
- * something to say. */
+/* What a busy clock checks in place of a sleep. True: the control socket is readable. */
 static bool clock_looks_up(wh_clock *c, const struct pollfd *fds, int64_t *seen)
 {
     struct pollfd looks[] = {fds[FD_CONTROL], fds[FD_CLOCK_SET]};
@@ -175,7 +174,7 @@ static bool clock_looks_up(wh_clock *c, const struct pollfd *fds, int64_t *seen)
     return looks[0].revents != 0;
 }
 
-/* Until the control socket has something to say, or a worker was reaped. Called without the GIL. */
+/* Run until the control socket is readable, or a worker was reaped. Called without the GIL. */
 static uint32_t clock_loop(wh_clock *c, struct pollfd *fds)
 {
     int64_t seen = 0;

@@ -5,10 +5,10 @@
  * return.
  */
 
-/* A buffer for bytes that are taken already; NULL: no memory, and the bytes are back. */
+/* A buffer for bytes that are already taken; NULL: no memory, and the bytes are returned. */
 static PyObject *pool_buffer_new(PoolObject *p, uint64_t n)
 {
-    uint64_t incarnation = p->incarnation; /* whatever the garbage collector lets happen here */
+    uint64_t incarnation = p->incarnation; /* the garbage collector may run any code here */
     char *data = malloc(n);
     PoolBufferObject *buffer = data ? PyObject_GC_New(PoolBufferObject, pool_buffer_type) : NULL;
     if (buffer == NULL) {
@@ -41,7 +41,7 @@ static inline void pool_buffer_end(PoolBufferObject *buffer)
     }
 }
 
-/* Was it lent to another process, of which this one is a forked child? */
+/* Was it lent to the parent of this forked process? */
 static bool pool_buffer_is_foreign(const PoolBufferObject *buffer)
 {
     const WorkerObject *w = buffer->pool->worker;
@@ -128,7 +128,7 @@ static PyObject *pool_buffer_repr(PoolBufferObject *buffer)
                                 buffer->pool->name, buffer->released ? ", released" : "");
 }
 
-/* Dropped without release: a mistake that costs nothing but a warning. */
+/* Dropped without release: a mistake, which costs only a warning. */
 static void pool_buffer_finalize(PoolBufferObject *buffer)
 {
     PyObject *type, *value, *traceback;
@@ -145,7 +145,7 @@ static void pool_buffer_finalize(PoolBufferObject *buffer)
     if (PyErr_ResourceWarning((PyObject *)buffer, 1,
                               "%zd bytes of pool %R were dropped without release()", buffer->size,
                               buffer->pool->name) < 0)
-        /* warnings are errors here: nobody can catch it */
+        /* warnings are errors here, which nobody could catch */
         PyErr_WriteUnraisable((PyObject *)buffer);
     PyErr_Restore(type, value, traceback);
 }
@@ -153,7 +153,7 @@ static void pool_buffer_finalize(PoolBufferObject *buffer)
 static void pool_buffer_dealloc(PoolBufferObject *buffer)
 {
     if (wh_unlikely(!buffer->released) && PyObject_CallFinalizerFromDealloc((PyObject *)buffer) < 0)
-        return; /* a handler of the warning has kept it */
+        return; /* a handler of the warning has kept the buffer */
     PyObject_GC_UnTrack(buffer);
     PyTypeObject *type = Py_TYPE(buffer);
     free(buffer->data);

@@ -13,7 +13,7 @@ typedef struct Line {
     uint64_t incarnation;
     uint32_t pool, users;
     struct Waiter *first; /* by ticket */
-    uint64_t past; /* tickets up to this one hold nobody up: their owners are stopped */
+    uint64_t past; /* tickets up to this one are passed: their owners are stopped */
 } Line;
 
 static Line *lines; /* of this process; the gate guards them */
@@ -73,7 +73,7 @@ static void line_leave(Line *line)
     free(line);
 }
 
-/* ValueError: there is no such pool; says which there are. */
+/* Set ValueError: there is no such pool. It lists those that exist. */
 static void pool_unknown(PyObject *name, const wh_pool *all, uint32_t count)
 {
     PyObject *names = PyList_New(0);
@@ -94,7 +94,7 @@ static void pool_unknown(PyObject *name, const wh_pool *all, uint32_t count)
     Py_XDECREF(names);
 }
 
-/* Which pool of the segment has our name? -1: none, with an error set. */
+/* The index of the pool with this name in the segment. -1: none, with an error set. */
 static int pool_find(PoolObject *p, uint32_t pools)
 {
     Py_ssize_t length;
@@ -120,7 +120,7 @@ static void pool_unbind(PoolObject *p)
     mapping_drop(&p->segment);
 }
 
-/* Take up the pool of our name in `segment`, as the worker that p->worker is now. */
+/* Bind the pool of this name in `segment`, for the worker that p->worker is now. */
 static bool pool_bind(PoolObject *p, PyObject *segment)
 {
     uint32_t pools, rows, row = p->worker->client.worker;
@@ -155,7 +155,7 @@ static bool pool_bind(PoolObject *p, PyObject *segment)
 
 /* -- who may go on ----------------------------------------------------------------------------- */
 
-/* Is what we have in the ledger still ours to change? */
+/* Does the ledger still belong to this worker? */
 static inline bool pool_is_ours(const PoolObject *p, uint64_t incarnation)
 {
     WorkerObject *w = p->worker;
@@ -170,7 +170,7 @@ static inline bool pool_is_open(const PoolObject *p)
     return p->incarnation != 0 && pool_is_ours(p, p->incarnation);
 }
 
-/* Say why a call may not go on. */
+/* Set the error that says why a call may not continue. */
 static void pool_explain(PoolObject *p)
 {
     if (p->worker == NULL)
@@ -183,7 +183,7 @@ static void pool_explain(PoolObject *p)
                         "connect() again");
 }
 
-/* The rare cases. True: a forked child's pool that is a worker's of its own now. */
+/* The rare cases. True: the pool of a forked child that is now a worker of its own. */
 static bool pool_refuse(PoolObject *p)
 {
     if (p->worker && !worker_usable(p->worker))
@@ -205,7 +205,7 @@ static inline bool pool_usable(PoolObject *p) { return pool_is_open(p) || pool_r
 
 /* -- bytes ------------------------------------------------------------------------------------- */
 
-/* Memory came back, or the line moved: end a dry spell, have those who wait look. */
+/* Memory came back, or the line moved: end a dry spell, and have the waiters check. */
 static inline void pool_stir(PoolObject *p)
 {
     if (wh_unlikely(!wh_line_empty(&p->b)))
@@ -223,7 +223,7 @@ static inline bool pool_fits(const PoolObject *p, uint64_t n)
     return wh_pool_fits(p->b.pool, wh_budget_used(&p->b), n);
 }
 
-/* A dry spell begins, unless memory has come back since we were refused. */
+/* Begin a dry spell, unless memory has come back since the refusal. */
 static void pool_dry(PoolObject *p, uint64_t n)
 {
     wh_pool_dry(p->b.pool, wh_clock_read(CLOCK_MONOTONIC));
@@ -247,8 +247,7 @@ static inline void pool_give(PoolObject *p, uint64_t n)
     pool_stir(p);
 }
 
-/* A size that somebody asks for; true: the call may begin. What __index__ does comes before that
- * look. */
+/* Read a size argument; true: the call may begin. `__index__` runs before that check. */
 static bool pool_parse_size(PoolObject *p, PyObject *object, uint64_t *n)
 {
     if (!integer_u64(object, n)) {

@@ -137,7 +137,7 @@ static int pool_begin(PoolObject *p, PyObject *worker, PyObject *segment, PyObje
     if (!worker_usable((WorkerObject *)worker))
         return -1;
     p->patience_ns = 1000000000;
-    p->slice_ns = 250000000; /* so soon signals, close() and a stopped head are met */
+    p->slice_ns = 250000000; /* how soon signals, close() and a stopped head are noticed */
     p->worker = (WorkerObject *)Py_NewRef(worker);
     p->name = Py_NewRef(name);
     if (pool_bind(p, segment))

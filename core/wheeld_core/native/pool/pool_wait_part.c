@@ -11,18 +11,19 @@
  * stopped, and so may have been passed by, goes to the end of the line.
  */
 
-#define HUB_SLICE_NS 5000000 /* under gevent, which knows no futex: so often it looks */
+#define HUB_SLICE_NS 5000000 /* under gevent, which knows no futex: the interval of its checks */
 
-typedef struct Waiter { /* not on a stack: gevent moves those of greenlets that wait */
+typedef struct Waiter { /* not on the stack: gevent moves the stacks of waiting greenlets */
     struct Waiter *next;
     uint64_t ticket, wants;
-    uint64_t held_by; /* the ticket that has held us up, with memory for it, since... */
+    uint64_t held_by; /* the ticket that blocks this one though there is memory for it, since... */
     int64_t held_since;
     Line *line;
     uint64_t incarnation; /* as which we stand there */
 } Waiter;
 
-/* Is that place in the line still ours? Not after a close, an eviction, or in a forked child. */
+/* Is that place in the line still this worker's? Not after a close, an eviction, or in a forked
+ * child. */
 static bool waiter_stands(const PoolObject *p, const Waiter *me)
 {
     return p->line == me->line && pool_is_ours(p, me->incarnation);
@@ -58,7 +59,7 @@ static void waiter_leave(PoolObject *p, Waiter *me)
         return;
     if (was_first)
         line_show(p);
-    pool_stir(p); /* the next one, of ours or of others, may be the head now */
+    pool_stir(p); /* the next ticket, here or in another worker, may be the head now */
 }
 
 /* The lowest ticket before ours that is not passed by, and what it wants; UINT64_MAX: it is our
@@ -73,11 +74,11 @@ static uint64_t line_head(const PoolObject *p, const Waiter *me, uint64_t *wants
     return head < limit ? head : UINT64_MAX;
 }
 
-/* Whether memory is there for us, and nobody before us. */
+/* Is there memory for this ticket, and none before it? */
 static bool waiter_may_take(PoolObject *p, Waiter *me, int64_t now)
 {
     uint64_t wants = 0, head = line_head(p, me, &wants);
-    bool idle = head != UINT64_MAX && pool_fits(p, wants); /* the head could take, and does not */
+    bool idle = head != UINT64_MAX && pool_fits(p, wants); /* the head could, but does not */
     if (!idle || head != me->held_by) {
         me->held_by = idle ? head : 0;
         me->held_since = now;
@@ -106,13 +107,13 @@ static bool waiter_sleep(PoolObject *p, Waiter *me, uint32_t seen, int64_t now, 
     if (waited < 0 || PyErr_CheckSignals() < 0)
         return false;
     if (!waiter_stands(p, me)) {
-        if (pool_is_open(p)) /* a forked child's, bound anew by a signal handler */
+        if (pool_is_open(p)) /* a forked child's, bound again by a signal handler */
             PyErr_SetString(errors.forked_client, "this call belongs to the parent process");
         else
             pool_explain(p);
         return false;
     }
-    /* we were stopped, and passed by */
+    /* this process was stopped, and its ticket passed */
     if (wh_clock_read(CLOCK_MONOTONIC) - now > p->patience_ns) {
         waiter_leave(p, me);
         waiter_enter(p, me);
@@ -139,7 +140,7 @@ static int waiter_await(PoolObject *p, Waiter *me, int64_t until, bool take)
     }
 }
 
-/* Stand in the line until then. */
+/* Wait in the line until then. */
 static int pool_await(PoolObject *p, uint64_t n, int64_t until, bool take)
 {
     Waiter *me = malloc(sizeof *me);
@@ -148,7 +149,7 @@ static int pool_await(PoolObject *p, uint64_t n, int64_t until, bool take)
         return -1;
     }
     *me = (Waiter){.wants = n, .line = p->line, .incarnation = p->incarnation};
-    p->line->users++; /* it may be bound anew while we wait */
+    p->line->users++; /* it may be bound again during the wait */
     waiter_enter(p, me);
     int found = waiter_await(p, me, until, take);
     waiter_leave(p, me);
@@ -157,7 +158,7 @@ static int pool_await(PoolObject *p, uint64_t n, int64_t until, bool take)
     return found;
 }
 
-/* Nobody waits, but those who are passed by. */
+/* Does nobody wait but those whose tickets were passed? */
 static bool line_is_free(const PoolObject *p)
 {
     uint64_t wants;

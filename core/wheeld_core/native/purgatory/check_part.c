@@ -25,8 +25,8 @@ static bool walk_entry(Walk *walk, KeyEntry *entry)
     return ok;
 }
 
-/* Look at all of a walk. Returns how many this call completed; errors go to `failed`, or if that is
- * NULL to the purgatories' handlers. */
+/* Check all operations of a walk. Returns how many this call completed; errors go to `failed`, or
+ * if that is NULL to the purgatories' handlers. */
 static uint64_t walk_try(Walk *walk, PyObject **failed, PyObject **fatal)
 {
     uint64_t completed = 0;
@@ -45,7 +45,7 @@ static uint64_t walk_try(Walk *walk, PyObject **failed, PyObject **fatal)
     return completed;
 }
 
-/* A key for a call that may begin. What a key's own code does comes before that look. */
+/* Parse the key of a call that may begin. The key's own code runs before that check. */
 static bool purgatory_parse_key(PurgatoryObject *p, PyObject *object, ParsedKey *key)
 {
     if (!key_parse(object, p->seed, key))

@@ -8,7 +8,7 @@
  * Invariant: whether they are looked at changes between collections only. Within one, what was not
  * subtracted must not be found reachable either, and the other way round. */
 
-enum { MANY_WAIT = 10000 }; /* fewer are looked at each time */
+enum { MANY_WAIT = 10000 }; /* fewer operations are always visited */
 
 static Watching *watchings; /* of this process; the gate guards them */
 
@@ -18,7 +18,7 @@ static void watching_enter(Watching *g)
     watchings = g;
 }
 
-/* Also one that was never entered. */
+/* Also for one that was never entered. */
 static void watching_leave(Watching *g)
 {
     for (Watching **at = &watchings; *at; at = &(*at)->sibling)
@@ -53,7 +53,7 @@ static PyObject *collection_noted(PyObject *self, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* Have it called, from the first purgatory on. False: an error is set. */
+/* Register it, with the first purgatory. False: an error is set. */
 static bool collections_heeded(void)
 {
     static bool heeded;

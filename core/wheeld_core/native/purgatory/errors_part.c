@@ -1,6 +1,6 @@
-/* Errors that wait until all others were looked at. */
+/* Errors that are kept until all operations were checked. */
 
-/* The error that is set, as an object; it is set no more. */
+/* Take the error that is set, as an object. */
 static PyObject *error_take(void)
 {
 #if PY_VERSION_HEX >= 0x030c0000
@@ -23,14 +23,14 @@ static void error_raise(PyObject *error)
     Py_DECREF(error);
 }
 
-/* Put the error that is set into a list, made here at need. */
+/* Move the error that is set into a list, which is created if needed. */
 static void errors_keep(PyObject **list)
 {
     PyObject *error = error_take();
     if (*list == NULL)
         *list = PyList_New(0);
     if (*list == NULL || PyList_Append(*list, error) < 0)
-        PyErr_Clear(); /* no memory for it: one of them is lost, not the work */
+        PyErr_Clear(); /* no memory: one error is lost, but not the work */
     Py_DECREF(error);
 }
 
@@ -51,7 +51,7 @@ static PyObject *errors_take_exit(PyObject *list)
     return NULL;
 }
 
-/* What was kept as one: itself, or a group. NULL: nothing was. */
+/* The kept errors as one: itself, or a group. NULL: there are none. */
 static PyObject *errors_join(PyObject *list)
 {
     if (PyList_GET_SIZE(list) == 0)

@@ -12,14 +12,14 @@
  *     child what stands there is the parent's. */
 
 typedef struct HookLine {
-    /* of another greenlet of this thread, stopped in the midst of a hook */
+    /* another greenlet's of this thread, which waits inside a hook */
     struct HookLine *other;
     PyObject *greenlet;    /* strong; NULL: there are none */
     OperationObject **ops; /* strong */
     size_t first, count, size;
 } HookLine;
 
-/* Reached without a call: each completion looks here. */
+/* Reached without a call, as each completion checks it. */
 #define HOOKS_OF_THREAD static _Thread_local __attribute__((tls_model("initial-exec")))
 HOOKS_OF_THREAD HookLine *hook_lines;
 HOOKS_OF_THREAD HookLine first_hook_line; /* the first takes no allocation */
@@ -37,7 +37,7 @@ static PyObject *greenlet_current(void)
     return current;
 }
 
-/* The line of the hook in which we are; NULL: in none. */
+/* The line of the hook that runs here; NULL: none. */
 static HookLine *hook_line_of(PyObject *greenlet)
 {
     HookLine *line = hook_lines;
@@ -94,7 +94,7 @@ static OperationObject *hook_line_take(HookLine *line)
         return NULL;
     OperationObject *op = line->ops[line->first++];
     if (line->first == line->count)
-        line->first = line->count = 0; /* a chain takes no more room the longer it is */
+        line->first = line->count = 0; /* a long chain takes no more room than a short one */
     return op;
 }
 
@@ -119,7 +119,7 @@ static void operation_call(OperationObject *op, PyObject *name, PyObject **faile
         errors_keep(failed);
 }
 
-/* The hooks of an operation that is over. False: an error is set that nobody took. */
+/* Run the hooks of an operation that is over. False: an error is set that no handler took. */
 static bool operation_settle(OperationObject *op)
 {
     PyObject *failed = NULL;
@@ -150,7 +150,7 @@ static bool operation_settle_in_loop(OperationObject *op)
     return errors_none(failed);
 }
 
-/* Have the hooks run where the user says. */
+/* Run the hooks in the user's executor. */
 static bool operation_hand_on(OperationObject *op)
 {
     PurgatoryObject *p = op->purgatory;
@@ -159,7 +159,7 @@ static bool operation_hand_on(OperationObject *op)
     if (p->thread == PyThread_get_thread_ident())
         return operation_settle_in_loop(op);
     PyObject *settle = PyObject_GetAttr((PyObject *)op, name_settle), *failed = NULL;
-    Py_INCREF(p); /* it may be settled, and let go of, before the call returns */
+    Py_INCREF(p); /* it may be settled, and freed, before the call returns */
     PyObject *done = settle ? PyObject_CallOneArg(p->submit, settle) : NULL;
     Py_XDECREF(settle);
     Py_XDECREF(done);
@@ -173,7 +173,7 @@ static bool operation_hand_on(OperationObject *op)
     return errors_none(failed);
 }
 
-/* Does it stand in a line that a fork has copied? Its parent process has it run. */
+/* Is it in a line that a fork has copied? The parent process runs it. */
 static bool operation_was_forked(const OperationObject *op)
 {
     const PurgatoryObject *p = op->purgatory;
@@ -201,7 +201,7 @@ static inline bool operation_take_turn(OperationObject *op, bool (*run)(Operatio
     return errors_none(failed);
 }
 
-/* It is over now. False: an error is set. */
+/* Handle an operation that has just ended. False: an error is set. */
 static bool operation_run_hooks(OperationObject *op)
 {
     return operation_take_turn(op, operation_hand_on);

@@ -9,7 +9,7 @@ typedef struct Watch Watch;
 typedef struct KeyEntry { /* a key that somebody watches */
     uint64_t hash;
     PyObject *key;
-    struct PurgatoryObject *purgatory; /* borrowed: its operations hold it */
+    struct PurgatoryObject *purgatory; /* borrowed: its operations hold a reference */
     struct KeyEntry *chain;
     Watch *first, *last; /* in the order in which they came */
     uint64_t count;
@@ -49,11 +49,11 @@ static PyObject *key_plain(PyObject *object)
         return PyBytes_FromStringAndSize(PyBytes_AS_STRING(object), PyBytes_GET_SIZE(object));
     if (PyLong_Check(object))
         return PyObject_CallOneArg((PyObject *)&PyLong_Type, object);
-    if (PyIndex_Check(object)) { /* an integer of another make, such as numpy's */
+    if (PyIndex_Check(object)) { /* an integer of another type, such as numpy's */
         PyObject *number = PyNumber_Index(object);
         if (number || !PyErr_ExceptionMatches(PyExc_TypeError))
             return number;
-        PyErr_Clear(); /* an array of several, which only looks like one */
+        PyErr_Clear(); /* an array of several elements, which is none */
     }
     key_refuse(object);
     return NULL;
@@ -98,7 +98,7 @@ static inline bool key_hash_plain(PyObject *plain, uint64_t *hash)
     return text != NULL;
 }
 
-/* Is it a tuple whose pieces are plain? Then it is the key itself. */
+/* Is it a tuple of plain pieces? Then it can be the key as it is. */
 static bool key_is_plain_tuple(PyObject *tuple)
 {
     bool plain = PyTuple_CheckExact(tuple);
@@ -198,7 +198,8 @@ static KeyEntry *table_find(const KeyTable *t, const struct PurgatoryObject *p,
     return e;
 }
 
-/* Twice as many heads, when there are two entries for each. No memory: longer chains do, too. */
+/* Double the heads when there are two entries per head. Without memory the chains just get
+ * longer. */
 static void table_grow(KeyTable *t)
 {
     KeyTable more = {.heads = calloc(2 * t->size, sizeof *t->heads), .size = 2 * t->size};

@@ -6,7 +6,7 @@ static inline void purgatory_lock(Held *held, PurgatoryObject *p)
     lock_with_gate(held, (PyObject *)p->worker);
 }
 
-/* For what is read off, and no worker is called for it. */
+/* For attributes that need no call of the worker. */
 static inline void operation_lock_to_read(Held *held, OperationObject *op)
 {
     (void)op;

@@ -9,35 +9,35 @@
  * and no trigger is lost. */
 
 enum operation_state { OP_UNMADE, OP_NEW, OP_WAITING, OP_COMPLETED, OP_CANCELLED };
-enum { FEW_WATCHES = 3 }; /* watches that need no memory of their own */
-enum { MOST_AGAIN = 1000 }; /* looks in a row that a try_complete may ask for by itself */
+enum { FEW_WATCHES = 3 }; /* watches that need no allocation */
+enum { MOST_AGAIN = 1000 }; /* checks in a row that a try_complete may cause by itself */
 enum again { AGAIN_OTHERS = 1, AGAIN_ITSELF = 2 };
 
 struct OperationObject {
     PyObject_HEAD PurgatoryObject
-        *purgatory; /* until all is done: strong, but borrowed while it waits */
+        *purgatory; /* strong until all is done, but borrowed while it waits */
     Watch *watches;             /* one per key */
     OperationObject *prev, *next; /* in its purgatory's list while it waits */
     double timeout;               /* seconds; negative: none */
-    unsigned long busy;           /* the thread in try_complete(), 0: none */
-    uint32_t watch_count, links; /* links: so many of them are linked, and hold a reference each */
+    unsigned long busy;           /* the thread that runs try_complete(); 0: none */
+    uint32_t watch_count, links; /* how many of `links` are linked; each holds a reference */
     uint32_t place; /* of its timer in `timed`; WH_NIL: it has none */
     uint8_t state;
-    uint8_t again; /* whoever is in try_complete() is to look once more: bits of enum again */
+    uint8_t again; /* the thread in try_complete() is to check once more: bits of enum again */
     bool expired : 1;
     bool gathered : 1; /* in a walk that is just being put together */
     bool settled : 1; /* its callbacks were begun */
-    bool spilled : 1; /* what they raised nobody took */
+    bool spilled : 1; /* errors that nobody took */
     Watch few[FEW_WATCHES];
 };
 
 struct PurgatoryObject {
     PyObject_HEAD WorkerObject *worker; /* strong */
     PyObject *name;
-    PyObject *submit; /* runs callbacks: submit(callable); NULL: whoever completes runs them */
+    PyObject *submit; /* runs callbacks: submit(callable); NULL: the completing thread runs them */
     PurgatoryObject *sibling;
     OperationObject *first, *last; /* those that wait, in the order in which they came */
-    wh_size *told; /* where its size is told; NULL: nowhere */
+    wh_size *told; /* where its size is published; NULL: nowhere */
     uint64_t seed;
     uint64_t delayed, watched;
     uint64_t completed, expired, cancelled;
@@ -47,7 +47,7 @@ struct PurgatoryObject {
     unsigned long thread; /* of its event loop; 0: it has none */
     char block; /* may its calls wait for the clock? */
     char tells; /* have _cancelled() called when an operation is */
-    bool closed, lost; /* lost: its worker's binding is gone, or it is a forked parent's */
+    bool closed, lost; /* its worker's binding is gone, or belongs to a forked parent */
 };
 
 static inline bool operation_over(const OperationObject *op) { return op->state > OP_WAITING; }
@@ -88,13 +88,13 @@ static bool watch_link(PurgatoryObject *p, OperationObject *op, Watch *watch, co
     op->links++;
     p->watched++;
     if (fresh && !watching_has_row(p->worker))
-        g->watch.keys[wh_hash_bucket(key->hash)]++; /* given up: the row may be another's */
+        g->watch.keys[wh_hash_bucket(key->hash)]++; /* given up: the row may be another worker's */
     else if (fresh)
         wh_watch_add(&g->watch, wh_hash_bucket(key->hash));
     return true;
 }
 
-/* Out of every key. The caller holds a reference of its own. */
+/* Unlink it from every key. The caller holds a reference of its own. */
 static void operation_unlink(PurgatoryObject *p, OperationObject *op)
 {
     for (uint32_t i = 0; i < op->watch_count; i++)
@@ -127,8 +127,8 @@ static void operation_delist(PurgatoryObject *p, OperationObject *op)
     PyObject_GC_Track(op);
 }
 
-/* Its timer is not wanted any more. Without room to cancel it now, it is once there is some: nobody
- * who completes an operation waits for the clock. */
+/* Cancel its timer, or, if there is no room for that now, later: completing an operation never
+ * waits for the clock. */
 static void operation_drop_timer(PurgatoryObject *p, OperationObject *op)
 {
     uint32_t place = op->place;
@@ -147,7 +147,7 @@ static void operation_drop_timer(PurgatoryObject *p, OperationObject *op)
     }
 }
 
-/* Its timer has fired. A new reference. */
+/* Take over an operation whose timer has fired. Returns a new reference. */
 static OperationObject *operation_expired(OperationObject *op)
 {
     op->place = WH_NIL;
@@ -209,7 +209,7 @@ static void operation_leave(OperationObject *op, enum operation_state state)
     operation_drop_timer(p, op);
 }
 
-/* It waits, and is not wanted any more: out of everything, without callbacks. */
+/* Cancel a waiting operation: remove it from everything, without callbacks. */
 static void operation_withdraw(OperationObject *op)
 {
     op->purgatory->cancelled++;
@@ -255,7 +255,8 @@ static int operation_ask(OperationObject *op)
     return truth;
 }
 
-/* Ask, and again for those who came meanwhile. The caller has set `busy`, and clears it. */
+/* Call try_complete, and again for triggers that came meanwhile. The caller sets `busy`, and clears
+ * it. */
 static int operation_ask_for_all(OperationObject *op)
 {
     int answer, rounds = 0, failures = 0;
@@ -270,7 +271,7 @@ static int operation_ask_for_all(OperationObject *op)
             return -1;
         }
         if (answer < 0 && op->again && !operation_over(op) && failures++ == 0) {
-            PyObject *first = error_take(); /* it is this caller's; the others' look is not lost */
+            PyObject *first = error_take(); /* this caller's; the others' triggers are not lost */
             int later = operation_ask_for_all(op);
             if (later < 0)
                 PyErr_Clear();
@@ -281,7 +282,7 @@ static int operation_ask_for_all(OperationObject *op)
     return answer;
 }
 
-/* A trigger: look at an operation. 1: this call completed it; 0: not; -1: error. The caller holds a
+/* A trigger: check an operation. 1: this call completed it; 0: not; -1: error. The caller holds a
  * reference. */
 static int operation_try(OperationObject *op)
 {

@@ -22,7 +22,7 @@ static int operation_init(OperationObject *op, PyObject *args, PyObject *kwargs)
         return -1;
     if (timeout != Py_None && !parse_seconds(timeout, &seconds, "timeout"))
         return -1;
-    if (op->state > OP_NEW) { /* by now: it may have been read by code of its own */
+    if (op->state > OP_NEW) { /* by now: reading it may have run code of its own */
         PyErr_SetString(PyExc_ValueError, "this operation is already in a purgatory");
         return -1;
     }
@@ -60,7 +60,7 @@ static void operation_dealloc(OperationObject *op)
     Py_DECREF(type);
 }
 
-/* Does the operation wait in the parent of this forked child? An error is set then. */
+/* Does the operation wait in the parent of this forked child? If so, an error is set. */
 static bool operation_is_parents(OperationObject *op)
 {
     if (op->purgatory == NULL || !(op->purgatory->lost || worker_is_forked(op->purgatory->worker)))

@@ -4,8 +4,8 @@
  * takes references to the operations that are there, then checks each by itself. An operation that
  * is watched during a walk is checked by its own caller after it was linked. */
 
-enum { FEW_KEYS = 8 }; /* keys of an operation that need no memory of their own */
-enum { FEW = 32 }; /* operations of a walk that need no memory of their own */
+enum { FEW_KEYS = 8 }; /* keys of an operation that need no allocation */
+enum { FEW = 32 }; /* operations of a walk that need no allocation */
 enum { OVER_BEFORE = 2 }; /* another completed it before it was watched, and nothing was done */
 
 typedef struct {
@@ -48,7 +48,7 @@ static void walk_end(Walk *walk)
         free(walk->ops);
 }
 
-/* May this call begin? The worker is open and the purgatory is this process's. */
+/* May this call begin? The worker must be open, and the purgatory this process's. */
 static inline bool purgatory_usable(PurgatoryObject *p)
 {
     if (wh_unlikely(p->worker == NULL)) {
@@ -109,7 +109,7 @@ static ParsedKey *keys_parse(PurgatoryObject *p, PyObject *given, ParsedKey *few
         return PyErr_Format(PyExc_TypeError, "keys: got the single key %R, expected a list of keys",
                             given),
                NULL;
-    PyObject *fast = PySequence_Tuple(given); /* a key's own code may change a list meanwhile */
+    PyObject *fast = PySequence_Tuple(given); /* a key's own code may change the list meanwhile */
     if (fast == NULL)
         return NULL;
     Py_ssize_t n = PyTuple_GET_SIZE(fast), done = 0;
@@ -161,7 +161,7 @@ static void operation_take_back(PurgatoryObject *p, OperationObject *op)
         op->state = OP_NEW;
     }
     if (op->state == OP_NEW) {
-        operation_unlink(p, op); /* some may be linked, of a watch that failed */
+        operation_unlink(p, op); /* some may be linked, if a watch failed */
         purgatory_tell_size(p);
         Py_CLEAR(op->purgatory);
         if (op->watches != op->few)
@@ -210,10 +210,10 @@ static bool operation_arm(PurgatoryObject *p, OperationObject *op)
                     .cookie = place,
                     .flags = WH_PRIVATE,
                     .begun = wh_begun_at(now)};
-    /* may let other threads in before it arms */
+    /* may let other threads run before it arms */
     uint64_t id = worker_arm_timer(w, &r, r.deadline, p->block);
     if (w->watching != g)
-        return id != 0; /* closed meanwhile, and the operation was given back */
+        return id != 0; /* closed meanwhile, and the operation was returned */
     if (id == 0) {
         timed_give(g, place);
         if (!operation_over(op) || !PyErr_ExceptionMatches(errors.wheel_error))
@@ -229,14 +229,14 @@ static bool operation_arm(PurgatoryObject *p, OperationObject *op)
     return true;
 }
 
-/* Watched, and asked once more. 1: this call completed it; 0: not; -1: error. */
+/* Watch it, and call try_complete once more. 1: this call completed it; 0: not; -1: error. */
 static int operation_wait(PurgatoryObject *p, OperationObject *op, const ParsedKey *keys,
                           Py_ssize_t count)
 {
     int answer = operation_ask(op);
     if (answer != 0 || operation_over(op))
         return answer;
-    if (!purgatory_usable(p)) /* what was asked may have closed it */
+    if (!purgatory_usable(p)) /* try_complete may have closed it */
         return -1;
     if (!operation_watch(p, op, keys, count))
         return -1;

@@ -30,7 +30,7 @@ static int64_t watching_expire_alone(WorkerObject *w, PyObject **fatal)
         if (deadline > now || !walk_add(&walk, timed->op))
             next = deadline < next ? deadline : next;
     }
-    PyErr_Clear(); /* no memory: with the next look */
+    PyErr_Clear(); /* no memory: retried with the next check */
     g->first_deadline = next;
     for (size_t i = 0; i < walk.count; i++)
         if (operation_complete(walk.ops[i], true) < 0)
@@ -39,7 +39,7 @@ static int64_t watching_expire_alone(WorkerObject *w, PyObject **fatal)
     return w->watching ? w->watching->first_deadline : INT64_MAX;
 }
 
-/* All that waits under keys of a bucket that may be the marked ones. */
+/* Collect all that waits under keys of a bucket that may be marked. */
 static bool walk_bucket(Walk *walk, Watching *g, uint32_t bucket, uint64_t marks)
 {
     bool ok = true;
@@ -60,7 +60,7 @@ static bool walk_marks(Walk *walk, Watching *g, uint32_t word)
     return ok;
 }
 
-/* Look at what other workers checked: all marks first, then each operation once. */
+/* Handle the checks of other workers: all marks first, then each operation once. */
 static void watching_answer(WorkerObject *w, PyObject **fatal)
 {
     uint64_t parts = w->watching && watching_has_row(w) ? wh_watch_drain(&w->watching->watch) : 0;
@@ -106,14 +106,14 @@ static PyObject *worker_settle(WorkerObject *w, PyObject *unused)
     return errors_none(fatal) ? worker_seconds_until(w, next) : NULL;
 }
 
-/* Is there more for _settle() than a poll will tell? */
+/* Is there work for _settle() that a poll does not show? */
 static PyObject *worker_get_unsettled(WorkerObject *w, void *unused)
 {
     (void)unused;
     return PyBool_FromLong(w->watching && w->watching->due_first < w->watching->due_count);
 }
 
-/* Drop every link and list, without a word to shared memory: see watching_drop. */
+/* Drop every link and list, without touching shared memory: see watching_drop. */
 static void watching_release_operations(Watching *g)
 {
     Walk all; /* destructors come after nothing is linked any more */

@@ -1,5 +1,4 @@
-/* What is told of a purgatory's size: two plain stores for each operation that begins or ends to
- * wait. */
+/* Publish a purgatory's size: two plain stores whenever an operation begins or ends its wait. */
 
 /* May we write into our row? */
 static bool purgatory_is_told(PurgatoryObject *p)
@@ -22,7 +21,7 @@ static void purgatory_begin_to_tell(PurgatoryObject *p, Watching *g, const char 
                   : NULL;
 }
 
-/* It was shut down, or nobody has it any more. */
+/* It was shut down, or is no longer referenced. */
 static void purgatory_end_telling(PurgatoryObject *p)
 {
     if (purgatory_is_told(p))

@@ -49,7 +49,7 @@ static bool watching_mark(Watching *g, uint32_t row, uint64_t hash)
            (bell->tenant != bell->wanted || bell->rung != bell->wait);
 }
 
-/* Ring for the worker in `row`, as it was marked last. False: an error is set. */
+/* Ring for the worker in `row`, by its last mark. False: an error is set. */
 static bool watching_ring(WorkerObject *w, uint32_t row)
 {
     int fd;
@@ -57,7 +57,7 @@ static bool watching_ring(WorkerObject *w, uint32_t row)
         return false;
     if (fd < 0 || w->watching == NULL)
         return true;
-    /* another thread may have marked it since: rung for that, too */
+    /* another thread may have marked it since: this ring counts for that, too */
     Bell *bell = &w->watching->bells[row];
     bell->rung = bell->wait;
     wh_fd_ring(&bell->fifo);
@@ -76,7 +76,7 @@ static inline Note watching_change(Watching *g, uint64_t hash)
     return (Note){.tenant = g->tenant, .place = wh_watch_change(&g->watch, hash)};
 }
 
-/* It is over: not if the row is another's by now, or a forked parent's. */
+/* End it, unless the row now belongs to another worker or a forked parent. */
 static inline void watching_done(WorkerObject *w, Note note)
 {
     if (watching_has_row(w) && w->watching->tenant == note.tenant && !worker_is_forked(w))
@@ -137,7 +137,7 @@ static bool watching_tell(WorkerObject *w, uint64_t hash)
         return true;
     Asleep asleep;
     asleep_begin(&asleep, g->watch.words);
-    /* before the first mark: killed earlier, we have told nobody */
+    /* before the first mark: killed earlier, it has notified nobody */
     Note note = watching_change(g, hash);
     watching_mark_others(g, hash, &asleep);
     bool ok = wh_likely(!asleep.any) || watching_ring_all(w, &asleep);

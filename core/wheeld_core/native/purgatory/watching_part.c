@@ -11,8 +11,8 @@ static void purgatory_tell_size(PurgatoryObject *p); /* in sizes_part.c */
 
 typedef struct { /* another worker's FIFO */
     uint64_t tenant; /* whose it is; 0: not open */
-    uint64_t rung; /* its wait_seq when we rang last */
-    uint64_t wanted, wait; /* whom we marked last, and its wait_seq then */
+    uint64_t rung; /* its wait_seq at the last ring */
+    uint64_t wanted, wait; /* the worker marked last, and its wait_seq then */
     wh_fd fifo;
 } Bell;
 
@@ -37,13 +37,13 @@ typedef struct Watching {
     Bell *bells;
     Timed *timed;
     uint32_t timed_size, free_timed; /* WH_NIL: none is free */
-    int64_t first_deadline; /* none of `timed` is due earlier; INT64_MAX: there is none */
+    int64_t first_deadline; /* no entry of `timed` is due earlier; INT64_MAX: there is none */
     Unwanted *unwanted;
     size_t unwanted_count, unwanted_size;
-    OperationObject **due; /* strong; expired, and not looked at yet */
+    OperationObject **due; /* strong; expired, but not yet handled */
     size_t due_first, due_count, due_size;
     PurgatoryObject *purgatories; /* borrowed, linked */
-    struct Watching *sibling; /* another worker's of this process */
+    struct Watching *sibling; /* another worker of this process */
     bool touched, spoken_for; /* collect_part.c */
 } Watching;
 
@@ -107,7 +107,7 @@ static Watching *watching_of(WorkerObject *w)
     PyObject *memory =
         w->watching ? NULL : PyObject_CallMethod((PyObject *)w, "_segment", "s", "watch");
     w->inside -= forks == w->forks;
-    if (w->watching) { /* perhaps made by another thread meanwhile */
+    if (w->watching) { /* another thread may have made it meanwhile */
         Py_XDECREF(memory);
         return w->watching;
     }
@@ -128,8 +128,8 @@ static Watching *watching_of(WorkerObject *w)
     return w->watching;
 }
 
-/* Is the row in the directory still ours? The supervisor takes it from a worker that it has
- * reaped. */
+/* Is the row in the directory still this worker's? The supervisor takes it from a worker that it
+ * has reaped. */
 static bool watching_has_row(WorkerObject *w)
 {
     Watching *g = w->watching;
@@ -163,7 +163,7 @@ static void timed_give(Watching *g, uint32_t place)
     g->free_timed = place;
 }
 
-/* A timer to be cancelled once there is room. No memory: it fires, and nobody minds. */
+/* Note a timer to cancel once there is room. Without memory it fires, which does no harm. */
 static void unwanted_add(Watching *g, uint64_t id, uint32_t place)
 {
     if (g->unwanted_count == g->unwanted_size) {
@@ -177,13 +177,13 @@ static void unwanted_add(Watching *g, uint64_t id, uint32_t place)
     g->unwanted[g->unwanted_count++] = (Unwanted){.id = id, .place = place};
 }
 
-/* Cancel what nobody wants any more, as far as there is room. Never waits. */
+/* Cancel the timers noted, as far as there is room. Never waits. */
 static void watching_shed(WorkerObject *w)
 {
     Watching *g = w->watching;
     while (wh_unlikely(g->unwanted_count) && worker_is_open(w) && wh_client_fits(&w->client, 1)) {
         const Unwanted *last = &g->unwanted[--g->unwanted_count];
-        /* else whoever receives it gives its place */
+        /* else whoever receives it frees its place */
         if (worker_cancel_timer(w, last->id, false) > 0)
             timed_give(g, last->place);
     }
@@ -229,7 +229,7 @@ static bool watching_is_alone(WorkerObject *w)
     return w->watching && (w->heard.lost || !worker_is_open(w));
 }
 
-/* Has _settle() something to do? */
+/* Is there work for _settle()? */
 static bool worker_has_work(WorkerObject *w)
 {
     Watching *g = w->watching;

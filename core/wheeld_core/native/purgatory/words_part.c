@@ -13,7 +13,7 @@ static bool word_key(PurgatoryObject *p, const ParsedKey *key, wh_word_key *word
     return true;
 }
 
-/* May this worker still touch what is shared? Else an error is set. */
+/* May this worker still touch shared memory? If not, an error is set. */
 static bool purgatory_has_row(PurgatoryObject *p)
 {
     if (watching_has_row(p->worker))

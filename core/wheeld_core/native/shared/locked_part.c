@@ -17,7 +17,7 @@
 
 #ifdef Py_GIL_DISABLED
 
-static PyObject *gate; /* any object will do: it is its lock that counts */
+static PyObject *gate; /* any object will do: only its lock matters */
 
 static bool gate_made(void)
 {

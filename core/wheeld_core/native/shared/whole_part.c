@@ -8,13 +8,13 @@
 #include <signal.h>
 
 #define WH_WHOLES 64
-/* how often the same address may be missing before that is no truncation */
+/* how often the same address may fault before it is taken for another error */
 #define WH_AGAIN (1 << 20)
 
 typedef struct {
     Mapping map;
     int fd;
-    off_t cut; /* the least size that was found; -1: it was whole */
+    off_t cut; /* the smallest size found; -1: it was whole */
 } Kept;
 static Kept kept[WH_WHOLES];
 

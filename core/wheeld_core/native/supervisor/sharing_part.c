@@ -38,7 +38,7 @@ static PyObject *native_create_watch(PyObject *module, PyObject *args)
     Py_RETURN_NONE;
 }
 
-/* The rows of workers that sleep although something is marked for them, as a list. */
+/* The rows of workers that sleep although a mark is set for them, as a list. */
 static PyObject *owed_rows(void *memory, uint32_t rows)
 {
     PyObject *owed = PyList_New(0);
@@ -175,7 +175,7 @@ static PyObject *native_seat_borrower(PyObject *module, PyObject *args)
         returned += out;
         if (out > 0 && wh_pool_is_dry(b.pool))
             wh_pool_wet(b.pool, wh_clock_read(CLOCK_MONOTONIC));
-        wh_line_wake(&b, wake_all); /* also for the place in the line that the dead one had */
+        wh_line_wake(&b, wake_all); /* also if the dead worker only had a place in the line */
         wh_store_release(&b.ledgers[row].tenant, incarnation); /* pairs: pool-tenant */
     }
     mapping_drop(&map);
@@ -197,7 +197,7 @@ static PyObject *native_resume_pools(PyObject *module, PyObject *segment)
         wh_budget b;
         wh_budget_bind(&b, map.view.buf, pools, rows, i, rows);
         wh_budget_resume(&b);
-        wh_line_wake(&b, wake_all); /* the killed one may have given back and not said so */
+        wh_line_wake(&b, wake_all); /* the killed one may have returned bytes without waking */
     }
     mapping_drop(&map);
     Py_RETURN_NONE;

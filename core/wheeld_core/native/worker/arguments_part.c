@@ -35,7 +35,7 @@ static bool parse_keywords(const char *function, const char *const *names, Py_ss
     return true;
 }
 
-/* The first `needed` arguments are there. False: an error is set. */
+/* Check that the first `needed` arguments are given. False: an error is set. */
 static bool parse_needed(const char *function, const char *const *names, Py_ssize_t needed,
                          PyObject *const *values)
 {
@@ -171,7 +171,7 @@ static bool parse_payload(WorkerObject *w, const Py_buffer *payload, wh_request 
 #define OPTION_NAMES "interval", "to", "block", NULL
 enum { INTERVAL, TO, BLOCK, OPTIONS };
 
-/* What these calls ask for: all that is read before the client is looked at. */
+/* What these calls ask for: all that is read before the client is checked. */
 typedef struct {
     wh_request request;
     PyObject *to;

@@ -16,7 +16,7 @@ static bool array_get(Array *a, PyObject *object, Py_ssize_t itemsize, Py_ssize_
     return false;
 }
 
-/* A row was refused, or the whole: say which, and why. */
+/* Set the error that says which row was refused, or the whole batch, and why. */
 static wh_seldom bool batch_refuse(WorkerObject *w, const wh_batch *b, enum wh_call call)
 {
     unsigned long long row = b->stopped;

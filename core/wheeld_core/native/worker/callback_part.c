@@ -62,7 +62,7 @@ static PyObject *callback_arm(WorkerObject *w, PyObject *handles, PyObject *hand
         Py_DECREF(id);
         Py_RETURN_NONE;
     }
-    PyObject *error = error_take(); /* no memory: nobody would know what fires */
+    PyObject *error = error_take(); /* no memory: the expiration would find no callback */
     if (worker_cancel_timer(w, PyLong_AsUnsignedLongLong(id), wait) < 0)
         PyErr_Clear();
     Py_DECREF(id);

@@ -21,7 +21,7 @@ enum life { FORKED = 0, UNBOUND, DETACHED, OPEN, ENDED, CLOSING, CLOSED };
 /* What other threads and events say besides; each of these may be true with any other. */
 typedef struct {
     bool lost;    /* the control socket has hung up: poll() has _reconnect() called */
-    bool removed; /* our FIFO was, seen by who looked: _come_back() is called */
+    bool removed; /* its FIFO was removed, as a check saw: _come_back() is called */
     bool woken;   /* _wake() was called: whoever dispatches returns */
     bool unread;  /* awake, and what was rung is in the FIFO still */
 } Heard;
@@ -33,26 +33,26 @@ typedef struct {
     wh_group *groups;
     uint32_t row_count;
     enum life life;
-    char *page; /* its life while bound, in memory of its own that a forked child finds wiped */
+    char *page; /* its life while bound, in memory that is zero in a forked child */
     PyObject *dtype, *empty_events, *numpy_empty;
     wh_fd bell, clock_bell; /* our FIFO and the clock's: descriptors of our own */
     wh_fd daemon;           /* the control socket, for its hang-up and alarms; our own too */
-    int sleepers;           /* threads that wait in poll(): the last one out of a closed client */
+    int sleepers; /* threads that wait in poll(); the last one to leave cleans up a closed client */
     /* those that let others in meanwhile, and come back to what is bound now */
     int inside;
     uint64_t connections; /* control sockets so far */
     Heard heard;
     bool notify_always; /* fileno() was asked for: stay ready to be rung between polls */
-    bool refork;        /* connect(after_fork=): in a forked child, have _refork() bind it anew */
-    bool renews;        /* connect(on_reconnect=): have _renew() bind it to the next daemon */
-    /* who looked for the daemon for longer than it is patient: the clock's epoch, plus 1; or 0 */
+    bool refork; /* connect(after_fork=): in a forked child, have _refork() bind it anew */
+    bool renews; /* connect(on_reconnect=): have _renew() bind it to the next daemon */
+    /* it was without a daemon for too long: the clock's epoch plus 1; or 0 */
     unsigned long long given_up;
-    uint32_t forks; /* so many times bound anew in a child */
+    uint32_t forks; /* how often it was bound again in a forked child */
     struct Watching *watching; /* once it has a purgatory; else NULL */
-    PyObject *ended; /* why the daemon will not have us back, a str; or NULL */
+    PyObject *ended; /* why the daemon does not take it back, a str; or NULL */
 } WorkerObject;
 
-static char no_page = UNBOUND; /* of who is not bound: neither open nor forked */
+static char no_page = UNBOUND; /* its life while not bound: neither open nor forked */
 
 /* Whose memory may be touched: it is bound, here or in the parent. */
 static inline bool worker_is_bound(const WorkerObject *w)
@@ -98,7 +98,7 @@ static char *life_page(void)
     return page;
 }
 
-/* Nobody comes in from here on. */
+/* No call begins from here on. */
 static void worker_drop_page(WorkerObject *w)
 {
     char *page = w->page;

@@ -19,7 +19,7 @@ static PyObject *events_new(WorkerObject *w, uint64_t n, Py_buffer *view)
     return array;
 }
 
-/* Ready to be rung from here on: true when the ring was empty after saying so. */
+/* Announce that it may be rung from here on: true if the ring was empty after that. */
 static void worker_stay_ready(WorkerObject *w)
 {
     wh_client *c = &w->client;
@@ -67,7 +67,7 @@ static PyObject *worker_collect(WorkerObject *w, const Wanted *wanted)
         w->inside -= forks == w->forks;
         if (events == NULL)
             return NULL;
-        if (!worker_still_usable(w)) { /* what the collector ran may have closed it */
+        if (!worker_still_usable(w)) { /* code run by the collector may have closed it */
             PyBuffer_Release(&view);
             Py_DECREF(events);
             return NULL;
@@ -84,7 +84,7 @@ static PyObject *worker_collect(WorkerObject *w, const Wanted *wanted)
         worker_ring(w);
     if (got == n && got != 0)
         return events;
-    if (got == 0) { /* nothing, or ticks of cancelled timers only */
+    if (got == 0) { /* nothing, or only ticks of cancelled timers */
         Py_XDECREF(events);
         return empty_events(w);
     }
@@ -224,7 +224,7 @@ static PyObject *worker_receive(WorkerObject *w, PyObject *const *args, Py_ssize
         Py_DECREF(events);
         if (!worker_sleep(w, until, heed))
             return NULL;
-        /* it goes first, and the byte can wait */
+        /* it goes first; the byte can wait */
         if (heed && worker_is_open(w) && worker_is_marked(w)) {
             wh_client_awake(&w->client);
             w->heard.unread = true;

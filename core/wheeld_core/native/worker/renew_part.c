@@ -76,7 +76,7 @@ static PyObject *worker_end(WorkerObject *w, PyObject *reason)
     if (worker_life(w) == OPEN) {
         Py_XSETREF(w->ended, Py_NewRef(reason));
         worker_become(w, ENDED);
-        worker_ring(w); /* whoever waits in poll() hears it */
+        worker_ring(w); /* this wakes the threads in poll() */
     }
     Py_RETURN_NONE;
 }
@@ -98,7 +98,7 @@ static PyObject *worker_armed(WorkerObject *w, PyObject *unused)
         if (wh_state_phase(state) == WH_ARMED && wh_slabs_own(s, slot))
             *out++ = wh_id(wh_state_gen(state), slot);
     }
-    memset(out, 0, (size_t)((char *)end - (char *)out)); /* what others have cancelled meanwhile */
+    memset(out, 0, (size_t)((char *)end - (char *)out)); /* cancelled by others meanwhile */
     return ids;
 }
 
@@ -127,7 +127,7 @@ static bool purgatory_name_is_free(Watching *g, PyObject *name); /* in purgatory
 static void purgatory_settle_in(PurgatoryObject *p, Watching *g)
 {
     Py_ssize_t length;
-    /* it was asked for once: never NULL */
+    /* it was made before: never NULL */
     const char *text = PyUnicode_AsUTF8AndSize(p->name, &length);
     p->seed = wh_hash_piece(g->watch.seg->head.token, 'p', text, (size_t)length);
     p->closed = p->lost = false;

@@ -30,7 +30,7 @@ static enum wh_nap worker_nap(wh_client *c)
         return ours ? WH_NAP_STOPPED : WH_NAP_GONE;
     if (ours)
         return WH_NAP_OVER;
-    if (worker_is_open(w)) /* a greenlet's copy in a forked child, bound anew */
+    if (worker_is_open(w)) /* a greenlet's copy in a forked child, bound again */
         PyErr_SetString(errors.forked_client, "this call belongs to the parent process");
     else
         worker_explain(w);
@@ -39,7 +39,7 @@ static enum wh_nap worker_nap(wh_client *c)
 
 static const wh_waits worker_waits = {wh_thread_now, worker_nap};
 
-/* There is no slot for anybody, or there are not so many as a batch still needs. */
+/* There is no free slot, or fewer than a batch still needs. */
 static void worker_raise_full(const wh_client *c)
 {
     uint32_t backed = wh_load_acquire(&c->wheel->backed); /* pairs: backed */
@@ -87,7 +87,8 @@ static void worker_raise_ring(wh_client *c, enum wh_call call)
             (unsigned long long)wh_client_room(c), (unsigned long long)c->short_of);
 }
 
-/* Have an error say why a call, for the timer `id`, could not be done. That of a nap is set. */
+/* Set the error that says why a call, for the timer `id`, failed. After a nap one is already
+ * set. */
 static wh_seldom void worker_raise(WorkerObject *w, enum wh_call call, uint64_t id)
 {
     wh_client *c = &w->client;

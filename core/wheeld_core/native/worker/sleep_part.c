@@ -3,7 +3,7 @@
 static bool worker_is_marked(const WorkerObject *w); /* in watching_part.c */
 static PyObject *worker_unbind(WorkerObject *w, enum life then); /* in worker_type.c */
 
-/* Wake whoever waits on our FIFO. */
+/* Wake whoever waits on this worker's FIFO. */
 static void worker_ring(WorkerObject *w)
 {
     if (wh_fd_is_ours(&w->bell))
@@ -12,7 +12,7 @@ static void worker_ring(WorkerObject *w)
         wh_client_lose_fds(&w->client);
 }
 
-/* Is our FIFO still ours to read? False: an error is set. */
+/* Is this worker's FIFO still its own to read? False: an error is set. */
 static bool worker_hears(WorkerObject *w)
 {
     int names = wh_fd_names(&w->bell);
@@ -32,7 +32,7 @@ static int worker_exchange(wh_fd *fd, int other)
     if (!wh_fd_is_ours(fd) || (next.inode == fd->inode && next.device == fd->device))
         return 0;
     if (!fd->rings_only)
-        /* a forked child may keep it: no event loop is to see it readable */
+        /* a forked child may keep it: event loops must not see it as readable */
         wh_bell_clear(fd->number);
     if (dup3(other, fd->number, O_CLOEXEC) < 0) {
         PyErr_SetFromErrno(PyExc_OSError);
@@ -190,6 +190,6 @@ static bool worker_sleep(WorkerObject *w, int64_t until, bool heed)
     }
     if (polled > 0 && !w->heard.lost && fds[1].revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL))
         w->heard.lost =
-            connections == w->connections; /* another thread may have a new one already */
+            connections == w->connections; /* another thread may already have opened a new one */
     return PyErr_CheckSignals() >= 0 && (worker_is_renewable(w) || worker_usable(w));
 }

@@ -15,7 +15,7 @@ static inline bool worker_is_open(WorkerObject *w)
                      wh_load_acquire(&w->client.wheel->daemon_state) == 1);
 }
 
-/* Say why a call may not go on. */
+/* Set the error that says why a call may not continue. */
 static void worker_explain(WorkerObject *w)
 {
     if (worker_is_closed(w))
@@ -47,7 +47,7 @@ static void worker_explain(WorkerObject *w)
                             : "the wheeld daemon has stopped");
 }
 
-/* Is this wheel over, and is there to be another one? */
+/* Has this wheel ended, with the next one awaited? */
 static bool worker_is_renewable(const WorkerObject *w)
 {
     if (!w->renews || worker_is_closed(w) || worker_is_forked(w))
@@ -94,7 +94,7 @@ static inline bool worker_may_begin(WorkerObject *w, bool wait)
 
 static inline bool worker_usable(WorkerObject *w) { return worker_may_begin(w, false); }
 
-/* May a call that has waited, and holds slots, go on? */
+/* May a call that has waited, and holds slots, continue? */
 static bool worker_still_usable(WorkerObject *w)
 {
     if (worker_is_open(w))

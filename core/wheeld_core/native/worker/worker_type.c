@@ -22,7 +22,7 @@ static int worker_traverse(WorkerObject *w, visitproc visit, void *arg)
     return watching_traverse(w->watching, visit, arg);
 }
 
-/* Before anything is cleared: destructors of operations find them whole. */
+/* Before anything is cleared, as destructors of operations run here. */
 static void worker_finalize(PyObject *self)
 {
     PyObject *pending = PyErr_Occurred() ? error_take() : NULL;
@@ -139,14 +139,14 @@ static PyObject *worker_bind(WorkerObject *w, PyObject *args)
     int fds[3], refork = 0;
     wh_config config;
     enum life life = worker_life(w);
-    /* in a forked child its parent's threads are not here */
+    /* in a forked child the parent's threads do not exist */
     if (life >= OPEN && (life != ENDED || w->sleepers || w->inside))
         return PyErr_Format(PyExc_TypeError, "this client is already connected");
     if (!PyArg_ParseTuple(args, "OOOOIKiiiOO|p", &segments[0], &segments[1], &segments[2],
                           &segments[3], &row, &incarnation, &fds[0], &fds[1], &fds[2], &dtype,
                           &numpy_empty, &refork))
         return NULL;
-    /* what is the parent's, or over; if the bind fails, the next call tries again */
+    /* the parent's or ended binding; if the bind fails, the next call tries again */
     if (worker_is_bound(w))
         worker_unbind(w, life == FORKED ? DETACHED : UNBOUND);
     w->forks += w->life == DETACHED;
@@ -207,7 +207,7 @@ static void worker_dealloc(WorkerObject *w)
 {
     Held held;
     PyObject_GC_UnTrack(w);
-    lock_with_gate(&held, NULL); /* nobody else has this worker any more */
+    lock_with_gate(&held, NULL); /* there are no other references any more */
     worker_say_goodbye(w);
     worker_unbind(w, CLOSED);
     lock_end(&held);
@@ -225,7 +225,7 @@ static PyObject *worker_close(WorkerObject *w, PyObject *unused)
     if ((w->life == UNBOUND && !w->renews) || worker_is_closed(w))
         Py_RETURN_NONE;
     worker_say_goodbye(w);
-    if (w->sleepers && worker_life(w) != FORKED) { /* a parent's threads are not here */
+    if (w->sleepers && worker_life(w) != FORKED) { /* the parent's threads do not exist here */
         worker_become(w, CLOSING);
         worker_ring(w);
     } else {
@@ -243,14 +243,14 @@ static PyObject *worker_state(WorkerObject *w, void *unused)
     return PyUnicode_FromString(names[worker_life(w)]);
 }
 
-/* Is the wheel over, and the next one awaited? */
+/* Has the wheel ended, with the next one awaited? */
 static PyObject *worker_get_renewing(WorkerObject *w, void *unused)
 {
     (void)unused;
     return PyBool_FromLong(worker_is_renewable(w));
 }
 
-/* Will no call ever succeed again? While the supervisor is away it may. */
+/* Will no call ever succeed again? Not while the supervisor is only away. */
 static PyObject *worker_get_over(WorkerObject *w, void *unused)
 {
     (void)unused;
