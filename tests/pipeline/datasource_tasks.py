@@ -1,6 +1,11 @@
 """What the tests of the journal share: tasks without Spark, and a reader of all lanes."""
 
+import json
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +18,36 @@ from wheeld_pipeline.datasource.lane import Lane
 from wheeld_pipeline.datasource.options import Options
 from wheeld_pipeline.datasource.spool import Spool, record_dtype
 from wheeld_pipeline.datasource.writer import PartitionWriter
+
+ZYGOTE = Path(__file__).with_name("datasource_zygote.py")
+ROWS, CHUNK = 3000, 700
+
+
+class Zygote:
+    """Children that write partitions; see datasource_zygote.py."""
+
+    def __init__(self) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(ZYGOTE)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def attempt(
+        self, options: dict[str, str], point: str | None, nth: int = 1, **task: Any
+    ) -> bool:
+        """One attempt; False: it was killed at that point."""
+        task = {"batch": 0, "partition": 0, "first": 0, "rows": ROWS, "chunk": CHUNK} | task
+        task |= {"options": options, "point": point, "nth": nth}
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(task) + "\n")
+        self.process.stdin.flush()
+        status = int(self.process.stdout.readline())
+        assert status in (0, signal.SIGKILL), status
+        return status == 0
 
 
 def lanes(given: dict[str, str]) -> Iterator[Lane]:

@@ -1,4 +1,4 @@
-"""Forks children that write partitions and are killed at a named step.
+"""Forks children that write partitions, or visit a host, and are killed at a named step.
 
 One JSON object a line comes in, one line with the child's wait status goes out.
 """
@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from wheeld_client import Timers
-from wheeld_pipeline.datasource import rows, stage, writer
+from wheeld_pipeline.datasource import rows, stage, visits, writer
 from wheeld_pipeline.datasource.lane import Lane
 from wheeld_pipeline.datasource.options import Options
 from wheeld_pipeline.datasource.spool import Spool
@@ -92,10 +92,14 @@ POINTS: dict[str, tuple[Any, str, bool, Any]] = {
 def run(task: dict[str, Any]) -> None:
     """What a task of Spark does, in a child."""
     stage.CHUNK_ROWS = rows.CHUNK_ROWS = task["chunk"]
+    os.environ.update(task.get("environment", {}))
     options = Options.parse(task["options"])
     if task["point"] is not None:
         owner, name, before, part = POINTS[task["point"]]
         patch(owner, name, task["nth"], before, part)
+    if "visit" in task:
+        visits.visit(*task["visit"], options)
+        return
     partition = writer.PartitionWriter(options, "monotonic", "query", task["batch"])
     first, count = task["first"], task["rows"]
     cookies = np.arange(first, first + count)

@@ -3,9 +3,6 @@
 import json
 import random
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +15,16 @@ from common_fixtures import embedded
 pytest.importorskip("pyspark")
 
 import pyarrow as pa
-from datasource_tasks import batches, lanes, partition_writer, read_all, read_some
+from datasource_tasks import (
+    CHUNK,
+    ROWS,
+    Zygote,
+    batches,
+    lanes,
+    partition_writer,
+    read_all,
+    read_some,
+)
 from datasource_zygote import POINTS
 
 from wheeld_pipeline import PipelineError
@@ -28,35 +34,8 @@ from wheeld_pipeline.datasource.options import Options
 from wheeld_pipeline.datasource.stage import Stage, stage_of
 from wheeld_pipeline.datasource.writer import PartitionWriter
 
-ZYGOTE = Path(__file__).with_name("datasource_zygote.py")
-ROWS, CHUNK = 3000, 700
 ONLY_WITH_EVENTS = {"before the spool", "half the spool", "after the spool", "after acknowledge"}
 """Steps that an attempt comes to when something expires while it runs."""
-
-
-class Zygote:
-    """Children that write partitions; see datasource_zygote.py."""
-
-    def __init__(self) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(ZYGOTE)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def write(self, options: dict[str, str], point: str | None, nth: int = 1, **task: Any) -> bool:
-        """One attempt; False: it was killed at that point."""
-        task = {"batch": 0, "partition": 0, "first": 0, "rows": ROWS, "chunk": CHUNK} | task
-        task |= {"options": options, "point": point, "nth": nth}
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write(json.dumps(task) + "\n")
-        self.process.stdin.flush()
-        status = int(self.process.stdout.readline())
-        assert status in (0, signal.SIGKILL), status
-        return status == 0
 
 
 @pytest.fixture(scope="module")
@@ -92,9 +71,9 @@ def test_killed_at_each_step(zygote: Zygote, daemon: str, tmp_path: Path) -> Non
     """The attempt that comes after goes on where the dead one ended."""
     for number, point in enumerate(POINTS):
         options = {"name": daemon, "journal": str(tmp_path / f"journal-{number}")}
-        killed = [not zygote.write(options, point, nth) for nth in (1, 2)]
+        killed = [not zygote.attempt(options, point, nth) for nth in (1, 2)]
         assert any(killed) or point in ONLY_WITH_EVENTS, point
-        assert zygote.write(options, None), point
+        assert zygote.attempt(options, None), point
         check_once(options, ROWS)
         stage = stage_of(Journal(options["journal"]), "query", 0, 0)
         assert stage.is_done, point
@@ -109,18 +88,18 @@ def test_killed_again_and_again(zygote: Zygote, options: dict[str, str], rng_see
         for partition in (0, 1):
             task = {"batch": batch, "partition": partition, "first": (batch * 2 + partition) * ROWS}
             for _ in range(rng.randrange(3)):
-                zygote.write(options, rng.choice(list(POINTS)), rng.randint(1, 5), **task)
+                zygote.attempt(options, rng.choice(list(POINTS)), rng.randint(1, 5), **task)
                 if rng.random() < 0.3:
                     read_some(options)
-            assert zygote.write(options, None, **task)
+            assert zygote.attempt(options, None, **task)
         journal.commit("query", batch)
-        assert zygote.write(options, None, **task)  # replayed after its commit
+        assert zygote.attempt(options, None, **task)  # replayed after its commit
     check_once(options, 4 * ROWS)
 
 
 def test_rows_of_a_stage_in_the_order_of_the_ids(zygote: Zygote, options: dict[str, str]) -> None:
     """What died half armed has the ids of a beginning of its rows, and only those."""
-    assert not zygote.write(options, "half armed", 2)
+    assert not zygote.attempt(options, "half armed", 2)
     for lane in lanes(options):
         with lane:
             stage = Stage.current(lane.directory)
@@ -130,7 +109,7 @@ def test_rows_of_a_stage_in_the_order_of_the_ids(zygote: Zygote, options: dict[s
     assert sorted(found["cookie"].tolist()) == list(range(CHUNK + CHUNK // 2))
     order = {int(id): row for row, id in enumerate(stage.ids())}
     assert all(order[int(row["timer_id"])] == row["cookie"] for row in found)
-    assert zygote.write(options, None)
+    assert zygote.attempt(options, None)
     check_once(options, ROWS)
 
 
@@ -141,7 +120,7 @@ def test_the_first_seal_wins(zygote: Zygote, options: dict[str, str]) -> None:
     """Another attempt sealed other rows, or these in another order, and died: its rows go on."""
 
     def rows() -> Iterator[pa.RecordBatch]:
-        assert not zygote.write(options, "half armed", 2)
+        assert not zygote.attempt(options, "half armed", 2)
         yield from batches(range(ROWS - 1, -1, -1))
 
     partition_writer(options).write(0, rows())

@@ -5,6 +5,7 @@
     batches/QUERY/committed.json      the last batch of QUERY that is committed
     batches/QUERY/BATCH/              its partitions that are begun (stage.py)
     hosts/HOST/daemon.json            the daemon on that host
+    hosts/HOST/visited.json           the last visit of the reading query there (visits.py)
     hosts/HOST/lane-NNN/              one worker of the source and what it received (lane.py)
 
 A file appears whole, by rename or link; what is appended to is cut back to whole records by whoever
@@ -35,8 +36,17 @@ _PAUSE = 0.005
 
 
 def host_name() -> str:
-    """What this host calls itself."""
-    return socket.gethostname()
+    """What this host is called: its host name, or WHEELD_HOST, as containers have other names.
+
+    Raises
+    ------
+    PipelineError
+        It cannot be the name of a directory.
+    """
+    found = os.environ.get("WHEELD_HOST") or socket.gethostname()
+    if "/" in found or found in (".", ".."):
+        raise PipelineError(f"WHEELD_HOST={found!r}: expected the name of this host, without '/'")
+    return found
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
@@ -121,15 +131,24 @@ class Journal:
     @property
     def lanes_directory(self) -> Path:
         """Lanes of this host."""
-        return self.directory / "hosts" / self.host
+        return self.host_directory(self.host)
 
-    def lane_numbers(self) -> list[int]:
-        """Lanes of this host that were ever used."""
-        return sorted(int(path.name[5:]) for path in self.lanes_directory.glob("lane-*"))
+    def host_directory(self, host: str) -> Path:
+        """Lanes of a host."""
+        return self.directory / "hosts" / host
 
-    def lane_directory(self, number: int) -> Path:
-        """Where the account of a lane is."""
-        return self.lanes_directory / f"lane-{number:03}"
+    def hosts(self) -> list[str]:
+        """Hosts whose tasks have opened the journal; this one is among them."""
+        return sorted(path.name for path in (self.directory / "hosts").iterdir())
+
+    def lane_numbers(self, host: str | None = None) -> list[int]:
+        """Lanes of a host, by default of this one, that were ever used."""
+        found = self.host_directory(host or self.host).glob("lane-*")
+        return sorted(int(path.name[5:]) for path in found)
+
+    def lane_directory(self, number: int, host: str | None = None) -> Path:
+        """Where the account of a lane is, by default of this host."""
+        return self.host_directory(host or self.host) / f"lane-{number:03}"
 
     def worker_name(self, prefix: str, number: int) -> str:
         """What the worker of a lane is called; no other journal's has that name."""

@@ -29,6 +29,7 @@ class Options:
     beyond_keep: str = "fail"
     max_rows_per_trigger: int | None = None
     partition_rows: int = 500_000
+    visit_interval: float = 1.0
     fail_on_data_loss: bool = True
 
     @classmethod
@@ -129,5 +130,6 @@ _PARSERS: Final[dict[str, Callable[[str, str], Any]]] = {
     "beyond_keep": _keep,
     "max_rows_per_trigger": _count(2**62),
     "partition_rows": _count(2**31),
+    "visit_interval": _seconds,
     "fail_on_data_loss": _flag,
 }

@@ -1,16 +1,15 @@
-"""ExpirationReader: a stream of what expired on the driver's host.
+"""ExpirationReader: a stream of what expired, on all hosts that share the journal.
 
 Offsets are positions in the lanes' spools. Spark asks for the latest one in a process beside the
-driver: there each lane that has something is taken up and emptied into its spool. Partitions are
-pieces of spools, which any task reads that sees the journal. What a query has committed is removed.
+driver: there each lane of that host that has something is taken up and emptied into its spool; what
+other hosts have, visits bring (visits.py). Partitions are pieces of spools, which any task reads
+that sees the journal. What a query has committed is removed.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -27,9 +26,9 @@ from pyspark.sql.streaming.datasource import (
 from wheeld_client import Observer, WheelError
 from wheeld_pipeline.datasource import schema as columns
 from wheeld_pipeline.datasource.journal import Journal, read_json, take_lock
-from wheeld_pipeline.datasource.lane import Lane, lane_state
 from wheeld_pipeline.datasource.options import Options
 from wheeld_pipeline.datasource.spool import Spool
+from wheeld_pipeline.datasource.visits import Visit, Visits, empty_lanes, visit
 from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.files import write_json
 
@@ -41,6 +40,15 @@ BATCH_ROWS: Final = 1 << 16
 """Rows of one Arrow batch."""
 
 Positions = dict[str, int]
+"""How far the lanes are read; a lane is written HOST/NUMBER."""
+
+
+@dataclass
+class VisitPartition(InputPartition):
+    """A task without rows: it empties the lanes of the host where it runs."""
+
+    word: str
+    journal: str
 
 
 @dataclass
@@ -61,6 +69,8 @@ class ExpirationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         columns.check_schema(schema, columns.EXPIRATION)
         self._options, self._schema = options, schema
         self._lock = -1
+        self._visits = Visits(options)
+        self._ends_here = False
         self._target: Positions | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -77,38 +87,53 @@ class ExpirationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """What no query has committed yet."""
         journal = self._journal()
         done = read_json(journal.directory / "reader.json") or {"lanes": {}}
-        return self._offset(journal, done["lanes"])
+        return _offset(journal, done["lanes"], Visit())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Empty the lanes into their spools; how far they go."""
+        """Empty the lanes of this host into their spools; how far all spools go."""
         journal = self._journal()
-        begin = self._positions(journal, start)
-        if self._target is None:
-            self._drain(journal)
-        ends = self._ends(journal) if self._target is None else self._target
+        begin, last = self._positions(journal, start), Visit.of(start)
+        if self._ends_here:
+            ends, next_visit = self._to_the_end(journal, last)
+        else:
+            self._empty(journal)
+            next_visit = self._visits.after(last, journal)
+            ends = _ends(journal)
         if isinstance(limit, ReadMaxRows):
             ends = _at_most(begin, ends, limit.max_rows)
         for lane, end in ends.items():
             begin[lane] = max(end, begin.get(lane, 0))
-        return self._offset(journal, begin)
+        return _offset(journal, begin, next_visit)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What has expired by now is all."""
-        journal = self._journal()
-        self._drain(journal)
-        self._target = self._ends(journal)
+        """What has expired by now is all; what other hosts have is known when they were visited."""
+        self._empty(self._journal())
+        self._ends_here = True
+
+    def _to_the_end(self, journal: Journal, last: Visit) -> tuple[Positions, Visit]:
+        if self._target is None:
+            next_visit = self._visits.until_all(last, journal)
+            if next_visit != last:
+                return {}, next_visit
+            self._target = _ends(journal)
+        return self._target, last
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Pieces of `partition_rows`."""
+        """The visit's tasks, then pieces of `partition_rows`."""
         journal = Journal(self._options.journal)
         begin, ends = self._positions(journal, start), self._positions(journal, end)
         size = self._options.partition_rows
         daemon = self._options.name.rstrip("/").rpartition("/")[2]
-        return [
-            SpoolPartition(journal.host, daemon, int(lane), at, min(at + size, last))
-            for lane, last in ends.items()
-            for at in range(begin.get(lane, 0), last, size)
+        following = Visit.of(end)
+        visits = following.tasks if following != Visit.of(start) else 0
+        pieces: list[InputPartition] = [
+            VisitPartition(following.word, journal.token) for _ in range(visits)
         ]
+        for lane, last in ends.items():
+            host, number = _parts(lane)
+            for at in range(begin.get(lane, 0), last, size):
+                pieces.append(SpoolPartition(host, daemon, number, at, min(at + size, last)))
+        return pieces
 
     def commit(self, end: dict[str, Any]) -> None:
         """Nobody asks for what stands before `end` again."""
@@ -116,7 +141,8 @@ class ExpirationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         positions = self._positions(journal, end)
         write_json(journal.directory / "reader.json", {"lanes": positions})
         for lane, position in positions.items():
-            Spool(journal.lane_directory(int(lane))).prune(position)
+            host, number = _parts(lane)
+            Spool(journal.lane_directory(number, host)).prune(position)
 
     def stop(self) -> None:
         """Let another query read the journal."""
@@ -139,10 +165,6 @@ class ExpirationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._lock = lock
         return journal
 
-    def _offset(self, journal: Journal, positions: Positions) -> dict[str, Any]:
-        lanes = dict(sorted(positions.items()))
-        return {"journal": journal.token, "host": journal.host, "lanes": lanes}
-
     def _positions(self, journal: Journal, offset: dict[str, Any]) -> Positions:
         if offset.get("journal") != journal.token or not isinstance(offset.get("lanes"), dict):
             raise PipelineError(
@@ -150,55 +172,30 @@ class ExpirationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 f"{journal.directory} ({journal.token!r}): restart the query with the option "
                 "journal that it had, or with a new checkpointLocation"
             )
-        if offset.get("host") != journal.host:
-            raise PipelineError(
-                f"the checkpoint is of host {offset.get('host')}, this driver runs on "
-                f"{journal.host}: a query reads the daemon of one host"
-            )
         return {str(lane): int(position) for lane, position in offset["lanes"].items()}
 
-    def _ends(self, journal: Journal) -> Positions:
-        return {
-            str(number): Spool(journal.lane_directory(number)).bounds()[1]
-            for number in journal.lane_numbers()
-        }
-
-    def _drain(self, journal: Journal) -> None:
-        """Take up each lane that has something, or that has to be taken up now and then."""
-        try:
-            with Observer(self._options.name, self._options.runtime_dir) as observer:
-                waiting = [n for n in journal.lane_numbers() if self._wants(journal, n, observer)]
-        except (WheelError, OSError) as error:
-            raise PipelineError(f"host {journal.host}: {error}") from error
-        with ThreadPoolExecutor() as pool:  # copying and writing let other threads run
-            for _ in pool.map(lambda number: self._drain_lane(journal, number), waiting):
-                pass
-
-    def _drain_lane(self, journal: Journal, number: int) -> None:
-        lane = Lane.open(journal, number, self._options, 0)
-        if lane is not None:  # else its holder empties it
-            with lane:
-                lane.drain(wait=True)
-
-    def _wants(self, journal: Journal, number: int, observer: Observer) -> bool:
-        directory = journal.lane_directory(number)
-        state = lane_state(directory)
-        if state is None or state["left"] == 0:
-            return False
-        unread = observer.unread(journal.worker_name(self._options.worker, number))
-        if unread or unread is None or state["left"] is None:
-            return True
-        age = time.time() - (directory / "lane.json").stat().st_mtime
-        return age > float(state["keep_for"]) / 4  # before the daemon drops what is kept
+    def _empty(self, journal: Journal) -> None:
+        """The lanes of this host; where nothing was ever written a daemon must be here at least."""
+        if not _ends(journal):
+            try:
+                Observer(self._options.name, self._options.runtime_dir).close()
+            except (WheelError, OSError) as error:
+                raise PipelineError(
+                    f"host {journal.host}: {error}; and nothing was written with the journal "
+                    f"{journal.directory} yet: start a daemon here, or first what writes elsewhere"
+                ) from error
+        empty_lanes(journal, self._options)
 
     # -- in the tasks -----------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one piece."""
+        """The rows of one piece, or none: a visit."""
+        if isinstance(partition, VisitPartition):
+            visit(partition.word, partition.journal, self._options)
+            return
         assert isinstance(partition, SpoolPartition)
         schema = columns.arrow_schema(self._schema)
-        journal = Journal(self._options.journal)
-        directory = journal.directory / "hosts" / partition.host / f"lane-{partition.lane:03}"
+        directory = Journal(self._options.journal).lane_directory(partition.lane, partition.host)
         for records in Spool(directory).read(partition.begin, partition.end, BATCH_ROWS):
             yield _batch(schema, records, partition)
 
@@ -221,12 +218,31 @@ def _batch(
     return columns.batch_of(schema, makers)
 
 
+def _offset(journal: Journal, positions: Positions, visit: Visit) -> dict[str, Any]:
+    lanes = dict(sorted(positions.items()))
+    return {"journal": journal.token, "lanes": lanes, "visit": visit.as_json()}
+
+
+def _parts(lane: str) -> tuple[str, int]:
+    host, _, number = lane.rpartition("/")
+    return host, int(number)
+
+
+def _ends(journal: Journal) -> Positions:
+    """How far the spools of all hosts go."""
+    return {
+        f"{host}/{number}": Spool(journal.lane_directory(number, host)).bounds()[1]
+        for host in journal.hosts()
+        for number in journal.lane_numbers(host)
+    }
+
+
 def _at_most(begin: Positions, ends: Positions, rows: int) -> Positions:
-    """Positions at most `rows` in all behind `begin`."""
+    """Positions at most `rows` in all behind `begin`; a full lane takes nothing from the others."""
+    waiting = {lane: max(end - begin.get(lane, 0), 0) for lane, end in ends.items()}
     found = {}
-    for lane, end in sorted(ends.items()):
-        first = begin.get(lane, 0)
-        step = min(max(end - first, 0), rows)
-        found[lane] = first + step
+    for rank, (lane, count) in enumerate(sorted(waiting.items(), key=lambda item: item[1])):
+        step = min(count, rows // (len(waiting) - rank))
+        found[lane] = begin.get(lane, 0) + step
         rows -= step
     return found

@@ -1,0 +1,324 @@
+"""A journal of several hosts, without Spark: visits bring each expiration once.
+
+Hosts are private runtime directories with a daemon each, and WHEELD_HOST says which one a task is
+on. `Query` does with a reader what Spark does.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from datasource_tasks import ROWS, Zygote, batches, partition_writer
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
+from pyspark.sql.types import StructType
+
+import wheeld
+from daemons import until
+from wheeld_client import Observer
+from wheeld_pipeline import PipelineError
+from wheeld_pipeline.datasource import visits
+from wheeld_pipeline.datasource.journal import Journal
+from wheeld_pipeline.datasource.options import Options
+from wheeld_pipeline.datasource.stream_reader import ExpirationReader, VisitPartition
+
+COLUMNS = StructType().add("timer_id", "long").add("cookie", "long").add("host", "string")
+HOSTS = ("east", "west")
+SPOOLING = ("before the spool", "half the spool", "after the spool", "after acknowledge")
+CLOSING = ("before close", "after close")
+
+
+@dataclass
+class Cluster:
+    """Two hosts with a daemon each, and the driver's, which has none."""
+
+    options: dict[str, str]
+    places: dict[str, Path]
+    move: Callable[[str], None]
+    """Be on that host from now on."""
+    environment: dict[str, dict[str, str]] = field(default_factory=dict)
+
+    def write(self, host: str, first: int, count: int, delay: float = 0.0) -> None:
+        """A partition whose task runs on a host, and wait until all of it has fired there."""
+        self.move(host)
+        before = self.fired()
+        partition_writer(self.options, batch=first).write(
+            0, batches(range(first, first + count), delay)
+        )
+        if not delay:
+            until(lambda: self.fired() >= before + count, "fired")
+        self.move("head")
+
+    def fired(self) -> int:
+        """Expirations of the daemon here."""
+        with Observer(self.options["name"]) as observer:
+            return int(observer.counters()["fired"])
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
+    config = {"capacity": 1 << 14, "payload_bytes": 8, "keep_for": "1h"}
+    with wheeld.embedded(**config) as east, wheeld.embedded(**config) as west:
+        places = {"head": tmp_path / "none", "east": tmp_path / "east", "west": tmp_path / "west"}
+        for host, daemon in zip(HOSTS, (east, west), strict=True):
+            places[host].mkdir()
+            (places[host] / "d").symlink_to(daemon)
+        environment = {
+            host: {"WHEELD_HOST": host, "WHEELD_RUNTIME_DIR": str(place)}
+            for host, place in places.items()
+        }
+
+        def move(host: str) -> None:
+            for name, value in environment[host].items():
+                monkeypatch.setenv(name, value)
+
+        move("head")
+        options = {"name": "d", "journal": str(tmp_path / "journal"), "visit_interval": "0"}
+        yield Cluster(options, places, move, environment)
+
+
+class Query:
+    """A query of Spark's over the reader: offsets, batches, a checkpoint of one offset."""
+
+    def __init__(self, cluster: Cluster, on: Callable[[int], str], **options: str) -> None:
+        self.cluster, self.on = cluster, on
+        """`on`: where Spark runs the n-th task of a visit."""
+        self.reader = ExpirationReader(Options.parse(cluster.options | options), COLUMNS)
+        self.offset: dict[str, Any] | None = None
+        self.rows: list[tuple[int, int, str]] = []
+        self.visits: list[int] = []
+        self.visit: Callable[[str, VisitPartition], None] = self._visit
+        """Runs a task of a visit on a host."""
+
+    def batch(self) -> bool:
+        """One batch; False: there was nothing new."""
+        reader, start = self.reader, self.offset or self.reader.initialOffset()
+        limit = reader.getDefaultReadLimit()
+        assert isinstance(limit, ReadAllAvailable | ReadMaxRows)
+        end = json.loads(json.dumps(reader.latestOffset(start, limit)))
+        self.offset = start
+        if end == start:
+            return False
+        self.rows += self.run(start, end)
+        reader.commit(end)
+        self.offset = end
+        return True
+
+    def run(self, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[int, int, str]]:
+        """The batch's tasks; its rows."""
+        parts = self.reader.partitions(start, end)
+        asked = [part for part in parts if isinstance(part, VisitPartition)]
+        self.visits.append(len(asked))
+        for number, part in enumerate(asked):
+            self.visit(self.on(number), part)
+        found = []
+        for part in parts[len(asked) :]:
+            for batch in self.reader.read(part):
+                found += [tuple(row.values()) for row in batch.to_pylist()]
+        return found
+
+    def _visit(self, host: str, part: VisitPartition) -> None:
+        self.cluster.move(host)
+        assert list(self.reader.read(part)) == []
+        self.cluster.move("head")
+
+    def read(self, count: int) -> None:
+        """Batches until there are so many rows."""
+        until(lambda: self.batch() and len(self.rows) >= count, f"{count} rows")
+
+    def to_the_end(self) -> None:
+        """As with the trigger availableNow."""
+        self.reader.prepareForTriggerAvailableNow()
+        while self.batch():
+            pass
+
+    def check(self, expected: dict[str, range]) -> None:
+        """Each expiration in one row, with its host."""
+        for host, cookies in expected.items():
+            assert sorted(row[1] for row in self.rows if row[2] == host) == list(cookies)
+        assert len(self.rows) == len({row[:2] for row in self.rows})
+        assert len(self.rows) == sum(map(len, expected.values()))
+
+
+@pytest.fixture
+def query(cluster: Cluster, rng_seed: int) -> Iterator[Query]:
+    """Tasks run anywhere."""
+    rng = random.Random(rng_seed)
+    made = Query(cluster, lambda number: rng.choice(HOSTS))
+    yield made
+    made.reader.stop()
+
+
+def test_all_hosts(cluster: Cluster, query: Query) -> None:
+    """The driver's host has no daemon; timers of two others come in one row each."""
+    cluster.write("east", 0, 500)
+    cluster.write("west", 500, 700)
+    query.read(1200)
+    cluster.write("west", 1200, 10)
+    query.read(1210)
+    east, west = range(500), range(500, 1210)
+    query.check({"east": east, "west": west})
+    assert not query.batch(), "nothing is pending, so nobody has to be visited"
+
+
+def test_the_drivers_host_is_one_of_them(cluster: Cluster, query: Query) -> None:
+    """Its lanes are emptied beside the driver, without a visit."""
+    cluster.write("east", 0, 50)
+    cluster.write("west", 50, 50)
+    cluster.environment["head"] = cluster.environment["east"]
+    cluster.move("head")
+    assert query.batch()
+    query.check({"east": range(50)})
+    query.read(100)
+    query.check({"east": range(50), "west": range(50, 100)})
+
+
+def test_a_host_that_is_missed(cluster: Cluster, query: Query) -> None:
+    """Spark runs the first tasks elsewhere: then there are more of them."""
+    cluster.write("east", 0, 5)
+    cluster.write("west", 5, 5)
+    query.on = lambda number: "west" if number == 13 else "east"
+    query.read(10)
+    query.check({"east": range(5), "west": range(5, 10)})
+    assert query.visits[:4] == [4, 8, 16, 0]
+
+
+def test_a_visit_for_each_interval(cluster: Cluster, query: Query) -> None:
+    """What is pending elsewhere makes a batch now and then, and not each time Spark asks."""
+    cluster.write("east", 0, 5, delay=1000.0)
+    slow = Query(cluster, query.on, visit_interval="1000")
+    assert slow.batch()
+    assert not slow.batch()
+    assert slow.visits == [2]
+    slow.reader.stop()
+    assert all(query.batch() for _ in range(3))
+
+
+def test_a_batch_that_runs_again(cluster: Cluster, query: Query) -> None:
+    """It has the rows that it had, whatever a visit has brought since."""
+    cluster.write("east", 0, 100)
+    query.read(100)
+    first, offset = list(query.rows), query.offset
+    assert offset is not None
+    cluster.write("east", 100, 100)
+    start = query.reader.initialOffset() | {"lanes": {}}
+    assert sorted(query.run(start, offset)) == sorted(first)
+    query.read(200)
+    query.check({"east": range(200)})
+
+
+@pytest.mark.parametrize("point", [*SPOOLING, *CLOSING])
+def test_a_visit_that_is_killed(cluster: Cluster, query: Query, point: str) -> None:
+    """At each step of two visits in a row; Spark runs the task again, perhaps elsewhere."""
+    cluster.write("east", 0, ROWS)
+    cluster.write("west", ROWS, ROWS)
+    zygote, deaths = Zygote(), []
+
+    def visit(host: str, part: VisitPartition) -> None:
+        for nth in (1, 2) if len(deaths) < 4 else ():
+            task = {"visit": [part.word, part.journal], "environment": cluster.environment[host]}
+            if zygote.attempt(cluster.options, point, nth, **task):
+                return
+            deaths.append(host)
+        if len(deaths) >= 4:
+            query._visit(host, part)
+
+    query.visit = visit
+    query.read(2 * ROWS)
+    zygote.process.communicate()
+    query.check({"east": range(ROWS), "west": range(ROWS, 2 * ROWS)})
+    assert len(deaths) >= 2
+
+
+def test_a_query_that_ends(cluster: Cluster, query: Query) -> None:
+    """It visits until each host was, and reads what they had."""
+    cluster.write("east", 0, 50)
+    cluster.write("west", 50, 50)
+    cluster.write("west", 100, 1, delay=1000.0)
+    query.on = lambda number: "west" if number == 5 else "east"
+    query.to_the_end()
+    query.check({"east": range(50), "west": range(50, 100)})
+    assert query.visits == [4, 8, 0]
+
+
+def test_a_query_that_ends_without_a_host(
+    cluster: Cluster,
+    query: Query,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It reads what there is, and says whom it missed."""
+    monkeypatch.setattr(visits, "ROUNDS", 3)
+    cluster.write("east", 0, 5)
+    cluster.write("west", 5, 5)
+    query.on = lambda number: "east"
+    query.to_the_end()
+    query.check({"east": range(5)})
+    assert query.visits == [4, 8, 16, 32, 64, 128, 256, 2, 4, 0]
+    assert "no task of this query ran on west" in caplog.text
+
+
+def test_rows_of_a_batch_are_shared(cluster: Cluster, query: Query) -> None:
+    """A host with much leaves room for one with little."""
+    cluster.write("east", 0, 1000)
+    cluster.write("west", 1000, 10)
+    query.reader = ExpirationReader(
+        Options.parse(cluster.options | {"max_rows_per_trigger": "100"}), COLUMNS
+    )
+    until(lambda: query.batch() and query.rows, "rows")
+    assert len(query.rows) == 100
+    query.read(1010)
+    query.check({"east": range(1000), "west": range(1000, 1010)})
+
+
+def test_a_host_that_is_gone(
+    cluster: Cluster, query: Query, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When its daemon has not kept its timers, that is said once, or it is left out."""
+    cluster.write("east", 0, 5)
+    cluster.write("west", 5, 5)
+    path = Journal(cluster.options["journal"]).lane_directory(0, "west") / "lane.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"keep_for": 0}))
+    query.on = lambda number: "east"
+    other = Query(cluster, query.on, fail_on_data_loss="false")
+    with pytest.raises(PipelineError, match=r"host west: timers of .* are lost: its daemon keeps"):
+        query.read(10)
+    query.reader.stop()
+    other.read(5)
+    while other.batch():
+        assert len(other.visits) < 9
+    other.check({"east": range(5)})
+    cluster.write("west", 10, 5)  # it is there again
+    other.on = lambda number: "west"
+    other.read(15)
+    other.reader.stop()
+
+
+def test_a_journal_that_is_not_shared(cluster: Cluster, query: Query, tmp_path: Path) -> None:
+    """A host has its own directory there: its rows would be missing in silence."""
+    cluster.write("east", 0, 5)
+    token, local = Journal(cluster.options["journal"]).token, str(tmp_path / "local")
+    here = Options.parse(cluster.options | {"journal": local})
+    with pytest.raises(PipelineError, match=r"is another journal here .* on a file system"):
+        visits.visit("word", token, here)
+
+
+def test_nothing_anywhere(cluster: Cluster, query: Query) -> None:
+    """No daemon at the driver, and nobody has written: the name may be wrong."""
+    with pytest.raises(PipelineError, match=r"host head: .* nothing was written with"):
+        query.batch()
+
+
+def test_the_name_of_a_host(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a directory's."""
+    monkeypatch.setenv("WHEELD_HOST", "../x")
+    with pytest.raises(PipelineError, match="expected the name of this host"):
+        Journal(cluster.options["journal"])
