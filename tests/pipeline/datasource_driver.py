@@ -32,7 +32,7 @@ def main(master: str, daemon: str, folder: Path) -> None:
         spark.readStream.format("wheeld")
         .options(**options, max_rows_per_trigger="30000", partition_rows="10000")
         .load()
-        .select("cookie", "timer_id", "lateness_ns", "payload")
+        .select("cookie", "timer_id", "lateness_ns", "payload", "host")
         .writeStream.format("parquet")
         .option("checkpointLocation", str(folder / "reading"))
         .start(str(folder / "sink"))

@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.usefixtures("java"), pytest.mark.timeout(1500)]
 
 DRIVER = Path(__file__).with_name("datasource_driver.py")
 LONG = 600.0
+CONFIG = {"capacity": 1 << 18, "payload_bytes": 16, "keep_for": "1h"}
 
 
 def make_rows(folder: Path, files: int, rows: int) -> None:
@@ -130,31 +131,14 @@ def ended(driver: Driver) -> Iterator[None]:
             driver.kill(everything=True)
 
 
-def run_with_kills(
-    master: str, folder: Path, rng: random.Random, files: int, rows: int, kills: list[str]
-) -> None:
-    """Kill the driver so many times, after a step of the named query; then let it end; account."""
-    make_rows(folder / "rows", files, rows)
-    total = files * rows
-    with wheeld.embedded(capacity=1 << 18, payload_bytes=16, keep_for="1h") as daemon:
-        for number, query in enumerate(kills):
-            driver = Driver(master, daemon, folder)
-            with ended(driver):
-                more = committed(folder, query) + 1
-                await_state(
-                    lambda more=more, query=query: committed(folder, query) >= more,
-                    driver,
-                    f"a batch of {query}",
-                )
-                time.sleep(rng.random() * 1.5)  # any moment will do
-                driver.kill(everything=number % 2 == 0)
-        driver = Driver(master, daemon, folder)
-        with ended(driver):
-            await_state(lambda: len(sink_rows(folder / "sink")) >= total, driver, "the rows")
-            driver.kill(everything=True)
+def account(folder: Path, daemons: list[str], total: int) -> pa.Table:
+    """Each row's timer expired once, in one of the daemons, and is in one row; these rows."""
+    fired = 0
+    for daemon in daemons:
         with Observer(daemon) as observer:
             assert len(observer.pending().timers) == 0
-            assert observer.counters()["fired"] == total
+            fired += observer.counters()["fired"]
+    assert fired == total
     found = sink_rows(folder / "sink")
     cookies = np.sort(found["cookie"].to_numpy())
     assert len(cookies) == total
@@ -162,15 +146,93 @@ def run_with_kills(
     assert len(np.unique(found["timer_id"].to_numpy())) == total
     assert found["lateness_ns"].to_numpy().min() >= 0
     assert found["payload"].to_pylist() == [b"%d" % c for c in found["cookie"].to_pylist()]
+    return found
+
+
+def kill_after(
+    driver: Driver, folder: Path, query: str, rng: random.Random, all_of_it: bool
+) -> None:
+    """Kill the driver after a further step of the named query."""
+    more = committed(folder, query) + 1
+    await_state(lambda: committed(folder, query) >= more, driver, f"a batch of {query}")
+    time.sleep(rng.random() * 1.5)  # any moment will do
+    driver.kill(everything=all_of_it)
 
 
 def test_local(tmp_path: Path, rng_seed: int) -> None:
     """Driver, JVM and workers are killed while they write and read."""
     rng = random.Random(rng_seed)
-    run_with_kills("local[2]", tmp_path, rng, 3, 10_000, ["writing", "reading"])
+    make_rows(tmp_path / "rows", 3, 10_000)
+    with wheeld.embedded(**CONFIG) as daemon:
+        for number, query in enumerate(["writing", "reading"]):
+            driver = Driver("local[2]", daemon, tmp_path)
+            with ended(driver):
+                kill_after(driver, tmp_path, query, rng, number % 2 == 0)
+        driver = Driver("local[2]", daemon, tmp_path)
+        with ended(driver):
+            await_state(lambda: len(sink_rows(tmp_path / "sink")) >= 30_000, driver, "the rows")
+            driver.kill(everything=True)
+        account(tmp_path, [daemon], 30_000)
 
 
-def test_local_cluster(tmp_path: Path, rng_seed: int) -> None:
-    """The same with executors in processes of their own."""
+ON_HOSTS = """#!/bin/sh
+# Executors run in .../work/app-X/NUMBER: each is on a host of its own, with a daemon.
+case $PWD in
+*/work/*/*) WHEELD_HOST=host-${PWD##*/} WHEELD_RUNTIME_DIR={folder}/host-${PWD##*/} ;;
+esac
+export WHEELD_HOST WHEELD_RUNTIME_DIR
+exec {python} "$@"
+"""
+
+
+def on_hosts(folder: Path, daemons: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the executors of `local-cluster` see different daemons, and the driver none."""
+    for number, daemon in enumerate(daemons):
+        (folder / f"host-{number}").mkdir()
+        (folder / f"host-{number}" / "d").symlink_to(daemon)
+    python = folder / "python"
+    text = ON_HOSTS.replace("{folder}", str(folder)).replace("{python}", sys.executable)
+    python.write_text(text)
+    python.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(python))
+    monkeypatch.setenv("WHEELD_HOST", "head")
+    monkeypatch.setenv("WHEELD_RUNTIME_DIR", str(folder / "nowhere"))
+
+
+def tasks(driver: Driver) -> list[int]:
+    """Python processes of tasks, of all executors."""
+    found = []
+    for java in descendants(driver.process.pid):
+        for daemon in descendants(java) if _name(java) == "java" else ():
+            parent = Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1]
+            if (
+                b"pyspark.daemon" in Path(f"/proc/{daemon}/cmdline").read_bytes()
+                and int(parent) != java
+            ):
+                found.append(daemon)
+    return found
+
+
+def test_two_hosts(tmp_path: Path, rng_seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Executors that see different daemons write; the query reads what expires in both.
+
+    The driver sees none. Tasks are killed while they visit and read, then driver and executors.
+    """
     rng = random.Random(rng_seed)
-    run_with_kills("local-cluster[2,1,1024]", tmp_path, rng, 3, 10_000, ["writing"])
+    make_rows(tmp_path / "rows", 3, 10_000)
+    with wheeld.embedded(**CONFIG) as first, wheeld.embedded(**CONFIG) as second:
+        on_hosts(tmp_path, [first, second], monkeypatch)
+        driver = Driver("local-cluster[2,1,1024]", "d", tmp_path)
+        with ended(driver):
+            await_state(lambda: committed(tmp_path, "writing") == 3, driver, "rows written")
+            for _ in range(2):
+                await_state(lambda: bool(tasks(driver)), driver, "a task")
+                with contextlib.suppress(ProcessLookupError, IndexError):
+                    os.kill(rng.choice(tasks(driver)), signal.SIGKILL)
+            kill_after(driver, tmp_path, "reading", rng, True)
+        driver = Driver("local-cluster[2,1,1024]", "d", tmp_path)
+        with ended(driver):
+            await_state(lambda: len(sink_rows(tmp_path / "sink")) >= 30_000, driver, "the rows")
+            driver.kill(everything=True)
+        found = account(tmp_path, [first, second], 30_000)
+    assert set(found["host"].to_pylist()) == {"host-0", "host-1"}

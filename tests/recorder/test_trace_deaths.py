@@ -9,6 +9,7 @@ import numpy.typing as npt
 import pytest
 
 from local_wheel import DROP, FOREVER, KEEP, MS, REROUTE, SECOND, LocalWheel, take_all
+from programs import ROOT
 from random_lives import Lives
 from trace_rows import FOUND, PERIODIC, Row, assert_accounted, assert_stories, kinds, new_rows
 from wheeld_core.views import layout
@@ -60,6 +61,14 @@ def test_dropped_with_its_owner() -> None:
         assert wheel.trace.pending == 0
         [dropped] = [row for row in rows if row.kind == "dropped" and row.cookie == 8]
         assert (dropped.deadline, dropped.worker, dropped.incarnation) == (MS + 5 * SECOND, 0, 1)
+
+
+@pytest.mark.parametrize("page", ["shm_layout", "docs/metrics", "docs/trace", "docs/tutorial"])
+def test_what_the_counter_dropped_has_is_said(page: str) -> None:
+    """Both kinds, as the test above counts; the tutorial shows the text of `wheeld status`."""
+    lines = (ROOT / f"{page}.md").read_text().splitlines()
+    about = [line for line in lines if "dropped" in line and ("|" in line or "fired  " in line)]
+    assert any("armed, or expired and unread" in line for line in about)
 
 
 @pytest.mark.parametrize("policy", [KEEP, REROUTE])

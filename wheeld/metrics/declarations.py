@@ -52,7 +52,13 @@ METRICS: Final = (
     _gauge("slots_free", "Slots that no worker holds.", "free"),
     _gauge("shared_memory_bytes", "Shared memory in use.", "shared_bytes"),
     _counter("timers_fired", "Expirations delivered.", "counters", "fired"),
-    _counter("timers_dropped", "Timers dropped with their dead owner.", "counters", "dropped"),
+    _counter(
+        "timers_dropped",
+        "Timers that ended with their dead owner: armed, or expired and unread (these are among "
+        "the fired, too).",
+        "counters",
+        "dropped",
+    ),
     _counter("timers_redirected", "Expirations whose target was gone.", "counters", "redirected"),
     _counter("slots_returned", "Slots returned after a cancel or a loan.", "counters", "returned"),
     _counter("clock_passes", "Passes of the clock's loop.", "counters", "passes"),

@@ -64,14 +64,16 @@ class WheeldDataSource(DataSource):
     `lateness_ns` bigint    fired - deadline; null: pending
     `missed`      bigint    periodic timers: whole intervals skipped
     `payload`     binary    as scheduled; empty without one
-    `host`        string    host name of the daemon
+    `host`        string    the daemon's host: its name, or `WHEELD_HOST` there
     `daemon`      string    name of the daemon
     ============= ========= ===================================================
 
-    from timers that were written with the same `journal`, without a `target`. The driver must run
-    on the daemon's host. One query at a time reads a journal.
+    from timers that were written with the same `journal`, without a `target`, on all hosts that
+    share it. The driver takes up what its own host has; for the others batches have tasks that do
+    so wherever Spark runs them. One query at a time reads a journal.
 
-    **Reading a batch** gives the timers that are pending in the daemon, whoever scheduled them,
+    **Reading a batch** gives the timers that are pending in the daemon of the driver's host, whoever
+    scheduled them,
     soonest first within a partition; `fired` and `lateness_ns` are null. With `.schema(...)` a
     subset of the columns, and for a batch also `worker string` (the owner), `target string`,
     `clock string`, `interval_ns bigint`, `due_ns bigint` (time that is left).
@@ -95,6 +97,8 @@ class WheeldDataSource(DataSource):
                             reads this journal all the time
     `max_rows_per_trigger`  stream: at most so many expirations in a batch
     `partition_rows`        rows of one partition when reading (default 500000)
+    `visit_interval`        stream: seconds between two visits to hosts other than the driver's, as
+                            long as one of them has timers (default 1)
     `fail_on_data_loss`     "true" (default): an error when timers are known to be lost, because
                             the daemon has a fresh wheel or kept them too short; "false": go on
     ======================= ==================================================================
