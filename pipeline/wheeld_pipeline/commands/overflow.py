@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from wheeld_core.units import parse_duration
 from wheeld_pipeline import session
-from wheeld_pipeline.commands.options import errors_to_exit, pairs, with_spark
+from wheeld_pipeline.commands.options import Json, errors_to_exit, pairs, with_spark
 from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.session import SparkOptions
 
@@ -73,10 +74,15 @@ def overflow(
             show_default="in the one for temporary files",
         ),
     ] = None,
+    as_json: Json = False,
     *,
     spark: SparkOptions,
 ) -> None:
-    """Keep timers that are far off in columns, and hand them to daemons in time. Ctrl-C ends it."""
+    """Keep timers that are far off in columns, and hand them to daemons in time. Ctrl-C ends it.
+
+    Every few seconds it says on stderr how it goes; with --json it prints a line of JSON instead,
+    which has what each shard does.
+    """
     with errors_to_exit():
         from wheeld_pipeline import overflow as jobs
 
@@ -90,15 +96,18 @@ def overflow(
             commands, sink, checkpoint, spread, rules, form, pairs("--option", option),
             None if once else trigger, cache,
         )  # fmt: skip
-        _run(plan, spark)
+        _run(plan, spark, as_json)
 
 
-def _run(plan: Plan, options: SparkOptions) -> None:
+def _run(plan: Plan, options: SparkOptions, as_json: bool) -> None:
     from wheeld_pipeline import overflow as jobs
+
+    def tell(facts: dict[str, Any]) -> None:
+        typer.echo(json.dumps(facts))
 
     with session.opened("wheeld overflow", options, ui=True) as spark:
         typer.echo(f"overflow: Spark's pages are at {spark.sparkContext.uiWebUrl}", err=True)
-        jobs.run(spark, plan, lambda line: typer.echo(line, err=True))
+        jobs.run(spark, plan, lambda line: typer.echo(line, err=True), tell if as_json else None)
 
 
 def milliseconds(option: str, text: str) -> int:

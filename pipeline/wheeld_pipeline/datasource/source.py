@@ -72,11 +72,10 @@ class WheeldDataSource(DataSource):
     share it. The driver takes up what its own host has; for the others batches have tasks that do
     so wherever Spark runs them. One query at a time reads a journal.
 
-    **Reading a batch** gives the timers that are pending in the daemon of the driver's host, whoever
-    scheduled them,
-    soonest first within a partition; `fired` and `lateness_ns` are null. With `.schema(...)` a
-    subset of the columns, and for a batch also `worker string` (the owner), `target string`,
-    `clock string`, `interval_ns bigint`, `due_ns bigint` (time that is left).
+    **Reading a batch** gives the timers that are pending in the daemon of the driver's host,
+    whoever scheduled them, soonest first within a partition; `fired` and `lateness_ns` are null.
+    With `.schema(...)` a subset of the columns, and also `worker string` (the owner),
+    `target string`, `clock string`, `interval_ns bigint`, `due_ns bigint` (time that is left).
 
     Options (all strings):
 

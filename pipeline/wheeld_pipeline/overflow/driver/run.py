@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
@@ -28,13 +29,21 @@ class Account:
     ----------
     say : callable
         Takes a line.
+    tell : callable, optional
+        Takes what `facts` returns instead of each line of `line`.
     """
 
-    def __init__(self, say: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        say: Callable[[str], object],
+        tell: Callable[[dict[str, Any]], object] | None = None,
+    ) -> None:
         self.totals: dict[str, int] = {}
         self.batches = 0
         self.pending = self.remembered = 0
-        self._say = say
+        self._say, self._tell = say, tell
+        self._shards: dict[int, Counter[str]] = {}
+        self._last: Batch | None = None
         self._late_us: dict[str, int] | None = None
         self._last_line = -LINE_SECONDS
         self._troubles: set[str] = set()
@@ -44,8 +53,11 @@ class Account:
         """Called by the query's thread after each batch."""
         with self._lock:
             self.batches += 1
+            self._last = batch
             for name, count in batch.totals.items():
                 self.totals[name] = self.totals.get(name, 0) + count
+            for result in batch.shards:
+                self._shards.setdefault(result.shard, Counter()).update(result.counts)
             self.pending, self.remembered = batch.pending, batch.remembered
             self._late_us = batch.late_us or self._late_us
             new = set(batch.troubles) - self._troubles
@@ -56,31 +68,72 @@ class Account:
         if over and not self._troubles:
             self._say("overflow: all daemons answer again")
 
+    def facts(self) -> dict[str, Any]:
+        """Counts since the start, of all and of each shard; `seconds` are of the last batch."""
+        with self._lock:
+            results = () if self._last is None else self._last.shards
+            shards = [
+                {
+                    "shard": result.shard,
+                    "pending": result.pending,
+                    "remembered": result.remembered,
+                    **{name: self._shards[result.shard][name] for name in result.counts},
+                    "seconds": round(sum(result.seconds.values()), 3),
+                    "trouble": result.trouble,
+                }
+                for result in results
+            ]
+            return {
+                "batches": self.batches,
+                "pending": self.pending,
+                "remembered": self.remembered,
+                **self.totals,
+                "lateness_us": self._late_us,
+                "shards": shards,
+            }
+
     def line(self, now: bool = False) -> None:
         """Say how it goes, every few seconds."""
         if not now and time.monotonic() < self._last_line + LINE_SECONDS:
             return
         self._last_line = time.monotonic()
-        with self._lock:
-            names = ("handed", "expired", "rejected", "refused", "withdrawn")
-            counts = [f"{self.totals.get(name, 0):,} {name}" for name in names]
-            late = ""
-            if self._late_us is not None:
-                p50, worst = (self._late_us[name] / 1000 for name in ("p50", "max"))
-                late = f", lateness p50 {p50:.1f} ms, max {worst:.1f} ms"
-            held = f"{self.pending:,} pending, {self.remembered:,} remembered"
-            self._say(f"overflow: {self.batches} batches, {held}, {', '.join(counts)}{late}")
+        facts = self.facts()
+        if self._tell is not None:
+            self._tell(facts)
+        else:
+            self._say(_text(facts))
 
 
-def run(spark: SparkSession, plan: Plan, say: Callable[[str], object]) -> Account:
+def _text(facts: dict[str, Any]) -> str:
+    names = ("handed", "expired", "rejected", "refused", "withdrawn")
+    counts = ", ".join(f"{facts.get(name, 0):,} {name}" for name in names)
+    held = f"{facts['pending']:,} pending, {facts['remembered']:,} remembered"
+    line = f"overflow: {facts['batches']} batches, {held}, {counts}"
+    if facts["lateness_us"] is not None:
+        p50, worst = (facts["lateness_us"][name] / 1000 for name in ("p50", "max"))
+        line += f", lateness p50 {p50:.1f} ms, max {worst:.1f} ms"
+    if facts["shards"]:
+        slow = max(facts["shards"], key=lambda shard: shard["seconds"])
+        line += f"; slowest is shard {slow['shard']}: {slow['seconds']:.2f} s in the last batch"
+    return line
+
+
+def run(
+    spark: SparkSession,
+    plan: Plan,
+    say: Callable[[str], object],
+    tell: Callable[[dict[str, Any]], object] | None = None,
+) -> Account:
     """Run until SIGINT or SIGTERM; without a trigger, until all that is there now is done.
+
+    `say` and `tell` as those of `Account`.
 
     Raises
     ------
     PipelineError
         The query ended by an error; what is in the checkpoint goes on at the next start.
     """
-    account = Account(say)
+    account = Account(say, tell)
     asked = threading.Event()
     with _signals(asked):
         running = query.start(spark, plan, account.note)

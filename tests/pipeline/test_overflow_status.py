@@ -1,0 +1,85 @@
+"""What `wheeld pipeline overflow` says while it runs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from programs import of_checkout
+from wheeld_pipeline.overflow.batch.task import COUNTS, Result
+from wheeld_pipeline.overflow.checkpoint.log import Position
+from wheeld_pipeline.overflow.driver.query import Batch
+from wheeld_pipeline.overflow.driver.run import Account
+
+
+def batch(number: int, *handed: int, trouble: str | None = None) -> Batch:
+    """A batch in which each shard has handed out so many."""
+    late = {"p50": 1000, "max": 2500}
+    results = tuple(
+        Result(shard, Position(), {}, dict.fromkeys(COUNTS, 0) | {"handed": count}, 10 * count,
+               20 * count, trouble, None, late, {"redo": 0.25 * shard, "seal": 0.125})
+        for shard, count in enumerate(handed)
+    )  # fmt: skip
+    totals = dict.fromkeys(COUNTS, 0) | {"handed": sum(handed)}
+    troubles = [trouble] if trouble else []
+    return Batch(number, totals, 10 * sum(handed), 20 * sum(handed), troubles, late, results)
+
+
+def test_counts_of_each_shard() -> None:
+    """Added up over the batches; what is pending, and the time, are of the last one."""
+    told: list[dict[str, Any]] = []
+    lines: list[str] = []
+    account = Account(lines.append, told.append)
+    account.note(batch(0, 1, 2))
+    account.note(batch(1, 10, 20, trouble="no daemon"))
+    account.line(now=True)
+    assert lines == ["overflow: no daemon; its timers will be handed out again later"]
+    [facts] = told
+    assert facts == json.loads(json.dumps(facts))
+    assert (facts["batches"], facts["pending"], facts["handed"]) == (2, 300, 33)
+    assert facts["lateness_us"] == {"p50": 1000, "max": 2500}
+    shown = [(each["shard"], each["handed"], each["pending"]) for each in facts["shards"]]
+    assert shown == [(0, 11, 100), (1, 22, 200)]
+    assert [each["seconds"] for each in facts["shards"]] == [0.125, 0.375]
+    assert {each["trouble"] for each in facts["shards"]} == {"no daemon"}
+
+
+def test_the_line_for_people() -> None:
+    lines: list[str] = []
+    account = Account(lines.append)
+    account.line(now=True)
+    account.note(batch(0, 1, 2000))
+    account.line(now=True)
+    account.line()  # not yet
+    assert lines == [
+        "overflow: 0 batches, 0 pending, 0 remembered, 0 handed, 0 expired, 0 rejected, 0 refused, "
+        "0 withdrawn",
+        "overflow: 1 batches, 20,010 pending, 40,020 remembered, 2,001 handed, 0 expired, "
+        "0 rejected, 0 refused, 0 withdrawn, lateness p50 1.0 ms, max 2.5 ms; slowest is shard 1: "
+        "0.38 s in the last batch",
+    ]
+
+
+@pytest.mark.usefixtures("java")
+def test_the_command(tmp_path: Path) -> None:
+    """JSON on stdout; on stderr where Spark's pages are, and nothing of Java's or log4j's."""
+    (tmp_path / "commands").mkdir()
+    far = {"op": "schedule", "key": "a", "sequence": 1, "deadline": "2099-01-01T00:00:00Z"}
+    (tmp_path / "commands" / "1.json").write_text(json.dumps(far))
+    paths = [f"--{name}={tmp_path / name}" for name in ("commands", "sink", "checkpoint", "cache")]
+    options = ["--once", "--json", "--shards=2", f"--daemon={tmp_path / 'none'}"]
+    command = [sys.executable, "-m", "wheeld", "pipeline", "overflow", *paths, *options]
+    done = subprocess.run(command, env=of_checkout(), capture_output=True, text=True, timeout=280)
+    assert done.returncode == 0, done.stderr
+    said = done.stderr.splitlines()
+    assert said[0].startswith("overflow: Spark's pages are at http://127.0.0.1:")
+    assert all(line.startswith("overflow: ") for line in said), done.stderr
+    assert len(said) <= 3  # each shard may find no daemon
+    last = json.loads(done.stdout.splitlines()[-1])
+    assert last["pending"] == sum(each["pending"] for each in last["shards"]) == 1
+    assert [each["shard"] for each in last["shards"]] == [0, 1]
