@@ -72,6 +72,27 @@ def check() -> None:
         )
 
 
+def needs_pyspark(least: str, what: str) -> None:
+    """Raise unless PySpark is at least of that version, such as 4.2.
+
+    Raises
+    ------
+    PipelineError
+        Names both versions, and what needs it.
+    """
+    from pyspark import __version__ as found
+
+    if _numbers(found) < _numbers(least):
+        raise PipelineError(
+            f"{what} needs PySpark {least} or newer and this is {found}: "
+            f"pip install 'pyspark>={least}'"
+        )
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)[:2]]
+
+
 @dataclass(frozen=True)
 class SparkOptions:
     """Where Spark runs and with what: the options of the pipeline's commands.

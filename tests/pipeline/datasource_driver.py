@@ -21,6 +21,7 @@ def main(master: str, daemon: str, folder: Path) -> None:
         spark.readStream.schema("cookie bigint, delay double, payload binary")
         .option("maxFilesPerTrigger", "1")
         .parquet(str(folder / "rows"))
+        .repartition(2, "cookie")  # on two executors, if there are two
     )
     writing = (
         rows.writeStream.format("wheeld")

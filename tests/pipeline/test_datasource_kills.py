@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -160,14 +161,13 @@ def kill_after(
 
 
 def test_local(tmp_path: Path, rng_seed: int) -> None:
-    """Driver, JVM and workers are killed while they write and read."""
+    """Driver, JVM and workers are killed while they write; and read, in `test_two_hosts`."""
     rng = random.Random(rng_seed)
     make_rows(tmp_path / "rows", 3, 10_000)
     with wheeld.embedded(**CONFIG) as daemon:
-        for number, query in enumerate(["writing", "reading"]):
-            driver = Driver("local[2]", daemon, tmp_path)
-            with ended(driver):
-                kill_after(driver, tmp_path, query, rng, number % 2 == 0)
+        driver = Driver("local[2]", daemon, tmp_path)
+        with ended(driver):
+            kill_after(driver, tmp_path, "writing", rng, rng.random() < 0.5)
         driver = Driver("local[2]", daemon, tmp_path)
         with ended(driver):
             await_state(lambda: len(sink_rows(tmp_path / "sink")) >= 30_000, driver, "the rows")
@@ -178,7 +178,7 @@ def test_local(tmp_path: Path, rng_seed: int) -> None:
 ON_HOSTS = """#!/bin/sh
 # Executors run in .../work/app-X/NUMBER: each is on a host of its own, with a daemon.
 case $PWD in
-*/work/*/*) WHEELD_HOST=host-${PWD##*/} WHEELD_RUNTIME_DIR={folder}/host-${PWD##*/} ;;
+*/work/app-*/*) WHEELD_HOST=host-${PWD##*/} WHEELD_RUNTIME_DIR={folder}/host-${PWD##*/} ;;
 esac
 export WHEELD_HOST WHEELD_RUNTIME_DIR
 exec {python} "$@"
@@ -200,16 +200,13 @@ def on_hosts(folder: Path, daemons: list[str], monkeypatch: pytest.MonkeyPatch) 
 
 
 def tasks(driver: Driver) -> list[int]:
-    """Python processes of tasks, of all executors."""
+    """Python processes of tasks, of all executors: each is a child of a `pyspark.daemon`."""
     found = []
-    for java in descendants(driver.process.pid):
-        for daemon in descendants(java) if _name(java) == "java" else ():
-            parent = Path(f"/proc/{daemon}/stat").read_text().rpartition(")")[2].split()[1]
-            if (
-                b"pyspark.daemon" in Path(f"/proc/{daemon}/cmdline").read_bytes()
-                and int(parent) != java
-            ):
-                found.append(daemon)
+    for process in psutil.Process(driver.process.pid).children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            parent = process.parent()
+            if parent is not None and "pyspark.daemon" in parent.cmdline():
+                found.append(process.pid)
     return found
 
 

@@ -12,7 +12,10 @@ import pytest
 from pyspark.sql import types as T
 
 from wheeld_pipeline import PipelineError
+from wheeld_pipeline.datasource.options import Options
 from wheeld_pipeline.datasource.rows import Staging, check_columns
+from wheeld_pipeline.datasource.schema import EXPIRATION, check_schema
+from wheeld_pipeline.datasource.writer import BatchWriter
 
 NOW = 5 * 10**9
 
@@ -82,3 +85,54 @@ def test_an_interval_back_in_time() -> None:
     with pytest.raises(PipelineError, match=r"row 0 of the partition: got -1.0, expected a finite"):
         staged(delay=pa.array([timedelta(seconds=-1)], pa.duration("us")))
     assert np.isclose(staged(DELAY=pa.array([10**6]))[0]["deadline"], NOW + 10**15)
+
+
+@pytest.mark.parametrize(
+    ("columns", "more", "message"),
+    [
+        ({"cookie": T.LongType()}, {}, "expected exactly one of delay and deadline"),
+        (
+            {"delay": T.DoubleType(), "deadline": T.TimestampType()},
+            {},
+            "got both delay and deadline",
+        ),
+        ({"delay": T.StringType()}, {}, "column 'delay' is string: expected double"),
+        (
+            {"delay": T.DoubleType(), "cookie": T.DoubleType()},
+            {},
+            "column 'cookie' is double: expected bigint",
+        ),
+        (
+            {"delay": T.DoubleType(), "payload": T.StringType()},
+            {},
+            "column 'payload' is string: expected binary",
+        ),
+        (
+            {"delay": T.DoubleType(), "width": T.IntegerType()},
+            {},
+            "column 'width': expected delay or deadline",
+        ),
+        ({"deadline": T.TimestampNTZType()}, {}, "is timestamp_ntz: expected timestamp"),
+        ({"delay": T.DoubleType()}, {"speed": "9"}, "option 'speed': wheeld has no such option"),
+        ({"delay": T.DoubleType()}, {"lanes": "0"}, "option lanes='0': expected a whole number"),
+        ({"delay": T.DoubleType()}, {"beyond_keep": "maybe"}, "option beyond_keep='maybe'"),
+        ({"delay": T.DoubleType()}, {"job": "a/b"}, "option job='a/b': expected letters"),
+        (
+            {"delay": T.DoubleType()},
+            {"visit_interval": "-1"},
+            "option visit_interval='-1': expected seconds",
+        ),
+    ],
+)
+def test_what_a_writer_refuses(
+    columns: dict[str, T.DataType], more: dict[str, str], message: str
+) -> None:
+    """Where Spark makes it, before any task runs."""
+    with pytest.raises(PipelineError, match=message):
+        BatchWriter(Options.parse(more), fields(**columns), overwrite=False)
+
+
+@pytest.mark.parametrize("kind", [T.StringType(), T.IntegerType()])
+def test_what_a_reader_refuses(kind: T.DataType) -> None:
+    with pytest.raises(PipelineError, match=f"'cookie' is {kind.simpleString()}: expected bigint"):
+        check_schema(fields(cookie=kind), EXPIRATION)

@@ -13,7 +13,7 @@ from wheeld_pipeline.report.counts import replay, rows, tally, wheels
 def table(rng_seed: int) -> Any:
     """Rows of two wheels, in turn."""
     rng = np.random.default_rng(rng_seed)
-    stories = [Story(rng, 300, 60, run=f"{number:016x}").rows for number in (1, 2)]
+    stories = [Story(rng, 100, 60, run=f"{number:016x}").rows for number in (1, 2)]
     mixed = sorted((row for own in stories for row in own), key=lambda row: int(row["time"]))
     mixed.append(lost(START_US, "expired", 7, run=f"{1:016x}"))
     return as_table(mixed, EVENT_SCHEMA).select(list(rows.COLUMNS))

@@ -74,6 +74,14 @@ def test_no_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
         session.check()
 
 
+@pytest.mark.parametrize("module", ["wheeld_pipeline.datasource", "wheeld_pipeline.kafka"])
+def test_a_spark_that_is_too_old_for_a_data_source(module: str) -> None:
+    """Its classes are not there; what is missing is named instead."""
+    code = f"import pyspark; pyspark.__version__ = '4.1.9'; import {module}"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "needs PySpark 4.2 or newer and this is 4.1.9: pip install" in done.stderr
+
+
 def test_a_master_and_a_remote() -> None:
     with pytest.raises(PipelineError, match="expected one of them"):
         session.SparkOptions(master="local", remote="sc://localhost")

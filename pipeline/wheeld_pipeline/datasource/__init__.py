@@ -3,14 +3,17 @@
     from wheeld_pipeline import datasource
     datasource.register(spark)
 
-This package needs PySpark; the page of the format is the docstring of `WheeldDataSource`.
+This package needs PySpark 4.2; the page of the format is the docstring of `WheeldDataSource`.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wheeld_pipeline.datasource.source import WheeldDataSource
+from wheeld_pipeline.session import needs_pyspark
+
+needs_pyspark("4.2", "the data source wheeld")
+from wheeld_pipeline.datasource.source import WheeldDataSource  # noqa: E402 - of 4.2
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -8,6 +8,7 @@ that sees the journal. What a query has committed is removed.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
 BATCH_ROWS: Final = 1 << 16
 """Rows of one Arrow batch."""
+
+log = logging.getLogger("wheeld")
 
 Positions = dict[str, int]
 """How far the lanes are read; a lane is written HOST/NUMBER."""
@@ -70,7 +73,7 @@ class ExpirationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options, self._schema = options, schema
         self._lock = -1
         self._visits = Visits(options)
-        self._ends_here = False
+        self._looked = self._ends_here = False
         self._target: Positions | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -175,15 +178,19 @@ class ExpirationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {str(lane): int(position) for lane, position in offset["lanes"].items()}
 
     def _empty(self, journal: Journal) -> None:
-        """The lanes of this host; where nothing was ever written a daemon must be here at least."""
-        if not _ends(journal):
+        """The lanes of this host. Where nothing is written yet, no daemon here may be a slip."""
+        if not (self._looked or _ends(journal)):
             try:
                 Observer(self._options.name, self._options.runtime_dir).close()
             except (WheelError, OSError) as error:
-                raise PipelineError(
-                    f"host {journal.host}: {error}; and nothing was written with the journal "
-                    f"{journal.directory} yet: start a daemon here, or first what writes elsewhere"
-                ) from error
+                log.warning(
+                    "host %s: %s; nothing is written with the journal %s yet: waiting for a task "
+                    "that does so on another host",
+                    journal.host,
+                    error,
+                    journal.directory,
+                )
+        self._looked = True
         empty_lanes(journal, self._options)
 
     # -- in the tasks -----------------------------------------------------------------------------

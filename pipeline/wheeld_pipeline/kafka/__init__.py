@@ -20,7 +20,10 @@ except ImportError as error:
     raise PipelineError(
         "wheeld.kafka needs confluent-kafka, which is not installed: pip install 'wheeld[kafka]'"
     ) from error
-from wheeld_pipeline.kafka.source import KafkaDataSource
+from wheeld_pipeline.session import needs_pyspark
+
+needs_pyspark("4.2", "the data source wheeld.kafka")
+from wheeld_pipeline.kafka.source import KafkaDataSource  # noqa: E402 - of 4.2
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
