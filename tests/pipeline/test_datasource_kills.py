@@ -176,9 +176,9 @@ def test_local(tmp_path: Path, rng_seed: int) -> None:
 
 
 ON_HOSTS = """#!/bin/sh
-# Executors run in .../work/app-X/NUMBER: each is on a host of its own, with a daemon.
+# Executors run in .../app-X/NUMBER: each is on a host of its own, with a daemon.
 case $PWD in
-*/work/app-*/*) WHEELD_HOST=host-${PWD##*/} WHEELD_RUNTIME_DIR={folder}/host-${PWD##*/} ;;
+*/app-*/[0-9]*) WHEELD_HOST=host-${PWD##*/} WHEELD_RUNTIME_DIR={folder}/host-${PWD##*/} ;;
 esac
 export WHEELD_HOST WHEELD_RUNTIME_DIR
 exec {python} "$@"
