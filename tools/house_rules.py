@@ -17,6 +17,7 @@ from pathlib import Path
 
 import agreed
 import memory_orders
+import namesakes
 from sources import Source, Violation, sources
 
 MAX_FILE_LINES = 400
@@ -235,7 +236,12 @@ def check(root: Path) -> list[Violation]:
     per_file = (file_length, columns, function_length, *code, unwanted_text)
     violations = [bad for source in found for rule in per_file for bad in rule(source)]
     return sorted(
-        {*violations, *memory_orders.partners(found, tuple(MAY_IMPORT)), *constants(found)}
+        {
+            *violations,
+            *memory_orders.partners(found, tuple(MAY_IMPORT)),
+            *constants(found),
+            *namesakes.unlisted(found),
+        }
     )
 
 

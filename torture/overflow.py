@@ -57,7 +57,7 @@ CALM_EVERY: Final = 3
 """Of so many tries of a batch, one is left alone."""
 
 
-class Place:
+class OverflowUnderTest:
     """An overflow's folders and its daemon."""
 
     def __init__(self, base: Path, chance: random.Random) -> None:
@@ -221,10 +221,10 @@ class _Lines:
         return self._line
 
 
-def run(base: Path, kills: int, seed: int) -> tuple[dict[str, list[Any]], Place, int]:
+def run(base: Path, kills: int, seed: int) -> tuple[dict[str, list[Any]], OverflowUnderTest, int]:
     """Batches until there were so many kills; then until nothing is pending."""
     chance = random.Random(seed)
-    place = Place(base, chance)
+    place = OverflowUnderTest(base, chance)
     number = 0
     with place.stack, show_progress("overflow", kills, "kills") as tell:
         while (done := sum(place.kills.values())) < kills:
@@ -239,7 +239,7 @@ def run(base: Path, kills: int, seed: int) -> tuple[dict[str, list[Any]], Place,
     return offences, place, number
 
 
-def _finish(place: Place, number: int) -> dict[str, list[Any]]:
+def _finish(place: OverflowUnderTest, number: int) -> dict[str, list[Any]]:
     last = time.monotonic() + 60
     while True:
         place.batch(number, [], calm=True)

@@ -65,7 +65,7 @@ def embedded(**config: Any) -> Iterator[EmbeddedDaemon]:
         yield daemon
 
 
-class Process(Protocol):
+class ChildProcess(Protocol):
     """What is needed of a daemon's process; `subprocess.Popen` has it."""
 
     @property
@@ -76,7 +76,7 @@ class Process(Protocol):
     def kill(self) -> None: ...
 
 
-def _start(options: str, output: int) -> Process:
+def _start(options: str, output: int) -> ChildProcess:
     return subprocess.Popen(
         [sys.executable, "-P", "-m", "wheeld", PRIVATE, options],
         stdin=subprocess.DEVNULL,
@@ -87,7 +87,7 @@ def _start(options: str, output: int) -> Process:
 
 @contextlib.contextmanager
 def running(
-    start: Callable[[str, int], Process], config: dict[str, Any]
+    start: Callable[[str, int], ChildProcess], config: dict[str, Any]
 ) -> Iterator[EmbeddedDaemon]:
     """As `embedded`; `start` makes the process, whose messages go to a descriptor."""
     name = config.pop("name", None) or f"embedded-{os.getpid()}-{secrets.token_hex(3)}"
@@ -127,7 +127,7 @@ def _facts(directory: Path) -> dict[str, Any]:
     return {}
 
 
-def _await_start(process: Process, directory: Path, output: int) -> None:
+def _await_start(process: ChildProcess, directory: Path, output: int) -> None:
     """Wait until the daemon has written its file, which it does when it is ready.
 
     What it prints until then is for the error message; after that it is not read.
@@ -147,7 +147,7 @@ def _await_start(process: Process, directory: Path, output: int) -> None:
         time.sleep(0.002)
 
 
-def _stop(process: Process, directory: Path, patience: float) -> None:
+def _stop(process: ChildProcess, directory: Path, patience: float) -> None:
     """Stop the daemon; if it was killed, remove what it left."""
     facts = _facts(directory)
     process.terminate()

@@ -47,7 +47,7 @@ class PlannedFile:
 
 
 @dataclass(frozen=True)
-class Plan:
+class Installation:
     """What an installation does."""
 
     files: tuple[PlannedFile, ...]
@@ -56,7 +56,7 @@ class Plan:
     notes: tuple[str, ...] = ()
 
 
-def plan(name: str, program: str, *, for_user: bool, root: Path = Path("/")) -> Plan:
+def plan(name: str, program: str, *, for_user: bool, root: Path = Path("/")) -> Installation:
     """What it takes to have the daemon `name` run as a service.
 
     Parameters
@@ -82,7 +82,7 @@ def plan(name: str, program: str, *, for_user: bool, root: Path = Path("/")) -> 
     return _users_plan(name, program) if for_user else _systems_plan(name, program, root)
 
 
-def _systems_plan(name: str, program: str, root: Path) -> Plan:
+def _systems_plan(name: str, program: str, root: Path) -> Installation:
     if program.startswith(tuple(f"/{folder}/" for folder in _HIDDEN)):
         raise WheelError(
             f"the program is {program}, which the service cannot see (ProtectHome=, PrivateTmp=): "
@@ -100,10 +100,10 @@ def _systems_plan(name: str, program: str, root: Path) -> Plan:
         "systemctl daemon-reload",
         f"systemctl enable --now wheeld@{name}",
     )
-    return Plan(files, commands)
+    return Installation(files, commands)
 
 
-def _users_plan(name: str, program: str) -> Plan:
+def _users_plan(name: str, program: str) -> Installation:
     home = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config")
     files = (
         PlannedFile(home / "systemd/user" / UNIT, _unit(USER_UNIT, program)),
@@ -114,7 +114,7 @@ def _users_plan(name: str, program: str) -> Plan:
         "logind removes the shared memory of a user who has logged out from everywhere: set "
         "RemoveIPC=no in /etc/systemd/logind.conf, or `loginctl enable-linger`.",
     )
-    return Plan(files, commands, notes)
+    return Installation(files, commands, notes)
 
 
 def _unit(name: str, program: str) -> str:

@@ -32,7 +32,7 @@ _LOOK: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
-class Place(NamedTuple):
+class DaemonDirectory(NamedTuple):
     """A runtime directory that was found to be a daemon's."""
 
     fd: int
@@ -102,7 +102,7 @@ def plain(name: object) -> str:
 
 
 @contextlib.contextmanager
-def entered(directory: Path) -> Iterator[Place]:
+def entered(directory: Path) -> Iterator[DaemonDirectory]:
     """The runtime directory of a daemon that may be believed, for the block.
 
     Raises
@@ -119,7 +119,7 @@ def entered(directory: Path) -> Iterator[Place]:
         fd = os.open(path.name or ".", _LOOK, dir_fd=base)
         opened.callback(os.close, fd)
         _check_base(path.parent, os.fstat(base), os.fstat(fd).st_uid)
-        yield Place(fd, _owner(path, os.fstat(base), os.fstat(fd)))
+        yield DaemonDirectory(fd, _owner(path, os.fstat(base), os.fstat(fd)))
 
 
 def check(directory: Path) -> None:

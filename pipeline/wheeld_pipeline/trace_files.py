@@ -37,7 +37,7 @@ class RowGroups(NamedTuple):
     groups: int
 
 
-class Files(NamedTuple):
+class TraceFiles(NamedTuple):
     """The row groups of a trace's events, shared out among tasks."""
 
     tasks: tuple[tuple[RowGroups, ...], ...]
@@ -55,7 +55,7 @@ class Files(NamedTuple):
         reader = partial(_read, files=self, function=function, columns=list(columns))
         return spark.range(0, count, 1, count).mapInArrow(reader, schema)
 
-    def near(self, windows: Sequence[tuple[int, int]]) -> Files:
+    def near(self, windows: Sequence[tuple[int, int]]) -> TraceFiles:
         """Only row groups that may have rows in one of these stretches of time, us."""
         tasks = []
         for task in self.tasks:
@@ -74,7 +74,7 @@ class Files(NamedTuple):
 
 def share(
     path: str | Path, since: datetime | None = None, until: datetime | None = None
-) -> Files | None:
+) -> TraceFiles | None:
     """Share a trace's events out among tasks; None: its files are not opened by their path.
 
     Parameters
@@ -100,7 +100,7 @@ def share(
 
 def share_files(
     files: Sequence[Path], since_us: int | None = None, until_us: int | None = None
-) -> Files:
+) -> TraceFiles:
     """As `share`, of some files of events."""
     tasks: list[list[RowGroups]] = [[]]
     filled = rows = 0
@@ -119,7 +119,7 @@ def share_files(
             task[-1] = task[-1]._replace(groups=task[-1].groups + 1)
         else:
             task.append(group)
-    return Files(tuple(map(tuple, tasks)), since_us, until_us, rows)
+    return TraceFiles(tuple(map(tuple, tasks)), since_us, until_us, rows)
 
 
 def _groups(
@@ -157,14 +157,14 @@ def errors_named(file: str | Path) -> Iterator[None]:
 
 
 def _read(
-    numbers: Iterator[Any], files: Files, function: Mapper, columns: list[str]
+    numbers: Iterator[Any], files: TraceFiles, function: Mapper, columns: list[str]
 ) -> Iterator[Any]:
     for batch in numbers:
         for number in batch.column(0).to_pylist():
             yield from function(batches(files, number, columns))
 
 
-def batches(files: Files, task: int, columns: list[str]) -> Iterator[Any]:
+def batches(files: TraceFiles, task: int, columns: list[str]) -> Iterator[Any]:
     """The batches of one task; strings as codes, so that no row's are compared."""
     import pyarrow.parquet as pq
 
@@ -178,7 +178,7 @@ def batches(files: Files, task: int, columns: list[str]) -> Iterator[Any]:
                 yield _within(batch, files)
 
 
-def _within(batch: Any, files: Files) -> Any:
+def _within(batch: Any, files: TraceFiles) -> Any:
     import numpy as np
     import pyarrow as pa
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from wheeld.processes.messages import Report
+from wheeld.processes.messages import Notice
 from wheeld_core import control
 from wheeld_core.control.messages import Request
 
@@ -15,7 +15,7 @@ CORE = Path(__file__).parents[2] / "core"
     ("file", "op"),
     [
         ("include/wheeld/worker/client.h", Request.ALARM),
-        ("wheeld_core/native/clock/clock_part.c", Report.AWAKE),
+        ("wheeld_core/native/clock/clock_part.c", Notice.AWAKE),
     ],
 )
 def test_messages_of_c(file: str, op: str) -> None:

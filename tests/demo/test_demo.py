@@ -14,7 +14,7 @@ import pytest
 
 from programs import descendants, start_program
 from wheeld.demo import account, case_text, plots, summary, workload
-from wheeld.demo.account import RECEIPT, Account, Log, Verdict
+from wheeld.demo.account import RECEIPT, CaseAccount, Log, Verdict
 from wheeld_client.replay import WORDS
 
 MS = 1_000_000
@@ -154,7 +154,7 @@ def test_each_fault_is_seen_and_said(damage: Any, faults: dict[str, int]) -> Non
         assert f"FAILED: {count} {WORDS[name]} ({name})" in text
 
 
-def figures_of(merged: Account, start: int = START) -> dict[str, Any]:
+def figures_of(merged: CaseAccount, start: int = START) -> dict[str, Any]:
     usage = summary.Usage(0.5, 0.1, 2**20)
     return summary.summarise("made", merged, account.check(merged), usage, start)
 

@@ -20,14 +20,14 @@ from commands import Daemon, wheeld_command
 from common_fixtures import started_command
 from fsck_wheels import FullWheel, Local, remains
 from wheeld.doctor import live, run as doctor
-from wheeld.doctor.live import Clock, Process, Vitals, Worker
+from wheeld.doctor.live import Clock, ObservedWorker, ProcStat, Vitals
 from wheeld.fsck import source as fsck_source
 from wheeld.tables.registry import RowState
 from wheeld_client import connect
 
-CLOCK = Clock(7, Process("S", 50), True, 100_000, 0, 1, 0, 1024)
-WORKER = Worker(
-    0, "web-1", 8, RowState.ACTIVE, 60, Process("S", 60), False, ((5, 5), (5, 5)), 0, 0, 64, 0
+CLOCK = Clock(7, ProcStat("S", 50), True, 100_000, 0, 1, 0, 1024)
+WORKER = ObservedWorker(
+    0, "web-1", 8, RowState.ACTIVE, 60, ProcStat("S", 60), False, ((5, 5), (5, 5)), 0, 0, 64, 0
 )
 WELL = Vitals(1000, 900, 50, CLOCK, [WORKER, replace(WORKER, row=1, name="web-2")])
 
@@ -49,22 +49,22 @@ def test_all_well() -> None:
 
 Check = Callable[[Vitals], Any]
 ILL: list[tuple[Check, Vitals, str, str]] = [
-    (live.clock_runs, with_clock(process=Process("", 0)), "failure", "pid 7 is dead"),
-    (live.clock_runs, with_clock(process=Process("Z", 0)), "failure", "dead"),
-    (live.clock_runs, with_clock(process=Process("T", 50)), "failure", "kill -CONT 7"),
+    (live.clock_runs, with_clock(process=ProcStat("", 0)), "failure", "pid 7 is dead"),
+    (live.clock_runs, with_clock(process=ProcStat("Z", 0)), "failure", "dead"),
+    (live.clock_runs, with_clock(process=ProcStat("T", 50)), "failure", "kill -CONT 7"),
     (live.clock_runs, with_clock(answers=False), "failure", "makes no progress"),
-    (live.clock_runs, with_clock(process=Process("D", 50)), "warning", "state D"),
+    (live.clock_runs, with_clock(process=ProcStat("D", 50)), "warning", "state D"),
     (live.clock_restarts, with_clock(restarts=2), "warning", "messages"),
     (live.lateness, with_clock(wake_late_ns=6_000_000), "note", "6.000 ms"),
     (live.lateness, with_clock(wake_late_ns=60_000_000), "warning", "60.000 ms"),
     (live.timer_slack, with_clock(timer_slack_ns=50_000), "warning", "50,000 ns"),
     (live.swapped, with_clock(swapped_kib=2048), "warning", "2.0 MiB of the wheel"),
-    (live.worker_processes, with_worker(process=Process("", 0)), "failure", "pid 8) is gone"),
-    (live.worker_processes, with_worker(process=Process("S", 61)), "failure", "another process"),
-    (live.worker_processes, with_worker(process=Process("T", 60)), "warning", "kill -CONT 8"),
-    (live.worker_processes, with_worker(process=Process("t", 60)), "warning", "debugger"),
-    (live.worker_processes, with_worker(process=Process("Z", 60)), "warning", "wait()"),
-    (live.worker_processes, with_worker(process=Process("D", 60)), "warning", "state D"),
+    (live.worker_processes, with_worker(process=ProcStat("", 0)), "failure", "pid 8) is gone"),
+    (live.worker_processes, with_worker(process=ProcStat("S", 61)), "failure", "another process"),
+    (live.worker_processes, with_worker(process=ProcStat("T", 60)), "warning", "kill -CONT 8"),
+    (live.worker_processes, with_worker(process=ProcStat("t", 60)), "warning", "debugger"),
+    (live.worker_processes, with_worker(process=ProcStat("Z", 60)), "warning", "wait()"),
+    (live.worker_processes, with_worker(process=ProcStat("D", 60)), "warning", "state D"),
     (live.stuck, with_worker(backlog=True), "warning", "web-1 (row 0, pid 8) has full rings"),
     (live.doorbell, with_worker(unheard=3), "failure", "web-1 (row 0, pid 8): 3 timers"),
     (live.kept, with_worker(row_state=RowState.KEPT), "note", "64 slots"),
@@ -91,7 +91,7 @@ def test_what_is_ill_is_said(check: Check, vitals: Vitals, status: str, words: s
         (live.stuck, with_worker(backlog=True, heads=((5, 5), (6, 5)))),
         (live.stuck, with_worker(backlog=True, heads=((5, 5), (5, 6)))),
         (live.stuck, with_worker(backlog=True, row_state=RowState.KEPT)),
-        (live.worker_processes, with_worker(process=Process("", 0), row_state=RowState.KEPT)),
+        (live.worker_processes, with_worker(process=ProcStat("", 0), row_state=RowState.KEPT)),
         (live.shares, replace(WELL, workers=[replace(WORKER, held=900)])),
         (live.timer_slack, with_clock(timer_slack_ns=None)),
         (live.timer_slack, with_clock(timer_slack_ns=0)),
@@ -111,8 +111,8 @@ def test_every_live_check_has_a_case() -> None:
 def test_processes_are_read(tmp_path: Path) -> None:
     """State and start time, whatever the command is called."""
     put(tmp_path / "8/stat", "8 (a ) b (c) T " + " ".join(str(n) for n in range(1, 40)))
-    assert live.process(tmp_path, 8) == Process("T", 19)
-    assert live.process(tmp_path, 9) == Process("", 0)
+    assert live.process(tmp_path, 8) == ProcStat("T", 19)
+    assert live.process(tmp_path, 9) == ProcStat("", 0)
     assert live.process(Path("/proc"), os.getpid()).state == "R"
 
 
@@ -148,7 +148,7 @@ def test_vitals_of_a_wheel(tmp_path: Path) -> None:
         assert memories is not None
         vitals = live.gather(status, memories, "none-", tmp_path, sleep)
         a, b = vitals.workers
-        assert vitals.clock.process == Process("S", 19)
+        assert vitals.clock.process == ProcStat("S", 19)
         assert (vitals.clock.restarts, vitals.clock.timer_slack_ns) == (1, 1)
         assert (a.name, a.backlog, a.heads[0] == a.heads[1]) == ("a", True, True)
         assert live.stuck(vitals).found == "a (row 0, pid 0) has full rings and reads nothing"

@@ -8,7 +8,9 @@ import pytest
 
 import house_rules
 import memory_orders
+import namesakes
 from programs import ROOT
+from sources import sources
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 HEADER = "core/include/wheeld/example.h"
@@ -286,3 +288,27 @@ def test_writing_the_table(tmp_path: Path) -> None:
     assert text.endswith("\nAfter it.\n")
     (left,) = house_rules.check(tmp_path)
     assert "'new-one': say what breaks" in str(left)
+
+
+def test_namesakes(tmp_path: Path) -> None:
+    """The second class of a name, unless it is a test's, or nobody's business but its module's."""
+    one = {"wheeld/a.py": "class Parcel: ...\n"}
+    assert found(tmp_path, {**one, "tests/a.py": "class Parcel: ...\n"}) == []
+    assert (
+        found(tmp_path, {"wheeld/b.py": "class _Own: ...\n", "core/b.py": "class _Own: ...\n"})
+        == []
+    )
+    again = found(tmp_path, {"wheeld/c.py": "\nclass Parcel: ...\n"})
+    assert again == [("wheeld/c.py", 2, "namesake")]
+
+
+def test_a_listed_name_is_counted(tmp_path: Path) -> None:
+    """One more than the list says is noticed, too."""
+    files = {f"wheeld/{n}.py": "class Connection: ...\n" for n in range(2)}
+    assert found(tmp_path, files) == []
+    assert found(tmp_path, {"wheeld/2.py": "class Connection: ...\n"})
+
+
+def test_the_list_of_namesakes_is_needed() -> None:
+    """Each entry by as many classes as it says."""
+    assert namesakes.outdated(sources(CHECKOUT)) == []

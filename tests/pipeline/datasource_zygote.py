@@ -42,7 +42,7 @@ def patch(owner: Any, name: str, nth: int, before: bool, part: Callable[..., Any
     setattr(owner, name, patched)
 
 
-def half_note(self: stage.Stage, whole: Any, ids: Any) -> None:
+def half_note(self: stage.StagedPartition, whole: Any, ids: Any) -> None:
     """Some ids, and three bytes of the next."""
     whole(self, ids[: len(ids) // 2])
     with self.ids_path.open("ab") as file:
@@ -67,19 +67,19 @@ def half_append(self: Spool, whole: Any, records: Any) -> None:
 
 
 POINTS: dict[str, tuple[Any, str, bool, Any]] = {
-    "before the rows": (stage.Stage, "write", True, None),
-    "after the rows": (stage.Stage, "write", False, None),
-    "before the seal": (stage.Stage, "put_seal", True, None),
-    "after the seal": (stage.Stage, "put_seal", False, None),
-    "after begin": (stage.Stage, "begin", False, None),
+    "before the rows": (stage.StagedPartition, "write", True, None),
+    "after the rows": (stage.StagedPartition, "write", False, None),
+    "before the seal": (stage.StagedPartition, "put_seal", True, None),
+    "after the seal": (stage.StagedPartition, "put_seal", False, None),
+    "after begin": (stage.StagedPartition, "begin", False, None),
     "after reserve": (Timers, "reserve", False, None),
-    "before the ids": (stage.Stage, "note", True, None),
-    "half the ids": (stage.Stage, "note", False, half_note),
-    "after the ids": (stage.Stage, "note", False, None),
+    "before the ids": (stage.StagedPartition, "note", True, None),
+    "half the ids": (stage.StagedPartition, "note", False, half_note),
+    "after the ids": (stage.StagedPartition, "note", False, None),
     "half armed": (Timers, "schedule_at_many", False, half_arm),
     "after arming": (Timers, "schedule_at_many", False, None),
-    "before done": (stage.Stage, "finish", True, None),
-    "after done": (stage.Stage, "finish", False, None),
+    "before done": (stage.StagedPartition, "finish", True, None),
+    "after done": (stage.StagedPartition, "finish", False, None),
     "before the spool": (Spool, "append", True, None),
     "half the spool": (Spool, "append", False, half_append),
     "after the spool": (Spool, "append", False, None),

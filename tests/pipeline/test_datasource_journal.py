@@ -31,7 +31,7 @@ from wheeld_pipeline import PipelineError
 from wheeld_pipeline.datasource.journal import Journal
 from wheeld_pipeline.datasource.lane import Lane
 from wheeld_pipeline.datasource.options import Options
-from wheeld_pipeline.datasource.stage import Stage, stage_of
+from wheeld_pipeline.datasource.stage import StagedPartition, stage_of
 from wheeld_pipeline.datasource.writer import PartitionWriter
 
 ONLY_WITH_EVENTS = {"before the spool", "half the spool", "after the spool", "after acknowledge"}
@@ -102,7 +102,7 @@ def test_rows_of_a_stage_in_the_order_of_the_ids(zygote: Zygote, options: dict[s
     assert not zygote.attempt(options, "half armed", 2)
     for lane in lanes(options):
         with lane:
-            stage = Stage.current(lane.directory)
+            stage = StagedPartition.current(lane.directory)
     assert stage is not None
     assert stage.armed() == CHUNK + CHUNK // 2
     found = read_all(options)
@@ -168,7 +168,7 @@ def test_an_attempt_that_comes_after_the_commit(
     partition_writer(options).write(0, rows())
     assert sorted(read_all(options)["cookie"].tolist()) == list(range(10))
     directory = journal.batch_directory("query", 0)
-    assert not directory.exists() or not Stage.all(directory)
+    assert not directory.exists() or not StagedPartition.all(directory)
 
 
 def test_other_rows_are_refused(options: dict[str, str]) -> None:
@@ -187,7 +187,7 @@ def test_another_host_began_it(options: dict[str, str], monkeypatch: pytest.Monk
     here = partition_writer(options, lane_timeout="0.1")
     here.journal.host = "elsewhere"
     here.journal.lanes_directory.mkdir()
-    monkeypatch.setattr(Stage, "finish", lambda *args: None)
+    monkeypatch.setattr(StagedPartition, "finish", lambda *args: None)
     here.write(0, batches(range(10)))
     monkeypatch.undo()
     with pytest.raises(PipelineError, match="was begun on host elsewhere and is not finished"):

@@ -15,7 +15,7 @@ from confluent_kafka import Producer
 from pyspark.sql.types import StructType
 
 from wheeld_pipeline import PipelineError, kafka
-from wheeld_pipeline.kafka.options import Options
+from wheeld_pipeline.kafka.options import KafkaOptions
 from wheeld_pipeline.kafka.reader import BatchReader, StreamReader, _at_most
 from wheeld_pipeline.kafka.source import KafkaDataSource
 from wheeld_pipeline.kafka.writer import StreamWriter
@@ -69,7 +69,7 @@ def schema(text: str | None = None) -> StructType:
 
 
 def reader(servers: str, **more: str) -> StreamReader:
-    return StreamReader(Options.parse(options(servers, **more)).for_reading(), schema())
+    return StreamReader(KafkaOptions.parse(options(servers, **more)).for_reading(), schema())
 
 
 def rows(reader: StreamReader | BatchReader, pieces: list[Any]) -> list[dict[str, Any]]:
@@ -79,7 +79,9 @@ def rows(reader: StreamReader | BatchReader, pieces: list[Any]) -> list[dict[str
 
 
 def everything(servers: str, topic: str) -> list[dict[str, Any]]:
-    whole = BatchReader(Options.parse(options(servers, subscribe=topic)).for_reading(), schema())
+    whole = BatchReader(
+        KafkaOptions.parse(options(servers, subscribe=topic)).for_reading(), schema()
+    )
     return rows(whole, whole.partitions())
 
 
@@ -143,9 +145,9 @@ def test_a_batch_has_at_most_so_many_and_all_come_in_the_end(most: int) -> None:
 )
 def test_wrong_options(more: dict[str, str], said: str) -> None:
     with pytest.raises(PipelineError, match=said):
-        Options.parse(options("x", **more)).for_reading()
+        KafkaOptions.parse(options("x", **more)).for_reading()
     with pytest.raises(PipelineError, match=r"kafka.bootstrap.servers is missing"):
-        Options.parse({"subscribe": "a"})
+        KafkaOptions.parse({"subscribe": "a"})
 
 
 def test_what_the_broker_does_not_have(servers: str, topic: str) -> None:
@@ -180,7 +182,7 @@ def batch(numbers: range, generation: int = 1) -> pa.RecordBatch:
 
 def writer(servers: str, topic: str, **more: str) -> StreamWriter:
     given = options(servers, topic=topic, queryName=f"q-{topic}", **more)
-    return StreamWriter(Options.parse(given), schema(ROWS), False)
+    return StreamWriter(KafkaOptions.parse(given), schema(ROWS), False)
 
 
 def names(servers: str, topic: str) -> Counter[bytes]:
@@ -233,7 +235,7 @@ def test_after_a_commit_only_what_came_later_is_read(
 def test_wrong_rows(columns: str, topic: str, said: str) -> None:
     more = {"topic": topic} if topic else {}
     with pytest.raises(PipelineError, match=said):
-        StreamWriter(Options.parse(options("x", **more)), schema(columns), False)
+        StreamWriter(KafkaOptions.parse(options("x", **more)), schema(columns), False)
 
 
 def test_a_null_key_and_a_broker_that_refuses(servers: str, topic: str) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from workloads import MS, requests, save
 
-from wheeld_client.replay import FLAT_OUT, Feed, Histogram
+from wheeld_client.replay import FLAT_OUT, Feed, LatenessHistogram
 from wheeld_client.replay.calendar import PAGE_BITS, Calendar
 from wheeld_client.replay.window import Window
 from wheeld_pipeline import PipelineError
@@ -114,17 +114,17 @@ def test_one_delivered_twice_in_one_batch_is_doubled() -> None:
 
 def test_percentiles_are_close_from_above(rng_seed: int) -> None:
     values = (np.random.default_rng(rng_seed).lognormal(12, 3, 50_000)).astype(np.int64)
-    one, other = Histogram(), Histogram()
+    one, other = LatenessHistogram(), LatenessHistogram()
     one.add(values[:1000])
     other.add(values[1000:])
-    one.merge(Histogram.from_json(other.as_json()))
+    one.merge(LatenessHistogram.from_json(other.as_json()))
     found = one.percentiles_ms()
     assert found is not None
     for name, rank in (("p50", 25_000), ("p90", 45_000), ("p99", 49_500), ("p99.9", 49_950)):
         exact = np.sort(values)[rank - 1] / 1e6
         assert exact <= found[name] <= exact * 1.016 + 1e-6
     assert found["max"] == values.max() / 1e6
-    assert Histogram().percentiles_ms() is None
+    assert LatenessHistogram().percentiles_ms() is None
 
 
 # -- files ----------------------------------------------------------------------------------------

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-def on_spark(spark: SparkSession, trace: Path, files: trace_files.Files | None = None) -> Report:
+def on_spark(
+    spark: SparkSession, trace: Path, files: trace_files.TraceFiles | None = None
+) -> Report:
     """The report of a trace, through Spark's reader or from its files."""
     return analyse(read_events(spark, trace), read_counters(spark, trace), files=files)
 

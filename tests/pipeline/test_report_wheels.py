@@ -18,7 +18,7 @@ from wheeld_pipeline.report.counts import bins, wheels
 from wheeld_pipeline.report.page import shapes, svg
 
 
-def all_blocks(counts: wheels.Counts, tried: wheels.Candidates) -> Iterator[wheels.Outcome]:
+def all_blocks(counts: wheels.Counts, tried: wheels.Candidates) -> Iterator[wheels.TriedWheel]:
     """What the candidates did, block by block."""
     for _, inside in wheels.blocks(counts):
         yield from wheels.outcomes(inside, tried)

@@ -37,7 +37,7 @@ def moment(number: int) -> datetime:
     return datetime.fromtimestamp((START_US + number * STEP_US) / SECOND_US, UTC)
 
 
-def read(files: trace_files.Files | None) -> list[list[int]]:
+def read(files: trace_files.TraceFiles | None) -> list[list[int]]:
     """The ids that each task reads."""
     assert files is not None
     return [
@@ -101,7 +101,7 @@ def test_a_file_that_vanishes(
     share = trace_files.share
     file = sorted((trace / "events").rglob("*.parquet"))[0]
 
-    def and_then(*args: datetime | Path) -> trace_files.Files | None:
+    def and_then(*args: datetime | Path) -> trace_files.TraceFiles | None:
         shared = share(*args)  # type: ignore[arg-type]
         file.unlink()
         return shared

@@ -12,7 +12,7 @@ from recorder_records import OFFSETS, ORIGIN, RUN, Ring, cookies, facts, read, r
 from wheeld.recorder import facts as facts_module, ring_reader
 from wheeld.recorder.facts import Facts, Offsets
 from wheeld.recorder.process import abandoned
-from wheeld.recorder.spool import RECORDS, Spool, SpoolName, chunks, counter_rows
+from wheeld.recorder.spool import RECORDS, RecordSpool, SpoolName, chunks, counter_rows
 
 settings = pytest.fixture(autouse=True)(small_spools)
 
@@ -88,7 +88,7 @@ def left_by(trace: Path, run: str, segment: str, host: str = "host-1") -> None:
     origin = replace(ORIGIN, run=run, host=host, daemon="other")
     (trace / "_spool").mkdir(exist_ok=True)
     path = trace / "_spool" / str(SpoolName(run, 7, RECORDS))
-    spool = Spool(path, Facts(origin, segment))
+    spool = RecordSpool(path, Facts(origin, segment))
     spool.append(memoryview(records(10).tobytes() + b"half"))
     spool.close()
     counters = path.with_name(str(SpoolName(run, 8, ".counters")))

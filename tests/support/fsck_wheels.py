@@ -13,7 +13,7 @@ from local_wheel import MS, SECOND, LocalWheel
 from shared_words import Shared
 from wheeld.fsck import run as fsck
 from wheeld.fsck.image import Damage, Memories, of_texts
-from wheeld.fsck.run import Report
+from wheeld.fsck.run import Findings
 from wheeld.fsck.source import size_faults
 from wheeld_core import segments
 from wheeld_core.views import dtype_of, record, records
@@ -59,12 +59,12 @@ class Local:
         )  # fmt: skip
 
 
-def check(wheel: LocalWheel) -> Report:
+def check(wheel: LocalWheel) -> Findings:
     """What fsck says."""
     return fsck.examine(Local(wheel), "local")
 
 
-def damaged(report: Report) -> dict[str, list[str]]:
+def damaged(report: Findings) -> dict[str, list[str]]:
     """Check -> examples, of the checks that found something."""
     return {c.name: [e.text for e in c.examples] for c in report.checks if c.damage}
 
@@ -237,7 +237,7 @@ class Remains:
         offset = int(record(memory, "wheel")["links_off"])
         return record(memory, "link", offset + dtype_of("link").itemsize * slot)
 
-    def report(self) -> Report:
+    def report(self) -> Findings:
         """What fsck says."""
         return fsck.run(str(self.directory))
 

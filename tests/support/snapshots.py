@@ -7,7 +7,7 @@ import numpy as np
 from local_wheel import LocalTimers, LocalWheel
 from wheeld.snapshot.collect import collect, comp_head
 from wheeld.snapshot.contents import TIMER, Clocks, Snapshot
-from wheeld.snapshot.restore import Plan, apply, plan_restore
+from wheeld.snapshot.restore import Restoration, apply, plan_restore
 from wheeld_core import _native
 from wheeld_core.views import RegistryView
 
@@ -43,7 +43,7 @@ class Restored(LocalWheel):
         payload_bytes = snapshot.payload_bytes
         super().__init__(capacity, payload_bytes=payload_bytes, start_ns=start_ns)
         now = Clocks.of_virtual(start_ns)
-        self.plan: Plan = plan_restore(snapshot, now, capacity, payload_bytes, **choices)
+        self.plan: Restoration = plan_restore(snapshot, now, capacity, payload_bytes, **choices)
         names = self.plan.workers
         groups = {name: 5 + i for i, name in enumerate(self.plan.groups)}
         for name, index in groups.items():

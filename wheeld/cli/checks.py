@@ -16,7 +16,7 @@ from wheeld.cli.options import Json, Name, RuntimeDir
 
 if TYPE_CHECKING:
     from wheeld.doctor.run import Diagnosis
-    from wheeld.fsck.run import Report
+    from wheeld.fsck.run import Findings
 
 CLEAN, FOUND, COULD_NOT = 0, 1, 2
 
@@ -110,7 +110,7 @@ _STYLES = {
 }
 
 
-def _print_report(report: Report) -> None:
+def _print_report(report: Findings) -> None:
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table

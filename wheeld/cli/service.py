@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from wheeld.cli.options import Json, errors_to_exit
-from wheeld.service import Plan, PlannedFile, plan
+from wheeld.service import Installation, PlannedFile, plan
 from wheeld_core.errors import WheelError
 
 
@@ -83,12 +83,12 @@ def _difference(file: PlannedFile) -> str:
     )
 
 
-def _as_json(made: Plan, found: list[tuple[PlannedFile, str]]) -> dict[str, Any]:
+def _as_json(made: Installation, found: list[tuple[PlannedFile, str]]) -> dict[str, Any]:
     files = [{"path": str(file.path), "state": state, "text": file.text} for file, state in found]
     return {"files": files, "commands": made.commands, "notes": made.notes}
 
 
-def _lines(made: Plan, found: list[tuple[PlannedFile, str]], written: bool) -> list[str]:
+def _lines(made: Installation, found: list[tuple[PlannedFile, str]], written: bool) -> list[str]:
     lines = []
     for file, state in found:
         done = written and state in {"new", "differs"}

@@ -20,7 +20,7 @@ from collections.abc import Callable
 
 from wheeld.clock.link import ClockGone, ClockLink
 from wheeld.config.settings import Config
-from wheeld.processes.messages import Order, Report
+from wheeld.processes.messages import Notice, Order
 from wheeld.resources.handover import Predecessor
 from wheeld.resources.leftovers import STOPPING
 from wheeld.resources.owned import Resources
@@ -222,7 +222,7 @@ class ClockGuard:
 
     # -- orders ---------------------------------------------------------------------------------
 
-    async def ask(self, op: Order, answer: Report, key: int, **fields: object) -> Message:
+    async def ask(self, op: Order, answer: Notice, key: int, **fields: object) -> Message:
         """Send an order until a clock has answered it.
 
         Raises
@@ -245,18 +245,18 @@ class ClockGuard:
 
     async def attach(self, worker: Message) -> None:
         """Make the clock serve a worker."""
-        answer = await self.ask(Order.ATTACH, Report.ATTACHED, worker["row"], **worker)
+        answer = await self.ask(Order.ATTACH, Notice.ATTACHED, worker["row"], **worker)
         if answer["error"]:
             raise WheelError(f"the clock cannot serve this worker: {answer['error']}")
 
     async def reap(self, row: int, leave: int) -> bool:
         """Make the clock sweep what the worker in `row` left; true if it is kept."""
-        answer = await self.ask(Order.DETACH, Report.REAPED, row, row=row, leave=leave)
+        answer = await self.ask(Order.DETACH, Notice.REAPED, row, row=row, leave=leave)
         return bool(answer["kept"])
 
     async def advance(self, to_ns: int) -> None:
         """Move a virtual clock; returns when all that fell due was handed out."""
-        await self.ask(Order.ADVANCE, Report.ADVANCED, to_ns, to=to_ns)
+        await self.ask(Order.ADVANCE, Notice.ADVANCED, to_ns, to=to_ns)
 
     # -- death ----------------------------------------------------------------------------------
 

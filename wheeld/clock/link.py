@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
-from wheeld.processes.messages import Order, Report
+from wheeld.processes.messages import Notice, Order
 from wheeld.processes.offspring import Offspring
 from wheeld.processes.spawn import CLOCK
 from wheeld_core.control import Message
@@ -38,7 +38,7 @@ class ClockLink:
         on_waiting: Callable[[], None] = lambda: None,
     ) -> None:
         self._on_exit = on_exit
-        self._said = {Report.AWAKE: on_awake, Report.WAITS: on_waiting}
+        self._said = {Notice.AWAKE: on_awake, Notice.WAITS: on_waiting}
         self._waiting: dict[tuple[str, int], asyncio.Future[Message]] = {}
         self._process: Offspring | None = None
         self._reader_task: asyncio.Task[None] | None = None
@@ -65,12 +65,12 @@ class ClockLink:
         """
         self._process = Offspring(CLOCK)
         await self._process.connect()
-        ready = self._expect(Report.READY, 0)
+        ready = self._expect(Notice.READY, 0)
         self._reader_task = asyncio.create_task(self._read(self._process))
         self.tell(Order.HELLO, supervisor=os.getpid(), **hello())
         return await ready
 
-    async def ask(self, op: Order, answer: Report, key: int, **fields: Any) -> Message:
+    async def ask(self, op: Order, answer: Notice, key: int, **fields: Any) -> Message:
         """Send an order and wait for its answer, which `key` tells apart from others.
 
         Raises
@@ -118,7 +118,7 @@ class ClockLink:
         if self._process is not None:
             self._process.kill()
 
-    def _expect(self, op: Report, key: int) -> asyncio.Future[Message]:
+    def _expect(self, op: Notice, key: int) -> asyncio.Future[Message]:
         if self.ended:
             raise ClockGone("the clock process is gone")
         future: asyncio.Future[Message] = asyncio.get_running_loop().create_future()

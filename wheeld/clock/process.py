@@ -15,7 +15,7 @@ import os
 from pathlib import Path
 
 from wheeld.processes import child_main as child
-from wheeld.processes.messages import Order, Report
+from wheeld.processes.messages import Notice, Order
 from wheeld_core import _native, segments
 from wheeld_core.control import Message
 from wheeld_core.errors import WheelError
@@ -26,7 +26,7 @@ _FIFO_FLAGS = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 class ClockProcess:
     """Maps the segments, serves control messages, drives the native clock between them."""
 
-    def __init__(self, channel: child.Channel) -> None:
+    def __init__(self, channel: child.SupervisorChannel) -> None:
         self._channel = channel
         hello = channel.hello()
         self._clock_set = _native.prepare_clock_process()
@@ -39,13 +39,13 @@ class ClockProcess:
             for kind, name in hello["segments"].items()
         }
         self._bell = os.open(hello["bell"], _FIFO_FLAGS)
-        channel.send({"op": Report.WAITS})  # for its lock alone: who drives the wheel may end now
+        channel.send({"op": Notice.WAITS})  # for its lock alone: who drives the wheel may end now
         try:
             self._lock = child.lock(Path(hello["lock"]), hello["lock_seconds"], "clock")
         except (OSError, WheelError) as error:
             locked_out = isinstance(error, WheelError)
             failed = f"{error}, then start again" if locked_out else str(error)
-            channel.send({"op": Report.READY, "failed": failed, "locked_out": locked_out})
+            channel.send({"op": Notice.READY, "failed": failed, "locked_out": locked_out})
             raise SystemExit(1) from None
         self._growing = [
             segments.open_to_grow(hello["segments"][kind], self._memories[kind])
@@ -61,7 +61,7 @@ class ClockProcess:
         self._linked = self._clock.recover()
         if not self._clock.back(hello["slabs"]):
             child.say("/dev/shm is too small for the memory to be reserved; enlarge it")
-        channel.send({"op": Report.READY, "linked": self._linked, "skipped": skipped})
+        channel.send({"op": Notice.READY, "linked": self._linked, "skipped": skipped})
 
     def _begin(self, worker: Message) -> bool:
         """Serve a worker that was there before this clock. False: its segment is damaged."""
@@ -129,25 +129,25 @@ class ClockProcess:
                 self._attach(message)
             except (OSError, WheelError) as problem:
                 error = str(problem)
-        self._channel.send({"op": Report.ATTACHED, "row": message["row"], "error": error})
+        self._channel.send({"op": Notice.ATTACHED, "row": message["row"], "error": error})
 
     def _detach(self, message: Message) -> None:
         if self._clock.attached(message["row"]):
             self._clock.detach(message["row"], message["leave"])
         else:
-            self._channel.send({"op": Report.REAPED, "row": message["row"], "kept": False})
+            self._channel.send({"op": Notice.REAPED, "row": message["row"], "kept": False})
 
     def _advance(self, message: Message) -> None:
         while (reaped := self._clock.advance(message["to"])) is not None:
             self._reaped(reaped)
-        self._channel.send({"op": Report.ADVANCED, "to": message["to"]})
+        self._channel.send({"op": Notice.ADVANCED, "to": message["to"]})
 
     def _reaped(self, row: int) -> None:
         kept = self._clock.attached(row)
         if not kept:
             self._clock.forget(row)
             os.close(self._bells.pop(row))
-        self._channel.send({"op": Report.REAPED, "row": row, "kept": kept})
+        self._channel.send({"op": Notice.REAPED, "row": row, "kept": kept})
 
 
 def main() -> None:

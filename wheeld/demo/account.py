@@ -85,7 +85,7 @@ ARRAYS: Final = ["numbers", "before", "after", "won", "cancelled_at", "receipts"
 
 
 @dataclass
-class Account:
+class CaseAccount:
     """All requests of a case, by number, shape (n,), and all receipts, shape (m,)."""
 
     requests: npt.NDArray[Any]
@@ -132,7 +132,7 @@ def load(path: Path) -> Log:
         return Log(**arrays, facts=json.loads(str(file["facts"])))
 
 
-def merge(requests: npt.NDArray[Any], logs: Sequence[Log]) -> Account:
+def merge(requests: npt.NDArray[Any], logs: Sequence[Log]) -> CaseAccount:
     """Put the workers' logs together.
 
     Parameters
@@ -157,7 +157,7 @@ def merge(requests: npt.NDArray[Any], logs: Sequence[Log]) -> Account:
         strangers += int((~own).sum())
         receipts.append(log.receipts[own])
         deliveries += np.bincount(receipts[-1]["number"].astype(np.int64), minlength=count)
-    return Account(
+    return CaseAccount(
         requests=requests,
         deliveries=deliveries,
         receipts=np.concatenate(receipts),
@@ -167,7 +167,7 @@ def merge(requests: npt.NDArray[Any], logs: Sequence[Log]) -> Account:
     )
 
 
-def check(account: Account) -> Verdict:
+def check(account: CaseAccount) -> Verdict:
     """Check every request and every receipt.
 
     A request ends once when either `cancel` said True and nothing was delivered, or it was

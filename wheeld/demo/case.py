@@ -16,7 +16,7 @@ import psutil
 
 from wheeld import embedded
 from wheeld.demo import account, pipeline, summary, workload
-from wheeld.demo.account import Account
+from wheeld.demo.account import CaseAccount
 from wheeld_client.replay import Crew, running
 from wheeld_core import control
 from wheeld_core.control.messages import Request
@@ -30,11 +30,11 @@ HEAD_START_NS: Final = 100_000_000
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CaseRun:
     """A case that was run: `figures` as from `summarise`."""
 
     title: str
-    account: Account
+    account: CaseAccount
     figures: dict[str, Any]
     start_ns: int
 
@@ -47,7 +47,7 @@ def run(
     seed: int,
     tick: Callable[[], None],
     trace: Path | None = None,
-) -> Outcome:
+) -> CaseRun:
     """Run one case on a daemon of its own.
 
     Parameters
@@ -91,7 +91,7 @@ def run(
     merged = account.merge(requests, logs)
     verdict = account.check(merged)
     figures = summary.summarise(name, merged, verdict, usage, start_ns)
-    return Outcome(title, merged, figures, start_ns)
+    return CaseRun(title, merged, figures, start_ns)
 
 
 def _watch(

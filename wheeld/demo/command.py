@@ -18,7 +18,7 @@ from wheeld.processes.interrupts import Interrupted, flagged_signals
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from wheeld.demo.case import Outcome
+    from wheeld.demo.case import CaseRun
 
 FAILED, WRONG_INPUT, INTERRUPTED = 1, 2, 130
 DEFAULT_RATE = 80_000.0
@@ -134,7 +134,7 @@ def _run(
     seed: int,
     tick: Callable[[], None],
     trace: Path | None,
-) -> Outcome:
+) -> CaseRun:
     from wheeld.demo import case
 
     tick()
@@ -160,7 +160,7 @@ def _report_of_trace(trace: Path, out: Path, tick: Callable[[], None]) -> None:
     _say(pipeline.report(trace, out, tick))
 
 
-def _report(outcomes: list[Outcome], workers: int, seed: int, plot: Path, as_json: bool) -> None:
+def _report(outcomes: list[CaseRun], workers: int, seed: int, plot: Path, as_json: bool) -> None:
     import json
 
     from wheeld.demo import case_text
@@ -177,7 +177,7 @@ def _report(outcomes: list[Outcome], workers: int, seed: int, plot: Path, as_jso
     _draw(outcomes, workers, seed, plot)
 
 
-def _draw(outcomes: list[Outcome], workers: int, seed: int, plot: Path) -> None:
+def _draw(outcomes: list[CaseRun], workers: int, seed: int, plot: Path) -> None:
     """The picture is an extra: the report stands without it."""
     from wheeld.demo import plots
 

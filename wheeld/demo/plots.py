@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from wheeld.demo.account import Account
+from wheeld.demo.account import CaseAccount
 from wheeld.demo.summary import pending_over_time
 
 BLUE, ORANGE, GREY, INK = "#2a6f97", "#c8553d", "#9aa5b1", "#22303c"
@@ -29,14 +29,16 @@ STYLE: Final[Any] = {
 BINS: Final = 120
 
 
-def draw(path: Path, cases: list[tuple[str, Account, dict[str, Any], int]], subtitle: str) -> None:
+def draw(
+    path: Path, cases: list[tuple[str, CaseAccount, dict[str, Any], int]], subtitle: str
+) -> None:
     """Draw all cases into a PNG.
 
     Parameters
     ----------
     path : Path
         Written, or overwritten.
-    cases : list of (title, Account, figures, start_ns)
+    cases : list of (title, CaseAccount, figures, start_ns)
         `figures` as from `summarise`.
     subtitle : str
         What was run, on what.
@@ -65,7 +67,7 @@ def draw(path: Path, cases: list[tuple[str, Account, dict[str, Any], int]], subt
         pyplot.close(figure)
 
 
-def _lateness(axes: Any, title: str, account: Account, figures: dict[str, Any]) -> None:
+def _lateness(axes: Any, title: str, account: CaseAccount, figures: dict[str, Any]) -> None:
     """Histogram of both latenesses on logarithmic axes: the tail is what matters."""
     axes.set_title(f"{title}: lateness")
     receipts = account.receipts
@@ -97,7 +99,7 @@ def _lateness(axes: Any, title: str, account: Account, figures: dict[str, Any]) 
     axes.legend(loc="upper left", bbox_to_anchor=(0, 1))
 
 
-def _pending(axes: Any, account: Account, figures: dict[str, Any], start_ns: int) -> None:
+def _pending(axes: Any, account: CaseAccount, figures: dict[str, Any], start_ns: int) -> None:
     """How many timers waited, over the run."""
     axes.set_title(f"{figures['case']} case: pending timers")
     seconds, counts = pending_over_time(account, start_ns)

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld.demo import workload
-from wheeld.demo.account import Account, Verdict
+from wheeld.demo.account import CaseAccount, Verdict
 
 SATURATED_SHARE: Final = 0.95
 """A run that reached less of the rate that it was offered for is called saturated."""
@@ -27,7 +27,7 @@ class Usage:
 
 
 def summarise(
-    name: str, account: Account, verdict: Verdict, usage: Usage, start_ns: int
+    name: str, account: CaseAccount, verdict: Verdict, usage: Usage, start_ns: int
 ) -> dict[str, Any]:
     """All figures of a case.
 
@@ -81,7 +81,7 @@ def percentiles(values_ns: npt.NDArray[Any]) -> dict[str, float] | None:
 
 
 def pending_over_time(
-    account: Account, start_ns: int, points: int = 800
+    account: CaseAccount, start_ns: int, points: int = 800
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     """How many timers were pending, at `points` times: seconds since the start, and counts."""
     came = np.sort(account.after[account.after > 0])

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from wheeld.demo.account import Log
 from wheeld_client import connect
-from wheeld_client.replay import Columns, Feed, Player, Worker, main
+from wheeld_client.replay import Columns, Feed, Player, ReplayWorker, main
 
 _ROWS: Final = 1 << 16
 
@@ -30,7 +30,7 @@ def batches(requests: npt.NDArray[Any]) -> Iterator[Columns]:
 
 def run(directory: Path, index: int) -> None:
     """Play share `index` of what DIRECTORY/order.json asks for."""
-    worker = Worker(directory, index)
+    worker = ReplayWorker(directory, index)
     order = json.loads((directory / "order.json").read_text())
     requests = np.load(directory / "requests.npy", mmap_mode="r")
     log = Log.empty(np.arange(index, len(requests), worker.workers, dtype=np.uint64))

@@ -33,7 +33,7 @@ HOARD_AFTER_NS = 60 * 10**9
 
 
 @dataclass(frozen=True)
-class Process:
+class ProcStat:
     """A process as /proc/PID/stat describes it; state "" when it has ended."""
 
     state: str
@@ -41,7 +41,7 @@ class Process:
 
 
 @dataclass(frozen=True)
-class Worker:
+class ObservedWorker:
     """One row of the worker table, and what its rings and slots were like in both looks."""
 
     row: int
@@ -49,7 +49,7 @@ class Worker:
     pid: int
     row_state: int
     start_time: int
-    process: Process
+    process: ProcStat
     backlog: bool
     heads: tuple[tuple[int, int], tuple[int, int]]
     """Consumed completions and returns, at both looks."""
@@ -69,7 +69,7 @@ class Clock:
     """The clock process."""
 
     pid: int
-    process: Process
+    process: ProcStat
     answers: bool
     wake_late_ns: int
     restarts: int
@@ -86,20 +86,20 @@ class Vitals:
     unowned: int
     armed: int
     clock: Clock
-    workers: list[Worker]
+    workers: list[ObservedWorker]
     pools: tuple[doctor_pools.PoolVitals, ...] = ()
 
 
 # -- reading ---------------------------------------------------------------------------------------
 
 
-def process(proc: Path, pid: int) -> Process:
+def process(proc: Path, pid: int) -> ProcStat:
     """What /proc says of a process."""
     try:
         fields = stat_fields(proc / str(pid))
-        return Process(fields[0], int(fields[19]))
+        return ProcStat(fields[0], int(fields[19]))
     except (OSError, IndexError, ValueError):
-        return Process("", 0)
+        return ProcStat("", 0)
 
 
 def mapped_memory(smaps: str, prefix: str) -> dict[str, int]:
@@ -164,7 +164,7 @@ def gather(
 
 def _worker(
     s: WheelImage, row: int, proc: Path, heads: tuple[tuple[int, int], tuple[int, int]]
-) -> Worker:
+) -> ObservedWorker:
     fields, pid = s.rows[row], int(s.rows["pid"][row])
     memory = s.memories.workers.get(row)
     mine = s.owned & (s.owner_row == row)
@@ -174,7 +174,7 @@ def _worker(
     rest = mine & s.same & (s.stages >= EXPIRED) & (s.phases != ARMED) & (s.phases != NEVER)
     rest &= s.stages != OFFERED
     rest &= s.links["due"][: s.capacity] < now - HOARD_AFTER_NS
-    return Worker(
+    return ObservedWorker(
         row,
         bytes(fields["name"]).decode(errors="replace"),
         pid,

@@ -86,7 +86,7 @@ class CheckResult:
 
 
 @dataclass
-class Report:
+class Findings:
     """What fsck found."""
 
     name: str
@@ -149,7 +149,7 @@ def run(
     *,
     repair: bool = False,
     progress: Progress = lambda *_: None,
-) -> Report:
+) -> Findings:
     """Check, and perhaps repair, the wheel of a daemon.
 
     Parameters
@@ -180,7 +180,7 @@ def run(
 
 def examine(
     source: MemorySource, name: str, directory: str = "", progress: Progress = lambda *_: None
-) -> Report:
+) -> Findings:
     """Check a wheel, wherever it is."""
     began = time.monotonic()
     look = _look(source, source.racing(), progress, CHECKS)
@@ -194,7 +194,7 @@ def examine(
         look, looks = again, looks + 1
         live |= source.racing()
     results, snapshot = _results(look), look.snapshot
-    report = Report(name, directory, live, looks, 0.0, results)
+    report = Findings(name, directory, live, looks, 0.0, results)
     if snapshot is not None:
         _finish(report, snapshot)
     report.seconds = round(time.monotonic() - began, 3)
@@ -284,7 +284,7 @@ def _looked_at(name: str, s: WheelImage | None) -> int:
     }[name]
 
 
-def _finish(report: Report, snapshot: WheelImage) -> None:
+def _finish(report: Findings, snapshot: WheelImage) -> None:
     """Counts, shares and offences of the last pass."""
     report.counts, nothing = fsck_tables.counts(snapshot)
     unnamed = 0 if report.damage or report.live else int(nothing.sum())

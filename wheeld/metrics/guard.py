@@ -7,7 +7,7 @@ import importlib.util
 import logging
 from typing import Any, Final
 
-from wheeld.processes.messages import Order, Report
+from wheeld.processes.messages import Notice, Order
 from wheeld.processes.offspring import Offspring
 from wheeld.processes.spawn import EXPORTER
 from wheeld.resources.owned import Resources
@@ -143,10 +143,10 @@ class ExporterGuard:
                 listen=self._listen,
             )
             async for message in self._process.messages():
-                if message["op"] == Report.READY:
+                if message["op"] == Notice.READY:
                     self._address, self._trouble = message["address"], None
                     log.info("metrics on http://%s/metrics", self._address)
-                elif message["op"] == Report.TROUBLE:
+                elif message["op"] == Notice.TROUBLE:
                     self._troubled(message["text"])
                 self._settled.set()
         finally:

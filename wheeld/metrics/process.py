@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from wheeld.metrics.server import serve
 from wheeld.processes import child_main as child
-from wheeld.processes.messages import Order, Report
+from wheeld.processes.messages import Notice, Order
 from wheeld_core.control import ask
 from wheeld_core.control.messages import Request
 from wheeld_core.errors import WheelError
@@ -28,7 +28,7 @@ TRY_SECONDS: Final = 2.0
 """For how long an address may be in use: the exporter of the daemon before may be ending."""
 
 
-def run(channel: child.Channel) -> None:
+def run(channel: child.SupervisorChannel) -> None:
     """Serve until the supervisor is gone, or hangs up."""
     hello = channel.hello()
     with contextlib.suppress(OSError):
@@ -48,10 +48,10 @@ def run(channel: child.Channel) -> None:
             except WheelError as error:
                 in_use = isinstance(error.__cause__, OSError) and "in use" in str(error)
                 if not in_use or time.monotonic() > give_up:
-                    channel.send({"op": Report.TROUBLE, "text": str(error)})
+                    channel.send({"op": Notice.TROUBLE, "text": str(error)})
                     return
                 time.sleep(0.05)
-        channel.send({"op": Report.READY, "address": address})
+        channel.send({"op": Notice.READY, "address": address})
         while (message := channel.receive()) is not None and message["op"] != Order.STOP:
             pass
 

@@ -23,7 +23,7 @@ from wheeld_core.control import Message
 from wheeld_core.errors import WheelError
 
 
-class Channel:
+class SupervisorChannel:
     """The end of the channel that the process has."""
 
     def __init__(self, end: socket.socket) -> None:
@@ -92,12 +92,12 @@ def say(text: str) -> None:
         os.write(2, f"wheeld: {text}\n".encode(errors="replace"))
 
 
-def run(who: str, serve: Callable[[Channel], None]) -> None:
+def run(who: str, serve: Callable[[SupervisorChannel], None]) -> None:
     """Run the process `who` to its end: what it has to say about that goes to stderr."""
     signals.leave_to_the_supervisor()
     Path("/proc/self/comm").write_text(f"wheeld-{who}")
     try:
-        serve(Channel(socket.socket(fileno=int(sys.argv[1]))))
+        serve(SupervisorChannel(socket.socket(fileno=int(sys.argv[1]))))
     except (BrokenPipeError, ConnectionResetError):
         pass  # the supervisor is gone
     except (OSError, WheelError) as error:

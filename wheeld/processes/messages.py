@@ -29,7 +29,7 @@ class Order(StrEnum):
     """Those were all workers that are there."""
 
 
-class Report(StrEnum):
+class Notice(StrEnum):
     """`op` of what a process says: both, the clock, the recorder."""
 
     READY = "ready"

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from wheeld.processes import notify
-from wheeld.processes.messages import Order, Report
+from wheeld.processes.messages import Notice, Order
 from wheeld.processes.offspring import Offspring
 from wheeld.processes.spawn import RECORDER
 from wheeld.resources.owned import RECORDER_LOCK, Resources
@@ -169,16 +169,16 @@ class RecorderGuard:
     def _heard(self, message: Message) -> None:
         self._moved.set()
         op = message["op"]
-        if op == Report.READY:
+        if op == Notice.READY:
             self._ready.set()
             log.info("recorder (pid %s) writes to %s", self.pid, self._resources.trace)
-        elif op == Report.FILE:
+        elif op == Notice.FILE:
             self.last_file = message["path"]
-        elif op == Report.WARNING:
+        elif op == Notice.WARNING:
             log.warning("recorder: %s", message["text"])
-        elif op == Report.TROUBLE:
+        elif op == Notice.TROUBLE:
             self._trouble(message["who"], message["text"])
-        elif op == Report.STOPPED:
+        elif op == Notice.STOPPED:
             self._stopped = message
 
     def _trouble(self, who: str, text: str | None) -> None:

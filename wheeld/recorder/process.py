@@ -23,7 +23,7 @@ from typing import Final
 import numpy as np
 
 from wheeld.processes import child_main as child
-from wheeld.processes.messages import Order, Report
+from wheeld.processes.messages import Notice, Order
 from wheeld.recorder.converter import MOST_WAITING, Converter
 from wheeld.recorder.counters import Counters
 from wheeld.recorder.facts import Facts, Origin
@@ -62,7 +62,7 @@ _PR_SET_PDEATHSIG = 1
 class RecorderProcess:
     """Maps the segments, looks at the ring again and again, serves the supervisor's messages."""
 
-    def __init__(self, channel: child.Channel) -> None:
+    def __init__(self, channel: child.SupervisorChannel) -> None:
         self._channel, self._sending = channel, threading.Lock()
         hello = channel.hello()
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -106,7 +106,7 @@ class RecorderProcess:
         """Serve until told to stop, or until the supervisor is gone."""
         resumed = False
         self._converter.start()
-        self._send({"op": Report.READY})
+        self._send({"op": Notice.READY})
         while True:
             if not resumed:
                 resumed = self._try(self._resume)
@@ -199,7 +199,7 @@ class RecorderProcess:
         left = self._intake.view.waiting + self._converter.waiting
         if not left and self._try(self._write_last):
             left = self._converter.waiting
-        self._send({"op": Report.STOPPED, "left": left})
+        self._send({"op": Notice.STOPPED, "left": left})
 
     def _finish_intake(self) -> None:
         self._round(self._intake.view.tail)
@@ -237,10 +237,10 @@ class RecorderProcess:
         return None
 
     def _written(self, path: Path, rows: int) -> None:
-        self._send({"op": Report.FILE, "path": str(path), "rows": rows})
+        self._send({"op": Notice.FILE, "path": str(path), "rows": rows})
 
     def _warn(self, text: str) -> None:
-        self._send({"op": Report.WARNING, "text": text})
+        self._send({"op": Notice.WARNING, "text": text})
 
     def _converter_trouble(self, text: str | None) -> None:
         self._report(text, "converter")
@@ -248,7 +248,7 @@ class RecorderProcess:
     def _report(self, text: str | None, who: str) -> None:
         if self._troubles.get(who) != text:
             self._troubles[who] = text
-            self._send({"op": Report.TROUBLE, "who": who, "text": text})
+            self._send({"op": Notice.TROUBLE, "who": who, "text": text})
 
     def _send(self, message: Message) -> None:
         with self._sending, contextlib.suppress(OSError):  # gone: the loop notices

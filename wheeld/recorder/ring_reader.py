@@ -13,7 +13,7 @@ import numpy as np
 from wheeld.recorder.facts import Facts, Offsets, Origin, name_line, offsets_line
 from wheeld.recorder.spool import (
     RECORDS,
-    Spool,
+    RecordSpool,
     SpoolGone,
     SpoolName,
     read_facts,
@@ -71,7 +71,7 @@ class RingReader:
         self._memory, self._trace, self._facts = memory, trace, facts
         self._virtual, self._full, self._warn = virtual, full, warn
         self._buffer = bytearray(BATCH * record_size())
-        self._spool: Spool | None = None
+        self._spool: RecordSpool | None = None
         self._unsaid: list[bytes] = []
         """Facts that are not in the spool yet."""
         self._opened = 0.0
@@ -109,7 +109,7 @@ class RingReader:
             self._full(path)
         else:
             self._recall(path)
-            self._spool, _ = Spool.resume(path, self._facts, head)
+            self._spool, _ = RecordSpool.resume(path, self._facts, head)
             self._opened = time.monotonic()
 
     def _recall(self, path: Path) -> None:
@@ -124,12 +124,12 @@ class RingReader:
             self._offsets = left.offsets[-1][1]
             self._facts.offsets = left.offsets[-1:]
 
-    def _open(self, head: int) -> Spool:
+    def _open(self, head: int) -> RecordSpool:
         if self._spool is None:
             name = SpoolName(self._facts.origin.run, head, RECORDS)
             self._facts.offsets = [(head, self._offsets)]
             self._facts.names.forget(NAMES)
-            self._spool = Spool(make_again(self._trace) / str(name), self._facts)
+            self._spool = RecordSpool(make_again(self._trace) / str(name), self._facts)
             self._unsaid.clear()
             self._opened = time.monotonic()
         while self._unsaid:

@@ -72,7 +72,7 @@ def record_size() -> int:
     return dtype_of("trace_record").itemsize
 
 
-class Spool:
+class RecordSpool:
     """The spool of records that is being written.
 
     Parameters
@@ -104,7 +104,7 @@ class Spool:
             raise
 
     @classmethod
-    def resume(cls, path: Path, facts: Facts, head: int) -> tuple[Spool, int]:
+    def resume(cls, path: Path, facts: Facts, head: int) -> tuple[RecordSpool, int]:
         """Go on with a spool that a killed recorder left.
 
         What is at or behind `head` is cut off, half a record too: it is in the ring still.

@@ -33,7 +33,7 @@ _PAYLOAD_CHUNK = 16 << 20
 
 
 @dataclass(frozen=True)
-class Plan:
+class Restoration:
     """What to write, and what became of each timer."""
 
     snapshot: Snapshot
@@ -73,7 +73,7 @@ def plan_restore(
     payload_bytes: int,
     restore: str = "remaining",
     misfire: str = "fire",
-) -> Plan:
+) -> Restoration:
     """When each timer of a snapshot is due, and which are dropped.
 
     Parameters
@@ -117,7 +117,7 @@ def plan_restore(
         keep = ~missed | periodic
         skipped, moved_on = int((~keep).sum()), int(on.sum())
     payloads = snapshot.payloads[np.repeat(keep, timers["payload_size"])]
-    return Plan(snapshot, timers[keep], payloads, late, skipped, moved_on)
+    return Restoration(snapshot, timers[keep], payloads, late, skipped, moved_on)
 
 
 def _check_fit(snapshot: Snapshot, now: Clocks, capacity: int, payload_bytes: int) -> None:
@@ -168,7 +168,7 @@ def _shifted(deadline: npt.NDArray[np.int64], offset: int) -> npt.NDArray[np.int
 
 
 def apply(
-    plan: Plan,
+    plan: Restoration,
     slots: SlotsView,
     wheel: WheelView,
     rows: Mapping[str, tuple[int, int]],
@@ -230,7 +230,7 @@ def _write_owners(
 
 
 def _target_words(
-    plan: Plan, rows: Mapping[str, tuple[int, int]], groups: Mapping[str, int]
+    plan: Restoration, rows: Mapping[str, tuple[int, int]], groups: Mapping[str, int]
 ) -> npt.NDArray[np.uint32]:
     """slot.target of each timer, see layout.h."""
     workers = np.zeros(len(plan.snapshot.names) + 1, np.uint32)
@@ -249,7 +249,7 @@ def _target_words(
     return words
 
 
-def _write_payloads(plan: Plan, payloads: npt.NDArray[np.uint8]) -> None:
+def _write_payloads(plan: Restoration, payloads: npt.NDArray[np.uint8]) -> None:
     sizes = plan.timers["payload_size"].astype(np.int64)
     ends = np.cumsum(sizes)
     room = payloads.shape[1]
@@ -262,7 +262,7 @@ def _write_payloads(plan: Plan, payloads: npt.NDArray[np.uint8]) -> None:
         payloads[plan.timers["slot"][part]] = padded
 
 
-def _write_states(plan: Plan, slots: SlotsView) -> None:
+def _write_states(plan: Restoration, slots: SlotsView) -> None:
     """The last step: from here on the slots hold timers."""
     states = slots.states.reshape(-1, _native.SLAB_SLOTS)
     fits = plan.snapshot.slabs < len(states)

@@ -18,7 +18,7 @@ from wheeld.resources.owned import Resources
 from wheeld.snapshot import file as snapshot_file
 from wheeld.snapshot.collect import collect, comp_head
 from wheeld.snapshot.contents import Clocks, Snapshot, SnapshotError
-from wheeld.snapshot.restore import Plan, apply, plan_restore
+from wheeld.snapshot.restore import Restoration, apply, plan_restore
 from wheeld.supervisor.workers.workers import Workers
 from wheeld.tables.registry import OnDeath, RowState
 from wheeld_core import _native, packing, runtime, segments
@@ -104,7 +104,7 @@ class Snapshots:
             plan.skipped,
         )
 
-    def _arm(self, plan: Plan) -> None:
+    def _arm(self, plan: Restoration) -> None:
         registry, slots = self._workers.registry, self._resources.slots
         rows = {}
         for name in plan.workers:

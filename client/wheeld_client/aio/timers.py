@@ -17,7 +17,7 @@ from wheeld_client.aio.alone import Alone
 from wheeld_client.aio.handle import AsyncTimerHandle
 from wheeld_client.aio.waits import Waits, running_loop
 from wheeld_client.connection.arrival import arrive
-from wheeld_client.connection.options import Options
+from wheeld_client.connection.options import ConnectOptions
 from wheeld_client.connection.reconnect import LATE_PAUSE
 from wheeld_client.connection.renewal import REASON, Announce, Reconnection
 from wheeld_client.timers.timers import Timers
@@ -77,7 +77,7 @@ class AsyncTimers(Waits):
     ) -> None:
         super().__init__()
         back = on_reconnect and self._came_back
-        options = Options(
+        options = ConnectOptions(
             worker, on_death, group, after_fork, reconnect_for, timeout, on_reconnect=back
         )
         self._on_reconnect = on_reconnect

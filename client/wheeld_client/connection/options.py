@@ -26,7 +26,7 @@ wait for so long."""
 
 
 @dataclass(frozen=True)
-class Options:
+class ConnectOptions:
     """The options of `connect`, checked before anything is sent.
 
     Raises
@@ -67,7 +67,7 @@ class Options:
         if not 0 < self.timeout < MOST_SECONDS:
             raise ValueError(f"timeout={self.timeout!r}: expected seconds, above 0 and below 9.2e9")
 
-    def for_child(self) -> Options:
+    def for_child(self) -> ConnectOptions:
         """The same for a forked child, whose name must be its own; where it is to have a successor,
         one that the next child can have."""
         if self.worker is None:

@@ -46,7 +46,7 @@ class Refused(Exception):
         self.kind = str(answer.get("kind"))
 
 
-class Attempt(control.Connection):
+class ReconnectAttempt(control.Connection):
     """A connection on which a request was made that is not answered yet. It never blocks."""
 
     def __init__(self, directory: Path, request: control.Message) -> None:
@@ -104,7 +104,7 @@ class Reconnector:
         # It is entered by `with` alone, which leaves no gap for an interrupt to keep it in.
         self._lock = threading.Lock()  # never waited for by the thread that has it
         self._closed = False
-        self._attempt: Attempt | None = None
+        self._attempt: ReconnectAttempt | None = None
         self._lost_at = math.inf
         self._next_try = -math.inf
         self._pause = FIRST_PAUSE
@@ -144,7 +144,7 @@ class Reconnector:
         try:
             if self._attempt is None and now >= self._next_try:
                 self._refused = None
-                self._attempt = Attempt(self._directory, request)
+                self._attempt = ReconnectAttempt(self._directory, request)
             if self._attempt is not None and self._attempt.answered(self._timeout):
                 return self._succeed()
         except (OSError, ValueError):  # DaemonNotRunning is an OSError, too

@@ -18,7 +18,7 @@ from typing import Any, cast
 import numpy as np
 
 from wheeld_client.connection import hub
-from wheeld_client.connection.options import Options
+from wheeld_client.connection.options import ConnectOptions
 from wheeld_client.connection.reconnect import FIRST_PAUSE, Reconnector, Refused, Wait
 from wheeld_client.connection.renewal import Block, Reconnection, Renewal
 from wheeld_core import _native, control, runtime, segments, trust
@@ -39,7 +39,7 @@ class ConnectedWorker(_native.Worker):
     ----------
     directory : Path
         The daemon's runtime directory.
-    options : Options
+    options : ConnectOptions
         Those of `connect`.
     """
 
@@ -52,7 +52,7 @@ class ConnectedWorker(_native.Worker):
     _watched = False
     """Somebody else watches the connection, and has it taken up again."""
 
-    def __init__(self, directory: Path, options: Options) -> None:
+    def __init__(self, directory: Path, options: ConnectOptions) -> None:
         self.directory = directory
         self._renewal = Renewal(self)
         self.on_death = options.on_death
@@ -64,7 +64,7 @@ class ConnectedWorker(_native.Worker):
         self._enter(options)
         _workers.add(self)
 
-    def _enter(self, options: Options) -> None:
+    def _enter(self, options: ConnectOptions) -> None:
         """Become a worker of the daemon."""
         self._current = options
         self._changing = set()
@@ -130,7 +130,9 @@ class ConnectedWorker(_native.Worker):
             bell, clock_bell = self._open_bells(place, hello, opened)
             self._map_segments(hello, clock_bell, bell)
 
-    def _open_bells(self, place: trust.Place, names: Back, opened: ExitStack) -> tuple[int, int]:
+    def _open_bells(
+        self, place: trust.DaemonDirectory, names: Back, opened: ExitStack
+    ) -> tuple[int, int]:
         """This worker's FIFO and the clock's, until `opened` is closed."""
         passed = self._connection.take_descriptors()
         for fd in passed:

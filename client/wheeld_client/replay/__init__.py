@@ -17,11 +17,11 @@ verdict     what became of all requests, for people
 
 from wheeld_client.replay.crew import Crew, running
 from wheeld_client.replay.feed import FLAT_OUT, Columns, Feed
-from wheeld_client.replay.histogram import Histogram
+from wheeld_client.replay.histogram import LatenessHistogram
 from wheeld_client.replay.payloads import payload_rows, payload_texts
-from wheeld_client.replay.player import Journal, Player
+from wheeld_client.replay.player import Player, PlayListener
 from wheeld_client.replay.verdict import WORDS, faults_of, percentile_row, verdict_lines
-from wheeld_client.replay.worker import Worker, main
+from wheeld_client.replay.worker import ReplayWorker, main
 
 __all__ = [
     "FLAT_OUT",
@@ -29,10 +29,10 @@ __all__ = [
     "Columns",
     "Crew",
     "Feed",
-    "Histogram",
-    "Journal",
+    "LatenessHistogram",
+    "PlayListener",
     "Player",
-    "Worker",
+    "ReplayWorker",
     "faults_of",
     "main",
     "payload_rows",

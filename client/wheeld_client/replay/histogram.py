@@ -14,7 +14,7 @@ _BINS: Final = 63 << _SUB_BITS
 POINTS: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p99.9": 0.999}
 
 
-class Histogram:
+class LatenessHistogram:
     """Counts of ns. A percentile is at most 1.6 % above the number that it stands for."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Histogram:
         bits = np.maximum(values, 1).astype(np.float64).view(np.int64)
         self.counts += np.bincount((bits >> _SHIFT) - _FIRST, minlength=_BINS)
 
-    def merge(self, other: Histogram) -> None:
+    def merge(self, other: LatenessHistogram) -> None:
         """Add the counts of another one."""
         self.counts += other.counts
         self.most = max(self.most, other.most)
@@ -54,7 +54,7 @@ class Histogram:
         return {"bins": used.tolist(), "counts": self.counts[used].tolist(), "most": self.most}
 
     @classmethod
-    def from_json(cls, content: dict[str, Any]) -> Histogram:
+    def from_json(cls, content: dict[str, Any]) -> LatenessHistogram:
         """What `as_json` made."""
         made = cls()
         made.counts[content["bins"]] = content["counts"]

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from wheeld_client.replay.calendar import Calendar
 from wheeld_client.replay.feed import Arrived, Feed
-from wheeld_client.replay.histogram import Histogram
+from wheeld_client.replay.histogram import LatenessHistogram
 from wheeld_client.replay.payloads import payload_rows, payload_texts
 from wheeld_client.replay.window import Window
 from wheeld_client.timers.timers import Timers
@@ -34,7 +34,7 @@ FULL_SECONDS: Final = 30.0
 """A wheel that is full for so long, while nothing of ours ends, will not empty for us."""
 
 
-class Journal(Protocol):
+class PlayListener(Protocol):
     """Hears what happens to each request, in the words of the worker that plays it: requests are
     numbered 0, 1, 2 ... in the order of arrival, each shape (n,)."""
 
@@ -67,7 +67,7 @@ class Player:
         Schedule payloads, too.
     seed : int
         For the payloads.
-    journal : Journal, optional
+    journal : PlayListener, optional
         Hears what happens.
     """
 
@@ -82,12 +82,12 @@ class Player:
         flat_out: bool = False,
         payloads: bool = True,
         seed: int = 0,
-        journal: Journal | None = None,
+        journal: PlayListener | None = None,
     ) -> None:
         self._timers, self._feed, self._index, self._of = timers, feed, index, of
         self.start_ns, self.flat_out, self._payloads = start_ns, flat_out, payloads
         self.window, self.calendar = Window(), Calendar()
-        self.behind, self.lateness = Histogram(), Histogram()
+        self.behind, self.lateness = LatenessHistogram(), LatenessHistogram()
         self.early = self.payload_wrong = self.fulls = 0
         self.full_seconds = 0.0
         self.last_scheduled_ns = start_ns

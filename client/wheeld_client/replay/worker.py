@@ -29,7 +29,7 @@ LONGEST_WAIT: Final = 1.0
 """Seconds; a worker shows that it lives, and looks after its parent, at least so often."""
 
 
-class Worker:
+class ReplayWorker:
     """This process as worker `index` of a crew."""
 
     def __init__(self, directory: Path, index: int) -> None:

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wheeld_client.connection.arrival import arrive
-from wheeld_client.connection.options import MOST_SECONDS, Options
+from wheeld_client.connection.options import MOST_SECONDS, ConnectOptions
 from wheeld_client.connection.renewal import Announce
 from wheeld_client.timers import batches
 from wheeld_client.timers.callbacks import Callbacks, TimerHandle
@@ -100,7 +100,7 @@ def connect(
         It cannot serve this process: all rows are taken, or the process lives in another pid or
         time namespace.
     """
-    options = Options(
+    options = ConnectOptions(
         worker, on_death, group, after_fork, reconnect_for, timeout, on_reconnect=on_reconnect
     )
     return arrive(lambda directory: Timers(directory, options), name, runtime_dir, timeout)
@@ -143,7 +143,7 @@ class Timers(ReservingWorker):
     _purgatories: weakref.WeakSet[Dependent]
     _moving: list[Dependent]
 
-    def _enter(self, options: Options) -> None:
+    def _enter(self, options: ConnectOptions) -> None:
         self._callbacks = Callbacks(self)  # a forked child forgets its parent's
         self._purgatories, self._moving = weakref.WeakSet(), []
         self._dispatchers: set[int] = set()

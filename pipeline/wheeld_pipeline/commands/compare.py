@@ -10,7 +10,7 @@ import typer
 
 from wheeld_pipeline import trace as traces
 from wheeld_pipeline.commands.options import Json, errors_to_exit, with_spark
-from wheeld_pipeline.commands.readers import Engine, EngineName, opened, say
+from wheeld_pipeline.commands.readers import EngineChoice, EngineName, opened, say
 from wheeld_pipeline.files import on_disk
 from wheeld_pipeline.session import SparkOptions
 
@@ -23,7 +23,7 @@ def register(app: typer.Typer) -> None:
     app.command(name="compare")(compare)
 
 
-def _report(source: str, folder: Path, engine: Engine, spark: SparkOptions) -> Report:
+def _report(source: str, folder: Path, engine: EngineChoice, spark: SparkOptions) -> Report:
     """The report in a directory; of a trace it is made first."""
     from wheeld_pipeline.report import load, write
 
@@ -47,7 +47,7 @@ def compare(
     names: Annotated[
         str, typer.Option(help="Names for the two.", show_default=True)
     ] = "before,after",
-    engine: EngineName = Engine.AUTO,
+    engine: EngineName = EngineChoice.AUTO,
     as_json: Json = False,
     *,
     spark: SparkOptions,

@@ -28,7 +28,7 @@ _PLANNING_ONLY: Final = {
 command's processor time on optimizing code that runs once."""
 
 
-class Engine(StrEnum):
+class EngineChoice(StrEnum):
     """Who reads it."""
 
     AUTO = "auto"
@@ -37,7 +37,7 @@ class Engine(StrEnum):
 
 
 EngineName = Annotated[
-    Engine,
+    EngineChoice,
     typer.Option(
         help=f"Read the trace by local (this process), spark, or auto: local up to "
         f"{MOST_ROWS // 10**6} million events."
@@ -51,7 +51,7 @@ def say(text: str) -> None:
 
 
 @contextmanager
-def opened(trace: str, engine: Engine, spark: SparkOptions) -> Iterator[SparkSession | None]:
+def opened(trace: str, engine: EngineChoice, spark: SparkOptions) -> Iterator[SparkSession | None]:
     """The Spark that reads a trace; None: this process does.
 
     Raises
@@ -72,11 +72,11 @@ def opened(trace: str, engine: Engine, spark: SparkOptions) -> Iterator[SparkSes
         yield found
 
 
-def _is_local(trace: str, engine: Engine, spark: SparkOptions) -> bool:
-    if engine == Engine.LOCAL and spark.is_given:
+def _is_local(trace: str, engine: EngineChoice, spark: SparkOptions) -> bool:
+    if engine == EngineChoice.LOCAL and spark.is_given:
         raise PipelineError("got --engine local and options of Spark: expected only one of them")
-    if engine != Engine.AUTO:
-        return engine == Engine.LOCAL
+    if engine != EngineChoice.AUTO:
+        return engine == EngineChoice.LOCAL
     files = trace_files.share(trace)
     return files is not None and files.rows <= MOST_ROWS and not spark.is_given
 

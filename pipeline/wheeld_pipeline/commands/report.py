@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from wheeld_pipeline.commands.options import Json, errors_to_exit, with_spark
-from wheeld_pipeline.commands.readers import Engine, EngineName, opened, say
+from wheeld_pipeline.commands.readers import EngineChoice, EngineName, opened, say
 from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.files import on_disk
 from wheeld_pipeline.session import SparkOptions
@@ -52,7 +52,7 @@ def report(
         str | None,
         typer.Option(help="Directory for hourly counts, so that only new hours are read."),
     ] = None,
-    engine: EngineName = Engine.AUTO,
+    engine: EngineName = EngineChoice.AUTO,
     as_json: Json = False,
     *,
     spark: SparkOptions,
@@ -68,8 +68,8 @@ def report(
         from wheeld_pipeline.report import write
 
         on_disk("--out", out)
-        if incremental is not None and engine == Engine.AUTO:
-            engine = Engine.LOCAL
+        if incremental is not None and engine == EngineChoice.AUTO:
+            engine = EngineChoice.LOCAL
         with opened(trace, engine, spark) as found:
             paths = write(found, trace, out, say, first, last, incremental)
         facts = json.loads(paths.json.read_text(encoding="utf-8"))["facts"]

@@ -27,7 +27,7 @@ from wheeld_client import Observer, Timers, WheelError, connect
 from wheeld_pipeline.datasource.journal import Journal, read_json, take_lock
 from wheeld_pipeline.datasource.options import Options
 from wheeld_pipeline.datasource.spool import Spool, record_dtype
-from wheeld_pipeline.datasource.stage import Stage
+from wheeld_pipeline.datasource.stage import StagedPartition
 from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.files import write_json
 
@@ -125,7 +125,7 @@ class Lane:
         if state is not None and not adopted and state["left"] != 0:
             self._lost(state, same)
         self.spool.mend()
-        stage = Stage.current(self.directory)
+        stage = StagedPartition.current(self.directory)
         if stage is not None and adopted:
             stage.settle(self.timers)
         self._write_state(None)

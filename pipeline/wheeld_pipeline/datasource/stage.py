@@ -58,7 +58,7 @@ class Seal:
     clock: str
 
 
-class Stage:
+class StagedPartition:
     """One partition of one batch.
 
     Parameters
@@ -75,12 +75,12 @@ class Stage:
         self.ids_path = batch / f"{self.stem}.ids"
 
     @classmethod
-    def at(cls, path: Path) -> Stage:
+    def at(cls, path: Path) -> StagedPartition:
         """The stage of which `path` is the seal."""
         return cls(path.parent, int(path.stem[1:]))
 
     @classmethod
-    def all(cls, batch: Path) -> list[Stage]:
+    def all(cls, batch: Path) -> list[StagedPartition]:
         """Every sealed partition of a batch."""
         return [cls.at(path) for path in sorted(batch.glob("p*.json"))]
 
@@ -148,7 +148,7 @@ class Stage:
         write_json(lane_directory / "current.json", {"seal": str(self.seal_path)})
 
     @classmethod
-    def current(cls, lane_directory: Path) -> Stage | None:
+    def current(cls, lane_directory: Path) -> StagedPartition | None:
         """The stage that the lane was at when it was last used."""
         facts = read_json(lane_directory / "current.json")
         return None if facts is None else cls.at(Path(facts["seal"]))
@@ -226,6 +226,6 @@ class Stage:
         (self.batch / seal.data).unlink(missing_ok=True)
 
 
-def stage_of(journal: Journal, query: str, batch: int, partition: int) -> Stage:
+def stage_of(journal: Journal, query: str, batch: int, partition: int) -> StagedPartition:
     """The stage of a partition."""
-    return Stage(journal.batch_directory(query, batch), partition)
+    return StagedPartition(journal.batch_directory(query, batch), partition)

@@ -26,7 +26,7 @@ from wheeld_pipeline.datasource.journal import Journal
 from wheeld_pipeline.datasource.lane import Lane
 from wheeld_pipeline.datasource.options import Options
 from wheeld_pipeline.datasource.rows import StagedRows, Staging, check_columns
-from wheeld_pipeline.datasource.stage import ABORTED, Seal, Stage, stage_of
+from wheeld_pipeline.datasource.stage import ABORTED, Seal, StagedPartition, stage_of
 from wheeld_pipeline.errors import PipelineError
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class PartitionWriter:
             raise PipelineError(f"host {self.journal.host}: {error}") from error
 
     def _seal(
-        self, stage: Stage, intake: Staging, batches: Iterator[pa.RecordBatch]
+        self, stage: StagedPartition, intake: Staging, batches: Iterator[pa.RecordBatch]
     ) -> Seal | None:
         """Write the rows down and decide that it is these; the seal that won. None: no rows."""
         data = stage.write(intake.staged(batches))
@@ -120,7 +120,7 @@ class PartitionWriter:
             raise
         return stage.seal()
 
-    def _refuse_late(self, stage: Stage) -> None:
+    def _refuse_late(self, stage: StagedPartition) -> None:
         """An attempt that slept through the batch's end must not begin it anew."""
         if self.journal.committed(self._query) >= self._batch:
             stage.remove()
@@ -145,7 +145,7 @@ class PartitionWriter:
                     "was scheduled"
                 ) from error
 
-    def _finish(self, stage: Stage, seal: Seal) -> None:
+    def _finish(self, stage: StagedPartition, seal: Seal) -> None:
         """See to it that a sealed partition is scheduled."""
         if stage.is_done:
             return
@@ -161,7 +161,7 @@ class PartitionWriter:
         with lane:
             self._schedule(stage, seal, lane)
 
-    def _await_host(self, stage: Stage, seal: Seal) -> None:
+    def _await_host(self, stage: StagedPartition, seal: Seal) -> None:
         give_up = time.monotonic() + self._options.lane_timeout
         while not stage.is_done:
             if time.monotonic() >= give_up:
@@ -171,7 +171,7 @@ class PartitionWriter:
                 )
             time.sleep(0.05)
 
-    def _schedule(self, stage: Stage, seal: Seal, lane: Lane) -> None:
+    def _schedule(self, stage: StagedPartition, seal: Seal, lane: Lane) -> None:
         if stage.is_done:  # by whoever had the lane before us
             return
         stage.begin(lane.directory)
@@ -182,7 +182,7 @@ class PartitionWriter:
             lane.drain()
         stage.finish(seal)
 
-    def _arm(self, stage: Stage, rows: StagedRows, clock: str, lane: Lane) -> None:
+    def _arm(self, stage: StagedPartition, rows: StagedRows, clock: str, lane: Lane) -> None:
         at, size = 0, rows.count
         try:
             while at < rows.count:
@@ -206,7 +206,11 @@ class PartitionWriter:
 
 
 def _arm_reserved(
-    stage: Stage, rows: StagedRows, ids: npt.NDArray[np.uint64], clock: str, timers: Timers
+    stage: StagedPartition,
+    rows: StagedRows,
+    ids: npt.NDArray[np.uint64],
+    clock: str,
+    timers: Timers,
 ) -> None:
     """Write the ids down, arm; what is written down in the end is what is armed."""
     try:
@@ -287,7 +291,7 @@ def take_back(journal: Journal, query: str, batch: int, options: Options) -> Non
     directory.mkdir(parents=True, exist_ok=True, mode=0o700)
     (directory / ABORTED).touch()
     cancelled = expired = 0
-    for stage in Stage.all(directory):
+    for stage in StagedPartition.all(directory):
         seal = stage.seal()
         if seal is None or seal.host != journal.host:
             where = "nobody" if seal is None else f"host {seal.host}"
@@ -305,7 +309,7 @@ def take_back(journal: Journal, query: str, batch: int, options: Options) -> Non
     log.warning(
         "write %s was aborted: %d timers cancelled, %d had expired", query, cancelled, expired
     )
-    if not Stage.all(directory):
+    if not StagedPartition.all(directory):
         journal.commit(query, batch)  # a task that runs still finds that it is over
 
 

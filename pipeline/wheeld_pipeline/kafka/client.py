@@ -10,7 +10,7 @@ from typing import Any, Final
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from wheeld_pipeline.errors import PipelineError
-from wheeld_pipeline.kafka.options import EARLIEST, LATEST, Offsets, Options
+from wheeld_pipeline.kafka.options import EARLIEST, LATEST, KafkaOptions, Offsets
 
 log = logging.getLogger("wheeld")
 _AT_ONCE: Final = 10_000
@@ -20,7 +20,7 @@ _MOMENT: Final = 0.05
 
 
 @contextmanager
-def consumer(options: Options, group: str = "wheeld-reader") -> Iterator[Any]:
+def consumer(options: KafkaOptions, group: str = "wheeld-reader") -> Iterator[Any]:
     """A consumer that belongs to nobody's group and commits nothing by itself."""
     own = {
         "group.id": group,
@@ -37,7 +37,7 @@ def consumer(options: Options, group: str = "wheeld-reader") -> Iterator[Any]:
 
 
 @contextmanager
-def _explained(options: Options) -> Iterator[None]:
+def _explained(options: KafkaOptions) -> Iterator[None]:
     try:
         yield
     except KafkaException as error:
@@ -46,7 +46,7 @@ def _explained(options: Options) -> Iterator[None]:
         raise PipelineError(f"Kafka at {servers}: {reason}") from error
 
 
-def partitions(client: Any, topics: list[str], options: Options) -> dict[str, list[int]]:
+def partitions(client: Any, topics: list[str], options: KafkaOptions) -> dict[str, list[int]]:
     """The partitions of each topic.
 
     Raises
@@ -64,13 +64,13 @@ def partitions(client: Any, topics: list[str], options: Options) -> dict[str, li
     return found
 
 
-def exists(client: Any, topic: str, options: Options) -> bool:
+def exists(client: Any, topic: str, options: KafkaOptions) -> bool:
     """Does the broker have that topic?"""
     error = client.list_topics(topic, timeout=options.timeout).topics[topic].error
     return error is None or error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART
 
 
-def bounds(client: Any, topics: list[str], options: Options) -> tuple[Offsets, Offsets]:
+def bounds(client: Any, topics: list[str], options: KafkaOptions) -> tuple[Offsets, Offsets]:
     """The first offset that is there, and the one after the last, of each partition to read."""
     first: Offsets = {}
     after: Offsets = {}
@@ -105,7 +105,7 @@ def resolve(wanted: int | Offsets, first: Offsets, after: Offsets, option: str) 
     return found
 
 
-def records(client: Any, place: Any, end: int, options: Options) -> Iterator[list[Any]]:
+def records(client: Any, place: Any, end: int, options: KafkaOptions) -> Iterator[list[Any]]:
     """The records of a partition from `place.offset` to before `end`, some at once.
 
     Offsets without a record (of transactions, or compacted away) are passed over.

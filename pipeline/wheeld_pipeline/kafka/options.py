@@ -24,7 +24,7 @@ Offsets = dict[str, dict[int, int]]
 
 
 @dataclass(frozen=True)
-class Options:
+class KafkaOptions:
     """What `option(...)` said; see `KafkaDataSource`."""
 
     client: dict[str, str] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class Options:
     query_name: str | None = None
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> Options:
+    def parse(cls, given: Mapping[str, str]) -> KafkaOptions:
         """From Spark's strings.
 
         Raises
@@ -67,7 +67,7 @@ class Options:
             )
         return cls(**values)
 
-    def for_reading(self) -> Options:
+    def for_reading(self) -> KafkaOptions:
         """Itself, if it says what to read."""
         if bool(self.subscribe) == (self.assign is not None):
             raise PipelineError(

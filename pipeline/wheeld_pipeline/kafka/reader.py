@@ -21,8 +21,8 @@ from wheeld_pipeline.kafka import client
 from wheeld_pipeline.kafka.options import (
     EARLIEST,
     LATEST,
+    KafkaOptions,
     Offsets,
-    Options,
     read_offsets,
     write_offsets,
 )
@@ -46,7 +46,7 @@ class Piece(InputPartition):
 class _Reader:
     """What batch and stream have in common."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: KafkaOptions, schema: StructType) -> None:
         columns.check_schema(schema, SCHEMA)
         self._options, self._schema = options, schema
 
@@ -99,7 +99,7 @@ class BatchReader(_Reader, DataSourceReader):
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Of `spark.readStream`. Its offset is Spark's own JSON: topic, partition, next offset."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: KafkaOptions, schema: StructType) -> None:
         super().__init__(options, schema)
         self._target: Offsets | None = None
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from wheeld_pipeline.kafka.options import Options
+from wheeld_pipeline.kafka.options import KafkaOptions
 from wheeld_pipeline.kafka.rows import SCHEMA
 
 if TYPE_CHECKING:
@@ -79,29 +79,29 @@ class KafkaDataSource(DataSource):
 
     def schema(self) -> StructType | str:
         """The seven columns of a record."""
-        Options.parse(self.options)
+        KafkaOptions.parse(self.options)
         return ", ".join(f"{name} {kind}" for name, kind in SCHEMA.items())
 
     def reader(self, schema: StructType) -> BatchReader:
         """Reads what is there."""
         from wheeld_pipeline.kafka.reader import BatchReader
 
-        return BatchReader(Options.parse(self.options).for_reading(), schema)
+        return BatchReader(KafkaOptions.parse(self.options).for_reading(), schema)
 
     def streamReader(self, schema: StructType) -> StreamReader:
         """Reads what comes."""
         from wheeld_pipeline.kafka.reader import StreamReader
 
-        return StreamReader(Options.parse(self.options).for_reading(), schema)
+        return StreamReader(KafkaOptions.parse(self.options).for_reading(), schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         """Produces the rows of a DataFrame."""
         from wheeld_pipeline.kafka.writer import BatchWriter
 
-        return BatchWriter(Options.parse(self.options), schema, overwrite)
+        return BatchWriter(KafkaOptions.parse(self.options), schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
         """Produces the rows of a stream's batches."""
         from wheeld_pipeline.kafka.writer import StreamWriter
 
-        return StreamWriter(Options.parse(self.options), schema, overwrite)
+        return StreamWriter(KafkaOptions.parse(self.options), schema, overwrite)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
-    from wheeld_pipeline.kafka.options import Offsets, Options
+    from wheeld_pipeline.kafka.options import KafkaOptions, Offsets
 
 HEADER: Final = "wheeld-generation"
 _QUERY_ID: Final = "sql.streaming.queryId"
@@ -45,7 +45,7 @@ class Produced(WriterCommitMessage):
 class _Sender:
     """A producer; the first record that a broker refuses ends it."""
 
-    def __init__(self, options: Options) -> None:
+    def __init__(self, options: KafkaOptions) -> None:
         self._options = options
         self._failed: Any = None
         own = {"enable.idempotence": "true", "linger.ms": "20"}
@@ -93,7 +93,7 @@ class _Sender:
             )
 
 
-def _rows(options: Options, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, Any]]:
+def _rows(options: KafkaOptions, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[str, Any]]:
     number = 0
     for batch in batches:
         for row in batch.to_pylist():
@@ -110,7 +110,7 @@ def _rows(options: Options, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple
 
 
 def _produce(
-    options: Options, batches: Iterator[pa.RecordBatch], group: str | None
+    options: KafkaOptions, batches: Iterator[pa.RecordBatch], group: str | None
 ) -> tuple[set[str], int]:
     """Produce rows; those that `group` has in its topics since its last commit are left out."""
     sender, count = _Sender(options), 0
@@ -135,7 +135,7 @@ def _bytes(value: str | bytes) -> bytes:
     return value.encode() if isinstance(value, str) else value
 
 
-def _since_commit(options: Options, group: str, topic: str) -> Known:
+def _since_commit(options: KafkaOptions, group: str, topic: str) -> Known:
     """What was produced behind the positions that the last batch has committed."""
     found: Known = set()
     with client.consumer(options, group) as made:
@@ -155,7 +155,7 @@ def _since_commit(options: Options, group: str, topic: str) -> Known:
     return found
 
 
-def _commit(options: Options, group: str, topics: list[str]) -> None:
+def _commit(options: KafkaOptions, group: str, topics: list[str]) -> None:
     """All that stands in the topics now was produced by batches that are committed."""
     with client.consumer(options, group) as made:
         ends: Offsets = {}
@@ -173,7 +173,7 @@ def _commit(options: Options, group: str, topics: list[str]) -> None:
 class BatchWriter(DataSourceArrowWriter):
     """Of `DataFrame.write`: produced at least once."""
 
-    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+    def __init__(self, options: KafkaOptions, schema: StructType, overwrite: bool) -> None:
         _refuse_overwrite(overwrite)
         check_written(schema, options.topic)
         self._options = options
@@ -187,7 +187,7 @@ class BatchWriter(DataSourceArrowWriter):
 class StreamWriter(DataSourceStreamArrowWriter):
     """Of `DataFrame.writeStream`; with the column `generation` exactly once."""
 
-    def __init__(self, options: Options, schema: StructType, overwrite: bool) -> None:
+    def __init__(self, options: KafkaOptions, schema: StructType, overwrite: bool) -> None:
         _refuse_overwrite(overwrite)
         check_written(schema, options.topic)
         self._options, self._once = options, "generation" in schema.names

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from wheeld_client.replay import Histogram, faults_of, percentile_row, verdict_lines
+from wheeld_client.replay import LatenessHistogram, faults_of, percentile_row, verdict_lines
 
 KEPT_UP_SHARE: Final = 0.95
 """A replay that reached less of the rate that it was to have did not keep up."""
@@ -121,11 +121,11 @@ def add_up(accounts: Sequence[dict[str, Any]], requests: int, asked_per_s: float
     def total(name: str) -> Any:
         return sum(account[name] for account in accounts)
 
-    behind, lateness = Histogram(), Histogram()
+    behind, lateness = LatenessHistogram(), LatenessHistogram()
     counters: dict[str, int] = {}
     for account in accounts:
-        behind.merge(Histogram.from_json(account["behind"]))
-        lateness.merge(Histogram.from_json(account["lateness"]))
+        behind.merge(LatenessHistogram.from_json(account["behind"]))
+        lateness.merge(LatenessHistogram.from_json(account["lateness"]))
         for name, count in account["counters"].items():
             counters[name] = counters.get(name, 0) + count
     names = {"scheduled": "scheduled", "cancelled": "cancelled", "expired": "received"}

@@ -19,7 +19,7 @@ BATCH_ROWS: Final = 1 << 16
 
 
 @dataclass(frozen=True)
-class Part:
+class WorkloadFile:
     """One file; `first_ns` is when its first request arrives."""
 
     path: str
@@ -35,7 +35,7 @@ class Source:
     """A workload on disk; `parts` are in the order of arrival."""
 
     path: str
-    parts: tuple[Part, ...]
+    parts: tuple[WorkloadFile, ...]
 
     @property
     def rows(self) -> int:
@@ -101,7 +101,7 @@ def _files(path: Path) -> list[Path]:
     return files
 
 
-def _part(path: Path) -> Part:
+def _part(path: Path) -> WorkloadFile:
     import pyarrow
     from pyarrow import parquet
 
@@ -114,7 +114,7 @@ def _part(path: Path) -> Part:
         raise PipelineError(f"{path}: not a complete Parquet file ({error})") from error
     arrival = ranges["arrival_ns"]
     largest, longest = ranges["payload_bytes"][1], ranges["timeout_ns"][1]
-    return Part(str(path), rows, *arrival, largest, longest)
+    return WorkloadFile(str(path), rows, *arrival, largest, longest)
 
 
 def _check_columns(path: Path, schema: Any) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from wheeld_client import Timers, connect
-from wheeld_client.replay import FLAT_OUT, Feed, Player, Worker, main
+from wheeld_client.replay import FLAT_OUT, Feed, Player, ReplayWorker, main
 from wheeld_pipeline.files import write_json
 from wheeld_pipeline.replay import source
 
@@ -42,7 +42,7 @@ def _account(player: Player, timers: Timers, cpu_s: float) -> dict[str, Any]:
 
 def run(directory: Path, index: int) -> None:
     """Play share `index` of what DIRECTORY/order.json asks for."""
-    worker = Worker(directory, index)
+    worker = ReplayWorker(directory, index)
     order = json.loads((directory / "order.json").read_text())
     speed = source.parse_speed(order["speed"])
     workload = source.look(Path(order["path"]))

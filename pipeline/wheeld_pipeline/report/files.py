@@ -16,7 +16,7 @@ from wheeld_pipeline import trace as traces, trace_files
 from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.files import on_disk
 from wheeld_pipeline.report.analysis.analyse import Report, Say, _silent, analysed, plain
-from wheeld_pipeline.report.counts.counters import COLUMNS, Window
+from wheeld_pipeline.report.counts.counters import COLUMNS, RowWindow
 from wheeld_pipeline.report.page import page
 
 if TYPE_CHECKING:
@@ -160,9 +160,9 @@ def read_counters(trace: str | Path) -> Any:
     return pa.concat_tables(parts, promote_options="permissive") if parts else None
 
 
-def _window(trace: str | Path, since: datetime | None, until: datetime | None) -> Window:
+def _window(trace: str | Path, since: datetime | None, until: datetime | None) -> RowWindow:
     first, last = (None if at is None else round(at.timestamp() * 1e6) for at in (since, until))
-    return Window(first, last, traces.runs_cut_short(trace))
+    return RowWindow(first, last, traces.runs_cut_short(trace))
 
 
 def within(rows: DataFrame, since: datetime | None, until: datetime | None) -> DataFrame:

@@ -23,7 +23,7 @@ CANCEL: Final = machine.COMMANDS.index(machine.CANCEL)
 RESCHEDULE: Final = machine.COMMANDS.index(machine.RESCHEDULE)
 
 
-class Outcome(NamedTuple):
+class Effects(NamedTuple):
     """Numbers of commands, in their sorted order."""
 
     last: Ints
@@ -36,7 +36,7 @@ class Outcome(NamedTuple):
     """Nothing was pending for them."""
 
 
-def outcome(commands: Commands, generation: Ints, pending: Flags) -> Outcome:
+def outcome(commands: Commands, generation: Ints, pending: Flags) -> Effects:
     """What takes effect, and what is rejected.
 
     Parameters
@@ -63,7 +63,7 @@ def outcome(commands: Commands, generation: Ints, pending: Flags) -> Outcome:
     last[groups[done]] = done  # of several the last one stays
     done = done[commands.ops[done] == SCHEDULE]
     schedule[groups[done]] = done
-    return Outcome(last, schedule, np.flatnonzero(commands.sequences < before), newer[idle])
+    return Effects(last, schedule, np.flatnonzero(commands.sequences < before), newer[idle])
 
 
 def _single(ops: npt.NDArray[np.int8], pending: Flags) -> tuple[Flags, Flags]:

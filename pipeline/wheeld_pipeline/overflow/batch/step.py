@@ -188,7 +188,7 @@ class Step:
         due_ms = -(-records["deadline_us"][self.handed] // 1000)
         self.wake_ms[self.handed] = np.maximum(due_ms, self._now_ms) + max(rules.grace_ms, 1)
 
-    def _rejects(self, found: runs.Outcome, generation: Ints) -> None:
+    def _rejects(self, found: runs.Effects, generation: Ints) -> None:
         import pyarrow as pa
         import pyarrow.compute as pc
 

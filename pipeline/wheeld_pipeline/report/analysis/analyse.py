@@ -20,7 +20,7 @@ from wheeld_pipeline.report.counts.rows import WHEEL
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from wheeld_pipeline.trace_files import Files
+    from wheeld_pipeline.trace_files import TraceFiles
 
 HERDS: Final = 20
 _STEPS: Final = ((300, 1), (3000, 10), (25 * 3600, 60), (5 * 86400, 300), (32 * 86400, 1800))
@@ -79,7 +79,7 @@ def analyse(
     events: DataFrame,
     counters: DataFrame | None = None,
     say: Say = _silent,
-    files: Files | None = None,
+    files: TraceFiles | None = None,
 ) -> Report:
     """Work out everything that a report has.
 
@@ -91,7 +91,7 @@ def analyse(
         See `wheeld_pipeline.trace.read_counters`; without, what only the daemon knows is left out.
     say : callable, optional
         Is told in words what is done next.
-    files : Files, optional
+    files : TraceFiles, optional
         See `wheeld_pipeline.trace_files.share`: the same rows as `events`, several times faster.
 
     Raises

@@ -59,7 +59,7 @@ _ARROW: Final = {"string": "string", "long": "int64", "double": "float64", "bool
 _SECOND_US: Final = 1_000_000
 
 
-class Window(NamedTuple):
+class RowWindow(NamedTuple):
     """Which rows count."""
 
     since_us: int | None = None
@@ -75,14 +75,14 @@ class Window(NamedTuple):
         return (time >= low) & (time < high)
 
 
-def settings_of(table: Any, window: Window) -> Any:
+def settings_of(table: Any, window: RowWindow) -> Any:
     """How one wheel was set, and its counters at the end.
 
     Parameters
     ----------
     table : pyarrow.Table
         COLUMNS of one wheel.
-    window : Window
+    window : RowWindow
 
     Returns
     -------
@@ -103,7 +103,7 @@ def settings_of(table: Any, window: Window) -> Any:
     return _table({name: [value] for name, value in values.items()}, SETTINGS)
 
 
-def growth_of(table: Any, window: Window, step_seconds: int) -> Any:
+def growth_of(table: Any, window: RowWindow, step_seconds: int) -> Any:
     """What the counters of one wheel grew by.
 
     Returns
@@ -120,7 +120,7 @@ def growth_of(table: Any, window: Window, step_seconds: int) -> Any:
 class _Rows:
     """The rows of one wheel in order of time, and which of them count."""
 
-    def __init__(self, table: Any, window: Window) -> None:
+    def __init__(self, table: Any, window: RowWindow) -> None:
         self._table = table
         time = _micros(table["time"])
         self._order = np.lexsort((table["last"].to_numpy(), time))
@@ -164,7 +164,7 @@ def _peaks(rows: _Rows) -> Any:
     return frame.dropna().groupby("step", as_index=False).sum().assign(kind=PEAK)
 
 
-def _pools(table: Any, window: Window, step_seconds: int) -> Any:
+def _pools(table: Any, window: RowWindow, step_seconds: int) -> Any:
     """Most bytes used, size, and for how long each pool was depleted in each step."""
     import pyarrow.compute as pc
 

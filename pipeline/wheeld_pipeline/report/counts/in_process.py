@@ -19,7 +19,7 @@ from wheeld_core.progress import show_progress
 from wheeld_pipeline import trace_files
 from wheeld_pipeline.report.counts import counters as daemon, herds, replay, scan, wheels
 from wheeld_pipeline.report.counts.rows import COLUMNS, WHEEL
-from wheeld_pipeline.trace_files import Files
+from wheeld_pipeline.trace_files import TraceFiles
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -32,15 +32,15 @@ class LocalEngine:
 
     Parameters
     ----------
-    files : Files
+    files : TraceFiles
         The events, see `wheeld_pipeline.trace_files.share`.
     counters : pyarrow.Table, optional
         `counters.COLUMNS`; all rows, `window` says which count.
-    window : Window
+    window : RowWindow
         Of the counters.
     """
 
-    def __init__(self, files: Files, counters: Any, window: daemon.Window) -> None:
+    def __init__(self, files: TraceFiles, counters: Any, window: daemon.RowWindow) -> None:
         self._files, self._window = files, window
         self._wheels = list(_by_wheel(counters)) if counters is not None else []
         self._growth: Any = None
@@ -118,7 +118,9 @@ class LocalEngine:
         return pd.concat(found, ignore_index=True) if found else pd.DataFrame()
 
 
-def scan_task(task: int, files: Files, step_seconds: int, tried: wheels.Candidates) -> list[Any]:
+def scan_task(
+    task: int, files: TraceFiles, step_seconds: int, tried: wheels.Candidates
+) -> list[Any]:
     """The lines of one task."""
     batches = trace_files.batches(files, task, list(COLUMNS))
     return list(scan.count(batches, step_seconds, tried))

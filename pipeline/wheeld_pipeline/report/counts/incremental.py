@@ -40,7 +40,7 @@ class IncrementalEngine(LocalEngine):
         All files of the trace's events.
     counters : pyarrow.Table, optional
         As of `LocalEngine`.
-    window : Window
+    window : RowWindow
     state : str or Path
         Where the counts of hours are kept; made if missing.
 
@@ -51,7 +51,7 @@ class IncrementalEngine(LocalEngine):
     """
 
     def __init__(
-        self, events: list[Path], counters: Any, window: daemon.Window, state: str | Path
+        self, events: list[Path], counters: Any, window: daemon.RowWindow, state: str | Path
     ) -> None:
         super().__init__(trace_files.share_files(events), counters, window)
         self._state = on_disk("--incremental", state)

@@ -15,7 +15,7 @@ from wheeld_pipeline.report.counts.rows import COLUMNS, WHEEL
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from wheeld_pipeline.trace_files import Files
+    from wheeld_pipeline.trace_files import TraceFiles
 
 _ARROW_BATCH: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
 _ROWS_PER_BATCH: Final = 200_000
@@ -30,9 +30,9 @@ class SparkEngine:
         See `wheeld_pipeline.trace.read_events`; only the rows that count.
     counters : DataFrame, optional
         See `wheeld_pipeline.trace.read_counters`; all rows, `window` says which count.
-    files : Files, optional
+    files : TraceFiles, optional
         See `wheeld_pipeline.trace_files.share`: the same rows as `events`, several times faster.
-    window : Window
+    window : RowWindow
         Of the counters.
     """
 
@@ -40,8 +40,8 @@ class SparkEngine:
         self,
         events: DataFrame,
         counters: DataFrame | None,
-        files: Files | None,
-        window: daemon.Window = daemon.Window(),  # noqa: B008 - it is immutable
+        files: TraceFiles | None,
+        window: daemon.RowWindow = daemon.RowWindow(),  # noqa: B008 - it is immutable
     ) -> None:
         self._events, self._counters, self._files = events, counters, files
         self._window = window

@@ -186,7 +186,7 @@ def blocks(counts: Counts) -> Iterator[tuple[int, Counts]]:
         yield int(number), Counts(*(values[inside] for values in counts))
 
 
-class Outcome(NamedTuple):
+class TriedWheel(NamedTuple):
     """What one wheel would have done in one block."""
 
     tick: int
@@ -198,7 +198,7 @@ class Outcome(NamedTuple):
     """Sum of what rounding up to the tick added, in finest ticks."""
 
 
-def outcomes(counts: Counts, tried: Candidates) -> Iterator[Outcome]:
+def outcomes(counts: Counts, tried: Candidates) -> Iterator[TriedWheel]:
     """What each candidate would have done with the timers of one block."""
     kinds, starts = np.unique(counts.kind, return_index=True)
     ends = [*starts[1:], len(counts.kind)]
@@ -212,7 +212,7 @@ def outcomes(counts: Counts, tried: Candidates) -> Iterator[Outcome]:
             begun, cascades = _begun(counts, slices, k, b)
             both = int(np.isin(begun, fires, assume_unique=True).sum())
             wakes = len(fires) + len(begun) - both
-            yield Outcome(k, b, wakes, cascades, int(counts.n[due].sum()), rounded)
+            yield TriedWheel(k, b, wakes, cascades, int(counts.n[due].sum()), rounded)
 
 
 def _begun(counts: Counts, slices: dict[int, slice], k: int, b: int) -> tuple[Array, int]:
