@@ -7,19 +7,11 @@ with connect("default", worker="web-1") as timers:
     events = timers.poll(timeout=1.0)
 """
 
-from wheeld_client.aio.handle import AsyncTimerHandle
-from wheeld_client.aio.timers import AsyncTimers
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from wheeld_client.connection.renewal import Reconnection
-from wheeld_client.intake.connection import Connection
-from wheeld_client.intake.request import Request
-from wheeld_client.intake.server import Intake
-from wheeld_client.pool.memory_pool import MemoryPool, PoolBuffer
-from wheeld_client.purgatory.aio import AsyncPurgatory, OperationCancelled
-from wheeld_client.purgatory.deadlines import Deadlines
-from wheeld_client.purgatory.purgatory import DelayedOperation, Purgatory
-from wheeld_client.purgatory.watermarks import AsyncWatermarks, Watermarks
 from wheeld_client.timers.callbacks import TimerHandle
-from wheeld_client.timers.observer import Observer, PendingTimers, pending_timers
 from wheeld_client.timers.timers import Timers, connect, payload_of
 from wheeld_core.errors import (
     ClientClosed,
@@ -33,6 +25,19 @@ from wheeld_core.errors import (
     WheelFull,
     WordsFull,
 )
+
+if TYPE_CHECKING:
+    from wheeld_client.aio.handle import AsyncTimerHandle
+    from wheeld_client.aio.timers import AsyncTimers
+    from wheeld_client.intake.connection import Connection
+    from wheeld_client.intake.request import Request
+    from wheeld_client.intake.server import Intake
+    from wheeld_client.pool.memory_pool import MemoryPool, PoolBuffer
+    from wheeld_client.purgatory.aio import AsyncPurgatory, OperationCancelled
+    from wheeld_client.purgatory.deadlines import Deadlines
+    from wheeld_client.purgatory.purgatory import DelayedOperation, Purgatory
+    from wheeld_client.purgatory.watermarks import AsyncWatermarks, Watermarks
+    from wheeld_client.timers.observer import Observer, PendingTimers, pending_timers
 
 __all__ = [
     "AsyncPurgatory",
@@ -68,3 +73,36 @@ __all__ = [
     "payload_of",
     "pending_timers",
 ]
+
+_HOMES = {
+    "AsyncTimerHandle": "aio.handle",
+    "AsyncTimers": "aio.timers",
+    "Connection": "intake.connection",
+    "Request": "intake.request",
+    "Intake": "intake.server",
+    "MemoryPool": "pool.memory_pool",
+    "PoolBuffer": "pool.memory_pool",
+    "AsyncPurgatory": "purgatory.aio",
+    "OperationCancelled": "purgatory.aio",
+    "Deadlines": "purgatory.deadlines",
+    "DelayedOperation": "purgatory.purgatory",
+    "Purgatory": "purgatory.purgatory",
+    "AsyncWatermarks": "purgatory.watermarks",
+    "Watermarks": "purgatory.watermarks",
+    "Observer": "timers.observer",
+    "PendingTimers": "timers.observer",
+    "pending_timers": "timers.observer",
+}
+"""What is loaded when it is used: a program without an event loop need not load asyncio."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"wheeld_client.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -67,3 +67,19 @@ def test_the_command_says_what_it_lacks() -> None:
     assert done.returncode == 1
     assert "pip install 'wheeld[daemon]'" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_program_without_a_loop_loads_no_asyncio() -> None:
+    """What the top level offers is loaded when it is used, and all of it is there."""
+    program = (
+        "import sys; from wheeld_client import connect; assert 'asyncio' not in sys.modules\n"
+        "import wheeld_client as c; assert set(c.__all__) <= set(dir(c))\n"
+        "assert all(getattr(c, name).__name__ for name in c.__all__)\n"
+        "from wheeld_client import *\n"
+        "try: c.nothing\n"
+        "except AttributeError as error: assert 'nothing' in str(error)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=of_checkout(), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
