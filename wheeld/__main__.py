@@ -53,7 +53,11 @@ def _command() -> Callable[[], None]:
             )
     if sys.argv[1:2] == ["start"]:
         _start_clock()
-        from wheeld.cli.start import app  # loads numpy
+        from wheeld.cli import plain_start  # loads numpy
+
+        if (run := plain_start.command(sys.argv[2:])) is not None:
+            return run
+        from wheeld.cli.start import app
     else:
         from wheeld.cli.app import app  # as well, and all commands
     return functools.partial(app, prog_name="wheeld")

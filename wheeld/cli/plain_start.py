@@ -1,0 +1,85 @@
+"""`wheeld start` as it is mostly given, read without the library that reads commands.
+
+What that library loads would stay in the daemon for good: a third of its private memory. It still
+reads whatever is not known here: --help, an option that is not there, a value that is missing or
+looks wrong. What is read here comes out as it would there: tests/daemon/test_plain_start.py.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from wheeld.config.declarations import OPTIONS
+from wheeld.config.options import Option
+from wheeld.supervisor.launch import EXPECTED, launch
+
+OWN: Final = (
+    *(
+        Option(key=key, kind="switch", help="")
+        for key in ("fresh", "remove_base", "quiet", "check")
+    ),
+    Option(key="config", kind="directory", help=""),
+    Option(key="parent_pid", kind="integer", help=""),
+    Option(key="log_level", kind="choice", help=""),
+    Option(key="log_format", kind="choice", help=""),
+)
+"""What it takes besides the daemon's options."""
+_INTEGER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
+
+
+def read(words: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any] | None:
+    """The arguments of `wheeld.cli.start.start`; None: leave it to the library."""
+    by_flag, off = dict[str, Option](), set[str]()
+    for option in (*OPTIONS.values(), *OWN):
+        on, _, no = option.flag.partition("/")  # "--reserve/--no-reserve"
+        by_flag |= dict.fromkeys([on, no] if no else [on], option)
+        off.add(no)
+    found: dict[str, Any] = dict.fromkeys(OPTIONS)
+    found |= {option.key: False if option.kind == "switch" else None for option in OWN}
+    for key, default in (("log_level", "info"), ("log_format", "text")):
+        found[key] = environment.get(f"WHEELD_{key.upper()}") or default
+    rest = list(reversed(words))
+    while rest:
+        flag, has_value, value = rest.pop().partition("=")
+        known = by_flag.get(flag)
+        if known is None or (known.kind == "switch" and has_value):
+            return None
+        if known.kind == "switch":
+            found[known.key] = flag not in off
+            continue
+        if not has_value:
+            value = rest.pop() if rest and not rest[-1].startswith("-") else known.bare
+        if (made := _value(known.kind, value)) is None:
+            return None
+        found[known.key] = [*(found["pools"] or ()), made] if known.kind == "pools" else made
+    return found
+
+
+def _value(kind: str, text: str) -> Any:
+    """Of the option's type; None: the library has something to say."""
+    if not text or (kind == "integer" and not _INTEGER.fullmatch(text)):
+        return None
+    return {"integer": int, "directory": Path}.get(kind, str)(text)
+
+
+def run(given: dict[str, Any]) -> None:
+    """As `wheeld.cli.start.start`."""
+    own = {option.key: given.pop(option.key) for option in OWN}
+    level = "warning" if own.pop("quiet") else own["log_level"]
+    del own["log_level"]
+    try:
+        launch(given, own.pop("config"), level=level, **own)
+    except EXPECTED as error:
+        raise SystemExit(f"wheeld: {error}") from None
+
+
+def command(words: Sequence[str]) -> Callable[[], None] | None:
+    """What runs that daemon; None: the library has to read it."""
+    if "_WHEELD_COMPLETE" in os.environ:
+        return None
+    given = read(words, os.environ)
+    return None if given is None else lambda: run(given)
