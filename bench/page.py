@@ -80,11 +80,10 @@ def numbers(content: dict[str, Any]) -> str:
     missing = {who: why for row in rows for who, why in row["missing"].items()}
     notes = [f"- {number}: {note}." for number, row in enumerate(rows, 1) for note in row["notes"]]
     notes += [f"- Not measured: {why}." for why in missing.values()]
-    met = sum(line["met"] for row in rows for line in row["lines"])
     parts = [
         machine(content),
         table(run.cells(rows)),
-        f"{met} of {sum(len(row['lines']) for row in rows)} are reached.",
+        f"{run.reached(rows)}.",
         "\n".join(notes),
         "**Where the time goes**, of what is missed:",
         _missed(rows),

@@ -11,6 +11,7 @@ from typing import Any
 
 import wheeld
 import wheeld_client
+from bench.cases import Sample
 from bench.processes import cpu_ns
 
 
@@ -32,9 +33,12 @@ class Spent:
         pairs = zip(self._clocks, self._before, strict=True)
         return [clock() - before for clock, before in pairs]
 
-    def all(self) -> int:
-        """Of all together."""
-        return sum(self.each())
+    def parts(self, unit: str, scale: float) -> Sample:
+        """Of all, and of worker and clock by themselves, in a unit of so many ns."""
+        used = self.each()
+        names = ("CPU of the worker", "CPU of the clock")
+        found = {f"{name}, {unit}": part / scale for name, part in zip(names, used, strict=False)}
+        return {f"CPU of all, {unit}": sum(used) / scale, **found}
 
 
 def pids(name: str) -> tuple[int, int]:

@@ -33,16 +33,17 @@ async def _round(api: Any, spent: daemon.Spent, quick: bool) -> Sample:
     async def all_of(what: str, waits: list[Any]) -> None:
         spent.start()
         await asyncio.gather(*waits)
-        sample[what] = spent.all() / 1e3 / len(waits)
+        parts = spent.parts("us", 1e3 * len(waits))
+        sample.update({f"{what}, {name}": value for name, value in parts.items()})
         await asyncio.sleep(0.01)
 
     apart = [_expire(api, 0.01 + number / 1000) for number in range(500 // part)]
-    await all_of("timeout that expires, us", apart)
+    await all_of("timeout that expires", apart)
     together = [_expire(api, draw(0.001, 0.02)) for _ in range(2000 // part)]
-    await all_of("timeout that expires, many, us", together)
-    await all_of("200 sleeps of 50 ms, us", [api.sleep(0.05) for _ in range(200 // part)])
+    await all_of("timeout that expires, many", together)
+    await all_of("200 sleeps of 50 ms", [api.sleep(0.05) for _ in range(200 // part)])
     several = [api.sleep(draw(0.001, 0.02)) for _ in range(2000 // part)]
-    await all_of("2000 sleeps of 1 to 20 ms, us", several)
+    await all_of("2000 sleeps of 1 to 20 ms", several)
     return sample
 
 

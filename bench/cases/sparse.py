@@ -41,8 +41,9 @@ def deadlines(count: int) -> npt.NDArray[np.int64]:
 
 def sample_of(late: Any, spent: daemon.Spent) -> Sample:
     """From ns of lateness."""
-    used, late = spent.all(), np.array(late, np.int64)
-    sample = {"CPU of all, s": used / 1e9 * SCALE / len(late), "early": float((late < 0).sum())}
+    sample = spent.parts("s", 1e9 * len(late) / SCALE)
+    late = np.array(late, np.int64)
+    sample["early"] = float((late < 0).sum())
     for share, value in zip(SHARES, np.percentile(late, SHARES), strict=True):
         sample[f"p{share:g}, us"] = float(value) / 1e3
     return sample

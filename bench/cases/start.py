@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 
 import psutil
@@ -32,19 +33,29 @@ def compiled() -> Iterator[dict[str, str]]:
 
 
 PROGRAM = """
-import time, {base}
+import sys, time, {base}
+sys.pycache_prefix = {prefix!r} or sys.pycache_prefix
 began, cpu = time.perf_counter(), time.process_time()
-import {what}
+{what}
 print(time.perf_counter() - began, time.process_time() - cpu)
 """
 
 
 def _beyond(what: str, base: str, environment: dict[str, str]) -> Sample:
-    """Seconds of an import in a program that has imported something else already."""
-    command = [sys.executable, "-c", PROGRAM.format(what=what, base=base)]
-    said = subprocess.run(command, env=environment, check=True, capture_output=True, text=True)
-    took, cpu = (float(word) for word in said.stdout.split())
-    return {"import, s": took, "import, CPU s": cpu}
+    """Seconds of an import in a program that has imported something else already.
+
+    Where no bytecode is found, that of Python's own modules is missing as well.
+    """
+    sample: Sample = {}
+    with tempfile.TemporaryDirectory(prefix="bench-nothing-") as nothing:
+        for how, prefix in (("", ""), (" without bytecode", nothing)):
+            command = [sys.executable, "-c", PROGRAM.format(what=what, base=base, prefix=prefix)]
+            said = subprocess.run(
+                command, env=environment, check=True, capture_output=True, text=True
+            )
+            took, cpu = (float(word) for word in said.stdout.split())
+            sample |= {f"import{how}, s": took, f"import{how}, CPU s": cpu}
+    return sample
 
 
 def _start(directory: Path, environment: dict[str, str]) -> Sample:
@@ -76,7 +87,7 @@ def wheeld(quick: bool) -> Iterator[Sample]:
     """The import beyond numpy's; `wheeld start` until it serves; its processes' own memory."""
     with compiled() as environment:
         while True:
-            sample = _beyond("wheeld_client", "numpy", environment)
+            sample = _beyond("from wheeld_client import connect", "numpy", environment)
             with tempfile.TemporaryDirectory(prefix="bench-start-") as directory:
                 sample |= _start(Path(directory), environment)
             yield sample
@@ -85,12 +96,10 @@ def wheeld(quick: bool) -> Iterator[Sample]:
 def redis(quick: bool) -> Iterator[Sample]:
     """redis-py's import beyond Python's own; redis-server until it serves; its memory."""
     with compiled() as environment:
-        try:
-            import redis as client
-        except ImportError:
-            raise servers.Missing("redis-py: the package redis is not installed") from None
+        if find_spec("redis") is None:
+            raise servers.Missing("redis-py: the package redis is not installed")
         while True:
-            sample = _beyond(client.__name__, "sys", environment)
+            sample = _beyond("import redis", "os", environment)
             begin = time.perf_counter()
             with servers.redis() as (pid, _):
                 sample["start, s"] = time.perf_counter() - begin

@@ -30,8 +30,8 @@ class Line:
     text: str
     metric: str
     """Of the samples; less is better there."""
-    reach: float | Below
-    """In the unit of the line."""
+    reach: float | Below | None
+    """In the unit of the line; None: it is only told."""
     unit: str = "ns"
     ours: str = OURS
     """The contender of ours that it is about."""
@@ -83,7 +83,7 @@ def judge(row: Row, line: Line, found: Found) -> dict[str, Any]:
     best = min(rivals, key=lambda name: rivals[name]) if rivals else None
     limit, said = _limit(line, middle)
     value = line.shown(ours)
-    met = value >= limit if line.rate is not None else value <= limit
+    met = limit is None or (value >= limit if line.rate is not None else value <= limit)
     return {
         "line": line.text,
         "unit": line.unit,
@@ -103,7 +103,7 @@ def judge(row: Row, line: Line, found: Found) -> dict[str, Any]:
     }
 
 
-def _limit(line: Line, middle: Mapping[str, Mapping[str, float]]) -> tuple[float, str]:
+def _limit(line: Line, middle: Mapping[str, Mapping[str, float]]) -> tuple[float | None, str]:
     if isinstance(line.reach, Below):
         limit = line.shown(middle[line.reach.contender][line.metric]) + line.reach.more
         more = f" + {line.reach.more:g} {line.unit}" if line.reach.more else ""

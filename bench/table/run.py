@@ -106,6 +106,8 @@ def _as_json(row: Row, found: dict[str, Found], seconds: float) -> dict[str, Any
 
 
 def _reach(line: dict[str, Any]) -> str:
+    if line["reach"] is None:
+        return "-"
     sign = ">=" if line["unit"].endswith("/s") else "<="
     said = f" ({line['reach is']})" if line["reach is"] else ""
     return f"{sign} {as_text(line['reach'])}{said}"
@@ -126,10 +128,16 @@ def cells(rows: Sequence[dict[str, Any]], which: str = "lines") -> list[dict[str
                     "best rival": f"{rival} {theirs}" if rival else "-",
                     "ratio": f"{ratio:.2f}" if rival else "-",
                     "reach": _reach(line),
-                    "": "met" if line["met"] else "MISSED",
+                    "": "" if line["reach"] is None else "met" if line["met"] else "MISSED",
                 }
             )
     return shown
+
+
+def reached(rows: Sequence[dict[str, Any]]) -> str:
+    """How many of those that have something to reach."""
+    lines = [line for row in rows for line in row["lines"] if line["reach"] is not None]
+    return f"{sum(line['met'] for line in lines)} of {len(lines)} are reached"
 
 
 def show(rows: Sequence[dict[str, Any]]) -> str:
@@ -145,11 +153,9 @@ def show(rows: Sequence[dict[str, Any]]) -> str:
     missing = {who: why for row in rows for who, why in row["missing"].items()}
     parts += ["", *(f"not measured: {why}" for why in missing.values())]
     parts += [f"{number}. {note}" for number, row in enumerate(rows, 1) for note in row["notes"]]
-    met = sum(line["met"] for row in rows for line in row["lines"])
-    total = sum(len(row["lines"]) for row in rows)
     parts.append(
         "ratio: wheeld's cost / the best rival's, median of rounds; below 1, wheeld costs less\n"
-        f"{met} of {total} are reached"
+        f"{reached(rows)}"
     )
     return "\n".join(parts)
 
