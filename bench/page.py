@@ -126,7 +126,7 @@ def pages(content: dict[str, Any], root: Path) -> dict[Path, str]:
     page, readme = root / "docs" / "benchmark.md", root / "README.md"
     return {
         page: put(page.read_text(), "numbers", f"\n{numbers(content)}\n"),
-        readme: put(readme.read_text(), "benchmark", summary(content)),
+        readme: put(readme.read_text(), "benchmark", f"\n{summary(content)}\n"),
     }
 
 

@@ -38,6 +38,27 @@ SPARSE = {
 }
 
 
+BATCHES = "the slots' lines, fetched ahead, and a submission for each timer"
+ONE_CALL = "the call itself, and the cache lines of a slot that lies anywhere"
+CALLBACKS = (
+    "the worker takes {CPU of the worker, ns:.0f} ns of CPU, the clock {CPU of the clock, ns:.0f}; "
+    "the worker's part is the handle, its dictionary and the call in Python"
+)
+SPARSE_CPU = (
+    "the worker takes {CPU of the worker, s:.2f} s, the clock {CPU of the clock, s:.2f}: both are "
+    "woken for each tick that has timers, by the kernel, for as long as it takes to sleep again"
+)
+ADDERS = "the clock, which links what they schedule, has the cores too: three processes on two"
+PAIRS = "making the operation and its key, and its methods in Python, which are called for each"
+POOL = "the calls of the buffer's object from Python; the memory takes two atomic additions"
+MEMORY = (
+    "Python by itself 4.8 MB, numpy 8.9 more, asyncio 4.1, the daemon's own modules 3.1; 3.6 are "
+    "shared memory that nobody else has mapped yet"
+)
+IMPORT = "{import without bytecode, CPU s:.2f} s of CPU without bytecode: compiling 77 modules"
+START = "{start, CPU s:.2f} s of CPU: Python, numpy and asyncio are loaded, then shared memory made"
+
+
 def _on_both(text: str, what: str, reach: float | None, where: str) -> tuple[Line, ...]:
     """On both loops; without a number to be reached, no more than what the loop's own needs."""
     worker, clock = (f"{{{what}, CPU of the {who}, us:.1f}} us" for who in ("worker", "clock"))
@@ -58,8 +79,8 @@ def _one_call(what: str, reach: float) -> tuple[Line, Line]:
     """In fresh slots, and in scattered ones."""
     metric = f"{what}, ns"
     return (
-        Line(f"{what}, scattered slots", metric, reach, ours="wheeld, scattered"),
-        Line(f"{what}, fresh slots", metric, reach, ours="wheeld, fresh"),
+        Line(f"{what}, scattered slots", metric, reach, ours="wheeld, scattered", where=ONE_CALL),
+        Line(f"{what}, fresh slots", metric, reach, ours="wheeld, fresh", where=ONE_CALL),
     )
 
 
@@ -73,14 +94,16 @@ ROWS = (
                 "clock and worker together",
                 "together, ns",
                 250,
-                where="the clock takes {clock, ns:.0f} ns, the worker {worker, ns:.0f}",
+                where="the clock takes {clock, ns:.0f} ns, the worker {worker, ns:.0f}: most of it "
+                "loads of slots and bucket entries that lie anywhere in memory (`perf`: wh_pass, "
+                "wh_prefetch_slot, wh_client_receive)",
             ),
             Line(
                 "late, p99",
                 "late p99, us",
                 Below("plain sleep", 1000),
                 "us",
-                where="a tick, and what a pass takes that fires thousands",
+                where="a tick, and passes of the clock that cascade a bucket before they fire",
             ),
         ),
         rounds=3,
@@ -91,10 +114,10 @@ ROWS = (
         "batches of 100,000, 1 M pending, per timer",
         {"wheeld": calls.several, "heapq": calls.several_of_heap},
         (
-            Line("reschedule_many, later", "reschedule_many, later, ns", 40),
-            Line("reschedule_many, earlier", "reschedule_many, earlier, ns", 40),
-            Line("schedule_many", "schedule_many, ns", 40),
-            Line("cancel_many", "cancel_many, ns", 40),
+            Line("reschedule_many, later", "reschedule_many, later, ns", 40, where=BATCHES),
+            Line("reschedule_many, earlier", "reschedule_many, earlier, ns", 40, where=BATCHES),
+            Line("schedule_many", "schedule_many, ns", 40, where=BATCHES),
+            Line("cancel_many", "cancel_many, ns", 40, where=BATCHES),
         ),
     ),
     Row(
@@ -125,8 +148,8 @@ ROWS = (
             "uvloop": callbacks.uvloop_loop,
         },
         (
-            Line("callbacks per second", "each, ns", 1.5, "M/s", rate=1e3),
-            Line("CPU of all processes, each", "CPU of all, ns", 667),
+            Line("callbacks per second", "each, ns", 1.5, "M/s", rate=1e3, where=CALLBACKS),
+            Line("CPU of all processes, each", "CPU of all, ns", 667, where=CALLBACKS),
         ),
         busy=True,
     ),
@@ -168,7 +191,7 @@ ROWS = (
         "sparse",
         "10,000 timers per second, tick 1 ms; CPU of all processes for 100,000",
         SPARSE,
-        (Line("CPU", "CPU of all, s", 0.5, "s", "wheeld, tick 1 ms"),),
+        (Line("CPU", "CPU of all, s", 0.5, "s", "wheeld, tick 1 ms", where=SPARSE_CPU),),
         rounds=3,
         warm=False,
         busy=True,
@@ -178,8 +201,15 @@ ROWS = (
         "the same at a tick of 0.1 ms",
         SPARSE,
         (
-            Line("late, p50", "p50, us", 80, "us", "wheeld, tick 0.1 ms"),
-            Line("CPU", "CPU of all, s", 1.5, "s", "wheeld, tick 0.1 ms"),
+            Line(
+                "late, p50",
+                "p50, us",
+                80,
+                "us",
+                "wheeld, tick 0.1 ms",
+                where="half a tick at the median, then the wake-ups of clock and worker",
+            ),
+            Line("CPU", "CPU of all, s", 1.5, "s", "wheeld, tick 0.1 ms", where=SPARSE_CPU),
         ),
         rounds=3,
         warm=False,
@@ -190,8 +220,10 @@ ROWS = (
         "processes that schedule at once",
         {"wheeld": adders.wheeld, "Netty": netty.add},
         (
-            Line("two, one by one", "two one by one, ns", 8, "M/s", rate=1e3),
-            Line("two, in batches of 10,000", "two in batches, ns", 20, "M/s", rate=1e3),
+            Line("two, one by one", "two one by one, ns", 8, "M/s", rate=1e3, where=ADDERS),
+            Line(
+                "two, in batches of 10,000", "two in batches, ns", 20, "M/s", rate=1e3, where=ADDERS
+            ),
             Line("three, one by one", "three one by one, ns", None, "M/s", rate=1e3),
             Line("three, in batches of 10,000", "three in batches, ns", None, "M/s", rate=1e3),
         ),
@@ -202,9 +234,16 @@ ROWS = (
         "purgatory: watch and check of one key, operations in Python, one process",
         {"wheeld": pairs.wheeld, "lazy heap": pairs.lazy, "old design": pairs.old},
         (
-            Line("pairs per second, made too", "pair, made too, ns", 800, "k/s", rate=1e6),
-            Line("watch", "watch, ns", 625),
-            Line("check and complete", "check and complete, ns", 625),
+            Line(
+                "pairs per second, made too",
+                "pair, made too, ns",
+                800,
+                "k/s",
+                rate=1e6,
+                where=PAIRS,
+            ),
+            Line("watch", "watch, ns", 625, where=PAIRS),
+            Line("check and complete", "check and complete, ns", 625, where=PAIRS),
         ),
         notes=("rivals in Python: a heap with lazy deletion, and Kafka's design before its wheel",),
     ),
@@ -213,8 +252,8 @@ ROWS = (
         "a pool's memory, 1,000 bytes",
         {"wheeld": pool.wheeld, "multiprocessing.Semaphore": pool.semaphore},
         (
-            Line("with pool.allocate(n)", "with allocate(), ns", 180),
-            Line("try_allocate(n).release()", "try_allocate().release(), ns", 115),
+            Line("with pool.allocate(n)", "with allocate(), ns", 180, where=POOL),
+            Line("try_allocate(n).release()", "try_allocate().release(), ns", 115, where=POOL),
         ),
         rounds=9,
     ),
@@ -223,10 +262,24 @@ ROWS = (
         "before the first timer",
         {"wheeld": start.wheeld, "Redis": start.redis},
         (
-            Line("from wheeld_client import connect, beyond numpy", "import, s", 0.25, "s"),
-            Line("the same without bytecode", "import without bytecode, s", 0.25, "s"),
-            Line("supervisor's private memory", "supervisor's private memory, MB", 18.75, "MB"),
-            Line("wheeld start to serving", "start, s", 0.55, "s"),
+            Line(
+                "from wheeld_client import connect, beyond numpy",
+                "import, s",
+                0.25,
+                "s",
+                where=IMPORT,
+            ),
+            Line(
+                "the same without bytecode", "import without bytecode, s", 0.25, "s", where=IMPORT
+            ),
+            Line(
+                "supervisor's private memory",
+                "supervisor's private memory, MB",
+                18.75,
+                "MB",
+                where=MEMORY,
+            ),
+            Line("wheeld start to serving", "start, s", 0.55, "s", where=START),
         ),
         rounds=3,
         notes=("Redis: redis-py's import, and the server",),

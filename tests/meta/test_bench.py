@@ -10,9 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import wheeld
 import wheeld_client
-from bench import rounds
+from bench import page, rounds
 from bench.__main__ import TABLE
 from bench.cases import Sample
 from bench.cases.servers import Missing
@@ -194,3 +196,23 @@ def test_two_commits_are_compared(tmp_path: Path) -> None:
         low, high = (float(text) for text in row["quartiles"].split(" to "))
         assert low <= row["ratio"] <= high
         assert row["what"] in done.stdout
+
+
+def test_the_pages_hold_what_the_run_found() -> None:
+    """docs/benchmark.md and the README are those of docs/benchmark.json, figures and all."""
+    content = json.loads(page.FOUND.read_text())
+    for path, text in page.pages(content, ROOT).items():
+        told = f"{path.name} differs from docs/benchmark.json: run python -m bench.page"
+        assert path.read_text() == text, told
+    figures = {path.name for path in (ROOT / "docs" / "images").glob("benchmark-*.svg")}
+    assert figures == set(plots.FIGURES)
+    written = (ROOT / "docs" / "benchmark.md").read_text()
+    assert all(f"images/{name}" in written for name in figures)
+
+
+def test_a_page_without_marks_is_refused() -> None:
+    assert page.put("a <!-- n: begin -->old<!-- n: end --> z", "n", "new") == (
+        "a <!-- n: begin -->\nnew\n<!-- n: end --> z"
+    )
+    with pytest.raises(ValueError, match="n: begin"):
+        page.put("no marks", "n", "new")
