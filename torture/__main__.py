@@ -13,11 +13,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from torture import report, rounds
+from torture import results, rounds
 from torture.daemon import DaemonFailed
 from torture.drive import Drive
 from torture.faults import FAULTS, Fault
-from torture.report import Row
+from torture.results import Row
 from torture.workers.ledger import Memory
 from wheeld.processes.interrupts import Interrupted, flagged_signals
 from wheeld_client import WheelError
@@ -77,7 +77,7 @@ class Torture:
         begin = time.monotonic()
         total = max(1, round(fault.count * self._scale))
         parts = max(1, round(fault.rounds * self._scale))
-        tell = report.progress(fault.title, total)
+        tell = results.progress(fault.title, total)
         drive = Drive(
             *(self._memory, self._seed, number, self._lives, self._logs, self._tick),
             fault.options,
@@ -111,11 +111,11 @@ def run(options: argparse.Namespace, logs: Path, tick: Callable[[], None]) -> in
     print(f"seed {options.seed}, scale {options.scale:g}", file=out, flush=True)
     torture = Torture(options.seed, options.scale, logs, tick)
     found = [torture.row(number, fault) for number, fault in enumerate(options.faults)]
-    print("\n" + report.table(found), file=out, flush=True)
-    print("\n" + report.figures(found), file=out, flush=True)
+    print("\n" + results.table(found), file=out, flush=True)
+    print("\n" + results.figures(found), file=out, flush=True)
     clean = all(row.clean for row in found)
     if not clean:
-        print(report.offences(found), file=out)
+        print(results.offences(found), file=out)
         print(
             f"\nagain: python -m torture --seed {options.seed} --scale {options.scale:g}", file=out
         )

@@ -15,7 +15,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from examples.broker import child, settings
+from examples.broker import process_life, settings
 from examples.broker.log import OwnWords, Partition
 from examples.broker.topics import remove_others
 from examples.broker.wire import BrokerClient, milliseconds, partitions_of
@@ -99,4 +99,6 @@ class Follower:
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.WARNING, format=f"follower {sys.argv[2]}: %(message)s")
-    asyncio.run(child.work(Follower(settings.load(Path(sys.argv[1])), int(sys.argv[2])).run()))
+    asyncio.run(
+        process_life.work(Follower(settings.load(Path(sys.argv[1])), int(sys.argv[2])).run())
+    )

@@ -18,8 +18,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from examples.broker.child import READY
 from examples.broker.groups import Groups
+from examples.broker.process_life import READY
 from examples.broker.settings import Settings
 from examples.broker.topics import Topics
 from wheeld_client import Watermarks, WheelError, connect

@@ -16,7 +16,7 @@ from torture.account.account import Verdict
 from torture.account.history import NEVER, Birth, Death, History
 from torture.account.outcomes import Fate, fates
 from torture.daemon import KEEP_SECONDS, Daemon, Outage
-from torture.report import Row, table
+from torture.results import Row, table
 from torture.workers.ledger import BATCH, ERRORS, TO_GROUP, TO_SEAT, TO_SELF, Kind, Ledger, Memory
 from torture.workers.roles import SEATING
 

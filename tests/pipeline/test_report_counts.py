@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from traces import EVENT_SCHEMA, START_US, Story, as_table, lost
 
-from wheeld_pipeline.report.counts import replay, rows, tally, wheels
+from wheeld_pipeline.report.counts import rows, tally, tried_wheels, wheels
 
 
 @pytest.fixture
@@ -21,7 +21,7 @@ def table(rng_seed: int) -> Any:
 
 def counted(batches: Any, tried: wheels.Candidates) -> tuple[dict[str, Any], list[Any]]:
     """What a task hands on."""
-    counts, meetings = tally.Tally(1), replay.Meetings(tried)
+    counts, meetings = tally.Tally(1), tried_wheels.Meetings(tried)
     for batch in batches:
         decoded = rows.decode(batch)
         counts.add(decoded)
@@ -37,8 +37,8 @@ def counted(batches: Any, tried: wheels.Candidates) -> tuple[dict[str, Any], lis
 def test_batches_do_not_matter(table: Any, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     tried = wheels.candidates()
     tables, blocks = counted(table.combine_chunks().to_batches(), tried)
-    monkeypatch.setattr(replay, "_AT_ONCE", 20)
-    monkeypatch.setattr(replay, "_KEPT_PARTS", 3)
+    monkeypatch.setattr(tried_wheels, "_AT_ONCE", 20)
+    monkeypatch.setattr(tried_wheels, "_KEPT_PARTS", 3)
     batches = table.to_batches(max_chunksize=size)
     assert len(batches) == -(-len(table) // size)
     others, other_blocks = counted(batches, tried)
@@ -50,7 +50,7 @@ def test_batches_do_not_matter(table: Any, size: int, monkeypatch: pytest.Monkey
 
 def test_nothing_counted_is_nothing() -> None:
     assert tally.Tally(1).tables() == {}
-    assert list(replay.Meetings(wheels.candidates()).blocks()) == []
+    assert list(tried_wheels.Meetings(wheels.candidates()).blocks()) == []
 
 
 def test_combinations_by_counting_and_by_sorting(rng_seed: int) -> None:

@@ -4,7 +4,7 @@
 #define HARNESS_CREW_H
 
 #include "account.h"
-#include "world.h"
+#include "wheel_world.h"
 
 #define EVENTS_ROOM 256
 #define PATIENCE_NS 200000 /* for slots: some who wait are alone with a clock that stands */

@@ -5,10 +5,10 @@
  * Each ordered atomic operation of the core may be delayed (--jitter), which widens the windows
  * between them far beyond what two cores would show by themselves.
  *
- *   harness.h   options, failure, random numbers, jitter
- *   world.h     memory, the clock thread, requests to it
- *   crew.h      worker threads: what the core's calls do for them, with its entry in the account
- *   account.h   what became of each timer, and whether that adds up
+ *   harness.h       options, failure, random numbers, jitter
+ *   wheel_world.h   memory, the clock thread, requests to it
+ *   crew.h          worker threads: what the core's calls do for them, with an entry in account.h
+ *   account.h       what became of each timer, and whether that adds up
  */
 #ifndef HARNESS_H
 #define HARNESS_H

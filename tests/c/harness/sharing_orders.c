@@ -1,7 +1,7 @@
 /* Orders of sharing: what two workers may see of each other over one watch directory and one pool,
  * tried out one by one, in one thread; the idea is that of orders.c. The verdicts: nobody sleeps on
  * a key that was checked, or beside memory; and the account of the pool is exact. */
-#include "hold.h"
+#include "interleaving.h"
 
 enum { ROWS = 2, SIZE = 1000, LARGEST = 300, BUCKET = 3 };
 

@@ -1,8 +1,8 @@
-/* Trial: the wheel, the clock and two workers for the races of orders.c; see hold.h. */
+/* Trial: the wheel, the clock and two workers for the races of orders.c; see interleaving.h. */
 #ifndef HARNESS_TRIAL_H
 #define HARNESS_TRIAL_H
 
-#include "hold.h"
+#include "interleaving.h"
 
 #define CAPACITY 256
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from wheeld_pipeline.overflow.batch import runs
+from wheeld_pipeline.overflow.batch import closed_form
+from wheeld_pipeline.overflow.batch.closed_form import CANCEL
 from wheeld_pipeline.overflow.batch.intake import Commands
-from wheeld_pipeline.overflow.batch.runs import CANCEL
 from wheeld_pipeline.overflow.columns.delta import FREE, RECORD, Changes, Expirations, Rejects
 from wheeld_pipeline.overflow.columns.store import FREE_WAKE, Store
 from wheeld_pipeline.overflow.machine import ENDED, HANDED, WAITING, Rules
@@ -135,7 +135,7 @@ class Step:
         was = records[keys]
         pending = (was["phase"] == WAITING) | (was["phase"] == HANDED)
         generation = was["generation"].copy()
-        found = runs.outcome(commands, generation, pending)
+        found = closed_form.outcome(commands, generation, pending)
         self._rejects(found, generation)
         done = np.flatnonzero(found.last >= 0)
         self._changed[done] = True
@@ -188,7 +188,7 @@ class Step:
         due_ms = -(-records["deadline_us"][self.handed] // 1000)
         self.wake_ms[self.handed] = np.maximum(due_ms, self._now_ms) + max(rules.grace_ms, 1)
 
-    def _rejects(self, found: runs.Effects, generation: Ints) -> None:
+    def _rejects(self, found: closed_form.Effects, generation: Ints) -> None:
         import pyarrow as pa
         import pyarrow.compute as pc
 

@@ -21,8 +21,8 @@ import numpy as np
 import pandas as pd
 
 from wheeld_pipeline.report.counts import bins, wheels
-from wheeld_pipeline.report.counts.replay import CANDIDATE, HERD, SIZE
 from wheeld_pipeline.report.counts.rows import WHEEL
+from wheeld_pipeline.report.counts.tried_wheels import CANDIDATE, HERD, SIZE
 
 WAKE_NS: Final = 5_000
 """CPU time of one wake-up of the clock, about."""

@@ -17,7 +17,7 @@ import pandas as pd
 
 from wheeld_core.progress import show_progress
 from wheeld_pipeline import trace_files
-from wheeld_pipeline.report.counts import counters as daemon, herds, replay, scan, wheels
+from wheeld_pipeline.report.counts import counters as daemon, herds, scan, tried_wheels, wheels
 from wheeld_pipeline.report.counts.rows import COLUMNS, WHEEL
 from wheeld_pipeline.trace_files import TraceFiles
 
@@ -99,12 +99,17 @@ class LocalEngine:
         return scan.tables(self._tables)
 
     def replayed(self) -> Any:
-        """What each candidate would have done, see `replay.try_block`."""
-        rows = [replay.try_block(own, self._tried) for own in _groups(self._met, (*WHEEL, "block"))]
+        """What each candidate would have done, see `tried_wheels.try_block`."""
+        rows = [
+            tried_wheels.try_block(own, self._tried)
+            for own in _groups(self._met, (*WHEEL, "block"))
+        ]
         if not rows:
-            return replay.nothing()
+            return tried_wheels.nothing()
         whole = pd.concat([each.to_pandas() for each in rows], ignore_index=True)
-        return whole.groupby(list(replay.KEY), as_index=False)[list(replay.NUMBERS[2:])].sum()
+        return whole.groupby(list(tried_wheels.KEY), as_index=False)[
+            list(tried_wheels.NUMBERS[2:])
+        ].sum()
 
     def makers(self, what: herds.Sought) -> Any:
         """Lines of `herds.count`, from the row groups that matter."""

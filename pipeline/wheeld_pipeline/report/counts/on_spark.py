@@ -9,7 +9,7 @@ from operator import or_
 from typing import TYPE_CHECKING, Any, Final
 
 from wheeld_core.trace_schema import EXPIRED
-from wheeld_pipeline.report.counts import counters as daemon, herds, replay, scan, wheels
+from wheeld_pipeline.report.counts import counters as daemon, herds, scan, tried_wheels, wheels
 from wheeld_pipeline.report.counts.rows import COLUMNS, WHEEL
 
 if TYPE_CHECKING:
@@ -123,19 +123,19 @@ class SparkEngine:
         return scan.tables(collected(kept.groupBy("kind", *scan.KEYS).agg(*sums, *tops)))
 
     def replayed(self) -> Any:
-        """What each candidate would have done, see `replay.try_block`."""
+        """What each candidate would have done, see `tried_wheels.try_block`."""
         from pyspark.sql import functions as F
 
         tried = self._tried
 
         def try_block(table: Any) -> Any:
-            return replay.try_block(table, tried)
+            return tried_wheels.try_block(table, tried)
 
         assert self._lines is not None
         met = self._lines.where(F.col("kind") == scan.MET)
-        found = met.groupBy(*WHEEL, "block").applyInArrow(try_block, replay.RESULT)
-        sums = [F.sum(name).alias(name) for name in replay.NUMBERS[2:]]
-        return collected(found.groupBy(*replay.KEY).agg(*sums))
+        found = met.groupBy(*WHEEL, "block").applyInArrow(try_block, tried_wheels.RESULT)
+        sums = [F.sum(name).alias(name) for name in tried_wheels.NUMBERS[2:]]
+        return collected(found.groupBy(*tried_wheels.KEY).agg(*sums))
 
     def makers(self, what: herds.Sought) -> Any:
         """Lines of `herds.count`; Parquet is asked only for the stretches that matter."""

@@ -13,9 +13,9 @@ from typing import Any, Final
 import pandas as pd
 
 from wheeld_pipeline.report.counts import wheels
-from wheeld_pipeline.report.counts.replay import MET_COLUMNS, Meetings
 from wheeld_pipeline.report.counts.rows import OWNER, decode
 from wheeld_pipeline.report.counts.tally import KINDS, Tally, together
+from wheeld_pipeline.report.counts.tried_wheels import MET_COLUMNS, Meetings
 
 MET: Final = "met"
 """The kind of a line for the replay; others are the names of KINDS."""
@@ -46,8 +46,8 @@ def count(batches: Iterator[Any], step_seconds: int, tried: wheels.Candidates) -
     Yields
     ------
     pyarrow.RecordBatch
-        Lines with the columns of SCHEMA, for `tables` and `replay.try_block`. Lines of several
-        tasks are put together by adding sums and keeping the greatest tops.
+        Lines with the columns of SCHEMA, for `tables` and `tried_wheels.try_block`. Those of
+        several tasks are put together by adding sums and keeping the greatest tops.
     """
     tally, meetings = Tally(step_seconds), Meetings(tried)
     for batch in batches:

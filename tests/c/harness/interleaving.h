@@ -1,7 +1,7 @@
-/* Hold: one operation, and the other side's whole operation at each of its atomic operations; and
+/* Interleaving: one operation, and the other side's whole operation at each of its atomics; and
  * each of its stores held back for as long as C11 allows it to. All in one thread: see orders.c. */
-#ifndef HARNESS_HOLD_H
-#define HARNESS_HOLD_H
+#ifndef HARNESS_INTERLEAVING_H
+#define HARNESS_INTERLEAVING_H
 
 #include "wheeld/shared/atomics.h"
 

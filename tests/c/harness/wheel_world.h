@@ -1,6 +1,6 @@
 /* World: a wheel in plain memory, its clock and the thread that drives it. */
-#ifndef HARNESS_WORLD_H
-#define HARNESS_WORLD_H
+#ifndef HARNESS_WHEEL_WORLD_H
+#define HARNESS_WHEEL_WORLD_H
 
 #include "harness.h"
 
