@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.source_options import SPARKS_OWN, count, flag, text, wrong
 
-_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "path"})
-"""Options that Spark hands on and that mean nothing here."""
 _MOST_LANES: Final = 1000
 
 
@@ -44,7 +43,7 @@ class Options:
         values: dict[str, Any] = {}
         for key, value in given.items():
             option = key.lower()
-            if option in _SPARKS_OWN:
+            if option in SPARKS_OWN:
                 continue
             if option not in _PARSERS:
                 known = ", ".join(field.name for field in fields(cls))
@@ -59,42 +58,23 @@ def _default_journal(name: str) -> str:
     return str(Path(state, "wheeld", "spark", Path(name).name))
 
 
-def _wrong(option: str, value: str, expected: str) -> PipelineError:
-    return PipelineError(f"option {option}={value!r}: expected {expected}")
-
-
-def _text(option: str, value: str) -> str:
-    if not value:
-        raise _wrong(option, value, "some text")
-    return value
-
-
 def _plain(option: str, value: str) -> str:
     """What becomes part of a file's name."""
     if not value or len(value) > 100 or not all(c.isalnum() or c in "._-" for c in value):
-        raise _wrong(option, value, "letters, digits, '.', '_' or '-', at most 100")
+        raise wrong(option, value, "letters, digits, '.', '_' or '-', at most 100")
     return value
 
 
 def _prefix(option: str, value: str) -> str:
     if not 1 <= len(value.encode()) <= 32 or "\0" in value:
-        raise _wrong(option, value, "1 to 32 bytes of UTF-8")
+        raise wrong(option, value, "1 to 32 bytes of UTF-8")
     return value
 
 
 def _directory(option: str, value: str) -> str:
     if not os.path.isabs(value):
-        raise _wrong(option, value, "an absolute path: tasks run in directories of their own")
+        raise wrong(option, value, "an absolute path: tasks run in directories of their own")
     return value
-
-
-def _count(most: int) -> Callable[[str, str], int]:
-    def parse(option: str, value: str) -> int:
-        if not value.strip().isdecimal() or not 1 <= int(value) <= most:
-            raise _wrong(option, value, f"a whole number from 1 to {most}")
-        return int(value)
-
-    return parse
 
 
 def _seconds(option: str, value: str) -> float:
@@ -103,33 +83,27 @@ def _seconds(option: str, value: str) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < 1e6:
-        raise _wrong(option, value, "seconds, 0 or more")
+        raise wrong(option, value, "seconds, 0 or more")
     return seconds
-
-
-def _flag(option: str, value: str) -> bool:
-    if value.lower() not in ("true", "false"):
-        raise _wrong(option, value, "true or false")
-    return value.lower() == "true"
 
 
 def _keep(option: str, value: str) -> str:
     if value not in ("fail", "allow"):
-        raise _wrong(option, value, "fail or allow")
+        raise wrong(option, value, "fail or allow")
     return value
 
 
 _PARSERS: Final[dict[str, Callable[[str, str], Any]]] = {
-    "name": _text,
-    "runtime_dir": _text,
+    "name": text,
+    "runtime_dir": text,
     "journal": _directory,
     "worker": _prefix,
-    "lanes": _count(_MOST_LANES),
+    "lanes": count(_MOST_LANES),
     "lane_timeout": _seconds,
     "job": _plain,
     "beyond_keep": _keep,
-    "max_rows_per_trigger": _count(2**62),
-    "partition_rows": _count(2**31),
+    "max_rows_per_trigger": count(2**62),
+    "partition_rows": count(2**31),
     "visit_interval": _seconds,
-    "fail_on_data_loss": _flag,
+    "fail_on_data_loss": flag,
 }

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.source_options import SPARKS_OWN, count, flag, text, wrong
 
 EARLIEST: Final = -2
 LATEST: Final = -1
 _WORDS: Final = {"earliest": EARLIEST, "latest": LATEST}
 _SERVERS: Final = "bootstrap.servers"
-_SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "path"})
 _OURS: Final = frozenset(
     {"group.id", "enable.auto.commit", "auto.offset.reset", "enable.partition.eof",
      "enable.idempotence", "transactional.id"}
@@ -58,7 +58,7 @@ class KafkaOptions:
             elif option in _PARSERS:
                 name, parse = _PARSERS[option]
                 values[name] = parse(key, value)
-            elif option not in _SPARKS_OWN:
+            elif option not in SPARKS_OWN:
                 known = ", ".join(["kafka.*", *_NAMES])
                 raise PipelineError(f"option {key!r}: wheeld.kafka has no such option; {known}")
         if _SERVERS not in values["client"]:
@@ -88,14 +88,10 @@ def _client_setting(option: str) -> str:
     return name
 
 
-def _wrong(option: str, value: str, expected: str) -> PipelineError:
-    return PipelineError(f"option {option}={value!r}: expected {expected}")
-
-
 def _topics(option: str, value: str) -> tuple[str, ...]:
     names = tuple(name.strip() for name in value.split(",") if name.strip())
     if not names:
-        raise _wrong(option, value, "topics, by commas")
+        raise wrong(option, value, "topics, by commas")
     return names
 
 
@@ -104,7 +100,7 @@ def _assigned(option: str, value: str) -> dict[str, list[int]]:
         content = json.loads(value).items()
         return {str(topic): [int(each) for each in parts] for topic, parts in content}
     except (ValueError, TypeError, AttributeError):
-        raise _wrong(option, value, 'JSON such as {"topic": [0, 1]}') from None
+        raise wrong(option, value, 'JSON such as {"topic": [0, 1]}') from None
 
 
 def _offsets(option: str, value: str) -> int | Offsets:
@@ -113,7 +109,7 @@ def _offsets(option: str, value: str) -> int | Offsets:
     try:
         return read_offsets(json.loads(value))
     except (ValueError, TypeError, AttributeError):
-        raise _wrong(
+        raise wrong(
             option, value, 'earliest, latest, or JSON such as {"topic": {"0": 23, "1": -2}}'
         ) from None
 
@@ -133,32 +129,14 @@ def write_offsets(offsets: Offsets) -> dict[str, dict[str, int]]:
     }
 
 
-def _count(option: str, value: str) -> int:
-    if not value.strip().isdecimal() or int(value) < 1:
-        raise _wrong(option, value, "a whole number, at least 1")
-    return int(value)
-
-
-def _flag(option: str, value: str) -> bool:
-    if value.lower() not in ("true", "false"):
-        raise _wrong(option, value, "true or false")
-    return value.lower() == "true"
-
-
 def _seconds(option: str, value: str) -> float:
     try:
         found = float(value)
     except ValueError:
         found = 0.0
     if not 0 < found <= 3600:
-        raise _wrong(option, value, "seconds, above 0 and up to 3600")
+        raise wrong(option, value, "seconds, above 0 and up to 3600")
     return found
-
-
-def _topic(option: str, value: str) -> str:
-    if not value:
-        raise _wrong(option, value, "the name of a topic")
-    return value
 
 
 _NAMES: Final = {
@@ -166,9 +144,9 @@ _NAMES: Final = {
     "assign": ("assign", _assigned),
     "startingOffsets": ("starting", _offsets),
     "endingOffsets": ("ending", _offsets),
-    "maxOffsetsPerTrigger": ("most", _count),
-    "failOnDataLoss": ("fail_on_data_loss", _flag),
-    "topic": ("topic", _topic),
+    "maxOffsetsPerTrigger": ("most", count(2**63 - 1)),
+    "failOnDataLoss": ("fail_on_data_loss", flag),
+    "topic": ("topic", text),
     "timeout": ("timeout", _seconds),
 }
 _PARSERS: Final[dict[str, tuple[str, Any]]] = {name.lower(): own for name, own in _NAMES.items()}
