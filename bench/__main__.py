@@ -27,6 +27,7 @@ from bench import (
     single,
     throughput,
 )
+from bench.cases.servers import versions
 from bench.purgatory import checks, looks, pool, sweep, waiting, wake
 from bench.table import pending, run
 from bench.table.rows import ROWS
@@ -121,6 +122,8 @@ def main(arguments: list[str] | None = None) -> int:
     begin = time.monotonic()
     content: dict[str, Any] = {"machine": facts, "options": vars(options)}
     if some := [name for name in given.names if name not in DETAILS]:
+        content["rivals"] = versions()
+        print("  ".join(f"{who}: {version}" for who, version in content["rivals"].items()))
         content |= of_table(some, options)
     if some := [name for name in given.names if name in DETAILS]:
         content |= of_details(some, options)

@@ -48,7 +48,9 @@ def machine(content: dict[str, Any]) -> str:
     parts = ", ".join(f"{key} {facts[key]}" for key in MACHINE)
     load = f"load before {facts['load_before']:.2f}, after {facts['load_after']:.2f}"
     rounds = content["options"]["rounds"]
-    return f"Machine: {parts}; {load}; {content['seconds']:.0f} s, `--rounds {rounds}`."
+    rivals = ", ".join(f"{who} {version}" for who, version in content.get("rivals", {}).items())
+    how = f"{content['seconds']:.0f} s, `--rounds {rounds}`"
+    return f"Machine: {parts}; {load}; {how}.\nRivals: {rivals}."
 
 
 def _missed(rows: Sequence[dict[str, Any]]) -> str:

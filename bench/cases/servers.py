@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import re
 import shutil
 import signal
 import socket
@@ -12,6 +14,8 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import metadata
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -94,15 +98,17 @@ def beanstalkd() -> Iterator[tuple[int, int]]:
         yield process.pid, port
 
 
+def _netty_jars() -> list[Path]:
+    spec = find_spec("pyspark")
+    places = (spec.submodule_search_locations if spec is not None else None) or []
+    return [jar for place in places for jar in Path(place, "jars").glob("netty-common-*.jar")]
+
+
 @contextmanager
 def java(source: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
     """A Java program beside Netty's classes, which come with PySpark; it talks in lines."""
-    from importlib.util import find_spec
-
     compiler, runtime = program("javac", of="Netty"), program("java", of="Netty")
-    spec = find_spec("pyspark")
-    places = (spec.submodule_search_locations if spec is not None else None) or []
-    jars = [jar for place in places for jar in Path(place, "jars").glob("netty-common-*.jar")]
+    jars = _netty_jars()
     if not jars:
         raise Missing("Netty: its jar comes with pyspark, which is not installed")
     with tempfile.TemporaryDirectory(prefix="bench-java-") as directory:
@@ -113,3 +119,23 @@ def java(source: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         command = [runtime, "-Xmx3g", "-cp", path, source.stem, *arguments]
         with started(*command, **pipes) as process:
             yield process
+
+
+def versions() -> dict[str, str]:
+    """Of the rivals that are here, as far as they say."""
+    found = {}
+    for name in ("uvloop", "redis"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name if name != "redis" else "redis-py"] = metadata.version(name)
+    for name, command in {
+        "Redis": ("redis-server", "--version"),
+        "beanstalkd": ("beanstalkd", "-v"),
+        "Java": ("java", "--version"),
+    }.items():
+        with contextlib.suppress(OSError):
+            said = subprocess.run(command, check=False, capture_output=True, text=True).stdout
+            if number := re.search(r"\d+(\.\d+)+", said):
+                found[name] = number[0]
+    for jar in _netty_jars():
+        found["Netty"] = jar.stem.removeprefix("netty-common-").removesuffix(".Final")
+    return found

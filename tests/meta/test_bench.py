@@ -99,6 +99,12 @@ def test_rows_of_the_table(tmp_path: Path) -> None:
         assert figure.read_text().startswith("<?xml")
 
 
+def test_what_is_to_be_reached_says_where_its_time_goes_if_it_is_not() -> None:
+    assert len(ROWS) == 13
+    for row in ROWS:
+        assert all(line.where for line in row.lines if line.reach is not None), row.name
+
+
 def found_of(**samples: list[float]) -> Found:
     return Found({who: [{"each, ns": one} for one in each] for who, each in samples.items()})
 
