@@ -2,7 +2,9 @@
 
 Without Spark: a child runs one batch, driver and tasks, against a real daemon, and is killed at a
 line of the package or at a moment, drawn at random; the same batch runs again until it is over, as
-Spark would have it. Now and then the daemon dies, or the host's columns go. Then commands and sink
+Spark would have it. While the batch is not decided it may come with other contents: timers that the
+killed attempt has handed out must not count then. Now and then the daemon dies, or the host's
+columns go. Then commands and sink
 are compared: none lost, none twice, none early, none with other bytes.
 """
 
@@ -31,6 +33,7 @@ import pyarrow.fs
 import pyarrow.parquet
 
 import wheeld
+import wheeld_pipeline.overflow
 from torture import overflow_account as account
 from torture.overflow_account import Command
 from wheeld_core.progress import show_progress
@@ -49,7 +52,7 @@ with suppress(ImportError):
 LOADED: Final = (pyarrow.compute, pyarrow.fs, pyarrow.parquet)
 """Once, in the process that forks the others."""
 SHARDS: Final = 2
-PACKAGE: Final = str(Path(store.__file__).parent)
+PACKAGE: Final = str(Path(wheeld_pipeline.overflow.__file__).parent)
 RULES: Final = Rules(horizon_ms=1_500, grace_ms=400, retry_ms=20, remember_ms=60_000)
 PER_BATCH: Final = 60
 KEYS: Final = 4_000
@@ -65,6 +68,7 @@ class OverflowUnderTest:
         self.stack = ExitStack()
         self.kills: Counter[str] = Counter()
         self.commands: list[Command] = []
+        self.redrawn = self._before = 0
         self._lines: dict[str, int] = {}
         self._seconds = 0.1
         self._sequences: dict[str, int] = {}
@@ -87,25 +91,41 @@ class OverflowUnderTest:
 
     def draw(self, count: int) -> list[Command]:
         """Commands of random keys, numbered by key; now and then one that was sent before."""
-        chance, made = self.chance, []
+        made: list[Command] = []
+        self._before = len(self.commands)
         for _ in range(count):
-            key = f"account-{chance.randrange(KEYS):09d}"
-            sequence = self._sequences[key] = self._sequences.get(key, 0) + 1
-            op = chance.choice(["schedule", "schedule", "reschedule", "cancel"])
-            due_us = time.time_ns() // 1000 + chance.randrange(-100_000, 2_000_000)
-            payload = chance.choice([None, b"", secrets.token_bytes(chance.randrange(1, 40))])
-            made.append((op, key, sequence, due_us, chance.randrange(99), payload))
+            key = f"account-{self.chance.randrange(KEYS):09d}"
+            self._sequences[key] = self._sequences.get(key, 0) + 1
+            made.append(self._drawn(key, self._sequences[key]))
         self.commands += made
         again = [one for one in self.commands[-500:] if one[0] != "reschedule"]
-        return made + chance.sample(again, min(5, len(again)))
+        return made + self.chance.sample(again, min(5, len(again)))
+
+    def _drawn(self, key: str, sequence: int) -> Command:
+        chance = self.chance
+        op = chance.choice(["schedule", "schedule", "reschedule", "cancel"])
+        due_us = time.time_ns() // 1000 + chance.randrange(-100_000, 2_000_000)
+        payload = chance.choice([None, b"", secrets.token_bytes(chance.randrange(1, 40))])
+        return op, key, sequence, due_us, chance.randrange(99), payload
+
+    def _redraw(self, orders: list[Command]) -> list[Command]:
+        """Other operations, deadlines and payloads under the same keys and sequences."""
+        self.redrawn += 1
+        sent, own = Counter(orders), self.commands[self._before :]
+        other = {one: self._drawn(*one[1:3]) for one in own if sent[one] == 1}
+        self.commands[self._before :] = [other.get(one, one) for one in own]
+        return [other.get(one, one) for one in orders]
 
     # -- one batch ------------------------------------------------------------------------------
 
     def batch(self, number: int, orders: list[Command], calm: bool = False) -> None:
         """Until it is over, as Spark repeats it."""
         tries = 0
+        manifest = self.base / "checkpoint" / "manifests" / f"{number:09d}.json"
         while True:
             tries += 1
+            if tries > 1 and not manifest.exists() and self.chance.random() < 0.5:
+                orders = self._redraw(orders)
             if self._try(number, orders, calm or tries % CALM_EVERY == 0):
                 return
 
@@ -270,6 +290,7 @@ def main(arguments: list[str] | None = None) -> int:
         "seed": seed,
         "kills": sum(place.kills.values()),
         "batches": batches,
+        "with other contents": place.redrawn,
         "commands": len(place.commands),
         "sink": account.count(base / "sink"),
         "seconds": round(time.monotonic() - began, 1),

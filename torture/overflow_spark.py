@@ -4,7 +4,8 @@
     --master 'local-cluster[2,1,1024]'  executors are processes
     --master standalone                 a master and a worker of their own, on loopback
 
-Killed are Python workers, executors, the driver, its JVM and the daemon; the columns are deleted.
+Killed are Python workers, at any moment and in the middle of a step (overflow_points.py),
+executors, the driver, its JVM and the daemon; the columns are deleted.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import wheeld
-from torture import overflow_account as account
+from torture import overflow_account as account, overflow_points as points
 from torture.overflow_account import Command
 
 KEYS: Final = 300
@@ -46,10 +47,11 @@ ENDS: Final = ("JVM", "driver")
 class Cluster:
     """A master and a worker of Spark's own, as examples/spark/standalone.sh has them."""
 
-    def __init__(self, base: Path, stack: ExitStack) -> None:
+    def __init__(self, base: Path, stack: ExitStack, environment: dict[str, str]) -> None:
         import pyspark
 
         self._home, self._base, self._stack = Path(pyspark.__file__).parent, base, stack
+        self._environment = environment
         text = self._launch("Master", ["--port", "0"], "Starting Spark master at ")
         self.url = text.split()[0]
         work = ["--cores", "2", "--memory", "1g", "--work-dir", str(base / "work"), self.url]
@@ -61,7 +63,7 @@ class Cluster:
             [str(self._home / "bin" / "spark-class"), f"org.apache.spark.deploy.{name.lower()}."
              f"{name}", *options, "--host", "127.0.0.1", "--webui-port", "0"],
             stdout=log.open("w"), stderr=subprocess.STDOUT, start_new_session=True,
-            env=os.environ | {"SPARK_HOME": str(self._home), "SPARK_LOCAL_IP": "127.0.0.1",
+            env=self._environment | {"SPARK_HOME": str(self._home), "SPARK_LOCAL_IP": "127.0.0.1",
                               "PYSPARK_PYTHON": sys.executable},
         )  # fmt: skip
         self._stack.callback(end_session, process)
@@ -83,7 +85,8 @@ class Trial:
         self._name = f"overflow-{secrets.token_hex(3)}"
         for name in ("run", "commands"):
             (base / name).mkdir()
-        self.cluster = Cluster(base, stack) if master == "standalone" else None
+        self._environment = os.environ | points.site_folder(base)
+        self.cluster = Cluster(base, stack, self._environment) if master == "standalone" else None
         self.master = self.cluster.url if self.cluster else master
         self._life = stack.enter_context(ExitStack())
         self._start_daemon()
@@ -119,7 +122,7 @@ class Trial:
         log = (self.base / "driver.log").open("a")
         process = subprocess.Popen(
             [sys.executable, "-m", "wheeld", "pipeline", "overflow", *options],
-            stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+            stdout=log, stderr=subprocess.STDOUT, start_new_session=True, env=self._environment,
         )  # fmt: skip
         try:
             yield process
@@ -133,20 +136,35 @@ class Trial:
 
     def kill(self, kind: str, driver: subprocess.Popen[bytes]) -> None:
         """One of this kind; waits until there is one."""
-        if kind == "columns":
+        if kind in ("columns", "redo"):
             shutil.rmtree(self.base / "cache", ignore_errors=True)
+        if kind in points.POINTS:
+            self._die_at(self.base / "points" / kind, driver)
         elif kind == "daemon":
             pid = json.loads((Path(self.daemon) / "daemon.json").read_text())["pid"]
             os.kill(pid, signal.SIGKILL)
             self._life.close()
             self._start_daemon()
-        else:
+        elif kind != "columns":
             give_up = time.monotonic() + PATIENCE_SECONDS
             while not (found := self._found(kind, driver)):
                 self._check(driver, give_up)
             with suppress(ProcessLookupError):
                 os.kill(self.chance.choice(found), signal.SIGKILL)
         self.kills[kind] += 1
+
+    def _die_at(self, point: Path, driver: subprocess.Popen[bytes]) -> None:
+        """The next task that comes there."""
+        point.touch()
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        while point.exists():
+            self._feed()
+            self._check(driver, give_up)
+
+    def _feed(self) -> None:
+        """Keep something pending."""
+        if self.rows() > len({one[1] for one in self.sent}) - KEYS // 2:
+            self.send()
 
     def _found(self, kind: str, driver: subprocess.Popen[bytes]) -> list[int]:
         if kind == "driver":
@@ -169,8 +187,7 @@ class Trial:
                 self._check(driver, give_up)
             while kinds:
                 time.sleep(self.chance.random() * 1.5)
-                if self.rows() > len({one[1] for one in self.sent}) - KEYS // 2:
-                    self.send()
+                self._feed()
                 kind = kinds.pop()
                 self.kill(kind, driver)
                 if kind in ENDS:
@@ -233,7 +250,7 @@ def end_session(process: subprocess.Popen[bytes]) -> None:
 
 def drawn(master: str, kills: int, chance: random.Random) -> list[str]:
     """What is to be killed, one after another; mostly what needs no other driver."""
-    kinds = ["Python worker", "columns", "Python worker"]
+    kinds = ["Python worker", "columns", "Python worker", *points.POINTS]
     kinds += ["Python worker"] if master.startswith("local[") else ["executor", "executor"]
     return [chance.choice([*ENDS, "daemon"] if chance.random() < 0.25 else kinds)
             for _ in range(kills)]  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -169,3 +170,45 @@ def test_manifests_as_text(tmp_path: Path) -> None:
     made = Manifest.of_text(path.read_text())
     assert Manifest.of_text(made.text()) == made
     assert all((tmp_path / "checkpoint" / name).exists() for name in made.files())
+
+
+def test_a_batch_without_commands_is_for_shards_with_work(tmp_path: Path) -> None:
+    """Nothing due and nothing in a wheel: no task. What a shard's daemon said last stays said."""
+    over = Overflow(tmp_path)
+    due: list[int] = []
+
+    def attempt(errands: list[Errand]) -> list[Result]:
+        due.extend(errand.shard for errand in errands)
+        return [tend(errand, []) for errand in errands]
+
+    def schedule(errands: list[Errand]) -> list[Result]:
+        soon, far = (time.time_ns() // 1000 + seconds * 10**6 for seconds in (1, 10**6))
+        orders = [("schedule", f"k{at}", 1, at, 0, None) for at in (far, soon)]
+        return [tend(errand, [intake.make(orders[errand.shard :][:1])]) for errand in errands]
+
+    assert over.driver.run(0, attempt, commands=False).totals["handed"] == 0
+    first = over.driver.run(1, schedule)
+    assert (first.pending, first.totals["refused"], len(first.troubles)) == (2, 1, 1)
+    over.restart()
+    second = over.driver.run(2, attempt, commands=False)  # it waits a quarter of the second
+    assert (due, second.pending, second.troubles) == ([], 2, first.troubles)
+    assert not any(second.totals.values())
+    number, last = 3, first
+    while not due:
+        last = over.driver.run(number, attempt, commands=False)
+        number += 1
+    assert (due, last.totals["refused"]) == ([1], 1)
+    counts = dict.fromkeys(first.totals, 0)
+    assert Ledger(over.checkpoint, 2).last.results[0].counts == counts
+    assert first.shards[1]._replace(in_wheel=1, wakes_ms=None).has_work(0)
+
+
+def test_a_checkpoint_that_is_older_than_its_sink(tmp_path: Path) -> None:
+    """Also when the sink's folders have been compacted: rows would be there twice."""
+    over = Overflow(tmp_path)
+    for batch in range(3):
+        over.run(batch)
+    over.restart()
+    (tmp_path / "sink/rejected/batch=2").rename(tmp_path / "sink/rejected/batch=0003")
+    with pytest.raises(PipelineError, match="rows of batch 3, and the last batch"):
+        over.restart()

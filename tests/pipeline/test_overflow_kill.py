@@ -19,7 +19,7 @@ pytestmark = pytest.mark.timeout(900)
 @pytest.mark.parametrize(
     ("master", "kinds"),
     [
-        ("local[2,8]", ["Python worker", "columns", "daemon", "JVM"]),
+        ("local[2,8]", ["Python worker", "columns", "daemon", "redo", "snapshot", "JVM"]),
         ("local-cluster[2,1,1024]", ["executor", "Python worker", "driver"]),
     ],
 )

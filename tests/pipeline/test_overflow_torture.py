@@ -27,6 +27,7 @@ def test_kills_at_every_line(rng_seed: int) -> None:
     said = json.loads(done.stdout)
     assert said["kills"] >= 25
     assert said["sink"] > 50
+    assert said["with other contents"] > 0
     assert not any(said["offences"].values())
 
 

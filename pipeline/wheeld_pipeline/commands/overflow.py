@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from wheeld_core.units import parse_duration
+from wheeld_core.units import parse_bytes, parse_duration
 from wheeld_pipeline import session
 from wheeld_pipeline.commands.options import Json, errors_to_exit, pairs, with_spark
 from wheeld_pipeline.errors import PipelineError
@@ -24,6 +24,7 @@ SHARDS: Final = 8
 def register(app: typer.Typer) -> None:
     """Add the command to `app`."""
     app.command("overflow")(overflow)
+    app.command("overflow-compact")(compact)
 
 
 @with_spark(without=("remote",))
@@ -97,6 +98,35 @@ def overflow(
             None if once else trigger, cache,
         )  # fmt: skip
         _run(plan, spark, as_json)
+
+
+def compact(
+    sink: Annotated[str, typer.Argument(help="The sink of an overflow.")],
+    file_bytes: Annotated[
+        str, typer.Option(help="Size up to which folders are merged, such as 128M.")
+    ] = "128M",
+    as_json: Json = False,
+) -> None:
+    """Merge the small folders of a sink into few files; the overflow may run, and readers read."""
+    with errors_to_exit():
+        from wheeld_pipeline.overflow.driver.compact import compact as merge
+
+        done = merge(sink, _size("--file-bytes", file_bytes))
+        if as_json:
+            typer.echo(json.dumps([one._asdict() for one in done]))
+            return
+        for one in done:
+            typer.echo(
+                f"{one.kind}: {one.folders_before:,} folders are {one.folders:,}, "
+                f"{one.files_before:,} files are {one.files:,}, {one.rows:,} rows were merged"
+            )
+
+
+def _size(option: str, text: str) -> int:
+    with contextlib.suppress(ValueError):
+        if (size := parse_bytes(text)) > 0:
+            return size
+    raise PipelineError(f"{option} {text!r}: expected a size such as 128M")
 
 
 def _run(plan: Plan, options: SparkOptions, as_json: bool) -> None:

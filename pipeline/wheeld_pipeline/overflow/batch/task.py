@@ -86,6 +86,19 @@ class Result(NamedTuple):
     brought: str | None
     late_us: dict[str, int] | None
     seconds: dict[str, float]
+    in_wheel: int
+    """Timers that a wheel is to fire."""
+    wakes_ms: int | None
+    """When a key is due next; None: never."""
+
+    def has_work(self, now_ms: int) -> bool:
+        """Has the shard something to do in a batch without commands?"""
+        return self.in_wheel > 0 or (self.wakes_ms is not None and self.wakes_ms <= now_ms)
+
+    def idle(self) -> Result:
+        """Of a batch in which the shard had nothing to do."""
+        none = dict.fromkeys(COUNTS, 0)
+        return self._replace(staged={}, counts=none, brought=None, late_us=None, seconds={})
 
 
 def tend(errand: Errand, batches: Sequence[pa.RecordBatch]) -> Result:
@@ -116,11 +129,11 @@ class Attempt:
             commands = intake.read(batches, errand.secret)
             step = self._with_wheel(store, commands)
             position = self._finish(store, step)
-            pending, remembered = store.pending, store.remembered
-        return Result(
-            errand.shard, position, self._staged, self._counts, pending, remembered, self._trouble,
-            brought, _lateness(step), self._seconds,
-        )  # fmt: skip
+            return Result(
+                errand.shard, position, self._staged, self._counts, store.pending,
+                store.remembered, self._trouble, brought, _lateness(step), self._seconds,
+                store.keys(HANDED), store.next_ms(),
+            )  # fmt: skip
 
     def _with_wheel(self, store: Store, commands: Commands) -> Step:
         """Hear, step, hand out. A daemon that is not there has said nothing, and takes nothing."""

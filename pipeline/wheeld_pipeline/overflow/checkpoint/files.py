@@ -7,10 +7,13 @@ offsets: a rename in HDFS, a conditional upload where the store has one.
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import secrets
 import shutil
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -59,6 +62,9 @@ class Files(Protocol):
 
     def put_new(self, text: str, name: str) -> bool:
         """A small file appears whole; False: there is one of this name, which stays."""
+
+    def locked(self, name: str) -> AbstractContextManager[object]:
+        """While nobody else has this lock; in a store, which has none, of no meaning."""
 
 
 class LocalFiles(Files):
@@ -117,6 +123,18 @@ class LocalFiles(Files):
         finally:
             os.unlink(draft)
         return True
+
+    @contextmanager
+    def locked(self, name: str, wait: bool = True) -> Iterator[bool]:
+        """While nobody else has this lock; False: somebody has, and `wait` is not set."""
+        self.make()
+        with open(self.at(name), "w") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            except BlockingIOError:
+                yield False
+            else:
+                yield True
 
 
 class HadoopFiles(Files):
@@ -190,6 +208,29 @@ class HadoopFiles(Files):
                 return False
             raise
         return True
+
+    def locked(self, name: str) -> AbstractContextManager[object]:
+        """Of no meaning: here only the driver moves folders."""
+        return nullcontext()
+
+
+def log_settings(spark: SparkSession, base: str) -> dict[str, str]:
+    """Settings with which Spark writes its log of offsets on this host without other programs.
+
+    Each batch writes two small files. By default Hadoop, without its native library, runs `chmod`
+    and `readlink` ten times for one of them, which takes longer than the rest of an empty batch.
+    What remains is one `chmod`, and the same rename.
+    """
+    if not isinstance(files(spark, base), LocalFiles):
+        return {}
+    package = _checkpoint_manager(spark._jvm)._fqn.rpartition(".")[0]
+    return {
+        "spark.sql.streaming.checkpointFileManagerClass": (
+            f"{package}.FileSystemBasedCheckpointFileManager"
+        ),
+        "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+        "fs.file.impl.disable.cache": "true",
+    }
 
 
 def _checkpoint_manager(jvm: Any) -> Any:

@@ -121,6 +121,11 @@ class Store:
         found: Rows = np.flatnonzero(self.wake.array[: self.rows] <= now_ms)
         return found
 
+    def next_ms(self) -> int | None:
+        """When a key is due next; None: never."""
+        found = int(self.wake.array[: self.rows].min(initial=FREE_WAKE))
+        return None if found == FREE_WAKE else found
+
     def places(self, count: int) -> Rows:
         """Rows for so many new keys: forgotten ones first. They are taken when they are applied."""
         free = np.zeros(0, np.int64)

@@ -157,7 +157,7 @@ def beat(spark: SparkSession) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1)
+    rows = spark.readStream.format("rate-micro-batch").options(rowsPerBatch="1", numPartitions="1")
     kinds = ("tinyint", "bigint", "bigint", "bigint", "int", "boolean", "binary", "string")
     nothing = {name: F.lit(None).cast(kind) for name, kind in zip(COLUMNS, kinds, strict=True)}
     nothing |= {"op": F.lit(BEAT).cast("tinyint"), "key_bytes": F.lit(-1)}

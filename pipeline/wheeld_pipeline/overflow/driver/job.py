@@ -9,10 +9,9 @@ from typing import Any, Final, NamedTuple
 from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.overflow.checkpoint.files import Files
 from wheeld_pipeline.overflow.columns.digests import SECRET_BYTES
-from wheeld_pipeline.overflow.driver.sink import STAGING
+from wheeld_pipeline.overflow.driver.sink import CARD, LOCK, STAGING
 from wheeld_pipeline.overflow.machine import EXPIRED, REJECTED
 
-CARD: Final = "_overflow.json"
 FORMAT: Final = 2
 IN_SPARKS_STATE: Final = 1
 """The format of checkpoints whose timers were in Spark's state store."""
@@ -62,7 +61,7 @@ def claim(checkpoint: Files, sink: Files, shards: int) -> Job:
             f"{job.id}: "
             "its results would be replaced; give an empty sink, or the checkpoint that it has"
         )
-    if theirs is None and set(sink.names()) - {CARD, STAGING}:
+    if theirs is None and set(sink.names()) - {CARD, LOCK, STAGING}:
         raise PipelineError(f"{sink.base} is not empty and has no {CARD}: give an empty directory")
     if theirs is None:  # the sink first: a checkpoint with a card has a sink with one
         _write(sink, job._replace(secret=""))

@@ -154,7 +154,7 @@ def _pair(said: list[int]) -> Name:
 
 
 def _begin(shard: int) -> Result:
-    return Result(shard, Position(), {}, {}, 0, 0, None, None, None, {})
+    return Result(shard, Position(), {}, {}, 0, 0, None, None, None, {}, 0, None)
 
 
 def _name(batch: int) -> str:

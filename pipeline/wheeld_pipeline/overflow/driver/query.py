@@ -9,26 +9,27 @@ after it makes the sink what the manifest says.
 
 from __future__ import annotations
 
-import json
+import logging
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from wheeld_pipeline.errors import PipelineError
-from wheeld_pipeline.overflow.batch.task import COUNTS, Errand, Result, tend
+from wheeld_pipeline.overflow.batch.task import COUNTS, Errand, Result
 from wheeld_pipeline.overflow.checkpoint import files
 from wheeld_pipeline.overflow.driver import commands, job as jobs, sink
-from wheeld_pipeline.overflow.driver.manifest import SHARDS, Ledger, Manifest, result_of
+from wheeld_pipeline.overflow.driver.manifest import SHARDS, Ledger, Manifest
+from wheeld_pipeline.overflow.driver.tasks import Tasks
 from wheeld_pipeline.overflow.machine import Rules
 from wheeld_pipeline.overflow.shards import ShardMap
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+_LOG: Final = logging.getLogger(__name__)
 _SETTINGS: Final = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(1 << 28),
@@ -98,7 +99,7 @@ def start(
         shards=plan.shards.seen_from(os.environ),
     )
     session = spark.newSession()
-    for key, value in _SETTINGS.items():
+    for key, value in (_SETTINGS | files.log_settings(session, plan.checkpoint)).items():
         session.conf.set(key, value)
     checkpoint, out = (files.files(session, base) for base in (plan.checkpoint, plan.sink))
     job = jobs.claim(checkpoint, out, plan.shards.shards)
@@ -110,7 +111,7 @@ def start(
     writer = rows.writeStream.queryName(f"overflow-{job.id[:8]}")
     writer = writer.option("checkpointLocation", f"{plan.checkpoint}/{jobs.QUERY}")
     driver = Driver(checkpoint, out, plan, job)
-    writer = writer.foreachBatch(_Batches(session, plan, driver, on_batch))
+    writer = writer.foreachBatch(_Batches(Tasks(session, plan.shards.shards), driver, on_batch))
     if plan.trigger is None:
         return writer.trigger(once=True).start()
     return writer.trigger(processingTime=plan.trigger).start()
@@ -130,21 +131,34 @@ class Driver:
         self._checkpoint, self._sink, self._plan, self._job = checkpoint, out, plan, job
         self._ledger = Ledger(checkpoint, plan.shards.shards)
         self._begun = False
+        sink.check(out, self._ledger.last.batch)
 
-    def run(self, batch: int, attempt: Callable[[list[Errand]], list[Result]]) -> Batch:
+    def run(
+        self,
+        batch: int,
+        attempt: Callable[[list[Errand]], list[Result]],
+        commands: bool = True,
+    ) -> Batch:
         """One batch, or what is left of it.
 
         Parameters
         ----------
         batch : int
         attempt : callable
-            Runs the tasks of all shards: errands to results, in any order.
+            Runs tasks: errands to results, in any order. Not called if no shard has work.
+        commands : bool
+            False: the batch has none, so a shard with no timers in a wheel and nothing due has no
+            work.
         """
         manifest = self._ledger.find(batch)
         again = manifest is not None
         if manifest is None:
-            results = attempt(self.errands(batch))
-            manifest = Manifest(batch, tuple(sorted(results, key=lambda result: result.shard)))
+            last, errands = self._ledger.last.results, self.errands(batch)
+            if not commands:
+                errands = [one for one in errands if last[one.shard].has_work(one.now_ms)]
+            results = {result.shard: result for result in attempt(errands)} if errands else {}
+            idle = (results.get(result.shard) or result.idle() for result in last)
+            manifest = Manifest(batch, tuple(idle))
             self._ledger.decide(manifest)
         sink.publish(self._sink, self._checkpoint, manifest, again)
         self._ledger.clean()
@@ -171,46 +185,25 @@ class _Batches:
     """What Spark calls with each batch; runs in the driver."""
 
     def __init__(
-        self,
-        session: SparkSession,
-        plan: Plan,
-        driver: Driver,
-        on_batch: Callable[[Batch], object] | None,
+        self, tasks: Tasks, driver: Driver, on_batch: Callable[[Batch], object] | None
     ) -> None:
-        self._session, self._shards = session, plan.shards.shards
-        self._driver, self._tell = driver, on_batch
+        self._tasks, self._driver, self._tell = tasks, driver, on_batch
 
     def __call__(self, rows: DataFrame, number: int) -> None:
+        commands = not rows.isEmpty()  # the row that keeps the query awake is filtered out
+
         def attempt(errands: list[Errand]) -> list[Result]:
-            spread = rows.repartition(self._shards, commands.place())
-            said = spread.mapInArrow(_task(errands), "result string").collect()
-            return [result_of(json.loads(row.result)) for row in said]
+            return self._tasks.with_rows(rows, errands) if commands else self._tasks.alone(errands)
 
         try:
-            batch = self._driver.run(number, attempt)
+            batch = self._driver.run(number, attempt, commands)
         except Exception as error:
-            # In one line: Spark parses what is raised here, and its stack ends at long tracebacks.
-            raise PipelineError(f"batch {number}: {brief(error)}") from None
+            # In one line: where the text was long (a failed job's), Spark's thread ended in a
+            # StackOverflowError of java.util.regex instead, which said nothing.
+            _LOG.debug("batch %d", number, exc_info=True)
+            raise PipelineError(brief(error)) from None
         if self._tell is not None:
             self._tell(batch)
-
-
-def _task(
-    errands: list[Errand],
-) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """What `mapInArrow` runs: the rows of a partition are those of the shard of its number."""
-
-    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-        from pyspark import TaskContext
-
-        context = TaskContext.get()
-        assert context is not None
-        result = tend(errands[context.partitionId()], list(batches))
-        said = json.dumps(result._asdict() | {"position": result.position._asdict()})
-        yield pa.RecordBatch.from_pydict({"result": [said]})
-
-    return run
 
 
 def brief(error: BaseException) -> str:

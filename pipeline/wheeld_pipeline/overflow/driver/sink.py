@@ -4,6 +4,7 @@
     SINK/rejected/batch=12/*.parquet  reason, op, key, sequence, command
     SINK/_staging/                    what attempts wrote, until a manifest names it
     SINK/_overflow.json               whose sink this is
+    SINK/_overflow.lock               held while a folder comes to be seen (compact.py)
 
 Tasks write files beside the folders; the driver moves those that the batch's manifest names. A
 driver that comes after a death moves what is not there yet, and makes from the delta what is
@@ -12,8 +13,11 @@ nowhere. So the folders hold each expiration once. Empty batches leave nothing.
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.overflow.batch.task import Result
 from wheeld_pipeline.overflow.checkpoint.files import Files, located
 from wheeld_pipeline.overflow.checkpoint.log import delta_name
@@ -25,6 +29,8 @@ from wheeld_pipeline.overflow.machine import EXPIRED, REJECTED
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+CARD: Final = "_overflow.json"
+LOCK: Final = "_overflow.lock"
 STAGING: Final = "_staging"
 KINDS: Final = (EXPIRED, REJECTED)
 
@@ -54,12 +60,39 @@ def publish(sink: Files, checkpoint: Files, manifest: Manifest, again: bool) -> 
                 continue
             if not sink.rename(f"{STAGING}/{result.staged[kind]}", f"{whole}/{name}"):
                 _make(sink, checkpoint, result, kind, f"{whole}/{name}")
-        if again and sink.exists(final):  # where a folder is not moved in one piece
-            for name in sink.names(whole):
-                sink.rename(f"{whole}/{name}", f"{final}/{name}")
-            sink.remove(whole)
-        else:
-            sink.rename(whole, final)
+        with sink.locked(LOCK):
+            _show(sink, whole, final, again)
+
+
+def _show(sink: Files, whole: str, final: str, again: bool) -> None:
+    if again and sink.exists(final):  # where a folder is not moved in one piece
+        for name in sink.names(whole):
+            sink.rename(f"{whole}/{name}", f"{final}/{name}")
+        sink.remove(whole)
+    else:
+        sink.rename(whole, final)
+
+
+def check(sink: Files, decided: int) -> None:
+    """The sink has nothing of batches after the last one that is decided.
+
+    Raises
+    ------
+    PipelineError
+        It has: the checkpoint is older than the sink.
+    """
+    found = [batch_of(name) for kind in KINDS for name in sink.names(kind) if "batch=" in name]
+    if found and max(found) > decided:
+        raise PipelineError(
+            f"{sink.base} has rows of batch {max(found)}, and the last batch that the checkpoint "
+            f"has decided is {decided}: they are not of one time, and rows would come twice; put "
+            "both back, or give an empty sink"
+        )
+
+
+def batch_of(name: str) -> int:
+    """Of a folder; of one that was compacted, the last in it."""
+    return int(name.removeprefix("batch="))
 
 
 def sweep(sink: Files) -> None:
@@ -75,6 +108,12 @@ def read(spark: SparkSession, sink: str, kind: str = EXPIRED) -> DataFrame:
     """
     sink = located(sink)
     return spark.read.option("basePath", f"{sink}/{kind}").parquet(f"{sink}/{kind}")
+
+
+def local(sink: str) -> Path | None:
+    """Its path on this host; None: it is elsewhere."""
+    found = re.fullmatch(r"file:/*(/.*)|([^:]*)", sink)
+    return Path(found[1] or found[2]) if found else None
 
 
 def _is_whole(sink: Files, final: str, results: list[Result]) -> bool:

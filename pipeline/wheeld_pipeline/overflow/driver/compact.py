@@ -1,0 +1,207 @@
+"""Many small folders of a sink become few files, while an overflow writes and others read.
+
+    SINK/expired/            changes in one step for a folder with the same rows
+    SINK/_compact/expired/   before that step the draft, after it what was there before
+    SINK/_overflow.lock      held by whoever shows a folder: the driver, and this for its step
+
+The draft has hard links to what stays, and for each run of small folders one folder with one file.
+That one is named after the last of them, with a leading zero more: `batch=012` has rows of batches
+up to 12. So a name never stands for other rows than before: a reader that has listed the old folder
+finds what it listed, or that it is gone, and no row twice.
+
+Invariants
+ 1. Of each kind the newest folder stays: after a death the driver looks for it.
+ 2. `expired` is whole at any moment; what is in `_compact` is nobody's.
+ 3. What was there before is removed when the new files are on disk.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from wheeld_core.progress import show_progress
+from wheeld_pipeline.errors import PipelineError
+from wheeld_pipeline.overflow.checkpoint.files import LocalFiles
+from wheeld_pipeline.overflow.driver import sink as sinks
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FOLDER: Final = "_compact"
+FILE_BYTES: Final = 128 << 20
+GROUP_ROWS: Final = 1 << 18
+"""Rows of a row group."""
+AT_FDCWD, RENAME_EXCHANGE = -100, 2
+
+
+class Compacted(NamedTuple):
+    """What was done to one kind of rows."""
+
+    kind: str
+    folders_before: int
+    folders: int
+    files_before: int
+    files: int
+    rows: int
+    """Rows that were written anew."""
+
+
+class _Folder(NamedTuple):
+    path: Path
+    files: list[Path]
+    size: int
+
+
+def compact(sink: str, file_bytes: int = FILE_BYTES) -> list[Compacted]:
+    """Merge the small folders of a sink; an overflow may run meanwhile.
+
+    Parameters
+    ----------
+    sink : str
+        On a local file system.
+    file_bytes : int
+        Folders are merged up to this size.
+
+    Raises
+    ------
+    PipelineError
+        It is no sink, is not on a local file system, or is being compacted.
+    """
+    base = sinks.local(sink)
+    if base is None or not (base / sinks.CARD).exists():
+        raise PipelineError(
+            f"{sink}: expected the sink of an overflow on a local file system, with a "
+            f"{sinks.CARD} in it"
+        )
+    files = LocalFiles(base)
+    with files.locked(f"{FOLDER}.lock", wait=False) as mine:
+        if not mine:
+            raise PipelineError(f"{sink} is being compacted by another process: wait for its end")
+        shutil.rmtree(base / FOLDER, ignore_errors=True)
+        kinds = [kind for kind in sinks.KINDS if (base / kind).is_dir()]
+        return [_compact(files, kind, file_bytes) for kind in kinds]
+
+
+def _compact(files: LocalFiles, kind: str, file_bytes: int) -> Compacted:
+    base = Path(files.base)
+    shown, draft = base / kind, base / FOLDER / kind
+    before = _folders(shown)
+    runs = _runs(before[:-1], file_bytes)
+    rows = 0
+    with show_progress(f"compact {kind}", sum(map(len, runs)), "folders") as tell:
+        for number, run in enumerate(runs, 1):
+            rows += _merge(run, draft)
+            tell(sum(map(len, runs[:number])))
+    if runs:
+        merged = {folder.path.name for run in runs for folder in run}
+        _show(files, shown, draft, merged)
+    after = _folders(shown)
+    counts = [count for all_ in (before, after)
+              for count in (len(all_), sum(len(folder.files) for folder in all_))]  # fmt: skip
+    return Compacted(kind, counts[0], counts[2], counts[1], counts[3], rows)
+
+
+def _show(files: LocalFiles, shown: Path, draft: Path, merged: set[str]) -> None:
+    """The step: readers see the draft."""
+    _link(shown, draft, merged)
+    with files.locked(sinks.LOCK):
+        _link(shown, draft, merged)  # what the driver has added meanwhile
+        _swap(draft, shown)
+    _sync(shown.parent)
+    shutil.rmtree(draft.parent)
+
+
+def _folders(shown: Path) -> list[_Folder]:
+    """By batch."""
+    found = [path for path in shown.iterdir() if re.fullmatch(r"batch=\d+", path.name)]
+    found.sort(key=lambda path: sinks.batch_of(path.name))
+    made = []
+    for path in found:
+        inside = sorted(path.glob("*.parquet"))
+        made.append(_Folder(path, inside, sum(file.stat().st_size for file in inside)))
+    return made
+
+
+def _runs(folders: list[_Folder], most: int) -> list[list[_Folder]]:
+    """Neighbours that are small enough together; where one file is all there is, nothing to do."""
+    runs: list[list[_Folder]] = [[]]
+    size = 0
+    for folder in folders:
+        if size + folder.size > most:
+            runs.append([])
+            size = 0
+        runs[-1].append(folder)
+        size += folder.size
+    return [run for run in runs if sum(len(folder.files) for folder in run) > 1]
+
+
+def _merge(run: list[_Folder], draft: Path) -> int:
+    """Write the rows of some folders into one, in the order of batches; returns their number."""
+    import pyarrow.parquet as pq
+
+    folder = draft / run[-1].path.name.replace("=", "=0", 1)
+    folder.mkdir(parents=True)
+    files = [file for one in run for file in one.files]
+    rows = sum(int(pq.read_metadata(file).num_rows) for file in files)
+    schema = pq.read_schema(files[-1])
+    path = folder / "merged.parquet"
+    with pq.ParquetWriter(path, schema, compression="zstd") as writer:
+        for table in _gathered(files, schema):
+            writer.write_table(table)
+    if (got := pq.read_metadata(path).num_rows) != rows:
+        raise PipelineError(f"{path} has {got} rows, expected {rows}: nothing was changed")
+    for made in (path, folder, draft):
+        _sync(made)
+    return rows
+
+
+def _gathered(files: list[Path], schema: pa.Schema) -> Iterator[pa.Table]:
+    """Their rows in tables that make good row groups."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    parts, rows = [], 0
+    for file in files:
+        table = pq.ParquetFile(file).read().select(schema.names).cast(schema)
+        parts.append(table)
+        rows += table.num_rows
+        if rows >= GROUP_ROWS:
+            yield pa.concat_tables(parts)
+            parts, rows = [], 0
+    if rows:
+        yield pa.concat_tables(parts)
+
+
+def _link(shown: Path, draft: Path, merged: set[str]) -> None:
+    """What stays is in the draft, too."""
+    for path in shown.iterdir():
+        if path.name not in merged and not (draft / path.name).exists():
+            shutil.copytree(path, draft / path.name, copy_function=os.link)
+
+
+def _swap(one: Path, other: Path) -> None:
+    """Exchange two folders in one step."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    swap: Callable[..., int] | None = getattr(libc, "renameat2", None)
+    names = os.fsencode(one), os.fsencode(other)
+    if swap is None or swap(AT_FDCWD, names[0], AT_FDCWD, names[1], RENAME_EXCHANGE):
+        why = os.strerror(ctypes.get_errno()) if swap else "the C library has no renameat2"
+        raise PipelineError(
+            f"{other}: {why}: its file system cannot exchange two folders in one step, as ext4, "
+            "XFS, Btrfs and tmpfs can; nothing was changed"
+        )
+
+
+def _sync(path: Path) -> None:
+    """It is on disk."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)

@@ -1,0 +1,72 @@
+"""The tasks of a batch as Spark runs them: one for each shard.
+
+Commands are shared out to the shards by key: one job with a shuffle. A batch without commands has
+nothing to share out, and most batches are of that kind: they visit wheels. Their job has no shuffle
+and nothing of SQL, which costs less than half.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from wheeld_pipeline.overflow.batch.task import Errand, Result, tend
+from wheeld_pipeline.overflow.driver import commands
+from wheeld_pipeline.overflow.driver.manifest import result_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+
+
+class Tasks:
+    """Runs them.
+
+    Parameters
+    ----------
+    session : SparkSession
+        The query's.
+    shards : int
+    """
+
+    def __init__(self, session: SparkSession, shards: int) -> None:
+        self._session, self._shards = session, shards
+
+    def with_rows(self, rows: DataFrame, errands: list[Errand]) -> list[Result]:
+        """Of all shards, each with its commands out of `rows`; errands by shard."""
+        spread = rows.repartition(self._shards, commands.place())
+        said = spread.mapInArrow(_with_commands(errands), "result string").collect()
+        return [result_of(json.loads(row[0])) for row in said]
+
+    def alone(self, errands: list[Errand]) -> list[Result]:
+        """Of some shards, without commands."""
+
+        def run(number: int, _: Iterable[int]) -> Iterator[str]:
+            yield _text(tend(errands[number], []))
+
+        count = len(errands)
+        numbers = self._session.sparkContext.parallelize(range(count), count)
+        said = numbers.mapPartitionsWithIndex(run).collect()
+        return [result_of(json.loads(text)) for text in said]
+
+
+def _with_commands(
+    errands: list[Errand],
+) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
+    """What `mapInArrow` runs: the rows of a partition are those of the shard of its number."""
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        result = tend(errands[context.partitionId()], list(batches))
+        yield pa.RecordBatch.from_pydict({"result": [_text(result)]})
+
+    return run
+
+
+def _text(result: Result) -> str:
+    return json.dumps(result._asdict() | {"position": result.position._asdict()})
