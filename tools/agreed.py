@@ -85,6 +85,8 @@ OWN = {
     "WH_ROOM_SECONDS": "how long a worker waits for room",
     "WH_SPIN_ROOM_NS": "how long a worker looks before it naps",
     "WH_AWAIT_BACKLOG_NS": "how long a worker looks for what comes back",
+    "WH_UNDO_NS": "how long a worker tries to tell the clock of what it takes back",
+    "WH_REST_LOOK_NS": "how long a worker sleeps between looks for a rest",
     "WH_BATCH_PUBLISH": "how a worker cuts a batch",
     "WH_BATCH_PIECE": "how a worker cuts a batch",
     "WH_BATCH_AHEAD": "how far a worker prefetches",

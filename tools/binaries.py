@@ -39,9 +39,7 @@ def compiled(compiler: str | None, flags: list[str], source: Path, include: Path
     """
     if compiler is None:
         raise FileNotFoundError("no C compiler: install gcc or clang, or set CC")
-    # a copy of the headers elsewhere makes the same binary
-    places = [f"-I{include}", f"-ffile-prefix-map={include}=include", str(source)]
-    command = [*shlex.split(compiler), *flags, *places]
+    command = _command(compiler, flags, source, include)
     text = _run([*command, "-E", "-P"])
     parts = [version(compiler), *map(os.fsencode, (compiler, *flags)), text]
     name = hashlib.sha256(b"\0".join(parts)).hexdigest()[:32]
@@ -56,6 +54,19 @@ def compiled(compiler: str | None, flags: list[str], source: Path, include: Path
             _run([*command, "-o", str(made)])
             made.replace(binary)
     return binary
+
+
+def compile_to(binary: Path, compiler: str, flags: list[str], source: Path, include: Path) -> None:
+    """Compile it without a look at what is kept, for a binary that nobody asks for again.
+
+    Raises RuntimeError, as `compiled` does."""
+    _run([*_command(compiler, flags, source, include), "-o", str(binary)])
+
+
+def _command(compiler: str, flags: list[str], source: Path, include: Path) -> list[str]:
+    # a copy of the headers elsewhere makes the same binary
+    places = [f"-I{include}", f"-ffile-prefix-map={include}=include", str(source)]
+    return [*shlex.split(compiler), *flags, *places]
 
 
 def _run(command: list[str]) -> bytes:

@@ -2,16 +2,17 @@
 
     python tools/mutants.py [--only TEXT ...] [--part K/N] [--jobs N] [--json] [--list]
 
-tools/mutants.toml lists the mutations, each with the test that must catch it. Every such test
-passes first on the core as it is; then each mutation is made in a private copy of the checkout, and
-its test must fail there with a report of its own: an assertion, a sanitizer's warning, a crash, a
-watchdog. A mutation that does not compile, or a test that merely hangs, counts for nothing. Prints
-a table; exits with 1 if a mutation was not caught.
+tools/mutants.toml lists the mutations, each with the test that must catch it. That test passes
+first on the core as it is, once for all its mutations; then the mutation is made in a private copy
+of the checkout, and the test must fail there with a report of its own: an assertion, a sanitizer's
+warning, a crash, a watchdog. A mutation that does not compile, or a test that merely hangs, counts
+for nothing. Prints a table; exits with 1 if a mutation was not caught.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import platform
@@ -23,22 +24,24 @@ import subprocess
 import sys
 import sysconfig
 import tempfile
+import threading
 import time
 import tomllib
-from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import binaries
 import sanitize
 
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tools" / "mutants.toml"
 COPIED = ("core", "client", "pipeline", "testing", "wheeld", "tests", "tools", "pyproject.toml")
 NOT_COPIED = shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info", ".*")
-KINDS = sanitize.KINDS | {"plain": "-O1"}
+KINDS = sanitize.KINDS | {"plain": "-O0"}
 SWEEP_FLAGS = "-std=c11 -D_GNU_SOURCE -O1 -static"
-EXTENSION_FLAGS = "-std=c11 -D_GNU_SOURCE -O1 -fPIC -shared -fvisibility=hidden"
+EXTENSION_FLAGS = "-std=c11 -D_GNU_SOURCE -O0 -fPIC -shared -fvisibility=hidden"
 TIMEOUT_SECONDS = 300
 """Ends a test that hangs in spite of its own watchdog, which no test should do."""
 REPORT = re.compile(
@@ -65,10 +68,22 @@ class Mutation:
         """How often `old` stands in the file below `root`; 1 is right."""
         return (root / self.file).read_text().count(self.old)
 
-    def apply(self, root: Path) -> None:
-        """Make it, in a copy of the checkout."""
+    @contextlib.contextmanager
+    def made(self, root: Path) -> Iterator[None]:
+        """Make it in a copy of the checkout, and undo it."""
         path = root / self.file
-        path.write_text(path.read_text().replace(self.old, self.new))
+        before, times = path.read_text(), path.stat()
+        path.write_text(before.replace(self.old, self.new))
+        try:
+            yield
+        finally:
+            path.write_text(before)
+            os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))  # its bytecode is right again
+
+    @property
+    def is_python(self) -> bool:
+        """It leaves what is compiled as it is."""
+        return self.file.endswith(".py")
 
 
 @dataclass(frozen=True)
@@ -97,6 +112,14 @@ def load(path: Path = LIST) -> list[Mutation]:
 # -- the tests that catch -------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class Copy:
+    """A private copy of the checkout, with a mutation made in it or none."""
+
+    root: Path
+    mutation: Mutation | None
+
+
 def copy_checkout(directory: Path) -> Path:
     """A private copy of what the tests need."""
     for name in COPIED:
@@ -108,57 +131,71 @@ def copy_checkout(directory: Path) -> Path:
     return directory
 
 
-def compile_c(source: Path, binary: Path, flags: str, root: Path) -> None:
-    """Compile one file against the core below `root`. Raises CalledProcessError."""
-    cc = shlex.split(sanitize.compiler() or "cc")
-    command = [*cc, *shlex.split(flags), f"-I{root / 'core' / 'include'}", str(source)]
-    subprocess.run(
-        [*command, "-o", str(binary)], check=True, text=True, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-    )  # fmt: skip
+@contextlib.contextmanager
+def private_root() -> Iterator[Path]:
+    """A copy that goes in the end."""
+    with tempfile.TemporaryDirectory(prefix="wheeld-mutants-") as name:
+        yield copy_checkout(Path(name))
 
 
-def harness_command(root: Path, words: list[str]) -> list[str]:
+def compile_c(source: Path, binary: Path, flags: str, copy: Copy) -> None:
+    """Compile one file against the core of that copy. Raises RuntimeError.
+
+    What the checkout makes is kept, for the next run and for `make test`; what a mutation makes is
+    not."""
+    compiler, include = sanitize.compiler() or "cc", copy.root / "core" / "include"
+    words = [*shlex.split(flags), *sanitize.quicker()]
+    if copy.mutation is not None and not copy.mutation.is_python:
+        binaries.compile_to(binary, compiler, words, source, include)
+    else:
+        shutil.copy(binaries.compiled(compiler, words, source, include), binary)
+
+
+def harness_command(copy: Copy, words: list[str]) -> list[str]:
     """`harness PROGRAM KIND [OPTION ...]`: a program of tests/c/harness."""
     program, kind, *options = words
-    binary = root / f"{program}.{kind}"
+    binary = copy.root / f"{program}.{kind}"
     flags = f"{sanitize.COMMON} -Wno-error {KINDS[kind]}"
-    compile_c(root / "tests" / "c" / "harness" / f"{program}.c", binary, flags, root)
-    return [str(binary), *options]
+    compile_c(copy.root / "tests" / "c" / "harness" / f"{program}.c", binary, flags, copy)
+    return [str(binary), "--first", "1", "--spin", "5", *options]
 
 
-def sweep_command(root: Path, words: list[str]) -> list[str]:
+def sweep_command(copy: Copy, words: list[str]) -> list[str]:
     """`sweep PROGRAM [OPTION ...]`: a program of tests/c/sweep."""
     program, *options = words
-    binary = root / program
+    binary = copy.root / program
     points = "" if platform.machine() == "x86_64" else " -DSTEP_BY_POINTS"
-    compile_c(root / "tests" / "c" / "sweep" / f"{program}.c", binary, SWEEP_FLAGS + points, root)
+    source = copy.root / "tests" / "c" / "sweep" / f"{program}.c"
+    compile_c(source, binary, SWEEP_FLAGS + points, copy)
     return [str(binary), *options]
 
 
-def pytest_command(root: Path, words: list[str]) -> list[str]:
-    """`pytest NODE ...`: against an extension built from the core below `root`."""
-    package = root / "core" / "wheeld_core"
+def pytest_command(copy: Copy, words: list[str]) -> list[str]:
+    """`pytest NODE ...`: against an extension built from the core of that copy."""
+    package = copy.root / "core" / "wheeld_core"
     binary = package / f"_native{sysconfig.get_config_var('EXT_SUFFIX')}"
     flags = f"{EXTENSION_FLAGS} -I{sysconfig.get_path('include')}"
-    compile_c(package / "native" / "module.c", binary, flags, root)
+    compile_c(package / "native" / "module.c", binary, flags, copy)
     options = ["-q", "-x", "--tb=short", "-p", "no:cacheprovider", "-p", "no:xdist"]
     return [sys.executable, "-m", "pytest", *options, *words]
 
 
-COMMANDS: dict[str, Callable[[Path, list[str]], list[str]]] = {
+COMMANDS: dict[str, Callable[[Copy, list[str]], list[str]]] = {
     "harness": harness_command,
     "sweep": sweep_command,
     "pytest": pytest_command,
 }
 
 
-def environment(root: Path) -> dict[str, str]:
-    """Of a test in a private copy: its own packages, its own sanitizer options."""
+def environment(copy: Copy) -> dict[str, str]:
+    """Of a test in a private copy: its own packages, its own sanitizer options.
+
+    Bytecode of a mutation is not for others."""
     paths = os.pathsep.join(
-        str(root / name) for name in (".", "core", "client", "pipeline", "testing")
+        str(copy.root / name) for name in (".", "core", "client", "pipeline", "testing")
     )
-    fixed = {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": "1", "WHEELD_TEST_SEED": "11"}
+    without = "1" if copy.mutation is not None and copy.mutation.is_python else ""
+    fixed = {"PYTHONPATH": paths, "PYTHONDONTWRITEBYTECODE": without, "WHEELD_TEST_SEED": "11"}
     return os.environ | sanitize.OPTIONS | fixed
 
 
@@ -185,18 +222,18 @@ def judge(returncode: int, output: str, seconds: float) -> Verdict:
     return Verdict("broken", seconds, f"no report of its own: {tail[0]}")
 
 
-def run_test(by: str, root: Path) -> Verdict:
-    """Build and run one test over the core below `root`."""
+def run_test(by: str, copy: Copy) -> Verdict:
+    """Build and run one test over the core of that copy."""
     kind, *words = shlex.split(by)
     begun = time.monotonic()
     try:
-        command = COMMANDS[kind](root, words)
+        command = COMMANDS[kind](copy, words)
         done = subprocess.run(
-            command, cwd=root, env=environment(root), stdout=subprocess.PIPE, check=False,
+            command, cwd=copy.root, env=environment(copy), stdout=subprocess.PIPE, check=False,
             stderr=subprocess.STDOUT, text=True, errors="replace", timeout=TIMEOUT_SECONDS,
         )  # fmt: skip
-    except subprocess.CalledProcessError as error:
-        line = next((line for line in error.stdout.splitlines() if "error:" in line), "")
+    except RuntimeError as error:
+        line = next((line for line in str(error).splitlines() if "error:" in line), "")
         return Verdict("broken", time.monotonic() - begun, f"does not compile: {line}")
     except subprocess.TimeoutExpired:
         return Verdict(
@@ -205,17 +242,22 @@ def run_test(by: str, root: Path) -> Verdict:
     return judge(done.returncode, done.stdout, time.monotonic() - begun)
 
 
+def try_in(root: Path, by: str, mutation: Mutation | None) -> Verdict:
+    """Run a test in the private copy `root`, with that mutation made in it or none."""
+    if mutation is None:
+        return run_test(by, Copy(root, None))
+    places = mutation.places(root)
+    if places != 1:
+        text = f"its text stands {places} times in {mutation.file}, not once"
+        return Verdict("broken", 0.0, text)
+    with mutation.made(root):
+        return run_test(by, Copy(root, mutation))
+
+
 def try_test(by: str, mutation: Mutation | None) -> Verdict:
-    """Run a test in a private copy, with that mutation made in it or none."""
-    with tempfile.TemporaryDirectory(prefix="wheeld-mutants-") as name:
-        root = copy_checkout(Path(name))
-        if mutation is not None:
-            places = mutation.places(root)
-            if places != 1:
-                text = f"its text stands {places} times in {mutation.file}, not once"
-                return Verdict("broken", 0.0, text)
-            mutation.apply(root)
-        return run_test(by, root)
+    """The same in a copy of its own."""
+    with private_root() as root:
+        return try_in(root, by, mutation)
 
 
 # -- all of them ----------------------------------------------------------------------------------
@@ -226,28 +268,51 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def failing_tests(mutations: Iterable[Mutation], pool: ThreadPoolExecutor) -> list[str]:
-    """Run each test on the core as it is; the lines about those that do not pass."""
-    tests = sorted({mutation.by for mutation in mutations})
-    running = {pool.submit(try_test, by, None): by for by in tests}
-    failing = []
-    for count, done in enumerate(as_completed(running), 1):
-        verdict = done.result()
-        say(f"[{count}/{len(tests)}] {running[done]}: {verdict.word}, {verdict.seconds:.1f} s")
-        if verdict.word != "passed":
-            failing.append(f"{running[done]}: {verdict.report}")
-    return failing
+class Run:
+    """Mutations tried side by side, each thread in a copy of its own, which it keeps."""
 
+    def __init__(self, jobs: int) -> None:
+        self._jobs = jobs
+        self._lock = threading.Lock()
+        self._unmutated: dict[str, Future[Verdict]] = {}
+        self._own = threading.local()
+        self._copies = contextlib.ExitStack()
 
-def make_all(mutations: list[Mutation], pool: ThreadPoolExecutor) -> list[Result]:
-    """Make each mutation and run its test; in the order of the list."""
-    running = {pool.submit(try_test, m.by, m): m for m in mutations}
-    results = {}
-    for count, done in enumerate(as_completed(running), 1):
-        mutation, verdict = running[done], done.result()
-        say(f"[{count}/{len(mutations)}] {mutation.name}: {verdict.word}, {verdict.report}")
-        results[mutation.name] = Result(mutation, verdict)
-    return [results[mutation.name] for mutation in mutations]
+    def _begin(self) -> None:
+        self._own.root = self._copies.enter_context(private_root())
+
+    def _as_it_is(self, by: str) -> Verdict:
+        """What a test says of the core without any mutation; it is asked once."""
+        with self._lock:
+            first = by not in self._unmutated
+            future = self._unmutated.setdefault(by, Future())
+        if first:
+            try:
+                future.set_result(try_in(self._own.root, by, None))
+            except BaseException as error:
+                future.set_exception(error)
+                raise
+            say(f"{by}: {future.result().word} as it is, {future.result().seconds:.1f} s")
+        return future.result()
+
+    def _try(self, mutation: Mutation) -> Result:
+        verdict = self._as_it_is(mutation.by)
+        if verdict.word == "passed":
+            return Result(mutation, try_in(self._own.root, mutation.by, mutation))
+        report = f"fails without any mutation: {verdict.report}"
+        return Result(mutation, Verdict("broken", verdict.seconds, report))
+
+    def results(self, mutations: list[Mutation]) -> list[Result]:
+        """Make each mutation and run its test; in the order of the list."""
+        done = {}
+        with self._copies, ThreadPoolExecutor(self._jobs, initializer=self._begin) as pool:
+            running = [pool.submit(self._try, mutation) for mutation in mutations]
+            for count, future in enumerate(as_completed(running), 1):
+                name, verdict = future.result().mutation.name, future.result().verdict
+                took = f"{verdict.seconds:.1f} s"
+                say(f"[{count}/{len(mutations)}] {name}: {verdict.word}, {took}, {verdict.report}")
+                done[name] = future.result()
+        return [done[mutation.name] for mutation in mutations]
 
 
 def print_table(results: list[Result]) -> None:
@@ -284,7 +349,7 @@ def parse() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Check the tests, make the mutations, print the table."""
+    """Make the mutations, print the table."""
     arguments = parse()
     mutations = load()
     if arguments.only:
@@ -299,11 +364,7 @@ def main() -> int:
     if sanitize.compiler() is None:
         say("no C compiler: install gcc or clang, or set CC")
         return 2
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        if failing := failing_tests(mutations, pool):
-            say("\n".join(["these fail without any mutation:", *failing]))
-            return 1
-        results = make_all(mutations, pool)
+    results = Run(arguments.jobs).results(mutations)
     caught = sum(result.verdict.word == "caught" for result in results)
     if arguments.json:
         print(json.dumps([asdict(result) for result in results], indent=1))

@@ -31,7 +31,7 @@
 #define MS 1000000ll
 
 typedef struct options {
-    uint64_t seed, scale;
+    uint64_t seed, scale, first, spin;
     uint32_t jitter; /* delay one ordered operation in so many; 0: none */
     const char *program;
 } options;
@@ -150,13 +150,16 @@ static inline void on_alarm(int signal)
     _exit(128 + signal);
 }
 
-/* program [--seed N] [--scale N] [--jitter N]: scale 1 is the least that means something. */
+/* program [--seed N] [--scale N] [--jitter N] [--first 1] [--spin SECONDS]: scale 1 is the least
+ * that means something; first: end with the first case that fails; spin: what takes more of a
+ * processor hangs. */
 static inline void options_read(int argc, char **argv)
 {
     const char *slash = strrchr(argv[0], '/');
     opt = (options){.seed = (uint64_t)wh_clock_read(CLOCK_REALTIME),
                     .scale = 1,
                     .jitter = 64,
+                    .spin = 20,
                     .program = slash ? slash + 1 : argv[0]};
     for (int i = 1; i + 1 < argc; i += 2) {
         uint64_t value = strtoull(argv[i + 1], NULL, 0);
@@ -166,6 +169,10 @@ static inline void options_read(int argc, char **argv)
             opt.scale = value;
         else if (!strcmp(argv[i], "--jitter"))
             opt.jitter = (uint32_t)value;
+        else if (!strcmp(argv[i], "--first"))
+            opt.first = value;
+        else if (!strcmp(argv[i], "--spin"))
+            opt.spin = value;
         else
             FAIL("unknown option %s", argv[i]);
     }

@@ -38,6 +38,7 @@ typedef struct worker {
     uint32_t row;
     bool alive, sleeps, member; /* member: of the group */
     bool still; /* stopped in the middle of a call */
+    bool waits; /* its calls may wait for the clock */
 } worker;
 
 typedef struct crew {
@@ -52,7 +53,8 @@ typedef struct crew {
     bool leaving[ROWS];       /* dead, and its sweep is not over */
     bool clockless;           /* the clock is dead, too */
     bool advancing;           /* a clock goes on from `since`, or died on its way */
-    int64_t since, looks; /* looks: at the time, while a call waits */
+    int64_t since, looks, look; /* looks: at the time, while a call waits, each `look` later */
+    uint32_t naps; /* of the call that waits */
     uint64_t dropped[ROWS], deaths; /* the counter when the row's worker left; of clocks */
     uint64_t rng, incarnations;
     ledger book;

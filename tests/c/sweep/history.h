@@ -116,6 +116,8 @@ static void bury_received(worker *w)
 static void bury_schedule(worker *w, entry *e, uint64_t cookie)
 {
     wh_client *c = &w->client;
+    if (entry_over(e))
+        return; /* a batch that waited: it was received meanwhile */
     e->used = false;
     for (uint32_t slot = 0; slot < S->config.capacity; slot++) {
         uint64_t state = wh_load_relaxed(&c->states[slot]);
@@ -131,7 +133,7 @@ static void bury_schedule(worker *w, entry *e, uint64_t cookie)
 /* The worker died: from what it had in flight, what came to pass did. Before anyone goes on. */
 static void worker_dies(worker *w)
 {
-    w->alive = false;
+    w->alive = w->waits = false;
     S->leaving[w->row] = true;
     bury_received(w);
     for (uint32_t i = 0; i < S->book.count; i++) {

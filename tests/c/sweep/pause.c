@@ -2,6 +2,7 @@
  * is at, time passes, slots come back and are used again; then it continues. Workers first, then
  * the clock. */
 #include "paths_clock.h"
+#include "paths_waits.h"
 #include "paths_worker.h"
 #include "rounds.h"
 
@@ -65,5 +66,6 @@ int main(int argc, char **argv)
     options_read(argc, argv);
     rounds_add(worker_paths, WORKER_PATHS);
     rounds_add(clock_paths, CLOCK_PATHS);
+    rounds_add(waiting_paths, WAITING_PATHS);
     return rounds_run((step_plan){.mode = STEP_PAUSE, .survive = survive});
 }

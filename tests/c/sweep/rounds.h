@@ -5,7 +5,7 @@
 
 #include "step.h"
 
-#define MOST_PATHS 64
+#define MOST_PATHS 96
 
 static struct round {
     const path *paths[MOST_PATHS];

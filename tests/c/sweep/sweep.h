@@ -8,7 +8,8 @@
  *   crew.h     a clock and workers over one wheel, driven by hand in virtual time
  *   workers.h  what workers do: the calls of the core, each with its entry in the ledger
  *   history.h  random pasts, and the end to which each trial is played
- *   paths.h    situations and operations: those of a worker, those of a clock; rounds.h runs them
+ *   paths.h    situations and operations: those of a worker, of one that waits, of a clock;
+ *              rounds.h runs them
  *   borrowers.h, watchers.h, rounds_row.h   the same for pool.h, watch.h and rows.h: no clock
  *
  * All memory that a trial touches stands in one shared mapping, the arena: the segments, what the
@@ -127,6 +128,13 @@ static void *arena_take(size_t bytes)
     CHECK(sizeof(arena) + at + bytes <= ARENA_BYTES, "the arena is full");
     memory->used = at + bytes;
     return memset(memory->bytes + at, 0, bytes);
+}
+
+/* For this process alone: closed, a touch is a crash. */
+static void arena_open(bool open)
+{
+    int access = open ? PROT_READ | PROT_WRITE : PROT_NONE;
+    CHECK(mprotect(memory, ARENA_BYTES, access) == 0, "mprotect");
 }
 
 static void arena_save(arena *copy) { memcpy(copy, memory, sizeof(arena) + memory->used); }

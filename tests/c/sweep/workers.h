@@ -1,5 +1,5 @@
 /* Workers: what they do: the calls of the core (calls.h), each with its entry in the ledger; and a
- * crew at work. None of them waits. */
+ * crew at work. A call waits only if its worker `waits`. */
 #ifndef SWEEP_WORKERS_H
 #define SWEEP_WORKERS_H
 
@@ -7,14 +7,38 @@
 
 /* -- workers ----------------------------------------------------------------------------------- */
 
+#define MOST_NAPS 500
+
+/* What goes on while a call of a worker waits. */
+static enum wh_nap (*nap_play)(worker *w);
+
 /* The clock is driven by hand: what looks for some microseconds looks once. */
-static int64_t hand_now(void) { return S->looks += MS; }
+static int64_t hand_now(void) { return S->looks += S->look; }
+
+/* Others go on, at full speed: the instructions that are gone through are the waiting worker's. */
 static enum wh_nap hand_nap(wh_client *c)
 {
-    CHECK(false, "row %u waits", c->worker);
-    return WH_NAP_GONE;
+    worker *w = &S->workers[c->worker];
+    CHECK(w->waits, "row %u waits", c->worker);
+    CHECK(++S->naps < MOST_NAPS, "row %u waits for ever", c->worker);
+    step_end();
+    step_gate *gate = step_mine;
+    step_mine = NULL;
+    w->waits = false;
+    enum wh_nap nap = nap_play(w);
+    w->waits = nap != WH_NAP_GONE;
+    arena_open(nap != WH_NAP_GONE); /* whose worker has left touches nothing any more */
+    step_mine = gate;
+    step_begin();
+    return nap;
 }
-static const wh_waits hand_waits = {hand_now, hand_nap};
+/* As the binding sleeps: whoever is rung looks, and so does who sleeps for a while only. */
+static enum wh_nap hand_doze(wh_client *c, int64_t ns)
+{
+    (void)ns;
+    return wh_client_may_sleep(c) ? hand_nap(c) : WH_NAP_OVER;
+}
+static const wh_waits hand_waits = {hand_now, hand_nap, hand_doze};
 
 static void worker_bind(uint32_t row)
 {
@@ -103,7 +127,7 @@ static bool worker_schedule(worker *w, plan p, uint32_t *cookie)
         e->to = NO_ROW; /* it comes back to its owner */
     uint64_t id = 0;
     step_begin();
-    wh_call_schedule(&w->client, &r, deadline, false, &id);
+    wh_call_schedule(&w->client, &r, deadline, w->waits, &id);
     step_end();
     if (cookie)
         *cookie = (uint32_t)number;
@@ -122,7 +146,7 @@ static bool worker_cancel(worker *w, uint32_t cookie)
     e->flight = CANCELLING;
     e->flier = (uint8_t)w->row;
     step_begin();
-    bool won = wh_call_cancel(&w->client, e->id, false) == WH_CALL_OK;
+    bool won = wh_call_cancel(&w->client, e->id, w->waits) == WH_CALL_OK;
     step_end();
     e->flight = LANDED;
     if (won)
@@ -134,7 +158,7 @@ static bool worker_move(worker *w, uint32_t cookie, int64_t delay)
 {
     wh_client *c = &w->client;
     entry *e = &S->book.entries[cookie];
-    if (!wh_client_owns(c, e->id) || !wh_client_fits(c, 1))
+    if (!wh_client_owns(c, e->id) || (!w->waits && !wh_client_fits(c, 1)))
         return false;
     e->flight = MOVING;
     e->flier = (uint8_t)w->row;
@@ -143,7 +167,7 @@ static bool worker_move(worker *w, uint32_t cookie, int64_t delay)
     e->asked = INT64_MAX;
     e->moved = true;
     step_begin();
-    bool moved = wh_call_reschedule_at(c, e->id, e->tried, false) == WH_CALL_OK;
+    bool moved = wh_call_reschedule_at(c, e->id, e->tried, w->waits) == WH_CALL_OK;
     step_end();
     e->flight = LANDED;
     e->asked = moved && asked != INT64_MAX ? told_of(e, e->to) : asked;
@@ -174,7 +198,7 @@ static inline void worker_move_many(worker *w, const uint32_t *cookies, uint32_t
     }
     wh_batch batch = {.n = count, .ids = ids, .deadlines = deadlines};
     step_begin();
-    wh_call_reschedule_batch(&w->client, &batch, moved, false);
+    wh_call_reschedule_batch(&w->client, &batch, moved, w->waits);
     step_end();
     for (uint32_t i = 0; i < count; i++) {
         entry *e = &S->book.entries[cookies[i]];
@@ -283,6 +307,7 @@ static void crew_make(uint64_t seed)
     static const uint32_t capacities[] = {256, 256, 320, 512};
     memory->used = 0;
     S = arena_take(sizeof *S);
+    S->look = MS;
     S->rng = rng_mix(seed, 7);
     S->config = (wh_config){.tick_ns = MS,
                             .wheel_bits = 2 + (uint32_t)dice(3),

@@ -202,11 +202,12 @@ wh_hot enum wh_call wh_batch_arm(wh_client *c, wh_batch *b, wh_request r, bool w
 }
 
 /* Undo a batch: cancel what is armed, give back the other slots. */
-static inline void wh_batch_undo(wh_client *c, const wh_batch *b)
+static wh_seldom void wh_batch_undo(wh_client *c, const wh_batch *b)
 {
+    int64_t give_up = c->waits->now() + WH_UNDO_NS;
     for (uint64_t i = 0; i < b->stopped; i++)
-        if (wh_slot_cancel(&c->states[wh_id_slot(b->ids[i])], wh_id_gen(b->ids[i])))
-            wh_count(&c->seg->cancelled, 1);
+        wh_client_take_back(c, b->ids[i], give_up);
+    wh_client_publish_lazily(c);
     wh_batch_give(c, b->ids + b->stopped, b->n - b->stopped);
 }
 

@@ -206,4 +206,33 @@ static inline uint64_t wh_call_poll(wh_client *c, int bell, char *events, uint64
     return got;
 }
 
+#define WH_REST_LOOK_NS 200000
+
+/* Under a virtual clock nothing is late: what fell due and waits behind our full ring belongs to
+ * this very moment. Is there such a rest? */
+static inline bool wh_client_lacks_rest(const wh_client *c)
+{
+    return c->virtual_clock && c->comp_acked == c->comp_head && wh_client_backlogged(c);
+}
+
+/* After a poll: wait until the clock has put the rest into the ring, *came, or has looked and found
+ * that there is none. Not for who makes the clock's passes. */
+static inline enum wh_call wh_call_await_rest(wh_client *c, bool *came)
+{
+    /* pairs: pass - a pass that begins from here on sees our head; the next one: it is over */
+    uint64_t passes = wh_load_acquire(&c->wheel->passes);
+    while (!(*came = wh_client_ready(c) != 0)) {
+        /* pairs: pass */
+        if (!wh_client_lacks_rest(c) || wh_load_acquire(&c->wheel->passes) - passes >= 2) {
+            *came = wh_client_ready(c) != 0;
+            return WH_CALL_OK;
+        }
+        wh_client_ring(c);
+        enum wh_call dozed = wh_call_after(c->waits->doze(c, WH_REST_LOOK_NS));
+        if (dozed != WH_CALL_OK)
+            return dozed;
+    }
+    return WH_CALL_OK;
+}
+
 #endif

@@ -16,6 +16,7 @@
 
 #define WH_ROOM_SECONDS 5 /* for the clock, perhaps a new one, to drain the submission ring */
 #define WH_SPIN_ROOM_NS 10000 /* before the first nap: a clock that is awake needs no longer */
+#define WH_UNDO_NS 20000000 /* how long an undone call waits for room to tell the clock */
 #define WH_AWAIT_BACKLOG_NS 50000 /* how long the clock may take to refill the return ring */
 
 /* How a call of a worker ends. */
@@ -37,12 +38,13 @@ enum wh_call {
     WH_CALL_GONE, /* the worker has left during a nap */
 };
 
-/* Let other threads run. */
-static inline enum wh_call wh_client_nap(wh_client *c)
+static inline enum wh_call wh_call_after(enum wh_nap nap)
 {
-    enum wh_nap nap = c->waits->nap(c);
     return nap == WH_NAP_OVER ? WH_CALL_OK : nap == WH_NAP_STOPPED ? WH_CALL_STOPPED : WH_CALL_GONE;
 }
+
+/* Let other threads run. */
+static inline enum wh_call wh_client_nap(wh_client *c) { return wh_call_after(c->waits->nap(c)); }
 
 /* -- a place in the ring ----------------------------------------------------------------------- */
 
@@ -74,6 +76,20 @@ static wh_seldom enum wh_call wh_client_wait_room(wh_client *c, uint64_t n, bool
 static inline enum wh_call wh_client_have_room(wh_client *c, uint64_t n, bool wait)
 {
     return wh_likely(wh_client_fits(c, n)) ? WH_CALL_OK : wh_client_wait_room(c, n, wait);
+}
+
+/* Cancel a timer that a failing call has armed, and tell the clock, which may have linked it. If
+ * there is no room for that until `give_up`, the slot comes back when the timer falls due, or with
+ * the next clock. */
+static inline void wh_client_take_back(wh_client *c, uint64_t id, int64_t give_up)
+{
+    while (wh_client_have_room(c, 1, false) != WH_CALL_OK && c->waits->now() < give_up)
+        ;
+    if (!wh_slot_cancel(&c->states[wh_id_slot(id)], wh_id_gen(id)))
+        return;
+    wh_count(&c->seg->cancelled, 1);
+    if (wh_client_fits(c, 1))
+        wh_client_push(c, wh_id_with(id, WH_OP_CANCEL));
 }
 
 /* -- a slot ------------------------------------------------------------------------------------ */

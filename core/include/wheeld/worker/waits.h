@@ -19,6 +19,8 @@ enum wh_nap {
 typedef struct wh_waits {
     int64_t (*now)(void); /* of a clock that runs, ns */
     enum wh_nap (*nap)(wh_client *c); /* let others run for a moment, the clock above all */
+    /* sleep until rung, or for that many ns: no longer than wh_client_may_sleep() allows */
+    enum wh_nap (*doze)(wh_client *c, int64_t ns);
 } wh_waits;
 
 static inline int64_t wh_clock_read(clockid_t id)
@@ -39,6 +41,11 @@ static inline enum wh_nap wh_thread_nap(wh_client *c)
     nanosleep(&t, NULL);
     return WH_NAP_OVER;
 }
-static const wh_waits wh_thread_waits = {wh_thread_now, wh_thread_nap};
+static inline enum wh_nap wh_thread_doze(wh_client *c, int64_t ns)
+{
+    (void)ns; /* it has no bell to sleep on */
+    return wh_thread_nap(c);
+}
+static const wh_waits wh_thread_waits = {wh_thread_now, wh_thread_nap, wh_thread_doze};
 
 #endif

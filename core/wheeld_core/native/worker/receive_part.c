@@ -104,34 +104,10 @@ static PyObject *worker_collect_others(WorkerObject *w, const Wanted *wanted)
     return others;
 }
 
-/* Under a virtual clock nothing is late: what fell due and waits behind our full ring belongs to
- * this very moment. Without a daemon whoever makes the passes is our caller. */
+/* Without a daemon whoever makes the passes is our caller. */
 static inline bool worker_lacks_rest(const WorkerObject *w)
 {
-    const wh_client *c = &w->client;
-    return c->wheel->virtual_clock && c->comp_acked == c->comp_head && w->daemon.number >= 0 &&
-           wh_client_backlogged(c);
-}
-
-#define REST_LOOK_NS 200000
-/* Wait until the clock has put it into the ring, or has looked and found that there is none. -1: an
- * error is set; 0: there is none. */
-static int worker_await_rest(WorkerObject *w)
-{
-    wh_client *c = &w->client;
-    /* pairs: pass - a pass that begins from here on sees our head; the next one: it is over */
-    uint64_t passes = wh_load_acquire(&c->wheel->passes);
-    while (wh_client_ready(c) == 0) {
-        /* pairs: pass */
-        if (!worker_lacks_rest(w) || wh_load_acquire(&c->wheel->passes) - passes >= 2)
-            return wh_client_ready(c) != 0;
-        wh_client_ring(c);
-        if (!worker_sleep(w, wh_time_add(wh_clock_read(CLOCK_MONOTONIC), REST_LOOK_NS), false))
-            return -1;
-        if (!worker_is_open(w))
-            return 0;
-    }
-    return 1;
+    return w->daemon.number >= 0 && wh_client_lacks_rest(&w->client);
 }
 
 /* The argument `hold`. False: an error is set. */
@@ -200,10 +176,11 @@ static PyObject *worker_receive(WorkerObject *w, PyObject *const *args, Py_ssize
             return NULL;
         PyObject *events = worker_collect_others(w, &wanted);
         if (wh_unlikely(events == w->empty_events && wanted.most && worker_lacks_rest(w))) {
-            int rest = worker_await_rest(w);
-            if (rest < 0)
+            bool came;
+            enum wh_call awaited = wh_call_await_rest(&w->client, &came);
+            if (awaited == WH_CALL_STOPPED)
                 Py_CLEAR(events);
-            if (rest > 0 || (rest == 0 && !worker_is_open(w))) {
+            if (awaited == WH_CALL_GONE || (awaited == WH_CALL_OK && came)) {
                 Py_DECREF(events);
                 continue;
             }

@@ -37,7 +37,16 @@ static enum wh_nap worker_nap(wh_client *c)
     return WH_NAP_GONE;
 }
 
-static const wh_waits worker_waits = {wh_thread_now, worker_nap};
+/* The same on our bell. */
+static enum wh_nap worker_doze(wh_client *c, int64_t ns)
+{
+    WorkerObject *w = (WorkerObject *)((char *)c - offsetof(WorkerObject, client));
+    if (!worker_sleep(w, wh_time_add(wh_clock_read(CLOCK_MONOTONIC), ns), false))
+        return WH_NAP_STOPPED;
+    return worker_is_open(w) ? WH_NAP_OVER : WH_NAP_GONE;
+}
+
+static const wh_waits worker_waits = {wh_thread_now, worker_nap, worker_doze};
 
 /* There is no free slot, or fewer than a batch still needs. */
 static void worker_raise_full(const wh_client *c)
