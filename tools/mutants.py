@@ -268,7 +268,7 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-class Run:
+class MutationRun:
     """Mutations tried side by side, each thread in a copy of its own, which it keeps."""
 
     def __init__(self, jobs: int) -> None:
@@ -364,7 +364,7 @@ def main() -> int:
     if sanitize.compiler() is None:
         say("no C compiler: install gcc or clang, or set CC")
         return 2
-    results = Run(arguments.jobs).results(mutations)
+    results = MutationRun(arguments.jobs).results(mutations)
     caught = sum(result.verdict.word == "caught" for result in results)
     if arguments.json:
         print(json.dumps([asdict(result) for result in results], indent=1))
