@@ -1,7 +1,10 @@
-from collections.abc import Buffer
-from typing import Any, Unpack
+from collections import deque
+from collections.abc import Buffer, Callable
+from typing import Any, TypeVar, Unpack
 
 from wheeld_core.timer_options import SharedOptions, TimerOptions
+
+_Handle = TypeVar("_Handle", bound=Handle)
 
 LAYOUT_VERSION: int
 MOST_SECONDS: int
@@ -126,6 +129,9 @@ def create_trace(
 ) -> None: ...
 def trace_take(trace: Buffer, position: int, out: Buffer, /) -> int: ...
 def trace_release(trace: Buffer, position: int, /) -> None: ...
+def take_handles(
+    handles: dict[int, Any], events: Buffer, due: deque[Any], /
+) -> bytearray | None: ...
 def gather(array: Buffer, itemsize: int, index: Buffer, out: Buffer, /) -> None: ...
 def shm_make(name: str, mode: int, /) -> int: ...
 def shm_unlink(name: str, /) -> None: ...
@@ -195,6 +201,13 @@ class Whole:
     def __init__(self, memory: Buffer, fd: int, /) -> None: ...
     def cut(self) -> int: ...
 
+class Handle:
+    id: int
+    _callbacks: Any
+    _callback: Callable[..., object]
+    _args: tuple[Any, ...]
+    _block: bool
+
 class Worker:
     _patience_ns: int
     pending: int
@@ -217,8 +230,19 @@ class Worker:
         self, when: int, clock: int, cookie: int = 0, **options: Unpack[TimerOptions]
     ) -> int: ...
     def _schedule_into(
-        self, handles: dict[int, Any], handle: Any, delay: float, block: bool = True, /
+        self, handles: dict[int, Any], handle: Handle, delay: float, block: bool = True, /
     ) -> None: ...
+    def _call_later(
+        self,
+        handles: dict[int, Any],
+        type: type[_Handle],
+        callbacks: object,
+        delay: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        block: bool,
+        /,
+    ) -> _Handle | None: ...
     def _schedule_batch(
         self,
         delays: Buffer,

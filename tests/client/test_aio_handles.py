@@ -127,6 +127,8 @@ async def test_bad_times(wheel: Wheel, bad: Any) -> None:
                 call(bad, print)
         with pytest.raises(InvalidDelay):
             timers.call_later(-1.0, print)
+        with pytest.raises(TypeError, match="expected a callable"):
+            timers.call_at(1.0, "print")  # type: ignore[arg-type]
         assert timers.timers.pending == 0
         handle = timers.call_at(math.inf, print)  # never, as asyncio's
         assert timers.timers.pending == 1

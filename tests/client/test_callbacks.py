@@ -328,7 +328,7 @@ def test_every_call_in_the_middle_of_every_other(wheel: LocalWheel, timers: Loca
         assert sorted(ran) == sorted([-1, 1, 2] + [3] * met), number
         assert sorted(seen) == [11] + [13] * met, number
         assert timers.pending == 0
-        assert not timers._callbacks._handles
+        assert not timers._callbacks.handles
         if not met:
             break
     assert number > 100

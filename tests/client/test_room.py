@@ -83,7 +83,7 @@ def test_a_timer_that_it_was_not_armed_for(wheel: LocalWheel, timers: LocalTimer
     fill_ring(timers)
     with pytest.raises(RingFull):
         timers.call_later(0.0, called.append, 1, block=False)
-    assert not timers._callbacks._handles
+    assert not timers._callbacks.handles
     wheel.settle()
     timers.call_later(0.0, called.append, 2, block=False)
     wheel.settle()

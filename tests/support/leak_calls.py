@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+import leak_callbacks
 import leak_pools
 import leak_purgatory
 import leak_trace
@@ -220,7 +221,6 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     "Whole": whole,
     "schedule": fire,
     "_schedule_batch": batch,
-    "_schedule_into": lambda b: (b.timers.call_later(1.0, print).cancel(), b.wheel.settle()),
     "_armed": lambda b: (b.timers._count_known(b.timers._armed()), b.timers._renewing),
     "_stands": lambda b: (ticks(b), b.timers._stands(b.armed), b.timers._stands(2**70)),
     "_arm_batch": reserved,
@@ -274,6 +274,7 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     "_reschedule_batch": lambda b: b.timers.reschedule_many([b.armed], [3000.0]),
     "_histograms": lambda b: b.timers._histograms(),
     "shm_make": make_segment,
+    **leak_callbacks.GOOD,
     **leak_pools.GOOD,
     **leak_purgatory.GOOD,
     **leak_trace.GOOD,
@@ -325,8 +326,6 @@ BAD: dict[str, Callable[[Bench], Any]] = {
     ),
     "batch width": lambda b: b.timers._schedule_batch(b.ones, 0, b.ids, b"123", -1),
     "into delay": lambda b: b.timers.call_later(-1, print),
-    "into what": lambda b: b.timers._schedule_into([], print, 1.0),
-    "into frozen": lambda b: b.timers._schedule_into({}, print, 1.0),
     "stands": lambda b: b.timers._stands("x" * 500),
     "ticks": lambda b: b.timers._await_work(0.0, None, []),
     "reserve": lambda b: b.timers._reserve_batch(b"12345678"),
@@ -383,6 +382,7 @@ BAD: dict[str, Callable[[Bench], Any]] = {
     "back": lambda b: b.wheel.clock.back("all"),
     "open_slabs": lambda b: _native.open_slabs(b.wheel.wheel_memory, 1 << 30),
     "status": lambda b: _native.attach_status(object(), 1),
+    **leak_callbacks.BAD,
     **leak_pools.BAD,
     **leak_purgatory.BAD,
     **leak_trace.BAD,

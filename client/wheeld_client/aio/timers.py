@@ -292,6 +292,8 @@ class AsyncTimers(Waits):
         RingFull, WheelFull
             It would have to wait for the clock. Nothing is scheduled.
         """
+        if not callable(callback):
+            raise TypeError(f"callback: got {callback!r}, expected a callable object")
         handle = AsyncTimerHandle(
             self.timers._callbacks, self._loop, context or copy_context(), callback, args, block
         )

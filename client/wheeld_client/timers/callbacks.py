@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from wheeld_core import _native
+
 if TYPE_CHECKING:
     from wheeld_client.timers.timers import Timers
 
@@ -20,10 +22,13 @@ Batch = tuple["npt.NDArray[np.void]", set[int]]
 """Events, and the ids of those among them that are ticks."""
 
 
-class TimerHandle:
-    """A callback that waits for its time, from `Timers.call_later`."""
+class TimerHandle(_native.Handle):
+    """A callback that waits for its time, from `Timers.call_later`, which makes them natively."""
 
-    __slots__ = ("_args", "_block", "_callback", "_callbacks", "id")
+    __slots__ = ()
+
+    id: int
+    _callbacks: Callbacks
 
     def __init__(
         self,
@@ -36,7 +41,6 @@ class TimerHandle:
         self._callback = callback
         self._args = args
         self._block = block
-        self.id = 0
 
     def cancel(self) -> bool:
         """Cancel it. True: it will not be called. False in a forked child: it is the parent's.
@@ -90,27 +94,16 @@ class Callbacks:
 
     def __init__(self, timers: Timers) -> None:
         self.timers = timers
-        self._handles: dict[int, TimerHandle] = {}
+        self.handles: dict[int, TimerHandle] = {}
+        """By the id of their timer."""
         self._due: deque[TimerHandle] = deque()
         self._others: deque[Batch] = deque()
         self.claims: dict[int, Callable[[np.void], object]] = {}
         """Cookie -> receiver of events with that cookie."""
 
-    def call_later(
-        self,
-        delay: float,
-        callback: Callable[..., object],
-        args: tuple[Any, ...],
-        block: bool = True,
-    ) -> TimerHandle:
-        """Arm a timer for `callback(*args)`."""
-        handle = TimerHandle(self, callback, args, block)
-        self.arm(handle, delay, block)
-        return handle
-
     def arm(self, handle: TimerHandle, delay: float, block: bool) -> None:
-        """Arm the timer of a handle."""
-        self.timers._schedule_into(self._handles, handle, delay, block)
+        """Arm the timer of a handle that was made here; `Timers.call_later` does both at once."""
+        self.timers._schedule_into(self.handles, handle, delay, block)
 
     @property
     def current(self) -> bool:
@@ -167,14 +160,12 @@ class Callbacks:
             events = self._claim(events)
         if not len(events):
             return
-        if not self._handles:
+        if not self.handles:
             self._others.append((events, ticks))
             return
-        handles = [self._handles.pop(id, None) for id in events["timer_id"].tolist()]
-        self._due += [handle for handle in handles if handle is not None]
-        others = events[[handle is None for handle in handles]]
-        if len(others):
-            self._others.append((others, ticks))
+        others = _native.take_handles(self.handles, events, self._due)
+        if others is not None:
+            self._others.append((events[np.frombuffer(others, np.bool_)], ticks))
 
     def _claim(self, events: npt.NDArray[np.void]) -> npt.NDArray[np.void]:
         """Turn events with a receiver into callbacks; return the others."""
@@ -186,7 +177,7 @@ class Callbacks:
 
     def forget(self, handle: TimerHandle) -> None:
         """Drop a handle whose timer was cancelled."""
-        self._handles.pop(handle.id, None)
+        self.handles.pop(handle.id, None)
 
     def _report(
         self,

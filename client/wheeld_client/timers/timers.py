@@ -298,10 +298,14 @@ class Timers(ReservingWorker):
         Any thread, and also from destructors and signal handlers. With `block=False` neither this
         call nor those of the handle wait for the clock; they raise as `schedule` and `cancel` do.
         """
-        if not callable(callback):
-            raise TypeError(f"callback: got {callback!r}, expected a callable object")
-        self._check(block)
-        return self._callbacks.call_later(delay, callback, args, block)
+        callbacks = self._callbacks
+        handle = self._call_later(
+            callbacks.handles, TimerHandle, callbacks, delay, callback, args, block
+        )
+        if handle is None:  # a forked child's, or the wheel has ended
+            self._check(block)
+            return self.call_later(delay, callback, *args, block=block)
+        return handle
 
     def dispatch(
         self, timeout: float | None = 0.0, max_events: int | None = None

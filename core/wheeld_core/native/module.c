@@ -26,6 +26,7 @@
 #include "purgatory/keys_part.c"
 #include "purgatory/watching_part.c"
 #include "purgatory/telling_part.c"
+#include "worker/handle_part.c"
 #include "worker/callback_part.c"
 #include "purgatory/operation_part.c"
 #include "purgatory/locked_part.c"
@@ -104,6 +105,8 @@ static PyMethodDef functions[] = {
     {"trace_release", native_trace_release, METH_VARARGS,
      "trace_release(trace, position): the records before it are kept, and the clock may write over "
      "them"},
+    {"take_handles", (PyCFunction)(void (*)(void))native_take_handles, METH_FASTCALL,
+     "take_handles(handles, events, due): see handle_part.c"},
     {"gather", native_gather, METH_VARARGS,
      "gather(array, itemsize, index, out): copy the items that `index` (int64) names, whole words, each "
      "loaded with acquire: what is gathered later was loaded later"},
@@ -165,6 +168,7 @@ static int add_types(PyObject *module)
                  {&memory_spec, NULL},
                  {&whole_spec, NULL},
                  {&worker_spec, &worker_type},
+                 {&handle_spec, &handle_type},
                  {&operation_spec, &operation_type},
                  {&purgatory_spec, NULL},
                  {&pool_spec, NULL},

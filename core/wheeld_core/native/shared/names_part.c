@@ -2,7 +2,7 @@
  * make at the same time. */
 
 static PyObject *name_try_complete, *name_on_complete, *name_on_expiration, *name_report,
-    *name_settle, *name_cancelled, *name_wake, *name_id, *name_monkey, *name_greenlet,
+    *name_settle, *name_cancelled, *name_wake, *name_extend, *name_monkey, *name_greenlet,
     *name_getcurrent;
 
 static int intern_names(void)
@@ -17,7 +17,7 @@ static int intern_names(void)
                  {"_settle", &name_settle},
                  {"_cancelled", &name_cancelled},
                  {"_wake", &name_wake},
-                 {"id", &name_id},
+                 {"extend", &name_extend},
                  {"gevent.monkey", &name_monkey},
                  {"greenlet", &name_greenlet},
                  {"getcurrent", &name_getcurrent}};

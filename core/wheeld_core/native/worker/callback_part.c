@@ -8,32 +8,32 @@
  */
 
 /* Set handle.id, and handles[id]. */
-static bool callback_place(PyObject *handles, PyObject *handle, PyObject *id)
+static bool callback_place(PyObject *handles, HandleObject *handle, PyObject *number, uint64_t id)
 {
-    return id && PyObject_SetAttr(handle, name_id, id) == 0 &&
-           PyDict_SetItem(handles, id, handle) == 0;
+    handle->id = id;
+    return number && PyDict_SetItem(handles, number, (PyObject *)handle) == 0;
 }
 
 #ifdef Py_GIL_DISABLED
 
-static PyObject *callback_arm(WorkerObject *w, PyObject *handles, PyObject *handle, int64_t delay,
-                              bool wait)
+static bool callback_arm(WorkerObject *w, PyObject *handles, HandleObject *handle, int64_t delay,
+                         bool wait)
 {
     uint64_t id;
     wh_client *c = &w->client;
     enum wh_call call = wh_call_reserve(c, &id, 1, wait);
     if (call != WH_CALL_OK) {
         worker_raise(w, call, 0);
-        return NULL;
+        return false;
     }
     PyObject *number = PyLong_FromUnsignedLongLong(id);
-    bool ok = callback_place(handles, handle, number) && worker_still_usable(w);
+    bool ok = callback_place(handles, handle, number, id) && worker_still_usable(w);
     int64_t now = ok ? wh_client_now(c) : 0, deadline = wh_time_add(now, delay);
     const wh_request r = {.flags = WH_PRIVATE, .begun = wh_begun_at(now)};
     wh_batch batch = {.n = 1, .ids = &id, .deadlines = &deadline};
     if (ok && (call = wh_call_arm_reserved(c, &batch, &r, wait)) == WH_CALL_OK) {
         Py_DECREF(number);
-        Py_RETURN_NONE;
+        return true;
     }
     if (ok)
         worker_raise(w, call, id);
@@ -44,30 +44,31 @@ static PyObject *callback_arm(WorkerObject *w, PyObject *handles, PyObject *hand
         PyErr_Clear(); /* it never came there */
     Py_XDECREF(number);
     error_raise(error);
-    return NULL;
+    return false;
 }
 
 #else
 
-static PyObject *callback_arm(WorkerObject *w, PyObject *handles, PyObject *handle, int64_t delay,
-                              bool wait)
+static bool callback_arm(WorkerObject *w, PyObject *handles, HandleObject *handle, int64_t delay,
+                         bool wait)
 {
     int64_t now = wh_client_now(&w->client);
     wh_request r = {
         .deadline = wh_time_add(now, delay), .flags = WH_PRIVATE, .begun = wh_begun_at(now)};
-    PyObject *id = worker_arm(w, &r, r.deadline, wait);
-    if (id == NULL)
-        return NULL;
-    if (callback_place(handles, handle, id)) {
-        Py_DECREF(id);
-        Py_RETURN_NONE;
+    PyObject *number = worker_arm(w, &r, r.deadline, wait);
+    if (number == NULL)
+        return false;
+    uint64_t id = PyLong_AsUnsignedLongLong(number);
+    if (wh_likely(callback_place(handles, handle, number, id))) {
+        Py_DECREF(number);
+        return true;
     }
     PyObject *error = error_take(); /* no memory: the expiration would find no callback */
-    if (worker_cancel_timer(w, PyLong_AsUnsignedLongLong(id), wait) < 0)
+    if (worker_cancel_timer(w, id, wait) < 0)
         PyErr_Clear();
-    Py_DECREF(id);
+    Py_DECREF(number);
     error_raise(error);
-    return NULL;
+    return false;
 }
 
 #endif
@@ -77,12 +78,39 @@ static PyObject *worker_schedule_into(WorkerObject *w, PyObject *const *args, Py
 {
     int64_t delay;
     bool wait;
-    if (n < 3 || n > 4 || !PyDict_CheckExact(args[0]))
+    if (n < 3 || n > 4 || !PyDict_CheckExact(args[0]) || !PyObject_TypeCheck(args[1], handle_type))
         return PyErr_Format(PyExc_TypeError, "_schedule_into() takes a dict, a handle and a delay");
     if (!parse_block(n > 3 ? args[3] : NULL, &wait))
         return NULL;
     /* no refork: a child has a table of its own, which the caller has not passed */
-    if (!parse_delay(args[2], &delay, "delay") || !worker_still_usable(w))
+    if (!parse_delay(args[2], &delay, "delay") || !worker_still_usable(w) ||
+        !callback_arm(w, args[0], (HandleObject *)args[1], delay, wait))
         return NULL;
-    return callback_arm(w, args[0], args[1], delay, wait);
+    Py_RETURN_NONE;
+}
+
+/* _call_later(handles, type, callbacks, delay, callback, args, block): _schedule_into() with a new
+ * handle, which it returns; None: _check() first, as this client may be a forked child's. */
+static PyObject *worker_call_later(WorkerObject *w, PyObject *const *args, Py_ssize_t n)
+{
+    int64_t delay;
+    bool wait;
+    PyTypeObject *type = n == 7 && PyType_Check(args[1]) ? (PyTypeObject *)args[1] : NULL;
+    if (!type || !PyDict_CheckExact(args[0]) || !PyType_IsSubtype(type, handle_type))
+        return PyErr_Format(PyExc_TypeError, "_call_later() takes a dict, a type of handles, ...");
+    if (!PyCallable_Check(args[4]))
+        return PyErr_Format(PyExc_TypeError, "callback: got %R, expected a callable object",
+                            args[4]);
+    if (!parse_delay(args[3], &delay, "delay") || !parse_block(args[6], &wait))
+        return NULL;
+    PyObject *handle = handle_new(type, args[2], args[4], args[5], wait);
+    if (handle == NULL)
+        return NULL;
+    if (wh_unlikely(!worker_is_open(w))) {
+        Py_DECREF(handle);
+        Py_RETURN_NONE;
+    }
+    if (!callback_arm(w, args[0], (HandleObject *)handle, delay, wait))
+        Py_CLEAR(handle);
+    return handle;
 }

@@ -286,6 +286,7 @@ static PyMethodDef worker_methods[] = {
     {"_schedule_private", (PyCFunction)LOCKED(worker_schedule_private), METH_O, NULL},
     {"_schedule_ns", FAST(LOCKED(worker_schedule_ns)), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"_schedule_into", FAST(LOCKED(worker_schedule_into)), METH_FASTCALL, NULL},
+    {"_call_later", FAST(LOCKED(worker_call_later)), METH_FASTCALL, NULL},
     {"_schedule_batch", FAST(LOCKED(worker_schedule_batch)), METH_FASTCALL | METH_KEYWORDS, NULL},
     {"_cancel_batch", (PyCFunction)LOCKED(worker_cancel_batch), METH_VARARGS, NULL},
     {"_reschedule_batch", (PyCFunction)LOCKED(worker_reschedule_batch), METH_VARARGS, NULL},

@@ -1,0 +1,147 @@
+/* Handles: a callback that waits for its time, and the table in which whoever receives its
+ * expiration finds it. The base of the client's TimerHandle. */
+#include <structmember.h>
+
+typedef struct {
+    PyObject_HEAD PyObject *callbacks; /* the client's table of them */
+    PyObject *callback, *args;
+    uint64_t id;
+    char block; /* whether its calls may wait for the clock */
+} HandleObject;
+
+static PyTypeObject *handle_type;
+
+static int handle_traverse(HandleObject *h, visitproc visit, void *arg)
+{
+    Py_VISIT(h->callbacks);
+    Py_VISIT(h->callback);
+    Py_VISIT(h->args);
+    Py_VISIT(Py_TYPE(h));
+    return 0;
+}
+
+static int handle_clear(HandleObject *h)
+{
+    Py_CLEAR(h->callbacks);
+    Py_CLEAR(h->callback);
+    Py_CLEAR(h->args);
+    return 0;
+}
+
+static void handle_dealloc(HandleObject *h)
+{
+    PyTypeObject *type = Py_TYPE(h);
+    PyObject_GC_UnTrack(h);
+    handle_clear(h);
+    type->tp_free(h);
+    Py_DECREF(type);
+}
+
+/* Without a call of __init__. */
+static PyObject *handle_new(PyTypeObject *type, PyObject *callbacks, PyObject *callback,
+                            PyObject *args, bool block)
+{
+    HandleObject *h = (HandleObject *)type->tp_alloc(type, 0);
+    if (h == NULL)
+        return NULL;
+    h->callbacks = Py_NewRef(callbacks);
+    h->callback = Py_NewRef(callback);
+    h->args = Py_NewRef(args);
+    h->block = block;
+    return (PyObject *)h;
+}
+
+/* clang-format off */
+static PyMemberDef handle_members[] = {
+    {"id", T_ULONGLONG, offsetof(HandleObject, id), 0, "The timer's id."},
+    {"_callbacks", T_OBJECT_EX, offsetof(HandleObject, callbacks), 0, NULL},
+    {"_callback", T_OBJECT_EX, offsetof(HandleObject, callback), 0, NULL},
+    {"_args", T_OBJECT_EX, offsetof(HandleObject, args), 0, NULL},
+    {"_block", T_BOOL, offsetof(HandleObject, block), 0, NULL},
+    {NULL}};
+/* clang-format on */
+
+static PyType_Slot handle_slots[] = {{Py_tp_dealloc, handle_dealloc},
+                                     {Py_tp_traverse, handle_traverse},
+                                     {Py_tp_clear, handle_clear},
+                                     {Py_tp_members, handle_members},
+                                     {Py_tp_doc, "The native half of TimerHandle."},
+                                     {0, NULL}};
+static PyType_Spec handle_spec = {"wheeld_core._native.Handle", sizeof(HandleObject), 0,
+                                  Py_TPFLAGS_DEFAULT | Py_TPFLAGS_BASETYPE | Py_TPFLAGS_HAVE_GC,
+                                  handle_slots};
+
+/* Remove handles[id]: 1, and it is at `handle`; 0: there is none; -1: an error is set. */
+static int handle_pop(PyObject *handles, uint64_t id, PyObject **handle)
+{
+    PyObject *number = PyLong_FromUnsignedLongLong(id);
+    if (number == NULL)
+        return -1;
+#if PY_VERSION_HEX >= 0x030d0000
+    int found = PyDict_Pop(handles, number, handle);
+#else
+    *handle = Py_XNewRef(PyDict_GetItemWithError(handles, number));
+    int found = *handle ? 1 : PyErr_Occurred() ? -1 : 0;
+    if (found == 1 && PyDict_DelItem(handles, number) < 0) {
+        Py_CLEAR(*handle);
+        found = -1;
+    }
+#endif
+    Py_DECREF(number);
+    return found;
+}
+
+/* Pop the handles of `count` events into the list `due`, whose length that is; `others`, if any are
+ * without: 1 for each of those. How many have one, or -1. */
+static Py_ssize_t handles_pop(PyObject *handles, const Py_buffer *events, PyObject *due,
+                              PyObject **others)
+{
+    Py_ssize_t found = 0, count = PyList_GET_SIZE(due);
+    for (Py_ssize_t i = 0; i < count; i++) {
+        uint64_t id;
+        PyObject *handle = NULL;
+        memcpy(&id, (char *)events->buf + i * events->itemsize + offsetof(wh_completion, id),
+               sizeof id);
+        int popped = handle_pop(handles, id, &handle);
+        if (popped < 0)
+            return -1;
+        if (popped) {
+            PyList_SET_ITEM(due, found++, handle);
+            continue;
+        }
+        if (*others == NULL) {
+            if ((*others = PyByteArray_FromStringAndSize(NULL, count)) == NULL)
+                return -1;
+            memset(PyByteArray_AS_STRING(*others), 0, (size_t)count);
+        }
+        PyByteArray_AS_STRING(*others)[i] = 1;
+    }
+    return found;
+}
+
+/* take_handles(handles, events, due): extend the deque `due` by the handles of events, in their
+ * order, as one step; a bytearray that has 1 for each event without, or None: there is none. */
+static PyObject *native_take_handles(PyObject *module, PyObject *const *args, Py_ssize_t n)
+{
+    Py_buffer events;
+    PyObject *others = NULL;
+    (void)module;
+    if (n != 3 || !PyDict_CheckExact(args[0]))
+        return PyErr_Format(PyExc_TypeError, "take_handles() takes a dict, events and a deque");
+    if (PyObject_GetBuffer(args[1], &events, PyBUF_SIMPLE) < 0)
+        return NULL;
+    bool fit = events.itemsize >= (Py_ssize_t)sizeof(wh_completion);
+    PyObject *due = PyList_New(fit ? events.len / events.itemsize : 0);
+    Py_ssize_t found = due ? handles_pop(args[0], &events, due, &others) : -1;
+    PyBuffer_Release(&events);
+    PyObject *done = NULL;
+    if (found >= 0 && PyList_SetSlice(due, found, PyList_GET_SIZE(due), NULL) == 0)
+        done = PyObject_CallMethodOneArg(args[2], name_extend, due);
+    Py_XDECREF(due);
+    if (done == NULL)
+        Py_CLEAR(others);
+    else if (others == NULL)
+        others = Py_NewRef(Py_None);
+    Py_XDECREF(done);
+    return others;
+}

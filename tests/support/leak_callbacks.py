@@ -1,0 +1,44 @@
+"""Every native call of callbacks, and every way in which one refuses, for test_leaks."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from local_wheel import MS
+from wheeld_client import TimerHandle
+from wheeld_core import _native
+
+
+def into(b: Any) -> None:
+    """A handle that was made here."""
+    handle = TimerHandle(b.timers._callbacks, print, (), True)
+    b.timers._callbacks.arm(handle, 1.0, True)
+    handle.cancel()
+    b.wheel.settle()
+
+
+def called(b: Any) -> None:
+    """A callback, and an event beside it."""
+    b.timers.call_later(0.0, len, "")
+    b.timers.schedule(0.0)
+    b.wheel.clock.advance(b.wheel.now + MS)
+    assert len(b.timers.dispatch()) == 1
+
+
+GOOD: dict[str, Callable[[Any], Any]] = {
+    "_call_later": lambda b: (b.timers.call_later(1.0, print).cancel(), b.wheel.settle()),
+    "_schedule_into": into,
+    "Handle": into,
+    "take_handles": called,
+}
+BAD: dict[str, Callable[[Any], Any]] = {
+    "into what": lambda b: b.timers._schedule_into([], print, 1.0),
+    "into frozen": lambda b: b.timers._schedule_into({}, print, 1.0),
+    "later what": lambda b: b.timers._call_later({}, int, None, 1.0, print, (), True),
+    "later whom": lambda b: b.timers.call_later(1.0, "print"),
+    "taken from": lambda b: _native.take_handles([], b"", deque()),
+    "taken what": lambda b: _native.take_handles({}, "events", deque()),
+    "taken where": lambda b: _native.take_handles({}, b"", ()),
+}
