@@ -121,12 +121,12 @@ static inline uint64_t wh_client_id_at(const wh_client *c, uint64_t position, ui
 static inline uint32_t wh_client_head(const wh_client *c, const wh_completion *record, uint64_t id,
                                       char *event)
 {
-    uint32_t size;
+    __typeof__((wh_completion){0}.payload_size) size; /* as wide as the field */
     memcpy(event, record, sizeof *record);
     id = wh_id(wh_id_gen(id), wh_id_slot(id));
     memcpy(event + offsetof(wh_completion, id), &id, sizeof id);
     memcpy(&size, event + offsetof(wh_completion, payload_size), sizeof size);
-    size = size < c->payload_bytes ? size : c->payload_bytes;
+    size = size < c->payload_bytes ? size : (__typeof__(size))c->payload_bytes;
     memcpy(event + offsetof(wh_completion, payload_size), &size, sizeof size);
     return size;
 }
