@@ -63,7 +63,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 OURS = (
-    *("wheeld.", "examples."),
+    *("wheeld.", "wheeld[", "examples."),
     *(f"org.apache.spark.{part}." for part in ("deploy.master", "deploy.worker", "executor")),
 )
 """What modules and classes begin with that tests run as processes of their own."""

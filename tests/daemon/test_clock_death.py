@@ -212,7 +212,8 @@ def clocks(daemon: Daemon) -> list[int]:
     found = []
     for child in daemon.children():
         with contextlib.suppress(OSError):
-            if b"wheeld.clock.process" in Path(f"/proc/{child}/cmdline").read_bytes():
+            words = Path(f"/proc/{child}/cmdline").read_bytes()
+            if b"wheeld.clock.process" in words or b"]: clock" in words:
                 found.append(child)
     return found
 

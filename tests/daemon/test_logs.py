@@ -155,7 +155,7 @@ def test_embedded_daemon_that_says_much_and_does_not_start(
 TALKER = f"""
 import logging, sys, threading
 from wheeld.supervisor import logs
-logs.set_up(logging.INFO)
+logs.set_up("info", "text", "talker")
 log, over = logging.getLogger("wheeld"), threading.Event()
 for number in range({MESSAGES}):
     log.info("%d%s", number, 100 * "-")

@@ -182,7 +182,7 @@ def test_what_goes_wrong(daemon: Daemon) -> None:
     done = wheeld_command("metrics", "--otlp", "--once", *daemon.where, **environment)
     assert (done.returncode, done.stdout) == (1, "")
     assert "expected http/protobuf or grpc" in done.stderr
-    environment = {"OTEL_EXPORTER_OTLP_TIMEOUT": "0.2"}
+    environment = {"OTEL_EXPORTER_OTLP_TIMEOUT": "1"}
     url = "http://127.0.0.1:9"
     done = wheeld_command("metrics", "--otlp", url, "--once", *daemon.where, **environment)
     assert done.returncode == 1

@@ -32,7 +32,7 @@ def by_library(words: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, A
 
 def alike(words: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Read by both, with the same result."""
-    plain = plain_start.read(words, {})
+    plain = plain_start.read(words)
     assert plain is not None, words
     theirs = by_library(words, monkeypatch)
     assert plain.keys() == theirs.keys()
@@ -43,7 +43,7 @@ def alike(words: list[str], monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
 
 def test_each_option_comes_out_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert alike([], monkeypatch)["log_level"] == "info"
+    assert alike([], monkeypatch)["log_level"] is None
     for option in (*OPTIONS.values(), *plain_start.OWN):
         on, _, no = option.flag.partition("/")
         text = TEXTS.get(option.kind, "some text")
@@ -78,17 +78,7 @@ def test_it_takes_what_the_command_takes() -> None:
      ["--capacit", "5"], ["--name", ""], ["--capacity", "1_000"], ["--log_level", "info"]],
 )  # fmt: skip
 def test_what_is_not_plain_is_left_to_the_library(words: list[str]) -> None:
-    assert plain_start.read(words, {}) is None
-
-
-def test_levels_of_the_environment() -> None:
-    found = plain_start.read([], {"WHEELD_LOG_LEVEL": "debug", "WHEELD_LOG_FORMAT": ""})
-    assert found is not None
-    assert (found["log_level"], found["log_format"]) == ("debug", "text")
-    assert plain_start.read(["--log-level", "error"], {"WHEELD_LOG_LEVEL": "debug"}) == {
-        **found,
-        "log_level": "error",
-    }
+    assert plain_start.read(words) is None
 
 
 def test_an_error_is_one_line() -> None:

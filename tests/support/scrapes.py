@@ -62,8 +62,8 @@ def prometheus(directory: Path, url: str, *options: str) -> Iterator[str]:
 
 def listening_on(pid: int) -> Iterator[str]:
     """Addresses that a process listens on."""
-    for connection in psutil.Process(pid).net_connections("tcp"):
-        if connection.status == psutil.CONN_LISTEN:
+    for connection in psutil.net_connections("tcp"):
+        if connection.pid == pid and connection.status == psutil.CONN_LISTEN:
             yield f"127.0.0.1:{connection.laddr.port}"
 
 

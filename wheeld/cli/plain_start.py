@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,14 +24,12 @@ OWN: Final = (
     ),
     Option(key="config", kind="directory", help=""),
     Option(key="parent_pid", kind="integer", help=""),
-    Option(key="log_level", kind="choice", help=""),
-    Option(key="log_format", kind="choice", help=""),
 )
 """What it takes besides the daemon's options."""
 _INTEGER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
-def read(words: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any] | None:
+def read(words: Sequence[str]) -> dict[str, Any] | None:
     """The arguments of `wheeld.cli.start.start`; None: leave it to the library."""
     by_flag, off = dict[str, Option](), set[str]()
     for option in (*OPTIONS.values(), *OWN):
@@ -40,8 +38,6 @@ def read(words: Sequence[str], environment: Mapping[str, str]) -> dict[str, Any]
         off.add(no)
     found: dict[str, Any] = dict.fromkeys(OPTIONS)
     found |= {option.key: False if option.kind == "switch" else None for option in OWN}
-    for key, default in (("log_level", "info"), ("log_format", "text")):
-        found[key] = environment.get(f"WHEELD_{key.upper()}") or default
     rest = list(reversed(words))
     while rest:
         flag, has_value, value = rest.pop().partition("=")
@@ -69,10 +65,10 @@ def _value(kind: str, text: str) -> Any:
 def run(given: dict[str, Any]) -> None:
     """As `wheeld.cli.start.start`."""
     own = {option.key: given.pop(option.key) for option in OWN}
-    level = "warning" if own.pop("quiet") else own["log_level"]
-    del own["log_level"]
+    if own.pop("quiet"):
+        given["log_level"] = "warning"
     try:
-        launch(given, own.pop("config"), level=level, **own)
+        launch(given, own.pop("config"), **own)
     except EXPECTED as error:
         raise SystemExit(f"wheeld: {error}") from None
 
@@ -81,5 +77,5 @@ def command(words: Sequence[str]) -> Callable[[], None] | None:
     """What runs that daemon; None: the library has to read it."""
     if "_WHEELD_COMPLETE" in os.environ:
         return None
-    given = read(words, os.environ)
+    given = read(words)
     return None if given is None else lambda: run(given)

@@ -83,16 +83,6 @@ def start(
         bool, typer.Option("--remove-base", help="Remove the runtime dir's parent.", hidden=True)
     ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print warnings only.")] = False,
-    log_level: Annotated[
-        str, typer.Option(envvar="WHEELD_LOG_LEVEL", help="debug, info, warning or error.")
-    ] = "info",
-    log_format: Annotated[
-        str,
-        typer.Option(
-            envvar="WHEELD_LOG_FORMAT",
-            help="text or json: one object per line, with time, level, daemon, pid, message.",
-        ),
-    ] = "text",
     check: Annotated[
         bool, typer.Option("--check", help="Only check that it could start.", hidden=True)
     ] = False,
@@ -107,6 +97,8 @@ def start(
     TOML file (capacity = ...). The command line wins over the environment, and that over the file.
     """
     given["pools"] = given["pools"] or None
+    if quiet:
+        given["log_level"] = "warning"
     with errors_to_exit():
         launch(
             given,
@@ -114,7 +106,5 @@ def start(
             parent_pid=parent_pid,
             remove_base=remove_base,
             fresh=fresh,
-            level="warning" if quiet else log_level,
-            log_format=log_format,
             check=check,
         )

@@ -166,6 +166,7 @@ class ClockGuard:
         """The first message to a new clock."""
         kinds = [kind for kind in CLOCK_SEGMENTS if kind in self._resources.memories]
         return {
+            **self._config.introduction,
             "segments": {kind: self._resources.names[kind] for kind in kinds},
             "bell": str(self._resources.directory / runtime.CLOCK_FIFO),
             "lock": str(self._resources.directory / runtime.CLOCK_LOCK),

@@ -156,6 +156,17 @@ class Declared:
         example=addresses.DEFAULT, unset="none", bare=addresses.DEFAULT, section="Metrics",
     )  # fmt: skip
 
+    log_level: str = option(
+        "choice", "info", "debug, info, warning or error: from which on messages are written.",
+        choices=("debug", "info", "warning", "error"), live=True, section="Messages",
+    )  # fmt: skip
+    log_format: str = option(
+        "choice", "text", "text, json or journald.",
+        more="json: one object a line, with time, level, daemon, pid, message, and the worker that"
+        " it is about. journald: the same as fields, straight to systemd's journal.",
+        choices=("text", "json", "journald"),
+    )  # fmt: skip
+
     def check(self, sources: Mapping[str, str] | None = None) -> Self:
         """Return self, or raise ConfigError for the first value that is not allowed.
 

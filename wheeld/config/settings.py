@@ -28,6 +28,11 @@ class Config(Declared):
     """What a daemon is started with, and what follows from that."""
 
     @property
+    def introduction(self) -> dict[str, str]:
+        """What each process of the daemon is told first."""
+        return {"name": self.name, "log_format": self.log_format}
+
+    @property
     def tick_ns(self) -> int:
         """The tick in nanoseconds."""
         return parse_duration(self.tick)

@@ -139,6 +139,7 @@ class ExporterGuard:
             await self._process.connect()
             self._process.send(
                 Order.HELLO,
+                **self._resources.config.introduction,
                 directory=str(self._resources.directory),
                 listen=self._listen,
             )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import math
 import os
 import select
@@ -15,19 +16,20 @@ import socket
 import sys
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
-from wheeld.processes import signals
+from wheeld.processes import signals, titles
 from wheeld_core import control
 from wheeld_core.control import Message
 from wheeld_core.errors import WheelError
 
 
 class SupervisorChannel:
-    """The end of the channel that the process has."""
+    """The end of the channel that the process `who` has."""
 
-    def __init__(self, end: socket.socket) -> None:
-        self._socket, self._rest = end, b""
+    def __init__(self, end: socket.socket, who: str) -> None:
+        self._socket, self._rest, self._who = end, b"", who
         self._poll = select.poll()
         self._poll.register(end, select.POLLIN)
 
@@ -40,6 +42,9 @@ class SupervisorChannel:
         message = self.receive()
         if message is None:
             raise SystemExit(1)
+        global _json_of  # noqa: PLW0603 - set once, before anything is said
+        _json_of = message["name"] if message.get("log_format") == "json" else None
+        titles.set_title(message.get("name", "?"), self._who)
         return message
 
     def send(self, message: Message) -> None:
@@ -86,10 +91,23 @@ def lock(path: Path, seconds: float, who: str) -> int:
             time.sleep(0.005)
 
 
+_json_of: str | None = None
+"""The daemon that the messages of this process are JSON of, if they are."""
+
+
+def fields(level: str, daemon: str, text: str) -> dict[str, str | int]:
+    """A message as an object of `--log-format json`."""
+    now = datetime.now(UTC).isoformat(timespec="milliseconds")
+    return {"time": now, "level": level, "daemon": daemon, "pid": os.getpid(), "message": text}
+
+
 def say(text: str) -> None:
     """A message on stderr; one that cannot be written is not worth the process."""
+    line = f"wheeld: {text}"
+    if _json_of is not None:
+        line = json.dumps(fields("warning", _json_of, text))
     with contextlib.suppress(OSError):
-        os.write(2, f"wheeld: {text}\n".encode(errors="replace"))
+        os.write(2, f"{line}\n".encode(errors="replace"))
 
 
 def run(who: str, serve: Callable[[SupervisorChannel], None]) -> None:
@@ -97,7 +115,7 @@ def run(who: str, serve: Callable[[SupervisorChannel], None]) -> None:
     signals.leave_to_the_supervisor()
     Path("/proc/self/comm").write_text(f"wheeld-{who}")
     try:
-        serve(SupervisorChannel(socket.socket(fileno=int(sys.argv[1]))))
+        serve(SupervisorChannel(socket.socket(fileno=int(sys.argv[1])), who))
     except (BrokenPipeError, ConnectionResetError):
         pass  # the supervisor is gone
     except (OSError, WheelError) as error:

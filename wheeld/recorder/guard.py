@@ -137,6 +137,7 @@ class RecorderGuard:
         token = int(record(resources.memories["wheel"], "head")["token"])
         process.send(
             Order.HELLO,
+            **config.introduction,
             supervisor=os.getpid(),
             segments={kind: resources.names[kind] for kind in SEGMENTS},
             lock=str(resources.directory / RECORDER_LOCK),

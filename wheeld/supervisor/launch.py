@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from wheeld.config import settings as configuration
+from wheeld.processes import titles
 from wheeld.resources import handover
 from wheeld.supervisor import logs
 from wheeld.supervisor.server import Supervisor
@@ -32,8 +33,6 @@ def launch(
     parent_pid: int | None = None,
     remove_base: bool = False,
     fresh: bool = False,
-    level: str = "info",
-    log_format: str = "text",
     check: bool = False,
 ) -> None:
     """Run a daemon to its end, or to that of the program, in whose place another one comes.
@@ -46,8 +45,6 @@ def launch(
         A TOML file, as in `config.load`.
     parent_pid, remove_base, fresh
         As in `Supervisor`.
-    level, log_format : str
-        From which level on messages are written, and how: of `logs.LEVELS` and `logs.FORMATS`.
     check : bool
         Start nothing: print what would be.
 
@@ -55,14 +52,10 @@ def launch(
     ------
     Those in `EXPECTED`.
     """
-    if level not in logs.LEVELS or log_format not in logs.FORMATS:
-        raise ValueError(
-            f"--log-level {level} --log-format {log_format}: expected {', '.join(logs.LEVELS)}; "
-            f"{', '.join(logs.FORMATS)}"
-        )
-    logs.set_up(logs.LEVELS[level], log_format == "json")
     loaded = configuration.load(given, file)
-    logs.JsonFormatter.daemon = loaded.name
+    if not check:
+        titles.set_title(loaded.name, "supervisor")
+        logs.set_up(loaded.log_level, loaded.log_format, loaded.name)
     for note in loaded.notes():
         logging.getLogger("wheeld").info(note)
     if check:
@@ -79,12 +72,12 @@ def launch(
 def main() -> None:
     """Run the embedded daemon whose options are the second argument."""
     options = json.loads(sys.argv[2])
+    options.setdefault("log_level", "warning")
     flags = {name: options.pop(name, False) for name in ("remove_base", "fresh")}
     try:
         launch(
             options,
             parent_pid=options.pop("parent_pid"),
-            level="warning",
             check=handover.CHECK_OPTION in sys.argv[3:],
             **flags,
         )

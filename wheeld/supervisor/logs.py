@@ -20,7 +20,10 @@ import stat
 import threading
 import time
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Any
+
+from wheeld.processes import child_main
+from wheeld.supervisor import journal
 
 STDERR = 2
 WHOLE_BYTES = select.PIPE_BUF
@@ -31,21 +34,38 @@ LAST_WORDS_SECONDS = 1.0
 _carriers: list[_Carrier] = []
 
 
-FORMATS = ("text", "json")
-LEVELS = {
-    "debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING,
-    "error": logging.ERROR,
-}  # fmt: skip
+def set_up(level: str, form: str, daemon: str) -> None:
+    """Have log messages of this process written.
 
+    Parameters
+    ----------
+    level : str
+        The least one that is: debug, info, warning or error.
+    form : str
+        text, json or journald.
+    daemon : str
+        Its name, for fields.
 
-def set_up(level: int, as_json: bool = False) -> None:
-    """Have log messages of this process, from `level` on, written as they should be."""
+    Raises
+    ------
+    WheelError
+        They are for the journal, and there is none.
+    """
+    handler: logging.Handler
+    if form == "journald":
+        handler = journal.JournalHandler(daemon)
+    else:
+        handler = _Handler()
+        handler.setFormatter(JsonFormatter(daemon) if form == "json" else Formatter())
     if _can_wait(STDERR):
         _carriers.append(_Carrier())
         _carriers[-1].begin()
-    handler = _Handler()
-    handler.setFormatter(JsonFormatter() if as_json else Formatter())
-    logging.basicConfig(level=level, handlers=[handler])
+    logging.basicConfig(level=level.upper(), handlers=[handler])
+
+
+def set_level(level: str) -> None:
+    """Write messages from another level on."""
+    logging.getLogger().setLevel(level.upper())
 
 
 class Formatter(logging.Formatter):
@@ -65,24 +85,29 @@ class Formatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """One message is one JSON object in one line: `time` (UTC), `level`, `pid`, `message`, and
-    `daemon` when its name is known, `exception` if there is one."""
+    """One message is one JSON object in one line: `time` (UTC), `level`, `daemon`, `pid`,
+    `message`, `worker` if it is about one, and `exception` if there is one.
 
-    daemon: ClassVar[str | None] = None
+    Parameters
+    ----------
+    daemon : str
+        Its name.
+    """
+
+    def __init__(self, daemon: str) -> None:
+        super().__init__()
+        self._daemon = daemon
 
     def format(self, record: logging.LogRecord) -> str:
         """The object; what is not ASCII is escaped."""
+        found = child_main.fields(record.levelname.lower(), self._daemon, record.getMessage())
         at = datetime.fromtimestamp(record.created, UTC)
-        found = {
-            "time": at.isoformat(timespec="milliseconds"),
-            "level": record.levelname.lower(),
-            "daemon": self.daemon,
-            "pid": record.process,
-            "message": record.getMessage(),
-        }
+        found["time"] = at.isoformat(timespec="milliseconds")
+        if (worker := journal.worker_of(record)) is not None:
+            found["worker"] = worker
         if record.exc_info:
             found["exception"] = self.formatException(record.exc_info)
-        return json.dumps({key: value for key, value in found.items() if value is not None})
+        return json.dumps(found)
 
 
 def _escaped(text: str) -> str:

@@ -20,7 +20,7 @@ from wheeld.config.settings import Config
 from wheeld.processes import descriptors, notify, signals
 from wheeld.processes.messages import Order
 from wheeld.resources import handover
-from wheeld.supervisor import status
+from wheeld.supervisor import logs, status
 from wheeld.supervisor.control.callers import OneForAll
 from wheeld.supervisor.control.control_socket import ControlSocket
 from wheeld.supervisor.ending import Ending, Wish
@@ -184,6 +184,7 @@ class Supervisor(Parts):
 
     def _reload(self) -> None:
         self.resources.config = reloaded(self.config, self._read_config)
+        logs.set_level(self.config.log_level)
         self.clock.look_soon()  # the next look may be due earlier now
 
     def stop(self, wish: Wish = Wish.NOTHING) -> None:

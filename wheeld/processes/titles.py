@@ -1,0 +1,33 @@
+"""What `ps` shows of the daemon's processes: `wheeld[shop]: clock`.
+
+By setproctitle. The kernel's own name of a process, which prctl sets, has room for 15 bytes; a
+longer one stands in the memory of its arguments, and to move that takes a privilege.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+_COMM = Path("/proc/self/comm")
+
+
+def title(daemon: str, part: str, room: int) -> str:
+    """The title, with the daemon's name cut so that all of it has no more bytes than there are."""
+    over = len(f"wheeld[{daemon}]: {part}") - room
+    return f"wheeld[{daemon[: -over - 1] + '+' if over > 0 else daemon}]: {part}"
+
+
+def set_title(daemon: str, part: str) -> None:
+    """Give this process its title. Its short name (`ps -o comm`) and what /proc shows of its
+    environment stay as they are; so does all if setproctitle is not installed."""
+    with contextlib.suppress(ModuleNotFoundError, OSError):
+        before = _COMM.read_text().rstrip("\n")
+        room = len(Path("/proc/self/cmdline").read_bytes()) - 1
+        os.environ["SPT_NOENV"] = "1"
+        import setproctitle
+
+        setproctitle.setproctitle(title(daemon, part, room))
+        del os.environ["SPT_NOENV"]
+        _COMM.write_text(before)
