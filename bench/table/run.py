@@ -11,6 +11,9 @@ from typing import Any, Protocol
 from bench.result import Options, as_text, table
 from bench.rounds import Found, busy_core, take
 from bench.table.row import Row, judge, medians
+from bench.table.rows import ROWS
+
+NUMBERS = {row.name: number for number, row in enumerate(ROWS, 1)}
 
 
 class Progress(Protocol):
@@ -93,6 +96,7 @@ def _as_json(row: Row, found: dict[str, Found], seconds: float) -> dict[str, Any
     quiet, busy = found["quiet"], found.get("busy") if row.busy else None
     return {
         "name": row.name,
+        "number": NUMBERS.get(row.name, 0),
         "title": row.title,
         "notes": list(row.notes),
         "seconds": seconds,
@@ -116,12 +120,12 @@ def _reach(line: dict[str, Any]) -> str:
 def cells(rows: Sequence[dict[str, Any]], which: str = "lines") -> list[dict[str, str]]:
     """A line of the table for each line of a row."""
     shown = []
-    for number, row in enumerate(rows, 1):
+    for row in rows:
         for line in row[which]:
             rival, theirs, ratio = line["rival"], as_text(line["rival's"]), line["ratio"]
             shown.append(
                 {
-                    "row": f"{number}. {row['title']}" if line is row[which][0] else "",
+                    "row": f"{row['number']}. {row['title']}" if line is row[which][0] else "",
                     "measure": line["line"],
                     "wheeld": as_text(line["wheeld"]),
                     "unit": line["unit"],
@@ -144,15 +148,17 @@ def show(rows: Sequence[dict[str, Any]]) -> str:
     """All rows as text."""
     shown = cells(rows)
     parts = [_with_heads(shown)]
-    for number, row in enumerate(rows, 1):
-        parts += [
-            f"{number}. {line['line']}: {line['where']}" for line in row["lines"] if line["where"]
-        ]
+    parts += [
+        f"{row['number']}. {line['line']}: {line['where']}"
+        for row in rows
+        for line in row["lines"]
+        if line["where"]
+    ]
     if busy := cells(rows, "busy lines"):
         parts += ["", "The same while one core is busy with something else:", _with_heads(busy)]
     missing = {who: why for row in rows for who, why in row["missing"].items()}
     parts += ["", *(f"not measured: {why}" for why in missing.values())]
-    parts += [f"{number}. {note}" for number, row in enumerate(rows, 1) for note in row["notes"]]
+    parts += [f"{row['number']}. {note}" for row in rows for note in row["notes"]]
     parts.append(
         "ratio: wheeld's cost / the best rival's, median of rounds; below 1, wheeld costs less\n"
         f"{reached(rows)}"
