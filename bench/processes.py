@@ -22,7 +22,8 @@ def _child(function: Callable[..., Any], arguments: tuple[Any, ...], pipe: Conne
     try:
         pipe.send((True, function(*arguments, pipe)))
     except BaseException:
-        pipe.send((False, traceback.format_exc()))
+        with contextlib.suppress(OSError):  # nobody listens any more
+            pipe.send((False, traceback.format_exc()))
 
 
 class Background:
@@ -54,6 +55,13 @@ class Background:
         if not ok:
             raise RuntimeError(f"a benchmark process failed:\n{value}")
         return value
+
+    def end(self, seconds: float) -> None:
+        """Have it clean up, at its next word to this process; kill it if that takes too long."""
+        self.pipe.close()
+        self.process.join(seconds)
+        self.process.kill()
+        self.process.join()
 
     def stop(self) -> None:
         """Kill it, whatever it does."""

@@ -15,6 +15,9 @@ from bench import processes
 from bench.cases import Case, Sample
 from bench.cases.servers import Missing
 
+END_SECONDS = 20.0
+"""For the end of a round that is under way, and of a rival's server."""
+
 
 @dataclass
 class Found:
@@ -66,7 +69,7 @@ def take(
         running = {}
         for name, case in contenders.items():
             running[name] = processes.Background(_serve, case, quick)
-            stack.callback(running[name].stop)
+            stack.callback(running[name].end, END_SECONDS)
         for one in running.values():
             one.receive()
             one.go()
