@@ -55,7 +55,7 @@ def machine(content: dict[str, Any]) -> str:
 
 def _missed(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(
-        f"- {row['number']}, {line['line']}: {line['where']}"
+        f"- {run.NUMBERS[row['name']]}, {line['line']}: {line['where']}"
         for row in rows
         for line in row["lines"]
         if line["where"]
@@ -66,7 +66,7 @@ def _all(rows: Sequence[dict[str, Any]], which: str) -> list[dict[str, str]]:
     """Every contender's number, not only the best rival's."""
     return [
         {
-            "row": f"{row['number']}",
+            "row": f"{run.NUMBERS[row['name']]}",
             "measure": line["line"],
             "unit": line["unit"],
             "all": "; ".join(f"{who} {as_text(value)}" for who, value in line["all"].items()),
@@ -80,7 +80,7 @@ def numbers(content: dict[str, Any]) -> str:
     """What goes between the marks of docs/benchmark.md."""
     rows = content["rows"]
     missing = {who: why for row in rows for who, why in row["missing"].items()}
-    notes = [f"- {row['number']}: {note}." for row in rows for note in row["notes"]]
+    notes = [f"- {run.NUMBERS[row['name']]}: {note}." for row in rows for note in row["notes"]]
     notes += [f"- Not measured: {why}." for why in missing.values()]
     parts = [
         machine(content),

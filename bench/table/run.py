@@ -96,7 +96,6 @@ def _as_json(row: Row, found: dict[str, Found], seconds: float) -> dict[str, Any
     quiet, busy = found["quiet"], found.get("busy") if row.busy else None
     return {
         "name": row.name,
-        "number": NUMBERS.get(row.name, 0),
         "title": row.title,
         "notes": list(row.notes),
         "seconds": seconds,
@@ -125,7 +124,9 @@ def cells(rows: Sequence[dict[str, Any]], which: str = "lines") -> list[dict[str
             rival, theirs, ratio = line["rival"], as_text(line["rival's"]), line["ratio"]
             shown.append(
                 {
-                    "row": f"{row['number']}. {row['title']}" if line is row[which][0] else "",
+                    "row": f"{NUMBERS[row['name']]}. {row['title']}"
+                    if line is row[which][0]
+                    else "",
                     "measure": line["line"],
                     "wheeld": as_text(line["wheeld"]),
                     "unit": line["unit"],
@@ -149,7 +150,7 @@ def show(rows: Sequence[dict[str, Any]]) -> str:
     shown = cells(rows)
     parts = [_with_heads(shown)]
     parts += [
-        f"{row['number']}. {line['line']}: {line['where']}"
+        f"{NUMBERS[row['name']]}. {line['line']}: {line['where']}"
         for row in rows
         for line in row["lines"]
         if line["where"]
@@ -158,7 +159,7 @@ def show(rows: Sequence[dict[str, Any]]) -> str:
         parts += ["", "The same while one core is busy with something else:", _with_heads(busy)]
     missing = {who: why for row in rows for who, why in row["missing"].items()}
     parts += ["", *(f"not measured: {why}" for why in missing.values())]
-    parts += [f"{row['number']}. {note}" for row in rows for note in row["notes"]]
+    parts += [f"{NUMBERS[row['name']]}. {note}" for row in rows for note in row["notes"]]
     parts.append(
         "ratio: wheeld's cost / the best rival's, median of rounds; below 1, wheeld costs less\n"
         f"{reached(rows)}"
