@@ -21,10 +21,22 @@ def batch(number: int, *handed: int, trouble: str | None = None) -> Batch:
     """A batch in which each shard has handed out so many."""
     late = {"p50": 1000, "max": 2500}
     results = tuple(
-        Result(shard, Position(), {}, dict.fromkeys(COUNTS, 0) | {"handed": count}, 10 * count,
-               20 * count, trouble, None, late, {"redo": 0.25 * shard, "seal": 0.125})
+        Result(
+            shard=shard,
+            position=Position(),
+            staged={},
+            counts=dict.fromkeys(COUNTS, 0) | {"handed": count},
+            pending=10 * count,
+            remembered=20 * count,
+            trouble=trouble,
+            brought=None,
+            late_us=late,
+            seconds={"redo": 0.25 * shard, "seal": 0.125},
+            in_wheel=count,
+            wakes_ms=None,
+        )
         for shard, count in enumerate(handed)
-    )  # fmt: skip
+    )
     totals = dict.fromkeys(COUNTS, 0) | {"handed": sum(handed)}
     troubles = [trouble] if trouble else []
     return Batch(number, totals, 10 * sum(handed), 20 * sum(handed), troubles, late, results)
@@ -43,8 +55,9 @@ def test_counts_of_each_shard() -> None:
     assert facts == json.loads(json.dumps(facts))
     assert (facts["batches"], facts["pending"], facts["handed"]) == (2, 300, 33)
     assert facts["lateness_us"] == {"p50": 1000, "max": 2500}
-    shown = [(each["shard"], each["handed"], each["pending"]) for each in facts["shards"]]
-    assert shown == [(0, 11, 100), (1, 22, 200)]
+    names = ("shard", "handed", "pending", "in_wheel")
+    shown = [tuple(each[name] for name in names) for each in facts["shards"]]
+    assert shown == [(0, 11, 100, 10), (1, 22, 200, 20)]
     assert [each["seconds"] for each in facts["shards"]] == [0.125, 0.375]
     assert {each["trouble"] for each in facts["shards"]} == {"no daemon"}
 

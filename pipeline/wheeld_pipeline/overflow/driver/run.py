@@ -77,6 +77,7 @@ class Account:
                     "shard": result.shard,
                     "pending": result.pending,
                     "remembered": result.remembered,
+                    "in_wheel": result.in_wheel,
                     **{name: self._shards[result.shard][name] for name in result.counts},
                     "seconds": round(sum(result.seconds.values()), 3),
                     "trouble": result.trouble,
