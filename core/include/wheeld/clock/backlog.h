@@ -1,11 +1,11 @@
-/* Settle: what waits for a worker to read: loans that came back, backlogs that found room.
+/* Settle: deliver what had to wait for a worker to read: loans to return, backlogs, queued returns.
  *
- * The worker says so by moving its head; it rings only if `backlog` is set in its line. Otherwise
- * the next pass, whenever it comes, is soon enough.
+ * The worker shows that it has read by moving its head; it rings only if `backlog` is set in its
+ * line. Otherwise the next pass, whenever it comes, is soon enough.
  *
- * Each call does a bounded piece, of each of the three by itself, so that none of them keeps
- * another from its turn. What waits goes before what comes: as long as a backlog is not empty,
- * `behind` sends new events to its end.
+ * Each call does a bounded piece of each of the three, so that none of them delays another. What
+ * waits goes before what is new: as long as a backlog is not empty, `behind` sends new events to
+ * its end.
  */
 #ifndef WHEELD_SETTLE_H
 #define WHEELD_SETTLE_H
@@ -114,7 +114,7 @@ static inline bool wh_settle(wh_clock *c, wh_peer *peer, uint32_t budget, uint32
 static inline bool wh_can_settle(wh_clock *c, wh_peer *peer)
 {
     uint64_t comp_head = wh_load_seq(&peer->seg->comp_head); /* pairs: backlog, comp-head */
-    uint64_t ret_head = wh_load_seq(&peer->seg->ret_head);   /* pairs: backlog, ret-head */
+    uint64_t ret_head = wh_load_seq(&peer->seg->ret_head); /* pairs: backlog, ret-head */
     uint32_t lent = wh_list_first(&c->wheel, wh_lent_list(c, peer));
     if (lent != WH_NIL && !wh_loan_stands(c, lent, peer))
         return true;

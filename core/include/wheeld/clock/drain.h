@@ -1,16 +1,16 @@
 /* Drain: what workers submitted.
  *
- * A submission is a hint: "look at this slot". What happens follows from the slot's state and its
- * link record alone, so the order in which two workers' submissions are met, and meeting one
- * twice, make no difference.
+ * A submission is a hint: "check this slot". What happens follows from the slot's state and its
+ * link record alone, so neither the order of two workers' submissions matters, nor whether one is
+ * handled twice.
  *
  *     S2                link it (states.h)
- *     S3                link it anew, if asked to (earlier deadline)
+ *     S3                link it again if the deadline is now earlier
  *     S4                nothing: its deadline is read again when there is room
  *     S5                return it; it never touches the wheel
  *     S6                unlink it, return it
  *     other generation  nothing: this submission is of an earlier tenant
- *     any other         nothing: it is dealt with
+ *     any other         nothing: it was already handled
  */
 #ifndef WHEELD_DRAIN_H
 #define WHEELD_DRAIN_H

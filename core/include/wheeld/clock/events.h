@@ -1,25 +1,25 @@
-/* Events: what happens to timers, as records of the trace, if there is one. Each wh_note_ is of one
- * transition, and does nothing without a trace.
+/* Events: what happens to timers, as records of the trace, if there is one. Each wh_note_ is for
+ * one transition, and does nothing without a trace.
  *
- *     scheduled     the clock meets a generation for the first time; `found`: it met it when there
- *                   was no trace
+ *     scheduled     the clock sees a generation for the first time; `found`: it had seen it when
+ *                   there was no trace
  *     rescheduled   the clock learns that the deadline was changed; the state word's version says
- *                   how often since the last look. What no look met stands before the end.
- *     cancelled     the clock gives a cancelled timer back
+ *                   how often since it last checked. Changes that it never saw come before the end.
+ *     cancelled     the clock returns a cancelled timer
  *     expired       an expiration is put into a ring: the end of a one-shot, a tick of a periodic
  *                   timer. What waits behind a full ring has not expired yet: so time - deadline is
  *                   what the receiver sees.
- *     dropped       an armed or waiting timer ends with its owner; or a client armed a slot anew
- *                   that it had not got back (then only id and owner are known)
+ *     dropped       an armed or waiting timer ends with its owner; or a client armed a slot that
+ *                   was not yet returned to it (then only id and owner are known)
  *
  * Invariants
  *  1. A timer has one beginning and one end: traced.gen names it in between, and an end that it
  *     does not name is recorded already. So what a new clock delivers again is not recorded again.
- *  2. The record comes first, then what makes the next clock pass the event over: link.gen after
+ *  2. The record comes before the words that make the next clock skip the event: link.gen after
  *     the beginning is announced in traced.gen, traced.gen = 0 after the end. The tick of a
- *     periodic timer that is done again after a death was recorded (WH_TRACED_TICK), unless the
+ *     periodic timer that is repeated after a death was recorded (WH_TRACED_TICK), unless the
  *     clock died at it.
- *  3. What a client can scribble makes records wrong, not more than one or two for each submission.
+ *  3. What a client overwrites makes records wrong, but at most one or two per submission.
  */
 #ifndef WHEELD_EVENTS_H
 #define WHEELD_EVENTS_H

@@ -1,18 +1,18 @@
-/* Share: what members of a group have unread and do not come to goes to members that wait.
+/* Share: events that members of a group leave unread go to members that wait.
  *
- * When. A member that finds nothing rings if its group's bit in `offered` is set: then a busy one
- * may have something unread. The clock sets it when no waiting member can take it, and
- * clears it when the group's queue is empty: so no member is woken in vain, and idle groups wake
- * none. A member that was woken has time to look (WH_OFFER_PATIENCE_NS); then what it was woken
- * for goes to another one that waits: it may be stopped, or busy beside the descriptor that it
- * waits by.
+ * When. A member that finds nothing rings if its group's bit in `offered` is set: a busy member may
+ * then have something unread. The clock sets the bit when no waiting member can take an event, and
+ * clears it when the group's queue is empty: so no member is woken for nothing, and idle groups
+ * wake none. A member that was woken has some time to read (WH_OFFER_PATIENCE_NS); after that the
+ * event goes to another waiting member, as this one may be stopped, or busy with other descriptors
+ * than the one it waits on.
  *
  *     member                             clock
  *     wait_seq = odd       (seq_cst)     offered |= group           (seq_cst)
  *     offered & groups ?   (seq_cst)     any member with odd wait_seq ?  (seq_cst)
  *        ring the doorbell                  it gets its share
  *
- * What was offered longest ago goes first, a share of it at a time: who is done comes for more.
+ * The oldest offers go first, a share at a time; a member that is done comes for more.
  */
 #ifndef WHEELD_SHARE_H
 #define WHEELD_SHARE_H

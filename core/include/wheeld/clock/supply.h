@@ -1,27 +1,27 @@
 /* Supply: slots for workers that find none.
  *
- * Idea. A worker marks the owner word of each slab that it does not work on right now: it is
- * parked. Of a parked slab the worker uses nothing before it has taken the mark away by
- * compare-and-swap. So when a worker asks, the clock may split a parked slab (stock.h): what is
- * neither armed nor on its way goes into stock, without a call of its owner, who finds out when it
- * wants to go on with the slab.
+ * Idea. A worker marks the owner word of each slab that it does not use right now as parked. It
+ * uses nothing of a parked slab before it has removed the mark by compare-and-swap. So when a
+ * worker asks for slots, the clock may split a parked slab (stock.h): slots that are neither armed
+ * nor on their way go into stock, without a call of the owner, which finds out when it tries to
+ * unpark the slab.
  *
  *     owner                                    clock
  *     CAS  A|parked -> A                       CAS    A|parked -> A|parked|taking
- *       done: what is free of it is mine       look at the slots, write their holders
+ *       done: what is free of it is mine       read the slots, write their holders
  *       else: it is split, or another's        CAS    A|parked|taking -> WH_SPLIT
  *
  * Invariants
- *  1. `taking` is set by the clock alone and goes with `parked`: if the slab was unparked since,
- *     and be it parked again, the second compare-and-swap fails.
- *  2. A return that the owner has not taken up is the clock's again, too. Its entry stays in the
- *     ring: the owner believes an entry for a split slab only if the slot's holder names this very
- *     position, and reads the ring to its end after it has claimed a slab. Before the slab is
- *     another's by other ways, the ring has to be past `stale_until`.
+ *  1. Only the clock sets `taking`, and unparking removes it: if the slab was unparked meanwhile,
+ *     even if it was parked again, the second compare-and-swap fails.
+ *  2. The clock also takes back returns that the owner has not yet read. Their entries stay in the
+ *     ring: the owner accepts an entry for a split slab only if the slot's holder names this very
+ *     position, and reads the ring to its end after it has claimed a slab. Before the slab gets
+ *     another owner in other ways, the ring must be past `stale_until`.
  *  3. An expiration that the owner has not read keeps its slot; it is on loan to the owner from
  *     then on.
  *  4. A parked slab whose mark in `ended` is 0 has nothing to take.
- *  5. A slab that is kept for one worker (its home) is not taken over.
+ *  5. A slab that is reserved for one worker (its home) is not taken over.
  *  6. Nothing is taken over while slabs without memory can be given some (backing.h).
  */
 #ifndef WHEELD_SUPPLY_H

@@ -1,28 +1,27 @@
-/* Inherit: a dead worker's slabs go on, under its successor or under members of its groups.
+/* Inherit: a dead worker's slabs go to its successor or to members of its groups.
  *
- * Idea. Each slot tells where it stands: armed, over and on its way, or over and taken up, which
- * means that it was in the dead worker's hands. Armed timers stay where they are linked, unless
- * their slot says an earlier time: the worker died before it told the clock. But for that, only the
- * owner word of their slab changes. What was on its way to the dead worker goes to the heir. What
- * was in its hands is returned to the heir through the return ring, as if cancelled: so an heir
- * needs no other message.
+ * Idea. Each slot tells its condition: armed; ended and on its way; or ended and received, that is,
+ * held by the dead worker. Armed timers stay where they are linked, unless their slot says an
+ * earlier time: then the worker died before it submitted the move. Otherwise only the owner word of
+ * their slab changes. What was on its way to the dead worker goes to the heir. What it held is
+ * returned to the heir through the return ring, as if cancelled: so an heir needs no other message.
  *
- * A private timer has a callback, a future or an operation of the dead process: it is nothing to an
- * heir, and ends here. Its slot is handed on as one that was in the dead worker's hands.
+ * A private timer has a callback, a future or an operation of the dead process: an heir cannot use
+ * it, so it ends here. Its slot is handed over like one that the dead worker held.
  *
  * A successor of the same name ("keep") takes over row, incarnation and rings: it is its own heir.
  *
  * Invariants
- *  1. A slot is handed to exactly one heir, also if the clock dies on the way: before the owner
- *     word changes, every slot in the dead worker's hands is marked HANDED, which recovery goes on
- *     with. What names another worker than the owner otherwise was given back by that one, unless
- *     it is unread.
+ *  1. A slot is handed to exactly one heir, even if the clock dies on the way: before the owner
+ *     word changes, every slot that the dead worker held is marked HANDED, and recovery continues
+ *     from there. A record that names another worker than the owner was given back by that worker,
+ *     unless it is unread.
  *  2. Expirations that the dead worker had not read are delivered; ticks of periodic timers that it
- *     had not read are not delivered again to another worker: the timer goes on.
- *  3. No armed timer is linked for a later time than its slot says, whatever its owner was at when
- *     it died: so an heir that moves it need only compare with the slot.
- *  4. No private timer is left when the owner word changes, or when the slab is in order for a
- *     successor: what stands unread in the ring that this one takes over is made a tick of a timer
+ *     had not read are not delivered again to another worker: the timer continues.
+ *  3. No armed timer is linked for a later time than its slot says, whatever its owner was doing
+ *     when it died: so an heir that moves it only needs to compare with the slot.
+ *  4. No private timer is left when the owner word changes, or when the slab is ready for a
+ *     successor: an unread one in the ring that the successor takes over is made a tick of a timer
  *     that has ended.
  */
 #ifndef WHEELD_INHERIT_H

@@ -1,14 +1,15 @@
 /* Reap: what a dead (or departed) worker leaves.
  *
- * Its submissions are drained first, like anyone's. Then all slabs are swept, by its policy:
+ * Its submissions are drained first, as anyone's. Then all slabs are swept, by its policy:
  *
  *     drop     armed timers are dropped; the slab is free once none of its slots is on loan
  *     keep     the slab stays, its slots are handed to the successor to come (inherit.h)
  *     reroute  the slab goes to a living member of its groups; with none left, it is kept
  *
- * In the slabs of others it may have cancelled a timer and died before it said so. What others had
- * sent to it and it did not read goes where it would go now; if it is kept, it stays. Each pass
- * does a bounded piece of this, for one worker; it may begin anew at any time: a new clock does.
+ * In other workers' slabs it may have cancelled a timer and died before it submitted that. What
+ * others had sent to it and it had not read goes where it would go now; if it is kept, it stays.
+ * Each pass does a bounded piece of this, for one worker. A sweep may start again at any time, as
+ * it does under a new clock.
  */
 #ifndef WHEELD_REAP_H
 #define WHEELD_REAP_H

@@ -1,14 +1,13 @@
-/* Clock check: holds every armed timer against where it is linked, by a walk over all slots.
+/* Clock check: compares every armed timer with where it is linked, by a walk over all slots.
  *
- * Once every submission has been looked at, an armed timer of a worker that stays
- *  1. was met: its link record is of its generation;
- *  2. stands in a bucket that begins no later than the slot says that it is due; or is periodic and
- *     past the end of time; or waits in a backlog, and then its stage says so, and in no other
- *     place does it.
+ * Once every submission has been handled, an armed timer of a worker that stays
+ *  1. was seen: its link record is of its generation;
+ *  2. is in a bucket that begins no later than its slot says it is due; or is periodic and past the
+ *     end of time; or waits in a backlog, as its stage then says; and is nowhere else.
  *
- * The fields are read from the slots, so a timer that was moved and not linked anew is found
- * whoever forgot it. Timers on the wall clock are left out unless time is virtual: where they
- * belong changes as it is disciplined. For tests; it costs O(capacity).
+ * The fields are read from the slots, so a timer that was moved but not linked again is found,
+ * whoever forgot it. Timers on the wall clock are left out unless time is virtual: their place
+ * changes while that clock is adjusted. For tests; it costs O(capacity).
  */
 #ifndef WHEELD_CLOCK_CHECK_H
 #define WHEELD_CLOCK_CHECK_H

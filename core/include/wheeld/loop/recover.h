@@ -1,23 +1,22 @@
 /* Recover: what a new clock does first with the memory that a dead one left.
  *
- * Idea. Nothing of the wheel's lists is believed: they are made anew from the slots, each of which
- * tells by its state and its link record where it stands. What had been decided and not published
- * is put to wait (a backlog, a queue of returns), and the ordinary passes deliver it. Nothing is
- * put into a ring and no tail moves in here, so that a clock that dies in here is followed by the
- * very same scan.
+ * Idea. None of the wheel's lists is trusted: they are rebuilt from the slots, whose state and link
+ * record say where each timer is. What was decided but not published is queued (in a backlog, or
+ * among the returns), and the ordinary passes deliver it. Recovery puts nothing into a ring and
+ * moves no tail, so that a clock that dies in it is followed by the very same scan.
  *
  *     S2, S3, S4     link it (states.h): its submission may come, or never
  *     S5, S6         return it
  *     S7, S13, S16   back into that list or queue
- *     S8, S9, S12    below the tail: out, on loan if another has yet to read it; else: to wait
- *     S10            leave it to the taker; if he is gone: FIRED
+ *     S8, S9, S12    below the tail: delivered, on loan if another must read it; else queue it
+ *     S10            leave it to the taker; if that is gone: FIRED
  *     S11            return it
- *     S14            below the tail: its owner's, or will be; unread by another: hand it on
+ *     S14            below the tail: its owner's, or will be; unread by another: hand it over
  *     S1, S15        its owner's
  *
- * Called once, after all workers were attached, those too that died meanwhile. Costs a look at
- * every slot of owned slabs, and a sort of what waits; however long that takes, the heartbeat goes
- * on, so that it is not taken for a clock that hangs.
+ * Called once, after all workers were attached, including those that have died meanwhile. It reads
+ * every slot of owned slabs, and sorts what waits. The heartbeat continues however long that takes,
+ * so that the clock is not taken for a hung one.
  */
 #ifndef WHEELD_RECOVER_H
 #define WHEELD_RECOVER_H

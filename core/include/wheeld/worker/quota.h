@@ -1,9 +1,9 @@
 /* Quota: how many slots one worker may hold, so that it cannot take the wheel from the others.
  *
- * Kept by the worker itself, before it takes more: it is for workers that are greedy, not for
- * hostile ones. What it holds is all slots of its slabs and its own ones of split slabs: pending,
- * unread or free. How many these are it does not know exactly, as the clock takes idle ones away:
- * `held` is never too small, and counted anew when it is in the way.
+ * The worker enforces it on itself, before it takes more: it is for greedy workers, not for hostile
+ * ones. It holds all slots of its slabs and its own ones of split slabs: pending, unread or free.
+ * It does not know their exact number, as the clock takes idle ones away: `held` is never too
+ * small, and is counted again when it matters.
  */
 #ifndef WHEELD_QUOTA_H
 #define WHEELD_QUOTA_H

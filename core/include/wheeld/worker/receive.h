@@ -1,22 +1,22 @@
-/* Receive: events out of the completion ring, slots back into the worker's hands.
+/* Receive: events out of the completion ring, slots back to the worker.
  *
  * Invariants
- *  1. Completions are consumed in order; what they say is copied before the head passes them.
- *  2. EXPIRED for a slot of ours gives the slot back, and so does an entry of the return ring. A
- *     tick gives nothing back, and its slot is not kept while it is read: it is an event only if
- *     its timer is armed still when all of it is copied. So a cancel that won is never followed by
- *     an event, and a payload is never another timer's.
+ *  1. Completions are consumed in order, and copied before the head passes them.
+ *  2. EXPIRED for an own slot returns the slot, and so does an entry of the return ring. A tick
+ *     returns nothing, and its slot is not kept while it is read: it is an event only if its timer
+ *     is still armed when all of it is copied. So a cancel that won is never followed by an event,
+ *     and a payload is never another timer's.
  *  3. An offer is an event of the worker that takes it first; all others skip it (slot.h,
  *     invariant 4). It is done when it is copied, or when it is acknowledged, before the head
  *     passes its record.
  *  4. Returns have a ring of their own: a worker that is slow to poll still gets back the slots of
  *     what it cancelled.
- *  5. Events may be held: copied, and neither passed by the shared head nor their slots given back
- *     until they are acknowledged. So the successor of a worker that dies in between finds the same
- *     events, in the same order, with their payloads.
- *  6. Whoever shares the wheel can write both rings. A record is copied once, and believed if what
- *     it names can be: the end of a timer that has fired, in a slot of ours unless it was lent; of
- *     a return, a slot of ours that has no timer. Else it is passed over, and counted.
+ *  5. Events may be held: they are copied, but the shared head does not pass them and their slots
+ *     are not returned until they are acknowledged. So the successor of a worker that dies in
+ *     between finds the same events, in the same order, with their payloads.
+ *  6. Others that share the wheel can write both rings. A record is copied once, and accepted only
+ *     if it is possible: the end of a timer that has fired, in an own slot unless it was lent; as a
+ *     return, an own slot without a timer. Otherwise it is skipped, and counted.
  */
 #ifndef WHEELD_RECEIVE_H
 #define WHEELD_RECEIVE_H
