@@ -295,7 +295,7 @@ static enum wh_nap vain_nap(wh_client *c)
  * answered; for a clock that makes no passes it waits no longer than its patience. */
 static void play_long_look(void)
 {
-    wh_waits slow = {slow_now, slow_nap};
+    wh_waits slow = {slow_now, slow_nap, wh_thread_doze};
     uint64_t got;
     begin(2);
     arm_many(A, CAPACITY, FAR_NS, 0);

@@ -37,7 +37,7 @@ static inline void request_attach(world *w, void *argument)
 }
 
 static enum wh_nap hand_nap(wh_client *c);
-static const wh_waits hand_waits = {wh_thread_now, hand_nap};
+static const wh_waits hand_waits = {wh_thread_now, hand_nap, wh_thread_doze};
 
 static inline void hand_attach(hand *h, world *w, account *a, uint32_t row, uint64_t incarnation)
 {

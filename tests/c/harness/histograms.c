@@ -1,6 +1,6 @@
-/* Histograms: what a new clock and a new tenant of a row find in them. */
-#include "single.h"
-#include "wheeld/loop/recover.h"
+/* Histograms: what a reader sees of one half written, and what a new clock and a new tenant of a
+ * row find in them, at whatever store the last clock died. */
+#include "interleaving.h"
 
 static world w;
 static account book;
@@ -47,10 +47,90 @@ static void play_histograms(void)
     CHECK(counted(ours) == 0 && counted(all) == 3, "the next tenant has the figures of the last");
 }
 
+/* -- half written ------------------------------------------------------------------------------ */
+
+#define BIG (3 * MS) /* larger than what was counted before it */
+
+static wh_histogram half;
+static wh_line line;
+
+static void begin(void)
+{
+    memset(&half, 0, sizeof half);
+    memset(&line, 0, sizeof line);
+}
+static void end(void) {}
+static void before_count(void) { wh_histogram_add(&half, 1000); }
+static void count_big(void) { wh_histogram_add(&half, BIG); }
+
+/* No value is in a bucket above the largest one, so percentiles are those of what was counted. */
+static void read_half(void)
+{
+    uint64_t count = counted(&half), most = wh_load_relaxed(&half.most);
+    CHECK(count == 1 || count == 2, "%lu values of 2", count);
+    for (uint32_t i = wh_histogram_bucket(most) + 1; i < WH_HISTOGRAM_BUCKETS; i++)
+        CHECK(!wh_load_relaxed(&half.counts[i]), "a value above the largest, %lu", most);
+}
+static void verdict_counted(void)
+{
+    read_half();
+    CHECK(counted(&half) == 2 && wh_load_relaxed(&half.total) == 1000 + BIG, "counted wrongly");
+    wh_histogram_add(&half, 5);
+    CHECK(wh_load_relaxed(&half.most) == BIG, "the largest is %lu", half.most);
+}
+
+/* The next writer goes on where the last one died. */
+static void go_on(void)
+{
+    read_half();
+    count_big();
+}
+static void verdict_went_on(void)
+{
+    uint64_t count = counted(&half), total = wh_load_relaxed(&half.total);
+    CHECK(count == 2 || count == 3, "%lu values of 2 or 3", count);
+    CHECK(total == 1000 + BIG || total == 1000 + 2 * BIG, "a sum of %lu", total);
+    CHECK(wh_load_relaxed(&half.most) == BIG, "the largest is %lu", half.most);
+}
+
+static void before_tenant(void)
+{
+    for (int64_t value = 1; value < 40 * MS; value *= 3)
+        wh_histogram_add(&half, (uint64_t)value);
+    wh_store_relaxed(&line.fired, 7);
+    wh_store_relaxed(&line.incarnation, 1);
+}
+static void next_tenant(void) { wh_line_begin(&line, &half, 2); }
+static void verdict_tenant(void)
+{
+    CHECK(counted(&half) == 0 && half.total == 0 && half.most == 0 && line.fired == 0,
+          "the next tenant has figures of the last");
+    CHECK(line.incarnation == 2, "whose figures are they?");
+}
+
 int main(int argc, char **argv)
 {
     static const single_case cases[] = {{"histograms go on", play_histograms}};
+    static const race races[] = {
+        {.name = "a reader of one half written",
+         .before = before_count,
+         .operate = count_big,
+         .meanwhile = read_half,
+         .verdict = verdict_counted},
+        {.name = "its writer dies as it counts",
+         .before = before_count,
+         .operate = count_big,
+         .meanwhile = go_on,
+         .verdict = verdict_went_on,
+         .dies = true},
+        {.name = "a clock dies as a row has a new tenant",
+         .before = before_tenant,
+         .operate = next_tenant,
+         .meanwhile = next_tenant,
+         .verdict = verdict_tenant,
+         .dies = true},
+    };
     options_read(argc, argv);
-    opt.jitter = 0; /* one thread */
-    return cases_run(cases, sizeof cases / sizeof *cases);
+    int failed = races_run(races, sizeof races / sizeof *races);
+    return cases_run(cases, sizeof cases / sizeof *cases) || failed;
 }

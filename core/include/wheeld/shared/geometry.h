@@ -104,15 +104,16 @@ static inline wh_histogram *wh_histograms_of(void *wheel_memory, const wh_geomet
 }
 
 /* A histogram has one writer. Each count is one word that only grows, so whoever reads needs no
- * lock, and a writer that dies leaves at most its last value out of `total` or `most`. */
+ * lock. `most` comes first, so no bucket above its own has any: a writer that dies in between leaves
+ * its last value out of `counts` and `total`, or of `total`. */
 
 /* Count a value in a known bucket. */
 static inline void wh_histogram_put(wh_histogram *h, uint32_t bucket, uint64_t value)
 {
-    wh_count(&h->counts[bucket], 1);
-    wh_count(&h->total, value);
     if (wh_unlikely(value > wh_load_relaxed(&h->most)))
         wh_store_relaxed(&h->most, value);
+    wh_count(&h->counts[bucket], 1);
+    wh_count(&h->total, value);
 }
 
 static inline void wh_histogram_add(wh_histogram *h, uint64_t value)
