@@ -103,8 +103,8 @@ static inline wh_histogram *wh_histograms_of(void *wheel_memory, const wh_geomet
     return (wh_histogram *)((char *)wheel_memory + g->histograms_off);
 }
 
-/* A histogram has one writer. Each count is one word that only grows, so whoever reads needs no
- * lock. `most` comes first, so no bucket above its own has any: a writer that dies in between leaves
+/* A histogram has one writer. Each count is one word that only grows, so readers need no lock.
+ * `most` is stored first, so no bucket above its own has any: a writer that dies in between leaves
  * its last value out of `counts` and `total`, or of `total`. */
 
 /* Count a value in a known bucket. */
