@@ -1,7 +1,7 @@
-"""Private daemons within milliseconds: a process that has loaded all they need forks them.
+"""Daemons within milliseconds: a process that has loaded all they need forks them.
 
-An embedded daemon takes most of its start to load Python's modules, twice, for the supervisor and
-its clock. The fork server loads them once; each daemon is a fork of it, and its clock one of that.
+A daemon takes most of its start to load Python's modules, twice, for the supervisor and its clock.
+The fork server loads them once; each daemon is a fork of it, and its clock one of that.
 `wheeld_testing` gives each test a daemon of its own by it.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import array
 import atexit
 import contextlib
+import functools
 import gc
 import json
 import os
@@ -29,12 +30,14 @@ from wheeld_core.errors import WheelError
 
 MOST = 1 << 17
 """Bytes of a request: the environment of the caller is most of it."""
+START = "start"
 
 
 class ForkServer:
-    """Starts embedded daemons, each in a few milliseconds; a context manager that ends the server.
+    """Starts daemons, each in a few milliseconds; a context manager that ends the server.
 
-    One thread uses it at a time. When the process that made it dies, so does it, and each daemon.
+    One thread uses it at a time. When the process that made it dies, so does it, and each embedded
+    daemon.
 
     Raises
     ------
@@ -61,23 +64,46 @@ class ForkServer:
         self, **config: Any
     ) -> contextlib.AbstractContextManager[embedding.EmbeddedDaemon]:
         """As `wheeld.embedded`, with the same options and errors."""
-        return embedding.running(self._fork, config)
+        return embedding.running(lambda options, out: self._fork([PRIVATE, options], out), config)
 
-    def _fork(self, options: str, output: int) -> _Remote:
+    def start(self, *words: str, output: int = 2) -> DaemonProcess:
+        """Run `wheeld start WORDS`, with the environment and the directory of the caller.
+
+        Unlike an embedded daemon it does not end with the caller, who waits for it to serve.
+
+        Parameters
+        ----------
+        *words
+            Its command line: `"--name", "x"`, ...
+        output : int
+            The descriptor for its messages.
+
+        Returns
+        -------
+        DaemonProcess
+
+        Raises
+        ------
+        WheelError
+            The server is gone, or another process's.
+        """
+        return self._fork([START, *words], output)
+
+    def _fork(self, words: list[str], output: int) -> DaemonProcess:
         if os.getpid() != self._owner:
             raise WheelError("this fork server is another process's: make one in this process")
-        request = {"options": options, "environment": dict(os.environ), "directory": os.getcwd()}
+        request = {"words": words, "environment": dict(os.environ), "directory": os.getcwd()}
         try:
             socket.send_fds(self._channel, [json.dumps(request).encode()], [output])
-            answer, fds, _, _ = socket.recv_fds(self._channel, 64, 1)
+            answer, fds, _, _ = socket.recv_fds(self._channel, 64, 2)
         except OSError as error:
             raise WheelError(f"the fork server (pid {self.pid}) is gone: {error}") from error
         if not answer:
             raise WheelError(f"the fork server (pid {self.pid}) is gone; its message is on stderr")
-        return _Remote(int(answer), *fds)
+        return DaemonProcess(int(answer), *fds)
 
     def close(self) -> None:
-        """End the server. May be called twice; its daemons are ended by their own blocks."""
+        """End the server. May be called twice; the daemons are ended by who has them started."""
         self._channel.close()
         if os.getpid() == self._owner:
             self._process.wait()
@@ -89,46 +115,118 @@ class ForkServer:
         self.close()
 
 
-class _Remote:
-    """A daemon's process, held by its pidfd: it is no child of ours."""
+class DaemonProcess:
+    """A daemon's process, which is the fork server's child; as much of `Popen` as it can have.
 
-    def __init__(self, pid: int, pidfd: int) -> None:
+    Attributes
+    ----------
+    pid : int
+        Its process id.
+    returncode : int or None
+        As of `subprocess.Popen`; 1 if the server has ended before it.
+    """
+
+    def __init__(self, pid: int, pidfd: int, result: int) -> None:
         self.pid = pid
-        self._pidfd = pidfd
-        self._code: int | None = None
+        self.returncode: int | None = None
+        self._pidfd, self._result = pidfd, result
 
     def poll(self) -> int | None:
-        """0 when it has ended, however; None while it runs."""
+        """Its exit code; None while it runs."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self.wait(0.0)
         return None
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end; subprocess.TimeoutExpired if it does not come in time."""
-        if self._code is None:
-            waiting = select.poll()
-            waiting.register(self._pidfd, select.POLLIN)
-            if not waiting.poll(None if timeout is None else timeout * 1000):
-                raise subprocess.TimeoutExpired("wheeld", timeout or 0.0)
+        if self.returncode is None:
+            patience = None if timeout is None else timeout * 1000
+            # the second: without the server its code is not to be had, its end is
+            for fd in (self._result, self._pidfd):
+                waiting = select.poll()
+                waiting.register(fd, select.POLLIN)
+                if not waiting.poll(patience):
+                    raise subprocess.TimeoutExpired("wheeld", timeout or 0.0)
+            self.returncode = int(os.read(self._result, 16) or 1)
             os.close(self._pidfd)
-            self._code = 0
-        return self._code
+            os.close(self._result)
+        return self.returncode
 
     def terminate(self) -> None:
         """SIGTERM."""
-        self._signal(signal.SIGTERM)
+        self.send_signal(signal.SIGTERM)
 
     def kill(self) -> None:
         """SIGKILL."""
-        self._signal(signal.SIGKILL)
+        self.send_signal(signal.SIGKILL)
 
-    def _signal(self, number: int) -> None:
-        if self._code is None:
+    def send_signal(self, number: int) -> None:
+        """Send it; nothing once its end was waited for."""
+        if self.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)
 
 
 # -- the server's side -----------------------------------------------------------------------------
+
+
+class Server:
+    """Forks daemons for whoever is at the other end of a channel, and reports how each ended."""
+
+    def __init__(self, channel: socket.socket, mains: dict[str, Callable[[], None]]) -> None:
+        self._channel, self._mains = channel, mains
+        self._parent = os.pidfd_open(os.getppid())
+        self._running: dict[int, tuple[int, int]] = {}
+        """pidfd -> pid, and the pipe for its exit code"""
+
+    def serve(self) -> Callable[[], None] | None:
+        """Until the caller is gone: None. In each fork what it is to be."""
+        while True:
+            waiting = select.poll()
+            for fd in (self._channel.fileno(), self._parent, *self._running):
+                waiting.register(fd, select.POLLIN)
+            ready = dict(waiting.poll())
+            for pidfd in ready.keys() & self._running.keys():
+                self._report(pidfd)
+            if self._parent in ready:
+                return None
+            if self._channel.fileno() in ready:
+                line, fds, _, _ = socket.recv_fds(self._channel, MOST, 1)
+                if not line:
+                    return None
+                if (be := self._fork(json.loads(line), *fds)) is not None:
+                    return be
+
+    def _report(self, pidfd: int) -> None:
+        pid, result = self._running.pop(pidfd)
+        code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+        with contextlib.suppress(BrokenPipeError):  # nobody wants to know
+            os.write(result, str(code).encode())
+        os.close(result)
+        os.close(pidfd)
+
+    def _fork(self, request: dict[str, Any], output: int) -> Callable[[], None] | None:
+        kind = request["words"][0]
+        if kind == START and START not in self._mains:
+            from wheeld.cli.start import app  # the next ones have it
+
+            self._mains[START] = functools.partial(app, prog_name="wheeld")
+            gc.freeze()
+        theirs, result = os.pipe()
+        if not (pid := os.fork()):
+            for fd in (theirs, result, self._parent, self._channel.detach()):
+                os.close(fd)
+            for pidfd, (_, other) in self._running.items():
+                os.close(pidfd)
+                os.close(other)
+            return self._mains[_become(request, output)]
+        pidfd = os.pidfd_open(pid)
+        self._running[pidfd] = (pid, result)
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [pidfd, theirs]))]
+        self._channel.sendmsg([str(pid).encode()], rights)
+        os.close(theirs)
+        os.close(output)
+        return None
 
 
 def main() -> None:
@@ -140,15 +238,11 @@ def main() -> None:
 
     gc.freeze()
     descriptors.take_all()
-    # Ended daemons are collected by the kernel; Ctrl-C is for the caller, who ends us.
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    # Ctrl-C is for the caller, who ends us.
     interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = socket.socket(fileno=int(sys.argv[1]))
-    parent = os.pidfd_open(os.getppid())
-    be: Callable[[], None] | None = None
-    while be is None:
-        be = _serve(channel, parent, {spawn.CLOCK: process.main, "": launch.main})
-    if be is _end:
+    be = Server(channel, {spawn.CLOCK: process.main, PRIVATE: launch.main}).serve()
+    if be is None:
         return
     signal.signal(signal.SIGINT, interrupt)
     gc.enable()
@@ -159,62 +253,33 @@ def main() -> None:
     except SystemExit as error:
         if isinstance(error.code, str):
             print(error.code, file=sys.stderr)
-        code = error.code if isinstance(error.code, int) else 1
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
     except BaseException:
         traceback.print_exc()
     finally:
         spawn.end_unused()
         atexit._run_exitfuncs()
+        sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)  # without taking down all that was loaded: half of an end
 
 
-def _end() -> None:
-    """The caller is gone."""
-
-
-def _serve(
-    channel: socket.socket, parent: int, mains: dict[str, Callable[[], None]]
-) -> Callable[[], None] | None:
-    """Fork one daemon; None in the server, in the fork what it is to be."""
-    waiting = select.poll()
-    waiting.register(channel, select.POLLIN)
-    waiting.register(parent, select.POLLIN)
-    if parent in dict(waiting.poll()):
-        return _end
-    line, fds, _, _ = socket.recv_fds(channel, MOST, 1)
-    if not line:
-        return _end
-    (output,) = fds
-    if pid := os.fork():
-        os.close(output)
-        pidfd = os.pidfd_open(pid)
-        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [pidfd]))]
-        channel.sendmsg([str(pid).encode()], rights)
-        os.close(pidfd)
-        return None
-    channel.close()
-    os.close(parent)
-    return mains[_become(json.loads(line), output)]
-
-
 def _become(request: dict[str, Any], output: int) -> str:
     """Become the daemon of this request, or its clock; returns which."""
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.dup2(output, 1)
     os.dup2(output, 2)
     os.close(output)
     os.chdir(request["directory"])
     os.environ.clear()
     os.environ.update(request["environment"])
-    words = [PRIVATE, request["options"]]
+    words = request["words"]
     sys.argv = ["wheeld", *words]
     sys.orig_argv = [sys.executable, "-P", "-m", "wheeld", *words]  # what a restart executes
     ours, theirs = socket.socketpair()
     if pid := os.fork():
         theirs.close()
         spawn.provide(spawn.CLOCK, spawn.Spawned(spawn.Forked(pid), ours))
-        return ""
+        return str(words[0])
     ours.close()
     os.setsid()
     sys.argv = [spawn.CLOCK, str(theirs.detach())]

@@ -90,8 +90,12 @@ def embedded(scope: Any = "module", **options: Any) -> Callable[..., Iterator[st
 
 
 def daemon_process(
-    *words: str, started: bool = True, for_all: bool = False, **options: Any
-) -> Callable[[Path, str], Iterator[Daemon]]:
+    *words: str,
+    started: bool = True,
+    for_all: bool = False,
+    forked: bool = True,
+    **options: Any,
+) -> Callable[..., Iterator[Daemon]]:
     """A daemon of these options in a process of its own, for each test.
 
     Parameters
@@ -102,15 +106,21 @@ def daemon_process(
         It serves when the test begins; otherwise the test starts it.
     for_all : bool
         Other users may look into the directory that holds its runtime directory.
+    forked : bool
+        The fork server of `wheeld_testing` makes it. Otherwise it is a child of the test's process,
+        and has its limits, namespaces and descriptors.
     **options
         Options of `wheeld start`.
     """
 
     @pytest.fixture
-    def daemon(runtime_dir: Path, daemon_name: str) -> Iterator[Daemon]:
+    def daemon(
+        wheel_server: wheeld.ForkServer, runtime_dir: Path, daemon_name: str
+    ) -> Iterator[Daemon]:
         if for_all:
             runtime_dir.chmod(0o755)
-        with Daemon(runtime_dir, daemon_name, **options) as daemon:
+        server = wheel_server if forked else None
+        with Daemon(runtime_dir, daemon_name, server, **options) as daemon:
             yield daemon.start(*words) if started else daemon
 
     return daemon
@@ -120,10 +130,10 @@ def shared_daemon(autouse: bool = False, **options: Any) -> Callable[[], Iterato
     """A daemon of these options in a process of its own, for a module."""
 
     @pytest.fixture(scope="module", autouse=autouse)
-    def daemon() -> Iterator[Daemon]:
+    def daemon(wheel_server: wheeld.ForkServer) -> Iterator[Daemon]:
         with tempfile.TemporaryDirectory(prefix="wt-", dir="/tmp") as base:
             name = f"t{os.getpid()}-{secrets.token_hex(4)}"
-            with Daemon(Path(base), name, **options) as daemon:
+            with Daemon(Path(base), name, wheel_server, **options) as daemon:
                 yield daemon.start()
 
     return daemon

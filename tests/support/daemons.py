@@ -17,13 +17,17 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from wheeld_core import _native, control, segments
 from wheeld_core.views import RegistryView, WheelView, record
 
+if TYPE_CHECKING:
+    from wheeld.forkserver import DaemonProcess, ForkServer
+
 LONG = 60.0
 """Seconds that a test waits for an event before it fails."""
+PROGRAM: Final = [sys.executable, "-m", "wheeld"]
 
 
 def until(holds: Callable[[], Any], what: str, seconds: float = LONG) -> Any:
@@ -83,29 +87,39 @@ class Daemon:
         The directory that holds its runtime directory.
     name : str
         Its name.
+    server : wheeld.ForkServer, optional
+        What forks it; without one each start loads all of Python's modules again.
     **options
         Options of `wheeld start`: `max_workers=3`, `virtual_clock=True`, ...
     """
 
-    def __init__(self, base: Path, name: str, **options: Any) -> None:
+    def __init__(
+        self, base: Path, name: str, server: ForkServer | None = None, **options: Any
+    ) -> None:
         self.base, self.name, self.options = base, name, options
         self.directory = base / name
         self.log = base / f"{name}.log"
-        self.process: subprocess.Popen[bytes] | None = None
-        self.program = [sys.executable, "-m", "wheeld"]
-        """What runs it; a test may put a changed one there."""
+        self.process: subprocess.Popen[bytes] | DaemonProcess | None = None
+        self.server = server
+        self.program = PROGRAM
+        """What runs it; a test may put a changed one there, which no server forks."""
 
     # -- its life -------------------------------------------------------------------------------
 
-    def launch(self, *more: str, **options: Any) -> subprocess.Popen[bytes]:
+    def launch(self, *more: str, **options: Any) -> subprocess.Popen[bytes] | DaemonProcess:
         """Start it and do not wait."""
-        command = [*self.program, "start", "--name", self.name, "--runtime-dir", str(self.base)]
+        words = ["--name", self.name, "--runtime-dir", str(self.base)]
         for key, value in {"capacity": 1024, **self.options, **options}.items():
-            command += ["--" + key.replace("_", "-")] + ([] if value is True else [str(value)])
+            words += ["--" + key.replace("_", "-")] + ([] if value is True else [str(value)])
+        words += more
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen(
-                [*command, *more], stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+            if self.server is not None and self.program is PROGRAM:
+                self.process = self.server.start(*words, output=log.fileno())
+            else:
+                command = [*self.program, "start", *words]
+                self.process = subprocess.Popen(
+                    command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                )
         return self.process
 
     def start(self, *more: str, **options: Any) -> Daemon:
