@@ -2,14 +2,21 @@
 
     python -m bench.testing
 
-Prints the median and the 90th percentile, beside `wheeld.embedded` alone, in milliseconds.
+Prints the median and the 90th percentile, beside `wheeld.embedded` and `wheeld start` alone, in
+milliseconds.
 """
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +34,29 @@ def timed(into: list[float]) -> Iterator[None]:
     into.append(1e3 * (time.perf_counter() - began))
 
 
-def lives(start: Callable[[], AbstractContextManager[Wheel]], count: int) -> list[float]:
+@contextmanager
+def service(start: Callable[..., Any]) -> Iterator[None]:
+    """A daemon by the words of its command line, serving."""
+    with (
+        tempfile.TemporaryDirectory(prefix="wb-", dir="/tmp") as base,
+        Path(os.devnull).open("w") as null,
+    ):
+        words = ("--name", f"bench-{Path(base).name}", "--runtime-dir", base, "--capacity", "4096")
+        process = start(*words, output=null.fileno())
+        while not list(Path(base).glob("*/daemon.json")) and process.poll() is None:
+            time.sleep(0.001)
+        yield
+        process.terminate()
+        assert process.wait() == 0
+
+
+def command(*words: str, output: int) -> subprocess.Popen[bytes]:
+    """As `ForkServer.start`, without one."""
+    call = [sys.executable, "-m", "wheeld", "start", *words]
+    return subprocess.Popen(call, stdout=output, stderr=output)
+
+
+def lives(start: Callable[[], AbstractContextManager[Any]], count: int) -> list[float]:
     """Milliseconds from the start of a wheel to its end, less what is done with it."""
     took: list[float] = []
     for _ in range(count):
@@ -56,14 +85,19 @@ def main() -> None:
         forked = lives(lambda: running(server), WHEELS)
         with running(server) as wheel:
             moved = moves(wheel)
+        lives(lambda: service(server.start), 1)
+        services = lives(lambda: service(server.start), WHEELS)
     alone = lives(running, WHEELS // 5)
+    commands = lives(lambda: service(command), WHEELS // 5)
     for what, took in (
         ("wheel of a test, start and stop", forked),
         ("the same without the server", alone),
+        ("`wheeld start` by the server, stop", services),
+        ("the same without the server", commands),
         ("advance", moved),
     ):
         middle, high = np.percentile(took, [50, 90])
-        print(f"{what:34}{middle:8.2f} ms{high:10.2f} ms at the 90th percentile")
+        print(f"{what:36}{middle:8.2f} ms{high:10.2f} ms at the 90th percentile")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,73 @@
+"""What the fork server starts by its command line ends as a process of its own would."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+import wheeld
+from daemons import Daemon, until
+from wheeld_core.errors import WheelError
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [(signal.SIGTERM, 0), (signal.SIGKILL, -signal.SIGKILL)], ids=["stop", "kill"]
+)
+def test_its_end_is_told(
+    wheel_server: wheeld.ForkServer, runtime_dir: Path, daemon_name: str, end: int, code: int
+) -> None:
+    with Daemon(runtime_dir, daemon_name, wheel_server) as daemon:
+        process = daemon.start().process
+        assert process is not None
+        assert process.poll() is None
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.01)
+        process.send_signal(end)
+        assert process.wait(60) == process.returncode == code
+        process.send_signal(end)  # whose number another process may have by now
+
+
+def test_what_is_refused_is_said(
+    wheel_server: wheeld.ForkServer, runtime_dir: Path, daemon_name: str
+) -> None:
+    """In words, and by the exit code of the command."""
+    daemon = Daemon(runtime_dir, daemon_name, wheel_server, capacity=-1)
+    assert "capacity" in daemon.refused()
+
+
+def test_a_restart_goes_on_in_its_process(
+    wheel_server: wheeld.ForkServer, runtime_dir: Path, daemon_name: str
+) -> None:
+    """`wheeld restart` runs the program anew in its place, with the same words."""
+    with Daemon(runtime_dir, daemon_name, wheel_server, max_workers=3) as daemon:
+        pid = daemon.start().pid
+        command = [*daemon.program, "restart", "--name", daemon.name]
+        subprocess.run(
+            [*command, "--runtime-dir", str(daemon.base)], check=True, capture_output=True
+        )
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        assert words[2:5] == [b"-m", b"wheeld", b"start"]
+        assert daemon.status()["max_workers"] == 3
+        daemon.stop()  # exit code 0: the server tells that of the program in its place
+
+
+def test_it_outlives_its_server(runtime_dir: Path, daemon_name: str) -> None:
+    """Its exit code is not to be had then, its end is; the server starts nothing more."""
+    with wheeld.ForkServer() as server, Daemon(runtime_dir, daemon_name, server) as daemon:
+        process = daemon.start().process
+        assert process is not None
+        os.kill(server.pid, signal.SIGKILL)
+        until(lambda: not _has_parent(daemon.pid, server.pid), "an orphan")
+        assert process.poll() is None
+        with pytest.raises(WheelError, match="fork server"):
+            server.start("--name", daemon_name)
+        process.terminate()
+        assert process.wait(60) == 1
+
+
+def _has_parent(pid: int, parent: int) -> bool:
+    return f"PPid:\t{parent}\n" in Path(f"/proc/{pid}/status").read_text()
