@@ -208,10 +208,7 @@ class Server:
     def _fork(self, request: dict[str, Any], output: int) -> Callable[[], None] | None:
         kind = request["words"][0]
         if kind == START and START not in self._mains:
-            from wheeld.cli.start import app  # the next ones have it
-
-            self._mains[START] = functools.partial(app, prog_name="wheeld")
-            gc.freeze()
+            self._mains[START] = _command_line()
         theirs, result = os.pipe()
         if not (pid := os.fork()):
             for fd in (theirs, result, self._parent, self._channel.detach()):
@@ -227,6 +224,19 @@ class Server:
         os.close(theirs)
         os.close(output)
         return None
+
+
+def _command_line() -> Callable[[], None]:
+    """`wheeld start`, with all that it loads when it reads its words."""
+    from typer.main import get_command
+
+    from wheeld.cli.start import app
+
+    group = get_command(app)
+    start = group.get_command(group.make_context("wheeld", [START]), START)  # type: ignore[attr-defined]
+    start.make_context(START, [])
+    gc.freeze()
+    return functools.partial(app, prog_name="wheeld")
 
 
 def main() -> None:
