@@ -170,7 +170,7 @@ class DaemonProcess:
 # -- the server's side -----------------------------------------------------------------------------
 
 
-class Server:
+class DaemonForker:
     """Forks daemons for whoever is at the other end of a channel, and reports how each ended."""
 
     def __init__(self, channel: socket.socket, mains: dict[str, Callable[[], None]]) -> None:
@@ -251,7 +251,7 @@ def main() -> None:
     # Ctrl-C is for the caller, who ends us.
     interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = socket.socket(fileno=int(sys.argv[1]))
-    be = Server(channel, {spawn.CLOCK: process.main, PRIVATE: launch.main}).serve()
+    be = DaemonForker(channel, {spawn.CLOCK: process.main, PRIVATE: launch.main}).serve()
     if be is None:
         return
     signal.signal(signal.SIGINT, interrupt)
