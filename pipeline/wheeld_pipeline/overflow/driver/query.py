@@ -9,7 +9,6 @@ after it makes the sink what the manifest says.
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import time
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_LOG: Final = logging.getLogger(__name__)
 _SETTINGS: Final = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "100000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(1 << 28),
@@ -198,10 +196,8 @@ class _Batches:
         try:
             batch = self._driver.run(number, attempt, commands)
         except Exception as error:
-            # In one line: where the text was long (a failed job's), Spark's thread ended in a
-            # StackOverflowError of java.util.regex instead, which said nothing.
-            _LOG.debug("batch %d", number, exc_info=True)
-            raise PipelineError(brief(error)) from None
+            # In one line: Spark parses what is raised here, and its stack ends at long tracebacks.
+            raise PipelineError(f"batch {number}: {brief(error)}") from None
         if self._tell is not None:
             self._tell(batch)
 
