@@ -34,6 +34,7 @@ from torture.overflow_account import Command
 KEYS: Final = 300
 SPREAD_SECONDS: Final = 4.0
 PATIENCE_SECONDS: Final = 240.0
+LOSE_SECONDS: Final = 4.0
 MARKS: Final = {
     "Python worker": "pyspark.daemon",
     "executor": "CoarseGrainedExecutorBackend",
@@ -136,16 +137,16 @@ class Trial:
 
     def kill(self, kind: str, driver: subprocess.Popen[bytes]) -> None:
         """One of this kind; waits until there is one."""
-        if kind in ("columns", "redo"):
-            shutil.rmtree(self.base / "cache", ignore_errors=True)
-        if kind in points.POINTS:
-            self._die_at(self.base / "points" / kind, driver)
+        if kind == "columns":
+            self._lose_columns()
+        elif kind in points.POINTS:
+            self._die_at(kind, driver)
         elif kind == "daemon":
             pid = json.loads((Path(self.daemon) / "daemon.json").read_text())["pid"]
             os.kill(pid, signal.SIGKILL)
             self._life.close()
             self._start_daemon()
-        elif kind != "columns":
+        else:
             give_up = time.monotonic() + PATIENCE_SECONDS
             while not (found := self._found(kind, driver)):
                 self._check(driver, give_up)
@@ -153,13 +154,20 @@ class Trial:
                 os.kill(self.chance.choice(found), signal.SIGKILL)
         self.kills[kind] += 1
 
-    def _die_at(self, point: Path, driver: subprocess.Popen[bytes]) -> None:
+    def _die_at(self, kind: str, driver: subprocess.Popen[bytes]) -> None:
         """The next task that comes there."""
+        point = self.base / "points" / kind
         point.touch()
-        give_up = time.monotonic() + PATIENCE_SECONDS
+        give_up, lose = time.monotonic() + PATIENCE_SECONDS, 0.0
         while point.exists():
+            if kind == "redo" and time.monotonic() > lose:  # columns that are gone are redone
+                self._lose_columns()
+                lose = time.monotonic() + LOSE_SECONDS
             self._feed()
             self._check(driver, give_up)
+
+    def _lose_columns(self) -> None:
+        shutil.rmtree(self.base / "cache", ignore_errors=True)
 
     def _feed(self) -> None:
         """Keep something pending."""
@@ -277,6 +285,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--seed", type=int)
     given = parser.parse_args(arguments)
     seed = secrets.randbits(32) if given.seed is None else given.seed
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # ends what it has started
     base = Path(tempfile.mkdtemp(prefix="wheeld-overflow-"))
     began = time.monotonic()
     chance = random.Random(seed)
