@@ -41,6 +41,7 @@ FILES_PER_BATCH = 2
 COMMANDS_GOAL, PAIRS_GOAL = 150_000, 100_000
 TICK_MS = 1.0
 EMPTY = 6
+LOOK_SECONDS = 0.5
 VISITED = 100
 
 
@@ -61,7 +62,9 @@ class Bench:
         self.account = Account(lambda line: print(line, flush=True))
         self.batches: list[Batch] = []
         self.progress: dict[int, dict[str, Any]] = {}
-        self.spark = session.connect("wheeld-bench", master)
+        few = {"spark.sql.streaming.numRecentProgressUpdates": "8"}  # reading all takes its time
+        self.spark = session.connect("wheeld-bench", master, few)
+        self._looked = 0.0
         self.query = overflow.start(self.spark, self.plan, self._note)
 
     def _note(self, batch: Batch) -> None:
@@ -89,7 +92,10 @@ class Bench:
             (self.base / "draft").rename(self.inbox / f"{name}-{begin:09d}.parquet")
 
     def look(self) -> None:
-        """Keep what Spark tells of its batches."""
+        """Keep what Spark tells of its batches. Each look costs it work: not too often."""
+        if time.monotonic() < self._looked + LOOK_SECONDS:
+            return
+        self._looked = time.monotonic()
         for progress in self.query.recentProgress:
             told = json.loads(progress.json)
             self.progress[told["batchId"]] = told
