@@ -1,23 +1,10 @@
-"""Text, tables, JSON and CSV for the commands `status` and `inspect`."""
+"""Text for the command `status`."""
 
 from __future__ import annotations
 
-import csv
-import json
-import sys
-from pathlib import Path
 from typing import Any
 
-import numpy as np
-from rich.console import Console
-from rich.table import Table
-
-from wheeld_client import Observer, PendingTimers
 from wheeld_core.units import mebibytes, readable_bytes
-from wheeld_core.views import CLOCKS
-
-FORMATS = ("table", "json", "csv")
-COLUMNS = ("id", "worker", "due_in_s", "clock", "interval_s", "cookie", "to")
 
 
 def status_text(status: dict[str, Any]) -> str:
@@ -124,53 +111,3 @@ def _pool_text(pool: dict[str, Any]) -> str:
     text += " strictly" if pool["strict"] else ""
     text += f"  depleted {pool['depleted_percent']:.1f} %"
     return text + (f"  {pool['waiters']} workers waiting" if pool["waiters"] else "")
-
-
-def pending_timers(
-    name: str, runtime_dir: Path | None, worker: str | None = None, limit: int = 0
-) -> list[dict[str, Any]]:
-    """The pending timers of a daemon, soonest first, one dict of `COLUMNS` each.
-
-    Reads them while others write: a timer that is armed, moved or fired at this moment may be
-    listed as it was just before.
-    """
-    with Observer(name, runtime_dir) as observer:
-        found = observer.pending(payloads=False)
-    timers = found.timers
-    if worker is not None:
-        wanted = [row for row, known in found.workers.items() if known == worker]
-        if not wanted:
-            connected = sorted(found.workers.values())
-            raise ValueError(f"no worker {worker!r} is connected: {connected}")
-        timers = timers[timers["owner"] == wanted[0]]
-    order = np.argsort(timers["due"], kind="stable")
-    return [_describe(timers[i], found) for i in (order[:limit] if limit else order)]
-
-
-def _describe(timer: np.void, found: PendingTimers) -> dict[str, Any]:
-    target = int(timer["target"])
-    return {
-        "id": int(timer["timer_id"]),
-        "worker": found.workers.get(int(timer["owner"]), "gone"),
-        "due_in_s": round(int(timer["due"]) / 1e9, 6),
-        "clock": CLOCKS.get(int(timer["clock"]), "?"),
-        "interval_s": int(timer["interval"]) / 1e9 or None,
-        "cookie": int(timer["cookie"]),
-        "to": found.targets.get(target, "gone") if target else None,
-    }
-
-
-def print_timers(timers: list[dict[str, Any]], format: str) -> None:
-    """Print what `pending_timers` returned."""
-    if format == "json":
-        print(json.dumps(timers, indent=1))
-    elif format == "csv":
-        writer = csv.DictWriter(sys.stdout, COLUMNS)
-        writer.writeheader()
-        writer.writerows(timers)
-    else:
-        table = Table(*COLUMNS, title=f"{len(timers)} pending timers, soonest first")
-        for timer in timers:
-            values = (timer[column] for column in COLUMNS)
-            table.add_row(*("" if value is None else str(value) for value in values))
-        Console().print(table)

@@ -21,6 +21,7 @@ from wheeld_core.histograms import OF_CLOCK, OF_WORKER
 daemon = started_command(
     "--virtual-clock", "--capacity", "1000", "--wheel-size", "20", "--virtual-start", "5000000000"
 )
+with_payloads = started_command("--virtual-clock", "--capacity", "1000", "--payload-bytes", "16")
 
 
 def test_start_says_what_was_rounded(daemon: Daemon) -> None:
@@ -121,6 +122,41 @@ def test_inspect_lists_pending_timers(daemon: Daemon) -> None:
         assert "'a', 'b'" in badly("inspect", "--worker", "nobody", *daemon.where)
         assert "table, json, csv" in badly("inspect", "--format", "xml", *daemon.where)
         assert (one.pending, two.pending) == (1, 1)
+
+
+def test_inspect_shows_what_is_asked_for(with_payloads: Daemon) -> None:
+    """inspect: by cookie, receiver and time, all at once; payloads as text and as hex."""
+    with (
+        connect(str(with_payloads.directory), worker="a") as one,
+        connect(str(with_payloads.directory), worker="b", group="mail") as two,
+    ):
+        ids = [one.schedule(float(i), i) for i in range(1, 6)]
+        mail = two.schedule(2.5, 3, to="group:mail", payload=b"[red]to you")
+        raw = one.schedule(9.0, 2**64 - 1, payload=b"\xff\0")
+
+        def shown(*options: str) -> list[int]:
+            return [
+                timer["id"] for timer in json.loads(well("inspect", "--json", *options, *where))
+            ]
+
+        where = with_payloads.where
+        assert shown("--cookie", "3") == [mail, ids[2]]
+        assert shown("--cookie", "3", "--cookie", "5", "--worker", "a") == [ids[2], ids[4]]
+        assert shown("--cookie", str(2**64 - 1)) == [raw]
+        assert shown("--to", "group:mail") == [mail]
+        assert shown("--due-before", "2s") == [ids[0]]
+        assert shown("--due-after", "2s", "--due-before", "4s") == [ids[1], mail, ids[2]]
+        assert shown("--due-after", "2s", "--limit", "2") == [ids[1], mail]
+        assert shown("--limit", "0") == [ids[0], ids[1], mail, *ids[2:], raw]
+        found = json.loads(well("inspect", "--json", "--payload", "--due-after", "2500ms", *where))
+        by_id = {each["id"]: each for each in found}
+        assert by_id[mail]["payload"] == "[red]to you"
+        assert (by_id[raw]["payload"], by_id[raw]["payload_hex"]) == (None, "ff00")
+        assert (by_id[ids[4]]["payload"], by_id[ids[4]]["payload_hex"]) == ("", "")
+        assert "[red]to you" in well("inspect", "--payload", *where)
+        assert "group:mail" in badly("inspect", "--to", "group:none", *where)
+        assert "--due-before 'soon'" in badly("inspect", "--due-before", "soon", *where)
+        assert "expected at most" in badly("inspect", "--cookie", str(2**64), *where)
 
 
 def test_inspect_of_nothing(daemon: Daemon) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from wheeld import listing, virtual
+from wheeld import listing, pending, virtual
 from wheeld.cli import (
     checks as checks_cli,
     daemons as daemons_cli,
@@ -68,18 +68,46 @@ def inspect(
     name: Name = "default",
     runtime_dir: RuntimeDir = None,
     worker: Annotated[str | None, typer.Option(help="Show only timers of this worker.")] = None,
+    to: Annotated[
+        str | None, typer.Option(help="Show only what goes to this worker or group:NAME.")
+    ] = None,
+    cookie: Annotated[
+        list[int] | None,
+        typer.Option(help="Show only timers with this cookie; may be given several times.", min=0),
+    ] = None,
+    due_before: Annotated[
+        str | None, typer.Option(help="Show only what is due within this time, such as 10s.")
+    ] = None,
+    due_after: Annotated[
+        str | None, typer.Option(help="Show only what is due after this time, such as 5m.")
+    ] = None,
     limit: Annotated[
         int, typer.Option(help="Show at most this many, soonest first; 0: all.")
     ] = 100,
+    payload: Annotated[bool, typer.Option("--payload", help="Show payloads, too.")] = False,
     format: Annotated[str, typer.Option(help="table, json or csv.")] = "table",
+    as_json: Json = False,
 ) -> None:
-    """List pending timers, soonest first. It only reads: daemon and workers are not disturbed."""
+    """List pending timers, soonest first. It only reads: daemon and workers are not disturbed.
+
+    Example: wheeld inspect --worker web-1 --due-before 10s --payload
+    """
     with errors_to_exit():
-        if format not in listing.FORMATS:
-            raise ValueError(f"--format {format}: expected one of {', '.join(listing.FORMATS)}")
+        if format not in pending.FORMATS:
+            raise ValueError(f"--format {format}: expected one of {', '.join(pending.FORMATS)}")
         _status(name, runtime_dir)  # raises if no daemon runs: its timers would not be pending
-        found = listing.pending_timers(name, runtime_dir, worker, limit)
-        listing.print_timers(found, format)
+        wanted = pending.TimerFilter(
+            worker,
+            to,
+            cookie or (),
+            None if due_before is None else duration_ns(due_before, "--due-before"),
+            None if due_after is None else duration_ns(due_after, "--due-after"),
+            limit,
+        )
+        if any(each >= 1 << 64 for each in wanted.cookies):
+            raise ValueError(f"--cookie {max(wanted.cookies)}: expected at most {2**64 - 1}")
+        found = pending.pending_timers(name, runtime_dir, wanted, payload)
+        pending.print_timers(found, "json" if as_json else format, payload)
 
 
 app.command("stop")(ending_cli.stop)
