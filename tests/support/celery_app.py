@@ -18,7 +18,13 @@ app = Celery(
     broker=os.environ["WHEELD_TEST_BROKER"],
     task_cls="wheeld_client.integrations.celery:WheelTask" if ON_THE_WHEEL else None,
 )
-app.conf.broker_transport_options = {"visibility_timeout": 1, "polling_interval": 0.1}
+app.conf.broker_transport_options = {
+    "visibility_timeout": 1,
+    "polling_interval": 0.1,
+    # by default a worker looks every 100 s for what others have held too long
+    "unacked_restore_interval": 0.2,
+    "unacked_restore_throttle": 1,
+}
 app.conf.worker_prefetch_multiplier = 1
 app.conf.task_acks_late = True
 app.conf.broker_connection_retry_on_startup = True
