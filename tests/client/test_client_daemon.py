@@ -48,8 +48,9 @@ def test_schedule_at_each_clock(timers: Timers, clock: str) -> None:
     when = time.clock_gettime(clocks[clock]) + 0.02
     soon, passed = timers.schedule_at(when, clock=clock), timers.schedule_at(1.0, clock=clock)
     events = receive(timers, 2)
-    assert events["timer_id"].tolist() == [passed, soon]
-    assert events["deadline"].tolist() == [10**9, int(when * 1e9)]
+    # in either order: on a busy machine the first is due before the second is scheduled
+    deadlines = dict(zip(events["timer_id"].tolist(), events["deadline"].tolist(), strict=True))
+    assert deadlines == {passed: 10**9, soon: int(when * 1e9)}
     assert (events["fired"] <= time.clock_gettime_ns(clocks[clock])).all()
 
 
