@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import wheeld
@@ -23,7 +23,7 @@ from wheeld_core.views import WheelView
 
 LONG = 30.0
 FAR = 100_000.0
-BUSY_TRIES = 200
+BUSY_TRIES = 80
 SWEEP_PASSES = 100
 """By so many passes the sweep that follows a step is over."""
 _FLOOD = """
@@ -181,8 +181,13 @@ def flood(name: str) -> Iterator[None]:
             one.communicate()
 
 
+class Failed(Exception):
+    """A case did; what it said is printed."""
+
+
 def play(case: Callable[[Timers, WallClock], None], name: str, say: str) -> None:
-    """Run one case with a worker of its own and print what came of it."""
+    """Run one case with a worker of its own and print what came of it; the first to fail is the
+    last, as each later one might wait in vain for long."""
     found = None
     try:
         with connect(name) as timers:
@@ -190,6 +195,8 @@ def play(case: Callable[[Timers, WallClock], None], name: str, say: str) -> None
     except Exception:
         found = traceback.format_exc()
     print(json.dumps({"case": say, "error": found}), flush=True)
+    if found:
+        raise Failed
 
 
 def main() -> None:
@@ -206,4 +213,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    with suppress(Failed):
+        main()
