@@ -20,7 +20,7 @@ from wheeld.cli import app as cli
 from wheeld.clock import guard, link
 from wheeld.resources import owned
 from wheeld.snapshot import file as snapshot_file
-from wheeld.supervisor import server
+from wheeld.supervisor.control import control_socket
 
 def short_while_the_file_is_there(module, name, error):
     whole = getattr(module, name)
@@ -176,7 +176,8 @@ def test_snapshots_go_on_after_any_error(daemon: Short, runtime_dir: Path) -> No
 
 DESCRIPTORS = """__import__("asyncio").trsock.TransportSocket, "dup", OSError(
     errno.EMFILE, "Too many open files")"""
-ANSWERS = """server.Supervisor, "_say", OSError(errno.EMFILE, "Too many open files")"""
+ANSWERS = """control_socket.ControlSocket, "_say", OSError(
+    errno.EMFILE, "Too many open files")"""
 
 
 def test_a_welcome_without_a_free_descriptor(daemon: Short) -> None:

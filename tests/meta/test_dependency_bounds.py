@@ -24,7 +24,10 @@ OURS = {
 OF_THE_PROGRAM = {"gevent", "pytest", "fastapi", "starlette", "flask", "django", "aiohttp"}
 OF_THE_PROGRAM |= {"anyio", "celery", "kombu"}
 """What ours use only where the program that they run in has loaded it."""
-NAMES = {"opentelemetry": {"opentelemetry_sdk", "opentelemetry_exporter_otlp_proto_http"}}
+NAMES = {
+    "opentelemetry": {"opentelemetry_sdk", "opentelemetry_exporter_otlp_proto_http"},
+    "redis": {"celery"},  # celery[redis]
+}
 """Packages of a module that is called otherwise than they are."""
 EXTRAS = [name for name in dependency_bounds.TESTS if name]
 PARTS = {
