@@ -175,7 +175,7 @@ WRONG: dict[str, Any] = {
 def test_values_of_other_types(false: False_, field: str) -> None:
     """An error with words, not one of the client's own."""
     for value in WRONG[field]:
-        words = "WheelError: .*no wheeld daemon|PermissionError|ValueError|no longer serves"
+        words = "WheelError: .*not a compatible|PermissionError|ValueError|no longer serves"
         false.caught(words, lies={field: value}, how="pass", kind="a bell")
 
 

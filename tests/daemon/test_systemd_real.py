@@ -20,6 +20,7 @@ import systemd_container
 import systemd_scenes
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.xdist_group("systemd"),
     pytest.mark.timeout(300 + 20 * service_load.ROUNDS),
 ]

@@ -124,6 +124,7 @@ def test_never_more_than_the_bound_is_out(stack: ExitStack, rng_seed: int, spec:
     assert PoolsView(wheel.shared("pools")).out()[0].tolist()[:4] == [0] * 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spec", KINDS)
 def test_deaths_at_any_moment_return_what_the_dead_had(
     stack: ExitStack, rng_seed: int, spec: Any
