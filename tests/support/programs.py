@@ -33,11 +33,11 @@ def start_program(
 
 
 def descendants(process: subprocess.Popen[str], words: str) -> list[psutil.Process]:
-    """Those of a program that have these words in their command lines."""
+    """Those of a program that have these words in their command lines, or as their short name."""
     found = []
     for child in psutil.Process(process.pid).children(recursive=True):
         try:
-            if words in " ".join(child.cmdline()):
+            if words in " ".join(child.cmdline()) or words == child.name():
                 found.append(child)
         except psutil.NoSuchProcess:
             pass
