@@ -209,7 +209,7 @@ def segments_of(process: subprocess.Popen[str]) -> list[str]:
 
 
 def wait_for(process: subprocess.Popen[str], word: str, count: int) -> list[psutil.Process]:
-    """Wait until the demo has `count` descendants with `word` in their command lines, or as their name."""
+    """Wait until the demo has `count` descendants of which `descendants` finds `word`."""
     while process.poll() is None:
         found = descendants(process, word)
         if len(found) >= count:
