@@ -30,7 +30,7 @@ from torture.workers.ledger import PROBE, Memory
 from torture.workers.roles import SEATING
 from torture.workers.worker import Worker, probe
 
-ROOT: Final = Path(__file__).resolve().parent.parent
+ROOT: Final = Path(__file__).resolve().parents[2]
 MAX_MESSAGE: Final = 4096
 
 
