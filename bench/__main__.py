@@ -14,7 +14,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bench import (
+from bench import result as results
+from bench.cases.servers import versions
+from bench.measures import (
     buckets,
     firing,
     histograms,
@@ -23,11 +25,9 @@ from bench import (
     memory,
     neighbours,
     recording,
-    result as results,
     single,
     throughput,
 )
-from bench.cases.servers import versions
 from bench.purgatory import checks, looks, pool, sweep, waiting, wake
 from bench.table import pending, run
 from bench.table.rows import ROWS

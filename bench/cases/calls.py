@@ -14,7 +14,7 @@ import numpy as np
 
 from bench import contenders
 from bench.cases import Sample
-from bench.single import HOUR, delays, one_round, take_random
+from bench.measures.single import HOUR, delays, one_round, take_random
 from bench.timing import Watch
 
 PENDING = 100_000

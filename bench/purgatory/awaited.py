@@ -14,8 +14,8 @@ from typing import Any
 
 import wheeld
 import wheeld_client
+from bench.measures.single import HOUR
 from bench.result import Options, Result, Row
-from bench.single import HOUR
 from bench.timing import Watch
 
 KINDS: dict[str, Callable[[int], Any]] = {

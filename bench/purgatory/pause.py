@@ -17,8 +17,8 @@ from typing import Any
 import wheeld
 import wheeld_client
 from bench import processes
+from bench.measures.single import HOUR
 from bench.result import Options, Result, Row
-from bench.single import HOUR
 
 KEYS = 1000
 

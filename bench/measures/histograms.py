@@ -1,7 +1,7 @@
 """What the live histograms cost each firing: the clock's part and the worker's, in ns.
 
-`bench/histograms.c` runs the core's own code with the counting and without; a number is the median
-over rounds. Compiled with -O2, as the extension is.
+`histograms.c` runs the core's own code with the counting and without; a number is the median over
+rounds. Compiled with -O2, as the extension is.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from statistics import median
 from bench.result import Options, Result, Row, Target
 
 SOURCE = Path(__file__).with_suffix(".c")
-INCLUDE = SOURCE.parents[1] / "core" / "include"
+INCLUDE = SOURCE.parents[2] / "core" / "include"
 PARTS = {
     "fire": "the clock: lateness, of the wheel and of the worker",
     "poll": "the worker: schedule to fire, fire to poll",

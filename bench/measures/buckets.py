@@ -1,4 +1,4 @@
-"""Three ways to keep the timers of a bucket, measured side by side: see bench/buckets.c."""
+"""Three ways to keep the timers of a bucket, measured side by side: see buckets.c beside this."""
 
 from __future__ import annotations
 

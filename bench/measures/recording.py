@@ -20,8 +20,8 @@ import numpy as np
 import wheeld
 import wheeld_client
 from bench import daemon, processes
+from bench.measures.throughput import CAPACITY, Account, work
 from bench.result import Options, Result, Row, Target
-from bench.throughput import CAPACITY, Account, work
 
 MODERATE = 200_000
 """Timers per second; each makes two events."""
