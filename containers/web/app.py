@@ -1,4 +1,4 @@
-"""A service whose requests have a deadline on the wheel: GET / answers, GET /slow times out with 504."""
+"""A service whose requests have a deadline: GET / answers, GET /slow times out with 504."""
 
 import asyncio
 import os

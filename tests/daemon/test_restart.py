@@ -15,6 +15,7 @@ import wheeld
 from children import receive
 from common_fixtures import daemon_process
 from daemons import LONG, Daemon, end_of, stopped, until
+from wheeld.resources import handover
 from wheeld_client import DaemonNotRunning, connect
 from wheeld_core import control
 
@@ -348,3 +349,14 @@ def test_nobody_to_restart(daemon: Daemon) -> None:
     assert done.returncode == 1
     assert "wheeld start" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("given", [["-P", "-m", "wheeld"], ["-m", "wheeld"], ["/bin/wheeld"]])
+def test_the_command_line_does_not_grow(given: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the working directory is run, however often it is restarted."""
+    command = [sys.executable, *given, "start", "--name", "-P"]
+    for _ in range(3):
+        monkeypatch.setattr(sys, "orig_argv", command)
+        command = handover._command()
+    assert command[1] == "-P"
+    assert command[2:] == [*(given[1:] if given[0] == "-P" else given), "start", "--name", "-P"]

@@ -140,3 +140,10 @@ def test_sizes() -> None:
     }
     assert sizes["core/wheeld_core/native/purgatory"] > 10
     assert not {room for room, size in sizes.items() if size > MOST_FILES}
+
+
+def test_names_of_test_modules() -> None:
+    """Each its own: pytest imports them by their bare names, and two of one name stop the run."""
+    names = [path.name for path in (ROOT / "tests").rglob("*.py")]
+    twice = {name for name in names if names.count(name) > 1} - {"conftest.py", "__init__.py"}
+    assert not twice

@@ -115,7 +115,8 @@ def listening(before: Handover | None, path: Path) -> dict[str, Any]:
 
 
 def _command() -> list[str]:
-    return [sys.executable, "-P", *sys.orig_argv[1:]]
+    given = sys.orig_argv[1:]
+    return [sys.executable, "-P", *given[given[:1] == ["-P"] :]]  # another restart may have put it
 
 
 def introduce(config: Config) -> str:
