@@ -10,7 +10,7 @@ with connect("default", worker="web-1") as timers:
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from wheeld_client.connection.renewal import Reconnection
+from wheeld_client.connection.reconnection import Reconnection
 from wheeld_client.timers.callbacks import TimerHandle
 from wheeld_client.timers.timers import Timers, connect, payload_of
 from wheeld_core.errors import (

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from wheeld_client.aio.timers import AsyncTimers
+from wheeld_client.aio.waiters import Waiters
 
 
 class Alone:
@@ -18,7 +16,7 @@ class Alone:
         The owner of the operations; calls `look` when it is rung or finds the daemon away.
     """
 
-    def __init__(self, timers: AsyncTimers) -> None:
+    def __init__(self, timers: Waiters) -> None:
         self._timers = timers
         self._later: asyncio.Handle | None = None
 

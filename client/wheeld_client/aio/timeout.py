@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import enum
 from types import TracebackType
-from typing import TYPE_CHECKING
 
+from wheeld_client.aio.waiters import Waiters
 from wheeld_core.errors import WheelError
-
-if TYPE_CHECKING:
-    from wheeld_client.aio.waits import Waits
 
 
 class _State(enum.Enum):
@@ -28,7 +25,7 @@ class Timeout:
     It is entered once. Times are those of `loop.time()`, which are those of the wheel's clock.
     """
 
-    def __init__(self, timers: Waits, when: float | None) -> None:
+    def __init__(self, timers: Waiters, when: float | None) -> None:
         self._timers = timers
         self._when = when
         self._id = 0  # 0: no timer is armed

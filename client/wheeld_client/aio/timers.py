@@ -15,11 +15,13 @@ import numpy.typing as npt
 
 from wheeld_client.aio.alone import Alone
 from wheeld_client.aio.handle import AsyncTimerHandle
-from wheeld_client.aio.waits import Waits, running_loop
+from wheeld_client.aio.waiters import running_loop
+from wheeld_client.aio.waits import Waits
 from wheeld_client.connection.arrival import arrive
 from wheeld_client.connection.options import ConnectOptions
 from wheeld_client.connection.reconnect import LATE_PAUSE
-from wheeld_client.connection.renewal import REASON, Announce, Reconnection
+from wheeld_client.connection.reconnection import Announce, Reconnection
+from wheeld_client.connection.renewal import REASON
 from wheeld_client.timers.timers import Timers
 from wheeld_core.errors import (
     ClientClosed,

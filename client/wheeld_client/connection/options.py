@@ -9,7 +9,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Final, cast
 
-from wheeld_client.connection.renewal import Announce
+from wheeld_client.connection.reconnection import Announce
 from wheeld_core import _native, control
 from wheeld_core.control import messages as control_messages
 from wheeld_core.control.messages import Welcome

@@ -9,62 +9,31 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from pathlib import Path
+from typing import Final, Protocol, cast
 
+from wheeld_client.connection.options import ConnectOptions
 from wheeld_client.connection.reconnect import FIRST_PAUSE, Reconnector, Refused, Wait
+from wheeld_client.connection.reconnection import Announce, Reconnection
 from wheeld_core import control
 from wheeld_core.control.messages import Welcome
 from wheeld_core.errors import DaemonNotRunning, LayoutMismatch
-
-if TYPE_CHECKING:
-    from wheeld_client.connection.worker import ConnectedWorker
 
 log = logging.getLogger("wheeld")
 
 REASON: Final = "the wheeld daemon was stopped; this client waits for the next one"
 
 
-@dataclass(frozen=True)
-class Reconnection:
-    """A client is connected to another daemon than before: what was lost, and what is there.
+class Renewable(Protocol):
+    """What a renewal needs of its worker."""
 
-    Attributes
-    ----------
-    worker : str
-        Name of this worker, which is another one if it had none of its own.
-    lost : int
-        Timers of this worker that were pending when the daemon was stopped, and are no more. All
-        ids from before but those of restored timers are nobody's now: `cancel` is False.
-    restored : int
-        Timers that are there again under this worker's name and the same ids, from a snapshot
-        (`wheeld start --state-dir`): pending, or due meanwhile.
-    operations : list of DelayedOperation
-        What waited in this worker's purgatories: cancelled, as their timeouts are lost. The
-        purgatories go on.
-    adopted : bool
-        This worker took over what one of the same name had left, a snapshot's included.
-    wheel_token : int
-        The number of the new wheel.
-    """
+    directory: Path
+    _renewing: bool
+    _current: ConnectOptions
 
-    worker: str
-    lost: int
-    restored: int
-    operations: list[Any] = field(default_factory=list)
-    adopted: bool = False
-    wheel_token: int = 0
+    def _end_wheel(self, reason: str, /) -> bool: ...
 
-
-Announce = Callable[[Reconnection], object]
-
-
-class Block(Protocol):
-    """What a worker is in the middle of, and notes in its row: a block of `Purgatory.changing`."""
-
-    def note_anew(self) -> None:
-        """It has another row now."""
+    def _move(self, connection: control.Connection, welcome: Welcome, /) -> Reconnection | None: ...
 
 
 class Renewal:
@@ -72,11 +41,11 @@ class Renewal:
 
     Parameters
     ----------
-    worker : ConnectedWorker
+    worker : Renewable
         Whose it is.
     """
 
-    def __init__(self, worker: ConnectedWorker) -> None:
+    def __init__(self, worker: Renewable) -> None:
         self._worker = worker
         self._lock = threading.Lock()  # never waited for
         self._who = 0

@@ -20,7 +20,8 @@ import numpy as np
 from wheeld_client.connection import hub
 from wheeld_client.connection.options import ConnectOptions
 from wheeld_client.connection.reconnect import FIRST_PAUSE, Reconnector, Refused, Wait
-from wheeld_client.connection.renewal import Block, Reconnection, Renewal
+from wheeld_client.connection.reconnection import Block, Reconnection
+from wheeld_client.connection.renewal import Renewal
 from wheeld_core import _native, control, runtime, segments, trust
 from wheeld_core.control.messages import Back, Request, Welcome
 from wheeld_core.errors import DaemonNotRunning, ForkedClient, WheelError

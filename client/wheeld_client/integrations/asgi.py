@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from wheeld_client.aio.timeout import Timeout
 from wheeld_client.aio.timers import AsyncTimers
-from wheeld_client.connection.renewal import Reconnection
+from wheeld_client.connection.reconnection import Reconnection
 from wheeld_client.integrations.deadline import Deadline
 from wheeld_client.integrations.process import RETRY_SECONDS
 from wheeld_core.errors import WheelError

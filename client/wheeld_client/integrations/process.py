@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from typing import Any, Final
 
-from wheeld_client.connection.renewal import Reconnection
+from wheeld_client.connection.reconnection import Reconnection
 from wheeld_client.timers.dispatcher import Dispatcher
 from wheeld_client.timers.timers import Timers, connect
 from wheeld_core.errors import WheelError

@@ -11,37 +11,53 @@ import asyncio
 import threading
 from collections import deque
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import Final, Generic, Protocol, TypeVar
 
-if TYPE_CHECKING:
-    from wheeld_client.pool.memory_pool import MemoryPool, PoolBuffer
+
+class Loan(Protocol):
+    """Memory that goes back to its pool by `release`."""
+
+    def release(self) -> None:
+        """Give it back."""
+
+
+L = TypeVar("L", bound=Loan)
+L_co = TypeVar("L_co", bound=Loan, covariant=True)
+
+
+class Lender(Protocol[L_co]):
+    """What a line needs of its pool."""
+
+    def allocate(self, size: int, timeout: float | None = None) -> L_co:
+        """Wait for memory, in the line of all processes."""
+
 
 SLICE: Final = 1.0
 """Seconds after which the thread notices that the task it waits for has given up."""
 
 
 @dataclass(eq=False)
-class _Waiter:
+class _Waiter(Generic[L]):
     size: int
-    future: asyncio.Future[PoolBuffer]
+    future: asyncio.Future[L]
 
 
-class AllocationLine:
+class AllocationLine(Generic[L]):
     """The queue of one pool and one loop. Its methods are for the loop's thread."""
 
-    def __init__(self, pool: MemoryPool, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, pool: Lender[L], loop: asyncio.AbstractEventLoop) -> None:
         self._pool = pool
         self._loop = loop
         self._lock = threading.RLock()  # of these two:
-        self._waiting: deque[_Waiter] = deque()
+        self._waiting: deque[_Waiter[L]] = deque()
         self._running = False
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
-    async def wait(self, size: int) -> PoolBuffer:
+    async def wait(self, size: int) -> L:
         """Wait for memory, in turn."""
-        waiter = _Waiter(size, self._loop.create_future())
+        waiter: _Waiter[L] = _Waiter(size, self._loop.create_future())
         with self._lock:
             self._waiting.append(waiter)
             start, self._running = not self._running, True
@@ -58,7 +74,7 @@ class AllocationLine:
 
     # -- the thread --------------------------------------------------------------------------------
 
-    def _first(self) -> _Waiter | None:
+    def _first(self) -> _Waiter[L] | None:
         with self._lock:
             while self._waiting and self._waiting[0].future.done():
                 self._waiting.popleft()
@@ -68,7 +84,7 @@ class AllocationLine:
     def _run(self) -> None:
         while (waiter := self._first()) is not None:
             try:
-                found: PoolBuffer | Exception = self._pool.allocate(waiter.size, SLICE)
+                found: L | Exception = self._pool.allocate(waiter.size, SLICE)
             except TimeoutError:
                 if self._loop.is_closed():
                     return
@@ -85,7 +101,7 @@ class AllocationLine:
                 return
 
 
-def _resolve(future: asyncio.Future[PoolBuffer], found: PoolBuffer | Exception) -> None:
+def _resolve(future: asyncio.Future[L], found: L | Exception) -> None:
     if isinstance(found, Exception):
         if not future.done():
             future.set_exception(found)

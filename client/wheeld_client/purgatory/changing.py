@@ -8,18 +8,29 @@ from __future__ import annotations
 
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from wheeld_client.timers.timers import Timers
 from wheeld_core.errors import WheelError
 
-if TYPE_CHECKING:
-    from wheeld_client.purgatory.purgatory import Purgatory
+
+class Noting(Protocol):
+    """What a block needs of its purgatory."""
+
+    timers: Timers
+
+    def _change(self, key: Any, /) -> tuple[int, int]: ...
+
+    def _done(self, place: int, word: int, /) -> None: ...
+
+    def check_and_complete_many(self, keys: tuple[Any, ...], /) -> int:
+        """Check the keys; how many operations that completed."""
 
 
 class Changing:
     """The block of `Purgatory.changing`, for a single `with`."""
 
-    def __init__(self, purgatory: Purgatory, keys: tuple[Any, ...]) -> None:
+    def __init__(self, purgatory: Noting, keys: tuple[Any, ...]) -> None:
         self._purgatory, self._keys = purgatory, keys
         self._notes: list[tuple[int, int]] = []
         self._over = False

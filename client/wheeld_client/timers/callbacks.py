@@ -5,15 +5,15 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from wheeld_client.connection.options import ConnectOptions
+from wheeld_client.timers.reserved import ReservingWorker
 from wheeld_core import _native
-
-if TYPE_CHECKING:
-    from wheeld_client.timers.timers import Timers
+from wheeld_core.errors import DaemonNotRunning
 
 log = logging.getLogger("wheeld")
 
@@ -86,13 +86,13 @@ def _nothing() -> None:
 
 
 class Callbacks:
-    """The callbacks of one `Timers` that wait for their time.
+    """The callbacks of one worker that wait for their time.
 
     No lock: signal handlers and destructors also call this, in the middle of a call of the same
     thread. Each step is one operation of a dict or a deque, and leaves nothing half done.
     """
 
-    def __init__(self, timers: Timers) -> None:
+    def __init__(self, timers: CallingWorker) -> None:
         self.timers = timers
         self.handles: dict[int, TimerHandle] = {}
         """By the id of their timer."""
@@ -200,3 +200,63 @@ def _emptying(line: deque[T]) -> Iterator[T]:
         except IndexError:
             return
         yield first
+
+
+class CallingWorker(ReservingWorker):
+    """The part of `Timers` that calls back: `call_later`, and `dispatch`, which makes the calls."""
+
+    exception_handler: Callable[[TimerHandle, BaseException], object] | None = None
+    _callbacks: Callbacks
+
+    def _enter(self, options: ConnectOptions) -> None:
+        self._callbacks = Callbacks(self)  # a forked child forgets its parent's
+        self._dispatchers: set[int] = set()  # threads that dispatch all the time
+        super()._enter(options)
+
+    def _return_to_wheel(self) -> None:
+        claims = self._callbacks.claims
+        self._callbacks = Callbacks(self)  # their timers are lost
+        self._callbacks.claims = claims
+        super()._return_to_wheel()
+
+    def call_later(
+        self, delay: float, callback: Callable[..., object], *args: Any, block: bool = True
+    ) -> TimerHandle:
+        """Have `dispatch` call `callback(*args)` in `delay` seconds.
+
+        Any thread, and also from destructors and signal handlers. With `block=False` neither this
+        call nor those of the handle wait for the clock; they raise as `schedule` and `cancel` do.
+        """
+        callbacks = self._callbacks
+        handle = self._call_later(
+            callbacks.handles, TimerHandle, callbacks, delay, callback, args, block
+        )
+        if handle is None:  # a forked child's, or the wheel has ended
+            self._check(block)
+            return self.call_later(delay, callback, *args, block=block)
+        return handle
+
+    def dispatch(
+        self, timeout: float | None = 0.0, max_events: int | None = None
+    ) -> npt.NDArray[np.void]:
+        """Receive expirations, run the callbacks among them, return the other events.
+
+        Operations of this worker's purgatories expire here, and are completed here when another
+        worker checked their keys; it returns, perhaps without events, when there was such work.
+        While the daemon is away they expire by this process's clock, before `DaemonNotRunning`.
+
+        A callback that raises is reported (`exception_handler`, else the log) and harms no other.
+        What a callback schedules with delay 0 runs at the next dispatch.
+        """
+        ticks: set[int] = set()
+        try:
+            if not self._renewing:
+                self._check()
+            if self._callbacks.waiting or self._unsettled:
+                timeout = 0.0
+            self._callbacks.sort(self._await_work(timeout, max_events, ticks), ticks)
+        except DaemonNotRunning:
+            self._settle()
+            raise
+        self._settle()
+        return self._callbacks.run()

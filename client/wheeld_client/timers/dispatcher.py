@@ -9,16 +9,14 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from types import TracebackType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
 from wheeld_client.connection import hub
+from wheeld_client.timers.callbacks import CallingWorker
 from wheeld_core.errors import DaemonNotRunning, WheelError
-
-if TYPE_CHECKING:
-    from wheeld_client.timers.timers import Timers
 
 log = logging.getLogger("wheeld")
 
@@ -39,7 +37,9 @@ class Dispatcher:
     """
 
     def __init__(
-        self, timers: Timers, on_events: Callable[[npt.NDArray[np.void]], object] | None = None
+        self,
+        timers: CallingWorker,
+        on_events: Callable[[npt.NDArray[np.void]], object] | None = None,
     ) -> None:
         self._timers = timers
         self._on_events = on_events
@@ -139,7 +139,7 @@ def _interrupt_program() -> bool:
     return True
 
 
-def turn(timers: Timers, timeout: float) -> None:
+def turn(timers: CallingWorker, timeout: float) -> None:
     """As `dispatch`; events without a receiver wait for the next one."""
     if not timers._renewing:
         timers._check()
@@ -150,6 +150,6 @@ def turn(timers: Timers, timeout: float) -> None:
     callbacks.call()
 
 
-def others_dispatch(timers: Timers) -> bool:
+def others_dispatch(timers: CallingWorker) -> bool:
     """Whether another thread dispatches, by `dispatching()`."""
     return any(thread != threading.get_ident() for thread in list(timers._dispatchers))

@@ -17,14 +17,14 @@ import numpy.typing as npt
 
 from wheeld_client.connection.arrival import arrive
 from wheeld_client.connection.options import MOST_SECONDS, ConnectOptions
-from wheeld_client.connection.renewal import Announce
+from wheeld_client.connection.reconnection import Announce
 from wheeld_client.timers import batches
-from wheeld_client.timers.callbacks import Callbacks, TimerHandle
+from wheeld_client.timers.callbacks import CallingWorker
 from wheeld_client.timers.dependents import Dependent
 from wheeld_client.timers.dispatcher import Dispatcher
-from wheeld_client.timers.reserved import ReservingWorker, clock_number
+from wheeld_client.timers.reserved import clock_number
 from wheeld_core import histograms
-from wheeld_core.errors import DaemonNotRunning, InvalidDelay
+from wheeld_core.errors import InvalidDelay
 from wheeld_core.timer_options import SharedOptions, TimerOptions
 
 
@@ -114,7 +114,7 @@ def payload_of(event: np.void) -> bytes:
     return payload[: int(event["payload_size"])]
 
 
-class Timers(ReservingWorker):
+class Timers(CallingWorker):
     """A worker's timers. Made by `connect`; a context manager that closes.
 
     All methods may be called from any thread of the process; one thread at a time should receive.
@@ -138,15 +138,11 @@ class Timers(ReservingWorker):
         Called as `handler(handle, exception)` when a callback raises; default: log it.
     """
 
-    exception_handler: Callable[[TimerHandle, BaseException], object] | None = None
-    _callbacks: Callbacks
     _purgatories: weakref.WeakSet[Dependent]
     _moving: list[Dependent]
 
     def _enter(self, options: ConnectOptions) -> None:
-        self._callbacks = Callbacks(self)  # a forked child forgets its parent's
         self._purgatories, self._moving = weakref.WeakSet(), []
-        self._dispatchers: set[int] = set()
         super()._enter(options)
 
     def _leave_wheel(self) -> list[Any]:
@@ -155,9 +151,7 @@ class Timers(ReservingWorker):
         return [operation for one in going for operation in one._shutdown(False)]
 
     def _return_to_wheel(self) -> None:
-        claims = self._callbacks.claims
-        self._callbacks = Callbacks(self)  # their timers are lost
-        self._callbacks.claims = claims
+        super()._return_to_wheel()
         while self._moving:  # what is left when this daemon is stopped, too, goes to the next
             self._moving[-1]._renew()
             self._moving.pop()
@@ -289,48 +283,6 @@ class Timers(ReservingWorker):
         return moved
 
     # -- callbacks ------------------------------------------------------------------------------
-
-    def call_later(
-        self, delay: float, callback: Callable[..., object], *args: Any, block: bool = True
-    ) -> TimerHandle:
-        """Have `dispatch` call `callback(*args)` in `delay` seconds.
-
-        Any thread, and also from destructors and signal handlers. With `block=False` neither this
-        call nor those of the handle wait for the clock; they raise as `schedule` and `cancel` do.
-        """
-        callbacks = self._callbacks
-        handle = self._call_later(
-            callbacks.handles, TimerHandle, callbacks, delay, callback, args, block
-        )
-        if handle is None:  # a forked child's, or the wheel has ended
-            self._check(block)
-            return self.call_later(delay, callback, *args, block=block)
-        return handle
-
-    def dispatch(
-        self, timeout: float | None = 0.0, max_events: int | None = None
-    ) -> npt.NDArray[np.void]:
-        """Receive expirations, run the callbacks among them, return the other events.
-
-        Operations of this worker's purgatories expire here, and are completed here when another
-        worker checked their keys; it returns, perhaps without events, when there was such work.
-        While the daemon is away they expire by this process's clock, before `DaemonNotRunning`.
-
-        A callback that raises is reported (`exception_handler`, else the log) and harms no other.
-        What a callback schedules with delay 0 runs at the next dispatch.
-        """
-        ticks: set[int] = set()
-        try:
-            if not self._renewing:
-                self._check()
-            if self._callbacks.waiting or self._unsettled:
-                timeout = 0.0
-            self._callbacks.sort(self._await_work(timeout, max_events, ticks), ticks)
-        except DaemonNotRunning:
-            self._settle()
-            raise
-        self._settle()
-        return self._callbacks.run()
 
     def dispatching(
         self, on_events: Callable[[npt.NDArray[np.void]], object] | None = None
