@@ -9,7 +9,7 @@ import pytest
 from intake_peers import BOTH_LOOPS, SLOW, Desk, Peer, Place, framed, ripple, until
 from model_pool import ModelPool
 from wheeld_client.intake import limits as intake_limits
-from wheeld_client.intake.connection import FIRST_BYTES
+from wheeld_client.intake.options import FIRST_BYTES
 from wheeld_client.intake.request import Request
 from wheeld_client.intake.timeouts import PATIENCE, Pace
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from wheeld_client.intake.tls import Tls
 
 if TYPE_CHECKING:
-    from wheeld_client.intake.server import Intake
+    from wheeld_client.intake.owner import ChannelOwner
 
 SCRATCH: Final = 32 << 10
 """Bytes that are read at a time for TLS, or to be discarded."""
@@ -70,7 +70,9 @@ class Channel(asyncio.BufferedProtocol, ABC):
     _loop: asyncio.AbstractEventLoop
     _context: contextvars.Context
 
-    def __init__(self, intake: Intake, context: ssl.SSLContext | None, first: memoryview) -> None:
+    def __init__(
+        self, intake: ChannelOwner, context: ssl.SSLContext | None, first: memoryview
+    ) -> None:
         self._intake = intake
         self._tls = None if context is None else Tls(context)
         self._view = first  # where bytes go, after those already there

@@ -22,22 +22,16 @@ import select
 import socket
 import ssl
 from asyncio import CancelledError
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from wheeld_client.intake.channel import Channel
-from wheeld_client.intake.request import Request
 from wheeld_client.intake.state import BODY, CLOSED, PREFIX, READY
-from wheeld_client.intake.work import Work, forget_frames, start
 
 if TYPE_CHECKING:
     from collections.abc import Buffer
 
-    from wheeld_client.intake.server import Intake
+    from wheeld_client.intake.owner import InHandler, Owner, Running
     from wheeld_client.intake.timeouts import StateTimeout
-
-FIRST_BYTES: Final = 1024
-"""Bytes of a request that must have arrived, or all of it, before it gets memory. A receive buffer
-of any size holds them."""
 
 
 class Connection(Channel):
@@ -64,8 +58,9 @@ class Connection(Channel):
         "_state",
         "_task",
     )
+    _intake: Owner[Connection]
 
-    def __init__(self, intake: Intake, context: ssl.SSLContext | None = None) -> None:
+    def __init__(self, intake: Owner[Connection], context: ssl.SSLContext | None = None) -> None:
         self._prefix = bytearray(intake._prefix_bytes)
         self._prefix_view = memoryview(self._prefix)
         super().__init__(intake, context, self._prefix_view)
@@ -73,8 +68,8 @@ class Connection(Channel):
         self._size = 0
         self._first = intake._first_bytes
         self._buffer: Buffer | None = None
-        self._task: Work | None = None
-        self._request: Request | None = None
+        self._task: Running | None = None
+        self._request: InHandler | None = None
         self._muted = False
         self._last = False  # closes after the answer that is under way
         self._peer_finished = self._hung_up = False
@@ -82,7 +77,7 @@ class Connection(Channel):
         self._owes = 0  # bytes of an answer that has not been taken
         self._admitted = self._counted = self._spoke = False
         self._address: str | None = None
-        self._clock: StateTimeout | None = None
+        self._clock: StateTimeout[Connection] | None = None
 
     # -- for handlers ---------------------------------------------------------------------------
 
@@ -270,17 +265,15 @@ class Connection(Channel):
     def _handle(self) -> None:
         """The request is complete."""
         assert self._buffer is not None
-        self._request = Request(self, self._buffer, self._view)
-        self._buffer = None
+        buffer, view, self._buffer = self._buffer, self._view, None
         self._view = self._prefix_view
         self._have = 0
         self._state = PREFIX
-        self._intake._start(self)
-        self._task = start(self._request, self._intake._handler)
+        self._request, self._task = self._intake._start(self, buffer, view)
         if self._peer_gone:  # after its first step: a handler that need not wait is done
             self._loop.call_soon(self._task.cancel)
 
-    def _handled(self, request: Request, answer: bytes) -> None:
+    def _handled(self, request: InHandler, answer: bytes) -> None:
         """The handler has ended with this answer, framed; empty: with none."""
         if not self._is_over(request) or self._state is CLOSED:
             return
@@ -295,12 +288,14 @@ class Connection(Channel):
         if self._state is not CLOSED:
             self._answered()
 
-    def _failed(self, request: Request, error: BaseException) -> None:
-        """The handler has failed or was cancelled."""
+    def _log_failure(self, request: InHandler, error: BaseException) -> None:
+        """Unless the handler was cancelled because nobody takes its answer."""
         cancelled = isinstance(error, CancelledError)
         if request is self._request and not (cancelled and (self._peer_gone or self.closed)):
             self._intake._handler_failed(self, error)
-        forget_frames(error)
+
+    def _failed(self, request: InHandler, *, cancelled: bool) -> None:
+        """The handler has failed or was cancelled."""
         if not self._is_over(request) or self._state is CLOSED:
             return
         if cancelled and self._peer_gone:
@@ -309,7 +304,7 @@ class Connection(Channel):
         else:
             self._retire()
 
-    def _is_over(self, request: Request) -> bool:
+    def _is_over(self, request: InHandler) -> bool:
         """Take back what a request had. False: already done, the handler was abandoned."""
         if request is not self._request:
             return False

@@ -21,12 +21,10 @@ import random
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from wheeld_client.intake.watch import MemoryWatch
+from wheeld_client.intake.watch import MemoryWatch, Waitable
 
 if TYPE_CHECKING:
     from collections.abc import Buffer
-
-    from wheeld_client.intake.connection import Connection
 
 log = logging.getLogger("wheeld")
 
@@ -34,7 +32,7 @@ TIGHT_SHARE: Final = 10
 """Memory is tight when less than one part in this many is available."""
 
 
-class PoolProtocol(Protocol):
+class PoolProtocol(Waitable, Protocol):
     """What an intake needs from a memory pool; `MemoryPool` provides it."""
 
     @property
@@ -63,8 +61,18 @@ class PoolProtocol(Protocol):
     def release(self, buffer: Any, /) -> None:
         """Take a buffer back."""
 
-    def wait_available(self, timeout: float | None = None, size: int = 1) -> bool:
-        """Block until an allocation of that size would succeed."""
+
+class Borrower(Protocol):
+    """What a gate knows of a connection that asks for memory, and tells it."""
+
+    _size: int
+    """Bytes of its request."""
+
+    def _begin(self, buffer: Buffer) -> None:
+        """Memory was granted."""
+
+    def close(self) -> None:
+        """Close it at once: the pool failed."""
 
 
 class Gate:
@@ -72,7 +80,7 @@ class Gate:
 
     Attributes
     ----------
-    waiting : dict of Connection
+    waiting : dict of Borrower
         Those that want memory and have none; in order of arrival.
     in_flight, bytes : int
         Requests that are read or handled, and the memory that they have.
@@ -105,7 +113,7 @@ class Gate:
         self._dry = False  # the pool refused a request, and some still wait
         self._turn_due = False
         self._pool_lost = False
-        self.waiting: dict[Connection, None] = {}
+        self.waiting: dict[Borrower, None] = {}
         self.in_flight = 0
         self.released = 0
         self.bytes = 0
@@ -115,7 +123,7 @@ class Gate:
 
     # -- asking ---------------------------------------------------------------------------------
 
-    def want(self, connection: Connection) -> bool:
+    def want(self, connection: Borrower) -> bool:
         """A request's length is known: memory for it at once (True), or in a turn with others."""
         at_once = not self.waiting and not self._tight()
         self.waiting[connection] = None
@@ -124,11 +132,11 @@ class Gate:
         self._schedule_turn()
         return False
 
-    def withdraw(self, connection: Connection) -> None:
+    def withdraw(self, connection: Borrower) -> None:
         """Withdraw a request for memory."""
         self.waiting.pop(connection, None)
 
-    def _try(self, connection: Connection) -> bool:
+    def _try(self, connection: Borrower) -> bool:
         """Memory and a slot for a waiting connection. False: there was none; it still waits."""
         if self._full():
             return False
@@ -185,7 +193,7 @@ class Gate:
                 # A lenient pool refuses all or none.
                 least = connection._size if self._strict else 0
 
-    def _in_order(self) -> Iterator[Connection]:
+    def _in_order(self) -> Iterator[Borrower]:
         line = list(self.waiting)
         if not self._dry and not self._tight():
             yield from line

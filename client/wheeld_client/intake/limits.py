@@ -4,10 +4,22 @@ from __future__ import annotations
 
 import resource
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from wheeld_client.intake.connection import Connection
+
+class Entrant(Protocol):
+    """What limits know of a connection, and write down with it."""
+
+    _address: str | None
+    """That it is counted under; None: on this host, by a local socket."""
+    _counted: bool
+
+    @property
+    def peer(self) -> Any:
+        """The peer's address, as the socket has it."""
+
+    def close(self) -> None:
+        """Close it at once, for another."""
 
 
 def most_connections() -> int:
@@ -16,7 +28,7 @@ def most_connections() -> int:
     return 1 << 20 if files == resource.RLIM_INFINITY else max(1, files - files // 8)
 
 
-def address_of(connection: Connection) -> str | None:
+def address_of(connection: Entrant) -> str | None:
     """The peer's address; None: on this host, by a local socket."""
     peer: Any = connection.peer
     if not isinstance(peer, tuple):
@@ -42,10 +54,10 @@ class Limits:
         self._most = most
         self._most_per_peer = most_per_peer
         self._of_peer: Counter[str] = Counter()
-        self._silent: dict[Connection, None] = {}
+        self._silent: dict[Entrant, None] = {}
         self.count = 0
 
-    def refuses(self, connection: Connection) -> str | None:
+    def refuses(self, connection: Entrant) -> str | None:
         """Why a connection is refused for its address, or None."""
         address = address_of(connection)
         if address is None or self._most_per_peer is None:
@@ -54,14 +66,14 @@ class Limits:
             return None
         return f"{address} has {self._most_per_peer} connections already"
 
-    def room(self) -> tuple[bool, Connection | None]:
+    def room(self) -> tuple[bool, Entrant | None]:
         """Whether there is room for one more, and which connection must be closed for it."""
         if self._most is None or self.count < self._most:
             return True, None
         silent = next(iter(self._silent), None)
         return silent is not None, silent
 
-    def enter(self, connection: Connection) -> None:
+    def enter(self, connection: Entrant) -> None:
         """Add a connection, which is silent so far."""
         self.count += 1
         self._silent[connection] = None
@@ -70,11 +82,11 @@ class Limits:
         connection._address = address
         connection._counted = True
 
-    def spoke(self, connection: Connection) -> None:
+    def spoke(self, connection: Entrant) -> None:
         """It has sent a request."""
         self._silent.pop(connection, None)
 
-    def leave(self, connection: Connection) -> None:
+    def leave(self, connection: Entrant) -> None:
         """Remove a connection that is gone, or closing."""
         if not connection._counted:
             return

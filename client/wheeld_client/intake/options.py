@@ -10,6 +10,9 @@ from wheeld_client.intake.gate import PoolProtocol
 
 LARGEST: Final = 100 << 20
 """Bytes of the largest request in an unbounded pool."""
+FIRST_BYTES: Final = 1024
+"""Bytes of a request that must have arrived, or all of it, before it gets memory. A receive buffer
+of any size holds them."""
 
 
 @dataclass(frozen=True)

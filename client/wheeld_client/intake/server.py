@@ -11,18 +11,22 @@ import logging
 import random
 import socket
 import ssl
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from wheeld_client.intake.channel import SCRATCH
-from wheeld_client.intake.connection import FIRST_BYTES, Connection
+from wheeld_client.intake.connection import Connection
 from wheeld_client.intake.counters import IntakeCounters
 from wheeld_client.intake.gate import Gate, PoolProtocol
 from wheeld_client.intake.limits import Limits, most_connections
-from wheeld_client.intake.options import IntakeOptions, largest_of
+from wheeld_client.intake.options import FIRST_BYTES, IntakeOptions, largest_of
+from wheeld_client.intake.request import Request
 from wheeld_client.intake.state import stands_at
 from wheeld_client.intake.timeouts import Pace, StateTimeout, StateTimeouts
 from wheeld_client.intake.watch import PeerWatch
-from wheeld_client.intake.work import Handler
+from wheeld_client.intake.work import Handler, Work, start
+
+if TYPE_CHECKING:
+    from collections.abc import Buffer
 
 log = logging.getLogger("wheeld")
 
@@ -276,7 +280,9 @@ class Intake:
 
     # -- handling -------------------------------------------------------------------------------
 
-    def _start(self, connection: Connection) -> None:
+    def _start(
+        self, connection: Connection, buffer: Buffer, view: memoryview
+    ) -> tuple[Request, Work]:
         """A request reaches its handler."""
         self._tally.requests += 1
         self._at_work.add(connection)
@@ -284,6 +290,8 @@ class Intake:
         if not connection._spoke:
             connection._spoke = True
             self._limits.spoke(connection)
+        request = Request(connection, buffer, view)
+        return request, start(request, self._handler)
 
     def _end(self, connection: Connection, *, waited: bool) -> None:
         """A request has left its handler, or never came to one."""

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from wheeld_client.intake.connection import Connection
+from wheeld_client.intake.tls import Tls
 
 
 class State(Enum):
@@ -26,7 +25,21 @@ class State(Enum):
 PREFIX, READY, BODY, CLOSED = State
 
 
-def stands_at(connection: Connection) -> str:
+class Standing(Protocol):
+    """What is read of a connection to say what it is waiting for."""
+
+    _tls: Tls | None
+    _state: State
+    _size: int
+    _have: int
+    _owes: int
+
+    def _to_go(self) -> int: ...
+
+    def _unread(self) -> int: ...
+
+
+def stands_at(connection: Standing) -> str:
     """What a connection is waiting for, for the log."""
     if connection._tls is not None and not connection._tls.secure:
         return "in the TLS handshake"

@@ -11,10 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from wheeld_client.intake.connection import Connection
+from typing import Final, Generic, Protocol, Self, TypeVar
 
 TICK: Final = 1.0
 """Seconds between two checks of connections that read or write."""
@@ -22,19 +19,33 @@ PATIENCE: Final = 2
 """Ticks without a byte, after which a connection that holds what others want is ended."""
 
 
-class StateTimeout:
+class Timed(Protocol):
+    """What timeouts know of a connection, and write down with it."""
+
+    _loop: asyncio.AbstractEventLoop
+    _clock: StateTimeout[Self] | None
+    """The one that it is in."""
+
+    def _left(self) -> int:
+        """Bytes of its request still to arrive, or of its answer still to be sent."""
+
+
+TimedT = TypeVar("TimedT", bound=Timed)
+
+
+class StateTimeout(Generic[TimedT]):
     """Finds connections that have been in one state for too long.
 
     One timer for all: as they all have the same time, the longest waiting is the first to expire.
     """
 
-    def __init__(self, timeout: float | None, expire: Callable[[Connection], None]) -> None:
+    def __init__(self, timeout: float | None, expire: Callable[[TimedT], None]) -> None:
         self._timeout = timeout
         self._expire = expire
-        self._since: dict[Connection, float] = {}
+        self._since: dict[TimedT, float] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def start(self, connection: Connection) -> None:
+    def start(self, connection: TimedT) -> None:
         """Start its time; it leaves the clock that it was in."""
         if (before := connection._clock) is not None:
             before.stop(connection)
@@ -45,12 +56,12 @@ class StateTimeout:
         if self._timer is None:
             self._timer = connection._loop.call_later(self._timeout, self._tick)
 
-    def go_on(self, connection: Connection) -> None:
+    def go_on(self, connection: TimedT) -> None:
         """As `start`, unless it is already in this one."""
         if connection._clock is not self:
             self.start(connection)
 
-    def stop(self, connection: Connection) -> None:
+    def stop(self, connection: TimedT) -> None:
         """Remove it: it is in another state."""
         self._since.pop(connection, None)
         connection._clock = None
@@ -79,20 +90,20 @@ class StateTimeout:
 
 
 @dataclass(frozen=True)
-class StateTimeouts:
+class StateTimeouts(Generic[TimedT]):
     """All clocks of an intake."""
 
-    handshake: StateTimeout
-    idle: StateTimeout
-    read: StateTimeout
-    write: StateTimeout
+    handshake: StateTimeout[TimedT]
+    idle: StateTimeout[TimedT]
+    read: StateTimeout[TimedT]
+    write: StateTimeout[TimedT]
 
-    def all(self) -> tuple[StateTimeout, ...]:
+    def all(self) -> tuple[StateTimeout[TimedT], ...]:
         """The clocks as a tuple."""
         return self.handshake, self.idle, self.read, self.write
 
     @staticmethod
-    def stop(connection: Connection) -> None:
+    def stop(connection: TimedT) -> None:
         """Remove it from all of them."""
         if connection._clock is not None:
             connection._clock.stop(connection)
@@ -111,7 +122,7 @@ class _Mark:
     still: int = 0
 
 
-class Pace:
+class Pace(Generic[TimedT]):
     """Ends connections that hold what others want, and make no progress.
 
     It counts its own ticks, not seconds: a loop that was blocked for long has not read its
@@ -131,16 +142,16 @@ class Pace:
     def __init__(
         self,
         timeout: float | None,
-        wanted: Callable[[Connection], bool],
-        expire: Callable[[Connection], None],
+        wanted: Callable[[TimedT], bool],
+        expire: Callable[[TimedT], None],
     ) -> None:
         self._timeout = timeout
         self._wanted = wanted
         self._expire = expire
-        self._marks: dict[Connection, _Mark] = {}
+        self._marks: dict[TimedT, _Mark] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def begin(self, connection: Connection, size: int) -> None:
+    def begin(self, connection: TimedT, size: int) -> None:
         """It has this many bytes to go; called once."""
         if connection in self._marks:
             return
@@ -151,7 +162,7 @@ class Pace:
     def _arm(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(TICK, self._tick)
 
-    def end(self, connection: Connection) -> None:
+    def end(self, connection: TimedT) -> None:
         """It has finished them, or is gone."""
         self._marks.pop(connection, None)
 

@@ -8,14 +8,17 @@ import select
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final
-
-if TYPE_CHECKING:
-    from wheeld_client.intake.connection import Connection
-    from wheeld_client.intake.gate import PoolProtocol
+from typing import Final, Protocol
 
 WAIT_SLICE: Final = 0.1
 """Seconds that the helper thread waits in the pool before it checks whether to end."""
+
+
+class Watched(Protocol):
+    """What the watch tells a connection."""
+
+    def _peer_event(self, events: int) -> None:
+        """Its peer has ended, or sent something: `events` of epoll."""
 
 
 class PeerWatch:
@@ -28,11 +31,9 @@ class PeerWatch:
 
     def __init__(self) -> None:
         self._epoll: select.epoll | None = None
-        self._watched: dict[int, tuple[Connection, int]] = {}
+        self._watched: dict[int, tuple[Watched, int]] = {}
 
-    def add(
-        self, fd: int, connection: Connection, *, finished: bool, bytes_too: bool = False
-    ) -> None:
+    def add(self, fd: int, connection: Watched, *, finished: bool, bytes_too: bool = False) -> None:
         """Report the peer's end to `connection`. `finished`: known to have finished sending."""
         if self._epoll is None:
             self._epoll = select.epoll()
@@ -67,6 +68,13 @@ class PeerWatch:
             self._epoll = None
 
 
+class Waitable(Protocol):
+    """What the helper thread needs from a pool."""
+
+    def wait_available(self, timeout: float | None = None, size: int = 1) -> bool:
+        """Block until an allocation of that size would succeed."""
+
+
 class MemoryWatch:
     """Notices memory that other processes give back: a thread that blocks in the pool.
 
@@ -75,14 +83,14 @@ class MemoryWatch:
 
     Parameters
     ----------
-    pool : PoolProtocol
+    pool : Waitable
         Whose memory.
     back : callable
         Called on the loop as `back(None)` when there may be memory, as `back(error)` when the pool
         failed; either answers one `want`.
     """
 
-    def __init__(self, pool: PoolProtocol, back: Callable[[Exception | None], None]) -> None:
+    def __init__(self, pool: Waitable, back: Callable[[Exception | None], None]) -> None:
         self._pool = pool
         self._back = back
         self._wanted = False

@@ -55,7 +55,7 @@ async def _run(request: Request, handler: Handler) -> None:
     except GeneratorExit:  # the loop is gone
         raise
     except BaseException as error:
-        connection._failed(request, error)
+        _fail(request, error)
         if isinstance(error, Exception):
             return
         if (task := asyncio.current_task()) is not None:
@@ -65,11 +65,19 @@ async def _run(request: Request, handler: Handler) -> None:
         connection._handled(request, answer)
 
 
+def _fail(request: Request, error: BaseException) -> None:
+    """The handler has raised this, or was cancelled."""
+    connection = request.connection
+    connection._log_failure(request, error)  # with the frames
+    forget_frames(error)  # while the request has its memory, which goes back without any view
+    connection._failed(request, cancelled=isinstance(error, asyncio.CancelledError))
+
+
 def _cancelled(task: asyncio.Task[None]) -> None:
     """A task has ended that was cancelled before its first step."""
     assert isinstance(task, Work)
     if not task.request._begun:
-        task.request.connection._failed(task.request, asyncio.CancelledError())
+        _fail(task.request, asyncio.CancelledError())
 
 
 def _forget(task: asyncio.Task[None]) -> None:
