@@ -10,8 +10,6 @@ from typing import Final
 
 from wheeld.processes import descriptors, spawn
 
-PRIVATE: Final = "--private"
-"""What comes first in the command line of an embedded daemon; then its options, as JSON."""
 _EXTRA: Final = ("typer", "rich", "psutil")
 """What the extra `daemon` brings."""
 _WITHOUT_CLOCK: Final = {"--help", "--check"}
@@ -27,7 +25,7 @@ def main() -> None:
     _open_standard_descriptors()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     gc.disable()
-    run = _private_daemon() if sys.argv[1:2] == [PRIVATE] else _command()
+    run = _private_daemon() if sys.argv[1:2] == [spawn.PRIVATE] else _command()
     gc.freeze()
     gc.enable()
     try:

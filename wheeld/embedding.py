@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from wheeld import virtual
-from wheeld.__main__ import PRIVATE
+from wheeld.processes.spawn import PRIVATE
 from wheeld_core import runtime, segments
 from wheeld_core.errors import WheelError
 

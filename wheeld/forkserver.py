@@ -24,7 +24,6 @@ from collections.abc import Callable
 from typing import Any
 
 from wheeld import embedding
-from wheeld.__main__ import PRIVATE
 from wheeld.processes import descriptors, spawn
 from wheeld_core.errors import WheelError
 
@@ -64,7 +63,9 @@ class ForkServer:
         self, **config: Any
     ) -> contextlib.AbstractContextManager[embedding.EmbeddedDaemon]:
         """As `wheeld.embedded`, with the same options and errors."""
-        return embedding.running(lambda options, out: self._fork([PRIVATE, options], out), config)
+        return embedding.running(
+            lambda options, out: self._fork([spawn.PRIVATE, options], out), config
+        )
 
     def start(self, *words: str, output: int = 2) -> DaemonProcess:
         """Run `wheeld start WORDS`, with the environment and the directory of the caller.
@@ -251,7 +252,7 @@ def main() -> None:
     # Ctrl-C is for the caller, who ends us.
     interrupt = signal.signal(signal.SIGINT, signal.SIG_IGN)
     channel = socket.socket(fileno=int(sys.argv[1]))
-    be = DaemonForker(channel, {spawn.CLOCK: process.main, PRIVATE: launch.main}).serve()
+    be = DaemonForker(channel, {spawn.CLOCK: process.main, spawn.PRIVATE: launch.main}).serve()
     if be is None:
         return
     signal.signal(signal.SIGINT, interrupt)

@@ -1,4 +1,4 @@
-"""The folders of each package, and of the headers, stand on each other in one direction."""
+"""Folders and modules of each package, and of the headers, stand on each other in one direction."""
 
 import re
 from collections import defaultdict
@@ -65,6 +65,36 @@ def python_rooms(package: str, home: Path) -> dict[str, set[str]]:
     return found
 
 
+def modules(package: Path) -> dict[str, Source]:
+    """All of a package by their dotted names; a folder's name is its `__init__.py`."""
+    found = {}
+    for path in package.rglob("*.py"):
+        name = ".".join(path.relative_to(package.parent).with_suffix("").parts)
+        found[name.removesuffix(".__init__")] = Source(package, path.name, path.read_text())
+    return found
+
+
+def module_imports(package: Path) -> dict[str, set[str]]:
+    """Which modules of a package each one imports, types only included.
+
+    A lazy `__init__`, with a `__getattr__`, loads nothing itself: what is taken through it is
+    taken from the module that has it.
+    """
+    sources = modules(package)
+    lazy = {name for name, source in sources.items() if "def __getattr__(" in source.text}
+    homes = {
+        f"{door}.{name.split('.')[-1]}": name for door in lazy for _, name in imports(sources[door])
+    }
+    found: dict[str, set[str]] = {name: set() for name in sources}
+    for module in sources.keys() - lazy:
+        for _, name in imports(sources[module]):
+            taken = homes.get(name, name)
+            while taken and taken not in sources:  # what a module defines
+                taken = taken.rpartition(".")[0]
+            found[module] |= {taken} - {module, ""}
+    return found
+
+
 def header_rooms(home: Path) -> dict[str, set[str]]:
     """Which folders the headers of each folder include."""
     found: dict[str, set[str]] = defaultdict(set)
@@ -106,6 +136,23 @@ def test_a_circle_of_folders_within_a_folder_is_seen(tmp_path: Path) -> None:
     assert circle(python_rooms("house.wing", tmp_path / "wing")) == ["left", "right"]
 
 
+def test_a_circle_of_modules_is_seen(tmp_path: Path) -> None:
+    """Also one for types only, within functions, and by way of a lazy `__init__`."""
+    package = tmp_path / "house"
+    for name, text in {
+        "__init__.py": "if TYPE_CHECKING:\n    from house.d import D\ndef __getattr__(name): ...",
+        "a.py": "from house.wing import b\nfrom house import __version__",
+        "wing/__init__.py": "",
+        "wing/b.py": "if TYPE_CHECKING:\n    from house.a import A",
+        "c.py": "from house import D",
+        "d.py": "def late():\n    import house.c",
+        "e.py": "from house.a import A\nimport house.d",
+    }.items():
+        (package / name).parent.mkdir(parents=True, exist_ok=True)
+        (package / name).write_text(text)
+    assert circle(module_imports(package)) == ["house.a", "house.c", "house.d", "house.wing.b"]
+
+
 def test_packages_are_found() -> None:
     """Whoever adds one need not name it here."""
     found = {str(package.relative_to(ROOT)) for package in packages()}
@@ -121,6 +168,15 @@ def test_packages(package: Path) -> None:
     for home in (package, *within(package)):
         name = ".".join((package.name, *home.relative_to(package).parts))
         assert circle(python_rooms(name, home)) == [], name
+
+
+@pytest.mark.parametrize("package", packages(), ids=lambda package: package.name)
+def test_modules(package: Path) -> None:
+    """No module is imported, at any remove, by one that it imports, be it for a type alone.
+
+    What a module needs of one that stands on it, a protocol says, or a module below both has it.
+    """
+    assert circle(module_imports(package)) == []
 
 
 def test_headers() -> None:

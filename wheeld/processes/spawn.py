@@ -19,6 +19,8 @@ from typing import Any, Final, NamedTuple
 CLOCK: Final = "wheeld.clock.process"
 RECORDER: Final = "wheeld.recorder.process"
 EXPORTER: Final = "wheeld.metrics.process"
+PRIVATE: Final = "--private"
+"""What comes first in the command line of an embedded daemon; then its options, as JSON."""
 OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     # Ctrl-C is the supervisor's to handle.
     CLOCK: {"start_new_session": True},

@@ -15,7 +15,7 @@ from examples.broker import batches
 from examples.broker.settings import Settings
 
 if TYPE_CHECKING:
-    from examples.broker.load.demo import Program
+    from examples.broker.load.program import Program
 
 NAMED: Final = 10
 """Faults that are listed; all are counted."""
