@@ -10,7 +10,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 purpose=${1:?usage: setup-env.sh run|test|dev}
 case $purpose in
     run) extras="[plots,report]" ;; # the demo draws a picture and ends with a report, without Java
-    test) extras="[plots,parquet,spark,test]" ;;
+    test) extras="[plots,parquet,connect,test]" ;;
     dev) extras="[dev]" ;;
     *) echo "setup-env.sh: got '$purpose', expected run, test or dev" >&2; exit 2 ;;
 esac

@@ -48,8 +48,8 @@ EVENT_COLUMNS: Final = (
         "receiver",
         "string",
         True,
-        "expired: worker that it went to first, if not its owner; of a group another one may have "
-        "taken it",
+        "expired: the worker it was delivered to, if not its owner; in a group another one may "
+        "have taken it",
     ),
     Column("timer_id", "bigint", False, "id of the timer; the bits of an unsigned number"),
     Column("cookie", "bigint", False, "the user's 64 bits; the bits of an unsigned number"),

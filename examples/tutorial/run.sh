@@ -154,14 +154,14 @@ printf '\n```console\n$ python3 load.py 8 &\n```\n'
 show 'wheeld restart'
 wait "$load" || { cat "$work/load.log" >&2; exit 1; }
 printf '\n```console\n%s\n```\n' "$(cat "$work/load.log")"
-say 'No request was lost, none timed out early or not at all: timers went on in shared memory while the daemon became
+say 'No request was lost, none timed out early or not at all: the timers stayed in shared memory while the daemon became
 another program, and the workers never noticed.'
 
 say '## Stop'
 show 'wheeld stop'
 cat <<'PAGE'
 
-## Where to go on
+## Where to go next
 
 - [What a worker can do](timers.md), and what it is promised.
 - [The same for other frameworks](how-to/frameworks.md): WSGI, Flask, Django, aiohttp, trio.

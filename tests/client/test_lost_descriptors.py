@@ -117,7 +117,9 @@ def test_the_log_says_so(daemon: Daemon) -> None:
     """Whoever looks for the reason finds it."""
     with Remote(daemon, worker="logged") as worker:
         lose(daemon, worker, "logged")
-        until(lambda: "worker logged (pid" in daemon.said() and "is alive" in daemon.said(), "told")
+        until(
+            lambda: "worker logged (pid" in daemon.said() and "still runs" in daemon.said(), "told"
+        )
 
 
 def test_no_successor_while_it_lives(daemon: Daemon) -> None:

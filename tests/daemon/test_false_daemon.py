@@ -169,7 +169,7 @@ def test_another_user_at_the_socket(place: Path) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         place.chmod(0o755)
-        with pytest.raises(PermissionError, match=f"uid {NOBODY} answers"):
+        with pytest.raises(PermissionError, match=f"a process of uid {NOBODY} listens"):
             connect(str(place))
         process.communicate()
 

@@ -116,7 +116,7 @@ def test_pools_that_no_file_tells_of(
     assert facts["pools"] == ["a=1M", "b=64K"]
     path.write_text(json.dumps({**facts, "pools": told}))
     if told == ["a"]:
-        with pytest.raises(WheelError, match="cannot be used as it is: pool 'a'"):
+        with pytest.raises(WheelError, match="cannot take over its memory: pool 'a'"):
             Resources(config)
         return
     left = Resources(config)

@@ -90,7 +90,7 @@ def test_what_the_options_say_stands_above_the_file() -> None:
 @pytest.mark.parametrize("key", LIVE)
 def test_each_live_key(key: str) -> None:
     """It is taken over; nothing else is."""
-    value = 7 if key in ("evict_after", "max_per_worker") else "7s"
+    value = {"evict_after": 7, "max_per_worker": 7, "log_level": "debug"}.get(key, "7s")
     new = reloaded(Config(), lambda: load({key: value, "max_workers": 3}))
     assert new == load({key: value})
 
