@@ -37,7 +37,10 @@ import sanitize
 
 ROOT = Path(__file__).resolve().parent.parent
 LIST = ROOT / "tools" / "mutants.toml"
-COPIED = ("core", "client", "pipeline", "testing", "wheeld", "tests", "tools", "pyproject.toml")
+COPIED = (
+    *("core", "client", "pipeline", "testing", "wheeld", "tests", "tools"),
+    *("docs", "pyproject.toml", "shm_layout.md"),
+)
 NOT_COPIED = shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info", ".*")
 KINDS = sanitize.KINDS | {"plain": "-O0"}
 SWEEP_FLAGS = "-std=c11 -D_GNU_SOURCE -O1 -static"
