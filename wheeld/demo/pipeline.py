@@ -64,6 +64,7 @@ def report(trace: Path, out: Path, tick: Callable[[], None]) -> str:
             while process.poll() is None:
                 tick()
                 time.sleep(0.02)
+            tick()  # Ctrl-C ends that process, too: its end is not what to report
         finally:
             if process.poll() is None:
                 process.terminate()
