@@ -31,7 +31,7 @@ test: ## run all tests, from nothing
 test-fast: ## run the quick tests: the core, the client, a daemon under virtual time
 	$(SETUP) test
 	$(RUN)/python -m pytest -n $(WORKERS) --dist loadgroup -m "not slow" \
-	    $(addprefix --ignore=tests/,broker demo meta pipeline) $(ARGS)
+	    $(addprefix --ignore=tests/,broker clients demo integrations meta pipeline) $(ARGS)
 
 bench: ## run the benchmarks
 	$(SETUP) dev

@@ -15,6 +15,7 @@ pytest.importorskip("confluent_kafka")
 from programs import ROOT, of_checkout
 
 
+@pytest.mark.slow
 def test_a_brief_run_writes_everything(tmp_path: Path) -> None:
     file = tmp_path / "found.json"
     done = subprocess.run(

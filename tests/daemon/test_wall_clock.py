@@ -40,6 +40,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
     return {result["case"]: result["error"] for result in results}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "case", [*CASES, *(f"busy {name}" for name in CASES[:-1]), "without_sleep"]
 )

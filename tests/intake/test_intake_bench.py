@@ -5,11 +5,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from programs import of_checkout
 
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_quick_run(tmp_path: Path) -> None:
     file = tmp_path / "found.json"
     command = [sys.executable, "-m", "bench.intake", "--quick", "--json", str(file)]
