@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from wheeld.processes.messages import Notice, Order
 from wheeld.processes.offspring import Offspring
+from wheeld.processes.pauses import Pauses
 from wheeld.processes.spawn import EXPORTER
 from wheeld.resources.owned import Resources
 from wheeld_core.errors import WheelError
@@ -17,10 +18,6 @@ log = logging.getLogger("wheeld")
 
 START_SECONDS: Final = 30.0
 """How long the daemon's start waits for the first exporter."""
-LEAST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
-"""Seconds before the next exporter is started, when they end one after the other."""
-HEALTHY_SECONDS: Final = 30.0
-"""An exporter that ran for so long ended for a reason of its own."""
 
 
 def check_installed() -> None:
@@ -114,7 +111,7 @@ class ExporterGuard:
         }
 
     async def _keep(self) -> None:
-        pause = LEAST_PAUSE
+        pauses = Pauses()
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
@@ -125,12 +122,11 @@ class ExporterGuard:
             self._address = None
             self._settled.set()  # a start that waits for it has waited long enough
             self.restarts += 1
-            pause = LEAST_PAUSE if loop.time() - began > HEALTHY_SECONDS else pause
+            pause = pauses.after(loop.time() - began)
             if self._trouble is None:
                 code = self._process.returncode if self._process else None
                 log.warning("the metrics' process ended (exit code %s); another starts", code)
             await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _run(self) -> None:
         """One exporter, from its start to its end."""

@@ -16,6 +16,7 @@ from typing import Any, Final
 from wheeld.processes import notify
 from wheeld.processes.messages import Notice, Order
 from wheeld.processes.offspring import Offspring
+from wheeld.processes.pauses import Pauses
 from wheeld.processes.spawn import RECORDER
 from wheeld.resources.owned import RECORDER_LOCK, Resources
 from wheeld.tables.registry import Tenant
@@ -27,10 +28,6 @@ log = logging.getLogger("wheeld")
 
 START_SECONDS = 30.0
 """How long the daemon's start waits for the first recorder."""
-LEAST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
-"""Seconds before the next recorder is started, when they end one after the other."""
-HEALTHY_SECONDS = 30.0
-"""A recorder that ran for so long ended for a reason of its own."""
 STOP_PATIENCE = 10.0
 """How long a recorder that was told to stop may show no progress: no processor time, no message."""
 STOP_TRIES = 3
@@ -87,7 +84,7 @@ class RecorderGuard:
                 log.warning("the recorder has not started yet; the daemon runs without it")
 
     async def _keep(self) -> None:
-        pause = LEAST_PAUSE
+        pauses = Pauses()
         loop = asyncio.get_running_loop()
         while True:
             began = loop.time()
@@ -99,11 +96,10 @@ class RecorderGuard:
                 return
             self._ready.set()  # a start that waits for it has waited long enough
             self.restarts += 1
-            pause = LEAST_PAUSE if loop.time() - began > HEALTHY_SECONDS else pause
+            pause = pauses.after(loop.time() - began)
             code = self._process.returncode if self._process else None
             log.warning("the recorder ended (exit code %s); the next starts in %.1f s", code, pause)
             await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
 
     async def _run(self) -> None:
         """One recorder, from its start to its end."""

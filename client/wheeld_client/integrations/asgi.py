@@ -131,11 +131,8 @@ class DeadlineMiddleware:
                 await timers.__aexit__(None, None, None)
 
     async def _deadline(self, seconds: float | None) -> Timeout | asyncio.Timeout:
-        """Entered."""
         timers = await self._connect()
-        if timers is not None:
-            return await Deadline.after(timers, seconds).__aenter__()
-        return await asyncio.timeout(seconds).__aenter__()
+        return asyncio.timeout(seconds) if timers is None else Deadline.after(timers, seconds)
 
     async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         started = False
@@ -149,25 +146,12 @@ class DeadlineMiddleware:
         deadline = await self._deadline(seconds)
         scope.setdefault("state", {})["deadline"] = deadline
         try:
-            async with _Entered(deadline):
+            async with deadline:
                 await self.app(scope, receive, wrapped)
         except TimeoutError:
             if started or not deadline.expired():
                 raise
             await _answer(send, 504, f"the request took longer than {seconds:g} s\n")
-
-
-class _Entered:
-    """The end of a block that was entered already."""
-
-    def __init__(self, block: Any) -> None:
-        self._block = block
-
-    async def __aenter__(self) -> None:
-        pass
-
-    async def __aexit__(self, *exception: Any) -> Any:
-        return await self._block.__aexit__(*exception)
 
 
 def _close(workers: dict[asyncio.AbstractEventLoop, AsyncTimers]) -> None:
