@@ -123,15 +123,21 @@ def test_a_circle_is_seen() -> None:
     assert circle({"a": {"b", "c"}, "b": {"c"}, "c": set()}) == []
 
 
+def write(home: Path, files: dict[str, str]) -> None:
+    """Path -> text."""
+    for name, text in files.items():
+        (home / name).parent.mkdir(parents=True, exist_ok=True)
+        (home / name).write_text(text)
+
+
 def test_a_circle_of_folders_within_a_folder_is_seen(tmp_path: Path) -> None:
     """An import for types only is one as well; the folder above has none."""
-    for name, text in {
+    files = {
         "top.py": "from house.wing import left",
         "wing/left/a.py": "from house.wing.right.b import B",
         "wing/right/b.py": "if TYPE_CHECKING:\n    from house.wing.left import a",
-    }.items():
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / name).write_text(text)
+    }
+    write(tmp_path, files)
     assert circle(python_rooms("house", tmp_path)) == []
     assert circle(python_rooms("house.wing", tmp_path / "wing")) == ["left", "right"]
 
@@ -139,7 +145,7 @@ def test_a_circle_of_folders_within_a_folder_is_seen(tmp_path: Path) -> None:
 def test_a_circle_of_modules_is_seen(tmp_path: Path) -> None:
     """Also one for types only, within functions, and by way of a lazy `__init__`."""
     package = tmp_path / "house"
-    for name, text in {
+    files = {
         "__init__.py": "if TYPE_CHECKING:\n    from house.d import D\ndef __getattr__(name): ...",
         "a.py": "from house.wing import b\nfrom house import __version__",
         "wing/__init__.py": "",
@@ -147,9 +153,8 @@ def test_a_circle_of_modules_is_seen(tmp_path: Path) -> None:
         "c.py": "from house import D",
         "d.py": "def late():\n    import house.c",
         "e.py": "from house.a import A\nimport house.d",
-    }.items():
-        (package / name).parent.mkdir(parents=True, exist_ok=True)
-        (package / name).write_text(text)
+    }
+    write(package, files)
     assert circle(module_imports(package)) == ["house.a", "house.c", "house.d", "house.wing.b"]
 
 
