@@ -53,6 +53,12 @@ def test_each_line_is_an_object(daemon: Daemon) -> None:
     assert times == sorted(times)
 
 
+@pytest.mark.parametrize("said", [ValueError("worker %s"), ("worker %s",), None, "%d of %d"])
+def test_any_object_can_be_a_message(said: Any) -> None:
+    """Libraries log exceptions as they are; such a message is about no worker."""
+    assert journal.worker_of(logging.makeLogRecord({"msg": said, "args": (1, 2)})) is None
+
+
 def test_what_is_no_format() -> None:
     """It is said before anything starts."""
     assert "log_format = 'xml': expected 'text' or 'json'" in badly("start", "--log-format", "xml")

@@ -46,7 +46,8 @@ def priority(level: int) -> int:
 
 def worker_of(record: logging.LogRecord) -> str | None:
     """The worker that a message is about: those messages begin with its name."""
-    if record.msg.startswith("worker %s") and isinstance(record.args, tuple):
+    said = record.msg  # any object, such as an exception
+    if isinstance(said, str) and said.startswith("worker %s") and isinstance(record.args, tuple):
         return str(record.args[0])
     return None
 
