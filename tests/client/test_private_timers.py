@@ -74,7 +74,7 @@ def test_behind_a_full_ring(leave: int) -> None:
         dying = wheel.worker(0, group="g")
         for _ in range(3):
             for _ in range(500):
-                dying._schedule_private(0.001)
+                dying._schedule_waiter({}, None, 0.001)
             wheel.settle()
         for _ in range(3):
             wheel.advance(MS)

@@ -36,6 +36,7 @@ GOOD: dict[str, Callable[[Any], Any]] = {
 BAD: dict[str, Callable[[Any], Any]] = {
     "into what": lambda b: b.timers._schedule_into([], print, 1.0),
     "into frozen": lambda b: b.timers._schedule_into({}, print, 1.0),
+    "waiter into what": lambda b: b.timers._schedule_waiter([], None, 1.0),
     "later what": lambda b: b.timers._call_later({}, int, None, 1.0, print, (), True),
     "later whom": lambda b: b.timers.call_later(1.0, "print"),
     "taken from": lambda b: _native.take_handles([], b"", deque()),

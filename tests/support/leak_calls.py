@@ -229,8 +229,8 @@ GOOD: dict[str, Callable[[Bench], Any]] = {
     "Clock": reinitialise_clock,
     "create": make_wheel,
     "_schedule_ns": in_time,
-    "_schedule_private": lambda b: (
-        b.timers.cancel(b.timers._schedule_private(5.0)),
+    "_schedule_waiter": lambda b: (
+        b.timers.cancel(b.timers._schedule_waiter({}, object(), 5.0)),
         b.wheel.clock.advance(b.wheel.now),
     ),
     "cancel": lambda b: (

@@ -7,7 +7,7 @@ import enum
 from types import TracebackType
 
 from wheeld_client.aio.waiters import Waiters
-from wheeld_core.errors import WheelError
+from wheeld_core.errors import RingFull, WheelError, WheelFull
 
 
 class _State(enum.Enum):
@@ -29,8 +29,7 @@ class Timeout:
         self._timers = timers
         self._when = when
         self._id = 0  # 0: no timer is armed
-        self._waiter: asyncio.Future[None] | None = None
-        self._soon: asyncio.Handle | None = None  # instead of a timer, when the time is up already
+        self._soon: asyncio.Handle | None = None  # instead of a timer: it is up, or there is none
         self._state = _State.CREATED
         self._error: WheelError | None = None
 
@@ -63,10 +62,9 @@ class Timeout:
         if delay is None or delay <= 0:
             self._disarm()
         elif not (self._id and self._timers.timers.reschedule(self._id, delay, block=False)):
-            waiter = self._new_waiter()
-            id = self._timers._watch(delay, waiter)
+            id = self._timers._watch(delay, self)
             self._disarm()
-            self._arm(id, waiter)
+            self._id = id
         if delay is not None and delay <= 0:
             self._soon = self._timers._loop.call_soon(self._expire)
         self._when = when
@@ -102,16 +100,10 @@ class Timeout:
             self._timers._check_open()
             self._soon = self._timers._loop.call_soon(self._expire)
         else:
-            waiter = self._new_waiter()
-            self._arm(await self._timers._watch_patiently(delay, waiter), waiter)
-
-    def _new_waiter(self) -> asyncio.Future[None]:
-        waiter: asyncio.Future[None] = self._timers._loop.create_future()
-        return waiter
-
-    def _arm(self, id: int, waiter: asyncio.Future[None]) -> None:
-        self._id, self._waiter = id, waiter
-        waiter.add_done_callback(self._told)
+            try:
+                self._id = self._timers._watch(delay, self)
+            except (RingFull, WheelFull) as refused:
+                self._id = await self._timers._watch_later(delay, self, refused)
 
     def _disarm(self) -> None:
         """No timer and no call is under way any more."""
@@ -119,17 +111,22 @@ class Timeout:
             self._soon.cancel()
         if self._id:
             self._timers._drop(self._id)
-        self._id, self._waiter, self._soon = 0, None, None
+        self._id, self._soon = 0, None
 
-    def _told(self, waiter: asyncio.Future[None]) -> None:
-        error = None if waiter.cancelled() else waiter.exception()
-        if waiter is not self._waiter or waiter.cancelled():
-            return  # it came in the turn in which the block ended, or its deadline moved
+    def done(self) -> bool:
+        """For `AsyncTimers`: whether it waits for no timer."""
+        return not self._id
+
+    def set_result(self, result: None) -> None:
+        """For `AsyncTimers`: its timer has fired."""
         self._id = 0
-        if isinstance(error, WheelError):
-            self._lose(error)
-        else:
-            self._expire()
+        self._expire()
+
+    def set_exception(self, error: WheelError) -> None:
+        """For `AsyncTimers`: no timer will come."""
+        self._id = 0
+        # not now: it may be this very task that learns of it, and ends the block
+        self._soon = self._timers._loop.call_soon(self._lose, error)
 
     def _lose(self, error: WheelError) -> None:
         """No timer will come: the block learns it now."""

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from wheeld_client.aio.alone import Alone
 from wheeld_client.aio.handle import AsyncTimerHandle
-from wheeld_client.aio.waiters import running_loop
+from wheeld_client.aio.waiters import Waiter, running_loop
 from wheeld_client.aio.waits import Waits
 from wheeld_client.connection.arrival import arrive
 from wheeld_client.connection.options import ConnectOptions
@@ -23,6 +23,7 @@ from wheeld_client.connection.reconnect import LATE_PAUSE
 from wheeld_client.connection.reconnection import Announce, Reconnection
 from wheeld_client.connection.renewal import REASON
 from wheeld_client.timers.timers import Timers
+from wheeld_core import _native
 from wheeld_core.errors import (
     ClientClosed,
     DaemonNotRunning,
@@ -244,14 +245,18 @@ class AsyncTimers(Waits):
 
     def _sort(self, events: npt.NDArray[np.void], ticks: set[int]) -> None:
         """Hand each to its waiter, or to an iteration."""
-        take, late = self._waiters.pop, self._late
+        due: list[Waiter] = []
+        others = _native.take_handles(self._waiters, events, due)
+        for waiter in due:
+            if not waiter.done():
+                waiter.set_result(None)
+        if others is None:
+            return
+        events = events[np.frombuffer(others, np.bool_)]
+        late = self._late
         # Numbers of a column: a row costs more to make than all else here.
         for place, id in enumerate(events["timer_id"].tolist()):
-            waiter = take(id, None)
-            if waiter is not None:
-                if not waiter.done():
-                    waiter.set_result(None)
-            elif id in late:
+            if id in late:
                 late.remove(id)
             else:
                 self._events.append((events[place], id in ticks))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from contextlib import suppress
+from typing import Protocol
 
 from wheeld_client.aio.room import LONGEST_PAUSE, Room
 from wheeld_client.connection.options import MOST_SECONDS
@@ -34,11 +35,24 @@ def seconds_of(given: float) -> float:
     return seconds
 
 
+class Waiter(Protocol):
+    """Who waits for a timer: an `asyncio.Future`, or what has these of its methods."""
+
+    def done(self) -> bool:
+        """Whether it waits no more."""
+
+    def set_result(self, result: None, /) -> None:
+        """Its timer has fired. Called by the loop, not from within a task."""
+
+    def set_exception(self, error: WheelError, /) -> None:
+        """No timer will come. Also called from within tasks."""
+
+
 class Waiters:
     """The part of `AsyncTimers` that knows who waits for which timer.
 
-    Each waiter is a future that ends when its timer has fired; one that nobody waits for any more
-    leaves the wheel, and if its expiration is on the way already, that is swallowed.
+    One that nobody waits for any more leaves the wheel, and if its expiration is on the way
+    already, that is swallowed.
     """
 
     _timers: Timers | None
@@ -47,7 +61,7 @@ class Waiters:
 
     def __init__(self) -> None:
         self._room = Room()
-        self._waiters: dict[int, asyncio.Future[None]] = {}
+        self._waiters: dict[int, Waiter] = {}
         self._late: set[int] = set()
         self._unwanted: list[int] = []  # in `_late`, to be cancelled once there is room
         self._shed_later: asyncio.TimerHandle | None = None
@@ -76,12 +90,17 @@ class Waiters:
                 "this AsyncTimers was entered on another event loop: it serves that one alone"
             )
 
-    async def _watch_patiently(self, delay: float, waiter: asyncio.Future[None]) -> int:
+    def _watch(self, delay: float, waiter: Waiter) -> int:
+        """Arm a timer for a waiter; its id. Raises where it would have to wait for room."""
+        if self._lost is not None:
+            raise DaemonNotRunning(str(self._lost))
+        return self.timers._schedule_waiter(self._waiters, waiter, delay)
+
+    async def _watch_later(
+        self, delay: float, waiter: Waiter, refused: RingFull | WheelFull
+    ) -> int:
+        """The same, after it was refused: wait for room, as part of the delay."""
         began = self.timers.now_ns()
-        try:
-            return self._watch(delay, waiter)
-        except (RingFull, WheelFull) as error:
-            refused = error
         seconds = float(min(delay, MOST_SECONDS))
 
         def watch_what_is_left() -> int:
@@ -89,13 +108,6 @@ class Waiters:
             return self._watch(max(seconds - waited, 0.0), waiter)
 
         return await self._room.wait(watch_what_is_left, refused)
-
-    def _watch(self, delay: float, waiter: asyncio.Future[None]) -> int:
-        if self._lost is not None:
-            raise DaemonNotRunning(str(self._lost))
-        id = self.timers._schedule_private(delay)
-        self._waiters[id] = waiter
-        return id
 
     def _drop(self, id: int) -> None:
         if self._waiters.pop(id, None) is None or self._lost or self.timers._state != "open":

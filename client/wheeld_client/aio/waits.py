@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from wheeld_client.aio.timeout import Timeout
 from wheeld_client.aio.waiters import Waiters, seconds_of
+from wheeld_core.errors import RingFull, WheelFull
 
 T = TypeVar("T")
 
@@ -25,7 +26,10 @@ class Waits(Waiters):
         """
         self._check_loop()
         waiter: asyncio.Future[None] = self._loop.create_future()
-        id = await self._watch_patiently(delay, waiter)
+        try:
+            id = self._watch(delay, waiter)
+        except (RingFull, WheelFull) as refused:
+            id = await self._watch_later(delay, waiter, refused)
         try:
             await waiter
         except asyncio.CancelledError:

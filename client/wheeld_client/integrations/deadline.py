@@ -22,10 +22,9 @@ class Deadline(Timeout):
     async def _begin(self) -> None:
         if self._when is None:
             return
-        waiter = self._new_waiter()
         try:
             delay = max(self._timers._until(self._when), 0.0)
-            self._arm(self._timers._watch(delay, waiter), waiter)
+            self._id = self._timers._watch(delay, self)
         except InvalidDelay:
             raise
         except WheelError:

@@ -1,23 +1,24 @@
-/* Timers of callbacks: who receives the expiration finds the callback, however soon that is.
+/* Timers of callbacks and waiters: who receives the expiration finds them, however soon that is.
  *
- * Between the arming of a timer and its place in the table of callbacks no other thread runs, no
+ * Between the arming of a timer and its entry in their table no other thread runs, no
  * signal handler and no destructor: the GIL is held, and no Python code is called. A lock would do
  * for other threads only: a destructor that cancels its timer may run in the thread that holds it.
  * Without a GIL to put it there may wait for the table's own lock, and lets others in: so it stands
  * there first, under an id that is reserved.
  */
 
-/* Set handle.id, and handles[id]. */
-static bool callback_place(PyObject *handles, HandleObject *handle, PyObject *number, uint64_t id)
+/* Set *own, where the entry keeps its timer's id, and table[id]. */
+static bool callback_place(PyObject *table, PyObject *entry, PyObject *number, uint64_t id,
+                           uint64_t *own)
 {
-    handle->id = id;
-    return number && PyDict_SetItem(handles, number, (PyObject *)handle) == 0;
+    *own = id;
+    return number && PyDict_SetItem(table, number, entry) == 0;
 }
 
 #ifdef Py_GIL_DISABLED
 
-static bool callback_arm(WorkerObject *w, PyObject *handles, HandleObject *handle, int64_t delay,
-                         bool wait)
+static bool callback_arm(WorkerObject *w, PyObject *table, PyObject *entry, int64_t delay,
+                         bool wait, uint64_t *own)
 {
     uint64_t id;
     wh_client *c = &w->client;
@@ -27,7 +28,7 @@ static bool callback_arm(WorkerObject *w, PyObject *handles, HandleObject *handl
         return false;
     }
     PyObject *number = PyLong_FromUnsignedLongLong(id);
-    bool ok = callback_place(handles, handle, number, id) && worker_still_usable(w);
+    bool ok = callback_place(table, entry, number, id, own) && worker_still_usable(w);
     int64_t now = ok ? wh_client_now(c) : 0, deadline = wh_time_add(now, delay);
     const wh_request r = {.flags = WH_PRIVATE, .begun = wh_begun_at(now)};
     wh_batch batch = {.n = 1, .ids = &id, .deadlines = &deadline};
@@ -40,7 +41,7 @@ static bool callback_arm(WorkerObject *w, PyObject *handles, HandleObject *handl
     PyObject *error = error_take();
     if (call != WH_CALL_GONE && worker_is_open(w))
         wh_call_release(c, &id, 1);
-    if (number && PyDict_DelItem(handles, number) < 0)
+    if (number && PyDict_DelItem(table, number) < 0)
         PyErr_Clear(); /* it never came there */
     Py_XDECREF(number);
     error_raise(error);
@@ -49,8 +50,8 @@ static bool callback_arm(WorkerObject *w, PyObject *handles, HandleObject *handl
 
 #else
 
-static bool callback_arm(WorkerObject *w, PyObject *handles, HandleObject *handle, int64_t delay,
-                         bool wait)
+static bool callback_arm(WorkerObject *w, PyObject *table, PyObject *entry, int64_t delay,
+                         bool wait, uint64_t *own)
 {
     int64_t now = wh_client_now(&w->client);
     wh_request r = {
@@ -59,11 +60,11 @@ static bool callback_arm(WorkerObject *w, PyObject *handles, HandleObject *handl
     if (number == NULL)
         return false;
     uint64_t id = PyLong_AsUnsignedLongLong(number);
-    if (wh_likely(callback_place(handles, handle, number, id))) {
+    if (wh_likely(callback_place(table, entry, number, id, own))) {
         Py_DECREF(number);
         return true;
     }
-    PyObject *error = error_take(); /* no memory: the expiration would find no callback */
+    PyObject *error = error_take(); /* no memory: the expiration would find nobody */
     if (worker_cancel_timer(w, id, wait) < 0)
         PyErr_Clear();
     Py_DECREF(number);
@@ -84,9 +85,24 @@ static PyObject *worker_schedule_into(WorkerObject *w, PyObject *const *args, Py
         return NULL;
     /* no refork: a child has a table of its own, which the caller has not passed */
     if (!parse_delay(args[2], &delay, "delay") || !worker_still_usable(w) ||
-        !callback_arm(w, args[0], (HandleObject *)args[1], delay, wait))
+        !callback_arm(w, args[0], args[1], delay, wait, &((HandleObject *)args[1])->id))
         return NULL;
     Py_RETURN_NONE;
+}
+
+/* _schedule_waiter(waiters, waiter, delay): arm a timer, and waiters[id] = waiter; the id. Waits
+ * for no room. */
+static PyObject *worker_schedule_waiter(WorkerObject *w, PyObject *const *args, Py_ssize_t n)
+{
+    int64_t delay;
+    uint64_t id;
+    if (n != 3 || !PyDict_CheckExact(args[0]))
+        return PyErr_Format(PyExc_TypeError,
+                            "_schedule_waiter() takes a dict, a waiter and a delay");
+    if (!parse_delay(args[2], &delay, "delay") || !worker_usable(w) ||
+        !callback_arm(w, args[0], args[1], delay, false, &id))
+        return NULL;
+    return PyLong_FromUnsignedLongLong(id);
 }
 
 /* _call_later(handles, type, callbacks, delay, callback, args, block): _schedule_into() with a new
@@ -110,7 +126,7 @@ static PyObject *worker_call_later(WorkerObject *w, PyObject *const *args, Py_ss
         Py_DECREF(handle);
         Py_RETURN_NONE;
     }
-    if (!callback_arm(w, args[0], (HandleObject *)handle, delay, wait))
+    if (!callback_arm(w, args[0], handle, delay, wait, &((HandleObject *)handle)->id))
         Py_CLEAR(handle);
     return handle;
 }

@@ -119,8 +119,9 @@ static Py_ssize_t handles_pop(PyObject *handles, const Py_buffer *events, PyObje
     return found;
 }
 
-/* take_handles(handles, events, due): extend the deque `due` by the handles of events, in their
- * order, as one step; a bytearray that has 1 for each event without, or None: there is none. */
+/* take_handles(handles, events, due): extend `due`, a deque or a list, by the handles of events, in
+ * their order, as one step; a bytearray that has 1 for each event without, or None: there is none.
+ * What waits on an event loop takes the place of handles there. */
 static PyObject *native_take_handles(PyObject *module, PyObject *const *args, Py_ssize_t n)
 {
     Py_buffer events;

@@ -9,9 +9,9 @@ static inline void worker_lock_alone(Held *held, WorkerObject *w)
 static inline void worker_lock(Held *held, WorkerObject *w) { lock_with_gate(held, (PyObject *)w); }
 
 LOCKED_KEYWORDS(worker_lock_alone, WorkerObject, worker_schedule)
-LOCKED_ONE(worker_lock_alone, WorkerObject, worker_schedule_private)
 LOCKED_KEYWORDS(worker_lock_alone, WorkerObject, worker_schedule_ns)
 LOCKED_FAST(worker_lock_alone, WorkerObject, worker_schedule_into)
+LOCKED_FAST(worker_lock_alone, WorkerObject, worker_schedule_waiter)
 LOCKED_FAST(worker_lock_alone, WorkerObject, worker_call_later)
 LOCKED_KEYWORDS(worker_lock_alone, WorkerObject, worker_schedule_batch)
 LOCKED_ONE(worker_lock_alone, WorkerObject, worker_cancel_batch)

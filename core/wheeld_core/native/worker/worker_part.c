@@ -95,20 +95,6 @@ static PyObject *worker_schedule(WorkerObject *w, PyObject *const *args, Py_ssiz
     return worker_arm(w, &r, r.deadline, true);
 }
 
-/* _schedule_private(delay): as schedule(delay, block=False), for what nobody can do in this
- * process's stead. */
-static PyObject *worker_schedule_private(WorkerObject *w, PyObject *delay_object)
-{
-    wh_request r = {.flags = WH_PRIVATE};
-    int64_t delay;
-    if (!parse_delay(delay_object, &delay, "delay") || !worker_usable(w))
-        return NULL;
-    int64_t now = wh_client_now(&w->client);
-    r.begun = wh_begun_at(now);
-    r.deadline = wh_time_add(now, delay);
-    return worker_arm(w, &r, r.deadline, false);
-}
-
 /* 1: it is never delivered; 0: it was, or will be; -1: an error is set. */
 static inline int worker_cancel_timer(WorkerObject *w, uint64_t id, bool wait)
 {
