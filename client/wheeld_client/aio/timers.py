@@ -169,7 +169,7 @@ class AsyncTimers(Waits):
             self._look_for_next()
 
     def _look_for_next(self) -> None:
-        """Go on to become a worker of the next daemon, or try again later."""
+        """Do the next step of moving to the next daemon, or try again later."""
         timers, pause = self.timers, LATE_PAUSE
         if not timers._renewing:  # it was closed; or it is there, and `_came_back` comes
             return

@@ -14,7 +14,7 @@ from wheeld_core.errors import DaemonNotRunning, InvalidDelay, RingFull, WheelEr
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
-    """The loop that runs here; RuntimeError with advice if there is none."""
+    """The running loop of this thread; RuntimeError with advice if there is none."""
     try:
         return asyncio.get_running_loop()
     except RuntimeError:
@@ -25,7 +25,7 @@ def running_loop() -> asyncio.AbstractEventLoop:
 
 
 def seconds_of(given: float) -> float:
-    """A number of seconds, read once; InvalidDelay if it is none."""
+    """A number of seconds, converted once; InvalidDelay if it is not a number."""
     try:
         seconds = math.ldexp(given, 0)  # read once, as the native calls do
     except OverflowError:  # an int that no float holds
@@ -74,7 +74,7 @@ class Waiters:
         return self._timers
 
     def _until(self, when: float) -> float:
-        """Seconds until a time on the wheel's clock; InvalidDelay if it is none."""
+        """Seconds until a time on the wheel's clock; InvalidDelay if it is not a number."""
         return min(seconds_of(when) - self.timers.now_ns() / 1e9, MOST_SECONDS)
 
     def _check_open(self) -> None:

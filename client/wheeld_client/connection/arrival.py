@@ -1,4 +1,4 @@
-"""How a process comes to a daemon whose supervisor may be on its way back."""
+"""Find a daemon and connect to it, also while its supervisor is being restarted."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ def arrive(
     runtime_dir: str | os.PathLike[str] | None,
     timeout: float,
 ) -> Client:
-    """Find a daemon and enter it. While none answers, and there is the memory of one that was not
-    stopped, try again.
+    """Find a daemon and connect to it. Retry while none answers but the shared memory of one that
+    was not stopped is there.
 
     Parameters
     ----------
     enter : callable
         Called with the runtime directory.
     name, runtime_dir : str, path
-        As of `connect`.
+        As in `connect`.
     timeout : float
-        Seconds after which nothing is tried again.
+        Seconds after which it gives up.
 
     Raises
     ------
     DaemonNotRunning
-        There is none; at once, if nothing of one is there.
+        There is none; raised at once if none has left any memory.
     """
     give_up = time.monotonic() + timeout
     while True:

@@ -13,13 +13,13 @@ PATCHED = ("select", "socket", "threading", "thread", "time")
 
 
 def is_patched() -> bool:
-    """Has gevent patched what this process waits with?"""
+    """Has gevent patched the calls with which this process waits?"""
     monkey: Any = sys.modules.get("gevent.monkey")
     return monkey is not None and any(map(monkey.is_module_patched, PATCHED))
 
 
 def is_current() -> bool:
-    """Is this the hub itself: what it runs for an event, a signal handler? It cannot wait."""
+    """Is this the hub itself, such as a signal handler or an event's callback? It cannot wait."""
     from gevent import get_hub, getcurrent
 
     return getcurrent() is get_hub()

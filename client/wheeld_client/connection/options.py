@@ -1,4 +1,4 @@
-"""What a worker says of itself when it connects: the options of `connect`, and the hello."""
+"""The options of `connect`, and the message `hello` that is made of them."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from wheeld_core.runtime import GROUP_NAME_BYTES, WORKER_NAME_BYTES
 ON_DEATH: Final = ("drop", "keep", "reroute")
 AFTER_FORK: Final = ("raise", "reconnect")
 AGAIN_SECONDS: Final = 0.02
-"""Before who was hung up on asks again."""
+"""Pause before a client retries after the daemon hung up without an answer."""
 MOST_SECONDS: Final = float(_native.MOST_SECONDS)
-"""9.2e9, and 2**63 ns are a little more: what is later stands at the end of time, and no socket can
-wait for so long."""
+"""9.2e9, a little less than 2**63 ns: later times are saturated, and no socket can wait for so
+long."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class ConnectOptions:
     reconnect_for: float = 10.0
     timeout: float = 10.0
     numbered: bool = False
-    """A forked child's: the daemon puts a number behind the name."""
+    """A forked child's: the daemon appends a number to the name."""
     on_reconnect: Announce | None = None
 
     def __post_init__(self) -> None:
@@ -97,7 +97,7 @@ class ConnectOptions:
             time.sleep(AGAIN_SECONDS)
 
     def hello(self) -> control.Message:
-        """What is said."""
+        """The message with which the worker introduces itself."""
         return control_messages.hello(self.worker, self.on_death, self.group, self.numbered)
 
     def _say_hello(self, directory: Path) -> tuple[control.Connection, Welcome]:

@@ -1,4 +1,4 @@
-"""Reconnector: takes the control connection up again after the supervisor was restarted.
+"""Reconnector: restores the control connection after the supervisor was restarted.
 
 The wheel does not need the supervisor: timers are scheduled, fire and arrive while it is away. What
 is missing meanwhile is somebody who sees this worker die or leave. So nothing here ever waits: each
@@ -22,17 +22,18 @@ from wheeld_core.errors import DaemonNotRunning, WheelError
 FIRST_PAUSE: Final = 0.02
 LONGEST_PAUSE: Final = 0.1
 LATE_PAUSE: Final = 1.0
-"""Seconds between two tries: at first, at most, and after the caller was told."""
+"""Seconds between two tries: at first, at most, and after the caller got an error."""
 ANSWER_SECONDS: Final = 2.0
-"""How long a supervisor that took the call may think about it before the caller is told."""
+"""How long a supervisor that accepted the connection may take to answer before the caller gets an
+error."""
 
 
 FINAL: Final = ("LayoutMismatch", "PermissionError")
-"""Kinds of refusals of which the caller is told at once: to wait does not help."""
+"""Refusals that the caller gets at once, as waiting does not help."""
 
 
 class Wait(NamedTuple):
-    """Not connected yet: come again when `fd` is readable (-1: there is none), or in `seconds`."""
+    """Not connected yet: call again when `fd` is readable (-1: there is none), or in `seconds`."""
 
     fd: int
     seconds: float
@@ -81,7 +82,7 @@ class ReconnectAttempt(control.Connection):
 
 
 class Reconnector:
-    """Where a worker stands on its way back to its supervisor.
+    """The progress of a worker's reconnection to its supervisor.
 
     Parameters
     ----------
@@ -90,7 +91,7 @@ class Reconnector:
     hello : dict
         The daemon's answer to this worker's hello.
     seconds : float
-        How long to try before the caller is told.
+        How long to try before the caller gets an error.
     timeout : float
         For the requests of the new connection.
     """
@@ -100,8 +101,9 @@ class Reconnector:
         self._resume = control_messages.resume(hello)
         self._seconds = seconds
         self._timeout = timeout
-        # Who finds it taken comes again: a signal handler in the middle of a step, a forked child.
-        # It is entered by `with` alone, which leaves no gap for an interrupt to keep it in.
+        # Whoever finds it taken tries again later: a signal handler in the middle of a step, a
+        # forked child. It is entered by `with` alone, which leaves no gap for an interrupt to keep
+        # it in.
         self._lock = threading.Lock()  # never waited for by the thread that has it
         self._closed = False
         self._attempt: ReconnectAttempt | None = None
@@ -110,20 +112,20 @@ class Reconnector:
         self._pause = FIRST_PAUSE
         self._refused: Refused | None = None
         self.welcome: control.Message = {}
-        """What the daemon has answered to the last request that was granted."""
+        """The daemon's answer to the last request that it granted."""
 
     def step(self, hello: control.Message | None = None) -> control.Connection | Wait:
-        """Go on; one thread at a time does, the others are told to come again.
+        """Do the next step. One thread at a time does; the others are told to call again later.
 
         Parameters
         ----------
         hello : dict, optional
-            The wheel is over: say this to the next daemon, in place of `resume` to this one.
+            The wheel has ended: send this to the next daemon, instead of `resume` to this one.
 
         Raises
         ------
         DaemonNotRunning
-            The time is over. A later step tries again, now and then.
+            The time is up. A later step tries again, now and then.
         Refused
             The daemon will not have this worker (back). Another may: a later step with `hello`
             tries again, now and then.
@@ -131,7 +133,7 @@ class Reconnector:
         if self._lock.locked():
             return Wait(-1, FIRST_PAUSE)
         try:
-            with self._lock:  # who took it just now has it back at once: no step waits
+            with self._lock:  # whoever holds it releases it soon: no step waits
                 return self._step(time.monotonic(), hello or self._resume)
         finally:
             if self._closed:
@@ -181,7 +183,8 @@ class Reconnector:
         )
 
     def _refuse(self, now: float, refusal: Refused) -> None:
-        """It may be over soon: rows are taken, or a worker of that name is about to leave."""
+        """A refusal that may be temporary: rows are taken, or a worker of that name is about to
+        leave."""
         self._fail(now)
         self._refused = refusal
         if refusal.kind in FINAL:
@@ -206,7 +209,7 @@ class Reconnector:
             attempt.close()
 
     def say_goodbye(self) -> None:
-        """Take the connection up only to leave; for a close() while it is lost."""
+        """Restore the connection only to leave: for a close() while it is lost."""
         with suppress(WheelError, OSError, ValueError):
             connection = control.Connection(self._directory, ANSWER_SECONDS)
             try:
@@ -216,7 +219,8 @@ class Reconnector:
                 connection.close()
 
     def close(self) -> None:
-        """Give up what is under way. A step that runs in another thread does it at its end."""
+        """Abandon the attempt under way. A step that runs in another thread does so when it
+        ends."""
         self._closed = True
         if not self._lock.locked():
             with self._lock:

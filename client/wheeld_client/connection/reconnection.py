@@ -1,4 +1,4 @@
-"""Reconnection: what an application hears when its client has moved to the next daemon."""
+"""Reconnection: what an application is told when its client has moved to the next daemon."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Announce = Callable[[Reconnection], object]
 
 
 class Block(Protocol):
-    """What a worker is in the middle of, and notes in its row: a block of `Purgatory.changing`."""
+    """A block of `Purgatory.changing` that a worker is in, and has noted in its row."""
 
     def note_anew(self) -> None:
         """It has another row now."""

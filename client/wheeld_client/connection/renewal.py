@@ -37,7 +37,7 @@ class Renewable(Protocol):
 
 
 class Renewal:
-    """A worker's way from the end of its wheel to the next daemon. No step ever waits.
+    """Moves a worker to the next daemon when its wheel has ended. No step ever waits.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class Renewal:
         Raises
         ------
         DaemonNotRunning
-            The time is over; a later step tries again.
+            The time is up; a later step tries again.
         LayoutMismatch, PermissionError
             The next daemon is not for this client.
         """
@@ -98,14 +98,15 @@ class Renewal:
         return worker._move(*arrival)
 
     def close(self) -> None:
-        """Leave a daemon that was reached and is not wanted any more."""
+        """Leave a daemon that was reached but is no longer wanted."""
         arrival, self._arrival = self._arrival, None
         if arrival is not None:
             arrival[0].leave()
 
 
 def announce(to: Announce | None, event: Reconnection) -> None:
-    """Tell the application; what it raises is its own, and ends no call of another thread."""
+    """Log the reconnection and call `on_reconnect`; an exception of it is logged and ends no
+    call."""
     log.warning(
         "worker %s (pid %d): a new daemon; %d timers are lost, %d restored",
         event.worker,

@@ -51,7 +51,7 @@ class ConnectedWorker(_native.Worker):
     _changing: set[Block]
     """The blocks that threads are in."""
     _watched = False
-    """Somebody else watches the connection, and has it taken up again."""
+    """Another object watches the connection and restores it."""
 
     def __init__(self, directory: Path, options: ConnectOptions) -> None:
         self.directory = directory
@@ -80,14 +80,14 @@ class ConnectedWorker(_native.Worker):
             self._renews()
 
     def _make_sure(self) -> None:
-        """A daemon that was restarted before this client was there may take it for one that has
-        left: ask, and if that is so, come anew. It cannot as long as the connection stands."""
+        """A daemon that was restarted just now may believe that this client has left: ask, and if
+        so, connect anew. This cannot happen while the connection is up."""
         while _has_hung_up(self._connection):
             assert self._reconnector is not None
             try:
                 found = self._reconnector.step()
             except DaemonNotRunning:
-                return  # not yet restarted: the calls see to it
+                return  # not restarted yet: later calls reconnect
             except Refused:
                 self._end_wheel("the wheeld daemon was restarted; reconnecting")
                 lost = self._connection
@@ -213,8 +213,8 @@ class ConnectedWorker(_native.Worker):
         return True
 
     def _reconnect(self) -> Wait | None:
-        """Go on to take up a lost control connection; never waits. None: done."""
-        # One thread has it taken up: of two that do the second one hangs up what the first one has.
+        """Do the next step of restoring a lost control connection; never waits. None: done."""
+        # One thread restores it: a second one would hang up the connection of the first.
         if self._reconnecting.locked():
             return Wait(-1, FIRST_PAUSE)
         with self._reconnecting:
@@ -260,7 +260,8 @@ class ConnectedWorker(_native.Worker):
             )
 
     def _hear_anew(self) -> None:
-        """Have the FIFOs that stand in the runtime directory now: it may have been removed."""
+        """Open the FIFOs that are in the runtime directory now: it may have been removed and made
+        again."""
         assert self._reconnector is not None
         names = self._reconnector.welcome
         if "worker_fifo" not in names:
@@ -278,7 +279,7 @@ class ConnectedWorker(_native.Worker):
                 self._reconnect()
 
     def _renew(self) -> Wait | None:
-        """Go on to become a worker of the next daemon; never waits. None: look again."""
+        """Do the next step of moving to the next daemon; never waits. None: check again."""
         assert self._reconnector is not None
         assert self._renewal is not None
         return self._renewal.step(self._reconnector, self._current.hello())
@@ -306,11 +307,11 @@ class ConnectedWorker(_native.Worker):
         )
 
     def _leave_wheel(self) -> list[Any]:
-        """Let go of what stands on a wheel that is over; returns operations that waited."""
+        """Detach everything from a wheel that has ended; returns the operations that waited."""
         return []
 
     def _return_to_wheel(self) -> None:
-        """What stood on the old wheel stands on the new one."""
+        """Attach to the new wheel what was attached to the old one."""
 
     def _refork(self) -> None:
         """Connect a forked child as a worker of its own, before its first call goes on."""
@@ -341,7 +342,7 @@ class ConnectedWorker(_native.Worker):
     def control_fileno(self) -> int:
         """A descriptor that becomes readable when the supervisor goes.
 
-        It is another one after the supervisor has come back: ask again then.
+        After the supervisor has come back it is a different one: ask again then.
         """
         if self._state == "forked":
             self._check()
@@ -369,12 +370,12 @@ class ConnectedWorker(_native.Worker):
             self._renewal.close()
         if self._reconnector:
             self._reconnector.close()
-        self._wheel = self._registry = None  # what is mapped is unmapped now, not some day
+        self._wheel = self._registry = None  # unmap now, not when it is collected
         self._shared = {}
 
 
 def _tells(connection: control.Connection, events: int) -> bool:
-    """Is one of these there already?"""
+    """Has one of these events occurred already?"""
     poller = select.poll()
     poller.register(connection.fileno(), events)
     return bool(poller.poll(0))
@@ -385,7 +386,7 @@ def _has_hung_up(connection: control.Connection) -> bool:
 
 
 def _is_silent(connection: control.Connection) -> bool:
-    """Does it stand, with nothing to read?"""
+    """Is it open, with nothing to read?"""
     return connection.fileno() >= 0 and not _tells(connection, select.POLLIN | select.POLLRDHUP)
 
 

@@ -63,7 +63,7 @@ class PoolProtocol(Waitable, Protocol):
 
 
 class Borrower(Protocol):
-    """What a gate knows of a connection that asks for memory, and tells it."""
+    """What a gate needs of a connection that asks for memory."""
 
     _size: int
     """Bytes of its request."""

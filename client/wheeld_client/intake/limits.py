@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 
 class Entrant(Protocol):
-    """What limits know of a connection, and write down with it."""
+    """What `Limits` needs of a connection, and stores in it."""
 
     _address: str | None
     """That it is counted under; None: on this host, by a local socket."""

@@ -20,7 +20,7 @@ PATIENCE: Final = 2
 
 
 class Timed(Protocol):
-    """What timeouts know of a connection, and write down with it."""
+    """What timeouts need of a connection, and store in it."""
 
     _loop: asyncio.AbstractEventLoop
     _clock: StateTimeout[Self] | None

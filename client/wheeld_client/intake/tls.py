@@ -57,7 +57,8 @@ class Tls:
         return True
 
     def read(self, into: memoryview) -> int | None:
-        """Read plain bytes; their number. 0: the peer has ended; None: more must arrive first."""
+        """Read plain bytes; returns their number. 0: the peer has ended; None: more must arrive
+        first."""
         try:
             # typeshed knows only the form that gives bytes
             return self.session.read(len(into), into)  # type: ignore[return-value]

@@ -116,7 +116,7 @@ class DeadlineMiddleware:
         return timers
 
     async def _leave_closed(self) -> None:
-        """Close the workers of loops that were closed: test clients have one for each request."""
+        """Close the workers of loops that were closed: test clients run a loop for each request."""
         for loop in [loop for loop in self._connecting if loop.is_closed()]:
             del self._connecting[loop]
             if loop in self._timers:
@@ -155,7 +155,7 @@ class DeadlineMiddleware:
 
 
 def _close(workers: dict[asyncio.AbstractEventLoop, AsyncTimers]) -> None:
-    """Those of an application that nobody told of its end, by the lifespan."""
+    """Close the workers of an application whose server sent no lifespan events."""
     for timers in workers.values():
         with suppress(WheelError):
             timers.timers.close()

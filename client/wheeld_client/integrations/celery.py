@@ -132,7 +132,7 @@ class Sender(bootsteps.StartStopStep):
         self._thread.start()
 
     def stop(self, parent: Any) -> None:
-        """End: what is due from now on is another worker's, or waits for the next one."""
+        """Stop: what is due from now on goes to another worker, or waits for the next one."""
         self._stopping = True
         if self._timers is not None:
             self._timers.close()
@@ -168,7 +168,7 @@ class Sender(bootsteps.StartStopStep):
             self._send_later(name, payload, error)
 
     def _send_later(self, name: str, payload: bytes, error: Exception) -> None:
-        """By whichever worker of the group is there then."""
+        """Schedule it again, for whichever worker of the group is connected then."""
         assert self._timers is not None
         _, group, *_ = self._app.wheeld
         log.warning("%s will be sent again in %g s: %s", name, AGAIN_SECONDS, error)

@@ -52,7 +52,7 @@ def lifespan(
 
 
 def timers_of(connection: HTTPConnection) -> AsyncTimers:
-    """The application's timers; RuntimeError if its lifespan is another one."""
+    """The application's timers; RuntimeError if it was not made with `lifespan`."""
     found = getattr(connection.state, "timers", None)
     if not isinstance(found, AsyncTimers):
         raise RuntimeError("no timers: use FastAPI(lifespan=lifespan('default'))")

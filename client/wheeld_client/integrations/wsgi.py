@@ -2,7 +2,7 @@
 
 app = TimeoutMiddleware(app, 2.0)
 
-gunicorn's own timeout kills a sync worker and with it what else it was about to do; this one ends
+gunicorn's own timeout kills a sync worker and everything else that it was doing; this one ends only
 the request, answers 504, and the worker goes on.
 """
 

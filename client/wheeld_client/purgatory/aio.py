@@ -248,7 +248,8 @@ class AsyncPurgatory(Purgatory):
 
 
 def _raise(errors: list[BaseException]) -> None:
-    """None, the exception itself, or a group; but one that ends a program stays itself, once."""
+    """Raise the only error, or a group of several. One that ends a program is raised itself, with
+    the others as its cause."""
     exits = [error for error in errors if not isinstance(error, Exception)]
     others = [error for error in errors if error not in exits[:1]]
     group = BaseExceptionGroup("several operations raised", others) if len(errors) > 1 else None

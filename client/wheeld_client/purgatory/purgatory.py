@@ -72,7 +72,7 @@ class Purgatory(_native.Purgatory):
         The worker. Its `dispatch` expires what times out, and completes what others triggered: call
         it in a loop, or let `timers.dispatching()` do it.
     name : str
-        The kind of request. A worker has one purgatory of a name.
+        The kind of request. A worker has at most one purgatory of each name.
     executor : concurrent.futures.Executor, optional
         Runs the callbacks. Default: the thread that completes an operation runs them, before it
         goes on; in a callback, after the callbacks that are running. If it refuses them (reported

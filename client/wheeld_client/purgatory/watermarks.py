@@ -121,8 +121,8 @@ class Watermarks(_Words):
     timers : Timers
         The worker.
     name : str
-        Name of the set of words; the same name means the same words in other workers. A worker has
-        one `Watermarks` of a name, or one `Purgatory`.
+        Name of the set of words; the same name means the same words in other workers. For each name
+        a worker has at most one `Watermarks` or `Purgatory`.
     executor : concurrent.futures.Executor, optional
         As in `Purgatory`.
 

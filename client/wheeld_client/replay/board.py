@@ -22,5 +22,5 @@ def make_board(directory: Path, workers: int) -> Any:
 
 
 def open_board(directory: Path) -> Any:
-    """The board that the parent made."""
+    """Map the board that the parent made."""
     return np.memmap(directory / "board", np.int64, "r+").reshape(-1, _COLUMNS)

@@ -67,7 +67,7 @@ class Calendar:
         while self._next <= last:
             self._open_volume(self._next >> _VOLUME_BITS)
             end = min(last + 1, (self._volume + 1) << _VOLUME_BITS)
-            if len(self._pages) < end - self._next:  # a long time has passed: look what there is
+            if len(self._pages) < end - self._next:  # a long time has passed
                 due = sorted(page for page in self._pages if page < end)
             else:
                 due = [page for page in range(self._next, end) if page in self._pages]
@@ -86,7 +86,7 @@ class Calendar:
                 self._sort_in(pages, numbers)
 
     def next_ns(self) -> int | None:
-        """When something is due next, or the time to ask again by; None: nothing is in here."""
+        """When something is due next, or when to ask again at the latest; None: it is empty."""
         if not self.count:
             return None
         volume_end = (self._volume + 1) << _VOLUME_BITS

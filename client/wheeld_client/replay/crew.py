@@ -16,7 +16,7 @@ from wheeld_core.errors import WheelError
 
 START_SECONDS: Final = 60.0
 STALL_SECONDS: Final = 60.0
-"""A worker that makes no turn for so long is stuck."""
+"""Seconds without a turn of its loop after which a worker counts as stuck."""
 _STOPS: Final = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -75,11 +75,12 @@ class Crew:
             time.sleep(0.01)
 
     def go(self, start_ns: int) -> None:
-        """Let all start at that moment of the wheel's clock."""
+        """Start all at that time of the wheel's clock."""
         self._board[0, board.START] = start_ns
 
     def wait_done(self, tell: Callable[[int], object]) -> None:
-        """Wait until all have ended well; `tell` hears how many requests have, and may raise."""
+        """Wait until all have ended well; calls `tell` with the number of requests that have ended,
+        and it may raise."""
         beats = self._board[1:, board.BEAT].copy()
         moved = [time.monotonic()] * self._workers
         while any(process.poll() is None for process in self._processes):
@@ -129,7 +130,7 @@ class Crew:
 def running(
     directory: Path, workers: int, module: str, error: type[WheelError] = WheelError
 ) -> Iterator[Crew]:
-    """Worker processes for the time of the block."""
+    """Worker processes that run for as long as the block lasts."""
     crew = Crew(directory, workers, module, error)
     try:
         crew.start()

@@ -25,18 +25,18 @@ Flags = npt.NDArray[np.bool_]
 BATCH: Final = 1 << 14
 """Most requests per call, so that a worker that lags still cancels and receives in between."""
 PACE_NS: Final = 1_000_000
-"""A worker that has caught up looks again after so long, not after each of its arrivals."""
+"""A worker that has caught up checks again after this time, not at each arrival."""
 STRAGGLER_NS: Final = 10_000_000_000
 """How long after its deadline an expiration may come before it counts as lost."""
 LINGER_NS: Final = 50_000_000
-"""How long after the last deadline a worker listens for timers that it had cancelled."""
+"""How long after the last deadline a worker keeps polling for timers that it had cancelled."""
 FULL_SECONDS: Final = 30.0
-"""A wheel that is full for so long, while nothing of ours ends, will not empty for us."""
+"""If the wheel is full for so long while none of our requests ends, the replay fails."""
 
 
 class PlayListener(Protocol):
-    """Hears what happens to each request, in the words of the worker that plays it: requests are
-    numbered 0, 1, 2 ... in the order of arrival, each shape (n,)."""
+    """Is notified of what happens to each request of a worker; requests are numbered 0, 1, 2 ... in
+    the order of arrival, and each array has shape (n,)."""
 
     def scheduled(self, numbers: Ints, before_ns: int, after_ns: int) -> None:
         """The call that scheduled these began and ended."""
@@ -58,7 +58,8 @@ class Player:
     feed : Feed
         This worker's requests.
     index, of : int
-        It has every `of`-th request from request `index` on; that is what cookies are made of.
+        This worker plays every `of`-th request, beginning with number `index`; cookies are made
+        from both.
     start_ns : int
         When the workload begins, on the wheel's clock.
     flat_out : bool
@@ -68,7 +69,7 @@ class Player:
     seed : int
         For the payloads.
     journal : PlayListener, optional
-        Hears what happens.
+        Is notified of what happens.
     """
 
     def __init__(
@@ -102,7 +103,8 @@ class Player:
         self._journal = journal
 
     def turn(self, now_ns: int) -> float | None:
-        """Do what is due. Returns for how many seconds nothing is; None: everything has ended."""
+        """Do what is due. Returns the seconds until something is due next; None: everything has
+        ended."""
         self._schedule(now_ns)
         self._complete(now_ns)
         self.window.slide()
@@ -120,7 +122,8 @@ class Player:
         return PACE_NS * 10 / 1e9
 
     def _over(self, now_ns: int) -> bool:
-        """Nothing is out, and what was cancelled had the time to fire all the same, or did not."""
+        """Has everything ended, and has enough time passed for cancelled timers to show that they
+        do not fire?"""
         if len(self.window):
             return now_ns > self._latest + STRAGGLER_NS
         if self._linger_until is None:

@@ -1,4 +1,4 @@
-"""What became of all requests, for people."""
+"""What became of all requests, as text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker process of a replay: it waits for the start, plays, shows how it gets on."""
+"""A worker process of a replay: waits for the start, plays, reports its progress."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from wheeld_client.timers.timers import Timers
 from wheeld_core.errors import WheelError
 
 LONGEST_WAIT: Final = 1.0
-"""Seconds; a worker shows that it lives, and looks after its parent, at least so often."""
+"""Seconds; a worker reports that it lives, and checks that its parent does, at least this often."""
 
 
 class ReplayWorker:

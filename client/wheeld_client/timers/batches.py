@@ -18,7 +18,8 @@ def delays_array(delays: npt.ArrayLike) -> npt.NDArray[np.float64]:
 
 
 def ids_array(ids: npt.ArrayLike) -> npt.NDArray[np.uint64]:
-    """`ids` as contiguous uint64 of one dimension, or ValueError; 0 for those that no timer has."""
+    """`ids` as contiguous uint64 of one dimension, or ValueError; 0 stands for numbers that cannot
+    be ids."""
     if isinstance(ids, np.ndarray) and ids.dtype == np.uint64:
         return _one_dimension("ids", ids, "u", "uint64 timer ids", np.uint64)
     listed = _integers(ids)

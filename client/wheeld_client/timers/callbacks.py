@@ -23,7 +23,7 @@ Batch = tuple["npt.NDArray[np.void]", set[int]]
 
 
 class TimerHandle(_native.Handle):
-    """A callback that waits for its time, from `Timers.call_later`, which makes them natively."""
+    """A callback that waits for its time; made, natively, by `Timers.call_later`."""
 
     __slots__ = ()
 
@@ -88,8 +88,8 @@ def _nothing() -> None:
 class Callbacks:
     """The callbacks of one worker that wait for their time.
 
-    No lock: signal handlers and destructors also call this, in the middle of a call of the same
-    thread. Each step is one operation of a dict or a deque, and leaves nothing half done.
+    It has no lock: signal handlers and destructors also call this, in the middle of a call of the
+    same thread. Each step is one operation of a dict or a deque, and leaves nothing half done.
     """
 
     def __init__(self, timers: CallingWorker) -> None:
