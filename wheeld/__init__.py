@@ -18,8 +18,8 @@ _HOMES = {"advance": "virtual", "ForkServer": "forkserver"}
 
 
 def __getattr__(name: str) -> Any:
-    """Load what programs use when they use it: each process of a daemon is a module of this
-    package, has it loaded first, and needs none of that."""
+    """Load what programs use on first use: the processes of a daemon are modules of this package,
+    load it first, and need none of that."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib

@@ -20,7 +20,7 @@ def main() -> None:
 
     It and the processes that it starts do no linear algebra: numpy's library for that, which starts
     a thread per processor when it is loaded, is told to start none, unless the environment says
-    something else. What is loaded stays: the garbage collector need never look at it.
+    something else. Loaded modules stay, so the garbage collector is told to skip them.
     """
     _open_standard_descriptors()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def _private_daemon() -> Callable[[], None]:
-    """An embedded daemon, which does without the command line."""
+    """Run an embedded daemon, which does not load the command line."""
     _start_clock()
     from wheeld.supervisor import launch  # loads numpy
 
@@ -62,15 +62,15 @@ def _command() -> Callable[[], None]:
 
 
 def _start_clock() -> None:
-    """The clock loads what it needs while the supervisor does."""
+    """Start the clock process ahead, so that it loads its modules while the supervisor does."""
     if not _WITHOUT_CLOCK.intersection(sys.argv):
         descriptors.take_all()
         spawn.ahead(spawn.CLOCK)
 
 
 def _open_standard_descriptors() -> None:
-    """Nothing that is opened later takes the number of stdin, stdout or stderr: messages, also
-    those of the processes that it starts, would be written into that."""
+    """Make sure that descriptors 0 to 2 are open. Otherwise a file opened later would get one of
+    these numbers, and messages of this process and its children would be written into it."""
     while (fd := os.open(os.devnull, os.O_RDWR)) <= 2:
         os.set_inheritable(fd, True)
     os.close(fd)

@@ -22,7 +22,7 @@ from wheeld_core.errors import WheelError
 START_SECONDS = 30.0
 STOP_SECONDS = 10.0
 TRACE_STOP_SECONDS = 600.0
-"""With a trace, its last records become Parquet first."""
+"""Seconds for a daemon to stop: with a trace, its last records become Parquet first."""
 MOST_SAID = 65_536
 """Bytes of the last messages of a daemon that did not start."""
 
@@ -120,7 +120,7 @@ def _options(name: str, base: str | os.PathLike[str], config: dict[str, Any]) ->
 
 
 def _facts(directory: Path) -> dict[str, Any]:
-    """What the daemon of this directory wrote about itself; {} if there is none."""
+    """The contents of this directory's daemon.json; {} if there is none."""
     with contextlib.suppress(OSError, ValueError):
         facts: dict[str, Any] = json.loads((directory / runtime.DAEMON_FILE).read_text())
         return facts

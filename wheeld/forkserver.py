@@ -1,8 +1,8 @@
-"""Daemons within milliseconds: a process that has loaded all they need forks them.
+"""Starts daemons within milliseconds: a process that has loaded all modules forks them.
 
-A daemon takes most of its start to load Python's modules, twice, for the supervisor and its clock.
+Most of a daemon's start is loading Python modules, twice: for the supervisor and its clock.
 The fork server loads them once; each daemon is a fork of it, and its clock one of that.
-`wheeld_testing` gives each test a daemon of its own by it.
+`wheeld_testing` uses it to give each test a daemon of its own.
 """
 
 from __future__ import annotations
@@ -104,7 +104,8 @@ class ForkServer:
         return DaemonProcess(int(answer), *fds)
 
     def close(self) -> None:
-        """End the server. May be called twice; the daemons are ended by who has them started."""
+        """End the server. May be called twice; the daemons are ended by those who had them
+        started."""
         self._channel.close()
         if os.getpid() == self._owner:
             self._process.wait()
@@ -133,7 +134,7 @@ class DaemonProcess:
         self._pidfd, self._result = pidfd, result
 
     def poll(self) -> int | None:
-        """Its exit code; None while it runs."""
+        """Its exit code, or None while it runs."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             return self.wait(0.0)
         return None
@@ -162,7 +163,7 @@ class DaemonProcess:
         self.send_signal(signal.SIGKILL)
 
     def send_signal(self, number: int) -> None:
-        """Send it; nothing once its end was waited for."""
+        """Send a signal; does nothing once its end was waited for."""
         if self.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, number)
@@ -172,7 +173,7 @@ class DaemonProcess:
 
 
 class DaemonForker:
-    """Forks daemons for whoever is at the other end of a channel, and reports how each ended."""
+    """Forks daemons for the process at the other end of a channel, and reports how each ended."""
 
     def __init__(self, channel: socket.socket, mains: dict[str, Callable[[], None]]) -> None:
         self._channel, self._mains = channel, mains
@@ -181,7 +182,8 @@ class DaemonForker:
         """pidfd -> pid, and the pipe for its exit code"""
 
     def serve(self) -> Callable[[], None] | None:
-        """Until the caller is gone: None. In each fork what it is to be."""
+        """Serve until the caller is gone; returns None. In each fork, returns what that is to
+        become."""
         while True:
             waiting = select.poll()
             for fd in (self._channel.fileno(), self._parent, *self._running):
@@ -228,7 +230,7 @@ class DaemonForker:
 
 
 def _command_line() -> Callable[[], None]:
-    """`wheeld start`, with all that it loads when it reads its words."""
+    """`wheeld start`, with everything that it loads when it parses a command line."""
     from typer.main import get_command
 
     from wheeld.cli.start import app
@@ -272,7 +274,7 @@ def main() -> None:
         atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(code)  # without taking down all that was loaded: half of an end
+        os._exit(code)  # skips the interpreter's clean-up: half of an end
 
 
 def _become(request: dict[str, Any], output: int) -> str:

@@ -1,4 +1,4 @@
-"""Is a daemon well? A verdict from two looks at its status."""
+"""Is a daemon healthy? A verdict from two readings of its status."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ class Health:
 
     ok: bool
     why: tuple[str, ...]
-    """What is wrong; empty if it is well."""
+    """What is wrong; empty if it is healthy."""
     late: int
-    """How late the latest was that fired between the looks, ns; at most an eighth too high."""
+    """Lateness of the latest timer that fired between the readings, ns; at most an eighth too
+    high."""
     fired: int
     """How many did."""
 
@@ -31,7 +32,7 @@ def examine(first: dict[str, Any], second: dict[str, Any], limit: int) -> Health
     """Compare two statuses of one daemon; `limit` is the latest that a timer may be, ns."""
     before = dict(first["histograms"]["lateness_ns"]["buckets"])
     if first["segments"] != second["segments"]:
-        before = {}  # another wheel: all that it counted is new
+        before = {}  # another wheel: everything it has counted is new
     now = second["histograms"]["lateness_ns"]["buckets"]
     new = {upper: count - before.get(upper, 0) for upper, count in now}
     late = max((upper for upper, count in new.items() if count > 0), default=0)

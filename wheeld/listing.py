@@ -71,7 +71,7 @@ def _percentiles(found: dict[str, Any]) -> str:
 
 
 def duration(ns: int) -> str:
-    """A time for people, with three digits, in the unit that suits it."""
+    """A time with three digits, in a suitable unit."""
     for unit, size in (("s", 1e9), ("ms", 1e6), ("us", 1e3)):
         if ns >= size:
             return f"{ns / size:.3g} {unit}"

@@ -24,7 +24,7 @@ COLUMNS: Final = ("id", "worker", "due_in_s", "clock", "interval_s", "cookie", "
 
 @dataclass(frozen=True)
 class TimerFilter:
-    """Which timers are wanted: those to which all of this applies."""
+    """Which timers are wanted: those that meet all of these conditions."""
 
     worker: str | None = None
     """Its name."""
@@ -34,7 +34,7 @@ class TimerFilter:
     """Any of these; empty: all."""
     due_before_ns: int | None = None
     due_after_ns: int | None = None
-    """Bounds of the time that is left; the first one is not wanted itself."""
+    """Bounds of the time that is left; the first one is exclusive."""
     limit: int = 0
     """At most so many, soonest first; 0: all."""
 
@@ -78,9 +78,9 @@ def pending_timers(
 ) -> list[dict[str, Any]]:
     """The pending timers of a daemon, soonest first, one dict of `COLUMNS` each.
 
-    With `payloads` also `payload`, as text, or None if it is none, and `payload_hex`. Reads them
-    while others write: a timer that is armed, moved or fired at this moment may be listed as it was
-    just before.
+    With `payloads` also `payload`, as text, or None if it is not text, and `payload_hex`. Reads
+    them while others write: a timer that is armed, moved or fired at this moment may be listed as
+    it was just before.
     """
     with Observer(name, runtime_dir) as observer:
         found = observer.pending(payloads=payloads)
@@ -106,7 +106,7 @@ def _describe(timer: np.void, found: PendingTimers, payloads: bool) -> dict[str,
 
 
 def _text(content: bytes) -> str | None:
-    """Bytes that are text, as a person would read it."""
+    """Decode bytes that are readable text."""
     try:
         text = content.decode()
     except UnicodeDecodeError:

@@ -32,6 +32,7 @@ ARROW: dict[str, pa.DataType] = {
     "bigint": pa.int64(),
     "int": pa.int32(),
     "boolean": pa.bool_(),
+    "array<string>": pa.list_(pa.string()),
     "array<struct<name:string,size:bigint,used:bigint,depleted_ns:bigint>>": pa.list_(
         pa.struct(
             [
@@ -243,6 +244,7 @@ class Maker:
                 [{"name": "requests", "size": 1 << 26, "used": 1 << 25, "depleted_ns": int(d)}]
                 for d in np.cumsum(np.maximum(np.sin(seconds / 900), 0) ** 8 * 4e8)
             ],
+            "full_rings": [[]] * n,
         }
         table = pa.table(
             [

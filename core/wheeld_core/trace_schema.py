@@ -111,8 +111,17 @@ COUNTER_COLUMNS: Final = (
         False,
         "memory pools; depleted_ns: how long they were depleted since they were made",
     ),
+    Column(
+        "full_rings",
+        "array<string>",
+        False,
+        "workers whose ring was full: what expires for them waits until they poll",
+    ),
 )
 """Columns of `counters`, beside date and hour."""
+
+ADDED_COLUMNS: Final = frozenset({"full_rings"})
+"""Columns that traces of earlier versions do not have."""
 
 EVENTS_FOLDER: Final = "events"
 COUNTERS_FOLDER: Final = "counters"

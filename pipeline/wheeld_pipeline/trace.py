@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from wheeld_core.trace_schema import (
+    ADDED_COLUMNS,
     COUNTER_COLUMNS,
     COUNTERS_FOLDER,
     EVENT_COLUMNS,
@@ -235,6 +236,8 @@ def _check_file(file: Path, columns: tuple[Column, ...]) -> int:
 
 
 def _check_column(column: Column, got: str | None, where: str) -> None:
+    if got is None and column.name in ADDED_COLUMNS:
+        return
     if got is None:
         raise PipelineError(
             f"{where} has no column {column.name}: expected {column.type} ({column.meaning}); is "

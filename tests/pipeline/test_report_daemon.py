@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from traces import SECOND_US, START_US, Row, counters, row, write_trace
 
@@ -77,3 +78,40 @@ def test_the_delay_behind_the_advice_is_within_five_percent(tmp_path: Path, rng_
         ]
         found = report_of(tmp_path / str(number), events, []).facts["advice"]["short_delay_ns"]
         assert found == pytest.approx(delays[199] * 1000, rel=0.05)
+
+
+RUNS = ("00000000000000a1", "00000000000000a2")
+
+
+def full_rings_trace(root: Path, earlier: bool = False) -> Path:
+    """Two runs that each have a worker `web-1`; the ring of the first was full for three seconds."""
+    events = [row(at(s), "scheduled", run=run, pending=1) for run in RUNS for s in range(10)]
+    counted = [
+        counters(at(s), run=run, full_rings=["web-1"] if run == RUNS[0] and 3 <= s < 6 else [])
+        for run in RUNS
+        for s in range(10)
+    ]
+    trace = write_trace(root / "trace", events, counted)
+    for file in (trace / "counters").rglob("*.parquet") if earlier else ():
+        pq.write_table(pq.read_table(file, partitioning=None).drop_columns("full_rings"), file)
+    return trace
+
+
+def test_whose_ring_was_full(tmp_path: Path) -> None:
+    report = of_trace(None, full_rings_trace(tmp_path))
+    found = report.tables["full_rings"]
+    assert found[["run", "worker", "rows"]].to_numpy().tolist() == [[RUNS[0], "web-1", 3]]
+    since = datetime.fromtimestamp(at(5) / SECOND_US, UTC)
+    later = of_trace(None, tmp_path / "trace", since=since).tables["full_rings"]
+    assert later["rows"].tolist() == [1]
+
+
+@pytest.mark.parametrize("by", ["this process", "Spark"])
+def test_a_trace_of_an_earlier_version_does_not_say(
+    tmp_path: Path, by: str, request: pytest.FixtureRequest
+) -> None:
+    trace = full_rings_trace(tmp_path, earlier=True)
+    spark = request.getfixturevalue("spark") if by == "Spark" else None
+    report = of_trace(spark, trace)
+    assert len(report.tables["full_rings"]) == 0
+    assert report.facts["wheel"]["capacity"] == 1000

@@ -90,6 +90,19 @@ def test_what_held_timers_back(changes: dict[str, Any], cause: str, said: str) -
         assert said in found["sentences"][1]
 
 
+@pytest.mark.parametrize("p99", [1 * MS, 50 * MS])
+def test_full_rings_name_who_did_not_poll(p99: float) -> None:
+    """By a name that no worker of another run has; for a moment, too."""
+    workers = tables()["workers"].assign(worker="a", run=["1111ffff", "2222ffff"])
+    found = workers.assign(rows=[3, 9])
+    said = verdict(facts(p99), tables(workers=workers, full_rings=found.iloc[:1]))
+    assert said["causes"] == ["rings"]
+    assert "The ring of a · 1111 was full in 3 of the daemon's samples" in said["sentences"][1]
+    assert "`timers.dispatching()`" in said["sentences"][2]
+    said = verdict(facts(p99), tables(workers=workers, full_rings=found))
+    assert "The ring of a · 2222 and 1 more was full in 12 of" in said["sentences"][1]
+
+
 def test_one_worker_and_one_moment_stand_out() -> None:
     workers = tables()["workers"].assign(p99=[1 * MS, 90 * MS])
     minutes = tables()["minutes"].assign(p99=[1 * MS, 90 * MS])
@@ -134,3 +147,6 @@ def test_workers_of_one_name_are_told_apart() -> None:
     frame = pd.DataFrame(rows, columns=["worker", "host", "daemon", "run"])
     assert names.of_workers(frame) == ["a · 1111", "b", "a · 2222"]
     assert names.of_workers(frame.assign(daemon=["x", "y", "z"])) == ["a · x", "b", "a · z"]
+    assert names.of_workers(frame[:1], frame) == ["a · 1111"], "the others are not in this table"
+    alike = frame.assign(run=["1111ffff", "1111ffff", "1111fffe"])
+    assert names.of_workers(alike) == ["a · 1111ffff", "b", "a · 1111fffe"]

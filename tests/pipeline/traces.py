@@ -66,6 +66,7 @@ def counters(time_us: int, **fields: Any) -> Row:
         "wheel_size": 64,
         "capacity": 1000,
         "pools": [],
+        "full_rings": [],
     }
     return {**grow, **named, **fields}
 

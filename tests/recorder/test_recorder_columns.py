@@ -48,6 +48,7 @@ def test_columns_are_the_contract(schema: pa.Schema, columns: tuple[Any, ...]) -
         "int64": "bigint",
         "int32": "int",
         "bool": "boolean",
+        "list<item: string>": "array<string>",
     }
     assert [field.name for field in schema] == [column.name for column in columns]
     for field, column in zip(schema, columns, strict=True):

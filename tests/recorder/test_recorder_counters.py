@@ -26,7 +26,7 @@ wheel = local_wheel(trace=6, pools=POOLS, start_ns=7000)
 
 def make(wheel: LocalWheel, trace: Path, full: list[Path]) -> Counters:
     """The counters of a new recorder."""
-    memories = wheel.wheel_memory, wheel.trace_memory, wheel.shared("pools")
+    memories = wheel.wheel_memory, wheel.trace_memory, wheel.shared("pools"), wheel.registry_memory
     found = Counters(*memories, trace, facts(), full.append)
     found.resume()
     return found
@@ -54,6 +54,22 @@ def test_a_row(wheel: LocalWheel, tmp_path: Path, full: list[Path]) -> None:
         {"name": "requests", "size": 1000, "used": 0, "depleted_ns": 0},
         {"name": "answers", "size": 50, "used": 0, "depleted_ns": 0},
     ]
+
+
+def test_a_ring_that_is_full(wheel: LocalWheel, tmp_path: Path, full: list[Path]) -> None:
+    """Its worker is named until it has polled."""
+    timers = wheel.worker()
+    counters = make(wheel, tmp_path, full)
+    room = 1 << int(wheel.view.header["comp_bits"])
+    ids = timers.schedule_many([0.001] * 100, interval=0.001)
+    assert counters.row()["full_rings"] == []
+    for _ in range(room // 100 + 4):
+        wheel.advance(MS)
+    assert len(counters.row()["full_rings"]) == 1
+    timers.cancel_many(ids)
+    timers.poll(0)
+    wheel.advance(MS)
+    assert counters.row()["full_rings"] == []
 
 
 def test_one_a_second(

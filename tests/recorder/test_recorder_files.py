@@ -50,7 +50,7 @@ def convert(trace: Path, made: np.ndarray[Any, Any], position: int = 0) -> list[
 def counter_row(**values: Any) -> dict[str, Any]:
     """A row of counters."""
     row: dict[str, Any] = {column.name: 0 for column in COUNTER_COLUMNS}
-    row |= {"time": NOON // 1000, **asdict(ORIGIN), "last": False, "pools": []}
+    row |= {"time": NOON // 1000, **asdict(ORIGIN), "last": False, "pools": [], "full_rings": []}
     return row | values
 
 

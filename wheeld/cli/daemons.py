@@ -30,7 +30,7 @@ def found(runtime_dir: Path | None) -> Iterator[dict[str, Any]]:
     ------
     dict
         Ready for JSON: `name`, `directory` and `trouble`. If `trouble` is None, also figures of its
-        status; else `trouble` says why it was not asked, or did not answer.
+        status; else it says why the daemon was not asked, or did not answer.
     """
     for base in [runtime_dir] if runtime_dir else runtime.base_directories():
         for directory in sorted(base.iterdir()) if base.is_dir() else []:
@@ -39,7 +39,7 @@ def found(runtime_dir: Path | None) -> Iterator[dict[str, Any]]:
 
 
 def _may_serve(directory: Path) -> bool:
-    """Is there a control socket, or may we not look?"""
+    """Is there a control socket, or may this user not see whether there is one?"""
     return not os.access(directory, os.X_OK) or (directory / runtime.CONTROL_SOCKET).exists()
 
 

@@ -19,9 +19,9 @@ from wheeld_core.control.messages import Request
 from wheeld_core.errors import DaemonNotRunning, WheelError
 
 CHECK_SECONDS = 90.0
-"""How long the daemon may take to check the program that is installed now."""
+"""Seconds for the daemon to check the program that is installed now."""
 LOOK_SECONDS = 0.02
-"""Between two attempts to reach the new daemon."""
+"""Seconds between two attempts to reach the new daemon."""
 
 
 def stop(
@@ -111,7 +111,7 @@ def _await_next(directory: Path, answer: dict[str, Any], timeout: float) -> dict
 
 
 class _Process:
-    """A process that may end, if it can be seen from here."""
+    """A process that is expected to end, if it can be seen from here."""
 
     def __init__(self, pid: int) -> None:
         self._pidfd = -1
@@ -119,7 +119,7 @@ class _Process:
             self._pidfd = os.pidfd_open(pid)
 
     def has_ended(self) -> bool:
-        """Has it? One that cannot be seen has not."""
+        """Has it ended? One that cannot be seen counts as running."""
         return self._pidfd >= 0 and processes.has_ended(self._pidfd)
 
     def __enter__(self) -> _Process:

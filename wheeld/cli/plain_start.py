@@ -1,8 +1,8 @@
-"""`wheeld start` as it is mostly given, read without the library that reads commands.
+"""Reads the usual forms of `wheeld start` without the command-line library.
 
-What that library loads would stay in the daemon for good: a third of its private memory. It still
-reads whatever is not known here: --help, an option that is not there, a value that is missing or
-looks wrong. What is read here comes out as it would there: tests/daemon/test_plain_start.py.
+What that library loads would stay in the daemon for good: a third of its private memory. It is
+still used for everything else: --help, an unknown option, a value that is missing or looks wrong.
+Both read a command line alike: tests/daemon/test_plain_start.py.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ OWN: Final = (
     Option(key="config", kind="directory", help=""),
     Option(key="parent_pid", kind="integer", help=""),
 )
-"""What it takes besides the daemon's options."""
+"""Options of the command that are not the daemon's."""
 _INTEGER: Final = re.compile(r"[0-9]{1,18}", re.ASCII)
 
 
 def read(words: Sequence[str]) -> dict[str, Any] | None:
-    """The arguments of `wheeld.cli.start.start`; None: leave it to the library."""
+    """Parse the arguments of `wheeld.cli.start.start`; None: leave them to the library."""
     by_flag, off = dict[str, Option](), set[str]()
     for option in (*OPTIONS.values(), *OWN):
         on, _, no = option.flag.partition("/")  # "--reserve/--no-reserve"
@@ -56,7 +56,7 @@ def read(words: Sequence[str]) -> dict[str, Any] | None:
 
 
 def _value(kind: str, text: str) -> Any:
-    """Of the option's type; None: the library has something to say."""
+    """The value in the option's type; None: it is wrong, and the library says how."""
     if not text or (kind == "integer" and not _INTEGER.fullmatch(text)):
         return None
     return {"integer": int, "directory": Path}.get(kind, str)(text)
@@ -74,7 +74,7 @@ def run(given: dict[str, Any]) -> None:
 
 
 def command(words: Sequence[str]) -> Callable[[], None] | None:
-    """What runs that daemon; None: the library has to read it."""
+    """A function that runs that daemon; None: the library has to parse the command."""
     if "_WHEELD_COMPLETE" in os.environ:
         return None
     given = read(words)

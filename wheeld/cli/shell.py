@@ -1,7 +1,8 @@
 """The commands `wheeld schedule`, `cancel`, `reschedule` and `wait`: timers for shell scripts.
 
-The process that schedules ends at once, so its timers are those of a worker that is kept
-(on_death="keep"). Each of these commands connects as its successor, and so finds them.
+A process that schedules ends at once, so its timers belong to a worker that is kept
+(on_death="keep"). Each of these commands connects as the successor of the previous one, and so
+finds them.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Keeps a clock running: starts it, starts another when it died, replaces one that hangs.
 
-A daemon that serves never gives up: while no clock can be started it says so, and tries again. Only
-when the memory itself is damaged is there nothing that a clock could drive.
+A daemon that serves never gives up: while no clock can be started it logs that, and tries again. It
+ends only if the memory itself is damaged, so that no clock could drive the wheel.
 
-An order is repeated to the next clock when one dies before it answered; so orders must be such that
-doing them twice does no harm.
+If a clock dies before it has answered an order, the next one gets it again; so carrying out an
+order twice must do no harm.
 """
 
 from __future__ import annotations
@@ -31,15 +31,15 @@ from wheeld_core.errors import WheelError
 log = logging.getLogger("wheeld")
 
 START_TRIES = 10
-"""Clocks that end before they drive the wheel, one after the other: then a daemon that does not
-serve yet gives up."""
+"""A daemon that does not serve yet gives up after so many clocks in a row have ended before they
+drove the wheel."""
 LEAST_PAUSE, LONGEST_PAUSE = 0.01, 10.0
-"""Seconds before the next try: twice as many from one to the next."""
+"""Seconds before the next try, which double with each one."""
 START_SECONDS = 20.0
-"""A clock that starts is given so long, from one sign of life to the next: a recovery of a hundred
-million slots takes longer, and shows by the heartbeat that it gets on."""
+"""How long a starting clock may go without a sign of life. A recovery of a hundred million slots
+takes longer than that, and shows its progress by the heartbeat."""
 LOCK_SECONDS = 10.0
-"""How long a new clock waits for the one before it to be gone."""
+"""How long a new clock waits for its predecessor to be gone."""
 EVICT_LOOK_SECONDS = 1.0
 """How often to look for workers that misbehave, if they are to be evicted."""
 IDLE_LOOK_SECONDS = 60.0
@@ -52,7 +52,7 @@ _AWAKE = -(2**63)
 
 
 class DamagedMemory(WheelError):
-    """The segments are not what they were: there is nothing that a clock could drive."""
+    """The segments have been damaged: no clock can drive this wheel."""
 
 
 class ClockRefused(WheelError):
@@ -70,7 +70,7 @@ class ClockGuard:
     Parameters
     ----------
     resources : Resources
-        What the clock maps and opens.
+        The segments that the clock maps and the FIFOs that it opens.
     workers : callable
         Gives what a new clock has to serve from the start, one message per worker.
     on_skipped : callable
@@ -95,7 +95,7 @@ class ClockGuard:
         self._on_failure = on_failure
         self._before = before
         self.handed_over: dict[str, float] = {}
-        """How the wheel came to the first clock, after a restart in place."""
+        """How the first clock took over the wheel, after a restart in place."""
         self._link = self._new_link()
         self._running = asyncio.Event()
         self._stopping = False
@@ -111,7 +111,7 @@ class ClockGuard:
         self.trouble: str | None = None
         """Why no clock runs, when none could be started."""
         self.locked_out = False
-        """Another process holds the clock's lock: the segments may be in use, leave them."""
+        """Another process holds the clock's lock: the segments may be in use and must stay."""
         self.on_look: Callable[[], None] = lambda: None
         """Called at each look at the clock's progress."""
         self.on_start: Callable[[], None] = lambda: None
@@ -177,7 +177,7 @@ class ClockGuard:
         }
 
     async def _begin(self) -> None:
-        """Start a clock; nothing is left of one that fails, in whatever way."""
+        """Start a clock; a clock that fails, in whatever way, leaves nothing behind."""
         if (damage := self._resources.damage()) is not None:
             raise DamagedMemory(damage)
         self._resources.mend()
@@ -206,7 +206,7 @@ class ClockGuard:
         self.on_start()
 
     async def _first_word(self) -> Message:
-        """What the new clock says when it drives the wheel; TimeoutError if it does not get on."""
+        """The new clock's answer once it drives the wheel; TimeoutError if it makes no progress."""
         heartbeat = self._resources.wheel.header["heartbeat"]
         starting = asyncio.ensure_future(self._link.start(self._hello))
         last = None
@@ -240,7 +240,7 @@ class ClockGuard:
             await asyncio.sleep(0)
 
     def tell(self, op: Order, **fields: object) -> None:
-        """Send an order that a later clock gets with its start, and need not be repeated."""
+        """Send an order once: a later clock gets the same information when it starts."""
         with contextlib.suppress(ClockGone):
             self._link.tell(op, **fields)
 
@@ -251,12 +251,13 @@ class ClockGuard:
             raise WheelError(f"the clock cannot serve this worker: {answer['error']}")
 
     async def reap(self, row: int, leave: int) -> bool:
-        """Make the clock sweep what the worker in `row` left; true if it is kept."""
+        """Make the clock sweep the timers of the departed worker in `row`; true if they are
+        kept."""
         answer = await self.ask(Order.DETACH, Notice.REAPED, row, row=row, leave=leave)
         return bool(answer["kept"])
 
     async def advance(self, to_ns: int) -> None:
-        """Move a virtual clock; returns when all that fell due was handed out."""
+        """Move a virtual clock; returns when all timers that fell due have been delivered."""
         await self.ask(Order.ADVANCE, Notice.ADVANCED, to_ns, to=to_ns)
 
     # -- death ----------------------------------------------------------------------------------
@@ -280,7 +281,7 @@ class ClockGuard:
             except DamagedMemory as error:
                 self._on_failure(str(error))
                 return
-            except Exception as error:  # whatever it is may be over soon: timers wait, none is lost
+            except Exception as error:  # the cause may be temporary: timers wait, none is lost
                 self._failed_to_start(error)
             attempt += 1
             pause = pause_before(attempt)
@@ -294,8 +295,8 @@ class ClockGuard:
         Parameters
         ----------
         for_good : bool
-            Tell the workers that the daemon has stopped. Else it looks killed: they go on
-            in the memory, and so does the next daemon.
+            Tell the workers that the daemon has stopped. Otherwise it ends as if killed: they
+            continue in the memory, and so does the next daemon.
         """
         self._stopping = True
         self._running.set()  # wakes those that wait to send an order
@@ -332,8 +333,9 @@ class ClockGuard:
         self._look.set()
 
     def heed_alarm(self) -> None:
-        """A worker rang, and the clock sleeps on: somebody may have taken that byte. What the clock
-        is told over its own socket nobody can take; one that hangs is not told without end."""
+        """A worker rang, but the clock sleeps on: another process may have read that byte. Nobody
+        else can read the clock's own socket, so tell it there; if it hangs, only every
+        NUDGE_SECONDS."""
         if (now := time.monotonic()) >= self._next_nudge:
             self._next_nudge = now + NUDGE_SECONDS
             self.tell(Order.LOOK)

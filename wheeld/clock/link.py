@@ -43,7 +43,7 @@ class ClockLink:
         self._process: Offspring | None = None
         self._reader_task: asyncio.Task[None] | None = None
         self.ended = False
-        """Its end of the channel is closed: it is dead, or about to be."""
+        """Is its end of the channel closed? It is dead then, or about to be."""
 
     @property
     def pid(self) -> int | None:
@@ -51,10 +51,10 @@ class ClockLink:
         return self._process.pid if self._process else None
 
     async def start(self, hello: Callable[[], dict[str, Any]]) -> Message:
-        """Start the process, wait until it drives the wheel; returns its answer.
+        """Start the process and wait until it drives the wheel; returns its answer.
 
-        `hello` makes the first message. It is called when the process is there: orders
-        that come from then on reach it, and what was ordered before is in the hello.
+        `hello` makes the first message. It is called once the process exists: orders sent from then
+        on reach it, and those sent before are part of the hello.
 
         Raises
         ------
@@ -71,7 +71,7 @@ class ClockLink:
         return await ready
 
     async def ask(self, op: Order, answer: Notice, key: int, **fields: Any) -> Message:
-        """Send an order and wait for its answer, which `key` tells apart from others.
+        """Send an order and wait for its answer, which is recognised by `key`.
 
         Raises
         ------
@@ -90,14 +90,14 @@ class ClockLink:
 
     async def stop(self, keep: bool = False) -> None:
         """Stop the process at the end of its pass; a clock that does not answer is killed. With
-        `keep` it says nothing of that to the workers."""
+        `keep` it does not notify the workers."""
         if self._process is not None and self._process.connected:
             self.tell(Order.STOP, keep=keep)
         await self.end(5)
 
     def leave_running(self) -> tuple[int, int] | None:
-        """Let go of the process, which ends when its channel does: its id, and a descriptor of
-        the channel; None if there is none that runs."""
+        """Release the process, which ends when its channel is closed; returns its id and a
+        descriptor of the channel, or None if none runs."""
         if self._process is None or not self._process.connected or self.ended:
             return None
         if self._reader_task is not None:

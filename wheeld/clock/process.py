@@ -1,7 +1,7 @@
 """The clock process: the single writer of the wheel.
 
 It is started by the supervisor (`python -m wheeld.clock.process <fd>`), gets what it needs over
-that socket, makes the wheel anew from the slots, and then lives in one native loop. Control
+that socket, rebuilds the wheel from the slots, and then stays in one native loop. Control
 messages are rare: a worker comes or goes, a virtual clock moves, the daemon stops. When the socket
 closes, the supervisor is gone, and so is the clock. It may be killed at any instruction: the next
 one goes on.
@@ -39,7 +39,7 @@ class ClockProcess:
             for kind, name in hello["segments"].items()
         }
         self._bell = os.open(hello["bell"], _FIFO_FLAGS)
-        channel.send({"op": Notice.WAITS})  # for its lock alone: who drives the wheel may end now
+        channel.send({"op": Notice.WAITS})  # for the lock alone: the predecessor may end
         try:
             self._lock = child.lock(Path(hello["lock"]), hello["lock_seconds"], "clock")
         except (OSError, WheelError) as error:
@@ -105,7 +105,7 @@ class ClockProcess:
         return True
 
     def _stop(self) -> None:
-        """An orderly end of the daemon: tell those who wait that nothing more comes."""
+        """An orderly end of the daemon: wake all waiting workers, since nothing more comes."""
         self._clock.set_state(2)
         for bell in self._bells.values():
             with contextlib.suppress(BlockingIOError):  # a full FIFO says it already
@@ -124,7 +124,7 @@ class ClockProcess:
 
     def _arrive(self, message: Message) -> None:
         error = None
-        if not self._clock.attached(message["row"]):  # else: said to the clock before this one, too
+        if not self._clock.attached(message["row"]):  # else a repeated message
             try:
                 self._attach(message)
             except (OSError, WheelError) as problem:

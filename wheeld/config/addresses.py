@@ -1,11 +1,11 @@
-"""Addresses to listen on: texts `HOST:PORT`."""
+"""Addresses to listen on: strings of the form `HOST:PORT`."""
 
 from __future__ import annotations
 
 from typing import Final
 
 DEFAULT: Final = "127.0.0.1:9464"
-"""9464 is the port that OpenTelemetry gave to exporters for Prometheus."""
+"""9464 is OpenTelemetry's default port for Prometheus exporters."""
 
 
 def parse(text: str) -> tuple[str, int]:
@@ -14,7 +14,7 @@ def parse(text: str) -> tuple[str, int]:
     Raises
     ------
     ValueError
-        It is no address.
+        It is not an address.
     """
     host, colon, port = text.rpartition(":")
     in_brackets = host.startswith("[") and host.endswith("]")

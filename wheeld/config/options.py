@@ -1,4 +1,5 @@
-"""What one option of a daemon is: its values, and what is said of it wherever people meet it.
+"""One option of a daemon: its values and its description, for the command line, files and
+documents.
 
 The declarations are the fields of `wheeld.config.settings.Config`. The command line, environment
 variables, the TOML file and its example, and the tables of docs/options.md follow from them.
@@ -24,7 +25,7 @@ Kind = Literal[
 
 
 def group_id(name: str) -> int:
-    """The id of a group of users; ValueError if there is none of that name."""
+    """The id of a user group; ValueError if there is none of that name."""
     try:
         return grp.getgrnam(name).gr_gid
     except KeyError:
@@ -69,7 +70,7 @@ class Option:
     example
         A value other than the default.
     unset : str
-        What the default is, where its value does not say it.
+        Describes the default where its value does not.
     bare : str
         What the option without a value stands for on the command line; empty: it needs one.
     given_as : str
@@ -77,7 +78,7 @@ class Option:
     live : bool
         A reload changes it in a daemon that runs.
     section : str
-        The heading that it stands under, at the first one there.
+        The heading of its section, given at the section's first option.
     """
 
     kind: Kind
@@ -108,7 +109,7 @@ class Option:
 
     @property
     def metavar(self) -> str | None:
-        """What stands for a value; None: it has none."""
+        """The name of the value in help texts; None: it takes none."""
         found = "|".join(self.choices) or _METAVARS.get(self.kind)
         return f"[{found}]" if self.bare else found
 
@@ -120,7 +121,8 @@ class Option:
     # -- values ----------------------------------------------------------------------------------
 
     def read(self, value: Any) -> Any:
-        """The field's value, from one of any source: a text, as the environment has it, too.
+        """The field's value, converted from that of any source, including the strings of the
+        environment.
 
         Raises
         ------
@@ -140,7 +142,7 @@ class Option:
         return value
 
     def check(self, value: Any) -> None:
-        """Is this value of the field allowed?
+        """Raise unless this value of the field is allowed.
 
         Raises
         ------
@@ -168,7 +170,7 @@ class Option:
         return in_bounds and not (self.power_of_two and bool(found & (found - 1)))
 
     def expected(self, as_string: bool = False) -> str:
-        """Which values are allowed, with an example; `as_string`: and that it is a string."""
+        """Which values are allowed, with an example; with `as_string`, that they are strings."""
         if self.kind == "switch":
             return "a boolean: true or false"
         what = {
@@ -184,14 +186,14 @@ class Option:
 
     @property
     def bounds(self) -> str:
-        """From where to where a number may be; empty: that is not known here."""
+        """The range of a number in words; empty: it is not known here."""
         if self.least is None or self.kind == "size":
             return ""
         return f"from {self.least} " + (f"to {self.most}" if self.most is not None else "on")
 
 
 def _strings(value: Any) -> tuple[str, ...]:
-    """What is in a list and not empty."""
+    """The strings of a list that are not empty."""
     if not isinstance(value, list | tuple) or not all(isinstance(each, str) for each in value):
         raise ValueError(f"expected a list of strings, such as ['{pools.EXAMPLE}']")
     return tuple(each.strip() for each in value if each.strip())

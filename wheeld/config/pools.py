@@ -1,4 +1,4 @@
-"""The memory pools that a daemon is to have: texts `NAME=BYTES[,strict][,largest=BYTES]`."""
+"""The memory pools of a daemon, as strings of the form `NAME=BYTES[,strict][,largest=BYTES]`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Pool(NamedTuple):
     largest: int
     """Bytes of the largest single request."""
     strict: bool
-    """Never more than `size` out; else one request may go beyond."""
+    """Never lends more than `size`; otherwise one request may exceed it."""
 
     def text(self) -> str:
         """The pool as `--pool` takes it."""
@@ -39,7 +39,7 @@ def parse(texts: Iterable[str]) -> list[Pool]:
     Raises
     ------
     ValueError
-        A text is not what it should be, a name is there twice, or there are too many.
+        A string is malformed, a name occurs twice, or there are too many.
     """
     pools = [_parse(text) for text in texts]
     if len(pools) > _native.POOLS:
@@ -92,7 +92,7 @@ def _size(text: str, what: str, given: str, most: int) -> int:
 
 
 def difference(left: Iterable[Pool], wanted: Iterable[Pool]) -> list[str]:
-    """How the pools of a left-over wheel differ from those of this start, in words."""
+    """How the pools of an existing wheel differ from those of this start, in words."""
     there = {pool.name: pool for pool in left}
     ours = {pool.name: pool for pool in wanted}
     differ = []

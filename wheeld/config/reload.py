@@ -1,4 +1,4 @@
-"""What of a daemon's configuration can change while it runs."""
+"""The options that can change while a daemon runs."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from wheeld_core.errors import WheelError
 log = logging.getLogger("wheeld")
 
 LIVE: Final = tuple(key for key, option in OPTIONS.items() if option.live)
-"""What is read each time that it is needed; `max_per_worker` by each worker that connects."""
+"""Options that are read each time they are needed; `max_per_worker` applies to workers that connect
+later."""
 
 
 def reloaded(old: Config, read: Callable[[], Config]) -> Config:
-    """The configuration to go on with when its sources are read again, and what to say of it.
+    """Read the sources again; returns the configuration to use from now on, and what to log.
 
     One that is wrong changes nothing.
     """

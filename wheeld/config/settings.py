@@ -25,11 +25,11 @@ _FIRST_BYTES = 8 << 20  # of slots that have memory from the start
 
 @dataclass(frozen=True)
 class Config(Declared):
-    """What a daemon is started with, and what follows from that."""
+    """The options of a daemon, and the quantities derived from them."""
 
     @property
     def introduction(self) -> dict[str, str]:
-        """What each process of the daemon is told first."""
+        """What each process of the daemon gets first."""
         return {"name": self.name, "log_format": self.log_format}
 
     @property
@@ -79,7 +79,7 @@ class Config(Declared):
 
     @property
     def trace_most_bytes(self) -> int | None:
-        """What the files of the trace may take."""
+        """Bytes that the files of the trace may take."""
         return None if self.trace_bytes is None else parse_bytes(self.trace_bytes)
 
     @property
@@ -169,14 +169,14 @@ def _rounded_up(value: int, unit: int) -> int:
 
 
 class _Sources:
-    """Values by key, of one source after the other, and where each comes from."""
+    """Values by key, collected from one source after another, and where each comes from."""
 
     def __init__(self) -> None:
         self.values: dict[str, Any] = {}
         self.names: dict[str, str] = {}
 
     def add(self, key: str, value: Any, source: str) -> None:
-        """Take a value in place of that of the sources before."""
+        """Set a value, replacing that of an earlier source."""
         if key not in OPTIONS:
             raise ConfigError(
                 f"{source}: unknown key {key!r}{_like(key)}; allowed: {', '.join(OPTIONS)}"
@@ -188,7 +188,7 @@ class _Sources:
         self.names[key] = source
 
     def add_file(self, path: Path) -> None:
-        """Take what is in a TOML file."""
+        """Add the values of a TOML file."""
         try:
             text = path.read_text()
             values = tomllib.loads(text)
@@ -205,7 +205,7 @@ class _Sources:
 
 
 def _like(key: str) -> str:
-    """A suggestion for a key that is not there."""
+    """A suggestion for an unknown key."""
     import difflib
 
     close = difflib.get_close_matches(key, OPTIONS, 1)
@@ -213,7 +213,7 @@ def _like(key: str) -> str:
 
 
 def _line_of(key: str, text: str) -> str:
-    """The line of a file on which a key or a table begins, if it can be told."""
+    """The line of a file on which a key or a table begins, if that can be found."""
     found = re.search(rf"^[ \t]*\[*[ \t]*[\"']?{re.escape(key)}\b", text, re.MULTILINE)
     return f", line {text.count(chr(10), 0, found.start()) + 1}" if found else ""
 

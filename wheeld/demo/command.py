@@ -178,7 +178,7 @@ def _report(outcomes: list[CaseRun], workers: int, seed: int, plot: Path, as_jso
 
 
 def _draw(outcomes: list[CaseRun], workers: int, seed: int, plot: Path) -> None:
-    """The picture is an extra: the report stands without it."""
+    """The picture is optional: the report does not need it."""
     from wheeld.demo import plots
 
     cases = [(one.title, one.account, one.figures, one.start_ns) for one in outcomes]

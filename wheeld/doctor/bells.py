@@ -1,4 +1,4 @@
-"""What `wheeld doctor` looks at of doorbells: does the clock sleep on what it was rung for?"""
+"""The check of `wheeld doctor` on doorbells: does the clock sleep although it was rung?"""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ LATE_NS = 300_000_000
 
 
 def unheard(s: WheelImage, row: int, now_ns: int) -> int:
-    """Timers that a worker has submitted, that are overdue, and that a sleeping clock has not met.
+    """Timers that were submitted, are overdue, and have not been seen by the sleeping clock.
 
     A clock may sleep beside submissions: those of cancels, and of timers that are due after its
-    sleep. For any other one it was rung.
+    sleep. For every other submission it was rung.
     """
     ring = s.subs.get(row)
     if ring is None or not s.quiet:

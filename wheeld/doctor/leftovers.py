@@ -1,4 +1,4 @@
-"""What `wheeld doctor` finds of daemons that are gone: segments and runtime directories."""
+"""The checks of `wheeld doctor` on what ended daemons left: segments and runtime directories."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Group:
 def groups(shm: Path, uid: int) -> list[Group]:
     """The wheeld segments in a directory, by daemon: those of `uid`, or all for root.
 
-    Whether those of other users are in use is not to be seen.
+    Whether those of other users are in use cannot be seen.
     """
     found: dict[str, Group] = {}
     for path in sorted(shm.iterdir()):
@@ -79,10 +79,10 @@ def segments(
     namespaces: Mapping[str, int] = MappingProxyType({}),
     wanted: str | None = None,
 ) -> Finding:
-    """Segments that no process has, of what kind they are, and those of which it is not known.
+    """Segments that no process uses, with their kinds, and those for which that is unknown.
 
-    `own` is the PID namespace of who looks, `namespaces` that of the daemons, by prefix. What
-    others than the daemon called `wanted` left is a note: nothing is wrong with that one.
+    `own` is the PID namespace of this process, `namespaces` has those of the daemons by prefix.
+    What others than the daemon called `wanted` left is a note: nothing is wrong with that one.
     """
     name = "left segments"
     own = vital_signs.own_pid_namespace() if own is None else own
@@ -120,7 +120,7 @@ def _use_of(group: Group, shm: Path, boot_id: str, own: int, namespaces: Mapping
 
 
 def namespaces(bases: Iterable[Path]) -> dict[str, int]:
-    """The PID namespaces of daemons, by the prefix of their segments, as these wrote them down."""
+    """The PID namespaces that daemons recorded, by the prefix of their segments."""
     found = {}
     for base in bases:
         with contextlib.suppress(OSError):
@@ -160,7 +160,7 @@ def directories(
     use: Callable[[Path], Use] = lambda directory: Use.DEAD,
     wanted: str | None = None,
 ) -> Finding:
-    """Runtime directories without a daemon that answers; `use`: does anybody have its segments?"""
+    """Runtime directories without a daemon that answers; `use`: are its segments in use?"""
     name, silent, living = "left directories", [], 0
     for base in bases:
         with contextlib.suppress(OSError):
@@ -196,7 +196,7 @@ def directories(
 
 
 def use_of_directory(directory: Path, shm: Path) -> Use:
-    """Does anybody have the segments that the last daemon of a runtime directory made?"""
+    """Are the segments that the last daemon of a runtime directory made in use?"""
     prefix = daemon_file(directory).get("segment_prefix")
     if not isinstance(prefix, str) or "/" in prefix or not (shm / f"{prefix}wheel").exists():
         return Use.DEAD

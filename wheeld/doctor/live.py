@@ -1,6 +1,6 @@
-"""What `wheeld doctor` looks at of a running daemon: its clock, its workers, its room.
+"""The checks of `wheeld doctor` on a running daemon: its clock, workers and free slots.
 
-`gather` looks twice, a third of a second apart; the checks are functions of what it saw.
+`gather` takes two readings, a third of a second apart; the checks are functions of these.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ProcStat:
 
 @dataclass(frozen=True)
 class ObservedWorker:
-    """One row of the worker table, and what its rings and slots were like in both looks."""
+    """One row of the worker table, with the state of its rings and slots in both readings."""
 
     row: int
     name: str
@@ -52,12 +52,12 @@ class ObservedWorker:
     process: ProcStat
     backlog: bool
     heads: tuple[tuple[int, int], tuple[int, int]]
-    """Consumed completions and returns, at both looks."""
+    """Consumed completions and returns, in both readings."""
     fulls: int
     offences: int
     held: int
     idle: int
-    """Slots of its whose last timer was due more than a minute ago."""
+    """Its slots whose last timer was due more than a minute ago."""
     unheard: int = 0  # overdue timers that the clock sleeps on
 
     def __str__(self) -> str:
@@ -306,7 +306,7 @@ def worker_processes(v: Vitals) -> Finding:
 
 
 def stuck(v: Vitals) -> Finding:
-    """Does every worker take what waits for it?"""
+    """Does every worker receive what waits for it?"""
     name = "stuck workers"
     bad = [
         worker
@@ -340,7 +340,7 @@ def kept(v: Vitals) -> Finding:
 
 
 def offences(v: Vitals) -> Finding:
-    """Submissions that no honest client makes."""
+    """Submissions that no correct client makes."""
     bad = [worker for worker in v.workers if worker.offences]
     if not bad:
         return ok("offences", "none")
@@ -354,7 +354,7 @@ def offences(v: Vitals) -> Finding:
 
 
 def room(v: Vitals) -> Finding:
-    """Is the wheel nearly full; was it?"""
+    """Is the wheel nearly full, or was it?"""
     name, taken = "room", v.capacity - v.unowned
     found = f"{v.armed:,} armed, {taken:,} of {v.capacity:,} slots held by workers"
     refused = [worker for worker in v.workers if worker.fulls]

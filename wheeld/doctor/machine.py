@@ -1,7 +1,7 @@
-"""What `wheeld doctor` looks at without a daemon: the machine, its limits, its settings.
+"""The checks of `wheeld doctor` that need no daemon: the machine, its limits, its settings.
 
-Each check is a function of facts and paths: what is read stands in its arguments, so that a test
-can give it a tree of its own. None of them changes anything.
+Each check is a function of values and paths, so that a test can pass a directory tree of its own.
+None of them changes anything.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def soft_limit(subject: Path, name: str) -> int:
 
 
 def open_files(soft: int, max_workers: int) -> Finding:
-    """Can the daemon have a connection, a pidfd and a FIFO open for each worker?"""
+    """May the daemon open a connection, a pidfd and a FIFO for each worker?"""
     name, needed = "open files", descriptors.needed(max_workers)
     found = f"RLIMIT_NOFILE {soft:,}" if soft >= 0 else "RLIMIT_NOFILE unlimited"
     if 0 <= soft < needed:
@@ -183,7 +183,7 @@ def timer_resolution(seconds: float) -> Finding:
 
 
 def processors(usable: int, subject: Path, cgroups: Path) -> Finding:
-    """Can the clock run when it wants to? A quota stops it for the rest of a period."""
+    """Can the clock run whenever it needs to? A CPU quota stops it for the rest of a period."""
     name, quota = "processors", _cpu_quota(subject, cgroups)
     found = f"{usable} usable" + (f", quota of {quota:g}" if quota is not None else "")
     if quota is not None and quota < 1:

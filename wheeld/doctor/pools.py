@@ -29,9 +29,9 @@ class PoolVitals:
     age_ns: int
     depleted_percent: float
     dry_ns: int
-    """How long the dry spell that lasts has lasted; 0: there is none."""
+    """How long the current dry spell has lasted, ns; 0: there is none."""
     waiters: tuple[str, ...]
-    """Workers that waited in both looks, with the same ticket."""
+    """Workers that waited in both readings, with the same ticket."""
     shares: Mapping[str, int]
     """Bytes by worker."""
 

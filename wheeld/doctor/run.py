@@ -104,7 +104,7 @@ def run(
     Raises
     ------
     ConfigError
-        The configuration is wrong: nothing can be held against it.
+        The configuration is wrong: the daemon cannot be compared with it.
     PermissionError
         That daemon runs as another user.
     """
@@ -140,7 +140,7 @@ class _Patient:
         return None if self.daemon.status is None else int(self.daemon.status["pid"])
 
     def is_seen(self) -> bool:
-        """Does it answer, and do its process ids mean here what they mean there?"""
+        """Does it answer, and are its process ids valid in this PID namespace?"""
         theirs = (self.daemon.status or {}).get("pid_namespace")
         return self.pid is not None and theirs == vital_signs.own_pid_namespace()
 
@@ -178,7 +178,7 @@ def _as_it_runs(config: Config, patient: _Patient) -> Config:
 
 
 def preflight(config: Config, host: Host, subject: Path) -> Iterator[Finding]:
-    """What can be said of the machine. `subject` is the daemon's /proc/PID, or /proc/self."""
+    """The checks on the machine. `subject` is the daemon's /proc/PID, or /proc/self."""
     running = subject.name != "self"
     parts = space.segment_sizes(config)
     lower = space.largest_option(parts)
@@ -233,7 +233,7 @@ def answers(directory: Path) -> bool:
 
 
 def live(patient: _Patient, host: Host) -> Iterator[Finding]:
-    """What can be said of a daemon."""
+    """The checks on a daemon."""
     daemon = patient.daemon
     if daemon.status is None:
         yield Finding(

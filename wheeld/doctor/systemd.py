@@ -1,4 +1,4 @@
-"""What `wheeld doctor` looks at of systemd: logind's RemoveIPC, and the unit of the daemon."""
+"""The checks of `wheeld doctor` on systemd: logind's RemoveIPC, and the unit of the daemon."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def unit_of(cgroup: str) -> str | None:
 
 
 def unit_settings(root: Path, unit: str | None, max_workers: int) -> Finding:
-    """Does the unit keep the segments, see its clients, and have descriptors enough?"""
+    """Does the unit keep the segments, see its clients, and allow enough descriptors?"""
     name = "systemd unit"
     if unit is None:
         return ok(name, "the daemon is not run by a unit")

@@ -1,4 +1,4 @@
-"""What `wheeld doctor` looks at of a daemon's trace: is everything recorded?"""
+"""The checks of `wheeld doctor` on a daemon's trace: is everything recorded?"""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 Nothing here writes into shared memory. Copies are made record by record, so that one record is of
 one moment; two records may not be, and on a living wheel that alone can look like damage. A finding
 therefore carries a key made of all the words that it depends on: real damage stays the same from
-one pass to the next, a record that was only caught in motion does not.
+one pass to the next, a record that was changing does not.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ AWAKE = -(2**63)
 NEVER_FIRED = -(2**63)
 SLAB_BITS = _native.SLAB_SLOTS.bit_length() - 1
 QUICK_LOOKS = 30
-"""How often apparent damage is read again at once, on a living wheel."""
+"""How many times apparent damage on a live wheel is read again at once."""
 
 NEVER, ARMED, CANCELLED, FIRED, TAKEN, DONE = Phase
 (
@@ -185,7 +185,8 @@ class WheelImage:
         self.occupancy = self.live_occupancy().copy()
         self.links, self.holders = view.copied()
         self.hole = view.hole()
-        """Slots without memory, as of now: those that were owned when copied had memory by then."""
+        """Slots without memory, read after the copy: slots that were owned then had memory
+        already."""
         self.lines = view.lines.copy()
         self.linked = int(header["linked"])
         self.lane_linked = lanes["linked"].copy()
@@ -212,7 +213,7 @@ class WheelImage:
             tail, head = int(producer[tail_name]), int(consumer[head_name])
             used = (tail - head) & MASK64
             entries = np.frombuffer(memory, kind, count=size, offset=g[offset])
-            count = used if used <= size else 0  # else the check of the rings names it
+            count = used if used <= size else 0  # otherwise the check of the rings reports it
             positions = np.uint64(head) + np.arange(count, dtype=np.uint64)
             rings[row] = RingCopy(
                 tail, head, int(producer[tail_name]), size, positions,
@@ -267,7 +268,7 @@ class WheelImage:
         )
 
     def still(self, suspects: Array, broken: Callable[[Array], Array]) -> Array:
-        """The suspects that are broken on each read; `broken` reads the living memory."""
+        """The suspects that are broken on each read; `broken` reads the live memory."""
         for _ in range(QUICK_LOOKS if self.live else 0):
             if len(suspects) == 0:
                 break
@@ -289,19 +290,19 @@ class WheelImage:
         return of_slots(slots, keys, lambda i: self.name(int(slots[i])) + say(int(slots[i])))
 
     def worker(self, row: int) -> str:
-        """A worker by name and row."""
+        """Describe a worker: name and row."""
         if not 0 <= row < self.max_workers:
             return f"row {row}"
         name = bytes(self.rows["name"][row]).decode(errors="replace")
         return f"{name} (row {row})" if name else f"row {row}"
 
     def name(self, slot: int) -> str:
-        """A slot for a reader: index, id, owner."""
+        """Describe a slot: index, id, owner."""
         owner = "nobody" if self.unowned[slot] else self.worker(int(self.owner_row[slot]))
         return f"slot {slot}, id {int(self.ids[slot])}, owner {owner}: "
 
     def node(self, node: int) -> str:
-        """A node of a list: a slot, or the head of a list."""
+        """Describe a node of a list: a slot, or the head of a list."""
         if node < self.capacity:
             return f"slot {node}"
         return f"the head of {self.list_name(node - self.capacity)}" if (
@@ -309,7 +310,7 @@ class WheelImage:
         ) else f"node {node}, which does not exist"  # fmt: skip
 
     def list_name(self, index: int) -> str:
-        """A list by what it is for."""
+        """Describe a list by its purpose."""
         if index == NIL:
             return "no list"
         if index < self.buckets:

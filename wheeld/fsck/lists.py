@@ -1,8 +1,8 @@
 """The checks of `wheeld fsck` on the wheel itself: lists, bitmaps, and the contents of buckets.
 
-Each check is a function from a snapshot to its findings, vectorised over all nodes. On a
-living wheel apparent damage is read again at once, some thirty times: a list that the clock is
-just changing is intact in one of them.
+Each check is a function from a snapshot to its findings, vectorised over all nodes. On a live wheel
+apparent damage is read again at once, some thirty times: a list that the clock is changing is
+intact in one of these readings.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def bitmaps(s: WheelImage) -> list[Damage]:
 
 
 def _level(s: WheelImage, index: int) -> str:
-    """A level by its place among those of all lanes."""
+    """Describe a level by its index among those of all lanes."""
     lane_levels = s.lane_bits - s.bits
     level, lane = index & (1 << lane_levels) - 1, index >> lane_levels
     return f"level {level}" if s.lanes == 1 else f"level {level} of lane {lane}"
@@ -202,7 +202,7 @@ def buckets(s: WheelImage) -> list[Damage]:
     lane = s.list[slots] >> s.lane_bits
     for ticks in s.ticks:
         fits |= _fits(s, s.list[slots], due, exact, ticks[lane])
-    fits |= s.waits_in_ring(slots)  # a submission may be on its way for just that
+    fits |= s.waits_in_ring(slots)  # a submission for exactly that may be on its way
     wrong = np.zeros(s.capacity, bool)
     wrong[slots[~fits]] = True
     dues = dict(zip(slots[~fits].tolist(), due[~fits].tolist(), strict=True))

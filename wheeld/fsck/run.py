@@ -1,7 +1,7 @@
 """`wheeld fsck`: check the wheel in shared memory for damage.
 
-A wheel without a writer is checked once, and each finding is damage. A living one changes
-while it is read: findings are checked again, a few times, and only those that stay are damage.
+A wheel without a writer is checked once, and each finding is damage. A live one changes while it is
+read: findings are checked again, a few times, and only those that persist are damage.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from wheeld.fsck.image import Array, Damage, Memories, WheelImage
 from wheeld.fsck.source import DaemonMemory, find
 
 PAUSES = (0.02, 0.05, 0.1, 0.2)
-"""Seconds between two passes over a living wheel with findings."""
+"""Seconds between two passes over a live wheel with findings."""
 EXAMPLES = 5
 
 Progress = Callable[[str, int, int], None]
@@ -181,7 +181,7 @@ def run(
 def examine(
     source: MemorySource, name: str, directory: str = "", progress: Progress = lambda *_: None
 ) -> Findings:
-    """Check a wheel, wherever it is."""
+    """Check a wheel, given its source."""
     began = time.monotonic()
     look = _look(source, source.racing(), progress, CHECKS)
     live, looks = source.racing(), 1

@@ -29,13 +29,13 @@ from wheeld_core.views import PoolsView, WatchView
 
 EXAMPLES = 3
 _SET_SHIFT = np.uint64(64 - _native.WORD_SET_BITS)
-"""Of the hashes of a key's word: which sets it may be in."""
+"""Shifts a key's hash down to the number of the set that its word is in."""
 _GONE = (RowState.FREE, RowState.KEPT)
 """States of rows without a worker."""
 
 
 def watch(s: WheelImage) -> list[Damage]:
-    """Only workers that are there watch keys."""
+    """Only present workers watch keys."""
     view, texts = s.watch, _wrong_tenants(s, s.watch.rows["tenant"], "the watch directory")
     watched = view.watched()
     gone = np.ones(len(watched), bool)
@@ -90,7 +90,7 @@ def _places(which: Array, what: str) -> list[str]:
 
 
 def pools(s: WheelImage) -> list[Damage]:
-    """Pools and ledgers agree, and only workers that are there have bytes of a pool."""
+    """Pools and ledgers agree, and only present workers have bytes of a pool."""
     damage = []
     for pool, name in enumerate(s.pools.names()):
         ledgers = s.pools.ledgers[pool]
@@ -170,7 +170,7 @@ def _who(s: WheelImage, ledger: int) -> str:
 
 
 def _wrong_tenants(s: WheelImage, tenants: Array, where: str) -> list[str]:
-    """Rows that belong to another worker than the worker table says."""
+    """Rows whose worker is not the one in the worker table."""
     states, incarnations = s.rows["state"], s.rows["incarnation"]
     let, same = tenants != 0, tenants == incarnations
     wrong = (states == RowState.FREE) & let
@@ -237,7 +237,7 @@ def _repair_watch(view: WatchView, rows: Array) -> None:
 
 
 def _repair_words(sets: Array) -> None:
-    """Free places without a key's whole word, and the smaller one of two words of a key."""
+    """Free places with half-written keys, and the smaller of two words of one key."""
     tags, checks, values = (sets[field].ravel() for field in ("tags", "checks", "values"))
     here = (np.arange(len(tags)) // _native.WORD_PLACES).astype(np.uint64)
     good = (TAG_STATE.of(tags) == _native.WORD_LIVE) & (checks != 0)
@@ -250,7 +250,7 @@ def _repair_words(sets: Array) -> None:
 
 
 def _repair_pool(view: PoolsView, pool: int, rows: Array) -> None:
-    """Make the ledgers possible, and the pool's word agree with them."""
+    """Correct impossible ledgers, then make the pool's word agree with them."""
     fields, ledgers = view.pools[pool], view.ledgers[pool]
     most = int(fields["size"]) + int(fields["largest"])
     out = view.out()[pool]
@@ -280,13 +280,13 @@ def _repair_used(view: PoolsView, pool: int) -> None:
     last, change = USED_ROW.of(word), USED_CHANGE.of(word)
     if last >= len(ledgers) or USED_CHANGE.of(int(ledgers["change"][last]) - word) > 1:
         last, change = _last_change(view, pool, int(view.used()[pool]))
-    fields["used"] = used_word(0, last, change)  # first: what the ledgers say rests on the name
+    fields["used"] = used_word(0, last, change)  # first, because the ledgers are read by that name
     fields["used"] = used_word(int(view.out()[pool, :-1].sum()), last, change)
 
 
 def _last_change(view: PoolsView, pool: int, used: int) -> tuple[int, int]:
-    """Whose change was the last, and which one, if the pool's word does not say it any more: that
-    of a worker whose last change makes the ledgers say `used`, else the supervisor's."""
+    """The worker and number of the last change, if the pool's word no longer names it: the worker
+    whose last change makes the ledgers add up to `used`, else the supervisor."""
     ledgers = view.ledgers[pool]
     view.pools["used"][pool] = used_word(0, _native.POOL_NOBODY, 0)
     without, change = view.out()[pool, :-1], ledgers["change"]

@@ -172,7 +172,7 @@ def leaks(s: WheelImage) -> list[Damage]:
 
 
 def owners(s: WheelImage) -> list[Damage]:
-    """An owned slab's word names a worker that is there; a slab without an owner holds nothing."""
+    """An owned slab's word names a present worker; a slab without an owner holds nothing."""
     orphans = np.flatnonzero((s.owners != 0) & ~s.slab_valid)
     armed = (s.phases == ARMED).reshape(-1, s.capacity // len(s.owners)).sum(axis=1)
 

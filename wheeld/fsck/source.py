@@ -58,7 +58,7 @@ def find(name: str, runtime_dir: Path | None = None) -> Path:
 
 
 def daemon_file(directory: Path) -> dict[str, Any]:
-    """What the daemon of a directory wrote about itself; {} if there is nothing."""
+    """The contents of a directory's daemon.json; {} if there is none."""
     with contextlib.suppress(FileNotFoundError, ValueError):
         facts = json.loads((directory / runtime.DAEMON_FILE).read_text())
         return facts if isinstance(facts, dict) else {}
@@ -107,11 +107,12 @@ class DaemonMemory:
         return self.status is not None
 
     def racing(self) -> bool:
-        """Whether anybody writes this wheel: its clock, or a worker that lives."""
+        """Whether any process writes this wheel: its clock, or a live worker."""
         return self.clock_runs() or self.workers_live()
 
     def workers_live(self) -> bool:
-        """Whether a worker lives, with or without a clock. One that cannot be seen may."""
+        """Whether any worker is alive, with or without a clock. One that cannot be seen counts as
+        alive."""
         registry = self._base.get("registry")
         if registry is None:
             return False
@@ -155,7 +156,7 @@ class DaemonMemory:
         return [of_texts(texts)]
 
     def _head(self, name: str, kind: int, texts: list[str]) -> Array | None:
-        """A segment's header; None, and a text, when there is no valid one."""
+        """A segment's header; None, and an added message, when there is no valid one."""
         try:
             # O_NONBLOCK: it may be a FIFO
             flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -234,14 +235,14 @@ class DaemonMemory:
                     kind: segments.attach(self.prefix + kind, number, writable=False)
                     for kind, number in KINDS.items()
                 }
-            except segments.SegmentError:  # its objection is already among the texts
+            except segments.SegmentError:  # its objection is already among the messages
                 return False
         faults = size_faults(self._base)
         texts += [f"{self.prefix}{fault}" for fault in faults]
         return not faults
 
     def worker_names(self) -> dict[int, str]:
-        """Segments of the workers that are there, by row; one that is missing under its stem."""
+        """Segments of the present workers, by row; a missing one is under its stem."""
         registry = RegistryView(self._base["registry"])
         rows = registry.rows
         there = segments.of_daemon(self.prefix, self.uid, registry.segment_inodes())

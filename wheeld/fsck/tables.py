@@ -96,7 +96,7 @@ def _signed(difference: int) -> int:
 
 
 def _unread(s: WheelImage, stages: tuple[int, ...], found: dict[int, RingCopy]) -> Array:
-    """Slots whose record, by their own word, was published and not read."""
+    """Slots whose own word says that their record was published and not read."""
     heads, tails = np.zeros((2, s.max_workers), np.uint64)
     for row, ring in found.items():
         heads[row], tails[row] = ring.head, ring.late_tail if s.live else ring.tail
@@ -109,7 +109,7 @@ def _unread(s: WheelImage, stages: tuple[int, ...], found: dict[int, RingCopy]) 
 
 
 def _read_by_somebody(s: WheelImage, found: dict[int, RingCopy]) -> Iterator[tuple[int, RingCopy]]:
-    """Rings of workers that are not leaving: what a dead one left unread is resent or dropped."""
+    """Rings of workers that are not departing: what a dead one left unread is resent or dropped."""
     return ((row, ring) for row, ring in found.items() if s.rows["state"][row] != RowState.DYING)
 
 
@@ -175,7 +175,7 @@ def _wrong_entries(
     expected: Array,
     kind: str,
 ) -> Damage:
-    """Entries that do not agree with their slots, and slots whose entry is another's."""
+    """Entries that do not agree with their slots, and slots whose entry names another slot."""
     positions = COMPLETION_POSITION.of(ring.positions)
     mine = np.flatnonzero(expected & (s.stage_worker == row))
     place = COMPLETION_POSITION.of(s.positions[mine] - np.uint64(ring.head)).astype(np.int64)
@@ -201,7 +201,7 @@ def _wrong_entries(
 
 
 def offences(s: WheelImage) -> list[str]:
-    """Workers that submitted what no correct client does."""
+    """Workers with submissions that no correct client makes."""
     counted = s.lines["offences"]
     return [
         f"{s.worker(row)}: {int(counted[row]):,} submissions that no correct client makes"

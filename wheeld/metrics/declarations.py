@@ -1,6 +1,6 @@
-"""Each metric, declared once: its name, kind, meaning, and where in a daemon's status it stands.
+"""Each metric, declared once: its name, kind, meaning, and where it is in a daemon's status.
 
-docs/metrics.md is made from this list. Names and units are by the conventions of Prometheus: base
+docs/metrics.md is made from this list. Names and units follow the conventions of Prometheus: base
 units, counters end with `_total`.
 """
 
@@ -22,11 +22,11 @@ class Metric:
     """gauge, counter or histogram."""
     help: str
     key: tuple[str, ...]
-    """Where it stands in the status, or in the entry of one worker, pool or purgatory."""
+    """Its path in the status, or in the entry of one worker, pool or purgatory."""
     label: str = ""
-    """worker, pool, purgatory; or nothing: it is the daemon's."""
+    """worker, pool or purgatory; empty: it is the daemon's."""
     scale: float = 1
-    """What a value there is multiplied by."""
+    """The factor by which values there are multiplied."""
 
 
 def _gauge(name: str, help: str, *key: str, label: str = "", scale: float = 1) -> Metric:
@@ -42,7 +42,7 @@ def _histogram(name: str, help: str, key: str, label: str = "", scale: float = N
 
 
 UP: Final = _gauge("up", "1 if the daemon answers, else 0.")
-"""What is known of a daemon without a status; not one of `METRICS`."""
+"""Also exported of a daemon without a status; not one of `METRICS`."""
 
 METRICS: Final = (
     _gauge("clock_ok", "1 if the clock makes progress, else 0.", "clock_ok"),
@@ -114,7 +114,7 @@ METRICS: Final = (
 
 
 def values(metric: Metric, status: dict[str, Any]) -> Iterator[tuple[list[str], Any]]:
-    """(labels, value as it stands in the status) of each entry; none if the daemon has no such."""
+    """(labels, value as in the status) of each entry; none if the daemon has no such entries."""
     entries = [status]
     if metric.label:
         entries = status["purgatories" if metric.label == "purgatory" else f"{metric.label}s"]
@@ -127,7 +127,7 @@ def values(metric: Metric, status: dict[str, Any]) -> Iterator[tuple[list[str], 
 
 
 def classic_buckets(metric: Metric, found: dict[str, Any]) -> list[tuple[float, int]]:
-    """(bound, how many values are no larger) of a histogram as it stands in the status.
+    """(bound, how many values are no larger) of a histogram of the status.
 
     Each power of two is a bound; it is one of the live histogram's, too, so the counts are exact.
     """

@@ -1,8 +1,8 @@
 """The buckets of native histograms (Prometheus) and exponential histograms (OpenTelemetry).
 
-Of schema 3, or scale 3: eight from each power of two to the next, as a live histogram has, at
-other bounds: the count of a live bucket goes where its largest value belongs. A quantile is in the
-same bucket as the daemon's own percentile then.
+Schema 3, or scale 3, has eight buckets per power of two, as many as a live histogram, but at other
+bounds: the count of a live bucket goes to the bucket of its largest value. So a quantile falls into
+the bucket of the daemon's own percentile.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import Final
 SCHEMA: Final = 3
 """2**3 buckets from each power of two to the next."""
 MOST: Final = 1 << 48
-"""A count that a worker may have written is cut off here: sums and differences fit into 64 bits."""
+"""Counts that workers can write are clamped to this, so that sums and differences fit into 64
+bits."""
 
 
 def rebucketed(buckets: Iterable[tuple[int, int]], scale: float) -> tuple[int, dict[int, int]]:
-    """How many values are 0, and how many are in each bucket, by its index, in order.
+    """Count the zeros, and the values in each bucket, by index, in order.
 
     Parameters
     ----------

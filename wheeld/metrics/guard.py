@@ -21,7 +21,7 @@ START_SECONDS: Final = 30.0
 
 
 def check_installed() -> None:
-    """Is there what the exporter serves with? It is not loaded here.
+    """Check that the library of the exporter is installed, without loading it.
 
     Raises
     ------
@@ -63,12 +63,13 @@ class ExporterGuard:
             check_installed()
 
     def launch(self, awaited: bool) -> None:
-        """Begin to keep an exporter running, if there is to be one.
+        """Start keeping an exporter running, if one is wanted.
 
         Parameters
         ----------
         awaited : bool
-            `started` is called next, and raises what goes wrong until then. Else it is logged.
+            `started` is called next, and raises errors that occur until then. Otherwise they are
+            logged.
         """
         self._awaited = awaited
         if self._listen is not None:
@@ -120,7 +121,7 @@ class ExporterGuard:
             except OSError as error:  # no room for a process
                 self._troubled(f"{self._listen}: {error}")
             self._address = None
-            self._settled.set()  # a start that waits for it has waited long enough
+            self._settled.set()  # a start that waits for it may go on
             self.restarts += 1
             pause = pauses.after(loop.time() - began)
             if self._trouble is None:
@@ -151,7 +152,7 @@ class ExporterGuard:
             await self._process.end(1)
 
     def _troubled(self, text: str) -> None:
-        """Say it once; a first start that waits for the exporter says it itself."""
+        """Log it once; a start that waits for the first exporter reports it itself."""
         if text != self._trouble and not self._awaited:
             log.warning("no metrics are served, and it is tried again: %s", text)
         self._trouble = text

@@ -1,8 +1,8 @@
 """A daemon's metrics for OpenTelemetry, by its SDK: observable instruments, exported by OTLP.
 
-No instrument of the SDK observes a histogram that was counted elsewhere, so those of the daemon are
-added to what it exports, as exponential histograms. The variables OTEL_* mean here what they mean
-to any program with that SDK.
+No instrument of the SDK observes a histogram that was counted elsewhere, so the daemon's are added
+to what it exports, as exponential histograms. The variables OTEL_* work as in any program with that
+SDK.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _COUNTED: Final = {
 
 
 def name_and_unit(metric: Metric) -> tuple[str, str]:
-    """As OpenTelemetry has them: no suffixes, units by UCUM.
+    """Names and units as in OpenTelemetry: no suffixes, units by UCUM.
 
-    A Collector that exports to Prometheus makes the name of docs/metrics.md of them again.
+    A Collector that exports to Prometheus turns them into the names of docs/metrics.md again.
     """
     words = metric.name.removeprefix("wheeld_").removesuffix("_total").split("_")
     if (unit := _UNITS.get(words[-1])) is not None:
@@ -99,7 +99,7 @@ def _attributes(metric: Metric, labels: Iterable[str]) -> dict[str, str]:
 
 
 class _WithHistograms(MetricExporter):
-    """Adds the daemon's histograms to what the SDK has collected, and has it exported."""
+    """Adds the daemon's histograms to what the SDK has collected, and exports both."""
 
     def __init__(self, inner: MetricExporter, reading: _Reading) -> None:
         super().__init__(inner._preferred_temporality, inner._preferred_aggregation)
@@ -109,7 +109,7 @@ class _WithHistograms(MetricExporter):
     def export(
         self, metrics_data: MetricsData, timeout_millis: float = 10_000, **kwargs: Any
     ) -> MetricExportResult:
-        """Export a collection; it is over then."""
+        """Export one collection."""
         status = self._reading.get()
         self._reading.forget()
         if status is not None:
@@ -216,7 +216,7 @@ class Export:
     Raises
     ------
     WheelError, ValueError
-        The environment asks for a protocol that there is not.
+        The environment asks for an unknown protocol.
     """
 
     def __init__(self, daemon: str, read: Callable[[], Status], endpoint: str | None) -> None:

@@ -1,8 +1,8 @@
 """The exporter process: serves a daemon's metrics, for `wheeld start --metrics`.
 
-It is started by the supervisor (`python -m wheeld.metrics.process <fd>`). What scrapers do to it,
-slow or broken ones, too, they do to this process: the clock shares nothing with it, and the
-supervisor answers one request for its status at a time, as to `wheeld status`.
+It is started by the supervisor (`python -m wheeld.metrics.process <fd>`). Slow or broken scrapers
+can only harm this process: the clock shares nothing with it, and the supervisor answers one status
+request at a time, as for `wheeld status`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from wheeld_core.control.messages import Request
 from wheeld_core.errors import WheelError
 
 ANSWER_SECONDS: Final = 5.0
-"""Less than Prometheus waits for a scrape: a supervisor that hangs shows as `wheeld_up 0`."""
+"""Seconds; less than Prometheus waits for a scrape, so that a hanging supervisor shows as
+`wheeld_up 0`."""
 NICE: Final = 5
-"""Priority: less than the clock and the workers have."""
+"""The process's nice value: a lower priority than the clock and the workers have."""
 TRY_SECONDS: Final = 2.0
-"""For how long an address may be in use: the exporter of the daemon before may be ending."""
+"""Seconds for which the address may be in use: an earlier daemon's exporter may still be ending."""
 
 
 def run(channel: child.SupervisorChannel) -> None:

@@ -1,7 +1,7 @@
 """Serves a daemon's metrics over HTTP, in the format that a scraper asks for.
 
-Each scrape has a thread, so a slow one keeps no other waiting. It may be silent for so long and no
-longer, and when too many are connected the one that came first makes room: none of them can hold
+Each scrape has a thread, so a slow one keeps no other waiting. Each may be silent for a limited
+time, and when too many are connected the oldest connection is closed: so none of them can occupy
 all places.
 """
 
@@ -53,7 +53,7 @@ def application(read: Callable[[], Status]) -> Callable[..., Iterable[bytes]]:
 
 
 def wants_protobuf(accept: str) -> bool:
-    """Does a scraper like that format best of those that are served?"""
+    """Does the scraper prefer this format among those that are served?"""
     ours, others = 0.0, 0.0
     for each in accept.split(","):
         kind, _, parameters = each.strip().partition(";")
@@ -86,7 +86,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().__init__((host, port), _Handler)
 
     def server_bind(self) -> None:
-        """Without the name of this host, which a server of names may be asked for."""
+        """Skips looking up this host's name, which could ask a DNS server."""
         self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self.socket.bind(self.server_address)
         self.server_address = self.socket.getsockname()
@@ -94,18 +94,18 @@ class _Server(ThreadingMixIn, WSGIServer):
         self.setup_environ()
 
     def serve(self) -> None:
-        """Serve until `end`; without the looks at the time that `serve_forever` takes."""
+        """Serve until `end`, without the polling of `serve_forever`."""
         while not self._ended:
             self.handle_request()
 
     def end(self) -> None:
-        """Have `serve` return; called by another thread."""
+        """Make `serve` return; called by another thread."""
         self._ended = True
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Have a thread serve it; the one that came first goes if there are too many."""
+        """Serve it in a thread; the oldest connection is closed if there are too many."""
         with self._changing:
             if len(self._open) >= MOST_CONNECTIONS:
                 with contextlib.suppress(OSError):
@@ -121,7 +121,7 @@ class _Server(ThreadingMixIn, WSGIServer):
         super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A scraper that hangs up is no news, either."""
+        """Errors are not logged, either: scrapers may hang up at any time."""
 
 
 @contextlib.contextmanager
@@ -143,7 +143,7 @@ def serve(read: Callable[[], Status], listen: str) -> Iterator[str]:
     Raises
     ------
     ValueError
-        `listen` is no address.
+        `listen` is not an address.
     WheelError
         It cannot be listened on.
     """
@@ -164,7 +164,7 @@ def serve(read: Callable[[], Status], listen: str) -> Iterator[str]:
 
 
 def _why(error: OSError) -> str:
-    """Why an address cannot be had, and what to try."""
+    """Why an address cannot be used, and what to try."""
     why = error.strerror or str(error)
     if isinstance(error, socket.gaierror):
         return f"{why}; expected a name or an address of this host"

@@ -11,7 +11,7 @@ _NO_LIMIT: Final = 1 << 60
 
 
 def read(path: Path) -> str:
-    """A file's text, without its end; "" when it cannot be read."""
+    """A file's text, stripped; "" when it cannot be read."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         return path.read_text().strip()
     return ""
@@ -35,9 +35,9 @@ def chain(subject: Path, cgroups: Path, controller: str) -> list[Path]:
 
 
 def memory_limit(subject: Path, cgroups: Path) -> tuple[int, Path] | None:
-    """The lowest limit of memory over that process, in bytes, and the file that says so.
+    """The lowest memory limit that applies to that process, in bytes, and the file that sets it.
 
-    Shared memory counts to the cgroup of the process that makes it.
+    Shared memory is charged to the cgroup of the process that makes it.
     """
     limits = []
     for directory in chain(subject, cgroups, "memory"):

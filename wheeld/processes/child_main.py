@@ -1,7 +1,7 @@
-"""What the supervisor's own processes share: the channel to it, a lock, their beginning and end.
+"""Shared by the supervisor's child processes: the channel to it, a lock, start and end.
 
-Each gets one end of a socket pair (`python -m MODULE <fd>`), over which messages come and go in
-lines, as on the control socket. When it closes, the supervisor is gone, and so is the process.
+Each gets one end of a socket pair (`python -m MODULE <fd>`), which carries messages in lines, as
+the control socket does. When it closes, the supervisor is gone, and so is the process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from wheeld_core.errors import WheelError
 
 
 class SupervisorChannel:
-    """The end of the channel that the process `who` has."""
+    """The child's end of the channel; `who` is the process's name."""
 
     def __init__(self, end: socket.socket, who: str) -> None:
         self._socket, self._rest, self._who = end, b"", who
@@ -34,11 +34,12 @@ class SupervisorChannel:
         self._poll.register(end, select.POLLIN)
 
     def fileno(self) -> int:
-        """The socket's descriptor: readable when something comes, and when the supervisor goes."""
+        """The socket's descriptor: readable when a message arrives, and when the supervisor
+        goes."""
         return self._socket.fileno()
 
     def hello(self) -> Message:
-        """What the supervisor says first; without it, the process ends."""
+        """The supervisor's first message; without it, the process ends."""
         message = self.receive()
         if message is None:
             raise SystemExit(1)
@@ -48,11 +49,11 @@ class SupervisorChannel:
         return message
 
     def send(self, message: Message) -> None:
-        """Say something; blocks while the other end does not read."""
+        """Send a message; blocks while the other end does not read."""
         self._socket.sendall(control.encode(message))
 
     def ready(self, seconds: float = 0) -> bool:
-        """Wait so long for something to come; whether `receive` has it without waiting."""
+        """Wait up to so many seconds; returns whether `receive` would not block."""
         return b"\n" in self._rest or bool(self._poll.poll(math.ceil(1000 * seconds)))
 
     def receive(self) -> Message | None:
@@ -67,13 +68,14 @@ class SupervisorChannel:
 
 
 def check_supervisor(pid: int) -> None:
-    """End the process if the supervisor died before the kernel was asked to tell us."""
+    """End the process if the supervisor died before the kernel was asked to report that."""
     if os.getppid() != pid:
         raise SystemExit(1)
 
 
 def lock(path: Path, seconds: float, who: str) -> int:
-    """Take the lock that makes this the only `who`; the kernel gives it back however we end."""
+    """Take the lock that makes this the only process of its kind; the kernel releases it however we
+    end."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     if os.fstat(fd).st_size == 0:
         os.fchmod(fd, 0o600)  # whatever the umask
@@ -92,17 +94,17 @@ def lock(path: Path, seconds: float, who: str) -> int:
 
 
 _json_of: str | None = None
-"""The daemon that the messages of this process are JSON of, if they are."""
+"""The daemon's name if messages are JSON; None: they are text."""
 
 
 def fields(level: str, daemon: str, text: str) -> dict[str, str | int]:
-    """A message as an object of `--log-format json`."""
+    """A message as JSON, as `--log-format json` writes it."""
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
     return {"time": now, "level": level, "daemon": daemon, "pid": os.getpid(), "message": text}
 
 
 def say(text: str) -> None:
-    """A message on stderr; one that cannot be written is not worth the process."""
+    """Write a message to stderr; errors are ignored, as a message is not worth the process."""
     line = f"wheeld: {text}"
     if _json_of is not None:
         line = json.dumps(fields("warning", _json_of, text))
@@ -111,7 +113,7 @@ def say(text: str) -> None:
 
 
 def run(who: str, serve: Callable[[SupervisorChannel], None]) -> None:
-    """Run the process `who` to its end: what it has to say about that goes to stderr."""
+    """Run the process `who` to its end; an error that ends it is written to stderr."""
     signals.leave_to_the_supervisor()
     Path("/proc/self/comm").write_text(f"wheeld-{who}")
     try:

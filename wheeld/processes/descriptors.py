@@ -1,8 +1,8 @@
 """How many file descriptors a daemon needs, and whether it may have them.
 
 For each worker the supervisor has its connection and its pidfd, and the clock its segment and its
-FIFO. What is missing is said before anything is made: later it would be a new clock that finds no
-room.
+FIFO. A shortage is reported before anything is made: later it might be a new clock that cannot
+start.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import resource
 from wheeld_core.errors import WheelError
 
 OWN = 40
-"""What the daemon keeps for itself: files, segments, its children, and a restart of these."""
+"""Descriptors for the daemon's own files, segments and children, and for a restart of these."""
 COMMANDS = 24
-"""Connections that are no worker's, with all workers there."""
+"""Connections that are not workers', on top of all workers."""
 
 
 def needed(max_workers: int) -> int:
@@ -23,14 +23,14 @@ def needed(max_workers: int) -> int:
 
 
 def take_all() -> None:
-    """Take as many as are allowed, for this process and its children."""
+    """Raise the limit to what is allowed, for this process and its children."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def claim(max_workers: int) -> None:
-    """The same, if they are enough.
+    """As `take_all`, but check that it is enough.
 
     Raises
     ------
@@ -51,7 +51,7 @@ def claim(max_workers: int) -> None:
 
 
 def most_connections(workers: int) -> int:
-    """How many may be open beside the pidfds of so many workers, and what the daemon needs itself.
+    """How many may be open besides the pidfds of so many workers and what the daemon itself needs.
 
     The limit may have been lowered since the start.
     """

@@ -1,12 +1,12 @@
-"""Which process a number in the worker table stood for: it may be another's by now.
+"""Identifies the process behind a process id in the worker table, since ids are reused.
 
-It is known by its start time, as /proc has that; where /proc hides it (`hidepid=2`, for a process
-of another user), by the inode of its pidfd, which from Linux 6.9 on no other process ever has.
-Where there is neither, a process of that number is taken for it: one that is called dead loses its
-timers, and others get its slots under its hands.
+A process is identified by its start time from /proc; where /proc hides it (`hidepid=2`, for a
+process of another user), by the inode of its pidfd, which is unique from Linux 6.9 on. Where there
+is neither, any process of that id is taken for it: a live worker that is declared dead would lose
+its timers, and its slots would be given to others while it uses them.
 
-The start time is read here, and not by psutil, which makes a time of day of it: the day's clock is
-set now and then, the ticks since boot are the same for each who reads them.
+The start time is read here and not by psutil, which converts it to a time of day: the wall clock is
+set now and then, but ticks since boot are the same for every reader.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from wheeld.processes.pidfd import has_ended
 
 UNKNOWN: Final = 0
 _OF_PIDFD: Final = 1 << 63
-"""Set in the inode of a pidfd, so that it is no start time."""
+"""Set in the inode of a pidfd, so that it differs from any start time."""
 
 
 def stat_fields(process: Path) -> list[str]:
-    """What stands behind the name in the file `stat` of a /proc/PID: its state, its parent, ..."""
+    """The fields after the name in the file `stat` of a /proc/PID: state, parent, ..."""
     return (process / "stat").read_text().rpartition(")")[2].split()
 
 
@@ -37,7 +37,7 @@ def _start_time(pid: int) -> int:
 
 
 def _of_pidfd(pidfd: int) -> int:
-    """The inode of a pidfd, marked; 0 where all of them have the same."""
+    """The inode of a pidfd, marked; 0 where all pidfds have the same one."""
     own = os.pidfd_open(os.getpid())
     try:
         ours, theirs = os.fstat(own).st_ino, os.fstat(pidfd).st_ino
@@ -47,7 +47,7 @@ def _of_pidfd(pidfd: int) -> int:
 
 
 def of_pid(pid: int) -> int:
-    """What to write down of a process that lives; 0 when nothing can be known of it."""
+    """The identity of a live process, to be stored; 0 when it cannot be determined."""
     if (found := _start_time(pid)) != UNKNOWN:
         return found
     try:
@@ -68,8 +68,8 @@ def pid_namespace(pid: int) -> int:
 
 
 def open_process(pid: int, known: int, pid_ns: int) -> int | None:
-    """A pidfd of the process that `known` was written down of, or None if that is dead: gone, a
-    zombie, or another process with the same number."""
+    """A pidfd of the process with the stored identity `known`, or None if that is dead: gone, a
+    zombie, or replaced by another process with the same id."""
     try:
         pidfd = os.pidfd_open(pid)
     except (OSError, OverflowError):
@@ -78,7 +78,7 @@ def open_process(pid: int, known: int, pid_ns: int) -> int | None:
     same = UNKNOWN in (known, now) or now == known
     if same and pid_ns not in (0, seen := pid_namespace(pid)):
         same = seen == 0
-    if same and not has_ended(pidfd):  # asked last: it has lived through all of these looks
+    if same and not has_ended(pidfd):  # checked last: it was alive during all of the checks above
         return pidfd
     os.close(pidfd)
     return None

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM for commands that start processes and have to end them."""
+"""Handles Ctrl-C and SIGTERM in commands that start processes and have to end them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the supervisor and its child processes say to each other, over the channel between them."""
+"""The messages between the supervisor and its child processes."""
 
 from __future__ import annotations
 
@@ -6,36 +6,36 @@ from enum import StrEnum
 
 
 class Order(StrEnum):
-    """`op` of what the supervisor says: to both, to the clock, to the recorder."""
+    """`op` of the supervisor's messages: to both, to the clock, to the recorder."""
 
     HELLO = "hello"
-    """What the process needs to begin; the first message."""
+    """The first message: what the process needs to start."""
     STOP = "stop"
 
     ATTACH = "attach"
     """Serve a worker."""
     DETACH = "detach"
-    """A worker has gone: sweep what it left."""
+    """A worker has gone: sweep its timers."""
     PRESENCE = "presence"
-    """A worker may be given what is for its groups, or not."""
+    """Whether a worker may be given timers for its groups."""
     ADVANCE = "advance"
     """Move the virtual clock."""
     LOOK = "look"
-    """Look at all rings: a bell was not heard."""
+    """Check all rings: a doorbell was missed."""
 
     WORKER = "worker"
     """A worker has a row, with this name."""
     BEGIN = "begin"
-    """Those were all workers that are there."""
+    """That were all present workers."""
 
 
 class Notice(StrEnum):
-    """`op` of what a process says: both, the clock, the recorder."""
+    """`op` of a child's messages: of both, of the clock, of the recorder."""
 
     READY = "ready"
 
     WAITS = "waits"
-    """It has all that it needs but the lock."""
+    """The clock has everything that it needs except the lock."""
     AWAKE = "awake"
     """A long sleep has ended; core/wheeld_core/native/clock/clock_part.c says it."""
     ATTACHED = "attached"
@@ -48,4 +48,4 @@ class Notice(StrEnum):
     TROUBLE = "trouble"
     """Something cannot be written, or can again."""
     STOPPED = "stopped"
-    """All that will be written is written."""
+    """Everything has been written."""

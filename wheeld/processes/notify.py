@@ -7,8 +7,8 @@ import socket
 from collections.abc import Callable
 
 WATCHDOG_LOOKS = 5
-"""How often it is seen within the watchdog's time whether all is well: a clock that is replaced
-just then is not, and will be at the next look."""
+"""Checks per watchdog interval: a check may fall into the replacement of a clock, and the next one
+will succeed."""
 
 
 def notify(state: str) -> bool:
@@ -23,13 +23,13 @@ def notify(state: str) -> bool:
         try:
             channel.connect(address)
             channel.sendall(state.encode())
-        except OSError:  # nothing that a daemon should end for
+        except OSError:  # not worth ending a daemon for
             return False
     return True
 
 
 def watchdog_seconds() -> float | None:
-    """How often the service manager wants a sign of life, or None."""
+    """Seconds within which the service manager wants a sign of life, or None."""
     microseconds = os.environ.get("WATCHDOG_USEC")
     for_pid = os.environ.get("WATCHDOG_PID")
     if not microseconds or (for_pid and int(for_pid) != os.getpid()):
@@ -45,7 +45,7 @@ async def feed_watchdog(well: Callable[[float], bool]) -> None:
     well : callable
         Has the clock made progress within so many seconds?
     """
-    import asyncio  # the clock, which has no loop, starts without it
+    import asyncio  # imported here: the clock, which has no loop, does without it
 
     interval = watchdog_seconds()
     while interval is not None:

@@ -1,9 +1,8 @@
 """A module that runs as a child process of the supervisor, at the other end of a socket pair.
 
-It is held by its pidfd: no thread waits for it (there may be no room for one when it is needed
-most), a signal reaches it or none, and only its end collects it. asyncio's own children have a
-thread each before Python 3.12, and a kill of one that has just ended takes its exit status away
-from that thread.
+It is held by its pidfd: no thread waits for it (there may be no memory for one when it is needed
+most), and a signal reaches this process or none. asyncio's own children have a thread each before
+Python 3.12, and killing one that has just ended takes its exit status away from that thread.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from wheeld_core.control import Message
 
 
 class Offspring:
-    """One child process, from its start; call it from the running event loop.
+    """One child process, started by the constructor, which is called from a running event loop.
 
     Parameters
     ----------
@@ -32,7 +31,7 @@ class Offspring:
     Raises
     ------
     OSError
-        There is no room for a process or a descriptor; nothing is left of it.
+        No process or descriptor can be had; nothing is left behind.
 
     Attributes
     ----------
@@ -55,7 +54,7 @@ class Offspring:
         asyncio.get_running_loop().add_reader(self._pidfd, self._collect)
 
     async def connect(self) -> None:
-        """Begin to talk; the channel is closed if that fails."""
+        """Connect the streams; the channel is closed if that fails."""
         try:
             self._reader, self._writer = await asyncio.open_connection(
                 sock=self.channel, limit=control.MAX_MESSAGE
@@ -66,16 +65,16 @@ class Offspring:
 
     @property
     def connected(self) -> bool:
-        """Can it be talked to? It may be dead all the same."""
+        """Is it connected? It may be dead all the same."""
         return self._writer is not None and not self._writer.is_closing()
 
     def send(self, op: Order, **fields: Any) -> None:
-        """Say something; lost when it is dead or not connected."""
+        """Send a message; lost when it is dead or not connected."""
         if self._writer is not None and not self._writer.is_closing():
             self._writer.write(control.encode({"op": op, **fields}))
 
     async def messages(self) -> AsyncIterator[Message]:
-        """What it says, to the end, also of what a dead one said before."""
+        """Its messages to the last, including those that a dead one sent before."""
         assert self._reader is not None
         with contextlib.suppress(ConnectionError, ValueError):
             while line := await self._reader.readline():
@@ -103,7 +102,7 @@ class Offspring:
         self._over.set()
 
     async def wait(self) -> None:
-        """Wait until it has ended, by itself."""
+        """Wait until it has ended by itself."""
         await self._over.wait()
 
     async def end(self, patience: float) -> None:
@@ -115,7 +114,7 @@ class Offspring:
         await self._over.wait()
 
     def kill(self) -> None:
-        """SIGKILL, also for one that is stopped; nothing when it has ended."""
+        """Send SIGKILL, also if it is stopped; does nothing when it has ended."""
         if not self._over.is_set():
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(self._pidfd, signal.SIGKILL)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 LEAST, LONGEST = 0.1, 10.0
-"""Seconds before the next one, when they end one after the other."""
+"""Seconds before the next start, the least and the most, when processes end in a row."""
 HEALTHY_SECONDS: Final = 30.0
-"""One that ran for so long ended for a reason of its own."""
+"""Seconds; a process that ran for longer does not count as one of a row."""
 
 
 class Pauses:
-    """Those of one kind of process: each twice as long as the one before."""
+    """The pauses of one kind of process: each is twice as long as the one before."""
 
     def __init__(self) -> None:
         self._next = LEAST

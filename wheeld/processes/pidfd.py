@@ -1,4 +1,4 @@
-"""What is done to processes by their pidfd."""
+"""Signals to processes, and waiting for them, by pidfd."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import select
 import signal
 
 END_SECONDS = 10.0
-"""How long a process that was killed may take to end: its memory is given back first."""
+"""Seconds that a killed process may take to end: its memory is released first."""
 
 
 def kill(pidfd: int) -> None:
@@ -19,7 +19,7 @@ def kill(pidfd: int) -> None:
 
 
 def wait_for_end(pidfd: int) -> None:
-    """Wait until it has ended, and not for ever."""
+    """Wait until it has ended, for END_SECONDS at most."""
     _await(pidfd, END_SECONDS)
 
 

@@ -1,7 +1,7 @@
-"""What signals mean to the daemon's processes: none that is not meant to end them does.
+"""Signal handling of the daemon's processes: only signals that are meant to end them do.
 
-What a signal does by default is the end of the process, without any clean-up, also for those that
-somebody sends by mistake, or to a group of processes.
+By default most signals end a process without any clean-up, even those sent by mistake or to a whole
+process group.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGQUIT)
 """An orderly stop."""
 KEEP = signal.SIGPWR
 """An orderly end that leaves the memory to the next daemon, as `wheeld stop --keep`; for a service
-manager's restart (RestartKillSignal=). Nothing sends it by mistake."""
+manager's restart (RestartKillSignal=). It is hardly ever sent by mistake."""
 RELOAD = signal.SIGHUP
 IGNORED = (
     signal.SIGUSR1,
@@ -33,11 +33,12 @@ IGNORED = (
     *range(signal.SIGRTMIN, signal.SIGRTMAX + 1),
 )
 HANDLED = (*STOP, KEEP, RELOAD, *IGNORED)
-"""All that would end a process, but for SIGKILL and those that say that it is broken."""
+"""All signals that would end a process, except SIGKILL and those that report a fault of the
+process."""
 
 
 def hold() -> None:
-    """Let signals wait until `handle`: the daemon can clean up after itself from then on."""
+    """Block signals until `handle`: from then on the daemon can clean up after itself."""
     signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
 
 
@@ -47,7 +48,7 @@ def handle(
     keep: Callable[[], None],
     reload: Callable[[], None],
 ) -> None:
-    """Handle signals, those that have waited, too, in the event loop."""
+    """Handle signals in the event loop, including those that were blocked."""
     for number in STOP:
         loop.add_signal_handler(number, stop)
     loop.add_signal_handler(KEEP, keep)
@@ -58,7 +59,7 @@ def handle(
 
 
 def leave_to_the_supervisor() -> None:
-    """In its child processes: it is the supervisor that stops them."""
+    """For child processes, which the supervisor stops."""
     for number in HANDLED:
         signal.signal(number, signal.SIG_IGN)
 

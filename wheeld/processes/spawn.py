@@ -1,8 +1,8 @@
 """Starts a module as a child process, at the other end of a socket pair.
 
-One may be started ahead, before its parent knows what it is for: it waits to be told, and ends when
-nobody does. The supervisor and its clock take most of their start to load what they need, and so do
-it side by side. Nothing but the standard library is imported here.
+One may be started ahead, before its parent has its options: it waits for the first message, and
+ends if none comes. Loading modules is most of the start of the supervisor and its clock, and so
+they do it side by side. Nothing but the standard library is imported here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ CLOCK: Final = "wheeld.clock.process"
 RECORDER: Final = "wheeld.recorder.process"
 EXPORTER: Final = "wheeld.metrics.process"
 PRIVATE: Final = "--private"
-"""What comes first in the command line of an embedded daemon; then its options, as JSON."""
+"""The first argument of an embedded daemon's command line; its options follow, as JSON."""
 OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
     # Ctrl-C is the supervisor's to handle.
     CLOCK: {"start_new_session": True},
@@ -32,7 +32,7 @@ OPTIONS: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 class Forked:
-    """A child process that was made by fork; as much of `subprocess.Popen` as is used of it."""
+    """A child process made by fork, with the methods of `subprocess.Popen` that are used here."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -45,13 +45,13 @@ class Forked:
         return self.returncode
 
     def kill(self) -> None:
-        """SIGKILL; nothing when its end was waited for."""
+        """Send SIGKILL; does nothing once its end was waited for."""
         if self.returncode is None:
             os.kill(self.pid, signal.SIGKILL)
 
 
 class Spawned(NamedTuple):
-    """A process, and our end of the channel to it."""
+    """A process, and the parent's end of the channel to it."""
 
     process: subprocess.Popen[bytes] | Forked
     channel: socket.socket
@@ -84,23 +84,23 @@ def spawn(module: str) -> Spawned:
 
 
 def ahead(module: str) -> None:
-    """Start one for who asks for it first."""
+    """Start one ahead, for the next `take` of this module."""
     with contextlib.suppress(OSError):  # who asks finds out why
         _ahead[module] = spawn(module)
 
 
 def provide(module: str, spawned: Spawned) -> None:
-    """Have one that was made in another way for who asks for it first."""
+    """Provide a process that was made in another way, for the next `take` of this module."""
     _ahead[module] = spawned
 
 
 def take(module: str) -> Spawned:
-    """The one that was started ahead, or else another; raises as `spawn`."""
+    """The process that was started ahead or provided, else a new one; raises as `spawn`."""
     return _ahead.pop(module, None) or spawn(module)
 
 
 def end_unused() -> None:
-    """End those that were never asked for."""
+    """End those that were never taken."""
     while _ahead:
         _, (process, channel) = _ahead.popitem()
         channel.close()

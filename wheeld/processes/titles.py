@@ -1,7 +1,7 @@
 """What `ps` shows of the daemon's processes: `wheeld[shop]: clock`.
 
-By setproctitle. The kernel's own name of a process, which prctl sets, has room for 15 bytes; a
-longer one stands in the memory of its arguments, and to move that takes a privilege.
+By setproctitle. The name that prctl sets has room for 15 bytes only; a longer one overwrites the
+memory of the arguments, and moving that needs a privilege.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ _COMM = Path("/proc/self/comm")
 
 
 def title(daemon: str, part: str, room: int) -> str:
-    """The title, with the daemon's name cut so that all of it has no more bytes than there are."""
+    """The title, with the daemon's name cut so that it fits into the available bytes."""
     over = len(f"wheeld[{daemon}]: {part}") - room
     return f"wheeld[{daemon[: -over - 1] + '+' if over > 0 else daemon}]: {part}"
 
 
 def set_title(daemon: str, part: str) -> None:
-    """Give this process its title. Its short name (`ps -o comm`) and what /proc shows of its
-    environment stay as they are; so does all if setproctitle is not installed."""
+    """Give this process its title. Its short name (`ps -o comm`) and the environment that /proc
+    shows do not change; without setproctitle nothing does."""
     with contextlib.suppress(ModuleNotFoundError, OSError):
         before = _COMM.read_text().rstrip("\n")
         room = len(Path("/proc/self/cmdline").read_bytes()) - 1

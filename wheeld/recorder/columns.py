@@ -39,6 +39,7 @@ _TYPES: Mapping[str, pa.DataType] = {
     "int": pa.int32(),
     "boolean": pa.bool_(),
     "array<struct<name:string,size:bigint,used:bigint,depleted_ns:bigint>>": pa.list_(_POOL),
+    "array<string>": pa.list_(pa.string()),
 }
 
 
@@ -61,11 +62,11 @@ def event_table(
     Parameters
     ----------
     records : ndarray
-        Of the dtype `trace_record`; kinds that there are not must have been taken out.
+        Of the dtype `trace_record`; unknown kinds must have been removed.
     positions : ndarray
         Their positions in the ring.
     origin, names, offsets
-        What records do not say themselves.
+        What records do not contain.
     """
     kind, flags = records["kind"].astype(np.int8), records["flags"]
     lost = kind == TRACE_LOST
@@ -102,7 +103,8 @@ def event_table(
 
 def counter_table(rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """The table of rows of counters; `time` is in us."""
-    return pa.Table.from_pylist(list(rows), schema=COUNTER_SCHEMA)
+    whole = [{"full_rings": [], **row} for row in rows]  # a spool of an earlier version lacks it
+    return pa.Table.from_pylist(whole, schema=COUNTER_SCHEMA)
 
 
 def hours(time_us: Integers) -> npt.NDArray[np.int64]:
@@ -238,7 +240,7 @@ def _receivers(records: Records, positions: Positions, names: Names) -> pa.Array
         here = at[rows[at] == row]
         came = names.arrivals(row) or [(0, f"worker-{row}")]
         starts = np.array([position for position, _ in came], np.uint64)
-        # who came last before the record; a record from before all of them is the first one's
+        # the last arrival before the record; a record from before all of them is the first one's
         which = np.searchsorted(starts, positions[here], "right") - 1
         codes[here] = len(words) + np.maximum(which, 0)
         words += [name for _, name in came]

@@ -1,4 +1,4 @@
-"""The recorder's second thread: it makes Parquet of spools, and removes files that are too old."""
+"""The recorder's second thread: converts spools to Parquet, and removes files that are too old."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from wheeld.recorder.retention import retain
 from wheeld.recorder.spool import COUNTERS, remove
 
 LEAST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
-"""Seconds between tries when the system refuses."""
+"""Seconds between retries after a system error."""
 LAST_TRIES: Final = 3
-"""How often it is tried at the end; what cannot be done then is left for the next recorder."""
+"""Tries at the end; what cannot be converted then is left for the next recorder."""
 RETAIN_SECONDS: Final = 30.0
 MOST_WAITING: Final = 16
-"""Spools that wait for a quieter time; with more of them, no time is too busy."""
+"""Spools that may wait for a quieter time; with more of them, conversion goes on regardless."""
 BUSY_PAUSE: Final = 0.25
-"""Seconds between two looks whether it is quieter."""
+"""Seconds between two checks of the load."""
 
 
 class Converter(threading.Thread):
@@ -38,12 +38,12 @@ class Converter(threading.Thread):
     written : callable
         Called with each new file and its rows.
     trouble : callable
-        Called with the reason when the system refuses a write, and with None once it works again.
+        Called with the reason when a write fails, and with None once writing works again.
     warn : callable
-        Called with what has gone wrong for good.
+        Called with errors that cannot be retried.
     load : Load
-        How fast records come in: when that is very fast, spools had better wait, because the clock
-        and the workers may need the processors that making Parquet takes.
+        How fast records come in: at high rates spools wait, because the clock and the workers may
+        need the processors.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Converter(threading.Thread):
                 self._change.wait(min(LEAST_PAUSE * 2**failures, LONGEST_PAUSE))
 
     def _rest(self, worked: float) -> None:
-        """Do nothing for a while, if the load wants that, and only as long as it does."""
+        """Pause for as long as the load requires it."""
         until = time.monotonic() + self._load.rest(worked)
         while not self._ending and self._load.lossy and (left := until - time.monotonic()) > 0:
             with self._change:
@@ -117,7 +117,7 @@ class Converter(threading.Thread):
     def finish(self) -> None:
         """Convert all that is left, in the thread that calls; the other one has ended.
 
-        What cannot be converted, `waiting` tells how many, stays for the next recorder.
+        Spools that cannot be converted, counted by `waiting`, stay for the next recorder.
         """
         failures = 0
         while self._spools and failures < LAST_TRIES:
@@ -126,7 +126,7 @@ class Converter(threading.Thread):
                 time.sleep(LEAST_PAUSE)
 
     def _attempt(self, spool: Path | None) -> bool:
-        """Convert a spool, and look for old files. False: the system refused."""
+        """Convert a spool, and remove old files. False: a system error."""
         try:
             if spool is not None:
                 self._convert(spool)
@@ -152,7 +152,7 @@ class Converter(threading.Thread):
                 parquet.convert_counters(spool, self._trace, self._file)
             else:
                 parquet.convert_records(spool, self._trace, self._file, self._warn)
-        except (ValueError, TypeError, KeyError) as error:  # to try again would not help
+        except (ValueError, TypeError, KeyError) as error:  # retrying would not help
             aside = spool.with_name(spool.name + ".refused")
             self._warn(f"{spool} cannot be read, and is kept as {aside.name}: {error}")
             with contextlib.suppress(FileNotFoundError):

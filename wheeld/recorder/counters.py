@@ -11,11 +11,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
+
 from wheeld.recorder.facts import Facts
 from wheeld.recorder.spool import COUNTERS, SpoolName, spools
 from wheeld.resources.trace_directory import make_again
 from wheeld_core import _native
-from wheeld_core.views import PoolsView, WheelView
+from wheeld_core.views import PoolsView, RegistryView, WheelView
 from wheeld_core.views.trace import TraceView
 
 EVERY_SECONDS: Final = 1.0
@@ -45,12 +47,12 @@ class Counters:
 
     Parameters
     ----------
-    wheel, trace, pools : mmap
-        The segments that they are read from.
+    wheel, trace, pools, registry : mmap
+        The segments that the counters are read from.
     directory : Path
         The directory of the trace.
     facts : Facts
-        Whose counters they are.
+        The daemon and run whose counters they are.
     full : callable
         Called with each spool that is complete.
 
@@ -65,12 +67,14 @@ class Counters:
         wheel: mmap.mmap,
         trace: mmap.mmap,
         pools: mmap.mmap,
+        registry: mmap.mmap,
         directory: Path,
         facts: Facts,
         full: Callable[[Path], None],
     ) -> None:
         self._wheel, self._trace, self._pools = WheelView(wheel), TraceView(trace), PoolsView(pools)
         self._pool_names = self._pools.names()
+        self._workers = RegistryView(registry).rows
         self._directory, self._facts, self._full = directory, facts, full
         self._path: Path | None = None
         self._next = 0.0
@@ -78,7 +82,7 @@ class Counters:
         self.virtual = bool(self._wheel.header["virtual_clock"])
 
     def resume(self) -> None:
-        """What a killed recorder of this run left is full."""
+        """Hand over the spools that a killed recorder of this run left."""
         for path in spools(make_again(self._directory), COUNTERS, self._facts.origin.run):
             self._full(path)
 
@@ -101,7 +105,15 @@ class Counters:
             **{column: counts[kind] for column, kind in _ACCOUNTS.items()},
             "lost": sum(self._trace.lost().values()),
             "pools": self._pool_rows(),
+            "full_rings": self._full_rings(),
         }
+
+    def _full_rings(self) -> list[str]:
+        """Names of the workers whose ring has no room for what has expired."""
+        return sorted(
+            self._facts.names.owner(row, int(self._workers["incarnation"][row]) & 0xFFFFFFFF)
+            for row in np.flatnonzero(self._wheel.lines["backlog"]).tolist()
+        )
 
     def _pool_rows(self) -> list[dict[str, Any]]:
         view, now, used = self._pools, _native.read_clock(), self._pools.used()
@@ -121,17 +133,18 @@ class Counters:
         return rows
 
     def seconds_left(self) -> float:
-        """How long it is to the next row."""
+        """Seconds until the next row."""
         return max(0.0, self._next - time.monotonic())
 
     def keep(self) -> None:
-        """Keep a row, if it is time; raises OSError if it cannot be kept."""
+        """Write a row to the spool, if it is time; raises OSError if it cannot be written."""
         if time.monotonic() >= self._next:
             self._next = time.monotonic() + EVERY_SECONDS
             self._append(time.time_ns(), self.row())
 
     def keep_last(self, position: int) -> None:
-        """Keep the row of an orderly stop, in a spool that gets the same name if done again."""
+        """Write the row of an orderly stop, to a spool that gets the same name if this is
+        repeated."""
         self.close()
         self._append(position, self.row(last=True))
         self.close()
@@ -150,7 +163,7 @@ class Counters:
         return 0.0 if self._path is None else time.monotonic() - self._began
 
     def close(self) -> None:
-        """Add nothing more to the spool, if there is one."""
+        """Close the spool, if there is one."""
         if self._path is not None:
             self._full(self._path)
             self._path = None

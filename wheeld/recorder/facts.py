@@ -1,6 +1,6 @@
-"""What trace records do not contain: their owners' names, who was in which row, how late it was.
+"""What trace records do not contain: workers' names, their rows over time, the offsets of clocks.
 
-It stands beside each spool of records, so that any later recorder can convert them.
+It is kept beside each spool of records, so that any later recorder can convert them.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Origin:
 
 @dataclass(frozen=True)
 class Offsets:
-    """What to add to a time of each clock, in ns, to have Unix time."""
+    """What to add to a time of each clock to get Unix time, ns."""
 
     base: int = 0
     boottime: int = 0
@@ -39,17 +39,17 @@ class Offsets:
         return cls(_offset(time.CLOCK_MONOTONIC), _offset(time.CLOCK_BOOTTIME))
 
     def like(self, other: Offsets) -> bool:
-        """Are they the same, but for what reading them takes?"""
+        """Are they the same, apart from the time that reading them takes?"""
         base, boottime = abs(self.base - other.base), abs(self.boottime - other.boottime)
         return max(base, boottime) < STEP_NS
 
     def of_clocks(self) -> tuple[int, int, int, int]:
-        """By the two bits of a record's flags that name its timer's clock."""
+        """Indexed by the two bits of a record's flags that name its timer's clock."""
         return self.base, 0, self.boottime, self.base
 
 
 def _offset(clock: int) -> int:
-    """Realtime minus `clock`, ns: the look that took least time."""
+    """Realtime minus `clock`, ns: the fastest of several readings."""
     looks = []
     for _ in range(_LOOKS):
         before = time.clock_gettime_ns(clock)
@@ -60,10 +60,10 @@ def _offset(clock: int) -> int:
 
 
 class Names:
-    """Who was in which row of the worker table, and since when.
+    """Which worker was in which row of the worker table, and since when.
 
-    `learn` may be told of the same worker again: the first name of an incarnation is its name, as
-    that of one that is kept aside is changed in the table, and the least position is when it came.
+    `learn` may be called for the same worker again: the first name counts, as the table changes the
+    name of a worker that is set aside, and so does the lowest position.
     """
 
     def __init__(self) -> None:
@@ -84,11 +84,11 @@ class Names:
         return True
 
     def known(self) -> list[tuple[int, int, str, int]]:
-        """All of it, in the order of learning."""
+        """All entries, in the order of learning."""
         return [(*key, *value) for key, value in self._names.items()]
 
     def forget(self, most: int) -> None:
-        """Keep no more than the `most` last ones."""
+        """Keep only the `most` last entries."""
         for key in list(self._names)[: max(0, len(self._names) - most)]:
             del self._names[key]
 
@@ -98,7 +98,7 @@ class Names:
         return known[0] if known else f"worker-{row}-{incarnation}"
 
     def arrivals(self, row: int) -> list[tuple[int, str]]:
-        """Position and name of those who came to a row, in their order."""
+        """Position and name of the workers that came to a row, in their order."""
         return sorted((p, name) for (r, _), (name, p) in self._names.items() if r == row)
 
 
@@ -108,13 +108,14 @@ class Facts:
 
     origin: Origin
     segment: str = ""
-    """The shared memory that they came from: while it exists, a process may continue them."""
+    """The shared memory that the records came from: while it exists, a process may append to the
+    spool."""
     names: Names = field(default_factory=Names)
     offsets: list[tuple[int, Offsets]] = field(default_factory=list)
-    """Offsets, and the position from which on they hold; ascending."""
+    """Pairs of a position and the offsets that apply from there on; ascending."""
 
     def lines(self) -> Iterator[bytes]:
-        """All of it, as `parse` reads it."""
+        """All facts, in the form that `parse` reads."""
         yield _line(segment=self.segment, **asdict(self.origin))
         for position, offsets in self.offsets:
             yield offsets_line(position, offsets)
@@ -123,12 +124,12 @@ class Facts:
 
     @classmethod
     def parse(cls, text: bytes) -> Facts:
-        """What lines say; a line that is not whole says nothing.
+        """Facts from lines; incomplete lines are ignored.
 
         Raises
         ------
         ValueError
-            They do not say whose records they are.
+            They do not name the daemon of the records.
         """
         facts = None
         for line in text.split(b"\n")[:-1]:
@@ -168,10 +169,10 @@ def _line(**values: Any) -> bytes:
 
 
 def offsets_line(position: int, offsets: Offsets) -> bytes:
-    """The fact that offsets hold from a position on."""
+    """A line: offsets that apply from a position on."""
     return _line(position=position, **asdict(offsets))
 
 
 def name_line(row: int, incarnation: int, name: str, position: int) -> bytes:
-    """The fact that a worker came to a row."""
+    """A line: a worker came to a row."""
     return _line(row=row, incarnation=incarnation, name=name, position=position)

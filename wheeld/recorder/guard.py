@@ -1,4 +1,4 @@
-"""Keeps a recorder running, and never ends the daemon because of it.
+"""Keeps a recorder running; its failures never end the daemon.
 
 While there is no recorder the ring fills; the clock counts what does not fit, and never waits.
 """
@@ -27,9 +27,9 @@ from wheeld_core.views.trace import TraceView
 log = logging.getLogger("wheeld")
 
 START_SECONDS = 30.0
-"""How long the daemon's start waits for the first recorder."""
+"""Seconds that the daemon's start waits for the first recorder."""
 STOP_PATIENCE = 10.0
-"""How long a recorder that was told to stop may show no progress: no processor time, no message."""
+"""Seconds that a stopping recorder may make no progress: no processor time, no message."""
 STOP_TRIES = 3
 NAMES: Final = 10_000
 """Names of workers, for the next recorder."""
@@ -69,14 +69,14 @@ class RecorderGuard:
     # -- start ----------------------------------------------------------------------------------
 
     def launch(self, tenants: Iterable[Tenant]) -> None:
-        """Begin to keep a recorder running, if there is to be one."""
+        """Start keeping a recorder running, if one is wanted."""
         if self._view is not None:
             for tenant in tenants:
                 self.arrived(tenant)
             self._keeper = asyncio.create_task(self._keep())
 
     async def started(self) -> None:
-        """Wait for the first recorder; one that does not come is not waited for longer."""
+        """Wait for the first recorder, up to START_SECONDS."""
         if self._keeper is not None:
             try:
                 await asyncio.wait_for(self._ready.wait(), START_SECONDS)
@@ -90,11 +90,11 @@ class RecorderGuard:
             began = loop.time()
             try:
                 await self._run()
-            except Exception as error:  # whatever it is, the next one may have more luck
+            except Exception as error:  # the cause may be temporary
                 log.warning("cannot start the recorder: %r", error)
             if self._stopping:
                 return
-            self._ready.set()  # a start that waits for it has waited long enough
+            self._ready.set()  # a start that waits for it may go on
             self.restarts += 1
             pause = pauses.after(loop.time() - began)
             code = self._process.returncode if self._process else None
@@ -128,7 +128,7 @@ class RecorderGuard:
             self._process.kill()
 
     def _say_hello(self, process: Offspring) -> None:
-        """Tell a new recorder what it needs."""
+        """Send a new recorder what it needs."""
         config, resources = self._config, self._resources
         token = int(record(resources.memories["wheel"], "head")["token"])
         process.send(
@@ -209,9 +209,9 @@ class RecorderGuard:
     # -- stop -----------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Make the recorder write all that the clock wrote; the clock has ended.
+        """Make the recorder write everything that the clock recorded; the clock has ended.
 
-        A recorder that does nothing visible for a while is killed: the daemon's stop does not hang.
+        A recorder without visible progress is killed, so that the daemon's stop does not hang.
         """
         if self._keeper is None:
             return
@@ -228,7 +228,7 @@ class RecorderGuard:
         self._say_what_is_left()
 
     async def leave(self) -> None:
-        """End it as it stands: the next daemon's goes on with its spool, and with the ring."""
+        """End it at once: the next daemon's recorder continues with its spool and the ring."""
         self._stopping = True
         if self._keeper is not None:
             self._keeper.cancel()
@@ -236,7 +236,7 @@ class RecorderGuard:
             await self._end_process()
 
     async def _restart(self) -> None:
-        """Another recorder, for the end alone."""
+        """Start another recorder, only to finish."""
         assert self._keeper is not None
         self._keeper.cancel()
         await asyncio.gather(self._keeper, return_exceptions=True)
@@ -250,7 +250,7 @@ class RecorderGuard:
         ready.cancel()
 
     async def _ask_to_stop(self) -> None:
-        """Ask, and wait until it has ended; kill it when it hangs."""
+        """Ask it to stop, and wait until it has ended; kill it when it hangs."""
         assert self._keeper is not None
         if self._process is not None:
             self._process.send(Order.STOP)
@@ -268,12 +268,12 @@ class RecorderGuard:
                 return
             if still:
                 log.warning("the recorder (pid %s) made no progress: killed", self.pid)
-                self._stopped = {"left": 0}  # the next one would hang as well
+                self._stopped = {"left": 0}  # another one would hang, too
                 self._kill()
                 return
 
     def _processor_time(self) -> float:
-        """What the recorder has used, in seconds; -1: it is gone."""
+        """CPU time of the recorder, in seconds; -1: it is gone."""
         import psutil  # at the end only: a start does without it
 
         with contextlib.suppress(psutil.Error, OSError):

@@ -1,9 +1,9 @@
-"""Spools become Parquet files, which appear by rename, whole and durable.
+"""Converts spools to Parquet files, which appear by rename, whole and durable.
 
     TRACE/events/date=2026-11-21/hour=16/RUN-POSITION.parquet
 
 A file is named after the run and the position of its chunk's first record, and its folders after
-the hour: to convert a spool again, after a kill at any instruction, makes the same files again.
+the hour: converting a spool again, after a kill at any instruction, makes the same files.
 A fresh file is written in the spool's folder, which is on the same file system.
 """
 
@@ -33,7 +33,7 @@ GROUP_ROWS: Final = 1 << 20
 _FRESH = ".new"
 _LEVEL = 1
 _GROWING = ("time", "scheduled", "deadline", "delay_ns", "timer_id", "cookie", "pending")
-"""Columns whose differences are smaller than they: encoded as such."""
+"""Columns whose values change little from row to row: stored as differences."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 Written = Callable[[Path, int], None]
@@ -62,9 +62,9 @@ def convert_records(path: Path, trace: Path, written: Written, warn: Callable[[s
     Raises
     ------
     OSError
-        The system refused; to do it again does no harm.
+        A system error; the call can be repeated.
     ValueError
-        The spool does not say whose records they are.
+        The spool does not name the daemon of its records.
     """
     facts = read_facts(path)
     for position, records in chunks(path, GROUP_ROWS):
@@ -151,7 +151,7 @@ def _writer(file: Any, schema: pa.Schema) -> pq.ParquetWriter:
         column_encoding={
             name: "DELTA_BINARY_PACKED" for name in _GROWING if texts and name in schema.names
         },
-        store_schema=False,  # readers shall have plain texts, however these came here
+        store_schema=False,  # readers get plain strings, however they are stored here
     )
 
 

@@ -1,8 +1,8 @@
-"""The recorder process: takes the clock's records out of the trace ring, makes Parquet of them.
+"""The recorder process: moves the clock's records from the trace ring into Parquet files.
 
 It is started by the supervisor (`python -m wheeld.recorder.process <fd>`). One thread moves records
-into a spool, often enough that the ring does not fill; another makes Parquet of full spools. It may
-be killed at any instruction: the next one goes on, and no record is lost or doubled. The clock
+into a spool, often enough that the ring does not fill; another converts full spools to Parquet. It
+may be killed at any instruction: the next one goes on, and no record is lost or doubled. The clock
 never waits for it.
 """
 
@@ -45,14 +45,14 @@ from wheeld_core.control import Message
 from wheeld_core.views import RegistryView
 
 LEAST_PAUSE, LONGEST_PAUSE = 0.010, 0.250
-"""Seconds between two looks at the ring: while much is written, and while nothing is."""
+"""Seconds between two polls of the ring: while much is written, and while nothing is."""
 FASTEST: Final = 8_000_000
-"""Records per second that no clock exceeds: a ring must not fill between two looks."""
+"""Records per second that no clock exceeds: a ring must not fill between two polls."""
 NICE: Final = 5
-"""Priority: less than the clock and the workers have. Both threads have the same: one that is not
-served while it holds the interpreter would hold up the other."""
+"""The nice value: a lower priority than the clock and the workers have. It is the same for both
+threads, because one that is not scheduled while it holds the interpreter would block the other."""
 SWITCH_SECONDS: Final = 0.001
-"""How long the converter may hold the interpreter while the ring waits."""
+"""Seconds that the converter may hold the interpreter while the ring waits."""
 LOCK_SECONDS: Final = 10.0
 STOP_TRIES: Final = 20
 _STOP_PAUSE = 0.25
@@ -60,7 +60,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 class RecorderProcess:
-    """Maps the segments, looks at the ring again and again, serves the supervisor's messages."""
+    """Maps the segments, polls the ring, serves the supervisor's messages."""
 
     def __init__(self, channel: child.SupervisorChannel) -> None:
         self._channel, self._sending = channel, threading.Lock()
@@ -93,7 +93,7 @@ class RecorderProcess:
         )  # fmt: skip
         self._counters = Counters(
             self._memories["wheel"], self._memories["trace"], self._memories["pools"],
-            self._trace, facts, self._converter.add,
+            self._memories["registry"], self._trace, facts, self._converter.add,
         )  # fmt: skip
         while (message := channel.receive()) is not None and message["op"] == Order.WORKER:
             self._intake.learn(*message["worker"])  # those who are there already
@@ -112,10 +112,10 @@ class RecorderProcess:
                 resumed = self._try(self._resume)
             moved, began = 0, time.thread_time()
             view = self._intake.view
-            # Before a spool can be full: the converter looks at the load.
+            # Before a spool can be full, as the converter checks the load.
             self._load.measure(view.waiting, sum(view.lost().values()))
             tail = view.head if self._full() else view.tail
-            # Who has come is known before the records of its timers are looked at.
+            # New workers must be known before the records of their timers are read.
             stop = self._serve()
             if stop is not None:
                 if stop:
@@ -137,8 +137,8 @@ class RecorderProcess:
             self._counters.close()
 
     def _full(self) -> bool:
-        """There are gaps, and the converter has more than it may do: more gaps, then, and no more
-        spools."""
+        """The trace has gaps already, and the converter lags behind: leave records in the ring, and
+        write no more spools."""
         return self._load.lossy and self._converter.waiting > MOST_WAITING
 
     def _resume(self) -> None:
@@ -150,7 +150,7 @@ class RecorderProcess:
             self._converter.add(path)
 
     def _wait(self, moved: int, worked: float) -> None:
-        """Look again soon when there was much, later when there was nothing."""
+        """Wait until the next poll: briefly when there was much, longer when there was nothing."""
         if moved * 16 > self._intake.view.size:
             self._pause = LEAST_PAUSE
         elif moved:
@@ -164,7 +164,8 @@ class RecorderProcess:
         self._channel.ready(pause)
 
     def _try(self, work: Callable[[], None]) -> bool:
-        """Do it; when the system refuses, say so once, and be back later. False: it refused."""
+        """Run `work`; a system error is reported once, and the work retried later. False: it
+        failed."""
         try:
             work()
         except OSError as error:
@@ -175,7 +176,7 @@ class RecorderProcess:
         return True
 
     def _look_at_workers(self) -> None:
-        """Learn the names of new workers, also without a message about them."""
+        """Learn the names of new workers from the worker table, in case no message came."""
         rows = self._registry.rows
         incarnations = rows["incarnation"].astype(np.uint64)
         for row in np.flatnonzero(incarnations != self._seen).tolist():
@@ -187,7 +188,8 @@ class RecorderProcess:
     # -- the end --------------------------------------------------------------------------------
 
     def _stop(self, resumed: bool) -> None:
-        """The clock has ended: keep all that it wrote, make Parquet of it, say that this is all."""
+        """The clock has ended: convert everything that it wrote to Parquet, and report that it is
+        done."""
         for _ in range(STOP_TRIES):
             resumed = resumed or self._try(self._resume)
             if resumed and self._try(self._finish_intake):
@@ -208,12 +210,14 @@ class RecorderProcess:
         self._counters.close()
 
     def _write_last(self) -> None:
-        """The row that says that all events before it are there."""
+        """Write the last row of counters, which says that all events before it have been
+        written."""
         self._counters.keep_last(self._intake.view.head)
         self._converter.finish()
 
     def _await_converter(self) -> None:
-        """Its thread ends after its current file: a caller may wait for the daemon to end."""
+        """Wait for the converter's thread, at normal priority: a caller may be waiting for the
+        daemon's end."""
         if self._converter.native_id is not None:
             _raise(self._converter.native_id)
         self._converter.join()
@@ -256,7 +260,7 @@ class RecorderProcess:
 
 
 def abandoned(folder: Path, ours: Origin) -> list[Path]:
-    """Spools of other runs on this host that no process continues: their shared memory is gone."""
+    """Spools of other runs on this host that no process appends to: their shared memory is gone."""
     found = []
     for suffix in (FACTS, RECORDS, COUNTERS):
         for path in spools(folder, suffix):
@@ -274,21 +278,22 @@ def abandoned(folder: Path, ours: Origin) -> list[Path]:
 
 
 def _lower(nice: int) -> None:
-    """Lower the priority of this process, which has one thread yet; a lower one stays."""
+    """Lower the priority of this process, which has only one thread so far; one that is lower
+    already stays."""
     with contextlib.suppress(OSError):
         if os.getpriority(os.PRIO_PROCESS, 0) < nice:
             os.setpriority(os.PRIO_PROCESS, 0, nice)
 
 
 def _raise(thread: int) -> None:
-    """Give a thread, and this one, the usual priority, where that is allowed."""
+    """Give a thread, and this one, the default priority, where that is allowed."""
     for each in (thread, threading.get_native_id()):
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, each, 0)
 
 
 class _NoPandas:
-    """pyarrow would load pandas, which takes long, to learn that nothing here is of it."""
+    """Keeps pyarrow from loading pandas, which is slow, just to check for pandas types."""
 
     def find_spec(self, name: str, path: object = None, target: object = None) -> None:
         """Finds nothing; pandas it refuses."""
@@ -297,7 +302,7 @@ class _NoPandas:
 
 
 def _die(hook: threading.ExceptHookArgs) -> None:
-    """No thread of this process goes on without the other: the next recorder has both."""
+    """End the process when either thread fails: the next recorder starts with both."""
     try:
         sys.excepthook(hook.exc_type, hook.exc_value or hook.exc_type(), hook.exc_traceback)
         sys.stderr.flush()

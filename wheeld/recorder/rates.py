@@ -1,4 +1,4 @@
-"""How fast records come, and how much of a processor the recorder takes for them."""
+"""The rate of records, and how much processor time the recorder may take for them."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from collections.abc import Callable
 from typing import Final
 
 BUSY: Final = 1_000_000
-"""Records per second from which on Parquet waits for a quieter time."""
+"""Records per second above which conversion to Parquet waits."""
 BUSY_SECONDS: Final = 0.1
-"""Over how long that is measured."""
+"""Seconds over which the rate is measured."""
 SHARE: Final = 0.02
-"""Of a processor, at most, that each thread takes while the ring overflows: the trace has gaps
-then, whatever the recorder does, and the clock and the workers go first."""
+"""The share of a processor that each thread may take while the ring overflows: the trace has gaps
+then anyway, and the clock and the workers take precedence."""
 LOSSY_SECONDS: Final = 1.0
 """How long after an overflow."""
 
 
 class Load:
-    """Measured by the thread that takes records; the other one only looks.
+    """Measured by the thread that takes records; the other one only reads it.
 
     Parameters
     ----------
@@ -33,13 +33,13 @@ class Load:
         self._fast = False
 
     def measure(self, waiting: int, lost: int) -> None:
-        """So many records have come since the last call; so many were lost in all."""
+        """Record the number of new records since the last call, and of all lost ones."""
         self._come += waiting
         passed = self._now() - self._measured
         if lost > self._lost:
             self._lost, self._lossy_until = lost, self._now() + LOSSY_SECONDS
         if self._come > BUSY * max(passed, BUSY_SECONDS):
-            self._fast = True  # at once: a spool that is full by then had better wait
+            self._fast = True  # at once, so that a spool that fills now already waits
         elif passed >= BUSY_SECONDS:
             self._fast = False
         if passed >= BUSY_SECONDS:

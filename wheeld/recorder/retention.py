@@ -1,7 +1,7 @@
-"""Old files of a trace are removed: by age, and by what all of them take.
+"""Removes old files of a trace, by age and by total size.
 
-Only files that a recorder has named are looked at, oldest first, and never the newest one of a
-dataset. Age is that of the file, as the times in it may be of a virtual clock.
+Only files that a recorder has named are considered, oldest first, and never the newest one of a
+dataset. Age is that of the file, as the times in it may be those of a virtual clock.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _HOUR = re.compile(r"hour=[0-9]{2}")
 
 @dataclass(frozen=True, order=True)
 class TraceFile:
-    """One Parquet file; those that were written first come first."""
+    """One Parquet file; sorts by the time of writing."""
 
     written_ns: int
     path: Path
@@ -30,7 +30,7 @@ class TraceFile:
 
 
 def files(trace: Path) -> list[TraceFile]:
-    """The Parquet files that recorders made, oldest first."""
+    """The Parquet files that recorders wrote, oldest first."""
     return sorted(found for dataset in _datasets(trace) for found in _files(dataset))
 
 

@@ -1,4 +1,5 @@
-"""Out of the trace ring into the spool: a record is kept before the ring lets go of it."""
+"""Moves records from the trace ring to the spool: each is stored before the ring's head passes
+it."""
 
 from __future__ import annotations
 
@@ -28,16 +29,16 @@ from wheeld_core.views import dtype_of
 from wheeld_core.views.trace import NO_ROW, TRACE_KINDS, TRACE_LOST, TraceView
 
 SPOOL_ROWS: Final = 1 << 20
-"""A spool of so many records is full: one row group of Parquet."""
+"""Records of a full spool: one row group of Parquet."""
 BATCH: Final = 1 << 16
-"""Records that are taken at once."""
+"""Records that are moved at once."""
 NAMES: Final = 10_000
-"""Names of workers that are kept for records to come, beside those in the worker table."""
+"""Names of former workers that are remembered for records still to come."""
 _MOST: Final = 2**32 - 1
-"""That a field of 32 bits holds."""
+"""The largest value of a 32-bit field."""
 _POSITIONS: Final = 1 << 64
 _OTHER_RING: Final = 1 << 32
-"""No daemon is so far behind: positions that are so far apart are of different rings."""
+"""Positions that are further apart than this belong to different rings."""
 
 
 class RingReader:
@@ -50,7 +51,7 @@ class RingReader:
     trace : Path
         The directory of the trace.
     facts : Facts
-        Whose records they are; names are added to it.
+        The daemon whose records they are; names are added to it.
     virtual : bool
         The daemon's time is virtual, and taken for Unix time.
     full : callable
@@ -87,7 +88,7 @@ class RingReader:
     # -- the spool ------------------------------------------------------------------------------
 
     def resume(self) -> None:
-        """Go on with what a killed recorder of this run left."""
+        """Continue with what a killed recorder of this run left."""
         head = self.view.head
         folder, run = make_again(self._trace), self._facts.origin.run
         remove_orphans(folder, run)
@@ -101,7 +102,7 @@ class RingReader:
         name = SpoolName.parse(path.name)
         assert name is not None
         end = name.position + path.stat().st_size // record_size()
-        if name.position >= head:  # all of it is in the ring
+        if name.position >= head:  # all of it is still in the ring
             remove(path)
         elif end < head:  # of another ring of this run, or truncated
             if head - end < _OTHER_RING:
@@ -113,7 +114,7 @@ class RingReader:
             self._opened = time.monotonic()
 
     def _recall(self, path: Path) -> None:
-        """Know what the spool's facts say, before this recorder adds its own."""
+        """Take over the spool's facts, before this recorder adds its own."""
         try:
             left = read_facts(path)
         except ValueError:
@@ -138,7 +139,7 @@ class RingReader:
         return self._spool
 
     def close(self) -> None:
-        """Add nothing more to the spool, if there is one."""
+        """Close the spool, if there is one."""
         if self._spool is not None:
             spool, self._spool = self._spool, None
             spool.close()
@@ -156,13 +157,13 @@ class RingReader:
     # -- facts ----------------------------------------------------------------------------------
 
     def learn(self, row: int, incarnation: int, name: str, position: int | None = None) -> None:
-        """A worker has come to a row of the worker table."""
+        """Record that a worker has come to a row of the worker table."""
         position = self.view.head if position is None else position
         if self._facts.names.learn(row, incarnation, name, position):
             self._unsaid.append(name_line(row, incarnation, name, position))
 
     def _read_clocks(self, head: int) -> None:
-        """Notice that the host's time was set, or that it slept."""
+        """Notice that the host's clock was set, or that the host slept."""
         if not self._virtual and not (now := Offsets.read()).like(self._offsets):
             self._offsets = now
             self._facts.offsets.append((head, now))
@@ -171,12 +172,12 @@ class RingReader:
     # -- records --------------------------------------------------------------------------------
 
     def take(self, tail: int) -> int:
-        """Keep the records before `tail`; returns how many.
+        """Store the records before `tail`; returns how many.
 
         Raises
         ------
         OSError
-            They cannot be kept, and stay in the ring.
+            They cannot be stored, and stay in the ring.
         """
         taken = 0
         self._read_clocks(self.view.head)
@@ -185,7 +186,7 @@ class RingReader:
             if not count:
                 break
             spool = self._open(head)
-            # Not what came since: under load there would be no end, and its owners may be unknown.
+            # Not what came since: under load this would never end, and its owners may be unknown.
             count = min(count, SPOOL_ROWS - spool.rows, (tail - head) % _POSITIONS)
             try:
                 spool.append(memoryview(self._buffer)[: count * record_size()])
@@ -201,9 +202,10 @@ class RingReader:
         return taken
 
     def tell_lost(self, now_ns: int) -> None:
-        """Write down what the clock had no room left to tell, in a spool of its own. It has ended.
+        """Write rows for the losses that the clock found no room to report, in a spool of their
+        own. The clock has ended.
 
-        The spool's position is the ring's head: to do it again makes the same file again.
+        The spool's position is the ring's head: repeating this makes the same file again.
         """
         untold = self.view.untold()
         lost = [

@@ -1,4 +1,4 @@
-"""Spools: what was taken out of the trace ring and is not Parquet yet.
+"""Spools: records that were taken out of the trace ring and are not Parquet yet.
 
     TRACE/_spool/RUN-POSITION.records    trace records as the clock wrote them, 64 bytes each
     TRACE/_spool/RUN-POSITION.facts      one JSON object a line: whose they are, names, offsets
@@ -34,7 +34,7 @@ _NAME = re.compile(r"([0-9a-f]{16})-([0-9a-f]{16})(\.records|\.facts|\.counters)
 
 
 class SpoolGone(WheelError):
-    """Somebody has removed the spool that was written to."""
+    """Another process has removed the spool that was written to."""
 
 
 @dataclass(frozen=True, order=True)
@@ -80,7 +80,7 @@ class RecordSpool:
     path : Path
         Its file of records, which is made if it is not there.
     facts : Facts
-        What is known now; all of it goes into the spool, and what is learned later too.
+        The facts known so far; they go into the spool, and later ones too.
 
     Attributes
     ----------
@@ -105,15 +105,15 @@ class RecordSpool:
 
     @classmethod
     def resume(cls, path: Path, facts: Facts, head: int) -> tuple[RecordSpool, int]:
-        """Go on with a spool that a killed recorder left.
+        """Continue with a spool that a killed recorder left.
 
-        What is at or behind `head` is cut off, half a record too: it is in the ring still.
+        Records at or behind `head` are cut off, as is half a record: they are still in the ring.
 
         Returns
         -------
         tuple of Spool and int
-            The spool, and how many records before `head` it does not have: 0, unless somebody has
-            cut the file.
+            The spool, and how many records before `head` are missing: 0, unless the file was
+            truncated.
         """
         spool = cls(path, facts)
         wanted = max(head - spool.position, 0)
@@ -134,7 +134,7 @@ class RecordSpool:
         SpoolGone
             The file has been removed.
         OSError
-            The system refused; what was written of them is cut off.
+            A system error; what was written of them is cut off.
         """
         if os.fstat(self._records).st_nlink == 0:
             raise SpoolGone(f"{self.path} was removed with {self.rows:,} records")
@@ -167,20 +167,21 @@ def _write(fd: int, data: bytes | memoryview) -> None:
 
 
 def _cut_half_line(fd: int) -> None:
-    """Take away the line that a killed recorder was writing."""
+    """Remove the incomplete line that a killed recorder was writing."""
     size = os.fstat(fd).st_size
     text = os.pread(fd, size, 0)
     os.ftruncate(fd, text.rfind(b"\n") + 1)
 
 
 def remove(path: Path) -> None:
-    """Remove a spool: the records first, as facts without records are nothing."""
+    """Remove a spool: the records first, because facts without records are harmless."""
     path.unlink(missing_ok=True)
     path.with_suffix(FACTS).unlink(missing_ok=True)
 
 
 def remove_orphans(folder: Path, run: str) -> None:
-    """Remove facts of a run without records: the process that removed those was killed midway."""
+    """Remove a run's facts that have no records: the process that removed those was killed
+    midway."""
     for path in spools(folder, FACTS, run):
         if not path.with_suffix(RECORDS).exists():
             path.unlink(missing_ok=True)
@@ -192,7 +193,7 @@ def read_facts(path: Path) -> Facts:
     Raises
     ------
     ValueError
-        It does not say whose they are.
+        It does not name the daemon of the records.
     """
     file = path if path.suffix == COUNTERS else path.with_suffix(FACTS)
     with contextlib.suppress(FileNotFoundError):

@@ -156,7 +156,8 @@ def read_counters(trace: str | Path) -> Any:
     parts = []
     for file in traces.counter_files(trace) or ():
         with trace_files.errors_named(file), pq.ParquetFile(file) as opened:
-            parts.append(opened.read(columns=list(COLUMNS), use_threads=False))
+            there = [name for name in COLUMNS if name in opened.schema_arrow.names]
+            parts.append(opened.read(columns=there, use_threads=False))
     return pa.concat_tables(parts, promote_options="permissive") if parts else None
 
 

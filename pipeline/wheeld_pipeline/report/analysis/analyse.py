@@ -219,6 +219,7 @@ class _Analysis:
         if grown is None or self.settings is None:
             return
         wakes, found = daemon.wakes(grown), daemon.pools(grown)
+        self.tables["full_rings"] = daemon.full_rings(self.settings)
         wakes.insert(0, "time", pd.to_datetime(wakes.pop("step") * self.step, unit="s", utc=True))
         found.insert(1, "time", pd.to_datetime(found.pop("step") * self.step, unit="s", utc=True))
         found["depleted_share"] = (found["depleted_ns"] / (self.step * 1e9)).clip(upper=1.0)

@@ -1,24 +1,33 @@
-"""Workers by name: two of one name, of different daemons or runs, are told apart."""
+"""A name for each worker: two workers of one name, of different daemons or runs, get different ones."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pandas as pd
+
 from wheeld_pipeline.report.counts.rows import WHEEL
 
 _RUN_DIGITS = 4
+"""Digits of a run that are shown at least; more where two runs begin with the same ones."""
 
 
-def of_workers(frame: Any) -> list[str | None]:
+def of_workers(frame: Any, among: Any = None) -> list[str | None]:
     """A name for the worker of each row, as a page shows it.
 
     Parameters
     ----------
     frame : pandas.DataFrame
         `worker`, `host`, `daemon`, `run`.
+    among : pandas.DataFrame, optional
+        All workers of the trace, with the same columns: a name is unique among them and those of
+        `frame`.
     """
-    wheels = frame.drop_duplicates(["worker", *WHEEL]).groupby("worker")
+    known = [each[["worker", *WHEEL]] for each in (frame, among) if each is not None]
+    every = pd.concat(known).drop_duplicates()
+    wheels = every.groupby("worker")
     counts, distinct = wheels.size(), wheels[list(WHEEL)].nunique()
+    digits = _digits(every["run"].dropna().unique())
 
     def name(row: dict[str, Any]) -> str | None:
         worker = row["worker"]
@@ -26,6 +35,13 @@ def of_workers(frame: Any) -> list[str | None]:
             return worker  # type: ignore[no-any-return]
         enough = (each for each in WHEEL if distinct.loc[worker, each] == counts[worker])
         which = next(enough, "run")
-        return f"{worker} · {row[which][:_RUN_DIGITS] if which == 'run' else row[which]}"
+        return f"{worker} · {row[which][:digits] if which == 'run' else row[which]}"
 
     return [name(row) for row in frame.to_dict("records")]
+
+
+def _digits(runs: Any) -> int:
+    """How many digits tell these runs apart."""
+    longest = max(map(len, runs), default=_RUN_DIGITS)
+    enough = (n for n in range(_RUN_DIGITS, longest) if len({run[:n] for run in runs}) == len(runs))
+    return next(enough, longest)

@@ -31,7 +31,7 @@ def verdict(facts: dict[str, Any], tables: dict[str, Any]) -> dict[str, Any]:
     -------
     dict
         `state` (`well`, `late` or `nothing expired`), `causes` (names, the gravest first), and
-        `sentences`: three texts.
+        `sentences`: three strings.
     """
     late, limit = facts["lateness_ns"], expected_ns(facts)
     if late["p99"] is None:
@@ -44,14 +44,19 @@ def verdict(facts: dict[str, Any], tables: dict[str, Any]) -> dict[str, Any]:
             f"It is well: 99 of 100 timers were handed out at most {p99} after their deadline, "
             f"which a tick of {tick} allows."
         )
-        causes = _stalls(facts)
+        causes = [*_full_rings(tables), *_stalls(facts)]
         seen = " ".join([f"The latest was {most} late.", *(text for _, text, _ in causes)])
         return _verdict(WELL, causes, first, seen, _change(facts, causes))
     first = (
         f"It is late: 1 in 100 timers was handed out more than {p99} after its deadline; with a "
         f"tick of {tick}, at most {texts.duration(limit)} is expected."
     )
-    causes = [*_overload(facts, limit), *_herds(tables, limit), *_stalls(facts)]
+    causes = [
+        *_overload(facts, limit),
+        *_herds(tables, limit),
+        *_full_rings(tables),
+        *_stalls(facts),
+    ]
     causes = causes or [UNKNOWN]
     why = [text for _, text, _ in causes]
     why += [*_worker(tables), *_when(tables, limit)]
@@ -100,14 +105,14 @@ def _overload(facts: dict[str, Any], limit: float) -> list[Cause]:
 
 
 def _herds(tables: dict[str, Any], limit: float) -> list[Cause]:
-    """So many timers due at once that handing them out takes longer than expected."""
+    """So many timers were due at once that delivering them takes longer than expected."""
     sizes = tables["herd_sizes"]
     total = sizes["timers"].sum()
     large = sizes[sizes["at_most"] * HAND_OUT_NS >= limit]
     if not total or large["timers"].sum() < SHARE * total:
         return []
     makers = tables["herd_makers"]
-    named = makers.assign(worker=names.of_workers(makers)).groupby("worker")
+    named = makers.assign(worker=names.of_workers(makers, tables["workers"])).groupby("worker")
     sums = named["timers"].sum().sort_values(ascending=False)
     by = f", most by {sums.index[0]}" if len(sums) else ""
     seen = (
@@ -116,6 +121,22 @@ def _herds(tables: dict[str, Any], limit: float) -> list[Cause]:
     )
     whom = sums.index[0] if len(sums) else "those workers"
     return [("herds", seen, f"Spread the deadlines of {whom}: add a little random jitter.")]
+
+
+def _full_rings(tables: dict[str, Any]) -> list[Cause]:
+    """Workers that polled so seldom that their rings were full."""
+    found = tables.get("full_rings")
+    if found is None or not len(found):
+        return []
+    named = found.assign(worker=names.of_workers(found, tables["workers"]))
+    worst = named.sort_values("rows", ascending=False).iloc[0]["worker"]
+    others = f" and {len(named) - 1} more" if len(named) > 1 else ""
+    seen = (
+        f"The ring of {worst}{others} was full in {texts.whole(named['rows'].sum())} of the "
+        f"daemon's samples, one a second: what expired waited until it was polled."
+    )
+    change = f"Poll more often in {worst}{others}, or in a thread: `timers.dispatching()`."
+    return [("rings", seen, change)]
 
 
 def _stalls(facts: dict[str, Any]) -> list[Cause]:

@@ -10,6 +10,8 @@ beginning (`Window.cut`) the first row says nothing of when that was, and grows 
 
 from __future__ import annotations
 
+import json
+from collections import Counter
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -33,15 +35,17 @@ GROWING: Final = (
 )
 """Counters that are shown as what they grew by."""
 _LAST: Final = ("tick_ns", "wheel_size", "capacity", "linked", "wake_late_ns", "clock_epoch")
-COLUMNS: Final = (*WHEEL, "time", "last", *_LAST, *GROWING, "pools")
-"""What is read of the counters."""
+FULL_RINGS: Final = "full_rings"
+COLUMNS: Final = (*WHEEL, "time", "last", *_LAST, *GROWING, "pools", FULL_RINGS)
+"""What is read of the counters; a trace of an earlier version has no FULL_RINGS."""
 _TIMES: Final = ("began_us", "ended_us")
 SETTINGS: Final = {
     **dict.fromkeys(WHEEL, "string"),
     **dict.fromkeys((*_TIMES, *_LAST, *GROWING, "wakes_before"), "long"),
     "last": "boolean",
+    FULL_RINGS: "string",
 }
-"""Columns of `settings_of`."""
+"""Columns of `settings_of`; FULL_RINGS is a JSON object: worker -> rows in which its ring was full."""
 WAKES, PEAK, POOL = "wakes", "peak", "pool"
 """Kinds of lines of `growth_of`."""
 _POOL_NUMBERS: Final = ("size", "used", "depleted_ns")
@@ -100,6 +104,7 @@ def settings_of(table: Any, window: RowWindow) -> Any:
     values |= {"began_us": rows.time[rows.own[0]], "ended_us": rows.time[end]}
     values["wakes_before"] = grown[0] if rows.own[0] == 0 else 0
     values["last"] = bool(rows.column("last")[end])
+    values[FULL_RINGS] = json.dumps(rows.full_rings())
     return _table({name: [value] for name, value in values.items()}, SETTINGS)
 
 
@@ -135,6 +140,13 @@ class _Rows:
     def growth(self, name: str) -> Array:
         """By what a counter grew with each row that counts."""
         return _growth(self.column(name), self.whole)[self.own]
+
+    def full_rings(self) -> dict[str, int]:
+        """Worker -> in how many of the rows that count its ring was full."""
+        if FULL_RINGS not in self._table.column_names:
+            return {}
+        lists = self._table[FULL_RINGS].take(self._order[self.own]).to_pylist()
+        return dict(Counter(name for names in lists for name in names or ()))
 
     def seconds(self) -> Array:
         """That passed since the row before, for each row that counts; the first of all: NaN."""
@@ -224,3 +236,14 @@ def peaks(lines: Any) -> dict[str, float]:
     seconds = lines[lines["kind"] == PEAK].groupby("step")[["scheduled_rate", "expired_rate"]].sum()
     names = ("scheduled", "expired")
     return {n: float(seconds[f"{n}_rate"].max()) if len(seconds) else 0.0 for n in names}
+
+
+def full_rings(settings: Any) -> Any:
+    """Workers whose ring was full: WHEEL, `worker`, and `rows` of counters in which it was."""
+    found = [
+        (*wheel[: len(WHEEL)], worker, rows)
+        for wheel in settings[[*WHEEL, FULL_RINGS]].itertuples(index=False)
+        for worker, rows in json.loads(wheel[-1]).items()
+    ]
+    table = pd.DataFrame(found, columns=[*WHEEL, "worker", "rows"])
+    return table.astype({"rows": "int64"})

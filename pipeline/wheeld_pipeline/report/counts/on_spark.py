@@ -84,7 +84,8 @@ class SparkEngine:
         def of_wheel(table: Any) -> Any:  # Spark counts its parameters: no partial
             return function(table)
 
-        rows = self._counters.select(*daemon.COLUMNS).groupBy(*WHEEL)
+        there = [name for name in daemon.COLUMNS if name in self._counters.columns]
+        rows = self._counters.select(*there).groupBy(*WHEEL)
         return rows.applyInArrow(of_wheel, ", ".join(f"{n} {kind}" for n, kind in schema.items()))
 
     def scan(self, step_seconds: int, tried: wheels.Candidates) -> None:

@@ -19,7 +19,7 @@ _MAKERS = 4
 def herds(report: Report) -> str:
     """The fullest ticks, and who filled them."""
     found, makers = report.tables["herds"], report.tables["herd_makers"]
-    makers = makers.assign(worker=names.of_workers(makers))
+    makers = makers.assign(worker=names.of_workers(makers, report.tables["workers"]))
     if not len(found):
         return html.section("herds", "Herds", "No two timers were due in the same tick.")
     top = found.iloc[0]
