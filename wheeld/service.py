@@ -22,9 +22,9 @@ OPTIONS: Final = "default.toml"
 ACCOUNT: Final = "wheeld.sysusers"
 _CHECKOUT: Final = Path(__file__).parents[1] / "systemd"
 _PROGRAM: Final = "/usr/local/bin/wheeld"
-"""What the units say, to be replaced by where the program is."""
+"""The path in the unit files, to be replaced by the program's."""
 _HIDDEN: Final = ("home", "root", "run/user", "tmp", "var/tmp")
-"""Places that the system's unit cannot see (ProtectHome=, PrivateTmp=)."""
+"""Directories that the system's unit cannot see (ProtectHome=, PrivateTmp=)."""
 
 
 @dataclass(frozen=True)
@@ -34,11 +34,11 @@ class PlannedFile:
     path: Path
     text: str
     is_users: bool = False
-    """It is the administrator's once it is there: never replaced."""
+    """Once it exists it belongs to the administrator and is never replaced."""
 
     @property
     def state(self) -> str:
-        """`new`, `unchanged`, `kept` (it is there, and the administrator's) or `differs`."""
+        """`new`, `unchanged`, `kept` (an existing file of the administrator) or `differs`."""
         try:
             found = self.path.read_text(encoding="utf-8")
         except FileNotFoundError:
@@ -52,12 +52,12 @@ class Installation:
 
     files: tuple[PlannedFile, ...]
     commands: tuple[str, ...]
-    """To be run after the files were written, by the user."""
+    """For the user to run after the files were written."""
     notes: tuple[str, ...] = ()
 
 
 def plan(name: str, program: str, *, for_user: bool, root: Path = Path("/")) -> Installation:
-    """What it takes to have the daemon `name` run as a service.
+    """The plan for running the daemon `name` as a service.
 
     Parameters
     ----------
@@ -66,14 +66,14 @@ def plan(name: str, program: str, *, for_user: bool, root: Path = Path("/")) -> 
     program : str
         Absolute path of the command `wheeld`.
     for_user : bool
-        A service of the calling user, in place of one of the system.
+        A service of the calling user, instead of a system service.
     root : Path
-        What stands for `/`, for an image or a test.
+        The root directory, if not `/`, for an image or a test.
 
     Raises
     ------
     WheelError
-        The name cannot be that of a unit, or the unit could not see the program.
+        The name is not allowed in the name of a unit, or the unit could not see the program.
     """
     if not re.fullmatch(r"[A-Za-z0-9_.-]{1,64}", name):
         raise WheelError(
@@ -129,7 +129,8 @@ def _text(name: str) -> str:
 
 
 def _places(name: str) -> Iterator[Path]:
-    """Where a file of the service may be: a checkout's is as new as its code."""
+    """Where a file of the service may be; that of a checkout comes first, as it matches the
+    code."""
     yield _CHECKOUT / name
     for file in importlib.metadata.files("wheeld") or ():
         if file.parts[-3:] == ("wheeld", "systemd", name):

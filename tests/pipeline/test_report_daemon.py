@@ -84,7 +84,7 @@ RUNS = ("00000000000000a1", "00000000000000a2")
 
 
 def full_rings_trace(root: Path, earlier: bool = False) -> Path:
-    """Two runs that each have a worker `web-1`; the ring of the first was full for three seconds."""
+    """Two runs with a worker `web-1` each; the ring of the first was full for three seconds."""
     events = [row(at(s), "scheduled", run=run, pending=1) for run in RUNS for s in range(10)]
     counted = [
         counters(at(s), run=run, full_rings=["web-1"] if run == RUNS[0] and 3 <= s < 6 else [])

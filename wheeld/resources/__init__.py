@@ -1,1 +1,1 @@
-"""What a daemon has of the machine: segments, FIFOs, files; and what an earlier one left."""
+"""What a daemon occupies on the machine: segments, FIFOs, files; and what an earlier one left."""

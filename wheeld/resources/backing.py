@@ -15,12 +15,12 @@ from wheeld_core.views import WheelView
 def back(
     names: Mapping[str, str], memories: Mapping[str, mmap.mmap], config: Config, slabs: int
 ) -> None:
-    """Have memory for the first `slabs` slabs; what has some keeps it.
+    """Reserve memory for the first `slabs` slabs, except where there is some already.
 
     Raises
     ------
     SegmentError
-        There is not so much.
+        There is not enough memory.
     """
     backed = int(WheelView(memories["wheel"]).header["backed"])
     if slabs <= backed:

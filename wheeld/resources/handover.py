@@ -1,9 +1,8 @@
-"""A restart in place: the supervisor executes the program again, as it may be by now.
+"""A restart in place: the supervisor executes the program that is installed now.
 
 Process id, parent and service manager stay the same, and so do the lock on the runtime directory,
-the listening socket, in which those wait who connect meanwhile, and the clock: it drives the wheel
-until its successor has only to take its lock. What goes over are descriptors, and a line in the
-environment.
+the listening socket, where new connections wait meanwhile, and the clock, which drives the wheel
+until its successor only needs its lock. Descriptors and an environment variable are handed over.
 """
 
 from __future__ import annotations
@@ -29,27 +28,28 @@ from wheeld_core.errors import WheelError
 VARIABLE: Final = "WHEELD_HANDOVER"
 CHECK_OPTION: Final = "--check"
 CHECK_SECONDS: Final = 60.0
-"""How long the program may take to say what it would start."""
+"""Seconds for the program to print what it would start."""
 END_SECONDS: Final = 1.0
-"""How long the clock before may take for the end of its pass; then it is killed."""
+"""Seconds for the previous clock to end its pass; then it is killed."""
 
 
 @dataclass
 class Handover:
-    """What one incarnation of a supervisor leaves to the next.
+    """What one incarnation of a supervisor hands over to the next.
 
     Attributes
     ----------
     pid : int
-        Its process: what starts in that environment later takes over nothing.
+        Its process id: other processes that inherit the environment must not take over anything.
     number : int
-        How many restarts there have been, with the one that this is for.
+        The number of restarts, including this one.
     lock, listener : int
         Descriptors: the locked runtime directory, the listening socket; -1: none.
     clock_pid, clock_channel : int
-        The clock that runs on, and the descriptor of the channel to it; 0 and -1: none does.
+        The clock that keeps running, and the descriptor of the channel to it; 0 and -1: there is
+        none.
     ended_ns : int
-        Since when there is no clock, if none runs on; CLOCK_MONOTONIC.
+        When the last clock ended, if none runs, ns of CLOCK_MONOTONIC.
     """
 
     pid: int
@@ -65,12 +65,12 @@ class Handover:
         return [fd for fd in (self.lock, self.listener, self.clock_channel) if fd >= 0]
 
     def execute(self) -> None:
-        """Become the next incarnation.
+        """Execute the program and so become the next incarnation.
 
         Raises
         ------
         WheelError
-            The program can no longer be executed; the memory is left.
+            The program cannot be executed; the memory stays.
         """
         for fd in self.descriptors():
             os.set_inheritable(fd, True)
@@ -86,7 +86,7 @@ class Handover:
 
 
 def received() -> Handover | None:
-    """What the incarnation before has left to this process, if there was one."""
+    """What the previous incarnation handed over to this process, if there was one."""
     text = os.environ.pop(VARIABLE, None)
     if text is None:
         return None
@@ -102,12 +102,12 @@ def received() -> Handover | None:
 
 
 def listening(before: Handover | None, path: Path) -> dict[str, Any]:
-    """What `asyncio.start_unix_server` listens at: `path`, or the socket in which others wait."""
+    """Arguments for `asyncio.start_unix_server`: `path`, or the socket that was handed over."""
     at: dict[str, Any] = {"path": path}
     if before is not None and before.listener >= 0:
         at = {"sock": socket.socket(fileno=before.listener)}
     if sys.version_info >= (3, 13):
-        at["cleanup_socket"] = False  # the file is ours to remove, or to leave
+        at["cleanup_socket"] = False  # removing the file is up to us
     return at
 
 
@@ -116,11 +116,11 @@ def listening(before: Handover | None, path: Path) -> dict[str, Any]:
 
 def _command() -> list[str]:
     given = sys.orig_argv[1:]
-    return [sys.executable, "-P", *given[given[:1] == ["-P"] :]]  # another restart may have put it
+    return [sys.executable, "-P", *given[given[:1] == ["-P"] :]]  # another restart may have set it
 
 
 def introduce(config: Config) -> str:
-    """What this program says of a daemon that it would start."""
+    """Description of the daemon that this program would start."""
     return json.dumps(
         {
             "layout": [_native.LAYOUT_VERSION, _native.FINGERPRINT],
@@ -160,7 +160,7 @@ async def keeps_memory(config: Config) -> bool:
     Raises
     ------
     WheelError
-        It would not start, or not with this memory; nothing has been done yet.
+        It would not start, or not with this memory; nothing has been changed yet.
     """
     refusal = "not restarted, the running daemon stays: "
     try:
@@ -201,12 +201,12 @@ def _layout(found: Mapping[str, Any]) -> str:
 
 
 class Predecessor:
-    """The clock that drives the wheel until its successor is ready to.
+    """The previous clock, which drives the wheel until its successor is ready.
 
     Parameters
     ----------
     handover : Handover
-        It is taken from there.
+        Where its process id and channel come from.
     """
 
     def __init__(self, handover: Handover) -> None:
@@ -219,7 +219,7 @@ class Predecessor:
         self._end: asyncio.Task[None] | None = None
 
     def retire(self) -> None:
-        """Let it end after its pass; from now on timers wait for another clock."""
+        """Let it end after its pass; until the next clock takes over, timers wait."""
         if self._channel < 0:
             return
         self.ended_ns = time.monotonic_ns()
@@ -244,11 +244,11 @@ class Predecessor:
             os.waitpid(self._pid, 0)  # noqa: ASYNC222 - it has ended: at once
 
     async def gone(self) -> None:
-        """End it, and wait until it has ended."""
+        """End it, and wait for that."""
         self.retire()
         if self._end is not None:
             await self._end
 
     def gap(self) -> dict[str, float]:
-        """For how long no clock drove the wheel, now that one does."""
+        """How long no clock drove the wheel, ns; call it when the next one does."""
         return {"gap_ms": round((time.monotonic_ns() - self.ended_ns) / 1e6, 3)}

@@ -1,4 +1,4 @@
-"""Whether anybody could miss the memory that a daemon left."""
+"""Whether the memory that a daemon left may be discarded."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def is_idle(prefix: str, memories: Mapping[str, mmap.mmap]) -> bool:
     Parameters
     ----------
     prefix : str
-        Of the segments, which no supervisor and no clock has.
+        Of the segments, which no supervisor and no clock uses.
     memories : mapping
         The maps of the base segments.
     """
@@ -47,7 +47,7 @@ def _lives_one(memory: mmap.mmap) -> bool:
 
 
 def _heads(prefix: str, registry: RegistryView) -> dict[int, Any]:
-    """Where each worker stands in its ring."""
+    """How far each worker has read its ring."""
     there, heads = segments.of_daemon(prefix, os.getuid()), {}
     for row in range(len(registry.rows)):
         with contextlib.suppress(KeyError, WheelError, OSError):

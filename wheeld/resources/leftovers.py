@@ -1,7 +1,7 @@
-"""What an earlier daemon of the same name left: its segments, alive or not.
+"""The segments that an earlier daemon of the same name left.
 
-A daemon that was killed leaves its shared memory, and workers that go on in it. The next one
-attaches to that, unless it is of another boot, of another version, half-made, or not wanted.
+A killed daemon leaves its shared memory, and workers that keep using it. The next daemon attaches
+to it, unless it is from another boot or version, incomplete, or not wanted.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ KINDS: Mapping[str, int] = {
     for name, kind in segments.KINDS.items()
     if kind not in (_native.KIND_WORKER, _native.KIND_TRACE)
 }
-"""What every daemon has one of."""
+"""The segments that every daemon has."""
 MAX_DAEMON_FILE = 1 << 20
 _HOLD_TRIES, _HOLD_PAUSE = 5, 0.01
 
 
 def _facts(directory: Path) -> control.Message:
-    """What this directory's last daemon wrote about itself; {} if there was none."""
+    """The contents of this directory's daemon.json; {} if there is none."""
     path = directory / runtime.DAEMON_FILE
     try:
         return control.decode(_read(path))
@@ -56,21 +56,21 @@ def _facts(directory: Path) -> control.Message:
 
 
 def _prefix_of(facts: control.Message, name: str) -> str | None:
-    """What the segments of a daemon are called that wrote this about itself."""
+    """The prefix of a daemon's segments, from its daemon.json."""
     prefix = facts.get("segment_prefix")
     ours = rf"wheeld-{re.escape(name)}-[0-9a-f]{{12}}-"  # of no other daemon
     return prefix if isinstance(prefix, str) and re.fullmatch(ours, prefix) else None
 
 
 def new_prefix(directory: Path, name: str) -> str:
-    """What the segments of a new daemon are called: by its runtime directory and at random, so that
-    they are found without a file in there, and nobody else's are."""
+    """A prefix for the segments of a new daemon. It is made from the runtime directory, so that
+    they are found without daemon.json, and of a random part, so that it is unique."""
     return f"{segment_stem(directory, name)}{secrets.token_hex(3)}-"
 
 
 def hold(prefix: str) -> int | None:
-    """Lock the segments of a daemon, as its supervisor does for its life; returns the descriptor
-    that holds the lock, or None if another one does."""
+    """Lock the segments of a daemon, as its supervisor does for its lifetime; returns the
+    descriptor that holds the lock, or None if another process holds it."""
     path = f"{segments.SHM_DIRECTORY}/{prefix}wheel"
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     for _ in range(_HOLD_TRIES):  # a mere check of the lock holds it for an instant only
@@ -83,8 +83,9 @@ def hold(prefix: str) -> int | None:
 
 
 def _is_free(prefix: str) -> bool:
-    """Has no supervisor these segments? A member of the group, who may read the wheel, can lock it
-    as well: that counts for nothing. A lock whose holder cannot be seen is a supervisor's."""
+    """Are these segments without a supervisor? Members of the group can lock the wheel, too, since
+    they may read it: their locks do not count. A lock whose holder cannot be seen counts as a
+    supervisor's."""
     if (held := hold(prefix)) is not None:
         os.close(held)
         return True
@@ -94,7 +95,7 @@ def _is_free(prefix: str) -> bool:
 
 
 def _is_ours(pid: int) -> bool:
-    """Can the process be one of this user's? One that /proc hides is another's."""
+    """Can the process belong to this user? One that /proc hides belongs to another."""
     if pid <= 0:  # of another pid namespace
         return True
     with contextlib.suppress(FileNotFoundError, ProcessLookupError):
@@ -103,8 +104,8 @@ def _is_ours(pid: int) -> bool:
 
 
 def _stray(directory: Path, name: str) -> str | None:
-    """The prefix of living segments that were made for this directory, and that no supervisor has:
-    those that were used last, if there are several."""
+    """The prefix of live segments that were made for this directory and have no supervisor; of
+    several, the ones used last."""
     ours = re.compile(rf"({re.escape(segment_stem(directory, name))}[0-9a-f]{{6}}-)wheel")
     found = {}
     for match in filter(None, map(ours.fullmatch, os.listdir(segments.SHM_DIRECTORY))):
@@ -121,7 +122,7 @@ def _stray(directory: Path, name: str) -> str | None:
 
 
 def _read(path: Path) -> bytes:
-    """The beginning of a file that must be an ordinary one of ours."""
+    """Read the beginning of a file, which must be a regular file of this user."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -155,7 +156,7 @@ def _attach(prefix: str, kinds: Iterable[str]) -> dict[str, mmap.mmap]:
 
 
 def _attach_own(prefix: str) -> dict[str, mmap.mmap]:
-    """What only a daemon writes of its segments, if it is of one daemon, and of this boot."""
+    """Open the segments that only the daemon writes, if they belong together and to this boot."""
     memories = _attach(prefix, [kind for kind in KINDS if kind not in SHARED])
     tokens = {int(record(memory, "head")["token"]) for memory in memories.values()}
     if len(tokens) != 1:
@@ -173,7 +174,7 @@ def _attach_own(prefix: str) -> dict[str, mmap.mmap]:
 def _attach_shared(
     prefix: str, wheel: mmap.mmap, told: object, wanted: list[Pool]
 ) -> tuple[dict[str, mmap.mmap], SharedHeads]:
-    """What workers write of them, mended where they wrote what they must not."""
+    """Open the segments that workers write, after repairing what they must not have written."""
     heads = SharedHeads(wheel, _pools_of(prefix, wheel, told, wanted))
     heads.mend({kind: prefix + kind for kind in SHARED})
     memories = _attach(prefix, SHARED)
@@ -184,9 +185,9 @@ def _attach_shared(
 
 
 def _pools_of(prefix: str, wheel: mmap.mmap, told: object, wanted: list[Pool]) -> list[Pool]:
-    """The pools of a daemon: as it has `told` in a file that is its own. One of a version that did
-    not: as they are written where workers write, if that can be, and else as this start wants them,
-    if the segment has just the size for these."""
+    """The pools of a daemon: as `told` in its daemon.json. An earlier version did not write them
+    there: then as in the segment, which workers can write, if that is plausible; else as this start
+    wants them, if the segment has exactly their size."""
     if isinstance(told, list) and all(isinstance(text, str) for text in told):
         return parse(told)
     workers = int(WheelView(wheel).header["max_workers"])
@@ -212,7 +213,7 @@ def _discard(prefix: str, why: str) -> None:
     )
     with contextlib.suppress(
         WheelError, OSError
-    ):  # a process that still maps it learns that it has ended
+    ):  # tells processes that still map it that the daemon has ended
         wheel = segments.attach(
             prefix + "wheel", _native.KIND_WHEEL, writable=True, owner_uid=os.getuid()
         )
@@ -224,7 +225,7 @@ _OPTIONS: Mapping[str, str] = {"tick_ns": "--tick", "wheel_bits": "--wheel-size"
 
 
 def _option(key: str, value: int) -> str:
-    """A word of the wheel's header as the option of `wheeld start` that makes it so."""
+    """The option of `wheeld start` that corresponds to a word of the wheel's header."""
     option = _OPTIONS.get(key, "--" + key.replace("_", "-"))
     return f"{option} {_value(key, value)}"
 
@@ -245,8 +246,8 @@ def take_over(
     fresh: bool,
     restores: bool = False,
 ) -> tuple[str, dict[str, mmap.mmap], SharedHeads] | None:
-    """The living segments of this directory's last daemon, mapped, and what is fixed in them; None
-    if there are none.
+    """Map the live segments of this directory's last daemon; returns them with their fixed
+    contents, or None if there are none.
 
     Parameters
     ----------
@@ -255,20 +256,20 @@ def take_over(
     name : str
         Name of the daemon.
     wanted : mapping
-        What the wheel should be like (`Config.native`).
+        The wheel's configuration (`Config.native`).
     pools : list of Pool
         The memory pools that there should be.
     fresh : bool
         Discard them.
     restores : bool
-        What is pending can come from the last snapshot, if that one has all of it.
+        The pending timers can come from the last snapshot, if it contains all of them.
 
     Raises
     ------
     WheelError
-        They hold another wheel than `wanted`, were left on purpose and are of another layout, or
-        have workers that live where this start cannot see them, or what workers did to them cannot
-        be mended; the message says which and what to do.
+        They hold another wheel than `wanted`; they were left on purpose and have another layout;
+        they have live workers in a PID namespace that this start cannot see; or workers have
+        damaged them beyond repair. The message says which, and what to do.
     """
     facts = _facts(directory)
     prefix = _prefix_of(facts, name)

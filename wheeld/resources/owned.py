@@ -1,7 +1,7 @@
-"""What a daemon puts into the system, and takes out again: segments, FIFOs, files.
+"""What a daemon makes and removes on the system: segments, FIFOs, files.
 
-Everything made here is written down in the object at once, so that `close` removes it whatever
-happened in between. A killed daemon leaves all of it; the next one takes it over.
+Everything made here is recorded in the object at once, so that `close` removes it whatever happens
+in between. A killed daemon leaves all of it; the next one takes it over.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from wheeld_core.views import RegistryView, SlotsView, WheelView
 log = logging.getLogger("wheeld")
 
 RECORDER_LOCK = "recorder.lock"
-"""File of the runtime directory that the recorder holds: two never empty one ring."""
+"""Lock file of the recorder in the runtime directory: no two recorders empty one ring."""
 _TRIES = 16
 
 
@@ -52,25 +52,25 @@ class Resources(RuntimeFiles):
     fresh : bool
         Discard what a killed daemon of that name left, instead of taking it over.
     handover : Handover, optional
-        What this process itself has left, before it executed the program anew.
+        What this process handed over before it executed the program anew.
 
     Attributes
     ----------
     taken_over : bool
-        The segments are those of a killed daemon, and may have living workers.
+        The segments are those of a killed daemon, and may have live workers.
     sharing : Sharing
         The segments that all workers write.
     trace : Path or None
         The directory of the trace, with --trace.
     lost_slots : bool
-        Somebody has truncated the slots under the clock that runs.
+        Another process has truncated the slots under the running clock.
     """
 
     def __init__(
         self, config: Config, fresh: bool = False, handover: Handover | None = None
     ) -> None:
         self._left: dict[str, str] = {}
-        """Segments that exist and that no clock may attach, not yet or no longer."""
+        """Segments that exist but that no clock may attach, either not yet or no longer."""
         self.memories: dict[str, mmap.mmap] = {}
         self._held: int | None = None
         self.lost_slots = False
@@ -129,19 +129,19 @@ class Resources(RuntimeFiles):
     def _take(self, prefix: str, memories: dict[str, mmap.mmap], heads: SharedHeads) -> None:
         self.segment_prefix = prefix
         self.memories = memories
-        self._heads, self.pools = heads, heads.pools  # in the order that they have there
+        self._heads, self.pools = heads, heads.pools  # in the order of the wheel
         self.names = {kind: prefix + kind for kind in memories}
         inodes = RegistryView(memories["registry"]).segment_inodes()
         there = segments.of_daemon(prefix, os.getuid(), inodes).items()
         self._left = {kind: name for kind, name in there if kind not in memories}
 
     def _make(self) -> None:
-        """All segments anew. Who sees the first could take the names of the others: those that are
-        taken are passed over, all together, as they have one prefix."""
+        """Make all segments anew. Another user who sees the first one could take the names of the
+        others: then all are made again under another prefix."""
         made, tries = False, 0
         while not made:
             self.segment_prefix = leftovers.new_prefix(self.directory, self.config.name)
-            self.write_daemon_file()  # before the segments: so that they are found if we die here
+            self.write_daemon_file()  # first, so that they are found if we die here
             try:
                 self._make_wheel()
                 made = True
@@ -187,7 +187,7 @@ class Resources(RuntimeFiles):
         self._heads = SharedHeads(self.memories["wheel"], pools)
 
     def _settle_trace(self) -> None:
-        """Provide a trace segment if one is wanted, the last daemon's if it left one."""
+        """Make a trace segment if one is wanted, or take over the last daemon's."""
         left = None
         if self.taken_over:
             name = self._left.get(trace_segment.KIND)
@@ -195,7 +195,7 @@ class Resources(RuntimeFiles):
             if left is not None:
                 self.names[trace_segment.KIND] = str(name)
         if left is None and self.trace is not None:
-            self.drop_segment(trace_segment.KIND)  # one that is of no use
+            self.drop_segment(trace_segment.KIND)  # one that is not usable
             size = trace_segment.size(self.config)
             left = self.make_hidden(trace_segment.KIND, size, trace_segment.MODE)
             trace_segment.fill(left, self.memories["wheel"], self.config)
@@ -216,13 +216,14 @@ class Resources(RuntimeFiles):
         return memory
 
     def back(self, slabs: int) -> None:
-        """Have memory for so many of the first slabs. Once there is a clock, it does that."""
+        """Reserve memory for the first `slabs` slabs. Once there is a clock, the clock does
+        this."""
         backing.back(self.names, self.memories, self.config, slabs)
 
     def make_hidden(self, kind: str, size: int, mode: int = 0o660) -> mmap.mmap:
-        """The same, for one that comes when the prefix is known to all: nobody can foresee its
-        name, which is said over sockets only."""
-        self.drop_segment(kind)  # a daemon that died may have left one
+        """As `make_segment`, for a segment that is made when the prefix is public: its name has a
+        random part, and is passed over sockets only."""
+        self.drop_segment(kind)  # a killed daemon may have left one
         stem = self.segment_prefix + kind
         self.names[kind], memory = segments.create_unguessable(
             stem, size, self._mode(mode), self._gid
@@ -238,13 +239,13 @@ class Resources(RuntimeFiles):
         return self.names[kind]
 
     def mend_worker(self, row: int) -> None:
-        """Write the head of a worker's segment again if others have overwritten it."""
+        """Restore the header of a worker's segment if another process has overwritten it."""
         kind = runtime.worker_segment(row)
         if (name := self.names.get(kind) or self._left.get(kind)) is not None:
             self._worker_head.mend(name)
 
     def find_worker_segment(self, row: int) -> mmap.mmap:
-        """Map the segment of a worker that an earlier daemon had; its name goes to `names`."""
+        """Map the segment of an earlier daemon's worker; its name goes to `names`."""
         kind = runtime.worker_segment(row)
         name = self.names.get(kind) or self._left.get(kind)
         if name is None:
@@ -261,13 +262,14 @@ class Resources(RuntimeFiles):
                 segments.unlink(name)
 
     def disuse_segment(self, kind: str) -> None:
-        """No new clock is to attach it; it stays until it is dropped."""
+        """Keep new clocks from attaching it; it stays until it is dropped."""
         if (name := self.names.pop(kind, None)) is not None:
             self._left[kind] = name
 
     def damage(self) -> str | None:
-        """What is wrong with the segments that the daemon needs, or None. Somebody who may write
-        them can also truncate them: those that all workers write get their lengths again."""
+        """Describe what is wrong with the segments that the daemon needs; None: nothing. A process
+        that may write them can also truncate them: those that all workers write are given their
+        length again."""
         for kind, memory in self.memories.items():
             path = Path(segments.SHM_DIRECTORY, self.names[kind])
             try:
@@ -286,8 +288,8 @@ class Resources(RuntimeFiles):
         return None
 
     def mend(self) -> None:
-        """Write what is fixed again if a worker, which can write there, has overwritten it: no
-        process could attach otherwise."""
+        """Restore fixed contents that a worker, which can write there, has overwritten: otherwise
+        no process could attach."""
         for kind, offset, fixed in self._fixed:
             memory, end = self.memories[kind], offset + len(fixed)
             if memory[offset:end] != fixed:
@@ -306,8 +308,9 @@ class Resources(RuntimeFiles):
         return backing.shared_bytes(self.names.values())
 
     def leave_locked(self, discard: bool = False) -> int:
-        """Let go of all but the locked directory, for who goes on in this process; returns the
-        descriptor that has the lock. `discard`: without the segments."""
+        """Release everything but the locked directory, for the program that this process executes
+        next; returns the descriptor that holds the lock. With `discard` the segments are
+        removed."""
         if discard:
             segments.unlink_all(self.segment_prefix)
             self.drop_file(runtime.DAEMON_FILE)
@@ -316,8 +319,8 @@ class Resources(RuntimeFiles):
         return self._lock
 
     def close(self, discard: bool = True) -> None:
-        """Remove everything, where we may; or, with `discard` false, only let go: all that the next
-        daemon of that name goes on with stays."""
+        """Remove everything that may be removed. With `discard` false only release it: what the
+        next daemon of that name continues with stays."""
         if discard:
             if self.segment_prefix:  # else nothing was begun
                 segments.unlink_all(self.segment_prefix)

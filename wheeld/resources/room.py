@@ -1,7 +1,8 @@
-"""Whether this machine has what a daemon will need: looked at before it makes anything.
+"""Checks whether this machine has what a daemon will need, before it makes anything.
 
-What is missing would show later, as the OOM killer, which reports to nobody, or as a last snapshot
-that finds no place. Over living memory nothing of that keeps a daemon from going on: timers wait.
+A shortage would show later: as the OOM killer, which leaves no message, or as a last snapshot
+without space. A daemon that takes over live memory starts in spite of a shortage, as timers wait in
+it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from wheeld_core.units import mebibytes
 log = logging.getLogger("wheeld")
 
 OWN_BYTES: Final = 48 << 20
-"""What the supervisor and its clock take for themselves."""
+"""Bytes that the supervisor and its clock need for themselves."""
 NEARLY_FULL: Final = 0.8
 PROBE_BYTES: Final = 1 << 16
 
@@ -42,13 +43,13 @@ def segment_sizes(config: Config) -> Mapping[str, Sequence[int]]:
 
 
 def bytes_of_later(config: Config) -> int:
-    """Of these, what has no memory before its slots are needed."""
+    """Of these, bytes that are not reserved before their slots are needed."""
     parts = _native.spans(config.first_slabs, config.shared_slabs, **config.native())
     return sum(size for part in parts for _, size in part)
 
 
 def largest_option(sizes: Mapping[str, Sequence[int]]) -> str:
-    """The option that most of it follows from."""
+    """The option that determines most of it."""
     return max(sizes, key=lambda option: sum(sizes[option]))
 
 
@@ -58,21 +59,21 @@ def check(
     subject: Path = Path("/proc/self"),
     groups: Path = cgroups.ROOT,
 ) -> None:
-    """Look at the state directory and at the limit of memory.
+    """Check the state directory and the memory limit.
 
     Parameters
     ----------
     config : Config
         What the daemon is started with.
     over_living : bool
-        It goes on with memory that is there: what is wrong is a warning then.
+        It takes over live memory: shortages are only logged then.
     subject, groups : Path
-        Whose limits: a /proc/PID; and where control groups are.
+        The /proc/PID whose limits apply, and the root of the control groups.
 
     Raises
     ------
     WheelError
-        The daemon could not live, or not keep its promise; the message says what is missing.
+        The daemon could not run, or could not take its snapshots; the message says what is missing.
     """
     for fault in _faults(config, subject, groups):
         if not over_living:
@@ -90,7 +91,7 @@ def _faults(config: Config, subject: Path, groups: Path) -> Iterator[str]:
 
 
 def _try_state_directory(config: Config) -> None:
-    """Write there as a snapshot is written, and take it away again."""
+    """Write a file as a snapshot is written, and remove it again."""
     if config.state_dir is None:
         return
     directory = snapshot_file.make_directory(config.state_dir)
@@ -115,7 +116,8 @@ def _try_state_directory(config: Config) -> None:
 
 
 def _too_little_memory(config: Config, limit: int, file: Path) -> Iterator[str]:
-    """A fault if what is made at the start does not fit; a warning if there is hardly more."""
+    """Yields an error if the memory made at the start does not fit; warns if that of all workers
+    might not."""
     sizes = segment_sizes(config)
     base = sum(map(sum, sizes.values()))
     workers = _native.geometry(**config.native())["worker_bytes"] * config.max_workers

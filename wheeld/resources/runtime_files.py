@@ -1,4 +1,4 @@
-"""What a daemon has in its runtime directory: a lock, its FIFOs, its socket and daemon.json."""
+"""The files of a daemon's runtime directory: a lock, FIFOs, the socket and daemon.json."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ class RuntimeFiles:
     directory : Path
         The runtime directory.
     bells_removed : bool
-        FIFOs that workers have open no longer existed.
+        FIFOs that workers have open were removed.
     """
 
     def __init__(self, config: Config, handover: Handover | None) -> None:
         self.config = config
         self.segment_prefix = ""
-        """What the names of its segments begin with; empty: there are none."""
+        """The prefix of its segments' names; empty: there are none."""
         self.names: dict[str, str] = {}
         self.bells_removed = False
         self.pools = config.memory_pools
@@ -75,9 +75,9 @@ class RuntimeFiles:
         return shared if self._gid is not None else shared & 0o700
 
     def make_fifo(self, file_name: str, keep: bool = False) -> Path:
-        """Make a FIFO in the runtime directory, in place of what an earlier daemon left.
+        """Make a FIFO in the runtime directory, replacing what an earlier daemon left.
 
-        With `keep` one that is ours stays: living workers have it open.
+        With `keep` one of this user stays, because live workers have it open.
         """
         path = self.directory / file_name
         self._files.append(path)
@@ -89,17 +89,17 @@ class RuntimeFiles:
             path.unlink()
         self.bells_removed |= keep
         os.mkfifo(path, 0o600)
-        self._share(path, 0o620)  # who could read it could take others' wake-ups
+        self._share(path, 0o620)  # a reader could take others' wake-ups
         return path
 
     def open_worker_fifo(self, row: int) -> int:
-        """A descriptor of the doorbell of the worker in `row`, to be passed to it: it sleeps there,
-        and others may only ring."""
+        """A descriptor of the doorbell of the worker in `row`, to be passed to it for reading:
+        other processes may only write to the FIFO."""
         return os.open(self.directory / runtime.worker_fifo(row), trust.FIFO_FLAGS)
 
     def ring_worker(self, row: int) -> None:
         """Wake the worker in `row`, if there is one."""
-        with contextlib.suppress(OSError):  # a FIFO that is full rings already
+        with contextlib.suppress(OSError):  # a full FIFO wakes it already
             bell = self.open_worker_fifo(row)
             try:
                 os.write(bell, b"\1")
@@ -119,7 +119,7 @@ class RuntimeFiles:
             self._files.remove(path)
 
     def prepare_socket(self) -> Path:
-        """Where the control socket goes; what an earlier daemon left there is removed."""
+        """Path of the control socket; what an earlier daemon left there is removed."""
         path = self.directory / runtime.CONTROL_SOCKET
         if self._handover is None or self._handover.listener < 0:
             path.unlink(missing_ok=True)
@@ -158,7 +158,7 @@ class RuntimeFiles:
 
 
 def remove(path: Path) -> None:
-    """Remove a file if it is there; what else may be there is not ours, and stays."""
+    """Remove a file if it is there; a directory there is not ours, and stays."""
     try:
         path.unlink(missing_ok=True)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""The directory of a trace, and what else `--trace` needs, checked before anything is made."""
+"""Checks the directory of a trace, and what else `--trace` needs, before anything is made."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SPOOL_FOLDER: Final = "_spool"
 
 
 def check_pyarrow() -> None:
-    """Is there what the recorder writes Parquet with? It is not loaded here.
+    """Check that pyarrow is installed, without loading it.
 
     Raises
     ------
@@ -28,7 +28,7 @@ def check_pyarrow() -> None:
 
 
 def prepare(given: str | os.PathLike[str]) -> Path:
-    """Make the directory of a trace, or check the one that is there; returns its whole path.
+    """Make the directory of a trace, or check an existing one; returns its absolute path.
 
     Raises
     ------
@@ -70,8 +70,8 @@ def make_again(trace: Path) -> Path:
 
 
 def _make_spool(spool: Path) -> None:
-    """Make the folder of spools, or check the one that is there: a link would have the recorder
-    write, and remove, elsewhere."""
+    """Make the folder of spools, or check an existing one: through a symbolic link the recorder
+    would write, and remove, files elsewhere."""
     if spool.is_symlink():
         raise PermissionError(f"{spool} is a link; refusing to write through it")
     trust.own_directory(spool, 0o700)

@@ -1,4 +1,4 @@
-"""The trace segment: made when it is wanted, gone on with when a killed daemon left one."""
+"""The trace segment: made when it is wanted, or taken over from a killed daemon."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger("wheeld")
 KIND: Final = "trace"
 MODE: Final = 0o600
 _POSITIONS_PER_MS = 22
-"""As a power of two: far more than can be recorded."""
+"""A power of two: far more than can be recorded."""
 _MASK = (1 << 64) - 1
 
 
@@ -30,8 +30,8 @@ def size(config: Config) -> int:
 def fill(memory: mmap.mmap, wheel: mmap.mmap, config: Config) -> None:
     """Make the trace of a wheel in new memory.
 
-    Its positions begin at the time, so that those of two rings of one wheel never overlap: files of
-    the trace are named after them.
+    Its positions begin at the current time, so that those of two rings of one wheel never overlap:
+    files of the trace are named after them.
     """
     token = int(record(wheel, "head")["token"])
     position = time.time_ns() // 10**6 << _POSITIONS_PER_MS
@@ -39,7 +39,7 @@ def fill(memory: mmap.mmap, wheel: mmap.mmap, config: Config) -> None:
 
 
 def faults(memory: mmap.mmap) -> list[str]:
-    """What is wrong in a trace segment whose head is well, in words."""
+    """Describe what is wrong in a trace segment with an intact header."""
     header = record(memory, KIND)
     capacity, bits = int(header["capacity"]), int(header["ring_bits"])
     try:
@@ -53,8 +53,8 @@ def faults(memory: mmap.mmap) -> list[str]:
     wrong = [name for name in ("traced_off", "records_off") if header[name] != _field(fresh, name)]
     if wrong:
         return [f"{name} {int(header[name])}, expected {_field(fresh, name)}" for name in wrong]
-    # A clock and a recorder may move them while we look: between two looks at the tail the head was
-    # not behind the first by more than the ring, nor ahead of the second.
+    # A clock and a recorder may move them meanwhile: between two reads of the tail the head was not
+    # behind the first by more than the ring, nor ahead of the second.
     early, head = int(header["rec_tail"]), int(header["rec_head"])
     late = int(header["rec_tail"])
     if _distance(head, early) > 1 << bits or _distance(head, late) < 0:
@@ -67,7 +67,7 @@ def _field(memory: mmap.mmap, name: str) -> int:
 
 
 def _distance(head: int, tail: int) -> int:
-    """How far the tail is ahead, positions being free-running."""
+    """By how much the tail is ahead; positions are free-running."""
     found = tail - head & _MASK
     return found - (1 << 64) if found >> 63 else found
 
@@ -92,7 +92,7 @@ def of_dead(name: str | None, wheel: mmap.mmap) -> mmap.mmap | None:
 
 
 def find(name: str | None, wheel: mmap.mmap, config: Config) -> mmap.mmap | None:
-    """The trace segment that a killed daemon left, if it is wanted and well.
+    """The trace segment that a killed daemon left, if it is wanted and intact.
 
     Raises
     ------

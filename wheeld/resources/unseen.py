@@ -1,8 +1,8 @@
-"""Workers that a start cannot see, as it is in another PID namespace than the daemon was.
+"""Workers that a start cannot see, because the earlier daemon was in another PID namespace.
 
-Their process ids mean other processes there, or none, and would be taken for dead. Whether they
-live says the kernel: it grants a write lease of a worker's segment only if nobody else has it open
-or mapped, in whatever namespace.
+Their process ids stand for other processes here, or none, and they would be taken for dead. The
+kernel knows whether they live: it grants a write lease of a worker's segment only if no other
+process has it open or mapped, in any namespace.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from wheeld_core.views import RegistryView
 
 
 def note_namespace(registry: mmap.mmap) -> None:
-    """Write down where process ids mean what stands in the table of workers."""
+    """Record the PID namespace of the process ids in the worker table."""
     RegistryView(registry).header["pid_ns"] = own_pid_namespace()
 
 
 def check(name: str, prefix: str, memory: mmap.mmap) -> None:
-    """See to it that no worker lives unseen.
+    """Raise if a worker is alive in a namespace that this start cannot see.
 
     Parameters
     ----------
@@ -35,7 +35,7 @@ def check(name: str, prefix: str, memory: mmap.mmap) -> None:
     prefix : str
         What the names of its segments begin with.
     memory : mmap
-        Its table of workers.
+        Its worker table.
 
     Raises
     ------
@@ -61,18 +61,18 @@ def _may_live(registry: Registry, tenant: Tenant, there: Mapping[str, str]) -> b
     if state == RowState.KEPT:
         return False
     kind = runtime.worker_segment(tenant.row)
-    if kind not in there:  # removed under one that lives, or not made yet
+    if kind not in there:  # removed although its worker lives, or not made yet
         return state != RowState.ATTACHING
     return _is_in_use(Path(segments.SHM_DIRECTORY, there[kind]))
 
 
 def _is_in_use(path: Path) -> bool:
-    """Has a process that file open or mapped? True if that is unknown."""
+    """Does any process have that file open or mapped? True if that is unknown."""
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return True
-    try:  # who opens it in this moment waits until we close it, and SIGIO tells us: nothing
+    try:  # who opens it now waits until we close it; the SIGIO is ignored
         fcntl.fcntl(fd, fcntl.F_SETLEASE, fcntl.F_WRLCK)
     except OSError:
         return True

@@ -1,8 +1,8 @@
-"""Does anybody use what a daemon left? What cannot be seen is not taken for dead.
+"""Does any process use what a daemon left? One that cannot be seen counts as alive.
 
-A supervisor holds a lock on its wheel for its life (`leftovers.hold`), which shows in every
-namespace. Its clock dies with it. Workers stand in the table of workers, with numbers that mean
-something in the PID namespace of their daemon, and in no other.
+A supervisor holds a lock on its wheel for its lifetime (`leftovers.hold`), which is visible in
+every namespace. Its clock dies with it. Workers are in the worker table, with process ids that are
+valid in the PID namespace of their daemon only.
 """
 
 from __future__ import annotations
@@ -21,20 +21,20 @@ from wheeld_core.errors import WheelError
 from wheeld_core.views import RegistryView
 
 INITIAL_PID_NAMESPACE = 0xEFFFFFFC
-"""Inode of the first PID namespace of a kernel, the host's."""
+"""Inode of a kernel's initial PID namespace, the host's."""
 
 
 class Use(Enum):
-    """What is known of those who use some segments."""
+    """What is known of the users of some segments."""
 
     ALIVE = "alive"
     DEAD = "dead"
     UNSEEN = "unseen"
-    """No process is seen, but one could exist."""
+    """No process can be seen, but one could exist."""
 
 
 def own_pid_namespace(proc: Path = Path("/proc")) -> int:
-    """Inode of this process's; 0: unknown."""
+    """Inode of this process's PID namespace; 0: unknown."""
     with contextlib.suppress(OSError):
         return os.stat(proc / "self/ns/pid").st_ino
     return 0
@@ -62,7 +62,7 @@ def is_locked(fd: int) -> bool:
 
 
 def use_of(shm: Path, prefix: str, own: int, daemons: int | None = None) -> Use:
-    """Who uses the segments that begin so.
+    """Find the users of the segments with a prefix.
 
     Parameters
     ----------
@@ -71,9 +71,9 @@ def use_of(shm: Path, prefix: str, own: int, daemons: int | None = None) -> Use:
     prefix : str
         What their names begin with.
     own : int
-        The PID namespace of who looks.
+        The PID namespace of this process.
     daemons : int, optional
-        That of their daemon, if it is known.
+        The PID namespace of their daemon, if it is known.
     """
     if is_held(shm / f"{prefix}wheel"):
         return Use.ALIVE
@@ -84,7 +84,7 @@ def use_of(shm: Path, prefix: str, own: int, daemons: int | None = None) -> Use:
     rows = RegistryView(memory).rows
     found = Use.DEAD
     for row in rows[(rows["state"] != RowState.FREE) & (rows["state"] != RowState.KEPT)]:
-        # A daemon is never below its workers: above those of the first namespace there is none.
+        # A daemon is never in a namespace below its workers', and none is above the initial one.
         known = int(row["pid_ns"]) == INITIAL_PID_NAMESPACE if daemons is None else True
         if own != (daemons or INITIAL_PID_NAMESPACE) or not known:
             found = Use.UNSEEN
@@ -104,5 +104,5 @@ def _registry(path: Path) -> mmap.mmap:
 
 
 def _lives(pid: int, started: int) -> bool:
-    """Is it there? One whose /proc is hidden is."""
+    """Does the process exist? One whose /proc is hidden does."""
     return lives(pid, started, 0)

@@ -1,10 +1,10 @@
-"""Taking a snapshot of a living wheel: who works on it is not disturbed, and no lock is taken.
+"""Takes a snapshot of a live wheel: without a lock, and without disturbing its users.
 
 The slots are read block by block. A slot's state word is read before and after its fields; where
-both are equal, the fields between them are one timer's (slot.h, invariant 5). What moved meanwhile
-is looked at again. So each record is exact for some moment of the collection; different records
-may be of different moments. What is compared with what stood before or after it is `gathered`:
-numpy's own copies are plain loads, and only some machines keep those in order.
+both are equal, the fields between them are one timer's (slot.h, invariant 5). What changed
+meanwhile is read again. So each record is exact for some moment of the collection; different
+records may be of different moments. Words whose order matters are read by `gathered`: numpy's own
+copies are plain loads, which only some machines keep in order.
 """
 
 from __future__ import annotations
@@ -59,9 +59,9 @@ BLOCK_SLOTS: Final = 65_536
 BLOCK_PAYLOADS: Final = 16 << 20
 """Bytes of payload that are copied at once."""
 LOOKS: Final = 12
-"""How often a slot that is another one each time is looked at."""
+"""How often a slot is read again that changes at each reading."""
 PATIENT_LOOKS: Final = 4
-"""After how many looks a timer that was moved in each of them is taken as it is."""
+"""Readings after which a timer that was moved during each of them is taken as it is."""
 
 
 def comp_head(worker_memory: mmap.mmap) -> npt.NDArray[Any]:
@@ -81,26 +81,26 @@ def collect(
 ) -> Snapshot:
     """The pending timers of named workers: armed, or fired and not yet received.
 
-    For a thread; it holds the interpreter for no more than a few milliseconds at a time.
+    For a thread; it holds the GIL for no more than a few milliseconds at a time.
 
     Parameters
     ----------
     now : Clocks
-        Read before the call: what passes meanwhile makes a timer late, never early.
+        Read before the call: time that passes meanwhile makes timers late, never early.
     name : str
         The daemon's.
     heads : mapping, optional
-        Row -> `comp_head` of the worker there, best the living word itself: a copy grows old,
-        and a timer that was received meanwhile is then taken for unread. It may be changed
-        while it is used. Of a row that is not in it, what was published counts as received.
+        Row -> `comp_head` of the worker there, preferably the live word itself: with a copy, timers
+        that were received meanwhile count as unread. The mapping may be changed while it is used.
+        In a row that it lacks, everything published counts as received.
     """
     return _Collection(wheel, slots, registry, heads or {}).run(now, name)
 
 
 @dataclass
 class _Records:
-    """What stood in some slots: the rest counts where `pending` is set. Owner and target are still
-    the words of the slots."""
+    """The contents of some slots; the other fields are valid where `pending` is set. Owner and
+    target are still the slots' words."""
 
     index: npt.NDArray[np.intp]
     owners: U64
@@ -118,7 +118,7 @@ class _Records:
         return _Records(*(part.take(order, axis=0) for part in vars(self).values()))
 
     def plus(self, other: _Records) -> _Records:
-        """These slots and those of `other`."""
+        """Concatenate these slots and those of `other`."""
         pairs = zip(vars(self).values(), vars(other).values(), strict=True)
         return _Records(*(np.concatenate(pair) for pair in pairs))
 
@@ -191,8 +191,8 @@ class _Collection:
             look, steady = self._look(index, patient=attempt < PATIENT_LOOKS)
             found = look.only(steady & look.pending)
             taken = found if taken is None else taken.plus(found)
-            # A slab can change hands with its timers: all that is taken of it has the last owner;
-            # and who that is was read before, or an owner that left would have no name.
+            # A slab can change owners with its timers: all timers taken from it get the last owner.
+            # The worker table was read before, or an owner that left would have no name.
             rows = self._rows()
             same = taken.owners == self.slots.owner_words(self.wheel, taken.index)
             index = np.concatenate([look.index[~steady], taken.index[~same]])
@@ -208,10 +208,10 @@ class _Collection:
     def _look(
         self, index: npt.NDArray[np.intp], *, patient: bool = True
     ) -> tuple[_Records, npt.NDArray[np.bool_]]:
-        """One look at each slot, and which of them held still.
+        """Read each slot once; returns which of them did not change.
 
-        Who is not patient also takes an armed timer that was only moved: its deadline is one that
-        it had meanwhile, and nothing else of it changes before its end.
+        Without `patient` an armed timer that was only moved is accepted, too: its deadline is one
+        that it had meanwhile, and nothing else of it changes before its end.
         """
         owners = self.slots.owner_words(self.wheel, index)
         before = gathered(self.slots.states, index)
@@ -259,10 +259,10 @@ class _Collection:
             if (name := known.get(int(target))) is not None:
                 timers["to"][to_group] = TO_GROUP
                 timers["target"][to_group] = self.groups.setdefault(name, len(self.groups))
-        return taken  # a target that is gone: its owner gets it, as always
+        return taken  # the target is gone: the owner gets the timer, as always
 
     def _rows(self) -> npt.NDArray[Any]:
-        """The worker table, no row of it half written."""
+        """The worker table, without half-written rows."""
         every = np.arange(len(self.registry.rows))
         rows = gathered(self.registry.rows, every)
         for _ in range(LOOKS):
@@ -273,7 +273,7 @@ class _Collection:
         return rows
 
     def _numbers(self, rows: npt.NDArray[Any], row: I64) -> npt.NDArray[np.uint16]:
-        """The numbers of the names of these rows; each name has one from its first use on."""
+        """The indices of these rows' names; a name gets one at its first use."""
         numbers = np.zeros(len(rows), np.uint16)
         for used in np.flatnonzero(np.bincount(row)):
             name = bytes(rows["name"][used]).decode()
@@ -286,7 +286,8 @@ class _Collection:
 def _is_tenant(
     rows: npt.NDArray[Any], row: I64, incarnation: U64, part: Part
 ) -> npt.NDArray[np.bool_]:
-    """Has that incarnation, a `part` of a word, that row, under a name of its own, to stay?"""
+    """Does that incarnation, a `part` of a word, occupy that row, under a chosen name, and not
+    departing for good?"""
     stays = np.isin(rows["state"], (RowState.ATTACHING, RowState.ACTIVE, RowState.KEPT))
     stays |= (rows["state"] == RowState.DYING) & (rows["on_death"] != 0)
     stays &= rows["named"] == 1
@@ -304,13 +305,13 @@ def _pending_timers(
     links: npt.NDArray[Any],
     heads: U64,
 ) -> tuple[npt.NDArray[np.bool_], npt.NDArray[Any]]:
-    """Which slots hold a timer that is still owed, and those timers, less what names are for."""
+    """Which slots hold a timer that is still owed, and those timers, without names."""
     phases, generations = STATE_PHASE.of(states), STATE_GEN.of(states)
     known = links["gen"] == generations
     stages = np.where(known, COMPLETION_STAGE.of(links["completion"]), 0)
     receivers = COMPLETION_WORKER.of(links["completion"])
     unread = ~position_before(links["completion"], heads[np.minimum(receivers, len(heads) - 1)])
-    # an offer is owed until the one who took it is done with it, wherever its record stands
+    # an offer is owed until the worker that took it is done with it, wherever its record is
     fired = np.isin(phases, (Phase.FIRED, Phase.TAKEN)) & (
         np.isin(stages, (Stage.WAIT_EXPIRE, Stage.OFFERED))
         | (((stages == Stage.EXPIRED) | (stages == Stage.LENT)) & unread)
@@ -326,9 +327,7 @@ def _pending_timers(
     last = np.where(known, links["due"], np.iinfo(np.int64).min)[periodic]
     ticked = ((stages == Stage.TICKED) & unread)[periodic]
     timers["deadline"][periodic] = _periodic_due(timers[periodic], last, ticked)
-    shared = (
-        FLAGS_PRIVATE.of(fields["flags"]) == 0
-    )  # the others end with their process, which ends first
+    shared = FLAGS_PRIVATE.of(fields["flags"]) == 0  # the others end with their process
     return ((phases == Phase.ARMED) | fired) & shared, timers
 
 

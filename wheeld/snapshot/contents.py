@@ -1,6 +1,6 @@
-"""A snapshot: the pending timers of a wheel, what it takes to arm them again, and when it was.
+"""A snapshot: the pending timers of a wheel, what it takes to arm them again, and its time.
 
-collect.py takes one of a living wheel, file.py keeps it in a file,
+collect.py takes one of a live wheel, file.py keeps it in a file,
 restore.py arms its timers after a restart of the host.
 """
 
@@ -20,7 +20,7 @@ from wheeld_core.packing import FLAGS_CLOCK
 from wheeld_core.views import dtype_of
 
 FIELDS: Final = tuple(name for name in dtype_of("slot").names or () if name != "target")
-"""What of a slot is kept as it stands, whatever its fields are; its target is kept by name."""
+"""The fields of a slot that are kept unchanged; the target is kept by name."""
 TIMER: Final = np.dtype(
     [
         ("slot", "<u4"),
@@ -46,7 +46,7 @@ U64 = npt.NDArray[np.uint64]
 I64 = npt.NDArray[np.int64]
 
 FOREVER: Final = 2**63 - 1
-"""The end of time: where saturated deadlines stand."""
+"""The end of time: the value of saturated deadlines."""
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -78,7 +78,7 @@ class Clocks:
 
     @classmethod
     def of_virtual(cls, now_ns: int) -> Clocks:
-        """A virtual clock stands in for all three."""
+        """A virtual clock takes the place of all three."""
         return cls(now_ns, now_ns, now_ns, "", virtual=True)
 
     def by_kind(self) -> tuple[int, int, int]:
@@ -96,7 +96,7 @@ class Snapshot:
     tick_ns: int
     payload_bytes: int
     names: tuple[str, ...]
-    """Workers that own some of the timers or are the target of some."""
+    """Names of workers that own timers or are a target."""
     groups: tuple[str, ...]
     timers: npt.NDArray[Any]
     payloads: npt.NDArray[np.uint8]
@@ -108,9 +108,9 @@ class Snapshot:
     left_out: int = 0
     """Armed timers of workers with a generated name: no successor could claim them."""
     uids: tuple[int, ...] = ()
-    """Whose each of the names is; none are in files that were written before they were kept."""
+    """The user of each name; empty in files of earlier versions."""
     unsettled: int = 0
-    """Slots that were another timer at every look: such timers live for microseconds."""
+    """Slots that held another timer at every reading: such timers live for microseconds."""
 
     def check(self) -> None:
         """Raise ValueError unless all of it can be restored as it stands."""

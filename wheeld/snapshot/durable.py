@@ -1,4 +1,4 @@
-"""Names of files that outlive the host."""
+"""Renames that survive a crash of the host."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from pathlib import Path
 
 
 def rename(fresh: Path, path: Path) -> None:
-    """Give a file its name, in place of what has it: after a crash there is the one or the other.
+    """Rename a file over another: after a crash the name is that of one or the other.
 
-    What is in the file is for its writer to have synced before.
+    The writer must have synced the contents before.
     """
     os.rename(fresh, path)
     sync_folder(path.parent)
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a crash of the host as they are now."""
+    """Sync a folder, so that the names in it survive a crash of the host."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(fd)

@@ -34,7 +34,7 @@ from wheeld_core import _native, runtime, trust
 from wheeld_core.errors import WheelError
 
 _NOT_REGULAR = (errno.ELOOP, errno.ENXIO, errno.EISDIR)
-"""How the system refuses to open a symbolic link, a socket, a directory."""
+"""Errors of opening a symbolic link, a socket, a directory."""
 MAGIC: Final = b"wheeld\0S"
 FORMAT_VERSION: Final = 2
 _PREFIX = struct.Struct("<8sIIQ")
@@ -53,7 +53,7 @@ def make_directory(state_dir: str | os.PathLike[str]) -> Path:
     Raises
     ------
     WheelError
-        It cannot be made, belongs to another user, or others may write to it or have put it there.
+        It cannot be made, belongs to another user, or other users may write to it or to its parent.
     """
     try:
         return trust.own_directory(Path(state_dir), 0o700)
@@ -67,13 +67,13 @@ def make_directory(state_dir: str | os.PathLike[str]) -> Path:
 def write(path: Path, snapshot: Snapshot) -> int:
     """Replace the snapshot at `path`; returns the bytes written. Blocks until it is durable.
 
-    For a thread: everything long in it lets other threads run. Two writers in one process come one
-    after the other, but which of their snapshots is the later one is for them to see to.
+    Made to be run in a thread: its long steps release the GIL. Two writers in one process take
+    turns, but the caller sees to it that the later one has the later snapshot.
 
     Raises
     ------
     SnapshotError
-        The system refused (no room, read-only, ...); what stood at `path` stands there still.
+        A system error (no space, read-only, ...); the file at `path` is unchanged.
     """
     fresh = path.with_name(path.name + ".new")
     with _writing:
@@ -89,7 +89,7 @@ def write(path: Path, snapshot: Snapshot) -> int:
 
 def _write_fresh(fresh: Path, snapshot: Snapshot) -> int:
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(fresh)  # a writer that was killed left it
+        os.unlink(fresh)  # a killed writer left it
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     fd = os.open(fresh, flags, 0o600)
     try:
@@ -102,7 +102,7 @@ def _write_fresh(fresh: Path, snapshot: Snapshot) -> int:
 
 
 def _parts(snapshot: Snapshot) -> Iterator[memoryview]:
-    """All bytes of the file but the digest."""
+    """All bytes of the file except the digest."""
     header = json.dumps(_header(snapshot)).encode()
     arrays = (snapshot.timers, snapshot.payloads, snapshot.slabs, snapshot.generations)
     body = [memoryview(np.ascontiguousarray(part)).cast("B") for part in arrays if part.size]
@@ -152,7 +152,7 @@ def _header(snapshot: Snapshot) -> dict[str, Any]:
 
 
 def read(path: Path) -> Snapshot:
-    """The snapshot at `path`, after every check that a file can be put to.
+    """Read and check the snapshot at `path`.
 
     Raises
     ------
@@ -161,7 +161,7 @@ def read(path: Path) -> Snapshot:
     SnapshotError
         It is not a whole, unchanged snapshot of this format, or not a regular file of ours.
     WheelError
-        The system does not let it be read: it may be sound, so do not set it aside.
+        It cannot be read; it may be intact, so do not set it aside.
     """
     content = _content(path)
     if content[: len(MAGIC)] != MAGIC[: len(content)]:
@@ -190,7 +190,7 @@ def read(path: Path) -> Snapshot:
 
 
 def _content(path: Path) -> bytes:
-    """What is in the file, if it is a regular one of ours."""
+    """Read the file, if it is a regular one of this user."""
     flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
         with open(path, "rb", opener=lambda name, _: os.open(name, flags)) as file:
@@ -211,7 +211,7 @@ def _content(path: Path) -> bytes:
 
 
 def _number(of: dict[str, Any], key: str, most: int, least: int = 0) -> int:
-    """A whole number of the header, in its range."""
+    """An integer of the header, checked against its range."""
     value = of[key]
     if type(value) is not int or not least <= value <= most:
         raise ValueError(f"{key} is {value!r:.80}, expected {least} to {most}")
@@ -219,7 +219,7 @@ def _number(of: dict[str, Any], key: str, most: int, least: int = 0) -> int:
 
 
 def _texts(header: dict[str, Any], key: str, check: Callable[[str], object]) -> tuple[str, ...]:
-    """A list of different names, each of which would be taken from a worker."""
+    """A list of distinct names, each of them valid for a worker."""
     found = header[key]
     if not isinstance(found, list) or not all(isinstance(text, str) for text in found):
         raise ValueError(f"{key} are {found!r:.80}, expected a list of strings")
@@ -252,8 +252,8 @@ def _clocks(header: dict[str, Any]) -> Clocks:
 
 
 def _parse(header: Any, body: memoryview) -> Snapshot:
-    """All of the header is checked before any of it is used: a correct digest says that nobody has
-    changed the file since, not that what wrote it was in order."""
+    """Check the whole header before any of it is used: a correct digest means that the file was not
+    changed, not that its writer was correct."""
     if not isinstance(header, dict) or not all(
         isinstance(header.get(key), dict) for key in ("clocks", "counts")
     ):

@@ -1,4 +1,4 @@
-"""A name for each worker: two workers of one name, of different daemons or runs, get different ones."""
+"""Names of workers: those of different daemons or runs are told apart."""
 
 from __future__ import annotations
 

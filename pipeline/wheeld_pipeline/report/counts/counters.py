@@ -45,7 +45,7 @@ SETTINGS: Final = {
     "last": "boolean",
     FULL_RINGS: "string",
 }
-"""Columns of `settings_of`; FULL_RINGS is a JSON object: worker -> rows in which its ring was full."""
+"""Columns of `settings_of`; FULL_RINGS is JSON: worker -> rows in which its ring was full."""
 WAKES, PEAK, POOL = "wakes", "peak", "pool"
 """Kinds of lines of `growth_of`."""
 _POOL_NUMBERS: Final = ("size", "used", "depleted_ns")
