@@ -251,8 +251,7 @@ class ClockGuard:
             raise WheelError(f"the clock cannot serve this worker: {answer['error']}")
 
     async def reap(self, row: int, leave: int) -> bool:
-        """Make the clock sweep the timers of the departed worker in `row`; true if they are
-        kept."""
+        """Make the clock sweep the departed worker's timers; true if they are kept."""
         answer = await self.ask(Order.DETACH, Notice.REAPED, row, row=row, leave=leave)
         return bool(answer["kept"])
 
@@ -333,9 +332,8 @@ class ClockGuard:
         self._look.set()
 
     def heed_alarm(self) -> None:
-        """A worker rang, but the clock sleeps on: another process may have read that byte. Nobody
-        else can read the clock's own socket, so tell it there; if it hangs, only every
-        NUDGE_SECONDS."""
+        """A worker rang, but the clock sleeps on: another process may have read that byte. Only the
+        clock can read its socket, so tell it there, at most every NUDGE_SECONDS."""
         if (now := time.monotonic()) >= self._next_nudge:
             self._next_nudge = now + NUDGE_SECONDS
             self.tell(Order.LOOK)
