@@ -12,7 +12,7 @@ import numpy as np
 import wheeld as daemons
 import wheeld_client
 from bench import processes
-from bench.cases import Sample
+from bench.cases import Sample, daemon
 
 HOUR = 3600.0
 BATCH = 10_000
@@ -32,11 +32,12 @@ def _adder(name: str, count: int, pipe: Connection) -> None:
             batches, begin = pipe.recv()
             while time.monotonic() < begin:
                 pass
+            cpu = time.process_time_ns()
             if batches:
                 ids = [many(delays[at : at + BATCH]) for at in range(0, count, BATCH)]
             else:
                 ids = [np.array([schedule(delay) for delay in one_by_one], np.uint64)]
-            pipe.send((True, time.monotonic() - begin))
+            pipe.send((True, (time.monotonic() - begin, time.process_time_ns() - cpu)))
             pipe.recv()  # the others have ended, too
             for some in ids:
                 timers.cancel_many(some)
@@ -47,6 +48,7 @@ def wheeld(quick: bool) -> Iterator[Sample]:
     count = 20_000 if quick else 200_000
     with ExitStack() as stack:
         name = stack.enter_context(daemons.embedded(capacity=8 * count + 65_536))
+        clock, _ = daemon.pids(name)
         adders = [processes.Background(_adder, name, count) for _ in MOST]
         for one in adders:
             stack.callback(one.stop)
@@ -58,10 +60,16 @@ def wheeld(quick: bool) -> Iterator[Sample]:
                 for batches, way in ((False, "one by one"), (True, "in batches")):
                     time.sleep(REST_SECONDS)
                     begin = time.monotonic() + AHEAD_SECONDS
+                    busy = processes.cpu_ns(clock)
                     for one in adders[:many]:
                         one.pipe.send((batches, begin))
-                    took = max([one.receive() for one in adders[:many]])
+                    ends = [one.receive() for one in adders[:many]]
+                    time.sleep(REST_SECONDS)  # the clock takes up the rest
+                    busy = processes.cpu_ns(clock) - busy
                     for one in adders[:many]:
                         one.go()
-                    sample[f"{text} {way}, ns"] = 1e9 * took / (many * count)
+                    what, timers = f"{text} {way}", many * count
+                    sample[f"{what}, ns"] = 1e9 * max(took for took, _ in ends) / timers
+                    sample[f"{what}, CPU of an adder, ns"] = sum(cpu for _, cpu in ends) / timers
+                    sample[f"{what}, CPU of the clock, ns"] = busy / timers
             yield sample

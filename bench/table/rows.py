@@ -48,7 +48,6 @@ SPARSE_CPU = (
     "the worker takes {CPU of the worker, s:.2f} s, the clock {CPU of the clock, s:.2f}: both are "
     "woken for each tick that has timers, by the kernel, for as long as it takes to sleep again"
 )
-ADDERS = "the clock, which links what they schedule, has the cores too: three processes on two"
 PAIRS = "making the operation and its key, and its methods in Python, which are called for each"
 POOL = "the calls of the buffer's object from Python; the memory takes two atomic additions"
 MEMORY = (
@@ -72,6 +71,20 @@ def _on_both(text: str, what: str, reach: float | None, where: str) -> tuple[Lin
             where=f"the worker takes {worker}, the clock {clock}; {where}",
         )
         for loop in ("asyncio", "uvloop")
+    )
+
+
+def _adders(text: str, what: str, reach: float | None) -> Line:
+    """Timers per second of all adders together."""
+    return Line(
+        text,
+        f"{what}, ns",
+        reach,
+        "M/s",
+        rate=1e3,
+        where=f"a timer takes {{{what}, CPU of an adder, ns:.0f}} ns of its adder and "
+        f"{{{what}, CPU of the clock, ns:.0f}} of the clock, which links it; the clock has the "
+        "cores, too: three processes on two",
     )
 
 
@@ -220,12 +233,10 @@ ROWS = (
         "processes that schedule at once",
         {"wheeld": adders.wheeld, "Netty": netty.add},
         (
-            Line("two, one by one", "two one by one, ns", 8, "M/s", rate=1e3, where=ADDERS),
-            Line(
-                "two, in batches of 10,000", "two in batches, ns", 20, "M/s", rate=1e3, where=ADDERS
-            ),
-            Line("three, one by one", "three one by one, ns", None, "M/s", rate=1e3),
-            Line("three, in batches of 10,000", "three in batches, ns", None, "M/s", rate=1e3),
+            _adders("two, one by one", "two one by one", 8),
+            _adders("two, in batches of 10,000", "two in batches", 20),
+            _adders("three, one by one", "three one by one", None),
+            _adders("three, in batches of 10,000", "three in batches", None),
         ),
         notes=("Netty: threads of one JVM, which has no batches",),
     ),
