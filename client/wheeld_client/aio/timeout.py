@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import enum
 from types import TracebackType
+from typing import Final
 
-from wheeld_client.aio.waiters import Waiters
+from wheeld_client.aio.waiters import Waiters, seconds_of
 from wheeld_core.errors import RingFull, WheelError, WheelFull
 
-
-class _State(enum.Enum):
-    CREATED = "created"
-    ENTERING = "entering"
-    ACTIVE = "active"
-    EXPIRING = "expiring"
-    EXPIRED = "expired"
-    FINISHED = "finished"
+# What becomes of a Timeout. No Enum: each look at a member would cost half a native call.
+_CREATED: Final = "created"
+_ENTERING: Final = "entering"
+_ACTIVE: Final = "active"
+_EXPIRING: Final = "expiring"
+_EXPIRED: Final = "expired"
+_FINISHED: Final = "finished"
 
 
 class Timeout:
@@ -30,7 +29,7 @@ class Timeout:
         self._when = when
         self._id = 0  # 0: no timer is armed
         self._soon: asyncio.Handle | None = None  # instead of a timer: it is up, or there is none
-        self._state = _State.CREATED
+        self._state: str = _CREATED
         self._error: WheelError | None = None
 
     def when(self) -> float | None:
@@ -39,7 +38,7 @@ class Timeout:
 
     def expired(self) -> bool:
         """Whether the time has run out."""
-        return self._state in (_State.EXPIRING, _State.EXPIRED) and self._error is None
+        return self._state in (_EXPIRING, _EXPIRED) and self._error is None
 
     def reschedule(self, when: float | None) -> None:
         """Move the deadline to a time on the clock of `loop.time()`; None: lift it.
@@ -54,10 +53,11 @@ class Timeout:
             It would have to wait for the clock, or cannot be had: the deadline is unchanged. A move
             to later never has to wait.
         """
-        if self._state is not _State.ACTIVE:
-            if self._state in (_State.CREATED, _State.ENTERING):
+        if self._state != _ACTIVE:
+            if self._state in (_CREATED, _ENTERING):
                 raise RuntimeError("this timeout has not been entered: it has no deadline to move")
-            raise RuntimeError(f"cannot move the deadline: this timeout is {self._state.value}")
+            raise RuntimeError(f"cannot move the deadline: this timeout is {self._state}")
+        when = None if when is None else seconds_of(when)
         delay = None if when is None else self._timers._until(when)
         if delay is None or delay <= 0:
             self._disarm()
@@ -71,39 +71,45 @@ class Timeout:
 
     def __repr__(self) -> str:
         when = self._when if self._when is None else round(self._when, 3)
-        more = f" when={when}" if self._state is _State.ACTIVE else ""
-        return f"<Timeout [{self._state.value}]{more}>"
+        more = f" when={when}" if self._state == _ACTIVE else ""
+        return f"<Timeout [{self._state}]{more}>"
 
     async def __aenter__(self) -> Timeout:
-        if self._state is not _State.CREATED:
+        if self._state != _CREATED:
             raise RuntimeError("this timeout has already been entered: create one for each block")
-        self._timers._check_loop()
-        task = asyncio.current_task()
+        timers = self._timers
+        timers._check_loop()
+        task = asyncio.current_task(timers._loop)
         if task is None:
             raise RuntimeError("timeout() must be used inside a task")
         self._task = task
         self._cancelling = task.cancelling()
-        self._state = _State.ENTERING
+        self._state = _ENTERING
         try:
-            await self._begin()
+            refused = self._begin()
+            if refused is not None:
+                assert self._when is not None
+                left = max(timers._until(self._when), 0.0)
+                self._id = await timers._watch_later(left, self, refused)
         except BaseException:
-            self._state = _State.CREATED
+            self._state = _CREATED
             raise
-        self._state = _State.ACTIVE
+        self._state = _ACTIVE
         return self
 
-    async def _begin(self) -> None:
-        delay = None if self._when is None else self._timers._until(self._when)
-        if delay is None:
+    def _begin(self) -> RingFull | WheelFull | None:
+        """Have a timer; why it has to wait for room."""
+        if self._when is None:
             self._timers._check_open()
-        elif delay <= 0:
+        elif (delay := self._timers._until(self._when)) <= 0:
             self._timers._check_open()
             self._soon = self._timers._loop.call_soon(self._expire)
         else:
             try:
                 self._id = self._timers._watch(delay, self)
             except (RingFull, WheelFull) as refused:
-                self._id = await self._timers._watch_later(delay, self, refused)
+                return refused
+        return None
 
     def _disarm(self) -> None:
         """No timer and no call is under way any more."""
@@ -134,8 +140,8 @@ class Timeout:
         self._expire()
 
     def _expire(self) -> None:
-        if self._state is _State.ACTIVE:
-            self._state = _State.EXPIRING
+        if self._state == _ACTIVE:
+            self._state = _EXPIRING
             self._task.cancel()
 
     async def __aexit__(
@@ -145,10 +151,10 @@ class Timeout:
         traceback: TracebackType | None,
     ) -> None:
         self._disarm()
-        if self._state is not _State.EXPIRING:
-            self._state = _State.FINISHED
+        if self._state != _EXPIRING:
+            self._state = _FINISHED
             return
-        self._state = _State.EXPIRED
+        self._state = _EXPIRED
         if self._task.uncancel() > self._cancelling or error is None:
             return  # others have cancelled the task, too; or the block ended all the same
         if isinstance(error, asyncio.CancelledError):

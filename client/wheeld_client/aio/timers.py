@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from wheeld_client.aio.alone import Alone
 from wheeld_client.aio.handle import AsyncTimerHandle
-from wheeld_client.aio.waiters import Waiter, running_loop
+from wheeld_client.aio.waiters import Waiter, running_loop, seconds_of
 from wheeld_client.aio.waits import Waits
 from wheeld_client.connection.arrival import arrive
 from wheeld_client.connection.options import ConnectOptions
@@ -320,7 +320,7 @@ class AsyncTimers(Waits):
         Raises as `call_later` does.
         """
         return self.call_later(
-            max(self._until(when), 0.0), callback, *args, context=context, block=block
+            max(self._until(seconds_of(when)), 0.0), callback, *args, context=context, block=block
         )
 
     async def patiently(self, call: Callable[..., T], *args: Any, **options: Any) -> T:

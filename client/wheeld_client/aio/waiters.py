@@ -74,8 +74,8 @@ class Waiters:
         return self._timers
 
     def _until(self, when: float) -> float:
-        """Seconds until a time on the wheel's clock; InvalidDelay if it is not a number."""
-        return min(seconds_of(when) - self.timers.now_ns() / 1e9, MOST_SECONDS)
+        """Seconds until a time on the wheel's clock, as `seconds_of` has read it."""
+        return min(when - self.timers.now_ns() / 1e9, MOST_SECONDS)
 
     def _check_open(self) -> None:
         """Raise what any call does once the client, or the daemon, is gone."""
@@ -84,17 +84,20 @@ class Waiters:
         self.timers._check()
 
     def _check_loop(self) -> None:
+        if self._timers is not None and asyncio._get_running_loop() is self._loop:
+            return
         _ = self.timers  # entered, or it says so
-        if running_loop() is not self._loop:
-            raise RuntimeError(
-                "this AsyncTimers was entered on another event loop: it serves that one alone"
-            )
+        running_loop()
+        raise RuntimeError(
+            "this AsyncTimers was entered on another event loop: it serves that one alone"
+        )
 
     def _watch(self, delay: float, waiter: Waiter) -> int:
         """Arm a timer for a waiter; its id. Raises where it would have to wait for room."""
         if self._lost is not None:
             raise DaemonNotRunning(str(self._lost))
-        return self.timers._schedule_waiter(self._waiters, waiter, delay)
+        assert self._timers is not None  # entered: who waits has asked _check_loop()
+        return self._timers._schedule_waiter(self._waiters, waiter, delay)
 
     async def _watch_later(
         self, delay: float, waiter: Waiter, refused: RingFull | WheelFull

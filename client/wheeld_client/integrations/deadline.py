@@ -19,7 +19,7 @@ class Deadline(Timeout):
         """A deadline in so many seconds from now; None: without."""
         return cls(timers, None if seconds is None else timers._loop.time() + seconds)
 
-    async def _begin(self) -> None:
+    def _begin(self) -> None:
         if self._when is None:
             return
         try:
