@@ -10,7 +10,7 @@ from wheeld_core.control import ask
 from wheeld_core.control.messages import Request
 
 ANSWER_SECONDS = 600.0
-"""A long way takes the clock a while, because it goes from bucket to bucket."""
+"""Seconds to wait: a long advance takes a while, because the clock goes from bucket to bucket."""
 _END_OF_TIME = 9.3e9
 """Seconds; 2**63 ns are a little less."""
 

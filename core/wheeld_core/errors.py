@@ -16,7 +16,8 @@ class WordsFull(WheelError):
 
 
 class RingFull(WheelError):
-    """With `block=False`: the clock has not taken up yet what was submitted; try in a moment."""
+    """With `block=False`: the clock has not taken up earlier submissions yet; try again in a
+    moment."""
 
 
 class DaemonNotRunning(WheelError, ConnectionError):

@@ -1,7 +1,7 @@
 """The live histograms in shared memory, as counts, percentiles and JSON.
 
-Buckets and fields: core/include/wheeld/shared/layout_trace.h. Nobody is stopped for a reading,
-so one may miss what is counted at that moment.
+Buckets and fields: core/include/wheeld/shared/layout_trace.h. Reading stops no writer, so it may
+miss values that are counted at that moment.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ OF_CLOCK: Final = {
     "drained_per_pass": _native.COUNTS_DRAINED,
     "overslept_ns": _native.COUNTS_OVERSLEPT,
 }
-"""What the clock counts, and where in its list that stands."""
+"""The clock's histograms: name and index."""
 OF_WORKER: Final = {
     "schedule_to_fire_ns": _native.COUNTS_TO_FIRE,
     "fire_to_poll_ns": _native.COUNTS_TO_POLL,
 }
-"""The same for what a worker counts."""
+"""A worker's histograms: name and index."""
 PERCENTILES: Final = {"p50": 0.5, "p90": 0.9, "p99": 0.99, "p999": 0.999}
 
 
@@ -55,7 +55,7 @@ class Histogram:
 
     @classmethod
     def of(cls, fields: npt.NDArray[Any] | np.void) -> Histogram:
-        """From the struct in shared memory, which may be a worker's: it is not believed."""
+        """From the struct in shared memory; a worker's is checked, as it may contain anything."""
         return cls(np.array(fields["counts"]), int(fields["total"]), int(fields["most"]))
 
     @property
@@ -92,17 +92,18 @@ class Histogram:
 
 
 def of_clock(found: npt.NDArray[Any]) -> dict[str, Histogram]:
-    """What the clock counts, by name, from the histograms of a wheel segment."""
+    """The clock's histograms by name, from a wheel segment."""
     return {name: Histogram.of(found[at]) for name, at in OF_CLOCK.items()}
 
 
 def lateness_of(found: npt.NDArray[Any], row: int) -> Histogram:
-    """How late what went to the worker in that row was, since it came; from the same."""
+    """Lateness of the expirations for the worker in that row since it arrived, from a wheel
+    segment."""
     return Histogram.of(found[_native.COUNTS_OF_ROWS + row])
 
 
 def of_worker(found: npt.NDArray[Any]) -> dict[str, Histogram]:
-    """What a worker counts, by name, from the histograms of its segment."""
+    """A worker's histograms by name, from its segment."""
     return {name: Histogram.of(found[at]) for name, at in OF_WORKER.items()}
 
 
@@ -112,16 +113,16 @@ def summaries(found: Mapping[str, Histogram]) -> dict[str, dict[str, Any]]:
 
 
 def clock_summaries(wheel: WheelView) -> dict[str, dict[str, Any]]:
-    """What the clock has counted since the wheel was made."""
+    """Summaries of the clock's histograms since the wheel was made."""
     return summaries(of_clock(wheel.histograms))
 
 
 def of_client(wheel: WheelView, row: int, own: bytes) -> dict[str, dict[str, Any]]:
     """The summaries of the worker in that row, from the wheel and a copy of its own histograms.
 
-    `lateness_ns`: how late the clock handed over what went to it, since it came.
+    `lateness_ns`: from deadline to delivery, of the expirations for it since it arrived.
     `schedule_to_fire_ns`: of the timers that it scheduled and received itself. `fire_to_poll_ns`:
-    how long what it received lay in its ring.
+    how long received expirations were in its ring.
     """
     mine = np.frombuffer(own, dtype_of("histogram"))
     return summaries({"lateness_ns": lateness_of(wheel.histograms, row), **of_worker(mine)})

@@ -1,8 +1,8 @@
-"""What the bits of shared words mean, for single words and for numpy arrays of them.
+"""The bit fields of shared words, for single words and for numpy arrays of them.
 
-Where each part stands comes from packing.h in the core, by `_native.packing`; the table is in
-shm_layout.md. Functions take an int or an array and give the same: arrays are of uint64, rows and
-slots of int64.
+The positions of the parts come from packing.h in the core, by `_native.packing`; the table is in
+shm_layout.md. Functions take an int or an array and return the same: arrays are uint64, rows and
+slots int64.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Part(NamedTuple):
     @overload
     def put(self, values: Array) -> npt.NDArray[np.uint64]: ...
     def put(self, values: int | Array) -> int | npt.NDArray[np.uint64]:
-        """A word with nothing but a value, of which the low bits count that fit."""
+        """A word that contains only this part; the value is truncated to its bits."""
         if isinstance(values, np.ndarray):
             return (values.astype(np.uint64, copy=False) & np.uint64(self.most)) << np.uint64(
                 self.at
@@ -89,7 +89,7 @@ class Part(NamedTuple):
 PARTS: Final = {
     (word, part): Part(at, bits, meaning) for word, part, at, bits, meaning in _native.packing()
 }
-"""By the names of word and part, in the order of packing.h."""
+"""The parts by the names of word and part, in the order of packing.h."""
 
 ID_GEN, ID_KIND, ID_SLOT = (PARTS["ID", part] for part in ("GEN", "KIND", "SLOT"))
 STATE_GEN, STATE_VERSION, STATE_PHASE = (
@@ -114,7 +114,7 @@ def _signed(values: int) -> int: ...
 @overload
 def _signed(values: Array) -> Array: ...
 def _signed(values: int | Array) -> int | Array:
-    """Rows and slots, of which others are less than."""
+    """Limits of rows and slots."""
     return values.astype(np.int64) if isinstance(values, np.ndarray) else values
 
 
@@ -180,7 +180,7 @@ def completion(stages: N, rows: N, positions: N) -> N:
 
 
 def position_before(positions: Array, limits: Array | int) -> npt.NDArray[np.bool_]:
-    """Is a ring position of 48 bits below a limit? As wh_pos_before, elementwise."""
+    """Is a 48-bit ring position below a limit? As wh_pos_before, elementwise."""
     distance = COMPLETION_POSITION.of(np.asarray(limits).astype(np.uint64) - positions)
     half = 1 << (COMPLETION_POSITION.bits - 1)
     below: npt.NDArray[np.bool_] = (distance != 0) & (distance < half)

@@ -1,4 +1,4 @@
-"""What of a daemon can be seen without asking it: does its memory wait for its next supervisor?"""
+"""What can be seen of a daemon without asking it: is its memory waiting for a supervisor?"""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from wheeld_core.views import WheelView
 
 RUNNING: Final = 1
 STOPPING: Final = 2
-"""States of a daemon, as the wheel's header has them."""
+"""States of a daemon, as in the wheel's header."""
 
 
 def segment_stem(directory: Path, name: str) -> str:
-    """What the segments of each daemon of a runtime directory begin with."""
+    """Prefix of the segments of all daemons of a runtime directory."""
     digest = hashlib.sha256(bytes(directory.resolve())).hexdigest()[:6]
     return f"wheeld-{name}-{digest}"
 

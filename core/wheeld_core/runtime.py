@@ -6,7 +6,8 @@
     worker-<row>.fifo the doorbell of the worker in that row
     daemon.json       names of the shared memory segments, process ids, configuration
 
-A daemon is called by a plain name, looked up in the usual places, or by the path of its directory.
+A daemon is addressed by a plain name, looked up in the usual places, or by the path of its
+directory.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ DAEMON_FILE = "daemon.json"
 MAX_SOCKET_PATH = 107
 WORKER_NAME_BYTES = 63
 GROUP_NAME_BYTES = 59
-"""Longest names of workers and groups, bytes of UTF-8: what the worker table has room for."""
+"""The longest names of workers and groups, in bytes of UTF-8."""
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,47}")
 
 
@@ -37,8 +38,8 @@ def worker_fifo(row: int) -> str:
 
 
 def worker_segment(row: int) -> str:
-    """What the segment of the worker in `row` is called, between its daemon's prefix and a random
-    number (`segments.of_daemon`)."""
+    """The kind of the segment of the worker in `row`: the part of its name between the daemon's
+    prefix and a random number (`segments.of_daemon`)."""
     return f"worker-{row}"
 
 
@@ -88,7 +89,7 @@ def find(name: str, runtime_dir: str | os.PathLike[str] | None = None) -> Path:
     DaemonNotRunning
         There is none; the message names the directories that were looked at.
     PermissionError
-        There is one, but of a user whom this one need not believe (`wheeld_core.trust`).
+        There is one, but of a user that is not trusted (`wheeld_core.trust`).
     """
     if not isinstance(name, str):
         raise TypeError(f"name={name!r}: expected str")
@@ -109,8 +110,9 @@ def find(name: str, runtime_dir: str | os.PathLike[str] | None = None) -> Path:
 def create(
     name: str, runtime_dir: str | os.PathLike[str] | None = None, gid: int | None = None
 ) -> Path:
-    """Make (or enter) the runtime directory of a new daemon: ours, mode 0700, or 0710 for `gid`,
-    whose members use what is in it and cannot open itself: they would have its lock.
+    """Make (or reuse) the runtime directory of a new daemon, owned by this user, with mode 0700, or
+    0710 for `gid`: its members can use the files in it but not open the directory itself, whose
+    lock they could take then.
 
     Raises
     ------

@@ -1,11 +1,10 @@
 """POSIX shared memory segments: made whole or not at all, attached only when they are ours.
 
-A segment is reserved with `posix_fallocate` when it is made, but for slots that nobody needs yet
-(`wheeld/shared/backing.h`), so that a small /dev/shm is an error and never a SIGBUS. Who attaches
-it for writing populates it, so that no hot call pays for a page fault; the supervisor, which makes
-it, touches little of it.
-`multiprocessing.shared_memory` is not used: its resource tracker unlinks segments that other
-processes still need.
+A segment's memory is reserved with `posix_fallocate` when it is made, except for slots that are not
+needed yet (`wheeld/shared/backing.h`), so that a small /dev/shm is an error and never a SIGBUS. Who
+attaches it for writing populates it, so that no hot call pays for a page fault; the supervisor,
+which makes it, touches little of it. `multiprocessing.shared_memory` is not used: its resource
+tracker unlinks segments that other processes still need.
 """
 
 from __future__ import annotations
@@ -34,9 +33,9 @@ KINDS: Final = {
     "pools": _native.KIND_POOLS,
     "trace": _native.KIND_TRACE,
 }
-"""What a segment is called, after its daemon's prefix, and the kind that its head must say."""
+"""A segment's name, after its daemon's prefix, and the kind that its header must have."""
 GROWING: Final = (_native.KIND_WHEEL, _native.KIND_SLOTS)
-"""Segments that have no memory yet for slots that nobody needs: those are not touched."""
+"""Segments without memory for unused slots, which must not be touched."""
 KIND_NAMES: Final = {kind: name for name, kind in KINDS.items()}
 
 
@@ -45,7 +44,7 @@ _TRIES: Final = 16
 
 
 class SegmentError(WheelError):
-    """A segment could not be made or is not what it should be."""
+    """A segment could not be made, or is not valid."""
 
 
 class NameTaken(SegmentError):
@@ -70,7 +69,7 @@ def create(
     mode : int
         Permissions, whatever the umask.
     gid : int, optional
-        The group that `mode` speaks of; default: the process's own.
+        The group to which `mode` applies; default: the process's own.
     holes : sequence of (int, int)
         Offset and size of parts that are not reserved, in order: `reserve` does it later. They are
         not to be read before that.
@@ -105,7 +104,7 @@ def create_unguessable(
 ) -> tuple[str, mmap.mmap]:
     """As `create`, under `stem` and a random number; returns the name, too.
 
-    All users may make files in /dev/shm: who could foresee a name would take it first.
+    All users may make files in /dev/shm: another user who could foresee a name would take it first.
     """
     tries = 0
     while True:
@@ -119,17 +118,17 @@ def create_unguessable(
 
 
 def inode_word(name: str) -> int:
-    """What the worker table has of a segment's inode."""
+    """The part of a segment's inode that the worker table stores."""
     return os.lstat(f"{SHM_DIRECTORY}/{name}").st_ino & 0xFFFFFFFF
 
 
 def of_daemon(
     prefix: str, owner_uid: int, inodes: Mapping[str, int] = MappingProxyType({})
 ) -> dict[str, str]:
-    """What a daemon of `owner_uid` has in /dev/shm: "wheel", "worker-0", ... -> name.
+    """The segments of a daemon of `owner_uid` in /dev/shm: "wheel", "worker-0", ... -> name.
 
-    What others have put there is left out: a link to a segment of the same owner, too, if `inodes`
-    (`RegistryView.segment_inodes`) has that one's.
+    Files that others put there are left out; so are links to other segments of the same owner, if
+    `inodes` (`RegistryView.segment_inodes`) has the right inode.
     """
     found: dict[str, tuple[int, str]] = {}
     for name in os.listdir(SHM_DIRECTORY):
@@ -159,14 +158,14 @@ _OPTIONS: Final = {
 
 
 def _option_of(name: str) -> str:
-    """What the size of a segment follows from, most of all."""
+    """The option that most determines the size of a segment."""
     numbered = _UNGUESSABLE.fullmatch(name)
     kind = (numbered[1] if numbered else name).rpartition("-")[2]
     return _OPTIONS.get(kind, "--capacity")
 
 
 def reserve_but(fd: int, name: str, size: int, holes: Sequence[tuple[int, int]]) -> None:
-    """`reserve` all of a segment of `size` bytes but those parts, which are in order."""
+    """`reserve` all of a segment of `size` bytes except the given parts, which are in order."""
     begin = 0
     for offset, length in (*holes, (size, 0)):
         reserve(fd, name, begin, offset - begin)
@@ -174,7 +173,7 @@ def reserve_but(fd: int, name: str, size: int, holes: Sequence[tuple[int, int]])
 
 
 def reserve(fd: int, name: str, offset: int, size: int) -> None:
-    """Have memory for a part of a segment, so that to write there ends nobody by a signal.
+    """Reserve memory for a part of a segment, so that writing there cannot raise SIGBUS.
 
     Raises
     ------
@@ -197,7 +196,7 @@ def reserve(fd: int, name: str, offset: int, size: int) -> None:
 
 
 def attach(name: str, kind: int, *, writable: bool, owner_uid: int | None = None) -> mmap.mmap:
-    """Map an existing segment after checking that it is ours, whole and of this layout.
+    """Map an existing segment after checking its owner, size and layout.
 
     Parameters
     ----------
@@ -231,8 +230,8 @@ def attach(name: str, kind: int, *, writable: bool, owner_uid: int | None = None
 def attach_bare(
     name: str, kind: int, *, writable: bool, owner_uid: int | None = None
 ) -> _native.Memory:
-    """The same, as memory that keeps no descriptor open: for processes that are not ours, which
-    may have few of them, or close them all. They use no segment that is open to all users."""
+    """As `attach`, without keeping a descriptor open: for client processes, which may have few of
+    them, or close them all. Segments that are open to all users are refused."""
     with opened(name, writable, owner_uid) as (fd, size):
         mode = stat.S_IMODE(os.fstat(fd).st_mode)
         if mode & stat.S_IRWXO:
@@ -243,8 +242,8 @@ def attach_bare(
 
 
 def open_to_grow(name: str, memory: mmap.mmap) -> int:
-    """A descriptor of a segment of ours that is mapped at `memory`, to `reserve` more of it; the
-    caller closes it."""
+    """A descriptor of a segment that is mapped at `memory`, to `reserve` more of it; the caller
+    closes it."""
     with opened(name, True, os.getuid()) as (fd, size):
         if size != len(memory):
             raise SegmentError(f"{name!r} has {size} bytes, expected {len(memory)}")
@@ -259,7 +258,7 @@ def opened(name: str, writable: bool, owner_uid: int | None) -> Iterator[tuple[i
     fd = os.open(f"{SHM_DIRECTORY}/{trust.plain(name)}", flags)
     try:
         status = os.fstat(fd)
-        # It may have other names: whoever may write it can link it, and learns nothing by that.
+        # It may have other names: a user who may write it can link it, and gains nothing by that.
         if not stat.S_ISREG(status.st_mode):
             raise SegmentError(f"{name!r} is not an ordinary shared memory segment")
         if owner_uid is not None and status.st_uid != owner_uid:
@@ -272,13 +271,13 @@ def opened(name: str, writable: bool, owner_uid: int | None) -> Iterator[tuple[i
 
 
 def place() -> list[int]:
-    """Which /dev/shm this process has: others may have another one, in containers."""
+    """Identifies this process's /dev/shm: processes in other containers may have another one."""
     status = os.stat(SHM_DIRECTORY)
     return [status.st_dev, status.st_ino]
 
 
 def elsewhere(theirs: object) -> str | None:
-    """What is wrong if a daemon, which says that this is its /dev/shm, has another; else None."""
+    """An explanation if a daemon's /dev/shm is not this process's; else None."""
     if theirs is None or theirs == place():
         return None
     return (

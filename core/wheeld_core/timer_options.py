@@ -1,4 +1,4 @@
-"""The options of calls that arm timers, once for all of them: the native ones read them by name."""
+"""The options of all calls that arm timers; the native ones read them by name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ else:
 
 
 class SharedOptions(TypedDict, total=False):
-    """What each of these calls takes, of one timer or of many.
+    """Options of calls for one timer or for many.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class SharedOptions(TypedDict, total=False):
 
 
 class TimerOptions(SharedOptions, total=False):
-    """The same, and what a call takes that arms one timer.
+    """Options of calls that arm one timer.
 
     Attributes
     ----------

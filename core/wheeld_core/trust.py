@@ -1,14 +1,16 @@
-"""Which daemon a client believes: its own user's, root's, or that of another user for its group.
+"""Which daemons a client trusts: its own user's, root's, or another user's that is shared with its
+group.
 
-Others on the host can put files where a client looks: in /tmp, in /dev/shm, in a directory that
-they may write. So each client looks at the owners before it opens anything, and at what it opened:
+Other users can put files where a client looks: in /tmp, in /dev/shm, in directories that they may
+write. So a client checks owners before it opens anything, and checks what it opened:
 
 - the runtime directory belongs to this user or to root, and nobody else may write it;
 - so does the directory above it; there others may write if it is sticky, as /tmp is;
-- another user's daemon (`--group`) is believed where only that user, this one and root can have put
-  its directory, and that is in /run/wheeld, which is root's, or open to a group of this process;
-- who answers at the socket is the directory's owner, or root;
-- what is opened there, by a plain name, is a FIFO of the owner; what is mapped, a segment of his.
+- another user's daemon (`--group`) is trusted where only that user, this one and root can have made
+  its directory, and the directory is in /run/wheeld, which is root's, or open to a group of this
+  process;
+- the process at the socket belongs to the directory's owner, or root;
+- files opened there, by plain names, are FIFOs of the owner; mapped segments are the owner's.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 SYSTEM_BASE: Final = Path("/run/wheeld")
-"""Where the service manager makes runtime directories for daemons of a user of their own."""
+"""Where the service manager makes runtime directories of daemons that run as their own user."""
 FIFO_FLAGS: Final = os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
 _ACCESS: Final = os.O_ACCMODE | os.O_PATH
 _LOOK: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -33,10 +35,10 @@ _BY_OTHERS: Final = stat.S_IWGRP | stat.S_IWOTH
 
 
 class DaemonDirectory(NamedTuple):
-    """A runtime directory that was found to be a daemon's."""
+    """A runtime directory that passed the checks."""
 
     fd: int
-    """A descriptor of it, to open what is in it."""
+    """A descriptor of it, to open the files in it."""
     owner: int
     """The user whose daemon runs there."""
 
@@ -48,11 +50,11 @@ class DaemonDirectory(NamedTuple):
         PermissionError
             It is not a FIFO of the directory's owner.
         FileNotFoundError
-            It has gone, or who slept on it has.
+            It, or its reader, has gone.
         """
         try:
             fd = os.open(plain(name), FIFO_FLAGS, dir_fd=self.fd)
-        except PermissionError:  # another user's: to ring, not to take what others rang
+        except PermissionError:  # another user's: may be rung, but not read
             fd = self._open_to_ring(plain(name))
         return self._checked(fd, name)
 
@@ -65,8 +67,8 @@ class DaemonDirectory(NamedTuple):
             raise FileNotFoundError(error.errno, "nobody reads it", name) from None
 
     def open_own_bell(self, name: str, passed: Sequence[int]) -> int:
-        """A descriptor of the caller's own FIFO: the one that the daemon `passed`, which the caller
-        has still to close, or where it passed none, as of this user, by its name.
+        """A descriptor of the caller's own FIFO: made from the one that the daemon `passed`, which
+        the caller still has to close; without one, as for this user, by name.
 
         Raises
         ------
@@ -78,7 +80,7 @@ class DaemonDirectory(NamedTuple):
         fd = self._checked(os.dup(passed[0]), name)
         if (
             fcntl.fcntl(fd, fcntl.F_GETFL) & _ACCESS != os.O_RDWR
-        ):  # else to sleep there wakes at once
+        ):  # otherwise sleeping on it would return at once
             os.close(fd)
             raise PermissionError(f"{name!r} arrived without read and write access")
         fcntl.fcntl(fd, fcntl.F_SETFL, os.O_NONBLOCK)
@@ -103,12 +105,12 @@ def plain(name: object) -> str:
 
 @contextlib.contextmanager
 def entered(directory: Path) -> Iterator[DaemonDirectory]:
-    """The runtime directory of a daemon that may be believed, for the block.
+    """Open the runtime directory of a trusted daemon, for the block.
 
     Raises
     ------
     PermissionError
-        Others than this user, root or a daemon's own user can have made it; the message says why.
+        A user other than this one, root or the daemon's own can have made it; the message says why.
     FileNotFoundError, NotADirectoryError
         It is not there.
     """
@@ -129,7 +131,8 @@ def check(directory: Path) -> None:
 
 
 def own_directory(path: Path, mode: int) -> Path:
-    """The directory at `path`, made with `mode` if it is not there, for this user to write into.
+    """Make the directory at `path` with `mode`, if it does not exist, and check that only this user
+    can write there.
 
     Raises
     ------
@@ -175,7 +178,7 @@ def check_peer(connected: socket.socket, owner: int) -> None:
 
 
 def _followed(path: Path) -> Path:
-    """What `path` leads to. A link there is followed if it is this user's or root's."""
+    """Resolve `path`. A symbolic link is followed if it belongs to this user or root."""
     status = os.lstat(path)
     _check_link(path, status)
     return Path(os.path.realpath(path)) if stat.S_ISLNK(status.st_mode) else path
@@ -201,7 +204,7 @@ def _check_base(path: Path, status: os.stat_result, owner: int) -> None:
 
 
 def _owner(path: Path, base: os.stat_result, status: os.stat_result) -> int:
-    """Whose daemon's a runtime directory is."""
+    """The owner of the daemon of a runtime directory."""
     if status.st_mode & _BY_OTHERS:
         raise PermissionError(
             f"{path} can be written by users other than its owner (mode "
@@ -216,7 +219,7 @@ def _owner(path: Path, base: os.stat_result, status: os.stat_result) -> int:
 
 
 def _was_given(path: Path, owner: int) -> bool:
-    """Have only this user, root and `owner` a hand in where `path` leads?"""
+    """Can only this user, root and `owner` determine where `path` leads?"""
     for above in path.parents:
         status = os.lstat(above)
         if status.st_uid not in (*_believed(), owner) or status.st_mode & _BY_OTHERS:

@@ -46,24 +46,24 @@ def parse_bytes(text: str) -> int:
 
 
 def duration_text(ns: int) -> str:
-    """A duration that `parse_duration` reads, up to seconds, in the largest unit that it is whole
-    in."""
+    """Format a duration for `parse_duration`, in the largest unit up to seconds in which it is
+    whole."""
     unit = next(unit for unit in ("s", "ms", "us", "ns") if ns % _NS[unit] == 0)
     return f"{ns // _NS[unit]}{unit}"
 
 
 def bytes_text(size: int) -> str:
-    """A size that `parse_bytes` reads, up to G, in the largest unit that it is whole in."""
+    """Format a size for `parse_bytes`, in the largest unit up to G in which it is whole."""
     unit = next(unit for unit in ("G", "M", "K", "") if size % _BYTES[unit] == 0)
     return f"{size // _BYTES[unit]}{unit}"
 
 
 def mebibytes(size: float) -> str:
-    """Bytes, for people: always in MiB, to compare."""
+    """Format bytes in MiB, so that sizes can be compared."""
     return f"{size / MIB:,.1f} MiB"
 
 
 def readable_bytes(size: int) -> str:
-    """Bytes, for people: in the unit that suits them."""
+    """Format bytes in a suitable unit."""
     unit = next((unit for unit in "GMK" if abs(size) >= _BYTES[unit]), "")
     return f"{size / _BYTES[unit]:,.1f} {unit}iB" if unit else f"{size} bytes"

@@ -12,10 +12,10 @@ from wheeld.config.settings import Config
 from wheeld_core.control.messages import Request
 
 OWNERS_ONLY: Final = (Request.STOP, Request.RESTART, Request.ADVANCE, Request.EVICT)
-"""What ends the daemon for all others, or a worker, or moves their time."""
+"""Requests that end the daemon or a worker, or move the virtual time."""
 _CREDENTIALS: Final = struct.Struct("3i")
 _SO_PEERGROUPS: Final = 59
-_MOST_BYTES: Final = 1024  # that Python's getsockopt takes: 256 groups
+_MOST_BYTES: Final = 1024  # the most that Python's getsockopt takes: 256 groups
 
 
 class Caller(NamedTuple):
@@ -31,7 +31,7 @@ class Caller(NamedTuple):
         return self.uid in (os.getuid(), 0)
 
     def check_entry(self, config: Config) -> None:
-        """Raise PermissionError unless it may use the daemon at all."""
+        """Raise PermissionError unless it may use the daemon."""
         if not self.owns and config.gid not in self.gids:
             raise PermissionError(
                 f"uid {self.uid} may not use this daemon, which runs as uid {os.getuid()}; start "
@@ -39,7 +39,8 @@ class Caller(NamedTuple):
             )
 
     def check_request(self, op: object, config: Config) -> None:
-        """Raise PermissionError for what only the owner and root may ask, and --admin-group."""
+        """Raise PermissionError for requests that are reserved for the owner, root and
+        --admin-group."""
         if op not in OWNERS_ONLY or self.owns or config.admin_gid in self.gids:
             return
         group = config.admin_group

@@ -1,4 +1,4 @@
-"""How a daemon ends: for good, with its memory left, or to go on as the program that it is then."""
+"""How a daemon ends: for good, leaving its memory, or to execute the program anew."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ class Wish(enum.Enum):
     """What is to be left."""
 
     NOTHING = enum.auto()
-    """A stop: what is pending goes to the last snapshot, with --state-dir."""
+    """A stop: pending timers go into the last snapshot, with --state-dir."""
     MEMORY = enum.auto()
-    """A stop for a while: workers go on, and so does the next start."""
+    """A temporary stop: workers go on, and the next start takes the memory over."""
     CLOCK = enum.auto()
-    """A restart in place, to the same layout: even the clock runs on."""
+    """A restart in place, with the same layout: even the clock keeps running."""
     SNAPSHOT = enum.auto()
-    """A restart in place, to another layout: for the workers a stop."""
+    """A restart in place, with another layout: a stop for the workers."""
 
 
 class Ending:
@@ -39,11 +39,11 @@ class Ending:
     Parameters
     ----------
     parts : Parts
-        Its parts, of which none waits for anything any more.
+        Its parts, none of which is waiting any more.
     control : ControlSocket
         Where its connections are.
     wish : Wish
-        What comes of it depends on what can be left.
+        What to leave; it may turn out that less can be left.
     """
 
     def __init__(self, parts: Parts, control: ControlSocket, wish: Wish) -> None:
@@ -52,12 +52,12 @@ class Ending:
         self._wish = wish
 
     async def run(self, server: asyncio.Server | None) -> Handover | None:
-        """Clean up; what goes wrong in one step keeps none of the others from being done.
+        """Clean up; if one step fails, the others are still carried out.
 
         Returns
         -------
         Handover or None
-            For who is to go on in this process.
+            For the program that this process executes next.
         """
         its = self._parts
         listener = -1
@@ -88,7 +88,7 @@ class Ending:
         return None
 
     def _may_leave(self) -> bool:
-        """Are there segments that another daemon can go on with, and that may hold timers?"""
+        """Are there segments that another daemon can take over, and that may hold timers?"""
         its = self._parts
         return its.resources.damage() is None and (its.served or its.resources.taken_over)
 
@@ -101,7 +101,7 @@ class Ending:
         next_one.lock = its.resources.leave_locked()
 
     async def _stop_clock(self) -> bool:
-        """End the clock and what works for it; returns whether the memory is left."""
+        """End the clock and the processes that depend on it; returns whether the memory is left."""
         its = self._parts
         wanted = self._wish in (Wish.MEMORY, Wish.CLOCK)
         sound = its.resources.damage() is None
@@ -122,13 +122,13 @@ class Ending:
         return keep
 
     async def _say_that_it_stays(self) -> None:
-        """To a start, which may be of another layout and cannot read the memory then."""
+        """For the next start, which may have another layout and could not read the memory."""
         its = self._parts
         snapshot = its.config.state_dir is not None and its.failed is None
         its.resources.write_daemon_file(kept={"snapshot": snapshot})
 
     async def _step(self, step: Coroutine[Any, Any, None]) -> bool:
-        """One step of the end; false if it failed, which the daemon's exit code tells."""
+        """Run one step; false if it failed, which the daemon's exit code shows."""
         try:
             await step
         except Exception as error:

@@ -40,7 +40,7 @@ def entry(**fields: str | int | None) -> bytes:
 
 
 def priority(level: int) -> int:
-    """That of syslog for a level of Python's logging."""
+    """The syslog priority for a level of Python's logging."""
     return next((found for least, found in _PRIORITIES if level >= least), _DEBUG)
 
 
@@ -53,8 +53,8 @@ def worker_of(record: logging.LogRecord) -> str | None:
 
 
 class JournalHandler(logging.Handler):
-    """Sends messages to the journal, and never waits for it: what it does not take is counted, and
-    said when it takes some again.
+    """Sends messages to the journal without ever blocking: messages that it does not take are
+    counted, and the count is sent when it takes some again.
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
-"""Runs a daemon in this process: what `wheeld start` does once its options are read.
+"""Runs a daemon in this process: the part of `wheeld start` after its options are parsed.
 
-Embedded daemons give them as JSON: to load the command line would be a sixth of their start.
+Embedded daemons pass them as JSON: loading the command line would be a sixth of their start.
 
     python -m wheeld --private '{"name": "x", "capacity": 1000, "parent_pid": 7}'
 """
@@ -23,7 +23,7 @@ from wheeld.supervisor.server import Supervisor
 from wheeld_core.errors import WheelError
 
 EXPECTED: Final = (WheelError, PermissionError, ValueError)
-"""What a daemon can end with, and says in one line."""
+"""Errors that a daemon can end with, reported in one line."""
 
 
 def launch(
@@ -35,18 +35,18 @@ def launch(
     fresh: bool = False,
     check: bool = False,
 ) -> None:
-    """Run a daemon to its end, or to that of the program, in whose place another one comes.
+    """Run a daemon until it ends, or until this process executes the program anew.
 
     Parameters
     ----------
     given : dict
-        Options; None stands for not given.
+        Options; None: not given.
     file : Path, optional
         A TOML file, as in `config.load`.
     parent_pid, remove_base, fresh
         As in `Supervisor`.
     check : bool
-        Start nothing: print what would be.
+        Start nothing: print what would be started.
 
     Raises
     ------

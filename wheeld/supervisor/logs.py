@@ -1,10 +1,10 @@
-"""Where the daemon's messages go: to its stderr, which must never hold it up.
+"""The daemon's log messages, which go to its stderr and must never block it.
 
 An unread pipe fills, a terminal can be stopped, a journal can hang: a process that writes there
-waits. So a daemon whose stderr is such a thing writes into a pipe of its own instead, which takes
-what it has room for, and a thread carries that over and does the waiting. The clock and the
-recorder inherit this pipe as their stderr. What finds no room is counted, and said when there is
-room again. A file never waits, and is written to directly.
+blocks. So a daemon with such a stderr writes to a non-blocking pipe of its own instead, and a
+thread copies that to stderr and does the waiting. The clock and the recorder inherit this pipe as
+their stderr. Messages for which the pipe has no room are counted, and the count is logged when
+there is room again. A file never blocks, and is written to directly.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from wheeld.supervisor import journal
 
 STDERR = 2
 WHOLE_BYTES = select.PIPE_BUF
-"""A pipe takes so many bytes whole or not at all: no usual message is torn."""
+"""Writes to a pipe up to this size are atomic: no usual message is torn."""
 LAST_WORDS_SECONDS = 1.0
-"""How long the end of the daemon waits for its last messages to be read."""
+"""Seconds that the end of the daemon waits for its last messages to be read."""
 
 _carriers: list[_Carrier] = []
 
 
 def set_up(level: str, form: str, daemon: str) -> None:
-    """Have log messages of this process written.
+    """Set up logging in this process.
 
     Parameters
     ----------
     level : str
-        The least one that is: debug, info, warning or error.
+        The least level that is logged: debug, info, warning or error.
     form : str
         text, json or journald.
     daemon : str
@@ -49,7 +49,7 @@ def set_up(level: str, form: str, daemon: str) -> None:
     Raises
     ------
     WheelError
-        They are for the journal, and there is none.
+        `form` is journald and there is no journal.
     """
     handler: logging.Handler
     if form == "journald":
@@ -64,23 +64,23 @@ def set_up(level: str, form: str, daemon: str) -> None:
 
 
 def set_level(level: str) -> None:
-    """Write messages from another level on."""
+    """Change the least level that is logged."""
     logging.getLogger().setLevel(level.upper())
 
 
 class Formatter(logging.Formatter):
-    """One message is one line, but for the traceback below it: what others have said stands in
-    some, and nobody shall write lines that the daemon did not."""
+    """One message is one line, plus a traceback below it. Messages may quote other processes, and
+    these must not be able to forge lines."""
 
     def __init__(self) -> None:
         super().__init__("wheeld: %(message)s")
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """The message, all that is not printable escaped."""
+        """The message, with unprintable characters escaped."""
         return _escaped(super().formatMessage(record))
 
     def formatException(self, ei: Any) -> str:
-        """The traceback, its lines as they are."""
+        """The traceback, line by line."""
         return "\n".join(map(_escaped, super().formatException(ei).split("\n")))
 
 
@@ -99,7 +99,7 @@ class JsonFormatter(logging.Formatter):
         self._daemon = daemon
 
     def format(self, record: logging.LogRecord) -> str:
-        """The object; what is not ASCII is escaped."""
+        """The object; non-ASCII characters are escaped."""
         found = child_main.fields(record.levelname.lower(), self._daemon, record.getMessage())
         at = datetime.fromtimestamp(record.created, UTC)
         found["time"] = at.isoformat(timespec="milliseconds")
@@ -117,7 +117,7 @@ def _escaped(text: str) -> str:
 
 
 def give_back() -> None:
-    """Make stderr what it was before `set_up`: this process is about to execute another program."""
+    """Restore the stderr from before `set_up`: this process is about to execute another program."""
     for carrier in _carriers:
         carrier.end()
     _carriers.clear()
@@ -129,7 +129,7 @@ def _can_wait(fd: int) -> bool:
 
 
 class _Handler(logging.Handler):
-    """Writes messages past all buffers, and remembers how many could not be written."""
+    """Writes messages unbuffered, and counts those that could not be written."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -151,7 +151,7 @@ class _Handler(logging.Handler):
 
 
 class _Carrier(threading.Thread):
-    """Carries what comes out of a pipe over to what was stderr before."""
+    """Copies a pipe to the original stderr."""
 
     def __init__(self) -> None:
         super().__init__(name="log", daemon=True)
@@ -163,7 +163,7 @@ class _Carrier(threading.Thread):
         os.close(write)
 
     def begin(self) -> None:
-        """Begin to carry; at the end of the process, a short while is left for the rest."""
+        """Start copying; at the end of the process the rest gets a short time."""
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             self.start()  # with all signals blocked: they are the main thread's
@@ -177,8 +177,8 @@ class _Carrier(threading.Thread):
         self.join(LAST_WORDS_SECONDS)
 
     def end(self) -> None:
-        """Messages go past the pipe from now on; a short while is left for those that are in it.
-        Children have its other end still, so that it does not end by itself."""
+        """From now on messages bypass the pipe; those in it get a short time. Child processes still
+        have its other end, so it does not end by itself."""
         os.dup2(self._out, STDERR)
         give_up = time.monotonic() + LAST_WORDS_SECONDS
         while self._is_behind() and time.monotonic() < give_up:
@@ -197,14 +197,14 @@ class _Carrier(threading.Thread):
             with self._carrying:
                 if not (some := os.read(self._pipe, 65_536)):
                     return
-                with contextlib.suppress(OSError):  # such as a reader that has gone: no harm
+                with contextlib.suppress(OSError):  # such as a reader that has gone: harmless
                     self._write(some)
 
     def _write(self, some: bytes) -> None:
         while some:
             try:
                 some = some[os.write(self._out, some) :]
-            except BlockingIOError:  # somebody made it so; it must not cost a processor
+            except BlockingIOError:  # another process set it so; it must not become a busy loop
                 ready = select.poll()
                 ready.register(self._out, select.POLLOUT)
                 ready.poll()

@@ -1,4 +1,4 @@
-"""What a daemon consists of, and whether it is well."""
+"""The parts of a daemon, and whether it is healthy."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ _AWAKE: Final = -(2**63)
 
 
 class Parts:
-    """What the supervisor starts, serves and ends, each knowing the others that it needs.
+    """The parts that the supervisor starts, serves and ends, each with references to those that it
+    needs.
 
     Parameters
     ----------
@@ -30,7 +31,7 @@ class Parts:
     fresh : bool
         Discard what a killed daemon of that name left, instead of taking it over.
     before : handover.Handover, optional
-        What this process left before it executed the program anew.
+        What this process handed over before it executed the program anew.
     """
 
     def __init__(self, config: Config, fresh: bool, before: handover.Handover | None) -> None:
@@ -60,20 +61,21 @@ class Parts:
         return self.resources.config
 
     def fail(self, why: str) -> None:
-        """End, with this message, or with that of what went wrong before."""
+        """End with this message, or with that of an earlier error."""
         self.failed = self.failed or why
         self.stopping.set()
 
     def clock_is_well(self, within: float) -> bool:
-        """Is there a clock, and has it made progress within so many seconds, if it had to?"""
+        """Is there a clock, and has it made progress within so many seconds, if it had any to
+        make?"""
         whole = self.clock.runs and self.resources.damage() is None
         return whole and _makes_progress(self.resources.wheel, within)
 
 
 def _makes_progress(wheel: WheelView, within: float) -> bool:
-    """Is its last pass recent, or its sleep not over for long?
+    """Is its last pass recent, or its sleep not long overdue?
 
-    Reads two words; a clock that sleeps is not woken for it.
+    Reads two words; a sleeping clock is not woken.
     """
     now = _native.read_clock()
     sleep_until = int(wheel.header["sleep_until"])

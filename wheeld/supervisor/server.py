@@ -34,7 +34,7 @@ from wheeld_core.errors import WheelError
 log = logging.getLogger("wheeld")
 
 STOP_SECONDS, TRACE_STOP_SECONDS = 15.0, 600.0
-"""How long who asks for a stop should wait for its end: a trace is written to its end first."""
+"""Seconds that a client that asked for a stop should wait for it: a trace is completed first."""
 
 
 class Supervisor(Parts):
@@ -47,7 +47,7 @@ class Supervisor(Parts):
     parent_pid : int, optional
         Stop when this process dies (embedded daemons).
     remove_base : bool
-        Remove the directory that holds the runtime directory, too, if it is empty then.
+        Also remove the directory that holds the runtime directory, if it is empty then.
     fresh : bool
         Discard what a killed daemon of that name left, instead of taking it over.
     read_config : callable, optional
@@ -58,7 +58,7 @@ class Supervisor(Parts):
     Attributes
     ----------
     successor : handover.Handover or None
-        After `run`: what is to be executed, with signals held.
+        After `run`: the program to execute, with signals blocked.
     """
 
     def __init__(
@@ -71,7 +71,7 @@ class Supervisor(Parts):
         before: handover.Handover | None = None,
     ) -> None:
         descriptors.claim(config.max_workers)
-        # A signal that comes while the segments are made waits until run() can clean up after them.
+        # A signal that comes while the segments are made is blocked until run() can clean up.
         signals.hold()
         super().__init__(config, fresh and before is None, before)
         self._read_config = read_config or (lambda: self.config)
@@ -93,8 +93,7 @@ class Supervisor(Parts):
         Raises
         ------
         WheelError
-            Why it ended, if not because it was told to. Memory with which another daemon can go on
-            is left then.
+            Why it ended, if not by request. Memory that another daemon can take over is left then.
         """
         keep = functools.partial(self.stop, Wish.MEMORY)
         signals.handle(asyncio.get_running_loop(), self.stopping.set, keep, self._reload)
@@ -152,7 +151,7 @@ class Supervisor(Parts):
             raise WheelError(self.failed)
 
     async def _end(self, server: asyncio.Server | None, tasks: list[asyncio.Task[None]]) -> None:
-        """Clean up, and have ready what `successor` is for."""
+        """Clean up, and set `successor`."""
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -167,7 +166,7 @@ class Supervisor(Parts):
         self.resources.write_daemon_file(pid=os.getpid(), clock_pid=self.clock.pid)
 
     def _renew_facts(self) -> None:
-        """Write them again; if there is no room now, at one of the next looks."""
+        """Write daemon.json again; if there is no space now, at one of the next checks."""
         try:
             self._write_facts()
             self._facts_are_old = False
@@ -177,7 +176,7 @@ class Supervisor(Parts):
             self._facts_are_old = True
 
     def _look(self) -> None:
-        """What is done at each look at the clock."""
+        """Work that is done at each check of the clock."""
         eviction.of_offenders(self.workers, self.config.evict_after)
         if self._facts_are_old:
             self._renew_facts()
@@ -185,10 +184,10 @@ class Supervisor(Parts):
     def _reload(self) -> None:
         self.resources.config = reloaded(self.config, self._read_config)
         logs.set_level(self.config.log_level)
-        self.clock.look_soon()  # the next look may be due earlier now
+        self.clock.look_soon()  # the next check may be due earlier now
 
     def stop(self, wish: Wish = Wish.NOTHING) -> None:
-        """Have `run` return; the first who says what is to be left is heard."""
+        """Make `run` return; the first call decides what is left."""
         if not self.stopping.is_set():
             self._wish = wish
             self.stopping.set()
@@ -232,7 +231,7 @@ class Supervisor(Parts):
         raise ValueError(f"unknown request {op!r}; allowed: {', '.join(Request)}")
 
     def _leave(self, wish: Wish) -> Leaving:
-        """Begin to end; returns what who asked for it is to know."""
+        """Begin to end; returns the answer to the request."""
         asyncio.get_running_loop().call_soon(self.stop, wish)
         return {
             "ok": True,

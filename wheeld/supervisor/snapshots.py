@@ -1,6 +1,6 @@
 """The daemon's snapshots: restored at start, written every few seconds and at the end.
 
-They are for a restart of the host, or of the daemon: what lives in shared memory is gone then. See
+They are for a restart of the host, or of the daemon, after which the shared memory is gone. See
 docs/snapshots.md.
 """
 
@@ -28,7 +28,7 @@ from wheeld_core.views import RegistryView
 log = logging.getLogger("wheeld")
 
 _RECLAIMED = np.uint64(packing.completion(packing.Stage.RECLAIMED, 0, 0))
-"""`link.completion` of a slot without an owner."""
+"""The `link.completion` of a slot without an owner."""
 
 
 class Snapshots:
@@ -37,9 +37,9 @@ class Snapshots:
     Parameters
     ----------
     resources : Resources
-        What is written down, or made anew.
+        The wheel that is saved or restored.
     workers : Workers
-        Whose timers they are.
+        The owners of the timers.
     fresh : bool
         Do not restore.
     """
@@ -68,10 +68,10 @@ class Snapshots:
     # -- restore --------------------------------------------------------------------------------
 
     def restore(self) -> None:
-        """Arm what the last snapshot holds, in fresh segments and before the first clock.
+        """Arm the timers of the last snapshot, in fresh segments and before the first clock.
 
-        Owners get rows by their names, to which they come back as to kept ones. A file that is
-        damaged is kept aside; the daemon starts without it.
+        Owners get rows under their names, as kept workers. A damaged file is set aside, and the
+        daemon starts without it.
 
         Raises
         ------
@@ -118,7 +118,7 @@ class Snapshots:
         used = plan.snapshot.slabs[plan.snapshot.slabs < self._config.shared_slabs]
         self._resources.back(int(used.max()) + 1 if len(used) else 0)
         apply(plan, slots, self._resources.wheel, rows, groups)
-        # Slots of slabs without an owner are on their way to no worker: record that.
+        # Slots of slabs without an owner are not being returned to any worker: record that.
         nobodys = (slots.owner_words(self._resources.wheel) == 0) & (slots.states != 0)
         links = self._resources.wheel.links[: len(slots.states)]
         links["completion"][nobodys] = _RECLAIMED
@@ -127,7 +127,7 @@ class Snapshots:
     # -- write ----------------------------------------------------------------------------------
 
     async def keep_writing(self) -> None:
-        """Write a snapshot every `snapshot_every`, until cancelled. The daemon serves."""
+        """Write a snapshot every `snapshot_every`, until cancelled, while the daemon serves."""
         self._served = True
         while self._path is not None:
             await asyncio.sleep(self._config.snapshot_every_ns / 1e9)
@@ -140,12 +140,12 @@ class Snapshots:
     async def write_last(self) -> None:
         """Write what is pending when the daemon stops. The clock has stopped.
 
-        A daemon that never served leaves the snapshot that it could not restore as it was.
+        A daemon that never served leaves a snapshot that it could not restore unchanged.
 
         Raises
         ------
         WheelError
-            It could not be written; what to do is in the message.
+            It could not be written; the message says what to do.
         """
         if self._job is not None:
             await asyncio.gather(self._job, return_exceptions=True)

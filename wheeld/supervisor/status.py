@@ -1,4 +1,4 @@
-"""What the supervisor knows about its daemon, read from the shared memory's views."""
+"""The status of a daemon, read from its shared memory."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def _workers(
 
 
 def _figures(daemon: Parts, row: int) -> dict[str, Any]:
-    """What a worker has counted itself, and how late what went to it was."""
+    """A worker's own counters, and the lateness of its expirations."""
     resources = daemon.resources
     wheel, name = resources.wheel, resources.names.get(worker_segment(row))
     figures = worker_figures.read(name, os.getuid()) or worker_figures.nothing()

@@ -1,1 +1,2 @@
-"""What the supervisor keeps in shared memory: workers and groups, watched keys, pools, heads."""
+"""The supervisor's tables in shared memory: workers, groups, watched keys, pools, segment
+headers."""

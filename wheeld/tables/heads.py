@@ -1,9 +1,9 @@
-"""The heads of segments that members of a group can write, but never should; and their lengths.
+"""The headers and lengths of segments that workers can write, but must not change.
 
-A segment with a damaged head is never attached. A member that overwrites a worker's would get it
-killed; one that overwrites or truncates a shared one would end the daemon and keep
-the next one from its wheel. All of it follows from the wheel and from the daemon's options, which
-are not theirs to write, so it is mended before. What a segment lost with its length stays lost.
+A segment with a damaged header is never attached. A worker that overwrites another's header would
+get that one killed; one that overwrites or truncates a shared segment would end the daemon and lock
+the next one out of its wheel. All of these contents follow from the wheel and the daemon's options,
+which workers cannot write, so they are restored first. Data beyond a truncated length stays lost.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _OPTIONS: Final = (
 
 
 class WorkerHead:
-    """What stands at the beginning of each worker's segment for as long as that is there.
+    """The header of each worker's segment, which never changes.
 
     Parameters
     ----------
@@ -52,8 +52,8 @@ class WorkerHead:
         self._head = scratch[: int(fields["sub_tail"][1])]
 
     def mend(self, name: str) -> None:
-        """Write it again into that segment, if something else stands there. One that is not a whole
-        segment of ours is left to who attaches it."""
+        """Restore the header of a segment if it differs. A file that is not a complete segment of
+        this user is left to the process that attaches it."""
         with contextlib.suppress(OSError):
             fd = os.open(f"{segments.SHM_DIRECTORY}/{trust.plain(name)}", _FLAGS)
             try:
@@ -69,8 +69,7 @@ class WorkerHead:
 
 
 class SharedHeads:
-    """What is fixed in the segments that all workers write: their lengths, and what stands in their
-    heads for as long as they are there.
+    """The fixed contents of the segments that all workers write: their lengths and headers.
 
     Parameters
     ----------
@@ -100,8 +99,8 @@ class SharedHeads:
         self._fresh = fresh
 
     def parts(self, pools: mmap.mmap | bytes) -> Iterator[tuple[str, int, bytes]]:
-        """Segment, offset and bytes of what is fixed. Of `pools`, the segment as it is, come the
-        times at which its pools were made, if plausible: they are stored nowhere else."""
+        """Segment, offset and bytes of the fixed contents. The times at which pools were made come
+        from `pools`, the current segment, if plausible: they are stored nowhere else."""
         fresh, now = self._fresh["pools"], time.monotonic_ns()
         for i in range(len(self.pools)):
             offset = int(record(fresh, "pools")["pools_off"]) + i * dtype_of("pool").itemsize
@@ -111,18 +110,18 @@ class SharedHeads:
             yield kind, offset, self._fresh[kind][offset : offset + size]
 
     def mend(self, names: Mapping[str, str]) -> bool:
-        """Give the segments of these names the length that they must have, and their heads. Where
-        `watch` or `pools` has gone, there is a new one.
+        """Restore the lengths and headers of the segments of these names. If `watch` or `pools` is
+        gone, make a new one.
 
         Returns
         -------
         bool
-            A part of `slots` is lost.
+            Whether a part of `slots` is lost.
 
         Raises
         ------
         OSError, SegmentError
-            One is no segment of ours, or /dev/shm has no room for what it lost.
+            One is not a segment of this user, or /dev/shm has no room for the lost part.
         """
         with contextlib.ExitStack() as opened:
             fds: dict[str, int] = {}
@@ -140,8 +139,8 @@ class SharedHeads:
         return lost
 
     def refill(self, kind: str, name: str, size: int) -> bool:
-        """Make one good that has its length again, and lost what was behind `size`; returns whether
-        that are slots. Raises as `mend`."""
+        """Reinitialise a segment whose length was restored and whose data behind `size` was lost;
+        returns whether these are slots. Raises as `mend`."""
         fd = _open(name, None)
         try:
             return self._refill(kind, name, fd, size)
@@ -152,7 +151,7 @@ class SharedHeads:
         size, wanted = os.fstat(fd).st_size, self.sizes[kind]
         if size == wanted:
             return False
-        os.ftruncate(fd, wanted)  # at once: who touches what is not there is ended by SIGBUS
+        os.ftruncate(fd, wanted)  # at once: touching what is missing means SIGBUS
         return self._refill(kind, name, fd, size)
 
     def _refill(self, kind: str, name: str, fd: int, size: int) -> bool:
@@ -173,8 +172,8 @@ class SharedHeads:
 
 
 def _open(name: str, model: int | None) -> int:
-    """A descriptor of a segment of ours; of a new one, for those who may use `model`, if there is
-    none."""
+    """A descriptor of a segment of this user; if there is none, of a new one with the access rights
+    of `model`."""
     path = f"{segments.SHM_DIRECTORY}/{trust.plain(name)}"
     try:
         fd = os.open(path, _FLAGS)

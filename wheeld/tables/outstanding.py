@@ -1,4 +1,4 @@
-"""For which groups timers are that are not over yet: the numbers of those keep their names."""
+"""Groups that still have timers: their numbers keep their names."""
 
 from __future__ import annotations
 
@@ -17,13 +17,14 @@ _NOBODY_ELSES: Final = (
     Stage.RECLAIMED,
     Stage.HANDED,
 )
-"""Stages of a fired timer that no group gets any longer: its owner or its target has it."""
+"""Stages of a fired timer that is no longer on its way to a group: its owner or its target has
+it."""
 
 
 def targets(wheel: WheelView, slots: SlotsView) -> frozenset[int]:
-    """The words `target` of what is armed, fired and on its way, offered, or taken.
+    """The `target` words of timers that are armed, fired and on their way, offered, or taken.
 
-    What is armed during the look may be missed: its word tells of which name it is, see
+    Timers armed meanwhile may be missed: their words say which use of a number they mean, see
     WH_GROUP_FIELDS in layout.h.
     """
     states = slots.states.copy()

@@ -1,8 +1,8 @@
-"""The worker table: who is connected, in which row, under which incarnation; and the groups.
+"""The worker table: the workers, with their rows and incarnations; and the groups.
 
 The supervisor is its only writer. A row's `state` is written last when it is filled and first when
 it is emptied, so a reader never takes a half-written row for an active one. The table outlives the
-supervisor: the next one reads from it who was there.
+supervisor: the next one reads the workers from it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ class RowState(IntEnum):
 
 
 ANY_UID: Final = 2**32 - 1
-"""No user's: in the row of a name that was restored from a snapshot which says nothing of users."""
+"""No user: for names that were restored from a snapshot without user ids."""
 
 
 class OnDeath(IntEnum):
-    """What becomes of a worker's timers when it goes; as `row.on_death` has it."""
+    """A worker's policy for its timers, the value of `row.on_death`."""
 
     DROP = 0
     KEEP = 1
@@ -64,7 +64,7 @@ class Tenant:
     identity: int = 0
     """See identity.py."""
     uid: int = ANY_UID
-    """Whose process it is or was. What it left under its name is for that user alone."""
+    """The user of its process. Only that user may take over what it left."""
 
 
 def _encoded(what: str, name: object, most: int) -> bytes:
@@ -75,7 +75,7 @@ def _encoded(what: str, name: object, most: int) -> bytes:
 
 
 def _check_printable(what: str, name: object) -> None:
-    """Names go into logs and terminals: one with a line break could be read as lines of others."""
+    """Names are printed to logs and terminals: a line break could forge lines."""
     if not str(name).isprintable():
         raise ValueError(f"{what}: expected printable characters and no line breaks")
 
@@ -93,7 +93,7 @@ class Registry:
         self._memory = memory
         self._view = RegistryView(memory)
         self._rows = self._view.rows
-        # Random in a new table: what a client remembers of another wheel matches no worker here.
+        # Random in a new table, so that incarnations of another wheel match no worker here.
         self._incarnations = int(self._rows["incarnation"].max()) or secrets.randbits(24) << 16
         self.tenants: dict[int, Tenant] = {
             row: self._read(row) for row in range(len(self._rows)) if self._rows["state"][row]
@@ -166,7 +166,7 @@ class Registry:
         return self.tenants[row]
 
     def note_segment(self, tenant: Tenant, inode: int) -> None:
-        """Write down which file its segment is: its name could be a link to another's."""
+        """Record the inode of its segment: the name could be linked to another file."""
         self._rows[tenant.row]["segment_ino"] = inode
 
     def succeed(self, kept: Tenant, pid: int, uid: int, on_death: OnDeath, groups: int) -> Tenant:
@@ -176,13 +176,13 @@ class Registry:
         return tenant
 
     def retire(self, tenant: Tenant, on_death: OnDeath) -> Tenant:
-        """Change what becomes of a departed worker's timers."""
+        """Change the policy of a departed worker."""
         self._rows[tenant.row]["on_death"] = on_death
         self.tenants[tenant.row] = replace(tenant, on_death=on_death)
         return self.tenants[tenant.row]
 
     def set_aside(self, tenant: Tenant) -> Tenant:
-        """Take a departed worker's name from it, for others to have; its row stays."""
+        """Release a departed worker's name for others; its row stays."""
         suffix = f" (left {tenant.incarnation})"
         stem = tenant.name.removesuffix(suffix).encode()[: WORKER_NAME_BYTES - len(suffix)]
         name = stem.decode(errors="ignore") + suffix
@@ -196,7 +196,7 @@ class Registry:
 
     @staticmethod
     def check_heir(kept: Tenant, uid: int) -> None:
-        """Raise PermissionError unless what `kept` left is that user's.
+        """Raise PermissionError unless the kept tenant belonged to that user.
 
         Payloads and cookies that another user wrote must not be trusted, not even by root; nor may
         others read them.
@@ -209,7 +209,7 @@ class Registry:
 
     @staticmethod
     def encode_name(name: object) -> bytes:
-        """The name as it stands in the table; ValueError if it does not fit."""
+        """The name as the table stores it; ValueError if it is too long."""
         encoded = _encoded(f"worker name {name!r}", name, WORKER_NAME_BYTES)
         if encoded.startswith(b"group:"):
             raise ValueError(f"worker name {name!r}: 'group:' is reserved for group names")
@@ -235,14 +235,14 @@ class Registry:
     def group_bit(self, name: object, targets: Callable[[], frozenset[int]] | None = None) -> int:
         """The bit of a group, which is named here if it is new.
 
-        When all numbers have names, one whose group is empty gets this name: no worker belongs to
-        it, none that is kept either, and it is not among the `targets` of timers that are armed or
-        not delivered yet. Without those no number is used again.
+        When all numbers have names, the number of an empty group is reused: one without workers,
+        not even kept ones, that is not among the `targets` of timers that are armed or not
+        delivered yet. Without `targets` no number is reused.
 
         Raises
         ------
         ValueError
-            The name does not fit.
+            The name is not allowed.
         WheelError
             All 64 groups are in use.
         """
@@ -264,7 +264,7 @@ class Registry:
         return 1 << group
 
     def _empty_group(self, targets: frozenset[int]) -> int | None:
-        """A group without members and without timers: the one whose number was used least."""
+        """A group without members and timers: the one whose number was reused least often."""
         in_use = 0
         for tenant in self.tenants.values():
             in_use |= tenant.groups
@@ -293,14 +293,14 @@ class Registry:
             del self.tenants[tenant.row]
 
     def state(self, tenant: Tenant) -> RowState:
-        """Where a tenant stands; FREE when its row is another's."""
+        """A tenant's state; FREE when its row belongs to another."""
         now = self.tenants.get(tenant.row)
         if now is None or now.incarnation != tenant.incarnation:
             return RowState.FREE
         return RowState(int(self._rows["state"][tenant.row]))
 
     def arrives(self, tenant: Tenant) -> bool:
-        """Has it not departed before it had arrived? Its row is another's then, or about to be."""
+        """Is it still arriving? It may have departed meanwhile."""
         return self.state(tenant) == RowState.ATTACHING
 
     def open_process(self, tenant: Tenant) -> int | None:

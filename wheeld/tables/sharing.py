@@ -1,9 +1,8 @@
-"""What the daemon does in the two segments that workers write together: `watch` and `pools`.
+"""The daemon's part in the two segments that workers share: `watch` and `pools`.
 
-It makes them, lets each worker into its row, and clears up after it: a dead worker watches nothing,
-and what it had of the pools goes back. All of this may be cut short by a SIGKILL and done again by
-the next supervisor: what was done already is not done twice
-(core/include/wheeld/sharing/{watch,pool}.h).
+It makes them, assigns each worker a row, and cleans up after it: a dead worker watches nothing, and
+its bytes go back to the pools. A SIGKILL may interrupt all of this and the next supervisor repeats
+it: nothing is done twice (core/include/wheeld/sharing/{watch,pool}.h).
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ log = logging.getLogger("wheeld")
 T = TypeVar("T")
 
 TRIES = 10
-"""How often heads that a worker overwrites again and again are mended before that is given up."""
+"""Repairs of headers that a worker keeps overwriting, before the daemon gives up."""
 KINDS: Mapping[str, int] = {name: segments.KINDS[name] for name in ("watch", "pools")}
 
 
@@ -60,9 +59,9 @@ class Sharing:
         """Bytes that went back to the pools because their worker was gone."""
 
     def resume(self, there: Collection[int]) -> None:
-        """Go on after a killed supervisor: end what it was at; of the rows not in `there` nothing
-        stays. Those that are there are cleared when they depart. Who sleeps although something is
-        marked for it is rung for."""
+        """Continue after a killed supervisor: complete its last change, and clear the rows not in
+        `there`. Other rows are cleared when their workers depart. Workers that sleep although
+        something is marked for them are woken."""
         self._do(lambda: _native.resume_pools(self._pools))
         self._ring_for(self._do(lambda: _native.owed_watchers(self._watch)))
         self._seated = set(there)
@@ -77,7 +76,7 @@ class Sharing:
         self._put(row, incarnation)
 
     def clear(self, row: int) -> int:
-        """A worker's process is gone: take back what it had, once; returns the bytes."""
+        """Take back what a worker had, once, as its process is gone; returns the bytes."""
         if row not in self._seated:
             return 0
         returned = self._put(row, 0)
@@ -85,24 +84,24 @@ class Sharing:
         return returned
 
     def _put(self, row: int, incarnation: int) -> int:
-        """Take back what is in a row, and give it to a new tenant; 0: to none."""
+        """Take back what is in a row, and assign it to a new tenant; 0: to none."""
         self._ring_for(self._do(lambda: _native.seat_watcher(self._watch, row, incarnation)))
         returned = self._do(lambda: _native.seat_borrower(self._pools, row, incarnation))
         self.returned += max(returned, 0)
         return returned
 
     def _ring_for(self, rows: list[int]) -> None:
-        """They sleep, and something is marked for them."""
+        """Wake workers that sleep although something is marked for them."""
         for row in rows:
             self._ring(row)
 
     def _do(self, work: Callable[[], T]) -> T:
-        """Do it on segments that are whole and whose heads are what they should be."""
+        """Run `work` on segments of the right length with intact headers."""
         for _ in range(TRIES):
             self._ready()
             try:
                 return work()
-            except ValueError as error:  # its head is not what it was a moment ago
+            except ValueError as error:  # its header has changed since the check
                 log.warning("a worker writes to memory it must not touch: %s", error)
         raise WheelError(
             "the headers of the segments that all workers share are overwritten repeatedly"
@@ -110,7 +109,7 @@ class Sharing:
 
 
 def occupied(watch: WatchView, pools: PoolsView) -> npt.NDArray[np.bool_]:
-    """Rows in which there is something of a worker, shape (workers,)."""
+    """Mask of the rows that hold anything of a worker, shape (workers,)."""
     rows = len(watch.rows)
     found: npt.NDArray[np.bool_]
     found = (watch.rows["tenant"] != 0) | (watch.rows["any"] != 0) | watch.watching()[:rows]
@@ -142,9 +141,9 @@ def sizes(workers: int, pools: int) -> dict[str, int]:
 
 
 def faults(workers: int, watch: mmap.mmap | bytes, pools: mmap.mmap | bytes) -> list[str]:
-    """What in the headers of the two segments does not follow from the number of workers.
+    """Describe what is wrong in the headers of the two segments, given the number of workers.
 
-    Workers can write there, so this check comes before any other access.
+    Workers can write there, so this check precedes any other access.
     """
     found = []
     count = int(record(pools, "pools")["pool_count"])
@@ -165,7 +164,7 @@ def faults(workers: int, watch: mmap.mmap | bytes, pools: mmap.mmap | bytes) -> 
 
 
 def _expected(kind: str, workers: int, pools: int) -> dict[str, int]:
-    """The header that a segment must have: as a new one's."""
+    """The header that a segment must have: that of a new one."""
     fresh = mmap.mmap(-1, sizes(workers, pools)[kind])
     if kind == "watch":
         _native.create_watch(fresh, workers, 0)
@@ -176,12 +175,12 @@ def _expected(kind: str, workers: int, pools: int) -> dict[str, int]:
 
 
 def copies(workers: int, watch: mmap.mmap, pools: mmap.mmap) -> tuple[WatchView, PoolsView]:
-    """Views of copies, which no longer change.
+    """Views of copies, which cannot change.
 
     Raises
     ------
     WheelError
-        Their headers are not what they should be.
+        Their headers are damaged.
     """
     copied = bytes(watch), bytes(pools)
     if found := faults(workers, *copied):
@@ -190,7 +189,7 @@ def copies(workers: int, watch: mmap.mmap, pools: mmap.mmap) -> tuple[WatchView,
 
 
 def left_pools(memory: mmap.mmap) -> list[Pool]:
-    """The pools of a segment whose headers are well."""
+    """The pools of a segment with intact headers."""
     view = PoolsView(memory)
     return [
         Pool(name, int(fields["size"]), int(fields["largest"]), bool(fields["strict"]))
@@ -199,7 +198,7 @@ def left_pools(memory: mmap.mmap) -> list[Pool]:
 
 
 def fixed_parts(pools: mmap.mmap) -> Iterator[tuple[str, int, int]]:
-    """Segment, offset and size of what is constant, in memory that workers can write."""
+    """Segment, offset and size of constant contents that workers can write."""
     slots = dtype_of("slots")
     assert slots.fields is not None
     yield "slots", 0, int(slots.fields["freed"][1])

@@ -1,4 +1,4 @@
-"""What a worker counts in its own segment, as its supervisor reads it.
+"""The counters in a worker's own segment, read by the supervisor.
 
 The worker writes there, and may truncate the segment: it is read, not mapped, so that nothing it
 does ends the reader.
@@ -19,7 +19,7 @@ COUNTERS: Final = (
 
 
 class Figures(NamedTuple):
-    """Of one worker, since its segment was made."""
+    """Figures of one worker, since its segment was made."""
 
     counters: dict[str, int]
     histograms: dict[str, Histogram]
@@ -44,7 +44,7 @@ def read(name: str | None, owner_uid: int | None = None) -> Figures | None:
 
 
 def nothing() -> Figures:
-    """What a worker without a segment has counted."""
+    """The figures of a worker without a segment: zeros."""
     head, count = dtype_of("worker").itemsize, _native.COUNTS_OF_WORKER
     return _figures(bytes(head + count * dtype_of("histogram").itemsize), head)
 

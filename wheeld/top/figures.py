@@ -1,4 +1,4 @@
-"""What happened between two looks at a daemon's status: rates, percentiles, sums of groups."""
+"""What happened between two readings of a daemon's status: rates, percentiles, sums of groups."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _KEYS: Final[dict[str, Callable[[dict[str, Any]], Any]]] = {
     "late": lambda worker: -worker["lateness_ns"]["p99"],
 }
 SORTS: Final = tuple(_KEYS)
-"""What workers can be sorted by; all but the name have the largest first."""
+"""What workers can be sorted by: names ascending, all others with the largest first."""
 
 
 def compare(first: dict[str, Any], second: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """What a daemon did between two looks.
+    """What a daemon did between two readings of its status.
 
     Parameters
     ----------
@@ -39,8 +39,8 @@ def compare(first: dict[str, Any], second: dict[str, Any], seconds: float) -> di
     Returns
     -------
     dict
-        JSON-able. `per_second` has counts, `lateness_ns` those that fired between the looks, both
-        also for each worker.
+        JSON-able. `per_second` has counts, `lateness_ns` is about timers that fired between the
+        readings, both also for each worker.
     """
     if first["segments"] != second["segments"]:
         first = second
@@ -73,7 +73,7 @@ def ordered(workers: Iterable[dict[str, Any]], key: str) -> list[dict[str, Any]]
 
 
 def between(first: dict[str, Any], second: dict[str, Any], name: str) -> Histogram:
-    """The values that the second of two histograms has more."""
+    """The growth from the first to the second of two histograms."""
     counts = np.zeros(_native.HISTOGRAM_BUCKETS, np.int64)
     for status, sign in ((first, -1), (second, 1)):
         for upper, count in status[name]["buckets"]:
@@ -97,7 +97,7 @@ def _without_buckets(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _worker(first: dict[str, Any] | None, now: dict[str, Any], seconds: float) -> dict[str, Any]:
-    """One worker; without a first look at it, it has come meanwhile and begun with nothing."""
+    """One worker; one that is not in the first reading has come meanwhile and begun at zero."""
     if first is None:
         nothing = {"lateness_ns": {"buckets": [], "sum": 0}}
         first = {"histograms": nothing, **dict.fromkeys(WORKER_RATES, 0)}

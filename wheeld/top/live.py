@@ -1,4 +1,4 @@
-"""The loop of `wheeld top`: look, show, heed the keyboard."""
+"""The loop of `wheeld top`: read the status, draw, handle keys."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def look(read: Callable[[], dict[str, Any]]) -> Look:
 
 
 def once(read: Callable[[], dict[str, Any]], seconds: float) -> dict[str, Any]:
-    """What happens within so many seconds, as of `figures.compare`."""
+    """Observe for so many seconds; returns what `figures.compare` does."""
     began, first = look(read)
     time.sleep(seconds)
     ended, second = look(read)
@@ -39,7 +39,7 @@ def once(read: Callable[[], dict[str, Any]], seconds: float) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _keyboard() -> Iterator[int | None]:
-    """Keys come one by one, unshown; None if there is no keyboard."""
+    """Read keys one by one without echo; yields None if there is no keyboard."""
     if not sys.stdin.isatty():
         yield None
         return
@@ -53,7 +53,7 @@ def _keyboard() -> Iterator[int | None]:
 
 
 def _key(fd: int | None, seconds: float) -> str:
-    """A key that comes in this time, or nothing."""
+    """A key that is pressed within this time, or ""."""
     seconds = max(0.0, seconds)
     if fd is None:
         time.sleep(seconds)
@@ -66,14 +66,14 @@ def _key(fd: int | None, seconds: float) -> str:
 
 
 def watch(read: Callable[[], dict[str, Any]], seconds: float, sort: str, console: Console) -> None:
-    """Show the screen until q or Ctrl-C; a daemon that goes away is waited for.
+    """Show the screen until q or Ctrl-C; if the daemon goes away, wait for it.
 
     Parameters
     ----------
     read : callable
         Returns the status, or raises WheelError or OSError.
     seconds : float
-        Time between two looks.
+        Time between two readings.
     """
     found, notice = once(read, min(seconds, 0.2)), ""
     last = look(read)

@@ -16,7 +16,7 @@ _COLUMNS: Final = (
     ("WORKER", "name"), ("PID", ""), ("STATE", ""), ("PENDING", "pending"),
     ("SCHED/s", "scheduled"), ("FIRED/s", "fired"), ("RING", "ring"), ("P99 LATE", "late"),
 )  # fmt: skip
-"""Heads, and what a column sorts by."""
+"""Headings, and what each column sorts by."""
 KEYS: Final = {key[0]: key for key in SORTS}
 """The key on the keyboard that sorts by each."""
 _RESERVED: Final = 11
@@ -26,7 +26,7 @@ _MOST_ENTRIES: Final = 4
 
 
 def number(value: float) -> str:
-    """A count for people, in six characters at most."""
+    """A count in at most six characters."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if value >= size * 10 or (unit != "k" and value >= size):
             return (
@@ -49,9 +49,9 @@ def screen(
     height : int
         Lines of the terminal; 0: there is no limit.
     notice : str
-        What is wrong with the looking.
+        Why the figures are old, if they are.
     keys : bool
-        Name the keys that are heeded.
+        Show the available keys.
     """
     parts: list[RenderableType] = [*_head(found, notice)]
     lists = [*_groups(found), *_pools(found), *_purgatories(found)]
@@ -74,7 +74,7 @@ def _line(*pieces: tuple[str, str]) -> Text:
 
 
 def _printable(text: str) -> str:
-    """A worker may write anything into a name: nothing of it moves the cursor."""
+    """Workers choose names freely: make sure that they cannot move the cursor."""
     return "".join(c if c.isprintable() else "\ufffd" for c in text)
 
 
@@ -132,7 +132,7 @@ def _lateness(title: str, found: dict[str, Any]) -> Text:
 
 
 def _workers(workers: list[dict[str, Any]], sort: str, room: int) -> Table:
-    """One line each, in 80 columns; the name has what the numbers leave."""
+    """One line each, in 80 columns; the name gets what the numbers leave."""
     table = Table(
         box=None, expand=True, padding=(0, 1, 0, 0), header_style="reverse", pad_edge=False
     )

@@ -1,4 +1,4 @@
-"""The control socket: how a message travels, what is said, and whose clocks it is about.
+"""The control socket: connections, messages, and the time namespace of a peer.
 
 Connection(directory).request(Request.STATUS)
 """

@@ -1,6 +1,6 @@
-"""The control socket's language: one JSON object a line, each answered by one.
+"""The control socket's protocol: requests and answers are JSON objects, one per line.
 
-Requests carry `op` (`wheeld_core.control.messages` has them all); answers carry `ok`, and `error`
+Requests carry `op` (listed in `wheeld_core.control.messages`); answers carry `ok`, and `error`
 and `kind` (an error class of `wheeld_core.errors`, or a builtin one) when it is false. Nothing on a
 hot path comes here.
 """
@@ -27,7 +27,7 @@ MAX_ANSWER = 1 << 26
 """Longest answer: the status of a daemon with as many workers as there can be, and more."""
 
 MOST_DESCRIPTORS = 4
-"""What all answers of a connection may bring, until somebody takes it; what is more is closed."""
+"""Descriptors that may arrive with answers before the caller takes them; any more are closed."""
 
 _BUILTIN_ERRORS = {"ValueError": ValueError, "PermissionError": PermissionError}
 
@@ -38,7 +38,7 @@ def encode(message: Mapping[str, Any]) -> bytes:
 
 
 def decode(line: bytes) -> Message:
-    """The message in a line; ValueError if it is none."""
+    """Parse a message; ValueError if it is not a JSON object."""
     try:
         message = json.loads(line)
     except RecursionError as error:
@@ -62,7 +62,7 @@ class Connection:
     DaemonNotRunning
         There is none.
     PermissionError
-        Its directory or who answers there is not to be believed (`wheeld_core.trust`).
+        Its directory or the process that answers is not trusted (`wheeld_core.trust`).
     """
 
     def __init__(self, directory: Path, timeout: float = 10.0) -> None:
@@ -91,15 +91,15 @@ class Connection:
         self._file = os.fstat(self._socket.fileno())
 
     def _is_ours(self) -> bool:
-        """Is it this connection still? A program may close all its descriptors, and then files of
-        its own are under their numbers."""
+        """Does the descriptor still refer to this socket? A program may close all its descriptors,
+        and then open other files under their numbers."""
         try:
             return os.path.samestat(os.fstat(self._socket.fileno()), self._file)
         except OSError:
             return False
 
     def _connect(self, path: str, timeout: float) -> None:
-        """Connect; while more callers wait than the kernel keeps in line, try again."""
+        """Connect; retry while the listening socket's backlog is full."""
         give_up = time.monotonic() + timeout
         while True:
             try:
@@ -117,7 +117,7 @@ class Connection:
         DaemonNotRunning
             The daemon went away, or did not answer in time.
         WheelError, ValueError, PermissionError
-            What the daemon refused, as the class that it named.
+            The daemon refused; raised as the class that it named.
         """
         if not self._is_ours():
             raise DaemonNotRunning(
@@ -127,7 +127,7 @@ class Connection:
         if timeout is not None:
             self._socket.settimeout(timeout)
         try:
-            with contextlib.suppress(BrokenPipeError):  # it may have said why before it hung up
+            with contextlib.suppress(BrokenPipeError):  # the reason may have come before it hung up
                 self._socket.sendall(encode({"op": op, **fields}))
             answer = decode(self._read_in_time())
         except (OSError, ValueError) as error:
@@ -138,7 +138,7 @@ class Connection:
         raise _error_class(kind)(answer.get("error", "the daemon refused"))
 
     def _read_in_time(self) -> bytes:
-        """A line, within the timeout of a call: however slowly it comes, byte by byte."""
+        """Read a line within the timeout of the whole call, even if it comes byte by byte."""
         seconds = self._socket.gettimeout()
         if not seconds:
             return self._read_line()
@@ -152,7 +152,7 @@ class Connection:
         return line
 
     def _read_line(self) -> bytes:
-        """A line, as the socket's timeout is for each part of it."""
+        """Read a line; the socket's timeout applies to each part of it."""
         while (line := self._take_line()) is None:
             self._receive()
         return line
@@ -182,7 +182,7 @@ class Connection:
             raise ValueError("answer too long")
 
     def take_descriptors(self) -> list[int]:
-        """What came with the answers, for the caller to close."""
+        """Take the descriptors that came with the answers; the caller closes them."""
         taken, self._descriptors = self._descriptors, []
         return taken
 
@@ -205,13 +205,13 @@ class Connection:
         return self._socket.fileno()
 
     def leave(self) -> None:
-        """Close the connection of a worker that never came to be one."""
+        """Close the connection of a worker that was never registered."""
         with contextlib.suppress(WheelError, OSError, ValueError):
             self.request(Request.BYE)
         self.close()
 
     def close(self) -> None:
-        """Close the connection, and nothing that somebody else has under its number."""
+        """Close the connection, but not a file that other code has opened under its number."""
         for descriptor in self.take_descriptors():
             os.close(descriptor)
         if self._socket.fileno() >= 0 and not self._is_ours():

@@ -1,6 +1,6 @@
-"""What is said over a daemon's control socket: the requests, and the answers that clients act on.
+"""The messages of a daemon's control socket: the requests, and the answers that clients use.
 
-How a message travels: `wheeld_core.control`.
+`wheeld_core.control` transfers them.
 """
 
 from __future__ import annotations
@@ -12,20 +12,22 @@ from wheeld_core import _native
 from wheeld_core.control import time_namespace
 
 Message = dict[str, Any]
-"""One that was read, or that another part than this file makes."""
+"""A message that was received, or that is not declared here."""
 
 
 class Request(StrEnum):
     """`op` of a request."""
 
     HELLO = "hello"
-    """Be a worker (`hello`): the answer is a `Welcome`. The connection stays for its life."""
+    """Become a worker (`hello`): the answer is a `Welcome`. The connection lasts as long as the
+    worker."""
     RESUME = "resume"
-    """Have a connection again, for the worker that one was (`resume`): the answer is a `Back`."""
+    """Reconnect an existing worker (`resume`): the answer is a `Back`."""
     BYE = "bye"
     """Be a worker no longer."""
     ALARM = "alarm"
-    """The clock does not wake. It has no answer; core/include/wheeld/worker/client.h sends it."""
+    """Reports that the clock does not wake. It has no answer; core/include/wheeld/worker/client.h
+    sends it."""
     STATUS = "status"
     """`status` of the answer is what `wheeld status --json` prints."""
     ADVANCE = "advance"
@@ -33,13 +35,13 @@ class Request(StrEnum):
     EVICT = "evict"
     """Kill the process of `worker`, or drop what a dead one left; the answer says which."""
     STOP = "stop"
-    """End, and with `keep` leave the memory; the answer is a `Leaving`."""
+    """End; with `keep`, leave the memory. The answer is a `Leaving`."""
     RESTART = "restart"
-    """Become the program that is installed by now; the answer is a `Leaving`."""
+    """Restart in place, as the program that is installed now; the answer is a `Leaving`."""
 
 
 class Back(TypedDict):
-    """The answer to a worker that has its connection again."""
+    """The answer to a worker that has reconnected."""
 
     ok: bool
     row: int
@@ -59,31 +61,31 @@ class Welcome(Back):
     segments: dict[str, str]
     """Names in /dev/shm, by kind."""
     adopted: NotRequired[bool]
-    """It is the successor of a worker of that name."""
+    """It is the successor of a worker of the same name."""
     keep_for_s: NotRequired[float]
     max_per_worker: NotRequired[int | None]
     shm: NotRequired[list[int]]
-    """Which /dev/shm the daemon has (`wheeld_core.segments.place`)."""
+    """Identifies the daemon's /dev/shm (`wheeld_core.segments.place`)."""
 
 
 class Leaving(TypedDict):
-    """The answer of a daemon that begins to end."""
+    """The answer of a daemon that is about to end."""
 
     ok: bool
     pid: int
     patience_s: float
-    """How long to wait for its end."""
+    """Seconds to wait for its end."""
     wheel: str
-    """Name of a segment that is there while its memory is."""
+    """Name of a segment that exists as long as its memory does."""
     pending: int
     restarts: int
-    """How many restarts in place there have been before."""
+    """The number of earlier restarts in place."""
     keeps: bool
     """Its memory is left."""
 
 
 def _kin() -> Message:
-    """What both sides must have the same (`wheeld.supervisor.workers.compatibility`)."""
+    """What must be equal on both sides (`wheeld.supervisor.workers.compatibility`)."""
     return {
         "layout": _native.LAYOUT_VERSION,
         "fingerprint": _native.FINGERPRINT,
@@ -92,13 +94,13 @@ def _kin() -> Message:
 
 
 def hello(worker: str | None, on_death: str, group: str | None, numbered: bool) -> Message:
-    """A process that wants to be a worker; `numbered`: with a number of its own behind the name."""
+    """The request to become a worker; `numbered`: the daemon appends a number to the name."""
     said = {"op": Request.HELLO, "worker": worker, "on_death": on_death, "group": group}
     return {**said, **_kin(), **({"numbered": True} if numbered else {})}
 
 
 def resume(welcome: Welcome) -> Message:
-    """A worker that had this welcome, and has lost its connection."""
+    """The request of a worker that got this welcome and has lost its connection."""
     row, incarnation, token = welcome["row"], welcome["incarnation"], welcome["token"]
     known = {"row": row, "incarnation": incarnation, "token": token}
     return {"op": Request.RESUME, **known, **_kin()}

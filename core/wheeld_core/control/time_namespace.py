@@ -20,14 +20,15 @@ def of_this_process() -> list[object] | None:
         own = os.stat(_PROCESS / "ns/time").st_ino
         inherited = os.stat(_PROCESS / "ns/time_for_children").st_ino
         offsets = " ".join((_PROCESS / "timens_offsets").read_text().split())
-    except OSError:  # a kernel without them has one time for all
+    except OSError:  # a kernel without them has the same time for all processes
         return None
-    # The file is about the children's. Where that is another one, the own offsets stand nowhere.
+    # The file is about child processes. If their namespace differs, this process's offsets cannot
+    # be read.
     return [own, offsets if own == inherited else None]
 
 
 def children_differ() -> bool:
-    """Does what this process starts live in another time namespace than itself?"""
+    """Do child processes live in another time namespace than this process?"""
     known = of_this_process()
     return known is not None and known[1] is None
 
@@ -48,5 +49,6 @@ def difference(daemon: object, other: object) -> str | None:
 
 
 def _is_answer(found: object) -> TypeGuard[list[object]]:
-    """May it be an answer of `of_this_process`? Anybody can have sent it."""
+    """Is it a possible result of `of_this_process`? It comes from a client, which is not
+    trusted."""
     return isinstance(found, list) and len(found) == 2

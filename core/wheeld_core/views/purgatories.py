@@ -30,7 +30,7 @@ class SizesView:
         self.lines = lines.reshape(rows, _native.SIZES)
 
     def of(self, row: int) -> dict[str, Size]:
-        """What a worker has, by name."""
+        """A worker's purgatories, by name."""
         found: dict[str, Size] = {}
         for line in self.lines[row]:
             made = int(line["made"])  # pairs: size-made - after it the name is whole

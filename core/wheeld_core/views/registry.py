@@ -32,7 +32,7 @@ class RegistryView:
         }
 
     def segment_inodes(self) -> dict[str, int]:
-        """Kind of a worker's segment -> what is noted of its inode."""
+        """Kind of a worker's segment -> the stored part of its inode."""
         return {
             worker_segment(int(row)): int(self.rows["segment_ino"][row])
             for row in np.flatnonzero(self.rows["segment_ino"])
@@ -46,7 +46,7 @@ class RegistryView:
         }
 
     def group_target(self, group: int) -> int:
-        """What `target` of a slot holds when the timer is for that group; wh_target_group."""
+        """The `target` word of a timer for that group; as wh_target_group."""
         return packing.target_group(group, packing.GROUP_USES.of(int(self.groups["used"][group])))
 
     def group_targets(self) -> dict[int, str]:

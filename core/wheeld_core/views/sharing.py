@@ -36,7 +36,8 @@ class WatchView:
 
     def watched(self) -> npt.NDArray[np.int64]:
         """Buckets that each row watches, shape (64 * words,): also of rows beyond the table."""
-        # Numbers by their bits, one plane of words each: halves are added until one number is left.
+        # Numbers as bit planes, one plane of words per bit: halves are added until one number is
+        # left.
         planes = [self.directory]
         while (half := len(planes[0]) // 2) > 0:
             carry, sums = np.zeros_like(planes[0][:half]), []
@@ -61,7 +62,7 @@ class WatchView:
 
 
 class PoolsView:
-    """A pools segment: the pools, who waits for them, and what each worker has of each."""
+    """A pools segment: the pools, their waiters, and each worker's bytes."""
 
     def __init__(self, memory: Buffer) -> None:
         self.header = record(memory, "pools")
@@ -80,11 +81,12 @@ class PoolsView:
         return [bytes(name).decode(errors="replace") for name in self.pools["name"]]
 
     def used(self) -> npt.NDArray[np.int64]:
-        """Bytes out, by the pools' own words, shape (pools,)."""
+        """Bytes in use, by the pools' own words, shape (pools,)."""
         return packing.USED_BYTES.of(self.pools["used"]).astype(np.int64)
 
     def out(self) -> npt.NDArray[np.int64]:
-        """Bytes out by the ledgers, shape (pools, workers + 1); exact while nobody changes them.
+        """Bytes in use by the ledgers, shape (pools, workers + 1); exact while no worker changes
+        them.
 
         The last column is the supervisor's own ledger. As wh_budget_out in pool.h, elementwise.
         """
@@ -100,7 +102,7 @@ class PoolsView:
     def depleted_percent(self, now: int) -> npt.NDArray[np.float64]:
         """Share of the time since the start in which requests were refused, shape (pools,).
 
-        `now` is CLOCK_MONOTONIC in ns; a spell that lasts is included.
+        `now` is CLOCK_MONOTONIC in ns; a current dry spell is included.
         """
         since = self.pools["dry_since"]
         spell = np.where(since != 0, np.maximum(now - since, 0), 0)
@@ -109,5 +111,5 @@ class PoolsView:
         return found
 
     def waiting(self) -> npt.NDArray[np.bool_]:
-        """Which workers have somebody in a pool's line, shape (pools, 64 * words)."""
+        """Which workers have waiters in a pool's queue, shape (pools, 64 * words)."""
         return _bits(self.waiters).astype(bool)

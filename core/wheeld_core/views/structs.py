@@ -1,4 +1,5 @@
-"""The structs of the shared memory as numpy dtypes, by the layout that the native core exports."""
+"""The structs of the shared memory as numpy dtypes, from the layout that the native core
+exports."""
 
 from __future__ import annotations
 
@@ -79,7 +80,7 @@ def dtype_of(struct: str) -> np.dtype[np.void]:
 
 @cache
 def expiration_dtype(payload_bytes: int) -> np.dtype[np.void]:
-    """The dtype of what `poll` returns: a completion, then the payload if the wheel has any."""
+    """The dtype of `poll`'s result: a completion, then the payload if the wheel has any."""
     completion = dtype_of("completion")
     names = list(completion.names or ())
     formats: list[Any] = [completion[name] for name in names]

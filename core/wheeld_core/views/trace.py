@@ -21,9 +21,9 @@ TRACE_KINDS = {
 TRACE_LOST = _native.TRACE_LOST
 """The kind of a record that says how many events are missing; `id` is what kind they were."""
 TRACE_PERIODIC, TRACE_FOUND = 4, 8
-"""In `flags` of a trace record, above the timer's clock (see `CLOCKS`)."""
+"""Bits in `flags` of a trace record, above those of the timer's clock (see `CLOCKS`)."""
 NO_ROW = _native.NO_ROW
-"""`worker` or `receiver` of a trace record: nobody's row."""
+"""The value of `worker` or `receiver` in a trace record that means no row."""
 
 
 class TraceView:
@@ -38,17 +38,17 @@ class TraceView:
 
     @property
     def head(self) -> int:
-        """Records that the recorder has kept: a position."""
+        """Position up to which the recorder has stored records."""
         return int(self.header["rec_head"])
 
     @property
     def tail(self) -> int:
-        """Records that the clock has published: a position."""
+        """Position up to which the clock has published records."""
         return int(self.header["rec_tail"])
 
     @property
     def waiting(self) -> int:
-        """Records published and not kept yet."""
+        """Records published and not stored yet."""
         return self.tail - self.head & 0xFFFFFFFFFFFFFFFF
 
     @property
@@ -57,7 +57,7 @@ class TraceView:
         return int(self.header["pending"])
 
     def counts(self) -> dict[str, int]:
-        """All events by kind, those too that found the ring full."""
+        """All events by kind, including those that found the ring full."""
         return self._account("counts")
 
     def lost(self) -> dict[str, int]:
@@ -65,7 +65,7 @@ class TraceView:
         return self._account("lost")
 
     def untold(self) -> dict[str, int]:
-        """Events by kind that are lost, and that no record of kind "lost" tells of yet."""
+        """Lost events by kind that no record of kind "lost" reports yet."""
         told = self._account("told")
         return {name: count - told[name] for name, count in self.lost().items()}
 

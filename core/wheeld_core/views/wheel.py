@@ -1,4 +1,4 @@
-"""The wheel and its slots: which timers there are, whose they are, and what the clock has done."""
+"""The wheel and its slots: timers, their owners, and the clock's counters."""
 
 from __future__ import annotations
 
@@ -45,13 +45,14 @@ class WheelView:
         )
 
     def hole(self) -> slice:
-        """The slots that have no memory yet, and whose links, holders and fields are not to be
-        read: that would take it, or end the reader where there is none."""
+        """The slots without memory. Their links, holders and fields must not be read: that would
+        allocate the memory, or raise SIGBUS if there is none."""
         shared = self.capacity - int(self.header["homes"]) * _native.SLAB_SLOTS
         return slice(int(self.header["backed"]) * _native.SLAB_SLOTS, shared)
 
     def copied(self) -> tuple[npt.NDArray[Any], npt.NDArray[np.uint32]]:
-        """Copies of the links and the holders; a slot without memory is in no list, nobody's."""
+        """Copies of the links and the holders; slots without memory are in no list and have no
+        holder."""
         hole = self.hole()
         links, holders = np.zeros_like(self.links), np.zeros_like(self.holders)
         links["list"][hole] = _native.NIL
@@ -96,7 +97,8 @@ class SlotsView:
     def owner_words(
         self, wheel: WheelView, slots: npt.NDArray[Any] | slice = slice(None)
     ) -> npt.NDArray[np.uint64]:
-        """The owner word of who holds each of `slots`, 0 for nobody. A slice has whole slabs."""
+        """The owner word of the holder of each of `slots`, 0 for none. A slice consists of whole
+        slabs."""
         if isinstance(slots, slice):
             index = np.arange(wheel.capacity)[slots]
             slabs = index[:: _native.SLAB_SLOTS] // _native.SLAB_SLOTS

@@ -1,1 +1,1 @@
-"""The control socket: who waits at it, what they say, in which order they are heard."""
+"""The control socket: its connections, their messages, and the order in which they are served."""

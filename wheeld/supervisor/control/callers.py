@@ -1,9 +1,9 @@
-"""Who waits at the control socket, and in which order they are heard.
+"""The order in which connections of the control socket are served.
 
-Connections are accepted as they come and their messages read side by side. What is done for them is
-shared out among the users: one message of each user in turn, a few in each round of the loop. Who
-connects without end delays his own requests, not those of others. When too many are connected, the
-one that has been silent for longest makes room, of the user who has most.
+Connections are accepted as they come and their messages are read concurrently. Their requests are
+scheduled by user: one message of each user in turn, a few per turn of the loop. So a user who opens
+connections endlessly delays only his own requests. When there are too many connections, the longest
+silent one of the user with the most is closed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ from wheeld_core.errors import WheelError
 Answer = TypeVar("Answer")
 
 HEARD_AT_ONCE: Final = 16
-"""Messages in one round of the loop."""
+"""Messages per turn of the loop."""
 SHARE: Final = 4
-"""What is asked for again and again takes a part of the time that is no larger than one in so
-many."""
+"""Repeated requests for the same answer take at most one part in this many of the time."""
 
 
 class Callers:
-    """The connections of one daemon that are no worker's."""
+    """The connections of one daemon that are not workers'."""
 
     def __init__(self) -> None:
         self._silent: dict[int, dict[Callable[[], None], None]] = {}
@@ -35,7 +34,7 @@ class Callers:
 
     @contextlib.contextmanager
     def silent(self, uid: int, dismiss: Callable[[], None]) -> Iterator[None]:
-        """For the block this caller says nothing: `dismiss` may be called, to end it."""
+        """During the block this caller is silent: `dismiss` may be called to end its connection."""
         self._silent.setdefault(uid, {})[dismiss] = None
         try:
             yield
@@ -49,7 +48,7 @@ class Callers:
             self._silent.pop(uid, None)
 
     def make_room(self) -> bool:
-        """Dismiss one of those who say nothing. False: there is none."""
+        """Close one silent connection. False: there is none."""
         if not self._silent:
             return False
         uid = max(self._silent, key=lambda uid: len(self._silent[uid]))
@@ -88,19 +87,19 @@ def refuse(writer: asyncio.StreamWriter) -> None:
 
 
 def dismiss(task: asyncio.Task[None] | None, writer: asyncio.StreamWriter) -> None:
-    """End the connection that a task serves, and say why."""
+    """End the connection that a task serves, with the reason."""
     refuse(writer)
     if task is not None:
         task.cancel()
 
 
 class OneForAll(Generic[Answer]):
-    """An answer that takes time to find: found once for all who ask before the search begins.
+    """An answer that is expensive to compute: computed once for all that ask before it starts.
 
     Parameters
     ----------
     find : callable
-        Finds it.
+        Computes it.
     """
 
     def __init__(self, find: Callable[[], Answer]) -> None:
@@ -109,7 +108,7 @@ class OneForAll(Generic[Answer]):
         self._not_before = 0.0
 
     async def get(self) -> Answer:
-        """One that is found after this call."""
+        """An answer that is computed after this call."""
         if self._next is None:
             self._next = asyncio.create_task(self._find_soon())
         return await asyncio.shield(self._next)

@@ -1,7 +1,7 @@
-"""The control socket: a connection is a worker for as long as it lives, or asks for something.
+"""The control socket: a connection is a worker's for its lifetime, or makes requests.
 
-What is asked for is answered by the supervisor; here is who may ask, how long a connection may be
-silent, and how an answer goes out.
+The supervisor answers the requests; this module decides who may ask and how long a connection may
+be silent, and sends the answers.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from wheeld_core.control.messages import Message, Request
 from wheeld_core.errors import WheelError
 
 FIRST_MESSAGE_SECONDS: Final = 10.0
-"""How long a new connection may take to say what it wants."""
+"""Seconds that a new connection may take to send its first message."""
 IDLE_SECONDS: Final = 60.0
-"""How long a connection that is no worker's may say nothing more."""
+"""Seconds that a connection that is not a worker's may be silent after that."""
 BACKLOG: Final = 1024
-"""Connections that wait to be accepted, while others are served."""
+"""Connections that may wait to be accepted."""
 
 Answer = Mapping[str, Any]
 
@@ -42,9 +42,9 @@ class ControlSocket:
     resources, workers
         The daemon's.
     answer : callable
-        Answers a request of a worker, or of nobody that is one; None: there is nothing to say.
+        Answers a request, of a worker or of another connection; None: no answer.
     stopping : asyncio.Event
-        Set when the daemon ends: no further message is heard.
+        Set when the daemon ends: no further message is read.
     """
 
     def __init__(
@@ -85,13 +85,13 @@ class ControlSocket:
             else:
                 await self._converse(reader, writer)
         except asyncio.CancelledError:
-            pass  # the daemon stops; to end quietly is all that is asked of this task
+            pass  # the daemon stops: this task only has to end quietly
         finally:
             self._connections.discard(task)
             writer.close()
 
     async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection: a worker for as long as it lives, or a command."""
+        """Serve one connection: a worker's, for its lifetime, or a command's."""
         tenant: Tenant | None = None
         dismiss = functools.partial(callers.dismiss, asyncio.current_task(), writer)
         silent: contextlib.AbstractContextManager[None]
@@ -124,7 +124,7 @@ class ControlSocket:
                 patience = IDLE_SECONDS if tenant is None else None
                 if answer is not None:
                     await self._say(writer, answer)
-        # On an end this side closes; a client that connects next finds out who serves.
+        # When the daemon ends this side closes; a client that reconnects finds out who serves.
         if tenant is not None and not self._stopping.is_set():
             self._workers.hang_up(tenant)
 
@@ -132,7 +132,8 @@ class ControlSocket:
         """Send an answer; a worker's welcome with the descriptor of its doorbell."""
         line = control.encode(answer)
         if "worker_fifo" in answer and writer.transport.get_write_buffer_size() == 0:
-            # One that reads nothing opens the FIFO by its name; so do all while none is free here.
+            # A client that does not take the descriptor opens the FIFO by name; so do all while no
+            # descriptor is free here.
             with contextlib.suppress(OSError), contextlib.ExitStack() as opened:
                 bell = self._resources.open_worker_fifo(answer["row"])
                 opened.callback(os.close, bell)
@@ -142,7 +143,7 @@ class ControlSocket:
         await writer.drain()
 
     def _admit(self, writer: asyncio.StreamWriter) -> Caller:
-        """Who is at the other end, if it may come in."""
+        """The process at the other end, if it may use the daemon."""
         caller = caller_of(writer.get_extra_info("socket"))
         try:
             caller.check_entry(self._resources.config)

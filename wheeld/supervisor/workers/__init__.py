@@ -1,1 +1,1 @@
-"""The workers of a daemon: their handshake, their connections, what those that went have left."""
+"""The workers of a daemon: handshake, connections, and what departed ones left."""

@@ -1,4 +1,4 @@
-"""Whether a client and its daemon mean the same by what stands in the shared memory."""
+"""Whether a client and its daemon interpret the shared memory alike."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from wheeld_core.errors import LayoutMismatch, WheelError
 
 
 def check(message: Message) -> None:
-    """Look at what a client says of itself in its hello, or when it comes back.
+    """Check the versions and clocks that a client sends in its hello, or when it reconnects.
 
     Raises
     ------
     LayoutMismatch
-        It is of another version.
+        It has another version.
     WheelError
-        Its clocks are others than the daemon's.
+        Its clocks differ from the daemon's.
     """
     theirs = (message.get("layout"), message.get("fingerprint"))
     if theirs != (_native.LAYOUT_VERSION, _native.FINGERPRINT):

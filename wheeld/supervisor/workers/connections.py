@@ -1,10 +1,11 @@
-"""Connections of workers, and workers whose doorbell is not heard.
+"""Connections of workers, and workers whose doorbell the clock cannot hear.
 
-A worker has two connections when two of its threads took up a lost one. It hangs up with the last.
+A worker has two connections when two of its threads have restored a lost one. It has hung up when
+both are closed.
 
-A runtime directory that was removed while there was no daemon has new FIFOs. Living workers take
-those when they come back; until then they ring the clock's former one, and one that waits in no
-call does not come back.
+If the runtime directory was removed while there was no daemon, its FIFOs are new. Live workers open
+those when they reconnect; until then they ring the clock's former FIFO, and a worker that is not in
+a waiting call does not reconnect.
 """
 
 from __future__ import annotations
@@ -17,18 +18,18 @@ from typing import Final
 from wheeld.tables.registry import Tenant
 
 LOOK_SECONDS: Final = 0.05
-"""How late what they submit may be."""
+"""Seconds by which their submissions may be late."""
 
 
 class Unheard:
-    """The rows of the workers that lived on without a supervisor and are not back yet."""
+    """The rows of workers that outlived a supervisor and have not reconnected yet."""
 
     def __init__(self) -> None:
         self._rows: set[int] = set()
         self._connections: Counter[tuple[int, int]] = Counter()
 
     def hear(self, tenant: Tenant) -> None:
-        """A connection is this worker's; it is back, if it was not there."""
+        """A connection belongs to this worker, which is back now if it was away."""
         self._connections[tenant.row, tenant.incarnation] += 1
         self.discard(tenant.row)
 
@@ -42,11 +43,11 @@ class Unheard:
         return True
 
     def add(self, row: int) -> None:
-        """This one has lived on."""
+        """Add a worker that outlived the supervisor."""
         self._rows.add(row)
 
     def discard(self, row: int) -> None:
-        """It is back, or has gone."""
+        """Remove a worker that is back, or has gone."""
         self._rows.discard(row)
 
     async def heed(self, look: Callable[[], None]) -> None:

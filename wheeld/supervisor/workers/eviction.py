@@ -1,4 +1,4 @@
-"""Workers that are put out: by `wheeld evict`, or because they misbehave."""
+"""Evicts workers: by `wheeld evict`, or because they misbehave."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from wheeld_core.errors import WheelError
 log = logging.getLogger("wheeld")
 
 END_SECONDS: Final = 8.0
-"""How long a killed worker may take to be gone; who asks waits for ten."""
+"""Seconds that a killed worker may take to be gone; the command waits for ten."""
 LOOK_SECONDS: Final = 0.01
 
 
 def of_offenders(workers: Workers, limit: int | None) -> None:
-    """Kill workers that misbehave more than `limit` allows. They could write into slots that are
-    others' by then, so it is not enough to ignore them."""
+    """Kill workers that misbehave more than `limit` allows. Ignoring them is not enough: they could
+    write into slots that belong to others by then."""
     if limit is None:
         return
     for tenant in list(workers.registry.tenants.values()):
@@ -67,7 +67,7 @@ async def by_name(workers: Workers, message: Message) -> dict[str, Any]:
 
 
 def _over(workers: Workers, tenant: Tenant, kept: bool) -> bool:
-    """Is it gone, or succeeded, or kept for a successor if it was not before?"""
+    """Is it gone, or replaced, or now kept for a successor?"""
     now = workers.registry.find(tenant.name)
     if now is None or now.pid != tenant.pid:
         return True

@@ -1,8 +1,8 @@
-"""Workers that have lost their connection, and whether a client uses a worker at all.
+"""Fenced workers, which have lost their connection; and whether a client uses a worker at all.
 
-The end of a connection is no departure: a process may close all its descriptors and live on. Its
-worker is fenced then: its row is no longer ACTIVE, so its calls are refused, and what it
-holds stays its own until the process ends, or has said good-bye.
+The end of a connection is not a departure: a process may close all its descriptors and live on. Its
+worker is fenced then: its row is no longer ACTIVE, so its calls are refused, but it keeps its slots
+until the process ends or says good-bye.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from wheeld_core.views import record
 log = logging.getLogger("wheeld")
 
 NOTICE_SECONDS: Final = 1.0
-"""How long a process may take to die once it has closed its connection; then the log says so."""
+"""Seconds that a process may take to die once it has closed its connection; then that is logged."""
 
 
 class Fences:
-    """Which workers are fenced, and what their segments say of their clients.
+    """The fenced workers, and flags in workers' segments that their clients set.
 
     Parameters
     ----------
     resources : Resources
-        Where segments are found.
+        Gives access to the segments.
     """
 
     def __init__(self, resources: Resources) -> None:
@@ -37,14 +37,14 @@ class Fences:
         self._fenced: dict[int, tuple[Tenant, asyncio.Event]] = {}
 
     def put(self, tenant: Tenant) -> None:
-        """This one is fenced from now on."""
+        """Fence a worker."""
         self.lift(tenant.row)
         lifted = asyncio.Event()
         self._fenced[tenant.row] = tenant, lifted
         asyncio.get_running_loop().call_later(NOTICE_SECONDS, self._tell, tenant, lifted)
 
     def lift(self, row: int) -> None:
-        """The worker in that row departs."""
+        """Remove the fence of the worker in that row, as it departs."""
         if row in self._fenced:
             self._fenced.pop(row)[1].set()
 
@@ -53,13 +53,13 @@ class Fences:
         return tenant.row in self._fenced and self._fenced[tenant.row][0] is tenant
 
     async def await_end(self, tenant: Tenant) -> None:
-        """One that is fenced may be dying: most are that close their connection. Wait a moment."""
+        """If it is fenced, wait a moment: most processes that close their connection are dying."""
         if self.holds(tenant):
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._fenced[tenant.row][1].wait(), NOTICE_SECONDS)
 
     def left(self) -> list[Tenant]:
-        """Those that have said good-bye since."""
+        """Fenced workers that have said good-bye since."""
         return [tenant for tenant, _ in self._fenced.values() if self.said_goodbye(tenant)]
 
     def close(self) -> None:
@@ -68,11 +68,11 @@ class Fences:
             self.lift(row)
 
     def said_goodbye(self, tenant: Tenant) -> bool:
-        """True if no client uses this worker, no longer or not yet."""
+        """True if no client uses this worker, either no longer or not yet."""
         return self._is_set(tenant, "goodbye")
 
     def receives(self, tenant: Tenant) -> bool:
-        """Has it begun to receive? Only then a group counts on it."""
+        """Has it begun to receive? Only then it gets timers of its groups."""
         return self._is_set(tenant, "receives")
 
     def await_client(self, tenant: Tenant) -> None:

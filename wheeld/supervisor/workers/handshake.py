@@ -1,4 +1,4 @@
-"""The handshake: what a new worker asks for, and the answer to it."""
+"""The handshake: the options of a new worker, and the answer to its hello."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from wheeld_core.control.messages import Back, Message, Welcome
 
 
 def policy_of(message: Message, registry: Registry, resources: Resources) -> tuple[OnDeath, int]:
-    """What becomes of its timers when it goes, and the bits of its groups.
+    """Its policy for its timers, and the bits of its groups.
 
     Raises
     ------
     ValueError
-        There is no such policy, or it lacks a group, or the name of that does not fit.
+        There is no such policy; it needs a group; or the group's name is too long.
     WheelError
         There is no room for another group.
     """
@@ -35,7 +35,7 @@ def policy_of(message: Message, registry: Registry, resources: Resources) -> tup
 
 
 def with_number(name: str, number: int) -> str:
-    """The name of a forked child: its parent's, cut where it must be, and a number."""
+    """The name of a forked child: its parent's, truncated if necessary, and a number."""
     suffix = f"-{number}"
     stem = name.encode()[: runtime.WORKER_NAME_BYTES - len(suffix)]
     return stem.decode(errors="ignore") + suffix
@@ -61,7 +61,7 @@ def welcome_of(tenant: Tenant, adopted: bool, resources: Resources, token: int) 
 
 
 def back_of(tenant: Tenant) -> Back:
-    """The answer to one that comes back; its FIFO and the clock's may have been removed."""
+    """The answer to a worker that reconnects; its FIFO and the clock's may have been made anew."""
     return {
         "ok": True,
         "row": tenant.row,

@@ -1,4 +1,4 @@
-"""What workers left for a successor or their group, until one connects or the time has passed."""
+"""Rows of departed workers that are kept for a successor or their group, for a limited time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from wheeld.supervisor.workers.fences import Fences
 from wheeld.tables.registry import OnDeath, Registry, RowState, Tenant
 
 MEMBER_LOOK_SECONDS: Final = 0.25
-"""How often to check whether a member of the group that is to inherit has begun to receive."""
+"""Seconds between checks whether a member of the inheriting group has begun to receive."""
 
 
 class Kept:
@@ -20,11 +20,11 @@ class Kept:
     Parameters
     ----------
     resources : Resources
-        Their configuration says for how long.
+        Their configuration has the time limit.
     registry : Registry
         The worker table.
     fences : Fences
-        Knows who receives.
+        Knows which workers receive.
     depart : callable
         Begins the departure of a tenant, for a reason.
     """
@@ -42,14 +42,15 @@ class Kept:
         self._offers: dict[int, asyncio.TimerHandle] = {}
 
     def hold(self, tenant: Tenant) -> None:
-        """Drop it if no successor connects in time; its group may inherit it at once."""
+        """Keep a row until a successor connects, or drop it in time; its group may inherit it at
+        once."""
         loop = asyncio.get_running_loop()
         patience = self._resources.config.keep_for_s
         self._expiries[tenant.row] = loop.call_later(patience, self._expire, tenant)
         self._offer(tenant)
 
     def release(self, row: int) -> None:
-        """It has a successor, or departs for good."""
+        """Stop keeping it: it has a successor, or is dropped."""
         for timers in (self._expiries, self._offers):
             if (timer := timers.pop(row, None)) is not None:
                 timer.cancel()
@@ -60,7 +61,7 @@ class Kept:
             self.release(row)
 
     def offer_all(self) -> None:
-        """Somebody has come: perhaps a member that some have waited for."""
+        """A worker has arrived: perhaps a member that kept rows wait for."""
         for tenant in list(self._registry.tenants.values()):
             self._offer(tenant)
 
@@ -74,8 +75,8 @@ class Kept:
             self._depart(retired, f"had no successor within {self._resources.config.keep_for}")
 
     def _offer(self, tenant: Tenant) -> None:
-        """What one of a group left goes to a member that receives; if there may be one soon, look
-        again."""
+        """Pass a kept row to a member that receives; if there may be one soon, check again
+        later."""
         self._offers.pop(tenant.row, None)
         if tenant.on_death != OnDeath.REROUTE or self._registry.state(tenant) != RowState.KEPT:
             return

@@ -1,8 +1,8 @@
-"""The workers of a daemon: how they arrive, come back, and depart.
+"""The workers of a daemon: how they arrive, reconnect, and depart.
 
 A worker is a process with a row of the worker table. It departs by a good-bye or by its death
 (pidfd), not by the end of its connection (fences.py); each leads to the same departure, which
-begins once. What becomes of its timers then is its policy: dropped, kept, or rerouted.
+begins once. Its policy decides whether its timers are dropped, kept, or rerouted.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ log = logging.getLogger("wheeld")
 
 
 class Workers:
-    """Registers workers, watches their processes, sees to it that nothing of them is left.
+    """Registers workers, watches their processes, and cleans up after them.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ class Workers:
         self._kept = Kept(resources, self.registry, self.fences, self._depart)
         self.unheard = Unheard()
         self._killed: dict[int, int] = {}
-        """Row -> pidfd of a worker that departs and may not be dead yet."""
+        """Row -> pidfd of a departing worker that may not be dead yet."""
 
     @property
     def _config(self) -> Config:
@@ -86,11 +86,11 @@ class Workers:
         }
 
     def damaged(self, rows: list[int]) -> None:
-        """A new clock found the segments of these workers unusable: they are out."""
+        """A new clock found the segments of these workers unusable: they are removed."""
         for row in rows:
             tenant = self.registry.tenants.get(row)
             if tenant is not None:
-                # It would go on to write into slots that are others' by then.
+                # It would go on writing into slots that belong to others by then.
                 log.warning(
                     "worker %s (pid %d): its segment is damaged: killed", tenant.name, tenant.pid
                 )
@@ -127,7 +127,7 @@ class Workers:
                 self.registry.set_state(tenant, RowState.FREE)
 
     def watch_adopted(self) -> None:
-        """Watch those of them that live, begin the departure of the others. The clock runs."""
+        """Watch the live ones and begin the departure of the others. The clock runs by now."""
         for tenant in list(self.registry.tenants.values()):
             state = self.registry.state(tenant)
             pidfd = self.registry.open_process(tenant)
@@ -158,8 +158,8 @@ class Workers:
     # -- a worker without a connection ------------------------------------------------------------
 
     def hang_up(self, tenant: Tenant) -> None:
-        """The end of a worker's connection: its departure, or if its process lives and has said no
-        good-bye, its fence. A process that dies closes its connection before it has died."""
+        """A worker's connection has ended: it departs, or if its process lives and has not said
+        good-bye, it is fenced. A dying process closes its connection before it is dead."""
         if not self.unheard.hangs_up(tenant) or self.registry.state(tenant) != RowState.ACTIVE:
             return
         if self.registry.tenants.get(tenant.row) is not tenant:
@@ -171,7 +171,7 @@ class Workers:
             self._fence(tenant)
 
     def _fence(self, tenant: Tenant) -> None:
-        """Refuse its calls; its departure starts when its process ends."""
+        """Fence it: refuse its calls; its departure starts when its process ends."""
         self.registry.set_state(tenant, RowState.DYING)
         self.clock.tell(Order.PRESENCE, row=tenant.row, present=False, groups=tenant.groups)
         self.fences.put(tenant)
@@ -213,8 +213,8 @@ class Workers:
     async def _place_of(
         self, name: str | None, numbered: bool, uid: int
     ) -> tuple[str | None, Tenant | None]:
-        """Its name, and who left that. A forked child has its parent's, with the first number that
-        nobody has who lives: so those that come after it succeed it."""
+        """Its name, and the kept tenant of that name. A forked child gets its parent's name with
+        the first number that no live worker has: so a later child succeeds it."""
         if name is None or not numbered:
             kept = await self._settled(name)
             if kept is not None:
@@ -225,7 +225,7 @@ class Workers:
             one = with_number(name, number := number + 1)
             kept = await self._settled(one)
             if kept is not None:
-                with contextlib.suppress(PermissionError):  # another user's: the next one then
+                with contextlib.suppress(PermissionError):  # another user's: try the next number
                     self.registry.check_heir(kept, uid)
                     return one, kept
             elif self.registry.find(one) is None:
@@ -254,7 +254,7 @@ class Workers:
         return tenant
 
     async def _furnish(self, tenant: Tenant) -> None:
-        """Segment, FIFO, and a clock that serves it."""
+        """Make its segment and FIFO, and have the clock serve it."""
         self.on_arrival(tenant)
         try:
             name = self._resources.make_worker_segment(tenant.row)
@@ -271,12 +271,12 @@ class Workers:
         self.registry.set_state(tenant, RowState.ACTIVE)
 
     def resume(self, message: Message, pid: int) -> tuple[Tenant, Back]:
-        """The tenancy of a living worker that lost its connection, and the answer to it.
+        """The tenancy of a live worker that lost its connection, and the answer to it.
 
         Raises
         ------
         DaemonNotRunning
-            It is none of ours: these are other segments, or it was reaped meanwhile.
+            It is not this daemon's: the segments are different, or it was reaped meanwhile.
         """
         compatibility.check(message)
         if message.get("token") != self._token:
@@ -295,7 +295,7 @@ class Workers:
         return tenant, back_of(tenant)
 
     def _may_resume(self, tenant: Tenant) -> bool:
-        """One that is fenced may come back only to leave."""
+        """A fenced worker may reconnect only to leave."""
         if self.fences.holds(tenant):
             return self.fences.said_goodbye(tenant)
         return self.registry.state(tenant) == RowState.ACTIVE
@@ -329,7 +329,7 @@ class Workers:
             os.close(pidfd)
 
     async def _reap(self, tenant: Tenant) -> None:
-        """Let the clock apply the policy; afterwards the row is free or kept."""
+        """Make the clock apply the policy; afterwards the row is free or kept."""
         policy = tenant.on_death
         if policy == OnDeath.REROUTE and not self._kept.has_heir(tenant.groups):
             policy = OnDeath.KEEP
@@ -346,14 +346,14 @@ class Workers:
             self._forget(tenant)
             return
         if tenant.on_death == OnDeath.REROUTE:
-            # Part of it may be a member's already, and records of that stand in its ring still: no
-            # successor of the name may read them.
+            # A group member may have part of it, whose records are still in its ring: no successor
+            # may read them.
             tenant = self.registry.set_aside(tenant)
         self.registry.set_state(tenant, RowState.KEPT)
         self._kept.hold(tenant)
 
     def _evict(self, tenant: Tenant) -> None:
-        """Nothing of a worker whose process has gone stays in what the workers share."""
+        """Remove a worker whose process has gone from what workers share."""
         try:
             returned = self._resources.sharing.clear(tenant.row)
         except WheelError as error:
@@ -366,7 +366,7 @@ class Workers:
     def _drop_segment(self, tenant: Tenant) -> None:
         try:
             self._resources.drop_segment(runtime.worker_segment(tenant.row))
-        except WheelError as error:  # not ours: the row must be free all the same
+        except WheelError as error:  # not our error: the row must be freed all the same
             log.warning("%s", error)
 
     def _forget(self, tenant: Tenant) -> None:
@@ -377,15 +377,15 @@ class Workers:
         self.registry.set_state(tenant, RowState.FREE)
 
     def offences(self, tenant: Tenant) -> int:
-        """How often it has submitted what no honest client does."""
+        """How many submissions it has made that no correct client makes."""
         return int(self._resources.wheel.lines["offences"][tenant.row])
 
     def pidfd(self, tenant: Tenant) -> int | None:
-        """That of its process, if it is watched."""
+        """The pidfd of its process, if it is watched."""
         return self._pidfds.get(tenant.row)
 
     def give_up(self, kept: Tenant, why: str) -> None:
-        """Drop what a worker left that is kept."""
+        """Drop the timers of a kept worker."""
         self._depart(self.registry.retire(kept, OnDeath.DROP), why)
 
     async def close(self) -> None:
