@@ -183,6 +183,19 @@ async def test_leaving_tells_whoever_waits(daemon: str) -> None:
     assert ends == ["sleep", "limited", "sleep"]
 
 
+async def test_leaving_as_its_own_block_ends(daemon: str) -> None:
+    """A block that ends as its task learns that the wheel is gone ends well: nothing is cancelled
+    after it."""
+    timers = AsyncTimers(daemon)
+    await timers.__aenter__()
+    async with timers.timeout(100.0):
+        await timers.__aexit__(None, None, None)
+    await ripple()  # a stray CancelledError would come here
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
 async def test_leaving_inside_of_a_block_of_its_own(daemon: str) -> None:
     """The task that leaves may be under a timeout itself: it has left when it is told."""
     timers = AsyncTimers(daemon)
