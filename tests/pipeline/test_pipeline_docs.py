@@ -29,6 +29,7 @@ EXAMPLES = [
     for path in sorted(DOCS.glob("*.md"))
     for number, block in enumerate(re.findall(r"```python spark\n(.*?)```", path.read_text(), re.S))
 ]
+OF_A_TRACE = re.findall(r"```python trace\n(.*?)```", (DOCS / "trace.md").read_text(), re.S)
 START_SECONDS = 60.0
 
 
@@ -97,6 +98,15 @@ def test_the_path_from_trace_to_answer(shell: Shell) -> None:
     for line in lines:
         shell.run(line.strip())
     assert Path("report/report.html").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize("block", OF_A_TRACE, ids=range(len(OF_A_TRACE)))
+def test_examples_of_a_trace_run(block: str, tmp_path: Path) -> None:
+    """Without Spark."""
+    for library in re.findall(r"^import (\w+)", block, re.M):
+        pytest.importorskip(library)
+    record(tmp_path / "trace")
+    subprocess.run([sys.executable, "-c", block], cwd=tmp_path, check=True)
 
 
 def record(trace: Path) -> None:
