@@ -1,4 +1,4 @@
-"""What goes wrong in the pipeline, in words for its user."""
+"""The pipeline's error, with a message for its user."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ from wheeld_client import WheelError
 
 
 class PipelineError(WheelError):
-    """The pipeline cannot do what was asked: the message has what was got, what was expected and
+    """A request that cannot be carried out: the message says what was got, what was expected and
     what to try, and names the file, the column or the host."""

@@ -1,4 +1,4 @@
-"""Places on this machine's disks, and small files that appear whole."""
+"""Local paths, and small files that appear complete."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _URL = re.compile(r"^([a-z][a-z0-9+.-]*):/", re.IGNORECASE)
 
 
 def on_disk(option: str, given: str | Path) -> Path:
-    """What was given for an option, as a path of this machine's file system.
+    """An option's value as a path in this machine's file system.
 
     Raises
     ------
@@ -33,7 +33,7 @@ def on_disk(option: str, given: str | Path) -> Path:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Put a whole file in its place, by rename; nothing is flushed to the disk."""
+    """Replace a file by a complete one, by rename; nothing is flushed to the disk."""
     fresh = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     fresh.write_text(json.dumps(content))
     fresh.rename(path)

@@ -1,7 +1,7 @@
 """Starting Spark's Java quietly.
 
-Java and log4j write some six lines when they start, and nothing that is news. They go into a pipe:
-until Spark is up, lines are kept, to be shown if it does not come up; from then on each is shown.
+Java and log4j write some six uninteresting lines when they start. They go into a pipe: until Spark
+has started, lines are kept, to be shown if it does not start; from then on each is shown.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def session(app: str, master: str, settings: dict[str, str], verbose: bool) -> S
     Raises
     ------
     PipelineError
-        Spark did not start; what Java wrote stands on stderr.
+        Spark did not start; Java's output is on stderr.
     """
     from pyspark import SparkConf, SparkContext
     from pyspark.java_gateway import launch_gateway

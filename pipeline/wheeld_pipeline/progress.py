@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def of_job(spark: SparkSession, title: str, tasks: int) -> Iterator[None]:
     """Show how many tasks of Spark's job are done while the block runs one that has `tasks`.
 
-    Through Spark Connect nobody says that: nothing is shown then.
+    Through Spark Connect that is unknown, and nothing is shown.
     """
     try:
         tracker = spark.sparkContext.statusTracker()

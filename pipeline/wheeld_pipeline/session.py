@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 LEAST_JAVA = 17
 DRIVER_MEMORY = "1g"
-"""Of the embedded Spark: what the driver's heap may have, unless SPARK_DRIVER_MEMORY says more."""
+"""The driver's heap in the embedded Spark, unless SPARK_DRIVER_MEMORY sets another."""
 _SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
@@ -181,7 +181,7 @@ def connect(
     Parameters
     ----------
     app : str
-        What the application is called.
+        The application's name.
     options : SparkOptions or str, optional
         A string is a master's URL; default: `local[*]`, Spark inside this process.
     settings : dict, optional

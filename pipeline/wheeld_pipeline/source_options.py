@@ -1,4 +1,4 @@
-"""Options of data sources: what `wheeld` and `wheeld.kafka` read alike from Spark's strings."""
+"""Options of data sources, as `wheeld` and `wheeld.kafka` both parse them from Spark's strings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from wheeld_pipeline.errors import PipelineError
 
 SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "path"})
-"""Options that Spark hands on and that mean nothing to a source, in lower case."""
+"""Options that Spark passes on and that a source ignores, in lower case."""
 
 
 def wrong(option: str, value: str, expected: str) -> PipelineError:

@@ -1,6 +1,6 @@
 """Reading a recorded trace, with everything checked that can be before Spark starts to read.
 
-What is wrong with a trace becomes a `PipelineError` that names the file and the column.
+Errors in a trace become a `PipelineError` that names the file and the column.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ def read_counters(spark: SparkSession, path: str | Path) -> DataFrame | None:
 
 @contextmanager
 def reading(path: str | Path) -> Iterator[None]:
-    """Around whatever makes Spark read a trace: its errors about files as `PipelineError`."""
+    """Wraps code that makes Spark read a trace: turns its errors about files into
+    `PipelineError`."""
     try:
         yield
     except Exception as error:
@@ -112,9 +113,9 @@ def _join(path: str | Path, folder: str) -> str:
 
 
 def check_trace(path: str | Path) -> None:
-    """Look at a trace's files, without Spark: ends and footers, and that there is an event.
+    """Check a trace's files, without Spark: ends and footers, and that there is an event.
 
-    A trace at a URL of something else than a file is not looked at.
+    A trace at a URL that is not a file's is not checked.
 
     Raises
     ------
@@ -202,7 +203,7 @@ def _why_empty(trace: str | Path, root: Path, folder: Path) -> str:
 
 
 def _check_file(file: Path, columns: tuple[Column, ...]) -> int:
-    """Look at a file's ends and footer; returns its number of rows."""
+    """Check a file's ends and footer; returns its number of rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -269,7 +270,7 @@ def _spark_name(arrow: Any) -> str:
 
 
 def vanished(file: object) -> PipelineError:
-    """What is said of a file that is gone."""
+    """The error for a file that is gone."""
     return PipelineError(
         f"{file} vanished while it was read: retention removed it, or it was replaced; run it "
         f"again, with --from if the oldest hours are being removed"
@@ -277,14 +278,14 @@ def vanished(file: object) -> PipelineError:
 
 
 def unreadable(file: object, error: BaseException) -> PipelineError:
-    """What is said of a file that is damaged."""
+    """The error for a file that is damaged."""
     return PipelineError(f"{file} cannot be read: {error}; move it away")
 
 
 def _explained(error: Exception, path: str | Path) -> PipelineError | None:
-    """What an error of Spark about files means for its user; None: something else."""
+    """Translate an error of Spark about files for its user; None: it is about something else."""
     text = str(error)
-    if own := _OWN.search(text):  # a task of ours that could not read a file
+    if own := _OWN.search(text):  # a task of this package that could not read a file
         return PipelineError(own[1].strip())
     named = _FILE.search(text)
     file = named[0] if named else str(path)

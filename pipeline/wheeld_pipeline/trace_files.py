@@ -1,4 +1,4 @@
-"""A trace's files as Arrow batches in Spark's tasks, without Spark's rows in between.
+"""Reads a trace's files as Arrow batches in Spark's tasks, without Spark's rows in between.
 
 Spark's own reader makes rows, and hands rows to Python at more than a microsecond each; Arrow reads
 the same columns in less than a tenth of that (docs/decisions/0012-arrow-in-tasks.md has the
@@ -50,7 +50,7 @@ class TraceFiles(NamedTuple):
     def map(
         self, spark: SparkSession, function: Mapper, schema: str, columns: Sequence[str]
     ) -> DataFrame:
-        """What `function` makes of the batches of each task; see `DataFrame.mapInArrow`."""
+        """Apply `function` to the batches of each task; see `DataFrame.mapInArrow`."""
         count = len(self.tasks)
         reader = partial(_read, files=self, function=function, columns=list(columns))
         return spark.range(0, count, 1, count).mapInArrow(reader, schema)
@@ -145,7 +145,7 @@ def _groups(
 
 @contextmanager
 def errors_named(file: str | Path) -> Iterator[None]:
-    """Errors of reading a file, with its name."""
+    """Adds the file's name to errors of reading it."""
     import pyarrow as pa
 
     try:
@@ -165,7 +165,8 @@ def _read(
 
 
 def batches(files: TraceFiles, task: int, columns: list[str]) -> Iterator[Any]:
-    """The batches of one task; strings as codes, so that no row's are compared."""
+    """The batches of one task, with strings as dictionary codes, so that no strings are compared
+    row by row."""
     import pyarrow.parquet as pq
 
     strings = [name for name in columns if name in _STRINGS]

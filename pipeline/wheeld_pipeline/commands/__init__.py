@@ -1,4 +1,5 @@
-"""The commands `wheeld pipeline ...`: thin, each in a module of its own, over plain functions.
+"""The commands `wheeld pipeline ...`: thin wrappers of plain functions, each in a module of its
+own.
 
 They load Spark when they run, not when they are imported.
 """

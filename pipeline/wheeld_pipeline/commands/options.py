@@ -1,4 +1,4 @@
-"""What the pipeline's commands share: options, and errors as one line."""
+"""Shared by the pipeline's commands: options, and errors as one line."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def with_spark(
 
 
 def pairs(option: str, given: list[str] | None) -> dict[str, str]:
-    """KEY=VALUE texts as a dictionary.
+    """KEY=VALUE strings as a dictionary.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Who reads a trace: this process, or Spark."""
+"""Chooses what reads a trace: this process, or Spark."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 MOST_ROWS: Final = 20_000_000
-"""Events up to which this process is done sooner than Spark; docs/report.md has the figures."""
+"""Up to so many events this process is faster than Spark; docs/report.md has the figures."""
 _NEEDED: Final = ("pandas", "pyarrow", "jinja2")
 _SETTINGS: Final = {"spark.sql.shuffle.partitions": "16"}
 _PLANNING_ONLY: Final = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
-"""For a Java that hands out work and does little itself: it then does not spend half of the
-command's processor time on optimizing code that runs once."""
+"""For a JVM that only distributes work: otherwise it spends half of the command's CPU time on
+optimizing code that runs once."""
 
 
 class EngineChoice(StrEnum):
@@ -52,12 +52,12 @@ def say(text: str) -> None:
 
 @contextmanager
 def opened(trace: str, engine: EngineChoice, spark: SparkOptions) -> Iterator[SparkSession | None]:
-    """The Spark that reads a trace; None: this process does.
+    """Open the Spark session that reads a trace; None: this process reads it.
 
     Raises
     ------
     PipelineError
-        There is no trace, or no event in it, which is looked at before Spark starts; or what is
+        There is no trace, or no event in it, which is checked before Spark starts; or something
         needed is not installed.
     """
     for name in _NEEDED:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BATCH_ROWS: Final = 1 << 16
 SLOTS: Final = 1 << 20
-"""Slots that one partition looks at."""
+"""Slots that one partition reads."""
 CLOCKS: Final = ("monotonic", "realtime", "boottime", "monotonic")
 
 

@@ -1,4 +1,4 @@
-"""Journal: the directory of the source's durable account, and how its files change.
+"""Journal: the directory of the source's durable state, and how its files change.
 
     journal.json                      the journal's token: offsets and names of workers carry it
     reader.lock, reader.json          the one query that reads it, and what it has committed
@@ -8,9 +8,9 @@
     hosts/HOST/visited.json           the last visit of the reading query there (visits.py)
     hosts/HOST/lane-NNN/              one worker of the source and what it received (lane.py)
 
-A file appears whole, by rename or link; what is appended to is cut back to whole records by whoever
-opens it next. Nothing is flushed to the disk: the account survives the death of any process, and
-with the host its wheel is gone as well.
+Files appear complete, by rename or link; a file that is appended to is truncated to whole records
+by the next process that opens it. Nothing is flushed to the disk: the journal survives the death of
+any process, and when the host goes down its wheel is gone as well.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _PAUSE = 0.005
 
 
 def host_name() -> str:
-    """What this host is called: its host name, or WHEELD_HOST, as containers have other names.
+    """This host's name in the journal: its host name, or WHEELD_HOST, since containers have other
+    names.
 
     Raises
     ------
@@ -50,7 +51,7 @@ def host_name() -> str:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """What a file that appeared by rename says; None: there is none."""
+    """Read a file that appeared by rename; None: there is none."""
     try:
         found: dict[str, Any] = json.loads(path.read_text())
     except FileNotFoundError:
@@ -61,7 +62,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def link_json(path: Path, content: dict[str, Any]) -> bool:
-    """Put a whole file there if there is none: one of several that try wins."""
+    """Make a complete file if there is none: of several attempts one wins."""
     fresh = path.with_name(f".{path.name}-{secrets.token_hex(4)}")
     fresh.write_text(json.dumps(content))
     try:
@@ -75,7 +76,8 @@ def link_json(path: Path, content: dict[str, Any]) -> bool:
 
 @contextlib.contextmanager
 def locked(path: Path, seconds: float) -> Iterator[bool]:
-    """Hold a lock that the kernel lets go when this process dies; False: not got in that time."""
+    """Hold a lock that the kernel releases when this process dies; False: not acquired in that
+    time."""
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         yield take_lock(file, seconds)
@@ -147,15 +149,15 @@ class Journal:
         return sorted(int(path.name[5:]) for path in found)
 
     def lane_directory(self, number: int, host: str | None = None) -> Path:
-        """Where the account of a lane is, by default of this host."""
+        """The directory of a lane, by default on this host."""
         return self.host_directory(host or self.host) / f"lane-{number:03}"
 
     def worker_name(self, prefix: str, number: int) -> str:
-        """What the worker of a lane is called; no other journal's has that name."""
+        """The name of a lane's worker, which no worker of another journal has."""
         return f"{prefix}-{self.token}-{number}"
 
     def batch_directory(self, query: str, batch: int) -> Path:
-        """Where the partitions of a batch are, while they are not committed."""
+        """The directory of a batch's partitions, while they are not committed."""
         return self.directory / "batches" / query / str(batch)
 
     def committed(self, query: str) -> int:
@@ -164,7 +166,7 @@ class Journal:
         return -1 if facts is None else int(facts["batch"])
 
     def commit(self, query: str, batch: int) -> None:
-        """From now on that batch, and all before it, are done and never looked at again."""
+        """Record that this batch, and all before it, are committed and never read again."""
         directory = self.directory / "batches" / query
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         if self.committed(query) < batch:
@@ -174,14 +176,15 @@ class Journal:
                 shutil.rmtree(path, ignore_errors=True)
 
     def forget_old(self) -> None:
-        """Remove what is left of writes that never come again, once no task of theirs can run."""
+        """Remove what is left of writes that will not be repeated, once no task of theirs can
+        run."""
         for path in (self.directory / "batches").glob("write-*/committed.json"):
             with contextlib.suppress(OSError):
                 if path.stat().st_mtime < time.time() - _TOMBSTONE_SECONDS:
                     shutil.rmtree(path.parent)
 
     def bind(self, daemon: Path) -> None:
-        """Raise unless this journal is of the daemon in that directory, or of none yet."""
+        """Raise unless this journal belongs to the daemon in that directory, or to none yet."""
         path = self.lanes_directory / "daemon.json"
         facts = read_json(path)
         if facts is None:

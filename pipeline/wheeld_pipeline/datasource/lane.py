@@ -1,16 +1,16 @@
-"""Lane: one worker of the source on a host; whoever has its lock is that worker.
+"""Lane: one worker of the source on a host; the holder of its lock is that worker.
 
 A lane's timers outlive the process that scheduled them: it connects with `on_death="keep"`, and the
 next one that takes the lane up connects under the same name and has its slots and its expirations.
 Tasks that write take any free lane; the reading query takes up each lane that has something.
 
 Invariants
- 1. What a lane receives goes into its spool before it is acknowledged to the wheel. What stands in
-    the spool and was not acknowledged comes again, first and in the same order, and is passed over.
- 2. Before a lane does anything else it settles what its last holder left half done: which of the
-    ids that were written down last were armed (stage.py).
- 3. `lane.json` has what was left when the lane was last closed: `left`, null while it is open. So
-    it is known, and said, when the daemon dropped something.
+ 1. What a lane receives is written to its spool before it is acknowledged to the wheel. Records in
+ the spool that were not acknowledged come again, first and in the same order, and are skipped. 2.
+ Before a lane does anything else it completes what its last holder left half done: it finds out
+ which of the recorded ids were armed (stage.py). 3. `lane.json` has what was left when the lane was
+ last closed: `left`, null while it is open. So it is known, and reported, if the daemon dropped
+ something.
 """
 
 from __future__ import annotations
@@ -32,11 +32,12 @@ from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.files import write_json
 
 _WALL: Final = 1 << 59
-"""Times above are of the wall clock (since 1988), those below of one that began with the boot."""
+"""Times above this are of the wall clock (since 1988), times below of a clock that began with the
+boot."""
 _MOST_AT_ONCE: Final = 1 << 24
-"""Expirations that one drain takes: more may come all the time."""
+"""The most expirations that one drain takes, since more may arrive all the time."""
 _REFILL_SECONDS: Final = 0.1
-"""How long the clock may take to put more into a ring that was emptied."""
+"""Seconds for the clock to refill a ring that was emptied."""
 
 
 class Lane:
@@ -65,7 +66,7 @@ class Lane:
 
     @classmethod
     def open(cls, journal: Journal, number: int, options: Options, seconds: float) -> Lane | None:
-        """That lane, as soon as it is free; None: it was not in that time."""
+        """Open that lane as soon as it is free; None: it was not free in that time."""
         directory = journal.lane_directory(number)
         directory.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -76,7 +77,7 @@ class Lane:
 
     @classmethod
     def any(cls, journal: Journal, options: Options) -> Lane:
-        """A lane that is free, a new one if none is.
+        """Open a free lane; a new one if none is free.
 
         Raises
         ------
@@ -99,7 +100,7 @@ class Lane:
             time.sleep(0.01)
 
     def _connect(self) -> Timers:
-        """Its worker. The daemon may not have noticed yet that the last one died."""
+        """The lane's worker. The daemon may not have noticed yet that the last one died."""
         name = self.journal.worker_name(self._options.worker, self.number)
         give_up = time.monotonic() + max(self._options.lane_timeout, 1.0)
         while True:
@@ -152,9 +153,9 @@ class Lane:
     # -- receiving --------------------------------------------------------------------------------
 
     def drain(self, wait: bool = False) -> int:
-        """Take up what expired; returns how many records went into the spool.
+        """Receive what has expired; returns how many records went into the spool.
 
-        `wait`: what waits behind the full ring, too, for which the clock needs a moment.
+        With `wait` also what waits behind the full ring, for which the clock needs a moment.
         """
         taken = 0
         while taken < _MOST_AT_ONCE:
@@ -197,7 +198,7 @@ class Lane:
     # -- closing ----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Leave what is pending to the next one that opens the lane. May be called twice."""
+        """Close the lane, leaving what is pending to the next holder. May be called twice."""
         if self._closed:
             return
         self._closed = True
@@ -209,7 +210,8 @@ class Lane:
             os.close(self._lock)
 
     def _leave(self) -> int | None:
-        """Close the worker; returns how many of its timers are to come, or None: who knows.
+        """Close the worker; returns how many of its timers are still to come, or None if that is
+        unknown.
 
         What is not armed at the first look has fired before; when the daemon has swept the worker,
         each of those stands in its ring. One that fires in between counts twice.
@@ -232,5 +234,5 @@ class Lane:
 
 
 def lane_state(directory: Path) -> dict[str, Any] | None:
-    """What `lane.json` says; None: the lane was never open."""
+    """The contents of `lane.json`; None: the lane was never open."""
     return read_json(directory / "lane.json")

@@ -1,6 +1,8 @@
-"""Rows: what a DataFrame's rows must be to become timers, and how they are written down.
+"""Rows: the columns and values that a DataFrame must have to become timers, and the file that they
+are written to.
 
-Checked before anything is sealed: columns and types when the writer is made, values as they come.
+They are checked before anything is sealed: columns and types when the writer is made, values as
+they arrive.
 """
 
 from __future__ import annotations
@@ -29,14 +31,14 @@ _WANTED: Final = {
     "payload": ("binary", ("binary",)),
     "target": ("string", ("string",)),
 }
-"""For each column what to cast to, and what is taken; names of columns in any case, as in Spark."""
+"""For each column the type to cast to and the types accepted; names in any case, as in Spark."""
 _LEAST_BITS, _MOST_BITS = -(2**63), 2**64
 _LAST_NS: Final = 2**63 - 1
 _MIX: Final = np.uint64(0x9E3779B97F4A7C15)
 
 
 def staged_schema() -> pa.Schema:
-    """Of the file of rows: `deadline` is ns on the stage's clock."""
+    """The schema of the file of rows: `deadline` is ns on the stage's clock."""
     import pyarrow as pa
 
     fields = [("deadline", pa.int64()), ("cookie", pa.uint64()), ("payload", pa.large_binary())]
@@ -74,13 +76,14 @@ def check_columns(schema: StructType) -> str:
 
 
 def _kind(data_type: DataType) -> str:
-    """What a type of Spark is called here."""
+    """The name of a Spark type in this module."""
     name = data_type.typeName()
     return "day-time interval" if name == "daytimeinterval" else name
 
 
 class Digest:
-    """What is compared when a partition comes again: how many rows, and their cookies."""
+    """Identifies a partition's rows when it is repeated: their number, and a digest of their
+    cookies."""
 
     def __init__(self) -> None:
         self.rows = 0
@@ -115,12 +118,12 @@ class Staging:
         self.targets: set[str] = set()
 
     def staged(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Checked batches of one target each, of about `CHUNK_ROWS` where there are so many.
+        """Yield checked batches of one target each, of about `CHUNK_ROWS` if there are so many.
 
         Raises
         ------
         PipelineError
-            A value cannot be; column and row (of this partition, from 0) are named.
+            A value is not allowed; column and row (of this partition, from 0) are named.
         """
         import pyarrow as pa
 
@@ -136,7 +139,7 @@ class Staging:
             yield from _by_target(pa.Table.from_batches(waiting))
 
     def check(self, batches: Iterator[pa.RecordBatch]) -> None:
-        """Only look at the rows, for the digest."""
+        """Read the rows only for the digest."""
         for batch in batches:
             self._convert(batch)
 

@@ -1,4 +1,4 @@
-"""What the source yields: the columns, and Arrow batches of them."""
+"""The rows of the source: columns, and Arrow batches of them."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def nothing(count: int) -> Any:
 
 
 def constant(value: str, count: int) -> Any:
-    """A column that says the same in each row."""
+    """A column with the same value in each row."""
     import pyarrow as pa
 
     return pa.repeat(pa.scalar(value, pa.string()), count)

@@ -1,8 +1,8 @@
 """Spool: what a lane has received, in files of whole records, until a query has committed it.
 
 A record's position is its number since the lane began; a file is named after the position of its
-first record. Whoever has the lane appends, everybody may read up to the last whole record, and the
-reading query removes files that it is done with, but never the last one.
+first record. The lane's holder appends, any process may read up to the last whole record, and the
+reading query removes files that it has committed, but never the last one.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Spool:
         return files[0][0], first + path.stat().st_size // record_dtype(room).itemsize
 
     def append(self, records: npt.NDArray[np.void]) -> None:
-        """Write records behind the last; all of them stand there when it returns."""
+        """Append records; all of them are in the file when this returns."""
         room = records.dtype["payload"].itemsize if "payload" in (records.dtype.names or ()) else 0
         files = self.files()
         end = self.bounds()[1]
@@ -84,7 +84,7 @@ class Spool:
             os.close(file)
 
     def mend(self) -> None:
-        """Cut off what a writer that died left of a record."""
+        """Cut off an incomplete record that a dead writer left."""
         files = self.files()
         if files:
             _, room, path = files[-1]
@@ -111,7 +111,7 @@ class Spool:
         Raises
         ------
         PipelineError
-            Some are not there: they were committed and removed, or this is another file system.
+            Some are missing: they were committed and removed, or this is another file system.
         """
         at = begin
         for first, room, path in self.files():
@@ -131,7 +131,7 @@ class Spool:
             )
 
     def prune(self, position: int) -> None:
-        """Remove the files all of whose records stand before `position`, but never the last."""
+        """Remove files whose records are all before `position`, but never the last file."""
         files = self.files()
         for (_, _, path), (following, _, _) in pairwise(files):
             if following <= position:

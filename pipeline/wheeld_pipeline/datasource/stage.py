@@ -6,7 +6,7 @@
     p00003.ids        the id of each row, in that order, written *before* the row is armed
     p00003.done       all rows are armed
 
-The protocol, step by step; a death after any of them is taken up by whoever has the lane next:
+The protocol, step by step; after a death at any step the lane's next holder continues:
 
  1. The rows are written. (Died: the file is nobody's, and goes with the batch.)
  2. A lane is taken, its number written into the seal, the seal linked. (Died: sealed, nothing
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from wheeld_client import Timers
 
 ABORTED = "aborted"
-"""A file of this name in a batch's directory: nothing of it is scheduled any more."""
+"""A file of this name in a batch's directory means that nothing of it may be scheduled any more."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class StagedPartition:
 
     @property
     def seal_path(self) -> Path:
-        """Where the seal is, once there is one."""
+        """Path of the seal, once there is one."""
         return self.batch / f"{self.stem}.json"
 
     def seal(self) -> Seal | None:
@@ -107,7 +107,7 @@ class StagedPartition:
     # -- sealing ----------------------------------------------------------------------------------
 
     def write(self, rows: Iterator[pa.RecordBatch]) -> str:
-        """Step 1; returns the name of the file."""
+        """Step 1: write the rows; returns the name of the file."""
         import pyarrow as pa
 
         self.batch.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -125,14 +125,14 @@ class StagedPartition:
         return name
 
     def put_seal(self, seal: Seal) -> bool:
-        """Step 2; False: another attempt was first, and this one's rows are thrown away."""
+        """Step 2: seal; False: another attempt was first, and this one's rows are discarded."""
         won = link_json(self.seal_path, vars(seal))
         if not won:
             (self.batch / seal.data).unlink(missing_ok=True)
         return won
 
     def check_same(self, seal: Seal, digest: Digest) -> None:
-        """Raise unless an attempt that came later has brought the rows that are sealed."""
+        """Raise unless a repeated attempt has the same rows as the sealed one."""
         if (seal.rows, seal.digest) != (digest.rows, digest.cookies):
             raise PipelineError(
                 f"{self.seal_path}: this partition was begun with {seal.rows} rows and comes again "
@@ -144,17 +144,17 @@ class StagedPartition:
     # -- scheduling -------------------------------------------------------------------------------
 
     def begin(self, lane_directory: Path) -> None:
-        """Say that the lane is at this stage, for the lane's next holder."""
+        """Record that the lane is at this stage, for its next holder."""
         write_json(lane_directory / "current.json", {"seal": str(self.seal_path)})
 
     @classmethod
     def current(cls, lane_directory: Path) -> StagedPartition | None:
-        """The stage that the lane was at when it was last used."""
+        """The stage at which the lane was last used."""
         facts = read_json(lane_directory / "current.json")
         return None if facts is None else cls.at(Path(facts["seal"]))
 
     def armed(self) -> int:
-        """Rows that are armed; exact when nobody is at it and it is settled."""
+        """Number of rows that are armed; exact once it is settled and no task works on it."""
         try:
             return self.ids_path.stat().st_size // 8
         except FileNotFoundError:
@@ -189,7 +189,7 @@ class StagedPartition:
             return np.empty(0, np.uint64)
 
     def chunks(self, seal: Seal) -> Iterator[StagedRows]:
-        """What is not armed yet, piece by piece."""
+        """Yield the rows that are not armed yet, chunk by chunk."""
         import pyarrow as pa
 
         skip = self.armed()
@@ -204,7 +204,7 @@ class StagedPartition:
                 skip = 0
 
     def note(self, ids: npt.NDArray[np.uint64]) -> None:
-        """Append to the ids, before these are armed."""
+        """Append ids to the file, before they are armed."""
         file = os.open(self.ids_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             data = memoryview(ids.view("u1"))
@@ -216,7 +216,7 @@ class StagedPartition:
             os.close(file)
 
     def remove(self, name: str = "") -> None:
-        """Forget it, or one of its files."""
+        """Remove it, or one of its files."""
         for path in self.batch.glob(name or f"{self.stem}*"):
             path.unlink(missing_ok=True)
 

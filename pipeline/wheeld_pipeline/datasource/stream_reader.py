@@ -1,9 +1,9 @@
 """ExpirationReader: a stream of what expired, on all hosts that share the journal.
 
 Offsets are positions in the lanes' spools. Spark asks for the latest one in a process beside the
-driver: there each lane of that host that has something is taken up and emptied into its spool; what
-other hosts have, visits bring (visits.py). Partitions are pieces of spools, which any task reads
-that sees the journal. What a query has committed is removed.
+driver, which empties each lane of that host into its spool; for other hosts, visits do that
+(visits.py). Partitions are pieces of spools, which any task reads that sees the journal. What a
+query has committed is removed.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ BATCH_ROWS: Final = 1 << 16
 log = logging.getLogger("wheeld")
 
 Positions = dict[str, int]
-"""How far the lanes are read; a lane is written HOST/NUMBER."""
+"""How far each lane has been read; lanes are named HOST/NUMBER."""
 
 
 @dataclass
 class VisitPartition(InputPartition):
-    """A task without rows: it empties the lanes of the host where it runs."""
+    """A task without rows, which empties the lanes of the host where it runs."""
 
     word: str
     journal: str
@@ -87,13 +87,13 @@ class ExpirationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if most is None else ReadMaxRows(most)
 
     def initialOffset(self) -> dict[str, Any]:
-        """What no query has committed yet."""
+        """The first offset: what no query has committed yet."""
         journal = self._journal()
         done = read_json(journal.directory / "reader.json") or {"lanes": {}}
         return _offset(journal, done["lanes"], Visit())
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        """Empty the lanes of this host into their spools; how far all spools go."""
+        """Empty the lanes of this host into their spools; returns the end of all spools."""
         journal = self._journal()
         begin, last = self._positions(journal, start), Visit.of(start)
         if self._ends_here:
@@ -109,7 +109,8 @@ class ExpirationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _offset(journal, begin, next_visit)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What has expired by now is all; what other hosts have is known when they were visited."""
+        """For a trigger that ends: everything that has expired by now, on other hosts as of a
+        visit."""
         self._empty(self._journal())
         self._ends_here = True
 
@@ -139,7 +140,7 @@ class ExpirationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return pieces
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nobody asks for what stands before `end` again."""
+        """Records before `end` are never read again."""
         journal = self._journal()
         positions = self._positions(journal, end)
         write_json(journal.directory / "reader.json", {"lanes": positions})
@@ -148,7 +149,7 @@ class ExpirationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             Spool(journal.lane_directory(number, host)).prune(position)
 
     def stop(self) -> None:
-        """Let another query read the journal."""
+        """Release the journal for another query."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1
@@ -178,7 +179,8 @@ class ExpirationReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {str(lane): int(position) for lane, position in offset["lanes"].items()}
 
     def _empty(self, journal: Journal) -> None:
-        """The lanes of this host. Where nothing is written yet, no daemon here may be a slip."""
+        """The lanes of this host. A missing daemon may be a mistake if nothing has been written
+        yet."""
         if not (self._looked or _ends(journal)):
             try:
                 Observer(self._options.name, self._options.runtime_dir).close()
@@ -236,7 +238,7 @@ def _parts(lane: str) -> tuple[str, int]:
 
 
 def _ends(journal: Journal) -> Positions:
-    """How far the spools of all hosts go."""
+    """The ends of the spools of all hosts."""
     return {
         f"{host}/{number}": Spool(journal.lane_directory(number, host)).bounds()[1]
         for host in journal.hosts()

@@ -32,9 +32,10 @@ from wheeld_pipeline.errors import PipelineError
 from wheeld_pipeline.files import write_json
 
 MOST_TASKS: Final = 256
-"""Of one visit; when a host was missed by so many, the next one begins with few again."""
+"""The most tasks of one visit; when a host was missed even so, the next visit begins with few
+again."""
 ROUNDS: Final = 9
-"""Visits of a query that ends, at most."""
+"""The most visits of a query that ends."""
 COMPLAIN_SECONDS: Final = 60.0
 _VISITED: Final = "visited.json"
 log = logging.getLogger("wheeld")
@@ -42,7 +43,7 @@ log = logging.getLogger("wheeld")
 
 @dataclass(frozen=True)
 class Visit:
-    """What the offsets say of the last visit; `word` is empty before the first one."""
+    """The last visit, as stored in the offsets; `word` is empty before the first one."""
 
     word: str = ""
     tasks: int = 0
@@ -58,7 +59,7 @@ class Visit:
 
 
 def empty_lanes(journal: Journal, options: Options) -> None:
-    """Take up each lane of this host that has something, or that has to be taken up now and then.
+    """Empty each lane of this host that has something, or that must be opened now and then.
 
     Raises
     ------
@@ -103,7 +104,7 @@ def _changed(lane_directory: Path) -> float:
 
 
 def visit(word: str, token: str, options: Options) -> None:
-    """What a task does for a visit, on whichever host it runs.
+    """The work of a visit's task, on whichever host it runs.
 
     Raises
     ------
@@ -116,7 +117,7 @@ def visit(word: str, token: str, options: Options) -> None:
             f"host {journal.host}: {journal.directory} is another journal here than where the "
             "driver runs: with several hosts it must be on a file system that all of them share"
         )
-    # One at a time: who comes second must not say that it is done while the first is at it.
+    # One at a time: a second task must not report success while the first is still working.
     with locked(journal.lanes_directory / "visit.lock", options.lane_timeout) as mine:
         if mine and _last_word(journal, journal.host) != word:
             empty_lanes(journal, options)
@@ -129,7 +130,7 @@ def _last_word(journal: Journal, host: str) -> str:
 
 
 class Visits:
-    """What the driver knows of the other hosts, and when it has them visited.
+    """The driver's knowledge of other hosts, and when to visit them.
 
     Parameters
     ----------
@@ -141,7 +142,7 @@ class Visits:
         self._rounds = 0
         self._next = self._complain = 0.0
         self._missed: dict[str, float] = {}
-        """Since when a host is missed, monotonic."""
+        """When a host was first missed, monotonic seconds."""
         self._given_up: dict[str, float] = {}
         """Hosts whose timers are lost: as of which change of their lanes."""
 

@@ -1,7 +1,7 @@
 """The writers: tasks schedule their partition, the driver commits or aborts the batch.
 
-Spark makes a writer twice, where it plans and where it commits, and pickles it to the tasks: it
-keeps nothing that is not an option.
+Spark makes a writer twice, where it plans and where it commits, and pickles it for the tasks: so it
+keeps nothing but options.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ log = logging.getLogger("wheeld")
 
 @dataclass
 class Written(WriterCommitMessage):
-    """What a task says when its partition is scheduled."""
+    """A task's message that its partition is scheduled."""
 
     host: str
     query: str
@@ -54,7 +54,7 @@ class Written(WriterCommitMessage):
 
 
 class PartitionWriter:
-    """Schedules one partition of one batch, once, however often it is tried."""
+    """Schedules one partition of one batch exactly once, however often it is tried."""
 
     def __init__(self, options: Options, clock: str, query: str, batch: int) -> None:
         self._options, self._clock = options, clock
@@ -62,7 +62,7 @@ class PartitionWriter:
         self.journal = Journal(options.journal)
 
     def write(self, partition: int, batches: Iterator[pa.RecordBatch]) -> Written:
-        """Stage, seal, schedule; or go on where another attempt ended."""
+        """Stage, seal, schedule; or continue where another attempt ended."""
         stage = stage_of(self.journal, self._query, self._batch, partition)
         rows = 0
         if self.journal.committed(self._query) < self._batch:
@@ -99,7 +99,7 @@ class PartitionWriter:
     def _seal(
         self, stage: StagedPartition, intake: Staging, batches: Iterator[pa.RecordBatch]
     ) -> Seal | None:
-        """Write the rows down and decide that it is these; the seal that won. None: no rows."""
+        """Write the rows and seal them; returns the seal that won. None: no rows."""
         data = stage.write(intake.staged(batches))
         digest = intake.digest
         if not digest.rows:
@@ -127,7 +127,7 @@ class PartitionWriter:
             raise FileNotFoundError(stage.seal_path)
 
     def _check(self, lane: Lane, intake: Staging) -> None:
-        """What would fail at each further attempt must fail before the seal."""
+        """Raise errors that would recur at each attempt before the seal."""
         keep = lane.timers.keep_for
         if intake.longest > keep and self._options.beyond_keep == "fail":
             raise PipelineError(
@@ -146,7 +146,7 @@ class PartitionWriter:
                 ) from error
 
     def _finish(self, stage: StagedPartition, seal: Seal) -> None:
-        """See to it that a sealed partition is scheduled."""
+        """Schedule what is left of a sealed partition."""
         if stage.is_done:
             return
         if seal.host != self.journal.host:
@@ -172,7 +172,7 @@ class PartitionWriter:
             time.sleep(0.05)
 
     def _schedule(self, stage: StagedPartition, seal: Seal, lane: Lane) -> None:
-        if stage.is_done:  # by whoever had the lane before us
+        if stage.is_done:  # by the lane's previous holder
             return
         stage.begin(lane.directory)
         for rows in stage.chunks(seal):
@@ -212,7 +212,7 @@ def _arm_reserved(
     clock: str,
     timers: Timers,
 ) -> None:
-    """Write the ids down, arm; what is written down in the end is what is armed."""
+    """Record the ids, then arm; at the end the recorded ids are the armed ones."""
     try:
         stage.note(ids)
         timers.schedule_at_many(

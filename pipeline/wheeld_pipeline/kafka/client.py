@@ -1,4 +1,4 @@
-"""Clients of a broker with the settings that the source needs, and what they are asked."""
+"""Clients of a broker, with the settings that the source needs, and queries to it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MOMENT: Final = 0.05
 
 @contextmanager
 def consumer(options: KafkaOptions, group: str = "wheeld-reader") -> Iterator[Any]:
-    """A consumer that belongs to nobody's group and commits nothing by itself."""
+    """A consumer that joins no group and commits nothing by itself."""
     own = {
         "group.id": group,
         "enable.auto.commit": "false",
@@ -71,7 +71,7 @@ def exists(client: Any, topic: str, options: KafkaOptions) -> bool:
 
 
 def bounds(client: Any, topics: list[str], options: KafkaOptions) -> tuple[Offsets, Offsets]:
-    """The first offset that is there, and the one after the last, of each partition to read."""
+    """The first available offset, and the one after the last, of each partition to read."""
     first: Offsets = {}
     after: Offsets = {}
     for topic, known in partitions(client, topics, options).items():
@@ -87,7 +87,7 @@ def bounds(client: Any, topics: list[str], options: KafkaOptions) -> tuple[Offse
 
 
 def resolve(wanted: int | Offsets, first: Offsets, after: Offsets, option: str) -> Offsets:
-    """What `earliest`, `latest` or JSON mean for each partition."""
+    """The offset that `earliest`, `latest` or JSON gives for each partition."""
     if isinstance(wanted, dict) and set(wanted) - set(first):
         unknown = sorted(set(wanted) - set(first))[0]
         raise PipelineError(f"option {option}: topic {unknown!r} is not one of those to read")
@@ -113,7 +113,7 @@ def records(client: Any, place: Any, end: int, options: KafkaOptions) -> Iterato
     Raises
     ------
     PipelineError
-        Records are not there any more, or the broker does not answer in time.
+        Records are no longer there, or the broker does not answer in time.
     """
     client.assign([place])
     at = place.offset
@@ -143,7 +143,7 @@ def records(client: Any, place: Any, end: int, options: KafkaOptions) -> Iterato
 
 
 def _some(client: Any, most: int, seconds: float) -> list[Any]:
-    """What comes; `consume` alone would wait until there are as many as it was asked for."""
+    """Available records; `consume` alone would wait until there are as many as it was asked for."""
     first = client.poll(seconds)
     if first is None:
         return []

@@ -18,7 +18,7 @@ _OURS: Final = frozenset(
     {"group.id", "enable.auto.commit", "auto.offset.reset", "enable.partition.eof",
      "enable.idempotence", "transactional.id"}
 )  # fmt: skip
-"""Settings of librdkafka that the source itself needs as they are."""
+"""Settings of librdkafka that the source sets itself."""
 Offsets = dict[str, dict[int, int]]
 """By topic and partition."""
 
@@ -68,7 +68,7 @@ class KafkaOptions:
         return cls(**values)
 
     def for_reading(self) -> KafkaOptions:
-        """Itself, if it says what to read."""
+        """Return self, or raise if it does not say what to read."""
         if bool(self.subscribe) == (self.assign is not None):
             raise PipelineError(
                 "expected one of the options subscribe (topics by commas) and assign (JSON)"
@@ -115,14 +115,14 @@ def _offsets(option: str, value: str) -> int | Offsets:
 
 
 def read_offsets(content: dict[str, dict[str, int]]) -> Offsets:
-    """Offsets as JSON has them: with texts for partitions."""
+    """Offsets as in JSON: with strings for partitions."""
     return {
         topic: {int(part): int(at) for part, at in own.items()} for topic, own in content.items()
     }
 
 
 def write_offsets(offsets: Offsets) -> dict[str, dict[str, int]]:
-    """Offsets as JSON has them, in order."""
+    """Offsets as in JSON, in order."""
     return {
         topic: {str(part): own[part] for part in sorted(own)}
         for topic, own in sorted(offsets.items())

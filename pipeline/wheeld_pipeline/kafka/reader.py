@@ -1,4 +1,4 @@
-"""Readers: one task for each partition of a topic that has something."""
+"""Readers: one task for each partition with records to read."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Piece(InputPartition):
 
 
 class _Reader:
-    """What batch and stream have in common."""
+    """Common to batch and stream."""
 
     def __init__(self, options: KafkaOptions, schema: StructType) -> None:
         columns.check_schema(schema, SCHEMA)
@@ -63,7 +63,7 @@ class _Reader:
         ]
 
     def _begin(self, topic: str, part: int, begin: Offsets, first: Offsets) -> int:
-        """Where to begin; what retention has removed meanwhile is lost."""
+        """Where to begin, given that retention may have removed records meanwhile."""
         wanted = begin.get(topic, {}).get(part, 0)
         oldest = first.get(topic, {}).get(part, wanted)
         if oldest > wanted and self._options.fail_on_data_loss:
@@ -131,23 +131,24 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return write_offsets(begin | end)
 
     def prepareForTriggerAvailableNow(self) -> None:
-        """What is there by now is all."""
+        """For a trigger that ends: read what is there by now."""
         self._target = self._bounds()[1]
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """A piece for each partition that has something."""
+        """A task's range for each partition with records."""
         first, _ = self._bounds()
         return self._pieces(read_offsets(start), read_offsets(end), first)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """The checkpoint has it; the broker is told nothing."""
+        """Nothing to do: the position is in the checkpoint, not at the broker."""
 
     def stop(self) -> None:
         """Nothing is open between two calls."""
 
 
 def _at_most(begin: Offsets, end: Offsets, rows: int) -> Offsets:
-    """Ends with at most `rows` records before them, shared out by how much each has."""
+    """End offsets for at most `rows` records, shared out in proportion to what each partition
+    has."""
     waiting = {
         (topic, part): max(last - begin.get(topic, {}).get(part, 0), 0)
         for topic, parts in end.items()

@@ -1,4 +1,4 @@
-"""Records of Kafka as Arrow batches, and columns that a sink takes."""
+"""Records of Kafka as Arrow batches, and the columns that a sink accepts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SCHEMA: Final = {
     "timestamp": "timestamp",
     "timestampType": "int",
 }
-"""Columns of a record, as Spark's own source has them."""
+"""Columns of a record, as in Spark's own source."""
 _WRITTEN: Final = {
     "key": ("binary", "string"),
     "value": ("binary", "string"),

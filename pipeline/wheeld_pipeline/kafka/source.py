@@ -33,8 +33,8 @@ class KafkaDataSource(DataSource):
     `timestampType` int       0: the producer's, 1: the broker's
     =============== ========= =============================================================
 
-    One task reads each partition. Where a stream stands is in its checkpoint and nowhere else: no
-    consumer group is committed.
+    One task reads each partition. The position of a stream is in its checkpoint only: no consumer
+    group is committed.
 
     **Writing** takes `value` and optionally `key` (binary or string), `topic` (string),
     `partition` (int) and `generation` (bigint), by an idempotent producer that waits for all
@@ -43,9 +43,9 @@ class KafkaDataSource(DataSource):
     With the column `generation` a stream's records are in the topic once for each key and
     generation, also when a batch is repeated after a death: a task first reads what was produced
     since the last batch that is committed, and leaves out what is there. Each record then has the
-    header `wheeld-generation`; how far batches are committed stands at the broker, in the offsets
-    of the group `wheeld-sink-<queryName or query id>`. Without the column a repeated batch is
-    produced again (at least once), as by Spark's own sink.
+    header `wheeld-generation`; how far batches are committed is stored at the broker, in the
+    offsets of the group `wheeld-sink-<queryName or query id>`. Without the column a repeated batch
+    is produced again (at least once), as by Spark's own sink.
 
     ========================= ================================================================
     option                    meaning

@@ -1,4 +1,5 @@
-"""Writers: tasks produce the rows of their partition; a repeated batch adds only what lacks."""
+"""Writers: tasks produce the rows of their partition; a repeated batch adds only what is
+missing."""
 
 from __future__ import annotations
 
@@ -28,14 +29,14 @@ if TYPE_CHECKING:
 HEADER: Final = "wheeld-generation"
 _QUERY_ID: Final = "sql.streaming.queryId"
 _UNKNOWN: Final = -1001
-"""What a broker says of a partition of which a group has committed nothing."""
+"""The broker's offset for a partition in which a group has committed nothing."""
 Known = set[tuple[str, bytes, bytes]]
-"""Topic, key and generation of records that are there."""
+"""Topic, key and generation of existing records."""
 
 
 @dataclass
 class Produced(WriterCommitMessage):
-    """What a task says when its partition is produced."""
+    """A task's message that its partition has been produced."""
 
     group: str
     topics: list[str]
@@ -43,7 +44,7 @@ class Produced(WriterCommitMessage):
 
 
 class _Sender:
-    """A producer; the first record that a broker refuses ends it."""
+    """A producer that fails at the first record that a broker refuses."""
 
     def __init__(self, options: KafkaOptions) -> None:
         self._options = options
@@ -54,7 +55,7 @@ class _Sender:
         )
 
     def send(self, topic: str, row: dict[str, Any]) -> None:
-        """Hand a record over; waits while too many are under way."""
+        """Produce a record; waits while too many are in flight."""
         generation = row.get("generation")
         more: dict[str, Any] = (
             {} if generation is None else {"headers": [(HEADER, b"%d" % generation)]}
@@ -84,7 +85,7 @@ class _Sender:
             raise PipelineError(f"topic {topic!r}: a record was not taken: {error.str()}")
 
     def finish(self) -> None:
-        """Wait until all records are in all in-sync replicas."""
+        """Wait until all in-sync replicas have all records."""
         left = self._producer.flush(self._options.timeout)
         self._raise()
         if left:
@@ -156,7 +157,7 @@ def _since_commit(options: KafkaOptions, group: str, topic: str) -> Known:
 
 
 def _commit(options: KafkaOptions, group: str, topics: list[str]) -> None:
-    """All that stands in the topics now was produced by batches that are committed."""
+    """Commit: all records in the topics now were produced by committed batches."""
     with client.consumer(options, group) as made:
         ends: Offsets = {}
         for topic, parts in client.partitions(made, topics, options).items():
@@ -203,7 +204,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         return Produced(group, sorted(topics), count)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """The batch is never repeated: later ones need not look at its records."""
+        """The batch is never repeated: later ones need not read its records."""
         done = [each for each in messages if isinstance(each, Produced) and each.topics]
         if self._once and done:
             topics = sorted({topic for each in done for topic in each.topics})

@@ -37,16 +37,17 @@ REJECTED: Final = "rejected"
 ENDED: Final = 0
 WAITING: Final = 1
 HANDED: Final = 2
-"""Where a key stands. Plain numbers, as the columns have them."""
+"""The phase of a key. Plain numbers, as stored in the columns."""
 
 
 class Rules(NamedTuple):
-    """What the machine is told by its user; all in milliseconds."""
+    """The machine's settings; all in milliseconds."""
 
     horizon_ms: int = 30_000
     """How long before its deadline a timer is handed to a wheel."""
     grace_ms: int = 10_000
-    """How long after the deadline the wheel's word is awaited, before it is handed out again."""
+    """How long after the deadline the wheel's report is awaited before the timer is handed out
+    again."""
     retry_ms: int = 1_000
     """How soon, at the least, a timer that the wheel would not have is handed out again."""
     remember_ms: int = 600_000
@@ -68,7 +69,7 @@ class Entry(NamedTuple):
 
 
 class Command(NamedTuple):
-    """What a user wants of a key."""
+    """A user's command for a key."""
 
     op: str
     sequence: int
@@ -87,7 +88,7 @@ class HandOut(NamedTuple):
 
 
 class Withdraw(NamedTuple):
-    """To the wheel: this one is not wanted any more, if it can be stopped yet."""
+    """To the wheel: cancel this timer, if it has not fired yet."""
 
     generation: int
 
@@ -158,7 +159,7 @@ def wake(entry: Entry, now_ms: int, rules: Rules) -> Step:
 def acknowledge(
     entry: Entry | None, generation: int, fired_us: int, now_ms: int, rules: Rules
 ) -> Step:
-    """A wheel says that it fired this generation; it may say so more than once, and late."""
+    """A wheel reports that it fired this generation; it may do so more than once, and late."""
     if entry is None or entry.phase == ENDED or generation != entry.generation:
         return entry, []
     if fired_us < entry.deadline_us:

@@ -18,13 +18,13 @@ MOST_SHARDS: Final = 100_000
 
 
 class Daemon(NamedTuple):
-    """A daemon as a task on its host reaches it."""
+    """How a task reaches the daemon on its host."""
 
     name: str = "default"
     """Its name, or the path of its runtime directory."""
     runtime_dir: str | None = None
     host: str | None = None
-    """The only host where it is; None: each host has one of that name."""
+    """The only host where it runs; None: each host has one of that name."""
 
 
 class ShardMap(NamedTuple):
@@ -45,7 +45,8 @@ class ShardMap(NamedTuple):
         return cls((daemon,) * shards)
 
     def seen_from(self, environment: Mapping[str, str]) -> ShardMap:
-        """The driver's WHEELD_RUNTIME_DIR, if it has one, holds for tasks too: theirs is Java's."""
+        """Use the driver's WHEELD_RUNTIME_DIR, if set, for tasks too: their environment is that of
+        Java."""
         usual = environment.get("WHEELD_RUNTIME_DIR")
         daemons = (d._replace(runtime_dir=d.runtime_dir or usual) for d in self.daemons)
         return ShardMap(tuple(daemons))

@@ -9,14 +9,14 @@ from typing import Any, Final
 from wheeld_client.replay import LatenessHistogram, faults_of, percentile_row, verdict_lines
 
 KEPT_UP_SHARE: Final = 0.95
-"""A replay that reached less of the rate that it was to have did not keep up."""
+"""The least share of the requested rate for a replay that kept up."""
 KEPT_UP_MS: Final = 1000.0
-"""Nor did one that was behind by more than this at any time."""
+"""A replay that was behind by more than this at any time did not keep up, either."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came out of a replay; every count is exact.
+    """The result of a replay; every count is exact.
 
     Attributes
     ----------
@@ -33,7 +33,7 @@ class Outcome:
     wheel_full : int
         How often a call met a full wheel, and tried again later.
     wheel_full_s : float
-        For how long workers could not schedule for that reason, added up.
+        Seconds in which workers could not schedule for that reason, added up.
     seconds : float
         From the start to the last scheduled request.
     asked_per_s : float or None
@@ -79,7 +79,7 @@ class Outcome:
 
     @property
     def kept_up(self) -> bool:
-        """Was it as fast as was asked for?"""
+        """Did it reach the requested rate?"""
         if self.asked_per_s is None:
             return True
         behind = self.behind_ms["max"] if self.behind_ms else 0.0

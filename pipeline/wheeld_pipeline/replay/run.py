@@ -1,4 +1,4 @@
-"""The whole of a replay: look at the files and at the daemon, run the workers, add up."""
+"""A whole replay: check the files and the daemon, run the workers, add up the results."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def replay(
     payloads : bool
         Schedule payloads of the recorded sizes, too.
     worker : str
-        What the workers are called in the daemon: `worker`-0, `worker`-1 ...
+        Prefix of the workers' names in the daemon: `worker`-0, `worker`-1 ...
     runtime_dir : path, optional
         As in `wheeld_client.connect`.
     tell : callable
-        Hears from time to time how many requests have ended.
+        Called from time to time with the number of requests that have ended.
 
     Returns
     -------

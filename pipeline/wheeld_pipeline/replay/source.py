@@ -59,7 +59,7 @@ class Source:
 
 
 def look(path: Path) -> Source:
-    """Look at a workload: its files and their footers, not at all their rows.
+    """Check a workload: its files and their footers, but not all their rows.
 
     Parameters
     ----------

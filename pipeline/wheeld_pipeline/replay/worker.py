@@ -1,7 +1,7 @@
 """A worker process: `python -m wheeld_pipeline.replay.worker DIRECTORY INDEX`.
 
-DIRECTORY/order.json says what to do. It plays its share, and writes its account to
-DIRECTORY/worker-INDEX.json, whole or not at all.
+It plays its share of what DIRECTORY/order.json describes, and writes its account to
+DIRECTORY/worker-INDEX.json, completely or not at all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a recorded trace to what it means: numbers, tables, one page, and two of them compared.
+"""Reports on recorded traces: numbers, tables, one page; and comparisons of two.
 
     from wheeld_pipeline.report import write
     write(None, "trace", "report").page     # in this process; with a SparkSession: by its tasks

@@ -1,4 +1,4 @@
-"""A report as files, and back."""
+"""Writes a report to files, and reads it back."""
 
 from __future__ import annotations
 
@@ -200,7 +200,7 @@ def _replace(target: Path, make: Any) -> None:
 
 
 def as_json(report: Report) -> str:
-    """All of a report as text."""
+    """A report as JSON text."""
     tables = {name: plain(table.to_dict("records")) for name, table in report.tables.items()}
     content = {
         "format": FORMAT,

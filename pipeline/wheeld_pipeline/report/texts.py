@@ -25,7 +25,7 @@ def short(value: float) -> str:
 
 
 def duration(ns: float | None) -> str:
-    """A time in the unit that suits it."""
+    """A duration in a suitable unit."""
     if ns is None or math.isnan(ns):
         return NOTHING
     for least, size, name in (*_TIMES, (1e3, 1e3, "µs")):

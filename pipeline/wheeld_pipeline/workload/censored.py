@@ -26,7 +26,7 @@ _ROOT_TWO_PI: Final = math.sqrt(2 * math.pi)
 
 @dataclass(frozen=True)
 class Seen:
-    """What was seen of latencies, in bins of the logarithm of ns; all shape (bins,), rising.
+    """Observed latencies, in bins of the logarithm of ns; all of shape (bins,), ascending.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ def log_normal(seen: Seen) -> tuple[float, float]:
     Raises
     ------
     ValueError
-        Nothing was seen to be done.
+        No request was done before its timeout.
     """
     count, total = float(seen.done.sum()), float(seen.sums.sum())
     squares = float(seen.squares.sum())

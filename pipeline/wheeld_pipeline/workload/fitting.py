@@ -94,7 +94,7 @@ class _Span:
 
     @property
     def lasts_s(self) -> float:
-        """From the first arrival to where one more was to be expected."""
+        """From the first arrival to where the next one would be expected."""
         return (self.last_us - self.first_us) / 1e6 * self.count / (self.count - 1)
 
 
@@ -169,7 +169,7 @@ def _arrivals(
     else:
         edges = np.append(np.arange(0, lasts, width), lasts)
         if len(edges) > 2 and edges[-1] - edges[-2] < width / 2:
-            edges = np.delete(edges, -2)  # a sliver has a rate that says nothing
+            edges = np.delete(edges, -2)  # a short remainder has no meaningful rate
         offset = 0.0
     middles = np.arange(len(counts)) + 0.5
     middles[-1] = min(middles[-1], (len(counts) - 1 + lasts) / 2)  # the last one may be cut short

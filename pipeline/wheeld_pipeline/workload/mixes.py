@@ -8,11 +8,11 @@ from typing import Final
 from wheeld_pipeline.workload.model import Mix
 
 DIGITS: Final = 3
-"""To so many digits timeouts are rounded, up: the clock sees a timer a little after it was made,
-and so a little less of its timeout."""
+"""Timeouts are rounded up to so many digits: the clock sees a timer a little after it was made, and
+so a little less of its timeout."""
 LEAST_STEP_NS: Final = 1_000_000
 SEEN_LATE: Final = 0.95
-"""A timeout of so much of a more frequent one is that one, seen late."""
+"""A timeout that is at least this share of a more frequent one is that one, seen late."""
 MOST_VALUES: Final = 64
 
 

@@ -1,4 +1,4 @@
-"""What a workload is: how requests arrive, how long they need, when they give up, how large.
+"""The model of a workload: arrivals, latencies, timeouts and sizes of requests.
 
 A model is small and plain; as a file it is JSON. `Model.constant` makes the one of Kafka's
 purgatory benchmark, `wheeld_pipeline.workload.fit` makes one from a recorded trace.

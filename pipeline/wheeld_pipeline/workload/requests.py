@@ -141,7 +141,7 @@ def write(requests: DataFrame, out: str, overwrite: bool = False) -> None:
 
 
 def check_out(out: str, overwrite: bool) -> str:
-    """The mode of Spark's writer to write to `out` with; raises if it must not be written."""
+    """The mode for Spark's writer to write to `out`; raises if that must not be written."""
     if "://" in out:
         return "overwrite" if overwrite else "error"
     path = Path(out)

@@ -27,11 +27,11 @@ class Effects(NamedTuple):
     """Numbers of commands, in their sorted order."""
 
     last: Ints
-    """Of each key, the last that took effect; -1: none did."""
+    """For each key, the last command that took effect; -1: none did."""
     schedule: Ints
-    """And the last schedule that did."""
+    """For each key, the last schedule that took effect."""
     overtaken: Ints
-    """Older than the last one of their key."""
+    """Commands older than the last one of their key."""
     idle: Ints
     """Nothing was pending for them."""
 

@@ -24,7 +24,7 @@ NO_KEY = -1
 
 
 class Bad(NamedTuple):
-    """Commands that are rejected for what they are."""
+    """Invalid commands, which are rejected."""
 
     ops: npt.NDArray[np.int8]
     sequences: pa.Int64Array
@@ -34,13 +34,14 @@ class Bad(NamedTuple):
 
 
 class Commands(NamedTuple):
-    """The good ones, sorted; and the bad ones. Arrays of shape (commands,), but `a` and `b`."""
+    """The valid commands, sorted; and the invalid ones. Arrays have shape (commands,), except `a`
+    and `b`."""
 
     a: npt.NDArray[np.uint64]
     b: npt.NDArray[np.uint64]
     """Of each key, shape (keys,)."""
     groups: Ints
-    """The number of each command's key."""
+    """The index of each command's key."""
     ops: npt.NDArray[np.int8]
     """Indices in COMMANDS."""
     sequences: Ints
@@ -51,7 +52,7 @@ class Commands(NamedTuple):
     order: Ints
     """Where each is in `blobs`."""
     blobs: pa.LargeBinaryArray
-    """Key and payload, of all rows of the batch, as they came."""
+    """Key and payload of all rows of the batch, in the order of arrival."""
     bad: Bad
 
     def keys_alone(self, some: Ints) -> pa.LargeBinaryArray:
@@ -65,7 +66,7 @@ class Commands(NamedTuple):
 
 
 def read(batches: Sequence[pa.RecordBatch], secret: bytes) -> Commands:
-    """Commands out of a task's rows; those that only keep the query awake are left out.
+    """The commands among a task's rows; rows that only keep the query awake are left out.
 
     Parameters
     ----------

@@ -1,7 +1,7 @@
 """One batch of one shard: the state machine of `machine.py` for all keys at once, in columns.
 
-In this order: what the wheel says, the commands of each key by their sequence, what is due. Nothing
-is written here: `Step` holds what is to become of the rows.
+In this order: the wheel's reports, the commands of each key by their sequence, wake-ups that are
+due. Nothing is written here: `Step` holds the new contents of the rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Ints = npt.NDArray[np.int64]
 
 
 class Heard(NamedTuple):
-    """What a wheel says that it fired, in the order in which it said so; shape (n,) each."""
+    """The expirations that a wheel has reported, in the order of its reports; shape (n,) each."""
 
     hints: Ints
     """Rows that the keys had when they were handed out."""
@@ -42,7 +42,7 @@ class Heard(NamedTuple):
 
 
 class Step:
-    """What a batch makes of the rows that it touches.
+    """The effect of a batch on the rows that it touches.
 
     Parameters
     ----------
@@ -59,13 +59,13 @@ class Step:
     rows : numpy.ndarray of int64, shape (n,)
         Those of commands first, by key.
     records, wake_ms : numpy.ndarray, shape (n,)
-        As they are to be.
+        Their new contents.
     expired : Expirations
     rejects : Rejects
     withdrawn : numpy.ndarray of int64
-        Rows whose timer in the wheel is not wanted any more.
+        Rows whose timer in the wheel is no longer wanted.
     handed : numpy.ndarray of int64
-        Places in `rows` of those that are to be handed out.
+        Indices into `rows` of those that are to be handed out.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class Step:
         self._wake()
 
     def changes(self) -> Changes:
-        """Rows of the delta, with what `refuse` made of them."""
+        """Rows of the delta, after `refuse`."""
         import pyarrow as pa
 
         kept = np.flatnonzero(self._changed)
@@ -90,7 +90,7 @@ class Step:
         return Changes(self.rows[kept], self.records[kept], self.wake_ms[kept], blobs)
 
     def refuse(self, places: Ints) -> None:
-        """These (of `handed`) did not get into a wheel: again soon, the nearer the sooner."""
+        """These (of `handed`) did not get into a wheel: they are retried, the nearer the sooner."""
         rules, due_ms = self._rules, self.records["deadline_us"][places] // 1000
         wait = np.minimum(np.abs(due_ms - self._now_ms) // 4, rules.grace_ms)
         self.records["phase"][places] = WAITING
@@ -99,7 +99,7 @@ class Step:
     # -- in this order --------------------------------------------------------------------------
 
     def _touch(self, known: Ints, said: Ints) -> None:
-        """The rows of commands, of keys that are heard of, and of those that are due."""
+        """The rows of commands, of reported expirations, and of keys that are due."""
         store = self._store
         mark = np.zeros(store.rows, np.bool_)
         mark[known[known >= 0]] = True
@@ -123,7 +123,7 @@ class Step:
         generations, fired_us = heard.generations[known], heard.fired_us[known]
         records = self.records
         true = (records["phase"][at] != ENDED) & (records["generation"][at] == generations)
-        true &= fired_us >= records["deadline_us"][at]  # never early, whatever a wheel says
+        true &= fired_us >= records["deadline_us"][at]  # never early, whatever a wheel reports
         at, first = np.unique(at[true], return_index=True)
         gone = records[at]
         self.expired = Expirations(gone, fired_us[true][first], self._store.blobs_of(gone))
@@ -218,7 +218,8 @@ class Step:
 
 
 def _distinct(rows: Ints) -> Ints:
-    """Rising, each once. Sorted: the hash table of `numpy.unique` takes ten times as long."""
+    """Ascending, without duplicates, by sorting: the hash table of `numpy.unique` takes ten times
+    as long."""
     rows = np.sort(rows)
     new = np.ones(len(rows), np.bool_)
     new[1:] = rows[1:] != rows[:-1]
@@ -232,7 +233,7 @@ def _text(numbers: Ints) -> pa.StringArray:
 
 
 def _rows_of(store: Store, heard: Heard) -> Ints:
-    """The rows of the keys that a wheel names; -1: none has it any more."""
+    """The rows of the keys that a wheel reports; -1: the key no longer has one."""
     hints = np.where((heard.hints >= 0) & (heard.hints < store.rows), heard.hints, 0)
     if not store.rows:
         return np.full(len(hints), -1, np.int64)

@@ -1,4 +1,4 @@
-"""What the task of one shard does in one batch: an attempt, which counts if the driver names it.
+"""The task of one shard in one batch: an attempt, which counts if the driver names it.
 
     open     lock the shard's columns on this host, bring them to the batch before
     hear     what the wheel has fired
@@ -8,8 +8,8 @@
     stage    rows for the sink, beside it
     apply    the delta, to the columns; segments whose turn it is, into the checkpoint
 
-Nothing before `apply` changes the columns, and everything that is written has the attempt's own
-name. A wheel may get the timers of an attempt that does not count: key and generation tell that,
+Nothing before `apply` changes the columns, and every file that is written is named after the
+attempt. A wheel may get the timers of an attempt that does not count: key and generation tell that,
 and a timer of the wheel that the log knows nothing of is not heard.
 """
 
@@ -48,7 +48,7 @@ COUNTS = ("handed", "refused", "fired", "strange", "withdrawn", EXPIRED, REJECTE
 
 
 class Errand(NamedTuple):
-    """What the task of a shard has to know."""
+    """The parameters of a shard's task."""
 
     job: str
     secret: bytes
@@ -56,11 +56,11 @@ class Errand(NamedTuple):
     now_ms: int
     rules: Rules
     log: str
-    """Where deltas and segments go: the shard's folder in the checkpoint."""
+    """The shard's folder in the checkpoint, for deltas and segments."""
     staging: str
-    """Where rows for the sink go."""
+    """The folder for the sink's rows."""
     cache: str | None
-    """Of this host: the folder of all columns; None: the usual one."""
+    """The folder of all columns on a host; None: the default one."""
     shard: int
     daemon: Daemon
     position: Position
@@ -87,16 +87,16 @@ class Result(NamedTuple):
     late_us: dict[str, int] | None
     seconds: dict[str, float]
     in_wheel: int
-    """Timers that a wheel is to fire."""
+    """Timers that are in a wheel."""
     wakes_ms: int | None
     """When a key is due next; None: never."""
 
     def has_work(self, now_ms: int) -> bool:
-        """Has the shard something to do in a batch without commands?"""
+        """Does the shard have work in a batch without commands?"""
         return self.in_wheel > 0 or (self.wakes_ms is not None and self.wakes_ms <= now_ms)
 
     def idle(self) -> Result:
-        """Of a batch in which the shard had nothing to do."""
+        """The result of a batch in which the shard had nothing to do."""
         none = dict.fromkeys(COUNTS, 0)
         return self._replace(staged={}, counts=none, brought=None, late_us=None, seconds={})
 
@@ -136,7 +136,8 @@ class Attempt:
             )  # fmt: skip
 
     def _with_wheel(self, store: Store, commands: Commands) -> Step:
-        """Hear, step, hand out. A daemon that is not there has said nothing, and takes nothing."""
+        """Collect expirations, step, hand out. A daemon that is away reports nothing, and takes
+        nothing."""
         step = None
         if store.keys(HANDED):
             try:
@@ -207,7 +208,7 @@ class Attempt:
         return self._moved(store, len(changes.rows))
 
     def _stage(self, said: list[pa.RecordBatch]) -> None:
-        """Rows of the sink, in files of their own."""
+        """Write the sink's rows, in files of their own."""
         place = Place(self._errand.staging)
         rows = (delta.expired_rows, delta.rejected_rows)
         for kind, part, made in zip((EXPIRED, REJECTED), said, rows, strict=True):
@@ -238,12 +239,12 @@ class Attempt:
 
 @contextmanager
 def opened(folder: Path, shard: int) -> Iterator[Store]:
-    """The columns of a shard on this host, which one task at a time has.
+    """Open the columns of a shard on this host, for one task at a time.
 
     Raises
     ------
     PipelineError
-        Another task has them for a minute.
+        Another task has had them for a minute.
     """
     give_up = time.monotonic() + LOCK_SECONDS
     with (folder / f"{shard}.lock").open("w") as lock:
@@ -262,7 +263,7 @@ def opened(folder: Path, shard: int) -> Iterator[Store]:
 
 
 def _folder(cache: str | None, job: str) -> Path:
-    """This user's own folder: nobody else may write what is mapped here."""
+    """This user's own folder: no other user may write the files that are mapped here."""
     base = Path(cache or Path(tempfile.gettempdir()) / f"wheeld-overflow-{os.geteuid()}")
     folder = base / job
     base.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -277,7 +278,7 @@ def _folder(cache: str | None, job: str) -> Path:
 
 
 def _lateness(step: Step) -> dict[str, int] | None:
-    """What the progress line says of lateness."""
+    """The lateness figures of the progress line."""
     late: Any = step.expired.fired_us - step.expired.records["deadline_us"]
     if not len(late):
         return None

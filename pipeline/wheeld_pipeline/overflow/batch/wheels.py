@@ -1,11 +1,11 @@
-"""The wheel's side of a shard: what its daemon has fired, and what it is to fire.
+"""The wheel's side of a shard: collects expirations from its daemon, and schedules timers there.
 
 A task connects as the shard's worker, whose timers stay when it leaves (`on_death="keep"`). So at
 most one task per shard is a daemon's worker at a time, nothing runs between batches, and a shard
 that moves to another host takes that host's daemon.
 
-A timer carries the key's digest and the generation: whoever hands it out twice, because a batch ran
-again, can tell. Its cookie is the row that the key had, a hint.
+A timer carries the key's digest and the generation: so a timer that was handed out twice, because a
+batch ran again, can be recognised. Its cookie is the row that the key had, a hint.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ BACKLOG_SECONDS: Final = 0.02
 
 @contextmanager
 def visit(daemon: Daemon, worker: str) -> Iterator[Timers]:
-    """Be the shard's worker for a moment.
+    """Connect as the shard's worker, for the block.
 
     Raises
     ------
@@ -57,7 +57,7 @@ def visit(daemon: Daemon, worker: str) -> Iterator[Timers]:
 
 
 def hear(timers: Timers) -> tuple[Heard, int]:
-    """All that has fired; and how many timers were not of this kind."""
+    """Everything that has fired; and how many expirations were of other timers."""
     taken = []
     while len(events := timers.poll(BACKLOG_SECONDS if timers.backlogged else 0.0)):
         taken.append(events.copy())
@@ -75,12 +75,13 @@ def hear(timers: Timers) -> tuple[Heard, int]:
 
 
 def hand_out(timers: Timers, step: Step) -> tuple[npt.NDArray[np.uint64], str | None]:
-    """Give the wheel what is due, the nearest deadlines first; what it has no room for is refused.
+    """Schedule what is due on the wheel, the nearest deadlines first; timers for which it has no
+    room are refused.
 
     Returns
     -------
     (numpy.ndarray of uint64, str or None)
-        The id of each of `step.handed`, 0: refused; and why some were.
+        The id of each of `step.handed`, 0 for refused ones; and the reason.
     """
     order = np.argsort(step.records["deadline_us"][step.handed], kind="stable")
     places = step.handed[order]

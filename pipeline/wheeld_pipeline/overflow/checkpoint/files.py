@@ -1,6 +1,6 @@
-"""Files of a checkpoint or a sink as the driver reaches them: on this host, or by Hadoop.
+"""Files of a checkpoint or a sink for the driver: on this host, or by Hadoop.
 
-What decides a batch is one small file that appears whole, and only if there is none of its name
+A batch is decided by one small file that appears complete, and only if there is none of its name
 (`put_new`). On this host that is a hard link; elsewhere it is what Spark does for its own log of
 offsets: a rename in HDFS, a conditional upload where the store has one.
 """
@@ -64,7 +64,7 @@ class Files(Protocol):
         """A small file appears whole; False: there is one of this name, which stays."""
 
     def locked(self, name: str) -> AbstractContextManager[object]:
-        """While nobody else has this lock; in a store, which has none, of no meaning."""
+        """Hold a lock for the block; without effect in an object store, which has none."""
 
 
 class LocalFiles(Files):
@@ -210,7 +210,7 @@ class HadoopFiles(Files):
         return True
 
     def locked(self, name: str) -> AbstractContextManager[object]:
-        """Of no meaning: here only the driver moves folders."""
+        """Without effect: here only the driver moves folders."""
         return nullcontext()
 
 

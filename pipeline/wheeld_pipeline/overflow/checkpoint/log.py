@@ -1,4 +1,4 @@
-"""The log of one shard in the checkpoint: deltas and snapshots of segments, and the way back.
+"""The log of one shard in the checkpoint: deltas and snapshots of segments, and recovery from them.
 
     CHECKPOINT/shards/3/000000012-TOKEN.arrow            what batch 12 did
     CHECKPOINT/shards/3/segment-0-000000012-TOKEN.arrow  rows 0 to 131,071 after batch 12
@@ -25,11 +25,11 @@ Name = tuple[int, int]
 """Batch and token."""
 NOTHING: Final = (-1, 0)
 MOST_DELTAS: Final = 64
-"""More of them than this, or more rows in them than in the store, and segments are written."""
+"""With more deltas than this, or more rows in them than in the store, segments are written."""
 
 
 class Position(NamedTuple):
-    """What a shard is after a batch, as the driver's manifest says it."""
+    """A shard's state after a batch, as in the driver's manifest."""
 
     at: Name = NOTHING
     """The last delta."""
@@ -42,7 +42,7 @@ class Position(NamedTuple):
 
 
 def bring(store: Store, log: Place, position: Position) -> str | None:
-    """Make the store what the position says.
+    """Bring the store to a position.
 
     Returns
     -------
@@ -76,7 +76,7 @@ def segment_name(number: int, name: Name) -> str:
 
 
 def snapshot(store: Store, log: Place, position: Position) -> dict[int, Name]:
-    """Write the segments whose turn it is, as of the store's state.
+    """Write the segments whose turn it is, from the store's present state.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ def snapshot(store: Store, log: Place, position: Position) -> dict[int, Name]:
 
 
 def trimmed(store: Store, position: Position) -> Position:
-    """Without the deltas that all segments have seen."""
+    """Drop the deltas that all segments include."""
     waiting = _waiting(store, position)
     if not waiting:
         return position._replace(chain=())

@@ -1,8 +1,8 @@
-"""Files of a checkpoint or a sink as a task of Spark reaches them, without a JVM: by PyArrow.
+"""Files of a checkpoint or a sink for Spark's tasks, without a JVM: by PyArrow.
 
 A path, or a URL that `pyarrow.fs` knows: `s3://` (also written `s3a://`), `gs://`, `hdfs://` (with
-Hadoop's libhdfs on the hosts). A file has a name that no other attempt has, and counts when the
-driver has named it: so nothing here needs to be atomic.
+Hadoop's libhdfs on the hosts). Each attempt's files have names of their own, and count only once
+the driver has named them: so nothing here needs to be atomic.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Keys and payloads of a shard: bytes that only grow, until what is garbage is left behind.
+"""Keys and payloads of a shard: append-only bytes, until garbage is dropped by a copy.
 
 Two files, as Arrow has them: all bytes in a row, and where each element ends. So a selection is one
 call of Arrow's `take`, without a copy of the rest.
@@ -38,7 +38,7 @@ class Blobs:
 
     @property
     def fits(self) -> bool:
-        """Does the last element end where the head says?"""
+        """Does the last element end where the header says?"""
         counts = self._head[0]
         return bool(self._ends.array[counts["elements"]] == counts["bytes"])
 
@@ -73,7 +73,7 @@ class Blobs:
         return sizes
 
     def compact(self, elements: npt.NDArray[Any]) -> None:
-        """Keep these alone; they are 0, 1, 2 and so on then."""
+        """Keep only these elements, which are renumbered from 0."""
         kept = self.take(elements)
         self._data = self._anew("bytes", np.uint8, FIRST_BYTES)
         self._ends = self._anew("ends", np.int64, FIRST_ELEMENTS)
@@ -88,7 +88,7 @@ class Blobs:
 def buffers(
     blobs: pa.LargeBinaryArray,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint8]]:
-    """Where the elements of an Arrow array begin and end, and the bytes; no copies."""
+    """Offsets of the elements of an Arrow array, and the bytes, without copies."""
     _, ends, data = blobs.buffers()
     if ends is None or not len(blobs):
         return np.zeros(len(blobs) + 1, np.int64), np.zeros(0, np.uint8)

@@ -24,7 +24,7 @@ ROW: Final = 0
 EXPIRED_ROW: Final = 1
 REJECTED_ROW: Final = 2
 FREE: Final = 3
-"""The phase of a row that no key has; the others are the machine's."""
+"""The phase of an unused row; the others are the machine's."""
 RECORD: Final = np.dtype(
     [
         ("a", "<u8"),
@@ -40,19 +40,19 @@ RECORD: Final = np.dtype(
 )
 """48 bytes per key. `blob`: the element that has key and payload; -1: none."""
 UNREADABLE: Final = -1
-"""As the operation of a command that is wrong; else an index in COMMANDS."""
+"""Stands for the operation of an invalid command; otherwise an index into COMMANDS."""
 
 
 class Changes(NamedTuple):
-    """Rows as they are to be."""
+    """The new contents of rows."""
 
     rows: npt.NDArray[np.int64]
     """Each once."""
     records: npt.NDArray[Any]
-    """Of RECORD; `blob` is of no meaning."""
+    """Of type RECORD; `blob` is not used."""
     wake_ms: npt.NDArray[np.int64]
     blobs: pa.LargeBinaryArray
-    """New keys and payloads; null: the row keeps what it has."""
+    """New keys and payloads; null: the row keeps its own."""
 
 
 class Expirations(NamedTuple):
@@ -137,7 +137,7 @@ def changes_in(table: pa.RecordBatch) -> Changes:
 
 
 def expired_rows(table: pa.RecordBatch) -> pa.Table:
-    """What the sink says of expirations."""
+    """The sink's rows for expirations."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -158,7 +158,7 @@ def expired_rows(table: pa.RecordBatch) -> pa.Table:
 
 
 def rejected_rows(table: pa.RecordBatch) -> pa.Table:
-    """What the sink says of rejects."""
+    """The sink's rows for rejected commands."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""Which row has a key: a hash index over digests, probed for all keys of a batch at once.
+"""From keys to rows: a hash index over digests, probed for all keys of a batch at once.
 
 Open addressing with linear probing; a slot holds a row, or says that it was never used or that its
 row is gone. The upper bits of a digest's first half are the slot, so keys sorted by digest walk
@@ -22,7 +22,8 @@ Digests = npt.NDArray[np.uint64]
 
 
 def slots_for(keys: int) -> int:
-    """How many slots so many keys get: a third of them is in use then, at most two thirds later."""
+    """The number of slots for so many keys: a third of them is in use at first, at most two thirds
+    later."""
     return int(1 << max(LEAST_BITS, int(keys * 3 - 1).bit_length() - 1))
 
 
@@ -64,7 +65,7 @@ class Index:
         while len(rows):
             free = np.flatnonzero(self._slots[at] < 0)
             self._slots[at[free]] = rows[free]
-            lost = self._slots[at] != rows  # used by others before, or by one of these just now
+            lost = self._slots[at] != rows  # taken before, or by another of these just now
             rows, at = rows[lost], (at[lost] + 1) & self._mask
 
     def remove(self, a: Digests, rows: Rows) -> None:

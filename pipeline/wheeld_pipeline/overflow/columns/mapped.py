@@ -33,12 +33,13 @@ class Mapped:
         return len(self.array)
 
     def room(self, count: int) -> None:
-        """Make it at least so long, and twice as long as it was; it may move: take `array` anew."""
+        """Grow it to at least this length, and at least double it; the map may move: read `array`
+        again."""
         if count > self.size:
             self._open(max(count, 2 * self.size))
 
     def renew(self, count: int) -> npt.NDArray[Any]:
-        """Begin anew, with an array of zeros."""
+        """Start over with an array of zeros."""
         self._path.unlink()
         self._open(count)
         return self.array

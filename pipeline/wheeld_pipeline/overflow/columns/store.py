@@ -10,7 +10,7 @@ log is the truth (checkpoint/log.py), and what is here can be thrown away at any
     changed    of each segment: the batch that changed it last
 
 Invariants
- 1. `busy` is set while anything is written: who finds it set begins anew, from the log.
+ 1. `busy` is set while anything is written: a process that finds it set starts over, from the log.
  2. A row has a key, and the index leads to it, or its phase is FREE and its wake-up FREE_WAKE.
  3. (`batch`, `token`) name the last delta that was applied; equal names mean equal rows.
  4. `keys[phase]` counts the rows of each phase.
@@ -71,7 +71,7 @@ class Store:
     Parameters
     ----------
     folder : Path
-        Made if it is not there. What is not whole, or not of this host's life, is thrown away.
+        Made if missing. Contents that are incomplete, or from an earlier boot, are discarded.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -109,7 +109,7 @@ class Store:
 
     @property
     def remembered(self) -> int:
-        """Keys that have ended and are not forgotten yet."""
+        """Keys that have ended and are still remembered."""
         return self.keys(ENDED)
 
     def find(self, a: npt.NDArray[np.uint64], b: npt.NDArray[np.uint64]) -> Rows:
@@ -127,7 +127,7 @@ class Store:
         return None if found == FREE_WAKE else found
 
     def places(self, count: int) -> Rows:
-        """Rows for so many new keys: forgotten ones first. They are taken when they are applied."""
+        """Rows for so many new keys, free ones first. They are occupied once they are applied."""
         free = np.zeros(0, np.int64)
         if self.keys(FREE) and count:
             free = np.flatnonzero(self.wake.array[: self.rows] == FREE_WAKE)[:count]
@@ -142,7 +142,7 @@ class Store:
     # -- changes --------------------------------------------------------------------------------
 
     def apply(self, changes: Changes, batch: int, token: int) -> None:
-        """Make the rows what a delta says. Dying within leaves a store that is begun anew."""
+        """Apply a delta to the rows. A death during this leaves a store that starts over."""
         self.head["busy"] = 1
         if len(changes.rows):
             self._apply(changes, batch)
@@ -150,7 +150,7 @@ class Store:
         self.head["busy"] = 0
 
     def load(self, segments: list[tuple[int, Changes]], rows: int) -> None:
-        """Take rows of snapshots, of which the index knows nothing yet; `reindex` is to follow."""
+        """Load rows of snapshots, which the index does not have yet; call `reindex` afterwards."""
         self.head["busy"] = 1
         self._room(rows)
         for batch, changes in segments:
@@ -158,7 +158,7 @@ class Store:
             self.changed.array[changes.rows // SEGMENT] = batch
 
     def reindex(self) -> None:
-        """Make the index anew, with room for as many keys again."""
+        """Rebuild the index, with room for twice as many keys."""
         self.head["busy"], was = 1, int(self.head["busy"][0])
         rows = np.flatnonzero(self.records.array["phase"][: self.rows] != FREE)
         self.slots.renew(index.slots_for(2 * len(rows)))[:] = index.NEVER
@@ -169,7 +169,7 @@ class Store:
         self.head["busy"] = was
 
     def forget_wheel(self, token: int) -> None:
-        """Ids of another wheel than this one are worth nothing."""
+        """Discard ids if they are of another wheel."""
         if self.head["wheel"][0] != token:
             self.wheel.array[:] = 0
             self.head["wheel"] = token
@@ -236,7 +236,7 @@ class Store:
     # -- files ----------------------------------------------------------------------------------
 
     def _open(self) -> bool:
-        """Is what is there whole, and of this life of this host?"""
+        """Are the files complete, and from this boot of this host?"""
         path = self.folder / "head"
         if not path.exists() or path.stat().st_size != HEAD.itemsize:
             return False
@@ -268,7 +268,7 @@ class Store:
 
 
 def _sizes(head: Any) -> dict[str, int]:
-    """Bytes that each file has at least."""
+    """The least size of each file, in bytes."""
     rows = int(head["rows"])
     return {
         "records": rows * RECORD.itemsize,
@@ -282,10 +282,11 @@ def _sizes(head: Any) -> dict[str, int]:
 
 
 def _boot() -> bytes:
-    """Names this life of this host: pages that a crash left unwritten are not read after it."""
+    """Identifies this boot of this host, so that pages that a crash left unwritten are not read
+    after it."""
     return BOOT.read_text().strip().encode()[:36]
 
 
 def new_token() -> int:
-    """Names an attempt at a batch."""
+    """Identifies an attempt at a batch."""
     return secrets.randbits(63) | 1

@@ -9,8 +9,8 @@ A command is one JSON object, or one row of Parquet with these columns:
     cookie    schedule: whole number of 64 bits, signed; default 0
     payload   schedule: text (Parquet: text or binary)
 
-What is wrong with a command stands in the column `wrong`; such a row goes on with its text, and
-ends among the rejects.
+The column `wrong` says what is wrong with a command; such a row keeps its text, and ends among the
+rejects.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PARQUET: Final = (
 )
 UNREADABLE: Final = -1
 BEAT: Final = -2
-"""Operations that are none: a command that is wrong, and a row that only keeps the query awake."""
+"""Pseudo-operations: an invalid command, and a row that only keeps the query awake."""
 COLUMNS: Final = (
     "op",
     "sequence",
@@ -48,8 +48,8 @@ COLUMNS: Final = (
     "blob",
     "wrong",
 )
-"""What the task of a shard gets. `op`: an index in COMMANDS. `blob`: key and payload, or key and
-text of a command that is wrong. `key_bytes`: of the key in it; -1: it has none."""
+"""The columns that a shard's task gets. `op`: an index in COMMANDS. `blob`: key and payload, or key
+and text of a command that is wrong. `key_bytes`: of the key in it; -1: it has none."""
 
 
 def read(spark: SparkSession, form: str, path: str, options: dict[str, str]) -> DataFrame:
@@ -73,7 +73,8 @@ def read(spark: SparkSession, form: str, path: str, options: dict[str, str]) -> 
     """
     if form not in FORMATS:
         raise PipelineError(f"commands as {form!r}: expected one of {', '.join(FORMATS)}")
-    # Spark passes over files that are a week older than the newest one: here each is a promise.
+    # By default Spark skips files that are a week older than the newest one; no command may be
+    # skipped.
     reader = spark.readStream.options(**({"maxFileAge": "3650d"} | options))
     if form == "json":
         return parse(reader.format("text").load(path))
@@ -144,7 +145,7 @@ def check(rows: DataFrame) -> DataFrame:
 
 
 def place() -> Column:
-    """What decides on a command's shard: the bytes of its key."""
+    """The expression that determines a command's shard: the bytes of its key."""
     from pyspark.sql import functions as F
 
     return F.expr("substring(blob, 1, greatest(key_bytes, 0))")
@@ -165,7 +166,7 @@ def beat(spark: SparkSession) -> DataFrame:
 
 
 def _checked(fields: DataFrame) -> DataFrame:
-    """Name the first thing that is wrong; key and payload in one."""
+    """Report the first thing that is wrong; join key and payload."""
     from pyspark.sql import functions as F
 
     def unless(fine: Column, said: Column) -> Column:

@@ -41,7 +41,7 @@ AT_FDCWD, RENAME_EXCHANGE = -100, 2
 
 
 class Compacted(NamedTuple):
-    """What was done to one kind of rows."""
+    """What was done with one kind of rows."""
 
     kind: str
     folders_before: int
@@ -108,7 +108,7 @@ def _compact(files: LocalFiles, kind: str, file_bytes: int) -> Compacted:
 
 
 def _show(files: LocalFiles, shown: Path, draft: Path, merged: set[str]) -> None:
-    """The step: readers see the draft."""
+    """The exchange: from now on readers see the draft."""
     _link(shown, draft, merged)
     with files.locked(sinks.LOCK):
         _link(shown, draft, merged)  # what the driver has added meanwhile

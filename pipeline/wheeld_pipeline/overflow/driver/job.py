@@ -1,4 +1,4 @@
-"""Whose checkpoint and whose sink: what must stay the same over the life of an overflow."""
+"""The identity of an overflow, which must stay the same in its checkpoint and its sink."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ QUERY: Final = "query"
 
 
 class Job(NamedTuple):
-    """The name card of an overflow, in its checkpoint and in its sink."""
+    """The identity file of an overflow, in its checkpoint and in its sink."""
 
     id: str
     shards: int
     secret: str = ""
-    """Of the digests of keys, as hex; in the checkpoint alone."""
+    """The secret of the digests of keys, as hex; only in the checkpoint."""
 
 
 def claim(checkpoint: Files, sink: Files, shards: int) -> Job:
-    """Take the checkpoint up, or begin one.
+    """Open the checkpoint, or begin one.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def claim(checkpoint: Files, sink: Files, shards: int) -> Job:
         )
     theirs = _read(sink)
     if theirs is not None and not (sink.exists(EXPIRED) or sink.exists(REJECTED)):
-        theirs = None  # of a job that ended before it had begun
+        theirs = None  # of a job that ended before its first batch
     elif theirs is not None and theirs.id != job.id:
         raise PipelineError(
             f"{sink.base} is the sink of job {theirs.id}, and {checkpoint.base} belongs to "

@@ -1,4 +1,4 @@
-"""What the driver decides: which attempt of each shard counts, in one file per batch.
+"""The driver's decisions: which attempt of each shard counts, in one file per batch.
 
     CHECKPOINT/manifests/000000012.json
 
@@ -20,7 +20,7 @@ from wheeld_pipeline.overflow.checkpoint.log import Name, Position, delta_name, 
 FOLDER: Final = "manifests"
 SHARDS: Final = "shards"
 KEEP: Final = 10
-"""Manifests of so many batches stay, for whoever looks what happened."""
+"""Manifests of so many batches are kept, for diagnosis."""
 SWEEP_EVERY: Final = 1000
 
 
@@ -80,7 +80,7 @@ class Ledger:
         Raises
         ------
         PipelineError
-            It is neither: Spark's part of the checkpoint is not of one time with this one.
+            It is neither: Spark's part of the checkpoint is from another time than this one.
         """
         if batch == self.last.batch:
             return self.last
@@ -93,7 +93,7 @@ class Ledger:
         )
 
     def decide(self, manifest: Manifest) -> None:
-        """From here on the batch is this.
+        """Decide the batch.
 
         Raises
         ------
@@ -108,7 +108,7 @@ class Ledger:
         self._before, self.last = self.last, manifest
 
     def clean(self) -> None:
-        """Remove what the last manifest does not need any more. After the sink has the batch."""
+        """Remove files that the last manifest no longer needs, once the sink has the batch."""
         if self._before is not None:
             for name in self._before.files() - self.last.files():
                 self._files.remove(name)

@@ -3,8 +3,8 @@
 One batch, in this order: Spark notes which rows the batch has; it shares them out to the shards;
 each shard's task makes an attempt (task.py); the driver names the attempts that count in the
 batch's manifest (manifest.py), moves their rows into the sink, and Spark notes that the batch is
-over. A death before the manifest is there runs the batch again, as if nothing had been; a death
-after it makes the sink what the manifest says.
+over. A death before the manifest is there runs the batch again, as if nothing had happened; after a
+death later than that, the sink is completed by the manifest.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _SETTINGS: Final = {
 
 
 class Plan(NamedTuple):
-    """What an overflow is made of."""
+    """The configuration of an overflow."""
 
     commands: str
     sink: str
@@ -79,7 +79,7 @@ def start(
         Its settings stay as they are: the query runs in a session beside it.
     plan : Plan
     on_batch : callable, optional
-        Told what each batch did.
+        Called with the result of each batch.
 
     Raises
     ------
@@ -116,7 +116,7 @@ def start(
 
 
 class Driver:
-    """What is decided of each batch, without Spark.
+    """Runs and decides batches, without Spark.
 
     Parameters
     ----------
@@ -137,7 +137,7 @@ class Driver:
         attempt: Callable[[list[Errand]], list[Result]],
         commands: bool = True,
     ) -> Batch:
-        """One batch, or what is left of it.
+        """Run one batch, or what is left of it.
 
         Parameters
         ----------
@@ -163,7 +163,8 @@ class Driver:
         return _summed(manifest)
 
     def errands(self, batch: int) -> list[Errand]:
-        """What each task is told. The first time, staged files of earlier drivers go."""
+        """The parameters of each task. At the first call, staged files of earlier drivers are
+        removed."""
         if not self._begun:
             sink.sweep(self._sink)
         self._begun = True
@@ -203,7 +204,7 @@ class _Batches:
 
 
 def brief(error: BaseException) -> str:
-    """What went wrong, without the stacks of two languages around it."""
+    """The message of an error, without the stack traces of two languages."""
     classes = re.findall(
         r"\[(?!FOREACH_|PYTHON_EXC|STREAM_FAILED)[A-Z][A-Z0-9_.]{5,}\] .*", str(error)
     )

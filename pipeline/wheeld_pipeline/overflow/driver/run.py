@@ -1,4 +1,4 @@
-"""Run an overflow until it is told to stop, and say how it goes."""
+"""Run an overflow until it is told to stop, and report its progress."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Account:
             }
 
     def line(self, now: bool = False) -> None:
-        """Say how it goes, every few seconds."""
+        """Report the progress every few seconds."""
         if not now and time.monotonic() < self._last_line + LINE_SECONDS:
             return
         self._last_line = time.monotonic()

@@ -6,9 +6,9 @@
     SINK/_overflow.json               whose sink this is
     SINK/_overflow.lock               held while a folder comes to be seen (compact.py)
 
-Tasks write files beside the folders; the driver moves those that the batch's manifest names. A
-driver that comes after a death moves what is not there yet, and makes from the delta what is
-nowhere. So the folders hold each expiration once. Empty batches leave nothing.
+Tasks write files beside the folders; the driver moves those that the batch's manifest names. After
+a death the next driver moves what is missing, and rewrites from the delta what is lost. So the
+folders hold each expiration once. Empty batches leave nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ KINDS: Final = (EXPIRED, REJECTED)
 
 
 def publish(sink: Files, checkpoint: Files, manifest: Manifest, again: bool) -> None:
-    """Put the rows of a batch where readers look.
+    """Publish the rows of a batch in the sink.
 
     Parameters
     ----------
@@ -74,19 +74,19 @@ def _show(sink: Files, whole: str, final: str, again: bool) -> None:
 
 
 def check(sink: Files, decided: int) -> None:
-    """The sink has nothing of batches after the last one that is decided.
+    """Check that the sink has no rows of batches after the last decided one.
 
     Raises
     ------
     PipelineError
-        It has: the checkpoint is older than the sink.
+        It has some: the checkpoint is older than the sink.
     """
     found = [batch_of(name) for kind in KINDS for name in sink.names(kind) if "batch=" in name]
     if found and max(found) > decided:
         raise PipelineError(
             f"{sink.base} has rows of batch {max(found)}, and the last batch that the checkpoint "
-            f"has decided is {decided}: they are not of one time, and rows would come twice; put "
-            "both back, or give an empty sink"
+            f"has decided is {decided}: they are from different times, and rows would come twice; "
+            "put both back, or give an empty sink"
         )
 
 
@@ -111,7 +111,7 @@ def read(spark: SparkSession, sink: str, kind: str = EXPIRED) -> DataFrame:
 
 
 def local(sink: str) -> Path | None:
-    """Its path on this host; None: it is elsewhere."""
+    """The sink's path on this host; None: it is elsewhere."""
     found = re.fullmatch(r"file:/*(/.*)|([^:]*)", sink)
     return Path(found[1] or found[2]) if found else None
 

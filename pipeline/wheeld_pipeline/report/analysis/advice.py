@@ -1,4 +1,4 @@
-"""Which tick, wheel size and capacity the recorded load would have wanted.
+"""Which tick, wheel size and capacity would have suited the recorded load.
 
 The rule, which the page states with the numbers that it used:
 
@@ -31,7 +31,7 @@ CASCADE_NS: Final = 100
 TICKS_PER_DELAY: Final = 20
 SHORT_SHARE: Final = 0.1
 WORTH_PERCENT: Final = 1.0
-"""Of a core: what a change of the wheel has to save."""
+"""The share of a core that a change of the wheel has to save."""
 HEADROOM: Final = 1.5
 _ENOUGH: Final = 1.05
 _BUCKET_BYTES: Final = 32
@@ -53,8 +53,7 @@ def short_delay_ns(waits: Any, share: float = SHORT_SHARE) -> float:
 
 
 def table(replayed: Any, tried: wheels.Candidates, seconds: float, timers: int) -> Any:
-    """What each candidate would have done, over all wheels of the trace, in `seconds` with
-    `timers`.
+    """The work of each candidate over all wheels of the trace, which had `timers` in `seconds`.
 
     Returns
     -------

@@ -1,6 +1,6 @@
 """From a trace to a report: numbers and tables, no files.
 
-Two scans in all: one of everything, and for the herds one of the few parts that have one.
+It takes two scans: one of everything, and one of the few parts that have herds.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 HERDS: Final = 20
 _STEPS: Final = ((300, 1), (3000, 10), (25 * 3600, 60), (5 * 86400, 300), (32 * 86400, 1800))
-"""Up to so many seconds of trace, a step is so many seconds."""
+"""Pairs: up to so many seconds of trace, a step of time has so many seconds."""
 _LONGEST_STEP: Final = 3600
 Say = Callable[[str], None]
 
@@ -38,11 +38,11 @@ class Report:
     tables: dict[str, Any]
     """pandas DataFrames by name; see docs/report.md."""
     notes: list[str] = field(default_factory=list)
-    """What the reader has to know: what is missing, what is estimated."""
+    """Notes for the reader: what is missing, what is estimated."""
 
 
 class Engine(Protocol):
-    """Who reads the trace: Spark, or this process. Both call the same functions on its rows."""
+    """Reads the trace: Spark, or this process. Both call the same functions on its rows."""
 
     def period(self) -> tuple[int, int]:
         """First and last microsecond of the events; no events: 0, 0."""
@@ -81,16 +81,17 @@ def analyse(
     say: Say = _silent,
     files: TraceFiles | None = None,
 ) -> Report:
-    """Work out everything that a report has.
+    """Compute everything that a report has.
 
     Parameters
     ----------
     events : DataFrame
         See `wheeld_pipeline.trace.read_events`.
     counters : DataFrame, optional
-        See `wheeld_pipeline.trace.read_counters`; without, what only the daemon knows is left out.
+        See `wheeld_pipeline.trace.read_counters`; without it, figures from the daemon's counters
+        are left out.
     say : callable, optional
-        Is told in words what is done next.
+        Called with a description of each step before it starts.
     files : TraceFiles, optional
         See `wheeld_pipeline.trace_files.share`: the same rows as `events`, several times faster.
 
@@ -106,7 +107,7 @@ def analyse(
 
 
 def analysed(engine: Engine, say: Say = _silent) -> Report:
-    """Work out everything that a report has; `engine` is asked for what takes long.
+    """Compute everything that a report has; `engine` does the long work.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Is it well, what was late and why, what to change: the three sentences that a report begins with.
+"""Is all well, what was late and why, what to change: the three sentences with which a report begins.
 
 A cause is named only if the trace shows it. The rules, with their numbers, are in docs/report.md.
 """
@@ -16,11 +16,11 @@ LEAST_NS: Final = 2e6
 HAND_OUT_NS: Final = 200
 """CPU time of handing out one timer, about: what makes a herd take long."""
 SHARE: Final = 0.01
-"""A cause counts if it meets as many of the timers as p99 is about."""
+"""A cause counts if it affects at least this share of the timers, which is what p99 is about."""
 ALONE: Final = 4
-"""A worker whose p99 is so many times that of the median worker stands out."""
+"""A worker is named if its p99 is this many times that of the median worker."""
 FULL: Final = 0.8
-"""Of the capacity: above, it is time for more."""
+"""Share of the capacity above which a larger one is advised."""
 WELL, LATE, NOTHING = "well", "late", "nothing expired"
 
 
@@ -69,7 +69,7 @@ def expected_ns(facts: dict[str, Any]) -> float:
 
 
 Cause = tuple[str, str, str]
-"""Its name, what was seen, and what to do about it."""
+"""Name, what was seen, and what to do about it."""
 
 
 UNKNOWN: Final = (
@@ -89,7 +89,7 @@ def _account(facts: dict[str, Any]) -> str:
 
 
 def _overload(facts: dict[str, Any], limit: float) -> list[Cause]:
-    """The kernel woke the clock late, by a good part of what was late."""
+    """The kernel woke the clock late, by a good part of the lateness."""
     slept = facts.get("wakes", {}).get("longest_oversleep_ns") or 0
     if slept < max(limit, facts["lateness_ns"]["p99"] / 4):
         return []
@@ -140,7 +140,7 @@ def _full_rings(tables: dict[str, Any]) -> list[Cause]:
 
 
 def _stalls(facts: dict[str, Any]) -> list[Cause]:
-    """What held timers back for a moment: no clock, or a worker that did not poll."""
+    """What delayed timers for a while: no clock, or a worker that did not poll."""
     found = []
     if restarts := facts.get("clock_restarts"):
         times = "once" if restarts == 1 else f"{restarts:,} times"
@@ -156,7 +156,7 @@ def _stalls(facts: dict[str, Any]) -> list[Cause]:
 
 
 def _worker(tables: dict[str, Any]) -> list[str]:
-    """One worker whose timers were late, beside others whose were not."""
+    """Names one worker whose timers were late while others' were not."""
     workers = tables["workers"].assign(worker=names.of_workers(tables["workers"]))
     known = workers[workers["p99"].notna()].sort_values("p99")
     if len(known) < 2 or known["p99"].iloc[-1] < ALONE * known["p99"].iloc[(len(known) - 1) // 2]:
@@ -166,7 +166,7 @@ def _worker(tables: dict[str, Any]) -> list[str]:
 
 
 def _when(tables: dict[str, Any], limit: float) -> list[str]:
-    """In which part of the time."""
+    """Names the part of the time in which timers were late."""
     steps = tables["minutes"][tables["minutes"]["p99"].notna()]
     late = steps[steps["p99"] > limit]
     if not len(late) or len(late) == len(steps):

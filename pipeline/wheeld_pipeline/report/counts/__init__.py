@@ -1,1 +1,2 @@
-"""What a report counts: a trace read once, in this process or by Spark, and other wheels tried."""
+"""The counts of a report: from one scan of a trace, in this process or by Spark, and from replays
+on other wheels."""

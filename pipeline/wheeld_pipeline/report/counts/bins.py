@@ -1,4 +1,4 @@
-"""How values are counted instead of kept: lateness in narrow buckets, delays by powers of ten.
+"""Bins in which values are counted: lateness in narrow buckets, delays by powers of ten.
 
 A lateness bucket is a sixteenth of a factor of two: what is read back, the bucket's geometric
 middle, is within 2.2 percent of any value in it. Percentiles of any number of rows then need the
@@ -36,7 +36,7 @@ DELAY_NAMES: Final = (
     "2.8 h to 28 h",
     "above 28 h",
 )
-"""Of the delay classes 0, 1, ..."""
+"""Names of the delay classes 0, 1, ..."""
 
 
 def delay_bounds(delay_class: int) -> tuple[float, float]:

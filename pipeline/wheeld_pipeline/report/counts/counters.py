@@ -1,11 +1,12 @@
-"""What the daemon's own counters say: wake-ups, pools, peaks, and how its wheel is set.
+"""Figures from the daemon's own counters: wake-ups, pools, peaks, and the wheel's settings.
 
 Counters are read wheel by wheel, a row a second; the functions here take the rows of one wheel as
-Arrow and give a few lines, which the engines put together.
+Arrow and return a few lines, which the engines combine.
 
-What a wheel counted is the growth from one row to the next. Before the first row of a run stand
-zeros: everything that it has was counted in that run. Only if the trace no longer has the run's
-beginning (`Window.cut`) the first row says nothing of when that was, and grows by nothing.
+What a wheel counted is the growth from one row to the next. Before the first row of a run the
+counters are taken as 0: all of its values were counted in that run. Only if the trace no longer has
+the run's beginning (`Window.cut`) the first row says nothing of when that was, and grows by
+nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ GROWING: Final = (
     "ended",
     "lost",
 )
-"""Counters that are shown as what they grew by."""
+"""Counters of which the growth is shown."""
 _LAST: Final = ("tick_ns", "wheel_size", "capacity", "linked", "wake_late_ns", "clock_epoch")
 FULL_RINGS: Final = "full_rings"
 COLUMNS: Final = (*WHEEL, "time", "last", *_LAST, *GROWING, "pools", FULL_RINGS)
@@ -64,7 +65,7 @@ _SECOND_US: Final = 1_000_000
 
 
 class RowWindow(NamedTuple):
-    """Which rows count."""
+    """The rows that count, by time."""
 
     since_us: int | None = None
     until_us: int | None = None
@@ -80,7 +81,7 @@ class RowWindow(NamedTuple):
 
 
 def settings_of(table: Any, window: RowWindow) -> Any:
-    """How one wheel was set, and its counters at the end.
+    """The settings of one wheel, and its counters at the end.
 
     Parameters
     ----------
@@ -109,7 +110,7 @@ def settings_of(table: Any, window: RowWindow) -> Any:
 
 
 def growth_of(table: Any, window: RowWindow, step_seconds: int) -> Any:
-    """What the counters of one wheel grew by.
+    """The growth of one wheel's counters.
 
     Returns
     -------
@@ -149,7 +150,7 @@ class _Rows:
         return dict(Counter(name for names in lists for name in names or ()))
 
     def seconds(self) -> Array:
-        """That passed since the row before, for each row that counts; the first of all: NaN."""
+        """Seconds since the previous row, for each row that counts; for the very first: NaN."""
         passed = np.diff(self.time, prepend=self.time[:1]) / _SECOND_US
         passed[:1] = np.nan
         return passed[self.own]
@@ -217,7 +218,7 @@ def _table(columns: dict[str, Any], types: dict[str, str]) -> Any:
 
 
 def wakes(lines: Any) -> Any:
-    """What the counters grew by in each step of time, over all wheels: `step` and GROWING."""
+    """The growth of the counters in each step of time, over all wheels: `step` and GROWING."""
     own = lines[lines["kind"] == WAKES]
     sums = own.groupby("step", as_index=False)[list(GROWING)].sum()
     return sums[["step", *GROWING]].astype("int64")

@@ -1,4 +1,4 @@
-"""Who made the herds: a second look at the few stretches of a trace in which they were."""
+"""The workers behind the herds: a second scan, of the few stretches of a trace that have herds."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Sought(NamedTuple):
 
     @property
     def windows(self) -> tuple[tuple[int, int], ...]:
-        """From when to when there may be rows of each herd."""
+        """The stretch of time in which each herd's rows can be."""
         margin = self.tick_us + 1000
         return tuple(
             (us - self.tick_us - margin, us + self.slack_us + margin) for us in self.ends_us

@@ -1,4 +1,4 @@
-"""The work of a report in this process: below some million rows Spark takes longer to start.
+"""The scans of a report in this process: below some million rows Spark takes longer just to start.
 
 The functions are those that Spark's tasks call.
 """
@@ -24,7 +24,7 @@ from wheeld_pipeline.trace_files import TraceFiles
 T = TypeVar("T")
 R = TypeVar("R")
 _WORTH_A_PROCESS: Final = 3
-"""Tasks from which on the other processors help more than their start costs."""
+"""The number of tasks from which on starting processes pays."""
 
 
 class LocalEngine:
@@ -132,7 +132,7 @@ def scan_task(
 
 
 def each_of(function: Callable[[T], R], items: Sequence[T]) -> Iterator[R]:
-    """What a function gives for each item, in other processes if that pays."""
+    """Apply a function to each item, in other processes if that pays."""
     cores = len(os.sched_getaffinity(0))
     if len(items) < _WORTH_A_PROCESS or cores == 1:
         yield from map(function, items)

@@ -1,8 +1,8 @@
-"""Reports that grow with the day: what was counted of an hour is kept, and only new hours are read.
+"""Incremental reports: the counts of each hour are kept, and only new hours are read.
 
     STATE/2026-03-01T12.arrow     the lines of `scan.count` over that hour's files
 
-Lines of hours are put together as those of tasks are, so the report is that of the whole trace. An
+Lines of hours are combined like those of tasks, so the report is that of the whole trace. An
 hour is counted anew when its files changed (the hour that is being recorded does), or the wheel
 whose candidates were tried, or the step of time that the whole trace needs. An hour that retention
 has removed from the trace goes from the state, too.
@@ -95,7 +95,7 @@ def _hour_of(file: Path) -> str:
 
 
 def _sign(files: list[Path], step_seconds: int, tried: wheels.Candidates) -> str:
-    """What the counts of an hour depend on."""
+    """A digest of everything that the counts of an hour depend on."""
     facts = [(file.name, file.stat().st_size, file.stat().st_mtime_ns) for file in sorted(files)]
     content = [FORMAT, step_seconds, list(tried), facts, list(scan.SCHEMA)]
     return hashlib.sha256(json.dumps(content, default=str).encode()).hexdigest()
@@ -135,7 +135,7 @@ def _prepare(state: Path) -> None:
 
 
 def _load(path: Path, sign: str) -> list[Any] | None:
-    """The lines that were kept; None: there are none, or of something else."""
+    """The stored lines; None: there are none, or they belong to other files."""
     import pyarrow as pa
 
     try:
@@ -149,7 +149,7 @@ def _load(path: Path, sign: str) -> list[Any] | None:
 
 
 def _save(path: Path, sign: str, lines: list[Any]) -> None:
-    """Keep lines; the file appears by rename."""
+    """Store lines; the file appears by rename."""
     import pyarrow as pa
 
     if not lines:

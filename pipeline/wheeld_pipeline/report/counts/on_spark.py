@@ -1,4 +1,4 @@
-"""The work of a report as Spark's jobs: for traces of any size, on any cluster."""
+"""The scans of a report as Spark jobs: for traces of any size, on any cluster."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class SparkEngine:
     def _of_wheels(self, function: Callable[[Any], Any], schema: dict[str, str]) -> DataFrame:
         assert self._counters is not None
 
-        def of_wheel(table: Any) -> Any:  # Spark counts its parameters: no partial
+        def of_wheel(table: Any) -> Any:  # Spark inspects its signature: no partial
             return function(table)
 
         there = [name for name in daemon.COLUMNS if name in self._counters.columns]
@@ -89,7 +89,8 @@ class SparkEngine:
         return rows.applyInArrow(of_wheel, ", ".join(f"{n} {kind}" for n, kind in schema.items()))
 
     def scan(self, step_seconds: int, tried: wheels.Candidates) -> None:
-        """Count all events; the counters are asked beside: small queries hide in idle time."""
+        """Count all events; the counters are read at the same time, as small queries fit into idle
+        time."""
         self._tried = tried
         function = partial(scan.count, step_seconds=step_seconds, tried=tried)
         if self._files is not None:
@@ -139,7 +140,7 @@ class SparkEngine:
         return collected(found.groupBy(*tried_wheels.KEY).agg(*sums))
 
     def makers(self, what: herds.Sought) -> Any:
-        """Lines of `herds.count`; Parquet is asked only for the stretches that matter."""
+        """Lines of `herds.count`; only the stretches that matter are read."""
         from pyspark.sql import functions as F
 
         def at(micros: int) -> Any:

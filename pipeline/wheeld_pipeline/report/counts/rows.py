@@ -42,7 +42,7 @@ class Rows(NamedTuple):
     wheel: Array
     """Index into `wheels`."""
     code: Array
-    """1, 2, ...: the event's place in EVENTS; see PERIODIC_CODE and LOST_CODE."""
+    """1, 2, ...: the event's position in EVENTS; see PERIODIC_CODE and LOST_CODE."""
     time: Array
     """Microseconds since 1970, as all times here."""
     generation: Array

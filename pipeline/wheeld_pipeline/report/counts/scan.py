@@ -1,7 +1,7 @@
-"""The one scan that most of a report comes from: every task counts its rows and meets its timers.
+"""The scan for most of a report: every task counts its rows and replays its timers.
 
-What a task hands on does not grow with its rows but with what differs in them: a few thousand lines
-of counts, and for the replay the distinct instants that its timers met.
+A task's result does not grow with its rows but with the variety in them: a few thousand lines of
+counts, and for the replay the distinct instants that its timers met.
 """
 
 from __future__ import annotations

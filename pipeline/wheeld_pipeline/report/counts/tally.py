@@ -1,4 +1,4 @@
-"""Rows of a trace counted by what the report's tables need: in one task, over all its batches.
+"""Counts the rows of a trace for the report's tables: in one task, over all its batches.
 
 Each table has the keys that it is grouped by, sums, and tops (maxima; minima are kept negated), so
 that counts of batches, of tasks and of hosts are put together the same way: sums added, the
@@ -62,7 +62,7 @@ def together(kind: Kind, frames: list[Any]) -> Any:
 
 
 class Tally:
-    """Counts what it is given, batch by batch."""
+    """Counts rows, batch by batch."""
 
     def __init__(self, step_seconds: int) -> None:
         self._step_us = step_seconds * 1_000_000

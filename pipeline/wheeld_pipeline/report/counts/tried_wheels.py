@@ -1,4 +1,4 @@
-"""The timers of a trace, put through the arithmetic of other wheels: batches for `wheels`.
+"""Replays the timers of a trace by the arithmetic of other wheels: batches for `wheels`.
 
 Each task counts what its timers meet and hands on a few compact arrays per block of time; then
 each block is summed and tried on all candidates, and its fullest ticks are picked.
@@ -35,7 +35,7 @@ _KEPT_PARTS: Final = 64
 
 
 class Meetings:
-    """What the timers of one task met, wheel by wheel."""
+    """What the timers of one task met, for each wheel."""
 
     def __init__(self, tried: wheels.Candidates) -> None:
         self._tried = tried
@@ -101,7 +101,7 @@ def nothing() -> Any:
 
 
 def try_block(table: Any, tried: wheels.Candidates) -> Any:
-    """What each candidate would have done with the timers of one block, and its fullest ticks.
+    """The work of each candidate with the timers of one block, and its fullest ticks.
 
     Parameters
     ----------

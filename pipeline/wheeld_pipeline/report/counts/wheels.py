@@ -1,5 +1,4 @@
-"""The wheel's arithmetic over arrays: what other ticks and sizes would have made of the same
-timers.
+"""The wheel's arithmetic over arrays: the work of the same timers with other ticks and sizes.
 
 A timer is placed at tick `s`, is due at tick `d` (rounded up) and ends at tick `e`. Level *k* of a
 wheel of 2**b buckets has buckets of g = 2**(b*k) ticks. From `wh_bucket_for` of the core follows
@@ -187,7 +186,7 @@ def blocks(counts: Counts) -> Iterator[tuple[int, Counts]]:
 
 
 class TriedWheel(NamedTuple):
-    """What one wheel would have done in one block."""
+    """The work of one wheel in one block."""
 
     tick: int
     bits: int
@@ -199,7 +198,7 @@ class TriedWheel(NamedTuple):
 
 
 def outcomes(counts: Counts, tried: Candidates) -> Iterator[TriedWheel]:
-    """What each candidate would have done with the timers of one block."""
+    """The work of each candidate with the timers of one block."""
     kinds, starts = np.unique(counts.kind, return_index=True)
     ends = [*starts[1:], len(counts.kind)]
     slices = {int(kind): slice(*ends_) for kind, *ends_ in zip(kinds, starts, ends, strict=True)}

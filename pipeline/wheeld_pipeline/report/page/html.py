@@ -1,4 +1,4 @@
-"""Pieces of a page, by the templates beside this: figures, tables, tiles, the frame around all."""
+"""Pieces of a page, from the templates beside this file: figures, tables, tiles, the frame."""
 
 from __future__ import annotations
 
@@ -50,16 +50,16 @@ def tiles(items: Sequence[tuple[str, str]]) -> str:
 def table(
     frame: Any, columns: Columns, picked: Callable[[Any], bool] | None = None, whole: bool = False
 ) -> str:
-    """Rows of a frame; unless it is to be seen whole, a long one scrolls."""
+    """The rows of a frame; a long table scrolls, unless `whole`."""
     rows = [(row, picked is not None and picked(row)) for row in frame.to_dict("records")]
     return piece("table", columns, rows, whole)
 
 
 def folded(title: str, content: str) -> str:
-    """What opens on a click, without a script."""
+    """A part that opens on a click, without a script."""
     return piece("folded", title, content)
 
 
 def term(anchor: str, text: str) -> str:
-    """A word that the glossary explains."""
+    """A term with a link to the glossary."""
     return piece("term", anchor, text)

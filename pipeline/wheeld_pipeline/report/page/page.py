@@ -43,7 +43,7 @@ def heading(report: Report) -> str:
 
 
 def period(report: Report) -> str:
-    """From when to when, and how many lives of the daemon."""
+    """The period, and the number of the daemon's runs."""
     facts = report.facts
     begin, end = (datetime.fromisoformat(facts[key]) for key in ("from", "to"))
     runs = "1 run" if len(facts["runs"]) == 1 else f"{len(facts['runs'])} runs"

@@ -36,7 +36,7 @@ def seconds(frame: Any) -> list[float]:
 
 
 def per_step(report: Report) -> str:
-    """What a step of time is called."""
+    """The name of a step of time."""
     step = report.facts["step_seconds"]
     return {1: "second", 60: "minute", 3600: "hour"}.get(step, texts.duration(step * 1e9))
 
@@ -141,7 +141,7 @@ def _by_worker(report: Report) -> str:
 
 
 def _named(report: Report) -> Any:
-    """The workers, each by a name that no other has."""
+    """The workers, each under a unique name."""
     workers = report.tables["workers"]
     return workers.assign(worker=names.of_workers(workers))
 
@@ -215,7 +215,7 @@ def _rates_by_worker(report: Report) -> str:
 
 
 def load(report: Report) -> str:
-    """Events per second and what was pending."""
+    """Events per second and pending timers."""
     minutes, facts = report.tables["minutes"], report.facts
     step = facts["step_seconds"]
     names = (

@@ -110,7 +110,7 @@ def overlaid(
     log: bool = False,
     across: Show | None = None,
 ) -> str:
-    """Lines that each have places of their own: seconds since a begin; with `across`, a
+    """Lines that each have x values of their own: seconds since a start; with `across`, on a
     logarithmic axis."""
     plot = Plot(label)
     places = [place for xs, _ in curves for place in xs]
@@ -167,7 +167,7 @@ def bars(
     show: Show,
     title: str,
 ) -> str:
-    """One row per name: its values one after the other; the sum stands behind if there is one
+    """One row per name: its values stacked; the sum is printed behind if there is only one
     value."""
     left = _room(names)
     plot = Plot(label, TOP / 2 + ROW * len(names) + BOTTOM, left)

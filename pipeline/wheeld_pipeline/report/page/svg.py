@@ -31,7 +31,7 @@ def _nice_step(span: float, count: int) -> float:
 
 @dataclass(frozen=True)
 class Scale:
-    """From values to places."""
+    """Maps values to positions."""
 
     low: float
     high: float
@@ -82,7 +82,7 @@ def logarithmic(values: Sequence[Number], begin: float, end: float) -> Scale:
 
 @dataclass
 class Series:
-    """One line: a value per place on the x axis; None leaves a gap."""
+    """One line: a value per x value; None leaves a gap."""
 
     name: str
     values: Sequence[Number]
@@ -95,7 +95,7 @@ class Plot:
     """A plot being drawn."""
 
     label: str
-    """What a reader who cannot see it is told."""
+    """The text for readers who cannot see the plot."""
     height: float = HEIGHT
     left: float = LEFT
     parts: list[str] = field(default_factory=list)
@@ -109,18 +109,18 @@ class Plot:
         return self.height - BOTTOM
 
     def add(self, part: str) -> None:
-        """Something more."""
+        """Add a piece of SVG."""
         self.parts.append(part)
 
     def text(self, x: float, y: float, text: str, kind: str = "", anchor: str = "start") -> None:
-        """Words."""
+        """Text at a position."""
         self.add(
             f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}" '
             f'text-anchor="{anchor}">{escape(text)}</text>'
         )
 
     def y_axis(self, scale: Scale, show: Show, title: str) -> None:
-        """Marks on the left with lines across."""
+        """Ticks on the left with lines across."""
         for mark in scale.marks():
             y = scale(mark)
             self.add(f'<path class="grid" d="M{self.left} {y:.1f}H{WIDTH - RIGHT}"/>')
@@ -128,7 +128,7 @@ class Plot:
         self.text(4, 16, title, "axis")
 
     def x_axis(self, scale: Scale, marks: Sequence[tuple[float, str]], title: str) -> None:
-        """Marks below."""
+        """Ticks along the bottom."""
         self.add(f'<path class="base" d="M{self.left} {self.bottom:.1f}H{WIDTH - RIGHT}"/>')
         for value, name in marks:
             x = scale(value)

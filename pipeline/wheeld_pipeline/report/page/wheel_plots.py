@@ -13,7 +13,7 @@ from wheeld_pipeline.report.page.svg import Series
 
 COLOURS = ("c1", "c2", "c3", "c4", "c5", "c6")
 _MAKERS = 4
-"""Workers that a plot tells apart; the others are one."""
+"""Workers that a plot distinguishes; the others are combined."""
 
 
 def herds(report: Report) -> str:
