@@ -1,4 +1,4 @@
-"""Is all well, what was late and why, what to change: the three sentences with which a report begins.
+"""Is all well, what was late and why, what to change: the three sentences that begin a report.
 
 A cause is named only if the trace shows it. The rules, with their numbers, are in docs/report.md.
 """
