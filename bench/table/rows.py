@@ -42,7 +42,8 @@ BATCHES = "the slots' lines, fetched ahead, and a submission for each timer"
 ONE_CALL = "the call itself, and the cache lines of a slot that lies anywhere"
 CALLBACKS = (
     "the worker takes {CPU of the worker, ns:.0f} ns of CPU, the clock {CPU of the clock, ns:.0f}; "
-    "the worker's part is the handle, the native schedule and the call in Python"
+    "the worker's part is the handle, which the garbage collector visits while it waits, its entry "
+    "in their table, the native schedule, and call_later and the callback in Python"
 )
 SPARSE_CPU = (
     "the worker takes {CPU of the worker, s:.2f} s, the clock {CPU of the clock, s:.2f}: both are "
