@@ -74,6 +74,25 @@ static void before_fire(void)
     clock_work();
 }
 
+/* Few of one tick, all due before it is over (exact.h): another's, a moved one, a periodic one. */
+static void before_fire_exactly(void)
+{
+    int64_t into = crew_now() % MS, rest = into ? MS - into : MS;
+    S->clock.exact = true;
+    schedule(A, (plan){.delay = (int64_t)dice((uint32_t)rest), .to = dice(2)});
+    subject = schedule(A, own((int64_t)dice((uint32_t)rest)));
+    schedule(B, (plan){.delay = (int64_t)dice((uint32_t)rest), .interval = MS / 4, .to = dice(3)});
+    schedule(B, own((int64_t)dice((uint32_t)rest)));
+    clock_work();
+    if (dice(2))
+        worker_move(A, subject, (int64_t)dice(4) * MS / 2);
+}
+static void do_fire_exactly(void)
+{
+    int64_t into = crew_now() % MS;
+    clock_advance(crew_now() + MS - into - 1);
+}
+
 static void before_fire_group(void)
 {
     crew_joins(A), crew_joins(B);
@@ -308,6 +327,7 @@ static const struct path clock_paths[] = {
     {"cascade", before_cascade, do_advance, 1},
     {"moved-later", before_later, do_advance, 1},
     {"fire", before_fire, do_advance, 1},
+    {"fire-exactly", before_fire_exactly, do_fire_exactly, 1},
     {"fire-group", before_fire_group, do_advance, 1},
     {"fire-periodic", before_fire_periodic, do_advance, 1},
     {"backlog-fills", before_backlog_fills, do_advance, 1},

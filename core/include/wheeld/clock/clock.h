@@ -5,6 +5,7 @@
  *   events.h   what happens to timers, as records of the trace (trace.h), if there is one
  *   drain.h    what workers submitted -> link, unlink, give back
  *   fire.h     what fell due -> one winner against cancel and reschedule
+ *   exact.h    few timers in a tick -> each at its deadline
  *   route.h    to whom: the owner, a worker, a member of a group
  *   offer.h    what members of a group may take from each other; share.h, when
  *   stock.h    free slots in the clock's hands
@@ -80,6 +81,7 @@ typedef struct wh_clock {
     /* times of this pass; other clocks are read again before they fire a timer */
     int64_t now[WH_CLOCK_KINDS];
     wh_read_time_fn read_time; /* NULL: time stands still (a virtual clock, a test) */
+    bool exact; /* few timers fire within their tick (exact.h); not under a virtual clock */
     wh_undo *undo;
     wh_histogram *histograms; /* enum wh_wheel_histogram, then one per row */
     uint64_t undo_used;

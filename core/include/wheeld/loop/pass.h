@@ -19,6 +19,7 @@
 #define WHEELD_PASS_H
 
 #include "wheeld/clock/drain.h"
+#include "wheeld/clock/exact.h"
 #include "wheeld/deaths/reap.h"
 #include "wheeld/clock/share.h"
 #include "wheeld/clock/supply.h"
@@ -171,6 +172,8 @@ static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
     uint32_t budget = WH_ADVANCE_BUDGET + 2 * work.drained;
     work.more |= wh_wheel_advance(&c->wheel, target, budget, &visitor) == 0;
     wh_count(&c->seg->cascaded, visitor.cascaded);
+    if (c->exact && !work.more)
+        wh_fire_exactly(c, target);
     if (wh_unlikely(c->offering))
         work.more |= wh_share_all(c);
     if (wh_unlikely(c->trace.untold))
@@ -183,17 +186,19 @@ static inline bool wh_pass(wh_clock *c, uint32_t *reaped)
 }
 
 /* When the clock has something to do without being rung, ns; INT64_MAX: never. */
-static inline int64_t wh_next_ns(const wh_clock *c)
+static inline int64_t wh_next_ns(wh_clock *c)
 {
-    int64_t bucket = wh_wheel_next_ns(&c->wheel), share = wh_share_next_ns(c);
-    return bucket < share ? bucket : share;
+    int64_t timers = wh_timers_next_ns(c), share = wh_share_next_ns(c);
+    return timers < share ? timers : share;
 }
 
-/* Announce until when the clock will sleep, then check whether it may. */
+/* Announce until when the clock will sleep, in whole ticks, then check whether it may. */
 static inline bool wh_may_sleep(wh_clock *c, int64_t until_ns)
 {
-    /* A deadline in the last tick before the bucket rounds up to it: no need to ring for it. */
-    int64_t ring_below = until_ns == INT64_MAX ? INT64_MAX : until_ns - c->wheel.tick_ns + 1;
+    /* A deadline in the tick in which it wakes can wait for that: no need to ring for it. */
+    int64_t tick_before = (int64_t)wh_due_tick(&c->wheel, until_ns) - 1;
+    int64_t ring_below =
+        until_ns == INT64_MAX ? INT64_MAX : tick_before * c->wheel.tick_ns + 1;
     wh_store_seq(&c->seg->sleep_until, ring_below); /* pairs: sleep */
     for (uint32_t i = 0; i < c->peers_used; i++) {
         wh_peer *peer = &c->peers[i];

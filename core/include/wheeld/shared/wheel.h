@@ -246,11 +246,16 @@ static inline uint64_t wh_wheel_linked(const wh_wheel *w)
     return linked;
 }
 
+/* ns; INT64_MAX: past the end of time. */
+static inline int64_t wh_tick_time(const wh_wheel *w, uint64_t tick)
+{
+    return tick > (uint64_t)(INT64_MAX / w->tick_ns) ? INT64_MAX : (int64_t)tick * w->tick_ns;
+}
+
 /* When that bucket begins, ns; INT64_MAX: the wheel is empty. */
 static inline int64_t wh_wheel_next_ns(const wh_wheel *w)
 {
-    uint64_t tick = wh_wheel_next(w).tick;
-    return tick > (uint64_t)(INT64_MAX / w->tick_ns) ? INT64_MAX : (int64_t)tick * w->tick_ns;
+    return wh_tick_time(w, wh_wheel_next(w).tick);
 }
 
 /* Reads a node's due time from its slot, not from its bucket. */

@@ -68,7 +68,7 @@ static int clock_init(ClockObject *self, PyObject *args, PyObject *kwargs)
     self->clock.wheel_fd = wheel_fd;
     self->clock.slots_fd = slots_fd;
     if (!config.virtual_clock)
-        self->clock.read_time = clock_time_of;
+        self->clock.read_time = clock_time_of, self->clock.exact = true;
     return 0;
 }
 

@@ -122,7 +122,7 @@ static void clock_tell_awake(int control)
     (void)sent; /* a supervisor that is that far behind will notice by itself */
 }
 
-/* Sleep until the next bucket or a doorbell. */
+/* Sleep until timers are due or a doorbell rings. */
 static void clock_sleep(wh_clock *c, struct pollfd *fds)
 {
     int64_t next = wh_next_ns(c);

@@ -1,0 +1,74 @@
+/* Exact: few timers fire at their deadlines, not when their tick is over.
+ *
+ * The timers of a bucket are due at different times of its tick, and fire together when the tick is
+ * over: half a tick late at the median. Where they are few, reading their deadlines costs less than
+ * the wake-up that they need in any case. So the clock sleeps until the last of them is due, not
+ * until the tick is over, and then fires them all. Many stand close together, the last of them near
+ * the end of the tick: nothing could be gained, so they are not looked at.
+ *
+ * Invariants
+ *  1. What is armed before a tick begins costs one wake-up, however many timers there are.
+ *  2. No timer fires later for it, and none early: wh_expire() looks at each deadline.
+ *  3. What is looked at is bounded: WH_FEW timers of each lane.
+ */
+#ifndef WHEELD_EXACT_H
+#define WHEELD_EXACT_H
+
+#include "wheeld/clock/fire.h"
+
+#define WH_FEW 4 /* the last of so many is due after 4/5 of the tick, on average */
+
+/* When that bucket can be emptied: its timers are few and all due then; or its tick is over. On the
+ * base clock, ns. *few: how many they are. */
+static inline int64_t wh_ripe_ns(wh_clock *c, wh_next next, uint32_t *few)
+{
+    int64_t end = wh_tick_time(&c->wheel, next.tick), ripe = end - c->wheel.tick_ns;
+    uint32_t node = c->wheel.links[wh_sentinel(&c->wheel, next.bucket)].next;
+    for (*few = 0; node < c->wheel.capacity; node = c->wheel.links[node].next) {
+        int64_t due = wh_linked_due(c, node);
+        if (due > end || ++*few > WH_FEW) /* an upper bucket, whose timers cascade; or many */
+            return end;
+        ripe = due > ripe ? due : ripe;
+    }
+    return ripe;
+}
+
+/* When the clock has to wake for its timers, on the base clock, ns; INT64_MAX: never. All lanes
+ * whose next bucket is of the same tick wait for the last of them. */
+static inline int64_t wh_timers_next_ns(wh_clock *c)
+{
+    uint64_t tick = wh_wheel_next(&c->wheel).tick;
+    int64_t end = wh_tick_time(&c->wheel, tick), ripe = INT64_MIN;
+    if (!c->exact || end == INT64_MAX)
+        return end;
+    for (uint32_t lane = 0; lane < c->wheel.lanes_used && ripe < end; lane++) {
+        if (c->wheel.lanes[lane].linked == 0)
+            continue;
+        wh_next next = wh_lane_next(&c->wheel, lane);
+        uint32_t few;
+        int64_t last = next.tick == tick ? wh_ripe_ns(c, next, &few) : INT64_MIN;
+        ripe = last > ripe ? last : ripe;
+    }
+    return ripe;
+}
+
+/* The wheel stands at `tick`, and has nothing due there: fire what the next tick has, lane by lane,
+ * where all of it is due. What is linked again meanwhile goes to the end of its bucket. */
+static inline void wh_fire_exactly(wh_clock *c, uint64_t tick)
+{
+    for (uint32_t lane = 0; lane < c->wheel.lanes_used; lane++) {
+        if (c->wheel.lanes[lane].linked == 0)
+            continue;
+        wh_next next = wh_lane_next(&c->wheel, lane);
+        uint32_t few;
+        if (next.tick != tick + 1 || wh_ripe_ns(c, next, &few) > c->now[WH_CLOCK_BASE])
+            continue;
+        for (; few; few--) {
+            uint32_t node = wh_list_first(&c->wheel, next.bucket);
+            wh_wheel_remove(&c->wheel, node);
+            wh_expire(c, node);
+        }
+    }
+}
+
+#endif
