@@ -27,6 +27,7 @@ from bench.measures import (
     recording,
     single,
     throughput,
+    wakes,
 )
 from bench.purgatory import checks, looks, pool, sweep, waiting, wake
 from bench.table import pending, run
@@ -42,6 +43,7 @@ DETAILS = {
     "neighbours": neighbours.run,
     "histograms": histograms.run,
     "idle": idle.run,
+    "wakes": wakes.run,
     "memory": memory.run,
     "purgatory": sweep.run,
     "purgatory-waiting": waiting.run,

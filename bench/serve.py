@@ -11,7 +11,7 @@ import sys
 from contextlib import closing
 from functools import partial
 
-from bench.cases import Case, callbacks, calls, firing, loops, pairs, pool
+from bench.cases import Case, callbacks, calls, firing, loops, pairs, pool, sparse
 from bench.contenders import Wheel
 
 CASES: dict[str, dict[str, Case]] = {
@@ -21,6 +21,11 @@ CASES: dict[str, dict[str, Case]] = {
         "batches": calls.several,
     },
     "firing": {"": firing.wheeld},
+    "sparse": {
+        "10,000 per second": sparse.wheeld,
+        "at a tick of 0.1 ms": sparse.wheeld_fine,
+        "500 per second": sparse.wheeld_few,
+    },
     "callbacks": {"": callbacks.wheeld},
     "asyncio": {"asyncio": loops.on_asyncio, "uvloop": loops.on_uvloop},
     "purgatory": {"": pairs.wheeld},

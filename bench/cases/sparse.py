@@ -1,4 +1,4 @@
-"""Few timers at a time: 10,000 per second, as many as a busy server has. CPU time and lateness.
+"""Few timers at a time: 10,000 per second, as a busy server has, or 500. CPU time and lateness.
 
 All are armed before the first is due. A timer counts as received when its worker has it in hand, or
 its callback runs. CPU time is that of all processes, with arming, scaled to 100,000 timers.
@@ -20,6 +20,7 @@ from bench.cases import Sample, daemon, servers
 from bench.measures.lateness import exact_sleeps
 
 RATE = 10_000
+FEW = 500
 LEAD_SECONDS = 0.5
 SHARES = (0.1, 1, 5, *range(10, 91, 10), 95, 99, 99.9, 100)
 """Percent of the timers: no later than what."""
@@ -27,15 +28,15 @@ SCALE = 100_000
 Lateness = npt.NDArray[np.int64]
 
 
-def count_of(quick: bool) -> int:
+def count_of(quick: bool, rate: int = RATE) -> int:
     """Timers of a round."""
-    return 2_000 if quick else 30_000
+    return rate // 5 if quick else 3 * rate
 
 
-def deadlines(count: int) -> npt.NDArray[np.int64]:
+def deadlines(count: int, rate: int = RATE) -> npt.NDArray[np.int64]:
     """On the monotonic clock, ns, in random order."""
     begin = time.monotonic_ns() + int(LEAD_SECONDS * 1e9)
-    spread = int(1e9 * count / RATE)
+    spread = int(1e9 * count / rate)
     return begin + np.random.default_rng(count).integers(0, spread, count)
 
 
@@ -49,13 +50,13 @@ def sample_of(late: Any, spent: daemon.Spent) -> Sample:
     return sample
 
 
-def _wheel(quick: bool, tick: str | None) -> Iterator[Sample]:
+def _wheel(quick: bool, tick: str | None, rate: int = RATE) -> Iterator[Sample]:
     exact_sleeps()
     config = {} if tick is None else {"tick": tick}
     with daemon.worker(capacity=1 << 17, **config) as (timers, spent):
         while True:
             spent.start()
-            due = deadlines(count_of(quick))
+            due = deadlines(count_of(quick, rate), rate)
             timers.schedule_at_many(due)
             late: list[Lateness] = []
             seen = 0
@@ -79,7 +80,12 @@ def wheeld_fine(quick: bool) -> Iterator[Sample]:
     return _wheel(quick, "100us")
 
 
-def heap(quick: bool) -> Iterator[Sample]:
+def wheeld_few(quick: bool) -> Iterator[Sample]:
+    """`poll`, 500 per second, with the default tick."""
+    return _wheel(quick, None, FEW)
+
+
+def heap(quick: bool, rate: int = RATE) -> Iterator[Sample]:
     """`heapq` and `time.sleep`."""
     exact_sleeps()
     spent, now = daemon.Spent(), time.monotonic_ns
@@ -87,7 +93,7 @@ def heap(quick: bool) -> Iterator[Sample]:
         spent.start()
         entries: list[int] = []
         late = []
-        for deadline in deadlines(count_of(quick)).tolist():
+        for deadline in deadlines(count_of(quick, rate), rate).tolist():
             heapq.heappush(entries, deadline)
         while entries:
             if (rest := entries[0] - now()) > 0:
@@ -97,20 +103,27 @@ def heap(quick: bool) -> Iterator[Sample]:
         yield sample_of(late, spent)
 
 
-def _loop(quick: bool, factory: Callable[[], asyncio.AbstractEventLoop]) -> Iterator[Sample]:
+def heap_few(quick: bool) -> Iterator[Sample]:
+    """The same, 500 per second."""
+    return heap(quick, FEW)
+
+
+def _loop(
+    quick: bool, factory: Callable[[], asyncio.AbstractEventLoop], rate: int = RATE
+) -> Iterator[Sample]:
     exact_sleeps()
     spent, now = daemon.Spent(), time.monotonic_ns
 
     async def round_() -> list[int]:
         loop, late, done = asyncio.get_running_loop(), list[int](), asyncio.Event()
-        count = count_of(quick)
+        count = count_of(quick, rate)
 
         def fire(deadline: int) -> None:
             late.append(now() - deadline)
             if len(late) == count:
                 done.set()
 
-        for deadline in deadlines(count).tolist():
+        for deadline in deadlines(count, rate).tolist():
             loop.call_later((deadline - now()) / 1e9, fire, deadline)
         await done.wait()
         return late
@@ -131,6 +144,18 @@ def uvloop_loop(quick: bool) -> Iterator[Sample]:
     import uvloop
 
     return _loop(quick, uvloop.new_event_loop)
+
+
+def asyncio_few(quick: bool) -> Iterator[Sample]:
+    """`loop.call_later` of asyncio, 500 per second."""
+    return _loop(quick, asyncio.new_event_loop, FEW)
+
+
+def uvloop_few(quick: bool) -> Iterator[Sample]:
+    """The same of uvloop."""
+    import uvloop
+
+    return _loop(quick, uvloop.new_event_loop, FEW)
 
 
 TAKE = """

@@ -1,4 +1,4 @@
-"""The thirteen rows: what is measured against whom, and what is to be reached."""
+"""The fourteen rows: what is measured against whom, and what is to be reached."""
 
 from __future__ import annotations
 
@@ -35,6 +35,12 @@ SPARSE = {
     "uvloop": sparse.uvloop_loop,
     "Redis": sparse.redis_set,
     "beanstalkd": beanstalk.server,
+}
+FEW = {
+    "wheeld": sparse.wheeld_few,
+    "heapq": sparse.heap_few,
+    "asyncio": sparse.asyncio_few,
+    "uvloop": sparse.uvloop_few,
 }
 
 
@@ -295,6 +301,18 @@ ROWS = (
         ),
         rounds=3,
         notes=("Redis: redis-py's import, and the server",),
+    ),
+    Row(
+        "few",
+        "500 timers per second, tick 1 ms",
+        FEW,
+        (
+            Line("late, p50", "p50, us", 100, "us"),
+            Line("late, p99", "p99, us", None, "us"),
+            Line("CPU of all processes for 100,000", "CPU of all, s", None, "s", where=SPARSE_CPU),
+        ),
+        rounds=3,
+        warm=False,
     ),
 )
 """In the order of the table."""

@@ -299,6 +299,15 @@ def test_idle_clock_is_left_alone(own: Daemon) -> None:
         assert (own.clock_pid, own.header("wakes")) == (clock, wakes)
 
 
+def test_a_long_tick_is_no_hang(own: Daemon) -> None:
+    """Timers wait for the end of a tick that is longer than --hang-after."""
+    own.start(hang_after="200ms", tick="1s")
+    with connect(str(own.directory)) as timers:
+        timers.schedule_many(np.full(6, 1.0), np.arange(6))
+        assert receive(timers, 6)["cookie"].tolist() == list(range(6))
+        assert own.status()["clock_restarts"] == 0
+
+
 def _quiet(pid: int) -> bool:
     before = switches(pid)
     time.sleep(0.3)

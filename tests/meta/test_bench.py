@@ -37,6 +37,7 @@ DETAILS = [
     "neighbours",
     "histograms",
     "idle",
+    "wakes",
     "memory",
 ]
 """What no other test measures."""

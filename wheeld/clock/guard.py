@@ -343,7 +343,8 @@ class ClockGuard:
         """Is the clock awake, overdue, or rung for, so that it has to make progress?"""
         header = self._resources.wheel.header
         sleep_until = int(header["sleep_until"])
-        overdue = not header["virtual_clock"] and sleep_until <= _native.read_clock()
+        wakes_by = sleep_until + int(header["tick_ns"])  # a deadline may wait for its tick's end
+        overdue = not header["virtual_clock"] and wakes_by <= _native.read_clock()
         unread = fcntl.ioctl(self._bell, termios.FIONREAD, bytes(4))  # how many bytes
         return sleep_until == _AWAKE or overdue or any(unread)
 

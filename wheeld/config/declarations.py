@@ -43,7 +43,8 @@ class Declared:
     )  # fmt: skip
     tick: str = option(
         "duration", "1ms", "Resolution of the wheel, such as 1ms.",
-        more="A timer fires at most one tick late, plus the wake-up by the kernel.",
+        more="A timer fires at most one tick late, plus the wake-up by the kernel. Few timers in a"
+        " tick do not wait for its end.",
         least="1ns", most="3600s",
     )  # fmt: skip
     wheel_size: int = option(

@@ -265,7 +265,7 @@ static void play_random(void)
 {
     uint64_t rng = rng_seeded(7);
     begin();
-    for (uint64_t step = 0; step < 20000 * opt.scale; step++) {
+    for (uint64_t step = 0; step < 3000 * opt.scale; step++) {
         for (uint64_t arms = rng_below(&rng, 4); arms && count < 512; arms--) {
             hand *h = &hands[rng_below(&rng, 2)];
             int64_t due = NOW + (int64_t)rng_below(&rng, rng_below(&rng, 4) ? 5 * MS : 200 * MS);
