@@ -42,6 +42,7 @@ OWN = {
     "WH_TRAIL_NODES": "in the memory of the clock only",
     "WH_TRAIL_LOST": "in the memory of the clock only",
     "WH_LANE_SHARE": "how much the clock does for one lane at once",
+    "WH_FEW": "how many deadlines the clock reads before it sleeps",
     "WH_ROW_BUDGET": "how much the clock does in a pass",
     "WH_ROWS_BUDGET": "how much the clock does in a pass",
     "WH_ROW_LEAST": "how much the clock does in a pass",
