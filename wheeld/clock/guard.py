@@ -342,9 +342,8 @@ class ClockGuard:
     def _should_move(self) -> bool:
         """Is the clock awake, overdue, or rung for, so that it has to make progress?"""
         header = self._resources.wheel.header
-        sleep_until = int(header["sleep_until"])
-        wakes_by = sleep_until + int(header["tick_ns"])  # a deadline may wait for its tick's end
-        overdue = not header["virtual_clock"] and wakes_by <= _native.read_clock()
+        sleep_until, tick = int(header["sleep_until"]), int(header["tick_ns"])  # it sleeps to a tick's end
+        overdue = not header["virtual_clock"] and sleep_until + tick <= _native.read_clock()
         unread = fcntl.ioctl(self._bell, termios.FIONREAD, bytes(4))  # how many bytes
         return sleep_until == _AWAKE or overdue or any(unread)
 

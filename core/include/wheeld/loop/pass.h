@@ -197,8 +197,7 @@ static inline bool wh_may_sleep(wh_clock *c, int64_t until_ns)
 {
     /* A deadline in the tick in which it wakes can wait for that: no need to ring for it. */
     int64_t tick_before = (int64_t)wh_due_tick(&c->wheel, until_ns) - 1;
-    int64_t ring_below =
-        until_ns == INT64_MAX ? INT64_MAX : tick_before * c->wheel.tick_ns + 1;
+    int64_t ring_below = until_ns == INT64_MAX ? INT64_MAX : tick_before * c->wheel.tick_ns + 1;
     wh_store_seq(&c->seg->sleep_until, ring_below); /* pairs: sleep */
     for (uint32_t i = 0; i < c->peers_used; i++) {
         wh_peer *peer = &c->peers[i];
