@@ -227,7 +227,7 @@ ROWS = (
                 80,
                 "us",
                 "wheeld, tick 0.1 ms",
-                where="half a tick at the median, then the wake-ups of clock and worker",
+                where="the wake-ups of clock and worker, one after the other",
             ),
             Line("CPU", "CPU of all, s", 1.5, "s", "wheeld, tick 0.1 ms", where=SPARSE_CPU),
         ),
