@@ -342,7 +342,7 @@ class ClockGuard:
     def _should_move(self) -> bool:
         """Is the clock awake, overdue, or rung for, so that it has to make progress?"""
         header = self._resources.wheel.header
-        sleep_until, tick = int(header["sleep_until"]), int(header["tick_ns"])  # it sleeps to a tick's end
+        sleep_until, tick = int(header["sleep_until"]), int(header["tick_ns"])  # its end, too
         overdue = not header["virtual_clock"] and sleep_until + tick <= _native.read_clock()
         unread = fcntl.ioctl(self._bell, termios.FIONREAD, bytes(4))  # how many bytes
         return sleep_until == _AWAKE or overdue or any(unread)
