@@ -17,6 +17,8 @@ from wheeld_pipeline.overflow import Daemon, ShardMap
 from wheeld_pipeline.overflow.checkpoint.files import LocalFiles
 from wheeld_pipeline.overflow.driver import sink
 from wheeld_pipeline.overflow.driver.manifest import Ledger, Manifest
+from wheeld_pipeline.overflow.driver.offsets import CommandOffsets
+from wheeld_pipeline.overflow.driver.tasks import Tasks
 from wheeld_pipeline.overflow.machine import Rules
 
 if TYPE_CHECKING:
@@ -31,8 +33,18 @@ def place(tmp_path: Path, runtime_dir: Path, daemon_name: str) -> Iterator[Place
         yield Place(tmp_path, daemon)
 
 
-def test_commands_to_expirations(spark: SparkSession, place: Place) -> None:
-    """Near and far, cancelled and moved, good and bad: what each becomes."""
+def test_commands_to_expirations(
+    spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Near and far, cancelled and moved, good and bad: what each becomes. Two batches of many have
+    commands, and only these are shared out."""
+    with_rows, shared = Tasks.with_rows, list[Any]()
+
+    def noted(*given: Any) -> Any:
+        shared.append(given)
+        return with_rows(*given)
+
+    monkeypatch.setattr(Tasks, "with_rows", noted)
     now = time.time()
     place.send(
         schedule("near", 1, now - 1, cookie=-7, payload="what it is for"),
@@ -80,6 +92,7 @@ def test_commands_to_expirations(spark: SparkSession, place: Place) -> None:
         assert any(said in reason for reason in reasons), (said, reasons)
     assert len(reasons) == 8
     assert running.query.lastProgress is not None
+    assert len(shared) == 2 < running.account.batches
 
 
 STEPS = ("attempted", "decided", "gathered", "published")
@@ -281,3 +294,16 @@ def test_a_bad_file_of_parquet_is_named(spark: SparkSession, place: Place, damag
         running.wait(lambda: bool(place.rows()))
     running.stop()
     assert not place.rows()
+
+
+def test_offsets_tell_which_batches_have_commands(tmp_path: Path) -> None:
+    """A log that cannot be read means: look."""
+    folder = tmp_path / "query" / "offsets"
+    folder.mkdir(parents=True)
+    said = ["-", "a", "a", "b"]
+    for batch, commands in enumerate(said):
+        (folder / str(batch)).write_text(f"v1\n{{}}\n{commands}\n{batch}")
+    (folder / "4").write_text("v2\n{}")
+    offsets = CommandOffsets(LocalFiles(tmp_path))
+    assert [offsets.moved(batch) for batch in range(6)] == [False, True, False, True, True, True]
+    assert not CommandOffsets(LocalFiles(tmp_path)).moved(2)

@@ -36,8 +36,7 @@ _PARQUET: Final = (
     "op string, key string, sequence bigint, deadline timestamp, cookie bigint, payload binary"
 )
 UNREADABLE: Final = -1
-BEAT: Final = -2
-"""Pseudo-operations: an invalid command, and a row that only keeps the query awake."""
+"""Pseudo-operation: an invalid command."""
 COLUMNS: Final = (
     "op",
     "sequence",
@@ -53,7 +52,9 @@ and text of a command that is wrong. `key_bytes`: of the key in it; -1: it has n
 
 
 def read(spark: SparkSession, form: str, path: str, options: dict[str, str]) -> DataFrame:
-    """The stream of commands.
+    """The stream of commands as they come, for `understood`.
+
+    Nothing is parsed here: Spark plans the stream anew for each batch, and most have no commands.
 
     Parameters
     ----------
@@ -77,9 +78,9 @@ def read(spark: SparkSession, form: str, path: str, options: dict[str, str]) -> 
     # skipped.
     reader = spark.readStream.options(**({"maxFileAge": "3650d"} | options))
     if form == "json":
-        return parse(reader.format("text").load(path))
+        return reader.format("text").load(path)
     if form == "parquet":
-        return check(reader.schema(_PARQUET).format("parquet").load(path))
+        return reader.schema(_PARQUET).format("parquet").load(path)
     try:
         rows = reader.format("kafka").load()
     except Exception as error:
@@ -88,7 +89,12 @@ def read(spark: SparkSession, form: str, path: str, options: dict[str, str]) -> 
             "org.apache.spark:spark-sql-kafka-0-10_2.13:VERSION, as spark-submit takes it, and "
             "the options kafka.bootstrap.servers and subscribe)"
         ) from error
-    return parse(rows.selectExpr("CAST(value AS STRING) AS value", "offset"))
+    return rows.selectExpr("CAST(value AS STRING) AS value", "offset")
+
+
+def understood(rows: DataFrame) -> DataFrame:
+    """COLUMNS of rows that `read` gave."""
+    return parse(rows) if "value" in rows.columns else check(rows)
 
 
 def parse(rows: DataFrame) -> DataFrame:
@@ -151,18 +157,16 @@ def place() -> Column:
     return F.expr("substring(blob, 1, greatest(key_bytes, 0))")
 
 
-def beat(spark: SparkSession) -> DataFrame:
-    """The columns with one row in each batch, which no shard gets.
+def beat(spark: SparkSession, like: DataFrame) -> DataFrame:
+    """A stream with the columns of another and no rows, though Spark reads one in each batch.
 
     Spark makes no batch without a row, and wheels are to be visited with or without commands.
     """
     from pyspark.sql import functions as F
 
     rows = spark.readStream.format("rate-micro-batch").options(rowsPerBatch="1", numPartitions="1")
-    kinds = ("tinyint", "bigint", "bigint", "bigint", "int", "boolean", "binary", "string")
-    nothing = {name: F.lit(None).cast(kind) for name, kind in zip(COLUMNS, kinds, strict=True)}
-    nothing |= {"op": F.lit(BEAT).cast("tinyint"), "key_bytes": F.lit(-1)}
-    return rows.load().where("value < 0").select(*(c.alias(n) for n, c in nothing.items()))
+    nothing = [F.lit(None).cast(field.dataType).alias(field.name) for field in like.schema]
+    return rows.load().where("value < 0").select(*nothing)
 
 
 def _checked(fields: DataFrame) -> DataFrame:

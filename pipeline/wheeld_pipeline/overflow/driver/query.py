@@ -20,6 +20,7 @@ from wheeld_pipeline.overflow.batch.task import COUNTS, Errand, Result
 from wheeld_pipeline.overflow.checkpoint import files
 from wheeld_pipeline.overflow.driver import commands, job as jobs, sink
 from wheeld_pipeline.overflow.driver.manifest import SHARDS, Ledger, Manifest
+from wheeld_pipeline.overflow.driver.offsets import CommandOffsets
 from wheeld_pipeline.overflow.driver.tasks import Tasks
 from wheeld_pipeline.overflow.machine import Rules
 from wheeld_pipeline.overflow.shards import ShardMap
@@ -105,11 +106,12 @@ def start(
         orders = commands.read(session, plan.form, plan.commands, plan.options)
     except AnalysisException as error:
         raise PipelineError(f"commands in {plan.commands}: {str(error).splitlines()[0]}") from error
-    rows = orders.unionByName(commands.beat(session))
+    rows = orders.unionByName(commands.beat(session, orders))
     writer = rows.writeStream.queryName(f"overflow-{job.id[:8]}")
     writer = writer.option("checkpointLocation", f"{plan.checkpoint}/{jobs.QUERY}")
     driver = Driver(checkpoint, out, plan, job)
-    writer = writer.foreachBatch(_Batches(Tasks(session, plan.shards.shards), driver, on_batch))
+    tasks, offsets = Tasks(session, plan.shards.shards), CommandOffsets(checkpoint)
+    writer = writer.foreachBatch(_Batches(tasks, driver, offsets, on_batch))
     if plan.trigger is None:
         return writer.trigger(once=True).start()
     return writer.trigger(processingTime=plan.trigger).start()
@@ -184,12 +186,16 @@ class _Batches:
     """What Spark calls with each batch; runs in the driver."""
 
     def __init__(
-        self, tasks: Tasks, driver: Driver, on_batch: Callable[[Batch], object] | None
+        self,
+        tasks: Tasks,
+        driver: Driver,
+        offsets: CommandOffsets,
+        on_batch: Callable[[Batch], object] | None,
     ) -> None:
-        self._tasks, self._driver, self._tell = tasks, driver, on_batch
+        self._tasks, self._driver, self._offsets, self._tell = tasks, driver, offsets, on_batch
 
     def __call__(self, rows: DataFrame, number: int) -> None:
-        commands = not rows.isEmpty()  # the row that keeps the query awake is filtered out
+        commands = self._offsets.moved(number)
 
         def attempt(errands: list[Errand]) -> list[Result]:
             return self._tasks.with_rows(rows, errands) if commands else self._tasks.alone(errands)

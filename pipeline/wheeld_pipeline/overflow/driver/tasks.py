@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from wheeld_pipeline.overflow.batch.task import Errand, Result, tend
@@ -17,6 +18,7 @@ from wheeld_pipeline.overflow.driver.manifest import result_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark import RDD
     from pyspark.sql import DataFrame, SparkSession
 
 
@@ -31,11 +33,12 @@ class Tasks:
     """
 
     def __init__(self, session: SparkSession, shards: int) -> None:
-        self._session, self._shards = session, shards
+        self._shards = shards
+        self._numbers = lru_cache(_numbers_of(session))
 
     def with_rows(self, rows: DataFrame, errands: list[Errand]) -> list[Result]:
         """Of all shards, each with its commands out of `rows`; errands by shard."""
-        spread = rows.repartition(self._shards, commands.place())
+        spread = commands.understood(rows).repartition(self._shards, commands.place())
         said = spread.mapInArrow(_with_commands(errands), "result string").collect()
         return [result_of(json.loads(row[0])) for row in said]
 
@@ -45,10 +48,17 @@ class Tasks:
         def run(number: int, _: Iterable[int]) -> Iterator[str]:
             yield _text(tend(errands[number], []))
 
-        count = len(errands)
-        numbers = self._session.sparkContext.parallelize(range(count), count)
-        said = numbers.mapPartitionsWithIndex(run).collect()
+        said = self._numbers(len(errands)).mapPartitionsWithIndex(run).collect()
         return [result_of(json.loads(text)) for text in said]
+
+
+def _numbers_of(session: SparkSession) -> Callable[[int], RDD[int]]:
+    """Makes an RDD of so many partitions, which is worth keeping: it goes through a file."""
+
+    def numbers(count: int) -> RDD[int]:
+        return session.sparkContext.parallelize(range(count), count)
+
+    return numbers
 
 
 def _with_commands(
