@@ -16,8 +16,6 @@ OWN = {
     "WH_ATTACH_FOREIGN": "an answer within one process",
     "WH_ATTACH_VERSION": "an answer within one process",
     "WH_ATTACH_FINGERPRINT": "an answer within one process",
-    "WH_BEGUN_TIME_BITS": "a worker's private memory",
-    "WH_BEGUN_TIME": "a worker's private memory",
     "WH_PEER_GONE": "the clock's private view of a worker",
     "WH_PEER_DYING": "the clock's private view of a worker",
     "WH_PEER_LEAVING": "the clock's private view of a worker",

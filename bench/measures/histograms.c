@@ -20,7 +20,6 @@ static int64_t cpu_ns(void)
 
 static wh_completion records[VALUES];
 static wh_histogram clocks[WH_COUNTS_OF_ROWS], row, workers[WH_COUNTS_OF_WORKER];
-static uint64_t begun[VALUES];
 static wh_slot slots[VALUES];
 static wh_wheel_seg seg;
 
@@ -31,33 +30,36 @@ static void fill(void)
     for (uint32_t i = 0; i < VALUES; i++) {
         int64_t late = (1000 + random() % 1000) << (random() % 12);
         records[i] = (wh_completion){.id = wh_id(7, i), .deadline = i, .fired = i + late};
+        wh_store_relaxed(&slots[i].interval, wh_once_from(i / 2));
     }
 }
 
 static double fires(uint32_t rounds, bool counts)
 {
-    wh_peer peer = {.lateness = &row};
-    wh_clock c = {.seg = &seg, .histograms = clocks, .peers = &peer};
+    wh_peer peer = {.lateness = &row, .to_fire = &workers[WH_COUNTS_TO_FIRE]};
+    wh_clock c = {.seg = &seg, .histograms = clocks, .peers = &peer, .slots = slots};
     int64_t start = cpu_ns();
     for (uint32_t round = 0; round < rounds; round++)
         for (uint32_t i = 0; i < VALUES; i++) {
             wh_count(&seg.fired, 1);
-            if (counts)
+            if (counts) {
                 wh_count_lateness(&c, &peer, &records[i]);
+                wh_count_to_fire(&c, &peer, i, records[i].fired);
+            }
         }
     return (double)(cpu_ns() - start) / rounds / VALUES;
 }
 
 static double polls(uint32_t rounds, bool counts)
 {
-    wh_client c = {.histograms = workers, .begun = begun, .slots = slots, .capacity = VALUES};
+    wh_client c = {.histograms = workers};
     wh_look look = {.known = {true, true, true}, .now = {1 << 30, 1 << 30, 1 << 30}};
     int64_t start = cpu_ns();
     for (uint32_t round = 0; round < rounds; round++)
         for (uint32_t i = 0; i < VALUES; i++) {
-            wh_store_relaxed((wh_au64 *)&begun[i], wh_begun_word(7, 0, 5)); /* what arming does */
+            wh_count(&seg.fired, 1);
             if (counts)
-                wh_client_note(&c, records[i].id, (const char *)&records[i], &look);
+                wh_client_note(&c, (const char *)&records[i], 0, &look);
         }
     return (double)(cpu_ns() - start) / rounds / VALUES;
 }

@@ -20,8 +20,8 @@ from bench.result import Options, Result, Row, Target
 SOURCE = Path(__file__).with_suffix(".c")
 INCLUDE = SOURCE.parents[2] / "core" / "include"
 PARTS = {
-    "fire": "the clock: lateness, of the wheel and of the worker",
-    "poll": "the worker: schedule to fire, fire to poll",
+    "fire": "the clock: lateness, of the wheel and of the worker; schedule to fire",
+    "poll": "the worker: fire to poll",
 }
 
 

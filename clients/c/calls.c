@@ -86,8 +86,8 @@ int wheeld_schedule_timer(wheeld *w, const wheeld_timer *timer, uint64_t *id)
                     .interval = timer->interval_ns,
                     .cookie = timer->cookie,
                     .payload = timer->payload,
-                    .payload_size = timer->payload_size,
-                    .begun = wh_begun_at(now)};
+                    .payload_size = timer->payload_size};
+    wh_request_made(&r, now);
     return result_of(w, wh_call_schedule(&w->core, &r, r.deadline, true, id), 0);
 }
 

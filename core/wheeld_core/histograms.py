@@ -121,7 +121,7 @@ def of_client(wheel: WheelView, row: int, own: bytes) -> dict[str, dict[str, Any
     """The summaries of the worker in that row, from the wheel and a copy of its own histograms.
 
     `lateness_ns`: from deadline to delivery, of the expirations for it since it arrived.
-    `schedule_to_fire_ns`: of the timers that it scheduled and received itself. `fire_to_poll_ns`:
+    `schedule_to_fire_ns`: of the one-shot timers that it receives. `fire_to_poll_ns`:
     how long received expirations were in its ring.
     """
     mine = np.frombuffer(own, dtype_of("histogram"))

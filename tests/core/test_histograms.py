@@ -7,7 +7,7 @@ import pytest
 from test_stock import clock_beside
 
 from local_wheel import MS, SECOND, LocalWheel
-from wheeld_core import _native, histograms
+from wheeld_core import _native, histograms, packing
 from wheeld_core.histograms import Histogram, uppers
 
 
@@ -68,7 +68,7 @@ def test_scribbled_counts_are_only_wrong() -> None:
 
 
 def test_schedule_to_fire_and_to_poll(wheel: LocalWheel) -> None:
-    """A worker counts the life of what it scheduled itself, and how long all it got lay there."""
+    """The life of what a worker receives, whoever scheduled it, and how long it lay there."""
     a, b = wheel.worker(0), wheel.worker(1)
     a.schedule(1.0)
     a.schedule_many([2.0, 2.0])
@@ -80,7 +80,8 @@ def test_schedule_to_fire_and_to_poll(wheel: LocalWheel) -> None:
     assert mine["schedule_to_fire_ns"]["count"] == 3
     assert mine["schedule_to_fire_ns"]["max"] == pytest.approx(2 * SECOND, abs=2 * MS)
     assert mine["fire_to_poll_ns"]["max"] == pytest.approx(4 * SECOND, abs=2 * MS)
-    assert other["schedule_to_fire_ns"]["count"] == 0
+    assert other["schedule_to_fire_ns"]["count"] == 1
+    assert other["schedule_to_fire_ns"]["max"] == pytest.approx(SECOND, abs=2 * MS)
     assert other["fire_to_poll_ns"]["count"] == 1
     assert mine["lateness_ns"]["count"] == 3
     assert a.stats()["wheel"]["histograms"]["lateness_ns"]["count"] == 4
@@ -109,7 +110,7 @@ def test_other_clocks(wheel: LocalWheel) -> None:
     a = wheel.worker(0)
     a.schedule_at(3.0, clock="realtime")
     wheel.advance(4 * SECOND)
-    a.poll()
+    assert a.poll()["payload_size"].tolist() == [0]
     found = a.stats()["histograms"]
     assert found["schedule_to_fire_ns"]["max"] == pytest.approx(3 * SECOND, abs=2 * MS)
 
@@ -146,6 +147,27 @@ def test_the_next_worker_begins_at_zero(wheel: LocalWheel) -> None:
     assert b.stats()["wheel"]["histograms"]["lateness_ns"]["count"] == 1
 
 
+def test_the_first_moment_of_a_virtual_clock() -> None:
+    """At 0 ns, too, a timer is known to have been scheduled."""
+    with LocalWheel(start_ns=0) as wheel:
+        a = wheel.worker(0)
+        a.schedule(1.0)
+        wheel.advance(2 * SECOND)
+        a.poll()
+        assert a.stats()["histograms"]["schedule_to_fire_ns"]["count"] == 1
+
+
+def test_unknown_beginning(wheel: LocalWheel) -> None:
+    """A slot need not say when its timer was scheduled."""
+    a = wheel.worker(0)
+    id = a.schedule(1.0)
+    fields = wheel.slots.slots
+    fields["interval"][packing.ID_SLOT.of(np.uint64(id))] = 0
+    wheel.advance(2 * SECOND)
+    assert len(a.poll()) == 1
+    assert a.stats()["histograms"]["schedule_to_fire_ns"]["count"] == 0
+
+
 def test_a_beginning_of_another_timer() -> None:
     """A slot of ours that went to another worker: what it sends us did not begin when ours did."""
     with LocalWheel(128) as wheel:
@@ -161,4 +183,5 @@ def test_a_beginning_of_another_timer() -> None:
         assert len(a.poll()) == 40
         found = a.stats()["histograms"]
         assert found["fire_to_poll_ns"]["count"] == 40
-        assert found["schedule_to_fire_ns"]["count"] == 0
+        assert found["schedule_to_fire_ns"]["count"] == 40
+        assert found["schedule_to_fire_ns"]["max"] < 2 * SECOND

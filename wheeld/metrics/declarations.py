@@ -92,7 +92,7 @@ METRICS: Final = (
         "lateness_ns", "worker",
     ),
     _histogram(
-        "worker_schedule_to_fire_seconds", "From schedule to firing, of its own timers.",
+        "worker_schedule_to_fire_seconds", "From schedule to firing, of what it receives.",
         "schedule_to_fire_ns", "worker",
     ),
     _histogram(

@@ -195,8 +195,9 @@ class Observer:
         slots: Any = self._slots.slots[index]
         found = np.empty(len(index), self._dtype(payloads))
         found["timer_id"] = packing.timer_id(packing.STATE_GEN.of(states[armed]), index)
-        for field in ("cookie", "deadline", "interval", "target", "payload_size"):
+        for field in ("cookie", "deadline", "target", "payload_size"):
             found[field] = slots[field]
+        found["interval"] = np.maximum(slots["interval"], 0)
         found["clock"] = packing.FLAGS_CLOCK.of(slots["flags"])
         found["due"] = slots["deadline"] - now[found["clock"]]
         words = self._slots.owner_words(self._wheel, index)

@@ -80,10 +80,13 @@ def dtype_of(struct: str) -> np.dtype[np.void]:
 
 @cache
 def expiration_dtype(payload_bytes: int) -> np.dtype[np.void]:
-    """The dtype of `poll`'s result: a completion, then the payload if the wheel has any."""
+    """The dtype of `poll`'s result: a completion, then the payload if the wheel has any.
+
+    Its flags are for the client, which clears them, so that `payload_size` has four bytes.
+    """
     completion = dtype_of("completion")
-    names = list(completion.names or ())
-    formats: list[Any] = [completion[name] for name in names]
+    names = [name for name in completion.names or () if name != "flags"]
+    formats: list[Any] = ["u4" if name == "payload_size" else completion[name] for name in names]
     offsets = [completion.fields[name][1] for name in names] if completion.fields else []
     if payload_bytes:
         names.append("payload")

@@ -60,8 +60,8 @@ static void begin(void)
     memset(&line, 0, sizeof line);
 }
 static void end(void) {}
-static void before_count(void) { wh_histogram_add(&half, 1000); }
-static void count_big(void) { wh_histogram_add(&half, BIG); }
+static void before_count(void) { wh_histogram_add(&half, 1000, 1); }
+static void count_big(void) { wh_histogram_add(&half, BIG, 1); }
 
 /* No value is in a bucket above the largest one, so percentiles are those of what was counted. */
 static void read_half(void)
@@ -75,7 +75,7 @@ static void verdict_counted(void)
 {
     read_half();
     CHECK(counted(&half) == 2 && wh_load_relaxed(&half.total) == 1000 + BIG, "counted wrongly");
-    wh_histogram_add(&half, 5);
+    wh_histogram_add(&half, 5, 1);
     CHECK(wh_load_relaxed(&half.most) == BIG, "the largest is %lu", half.most);
 }
 
@@ -96,7 +96,7 @@ static void verdict_went_on(void)
 static void before_tenant(void)
 {
     for (int64_t value = 1; value < 40 * MS; value *= 3)
-        wh_histogram_add(&half, (uint64_t)value);
+        wh_histogram_add(&half, (uint64_t)value, 1);
     wh_store_relaxed(&line.fired, 7);
     wh_store_relaxed(&line.incarnation, 1);
 }

@@ -102,7 +102,7 @@ typedef struct wh_clock {
 /* Count a value of the clock's own work. */
 static inline void wh_clock_counts(const wh_clock *c, enum wh_wheel_histogram which, int64_t value)
 {
-    wh_histogram_add(&c->histograms[which], value > 0 ? (uint64_t)value : 0);
+    wh_histogram_add(&c->histograms[which], value > 0 ? (uint64_t)value : 0, 1);
 }
 
 /* The attached worker that a word of (incarnation, worker + 1) names, or NULL. */
@@ -312,16 +312,18 @@ static inline bool wh_clock_attach(wh_clock *c, uint32_t worker, uint64_t incarn
     uint32_t *returns = malloc(sizeof(uint32_t) * c->wheel.capacity); /* touched as needed */
     if (returns == NULL)
         return false;
-    *peer = (wh_peer){.seg = memory,
-                      .line = wh_line_of(c->seg, &g, worker),
-                      .lateness = &c->histograms[WH_COUNTS_OF_ROWS + worker],
-                      .subs = (wh_au64 *)((char *)memory + g.sub_off),
-                      .comps = (wh_completion *)((char *)memory + g.comp_off),
-                      .rets = (wh_au32 *)((char *)memory + g.ret_off),
-                      .incarnation = incarnation,
-                      .returns = returns,
-                      .bell = bell,
-                      .life = WH_PEER_PRESENT};
+    *peer =
+        (wh_peer){.seg = memory,
+                  .line = wh_line_of(c->seg, &g, worker),
+                  .lateness = &c->histograms[WH_COUNTS_OF_ROWS + worker],
+                  .to_fire = (wh_histogram *)((char *)memory + g.counts_off) + WH_COUNTS_TO_FIRE,
+                  .subs = (wh_au64 *)((char *)memory + g.sub_off),
+                  .comps = (wh_completion *)((char *)memory + g.comp_off),
+                  .rets = (wh_au32 *)((char *)memory + g.ret_off),
+                  .incarnation = incarnation,
+                  .returns = returns,
+                  .bell = bell,
+                  .life = WH_PEER_PRESENT};
     peer->sub_head = wh_load_relaxed(&peer->line->sub_head);
     peer->comp_tail = wh_load_relaxed(&peer->line->comp_tail);
     peer->ret_tail = wh_load_relaxed(&peer->line->ret_tail);

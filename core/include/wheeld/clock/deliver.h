@@ -26,7 +26,8 @@ static inline wh_completion wh_record_of(const wh_clock *c, uint32_t slot, enum 
                            .deadline = due,
                            .fired = fired,
                            .missed = missed,
-                           .payload_size = wh_load_relaxed(&s->payload_size)};
+                           .payload_size = wh_load_relaxed(&s->payload_size),
+                           .flags = wh_load_relaxed(&s->flags)};
 }
 
 /* How late a record is, for the wheel and for whom it goes to. One that is offered to another
@@ -36,8 +37,17 @@ static inline void wh_count_lateness(const wh_clock *c, wh_peer *peer, const wh_
     int64_t late = wh_time_sub(record->fired, record->deadline);
     uint64_t value = late > 0 ? (uint64_t)late : 0;
     uint32_t bucket = wh_histogram_bucket(value);
-    wh_histogram_put(&c->histograms[WH_COUNTS_LATENESS], bucket, value);
-    wh_histogram_put(peer->lateness, bucket, value);
+    wh_histogram_put(&c->histograms[WH_COUNTS_LATENESS], bucket, value, 1);
+    wh_histogram_put(peer->lateness, bucket, value, 1);
+}
+
+/* How long ago a one-shot that is delivered was scheduled; for whom it goes to. */
+static inline void wh_count_to_fire(const wh_clock *c, wh_peer *peer, uint32_t slot, int64_t fired)
+{
+    int64_t interval = wh_load_relaxed(&c->slots[slot].interval);
+    int64_t since = wh_time_add(fired, interval);
+    if (wh_likely(interval < 0))
+        wh_histogram_add(peer->to_fire, since > 0 ? (uint64_t)since : 0, 1);
 }
 
 static inline void wh_put(const wh_clock *c, wh_peer *peer, const wh_completion *record)
@@ -234,6 +244,7 @@ static inline void wh_put_expired(wh_clock *c, wh_peer *peer, uint32_t slot, enu
     int64_t fired = wh_unlikely(waited) ? wh_fell_due(c, link->due, now) : now;
     wh_completion record = wh_record_of(c, slot, event, link->due, fired, 0);
     wh_put(c, peer, &record);
+    wh_count_to_fire(c, peer, slot, fired);
     wh_note_expired(c, slot, &record, peer, false);
 }
 

@@ -35,7 +35,7 @@ enum wh_news { WH_NEWS_NONE = 0, WH_NEWS_QUIET, WH_NEWS_WAKES };
 typedef struct wh_peer {
     wh_worker_seg *seg;
     wh_line *line;
-    wh_histogram *lateness; /* of what went to it */
+    wh_histogram *lateness, *to_fire; /* of what went to it */
     wh_au64 *subs;
     wh_completion *comps;
     wh_au32 *rets;

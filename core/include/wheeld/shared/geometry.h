@@ -107,18 +107,19 @@ static inline wh_histogram *wh_histograms_of(void *wheel_memory, const wh_geomet
  * `most` is stored first, so no bucket above its own has any: a writer that dies in between leaves
  * its last value out of `counts` and `total`, or of `total`. */
 
-/* Count a value in a known bucket. */
-static inline void wh_histogram_put(wh_histogram *h, uint32_t bucket, uint64_t value)
+/* Count a value in its bucket, which is known. */
+static inline void wh_histogram_put(wh_histogram *h, uint32_t bucket, uint64_t value,
+                                    uint64_t times)
 {
     if (wh_unlikely(value > wh_load_relaxed(&h->most)))
         wh_store_relaxed(&h->most, value);
-    wh_count(&h->counts[bucket], 1);
-    wh_count(&h->total, value);
+    wh_count(&h->counts[bucket], times);
+    wh_count(&h->total, value * times);
 }
 
-static inline void wh_histogram_add(wh_histogram *h, uint64_t value)
+static inline void wh_histogram_add(wh_histogram *h, uint64_t value, uint64_t times)
 {
-    wh_histogram_put(h, wh_histogram_bucket(value), value);
+    wh_histogram_put(h, wh_histogram_bucket(value), value, times);
 }
 
 /* For a new tenant's figures. */

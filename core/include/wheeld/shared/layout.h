@@ -204,7 +204,9 @@ enum wh_kind {
 #define WH_SLOT_FIELDS(N, F, A)                                                                    \
     F(wh_ai64, deadline, "due time on the slot's clock, ns", "owner", "clock",                     \
       "relaxed, before the CAS of the version; pairs: extend")                                     \
-    F(wh_ai64, interval, "period, ns; 0: one-shot", "owner", "clock", "before arm")                \
+    F(wh_ai64, interval,                                                                           \
+      "period, ns; 0 or below: one-shot, scheduled at minus that time of its clock (0: not known)", \
+      "owner", "clock", "before arm")                                                              \
     F(wh_au64, cookie, "the user's 64 bits", "owner", "clock", "before arm")                       \
     F(wh_au32, target,                                                                             \
       "TARGET word; 0: owner",             \
@@ -290,7 +292,8 @@ enum wh_kind {
       "before comp_tail")                                                                          \
     F(int64_t, fired, "when, on the timer's clock, ns", "clock", "worker", "before comp_tail")     \
     F(uint32_t, missed, "whole intervals skipped", "clock", "worker", "before comp_tail")          \
-    F(uint32_t, payload_size, "slot.payload_size", "clock", "worker", "before comp_tail")
+    F(uint16_t, payload_size, "slot.payload_size", "clock", "worker", "before comp_tail")          \
+    F(uint16_t, flags, "slot.flags", "clock", "worker", "before comp_tail")
 
 #define WH_FIELD_N(type, name, ...) _Alignas(WH_LINE) type name;
 #define WH_FIELD_F(type, name, ...) type name;

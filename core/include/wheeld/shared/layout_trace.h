@@ -86,19 +86,19 @@ enum wh_wheel_histogram {
     WH_COUNTS_OF_ROWS       /* the first row's */
 };
 
-/* What a worker counts, in its segment. */
+/* What stands in a worker's segment, of what goes to it. */
 enum wh_worker_histogram {
-    WH_COUNTS_TO_FIRE = 0, /* from its schedule to the firing, of timers it received itself, ns */
-    WH_COUNTS_TO_POLL,     /* from the firing to its poll, ns */
+    WH_COUNTS_TO_FIRE = 0, /* from the schedule of a one-shot to its firing, ns; by the clock */
+    WH_COUNTS_TO_POLL,     /* from the firing to the worker's poll, ns; by the worker */
     WH_COUNTS_OF_WORKER
 };
 
 /* clang-format off */
 #define WH_HISTOGRAM_FIELDS(N, F, A)                                                               \
-    N(wh_au64, total, "sum of all values", "clock; worker in its own segment", "inspectors", "relaxed")    \
-    F(wh_au64, most, "largest value", "clock; worker in its own segment", "inspectors", "relaxed")         \
+    N(wh_au64, total, "sum of all values", "clock; the worker: fire to poll", "inspectors", "relaxed")    \
+    F(wh_au64, most, "largest value", "clock; the worker: fire to poll", "inspectors", "relaxed")         \
     A(wh_au64, counts, WH_HISTOGRAM_BUCKETS, "values in each bucket",                              \
-      "clock; worker in its own segment", "inspectors", "relaxed")
+      "clock; the worker: fire to poll", "inspectors", "relaxed")
 /* clang-format on */
 
 /* The bucket of a value. */

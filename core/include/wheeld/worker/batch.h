@@ -17,6 +17,7 @@
 #ifndef WHEELD_BATCH_H
 #define WHEELD_BATCH_H
 
+#include <float.h>
 #include <math.h>
 
 #include "wheeld/worker/calls.h"
@@ -89,9 +90,22 @@ static inline enum wh_call wh_batch_check_row(const wh_client *c, const wh_batch
     return b->offsets ? wh_batch_payload(c, b, i, &unused) : WH_CALL_OK;
 }
 
+/* Is each delay a number that is neither negative nor infinite? Without a branch per row, so that
+ * the compiler can compare several at once. */
+wh_hot bool wh_batch_delays_good(const double *delays, uint64_t n)
+{
+    uint64_t good = 0;
+    for (uint64_t i = 0; i < n; i++)
+        good += delays[i] >= 0 && delays[i] <= DBL_MAX; /* neither, if it is no number */
+    return good == n;
+}
+
 /* Check that each row can be done; nothing is done yet. */
 static inline enum wh_call wh_batch_check(const wh_client *c, wh_batch *b)
 {
+    if (wh_likely(b->delays && !b->reserved && !b->offsets &&
+                  wh_batch_delays_good(b->delays, b->n)))
+        return WH_CALL_OK;
     for (uint64_t i = 0; i < b->n; i++) {
         enum wh_call checked = wh_batch_check_row(c, b, i);
         if (wh_unlikely(checked != WH_CALL_OK)) {
@@ -140,29 +154,30 @@ static inline enum wh_call wh_batch_claim(wh_client *c, uint64_t *slots, uint64_
 wh_hot enum wh_call wh_batch_arm_some(wh_client *c, wh_batch *b, wh_request r, int64_t now,
                                       int64_t base, uint64_t end, bool reserved, int64_t *earliest)
 {
+    const wh_batch rows = *b; /* in registers: nothing that is stored here can change it */
     uint64_t *ids = b->ids, i = b->stopped, began = i;
     enum wh_call armed = WH_CALL_OK;
     int64_t first = *earliest;
     for (; i < end; i++) {
         uint64_t id = ids[i];
-        if (i + WH_BATCH_AHEAD < b->n)
-            wh_client_prefetch_claimed(c, (uint32_t)ids[i + WH_BATCH_AHEAD]);
+        if (i + WH_BATCH_AHEAD < rows.n)
+            wh_client_prefetch(c, (uint32_t)ids[i + WH_BATCH_AHEAD]);
         if (reserved && !wh_client_is_reserved(c, id)) { /* twice in one batch */
             armed = WH_CALL_NOT_RESERVED;
             break;
         }
-        if (wh_unlikely(b->offsets != NULL)) {
+        if (wh_unlikely(rows.offsets != NULL)) {
             wh_request one;
-            if ((armed = wh_batch_payload(c, b, i, &one)) != WH_CALL_OK)
+            if ((armed = wh_batch_payload(c, &rows, i, &one)) != WH_CALL_OK)
                 break;
             r.payload = one.payload;
             r.payload_size = one.payload_size;
-        } else if (b->payloads) {
-            r.payload = b->payloads + i * b->width;
+        } else if (rows.payloads) {
+            r.payload = rows.payloads + i * rows.width;
         }
-        r.deadline = reserved ? b->deadlines[i] : wh_time_add(now, wh_delay_ns(b->delays[i]));
-        if (b->cookies)
-            r.cookie = b->cookies[i];
+        r.deadline = reserved ? rows.deadlines[i] : wh_time_add(now, wh_delay_ns(rows.delays[i]));
+        if (rows.cookies)
+            r.cookie = rows.cookies[i];
         if (reserved)
             wh_client_unreserve(c, (uint32_t)id);
         id = wh_client_arm(c, (uint32_t)id, &r);
@@ -184,7 +199,7 @@ wh_hot enum wh_call wh_batch_arm(wh_client *c, wh_batch *b, wh_request r, bool w
     uint32_t kind = wh_flags_clock(r.flags);
     int64_t earliest = INT64_MAX, now = wh_client_now_of(c, kind);
     int64_t base = kind == WH_CLOCK_BASE ? now : wh_client_now(c);
-    r.begun = wh_begun_at(now);
+    wh_request_made(&r, now);
     enum wh_call armed = WH_CALL_OK;
     for (b->stopped = 0; armed == WH_CALL_OK && b->stopped < b->n;) {
         uint64_t rest = b->n - b->stopped, piece = rest < WH_BATCH_PIECE ? rest : WH_BATCH_PIECE;

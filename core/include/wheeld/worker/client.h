@@ -24,7 +24,6 @@
 #include "wheeld/shared/doorbell.h"
 #include "wheeld/shared/geometry.h"
 #include "wheeld/shared/ring.h"
-#include "wheeld/worker/begun.h"
 #include "wheeld/worker/quota.h"
 #include "wheeld/worker/waits.h"
 
@@ -44,7 +43,6 @@ struct wh_client {
     wh_au64 *states;
     wh_slot *slots;
     char *payloads;
-    uint64_t *begun; /* private: BEGUN word of each slot, 0: not known; or NULL: no memory */
     wh_au64 *subs;
     const wh_completion *comps;
     const wh_au32 *rets;
@@ -144,9 +142,7 @@ static inline bool wh_client_bind(wh_client *c, const wh_config *config, void *w
                        .home = config->homes ? g.slab_count - config->homes + worker : WH_NIL,
                        .cursor = (uint32_t)((uint64_t)worker * wh_load_relaxed(&c->wheel->backed) /
                                             config->max_workers)};
-    c->begun = calloc(config->capacity, sizeof *c->begun); /* touched as needed */
     bool bound = wh_slabs_init(&c->slabs, &shared, share);
-    c->slabs.begun = c->begun;
     return bound;
 }
 
@@ -155,8 +151,7 @@ static inline void wh_client_free(wh_client *c)
 {
     wh_slabs_free(&c->slabs);
     free(c->reserved);
-    free(c->begun);
-    c->reserved = c->begun = c->slabs.begun = NULL;
+    c->reserved = NULL;
 }
 
 /* Map in the pages of slots that got memory since the last time; at first, those of owners and
@@ -300,13 +295,23 @@ static inline bool wh_client_answered(const wh_client *c)
 
 typedef struct wh_request {
     int64_t deadline; /* on its own clock, ns */
-    int64_t interval;
+    int64_t interval; /* as slot.interval */
     uint64_t cookie;
     const void *payload;
     uint32_t payload_size;
     uint32_t target, flags; /* flags: its clock, WH_PRIVATE */
-    int64_t begun; /* when the call was made, on the timer's clock, ns; 0: do not count it */
 } wh_request;
+
+/* What a one-shot has for an interval when it is scheduled at `now` of its clock, which may be 0 if
+ * it is virtual. */
+static inline int64_t wh_once_from(int64_t now) { return -(now | 1); }
+
+/* The request was made at `now` of its clock. */
+static inline void wh_request_made(wh_request *r, int64_t now)
+{
+    if (r->interval == 0)
+        r->interval = wh_once_from(now);
+}
 
 /* The generation of the next timer in a slot of this worker. */
 static inline uint32_t wh_client_next_gen(const wh_client *c, uint32_t slot)
@@ -329,8 +334,6 @@ static inline uint64_t wh_client_arm(wh_client *c, uint32_t index, const wh_requ
     if (r->payload_size)
         wh_payload_write(c->payloads + (uint64_t)index * c->payload_bytes, r->payload,
                          r->payload_size);
-    if (wh_likely(c->begun != NULL))
-        c->begun[index] = r->begun ? wh_begun_word(gen, r->flags & 3, r->begun) : 0;
     /* pairs: arm - the clock must not see the timer before its fields */
     wh_store_release(&c->states[index], wh_state(gen, WH_ARMED));
     return wh_id(gen, index);
@@ -372,7 +375,7 @@ static inline bool wh_client_tells(const wh_client *c, uint64_t id, int64_t dead
 {
     const wh_slot *s = &c->slots[wh_id_given_slot(id)];
     return wh_client_is_armed(c, id) &&
-           (deadline < wh_load_relaxed(&s->deadline) || wh_load_relaxed(&s->interval) != 0);
+           (deadline < wh_load_relaxed(&s->deadline) || wh_load_relaxed(&s->interval) > 0);
 }
 
 /* Move an own timer. True: it was armed and now is due at `deadline`, and *earlier says whether
@@ -388,7 +391,7 @@ static inline bool wh_client_move(wh_client *c, uint64_t id, int64_t deadline, b
         /* pairs: extend, fire - the deadline is stored first: a clock that judged by the old one
          * fails its own CAS and looks again */
         if (wh_cas_acq_rel(word, &state, wh_state_touch(state))) {
-            *earlier = deadline < before || wh_load_relaxed(&s->interval) != 0;
+            *earlier = deadline < before || wh_load_relaxed(&s->interval) > 0;
             return true;
         }
     }

@@ -24,7 +24,8 @@
 #include "wheeld/worker/times.h"
 #include "wheeld/sharing/watch.h"
 
-/* One received expiration: a wh_completion whose id has no kind, then the payload's bytes. */
+/* One received expiration: a wh_completion whose id has no kind and which has no flags, then the
+ * payload's bytes. */
 static inline uint32_t wh_event_bytes(const wh_client *c)
 {
     return (uint32_t)sizeof(wh_completion) + c->payload_bytes;
@@ -109,12 +110,14 @@ static inline enum wh_belief wh_client_judge(wh_client *c, uint64_t id)
 static inline uint64_t wh_client_id_at(const wh_client *c, uint64_t position, uint64_t end)
 {
     uint64_t mask = c->comp_size - 1;
-    if (wh_likely(end - position > WH_RECORDS_AHEAD)) {
-        uint32_t ahead = wh_id_slot(c->comps[(position + WH_RECORDS_AHEAD) & mask].id);
-        wh_prefetch(&c->states[ahead]);
-        wh_prefetch(&c->begun[ahead]);
-    }
+    if (wh_likely(end - position > WH_RECORDS_AHEAD))
+        wh_prefetch(&c->states[wh_id_slot(c->comps[(position + WH_RECORDS_AHEAD) & mask].id)]);
     return wh_load_relaxed((const wh_au64 *)&c->comps[position & mask].id);
+}
+
+static inline uint32_t wh_client_flags_at(const wh_client *c, uint64_t position)
+{
+    return c->comps[position & (c->comp_size - 1)].flags;
 }
 
 /* The event of a record, without the payload; the payload's used bytes. */
@@ -128,6 +131,7 @@ static inline uint32_t wh_client_head(const wh_client *c, const wh_completion *r
     memcpy(&size, event + offsetof(wh_completion, payload_size), sizeof size);
     size = size < c->payload_bytes ? size : (__typeof__(size))c->payload_bytes;
     memcpy(event + offsetof(wh_completion, payload_size), &size, sizeof size);
+    memset(event + offsetof(wh_completion, flags), 0, sizeof record->flags);
     return size;
 }
 
@@ -184,7 +188,7 @@ static inline bool wh_client_take(wh_client *c, uint64_t position, uint64_t id, 
     if (wh_unlikely(belief == WH_ABSURD) || !wh_client_copy(c, position, id, event) ||
         !wh_client_settle(c, id, belief))
         return false;
-    wh_client_note(c, id, event, look);
+    wh_client_note(c, event, wh_client_flags_at(c, position), look);
     return true;
 }
 
@@ -219,6 +223,7 @@ static inline uint64_t wh_client_receive_noting(wh_client *c, char *events, uint
             note(context, wh_id(wh_id_gen(id), wh_id_slot(id)));
     }
     c->comp_head = p;
+    wh_client_counted(c, &look);
     wh_client_pass(c);
     return got;
 }
@@ -239,9 +244,10 @@ static inline uint64_t wh_client_hold(wh_client *c, char *events, uint64_t most)
         char *event = events + got * bytes;
         if (wh_client_judge(c, id) == WH_ABSURD || !wh_client_copy(c, c->comp_head, id, event))
             continue;
-        wh_client_note(c, id, event, &look);
+        wh_client_note(c, event, wh_client_flags_at(c, c->comp_head), &look);
         got++;
     }
+    wh_client_counted(c, &look);
     return got;
 }
 

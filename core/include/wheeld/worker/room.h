@@ -242,12 +242,4 @@ static wh_seldom enum wh_call wh_client_wait_room_with(wh_client *c, uint32_t sl
     return room;
 }
 
-/* Prefetch what arming a slot that was just claimed writes. */
-static inline void wh_client_prefetch_claimed(const wh_client *c, uint32_t slot)
-{
-    wh_client_prefetch(c, slot);
-    if (wh_likely(c->begun != NULL))
-        wh_prefetch_write(&c->begun[slot]);
-}
-
 #endif

@@ -46,7 +46,6 @@ typedef struct wh_slabs {
     wh_au64 *states; /* shared */
     const wh_au32 *holders; /* shared */
     wh_slot *slots;  /* shared; only for prefetching */
-    uint64_t *begun; /* private, or NULL; only for prefetching */
     uint64_t me;     /* our owner word */
     uint64_t *free;  /* a bit per slot */
     /* one bit per reserved slot, whose slab is not parked; or NULL */
@@ -274,8 +273,6 @@ static inline bool wh_slabs_load(wh_slabs *s)
             bits &= bits - 1;
             wh_prefetch_write(&s->states[slot]);
             wh_prefetch_write(&s->slots[slot]);
-            if (wh_likely(s->begun != NULL))
-                wh_prefetch_write(&s->begun[slot]);
             s->magazine[s->magazine_size++] = slot;
         }
         if (any)

@@ -1,10 +1,5 @@
-/* Times: what a worker counts of the events it receives: from schedule to firing, from firing to
- * poll.
- *
- * When a timer was scheduled stands nowhere in the shared memory: 8 bytes more per slot would be
- * another cache line for each call. The worker notes it in memory of its own; so it counts what it
- * scheduled and received itself, and no predecessor's timers.
- */
+/* Times: what a worker counts of the events it receives: from the firing to its poll. From schedule
+ * to firing the clock counts (deliver.h), which has the slot at hand. */
 #ifndef WHEELD_TIMES_H
 #define WHEELD_TIMES_H
 
@@ -12,10 +7,14 @@
 
 #include "wheeld/worker/client.h"
 
-/* The times at which one call receives, each read when the first event needs it. */
+/* What one call that receives keeps until its end. */
 typedef struct wh_look {
     bool known[WH_CLOCK_KINDS];
-    int64_t now[WH_CLOCK_KINDS];
+    int64_t now[WH_CLOCK_KINDS]; /* when it receives; read when the first event needs it */
+    /* Events one after another that fired at one time, as those of one pass do: counted together. */
+    uint64_t times;
+    int64_t fired;
+    uint32_t flags;
 } wh_look;
 
 static inline int64_t wh_look_now(const wh_client *c, wh_look *look, uint32_t kind)
@@ -27,29 +26,29 @@ static inline int64_t wh_look_now(const wh_client *c, wh_look *look, uint32_t ki
     return look->now[kind];
 }
 
-static inline void wh_client_counts(wh_client *c, enum wh_worker_histogram which, int64_t value)
+/* Count what the look has; at the latest when the call ends. */
+static inline void wh_client_counted(wh_client *c, wh_look *look)
 {
-    wh_histogram_add(&c->histograms[which], value > 0 ? (uint64_t)value : 0);
+    if (look->times == 0)
+        return;
+    uint32_t kind = wh_flags_clock(look->flags);
+    kind = wh_likely(kind < WH_CLOCK_KINDS) ? kind : WH_CLOCK_BASE;
+    int64_t wait = wh_time_sub(wh_look_now(c, look, kind), look->fired);
+    wh_histogram_add(&c->histograms[WH_COUNTS_TO_POLL], wait > 0 ? (uint64_t)wait : 0, look->times);
+    look->times = 0;
 }
 
-/* Count the event at `event`, which a record of that id gave. */
-static inline void wh_client_note(wh_client *c, uint64_t id, const char *event, wh_look *look)
+/* Count the event at `event`; `flags` are its record's. */
+static inline void wh_client_note(wh_client *c, const char *event, uint32_t flags, wh_look *look)
 {
-    uint32_t slot = wh_id_slot(id), kind;
-    uint64_t begun = wh_likely(c->begun != NULL) ? c->begun[slot] : 0;
     int64_t fired;
     memcpy(&fired, event + offsetof(wh_completion, fired), sizeof fired);
-    if (wh_likely(begun && wh_begun_is_of(begun, wh_id_gen(id)))) {
-        kind = wh_begun_kind(begun);
-        if (wh_likely(wh_id_kind(id) != WH_EV_TICK)) {
-            wh_client_counts(c, WH_COUNTS_TO_FIRE, wh_begun_since(begun, fired));
-            c->begun[slot] = 0;
-        }
-    } else {
-        kind = wh_load_relaxed(&c->slots[slot].flags) & 3;
+    if (wh_unlikely(fired != look->fired || flags != look->flags)) {
+        wh_client_counted(c, look);
+        look->fired = fired;
+        look->flags = flags;
     }
-    kind = wh_likely(kind < WH_CLOCK_KINDS) ? kind : WH_CLOCK_BASE;
-    wh_client_counts(c, WH_COUNTS_TO_POLL, wh_time_sub(wh_look_now(c, look, kind), fired));
+    look->times++;
 }
 
 #endif

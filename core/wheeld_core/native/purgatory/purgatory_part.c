@@ -209,7 +209,7 @@ static bool operation_arm(PurgatoryObject *p, OperationObject *op)
     wh_request r = {.deadline = wh_time_add(now, wh_delay_ns(op->timeout)),
                     .cookie = place,
                     .flags = WH_PRIVATE,
-                    .begun = wh_begun_at(now)};
+                    .interval = wh_once_from(now)};
     /* may let other threads run before it arms */
     uint64_t id = worker_arm_timer(w, &r, r.deadline, p->block);
     if (w->watching != g)

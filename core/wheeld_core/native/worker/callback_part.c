@@ -30,7 +30,7 @@ static bool callback_arm(WorkerObject *w, PyObject *table, PyObject *entry, int6
     PyObject *number = PyLong_FromUnsignedLongLong(id);
     bool ok = callback_place(table, entry, number, id, own) && worker_still_usable(w);
     int64_t now = ok ? wh_client_now(c) : 0, deadline = wh_time_add(now, delay);
-    const wh_request r = {.flags = WH_PRIVATE, .begun = wh_begun_at(now)};
+    const wh_request r = {.flags = WH_PRIVATE, .interval = wh_once_from(now)};
     wh_batch batch = {.n = 1, .ids = &id, .deadlines = &deadline};
     if (ok && (call = wh_call_arm_reserved(c, &batch, &r, wait)) == WH_CALL_OK) {
         Py_DECREF(number);
@@ -55,7 +55,7 @@ static bool callback_arm(WorkerObject *w, PyObject *table, PyObject *entry, int6
 {
     int64_t now = wh_client_now(&w->client);
     wh_request r = {
-        .deadline = wh_time_add(now, delay), .flags = WH_PRIVATE, .begun = wh_begun_at(now)};
+        .deadline = wh_time_add(now, delay), .flags = WH_PRIVATE, .interval = wh_once_from(now)};
     PyObject *number = worker_arm(w, &r, r.deadline, wait);
     if (number == NULL)
         return false;

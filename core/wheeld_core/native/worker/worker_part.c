@@ -44,7 +44,7 @@ static PyObject *worker_schedule_kw(WorkerObject *w, PyObject *const *args, Py_s
     if (parse_delay(values[0], &delay, "delay") && order_parse_timer(&o, values + 1) &&
         worker_may_begin(w, o.wait) && order_place(&o, w)) {
         int64_t now = wh_client_now(&w->client);
-        o.request.begun = wh_begun_at(now);
+        wh_request_made(&o.request, now);
         o.request.deadline = wh_time_add(now, delay);
         id = worker_arm(w, &o.request, o.request.deadline, o.wait);
     }
@@ -68,7 +68,7 @@ static PyObject *worker_schedule_ns(WorkerObject *w, PyObject *const *args, Py_s
         int64_t now = wh_client_now(&w->client);
         int64_t own = wh_client_now_of(&w->client, wh_flags_clock(o.request.flags));
         int64_t rest = wh_time_sub(deadline, own);
-        o.request.begun = wh_begun_at(own);
+        wh_request_made(&o.request, own);
         o.request.deadline = deadline;
         id = worker_arm(w, &o.request, wh_time_add(now, rest), o.wait);
     }
@@ -90,7 +90,7 @@ static PyObject *worker_schedule(WorkerObject *w, PyObject *const *args, Py_ssiz
     if (!worker_may_begin(w, true))
         return NULL;
     int64_t now = wh_client_now(&w->client);
-    r.begun = wh_begun_at(now);
+    r.interval = wh_once_from(now);
     r.deadline = wh_time_add(now, delay);
     return worker_arm(w, &r, r.deadline, true);
 }
