@@ -31,7 +31,7 @@ RECORDS = {
 
 WRITERS = {
     "creator", "clock", "worker", "supervisor", "owner", "recorder", "nobody",
-    "clock; worker in its own segment",  # one struct in two segments, each with one writer
+    "clock; the worker: fire to poll",  # one struct in two segments, each with one writer
 }  # fmt: skip
 BY_COMPARE_AND_SWAP = {
     ("owner", "owner"), ("state", "state"), ("pool", "used"), ("pool", "dry_since"),
