@@ -20,7 +20,7 @@
 
 #include "wheeld/shared/key_hash.h"
 #include "wheeld/sharing/pool.h"
-#include "wheeld/worker/batch.h"
+#include "wheeld/worker/batch_change.h"
 #include "wheeld/loop/recover.h"
 #include "wheeld/sharing/rows.h"
 #include "wheeld/clock/trace.h"

@@ -138,7 +138,7 @@ static inline void jitter(void)
 
 #include "wheeld/worker/client.h"
 #include "wheeld/loop/pass.h"
-#include "wheeld/worker/batch.h"
+#include "wheeld/worker/batch_change.h"
 #include "wheeld/loop/wheel_check.h"
 
 /* -- options ----------------------------------------------------------------------------------- */

@@ -48,7 +48,7 @@ static void trial_load(const void *p, enum strength strength);
 #include "wheeld/worker/client.h"
 #include "wheeld/loop/pass.h"
 #include "wheeld/sharing/pool.h"
-#include "wheeld/worker/batch.h"
+#include "wheeld/worker/batch_change.h"
 #include "wheeld/loop/recover.h"
 #include "wheeld/sharing/watch.h"
 

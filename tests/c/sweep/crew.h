@@ -27,7 +27,7 @@ static inline void wh_bell_clear(int fd);
 
 #include "wheeld/worker/client.h"
 #include "wheeld/loop/pass.h"
-#include "wheeld/worker/batch.h"
+#include "wheeld/worker/batch_change.h"
 #include "wheeld/loop/recover.h"
 #include "wheeld/loop/clock_check.h"
 

@@ -204,8 +204,7 @@ enum wh_kind {
 #define WH_SLOT_FIELDS(N, F, A)                                                                    \
     F(wh_ai64, deadline, "due time on the slot's clock, ns", "owner", "clock",                     \
       "relaxed, before the CAS of the version; pairs: extend")                                     \
-    F(wh_ai64, interval,                                                                           \
-      "period, ns; 0 or below: one-shot, scheduled at minus that time of its clock (0: not known)", \
+    F(wh_ai64, interval, "period, ns; 0 or below: one-shot, scheduled at minus that (0: unknown)", \
       "owner", "clock", "before arm")                                                              \
     F(wh_au64, cookie, "the user's 64 bits", "owner", "clock", "before arm")                       \
     F(wh_au32, target,                                                                             \

@@ -302,8 +302,7 @@ typedef struct wh_request {
     uint32_t target, flags; /* flags: its clock, WH_PRIVATE */
 } wh_request;
 
-/* What a one-shot has for an interval when it is scheduled at `now` of its clock, which may be 0 if
- * it is virtual. */
+/* The interval of a one-shot that is scheduled at `now` of its clock; a virtual one begins at 0. */
 static inline int64_t wh_once_from(int64_t now) { return -(now | 1); }
 
 /* The request was made at `now` of its clock. */

@@ -11,7 +11,7 @@
 typedef struct wh_look {
     bool known[WH_CLOCK_KINDS];
     int64_t now[WH_CLOCK_KINDS]; /* when it receives; read when the first event needs it */
-    /* Events one after another that fired at one time, as those of one pass do: counted together. */
+    /* Events in a row that fired at one time, as those of one pass do: counted together. */
     uint64_t times;
     int64_t fired;
     uint32_t flags;
