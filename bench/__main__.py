@@ -1,7 +1,7 @@
-"""`python -m bench`: what users meet, beside what rivals need for it in the same run.
+"""`python -m bench`: the costs that users meet, beside those of rivals in the same run.
 
-Prints a table with what is to be reached, and writes all of it as JSON, from which `bench.page`
-makes docs/benchmark.md. `--only NAME` measures single rows, or one of the details.
+Prints a table with the targets, and writes all of it as JSON, from which `bench.page` makes
+docs/benchmark.md. `--only NAME` measures single rows, or one of the details.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from bench.serve import CASES
 
 ROOT = Path(__file__).resolve().parent.parent
 LIMIT = 1.05
-"""How much slower may be noise."""
+"""The ratio up to which a difference may be noise."""
 ROUNDS = {"calls": 5, "firing": 2, "sparse": 2, "callbacks": 5, "asyncio": 3, "purgatory": 5,
           "pool": 9}  # fmt: skip
 """In each session: a round of some takes seconds."""

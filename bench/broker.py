@@ -182,7 +182,7 @@ def allow_most() -> None:
 
 
 def say(text: str) -> None:
-    """What is done now, for who waits."""
+    """Show what is done now."""
     print(f"# {text}", file=sys.stderr, flush=True)
 
 
@@ -235,7 +235,7 @@ def mock(workers: int, pipe: Connection) -> None:
 
 @contextmanager
 def started(server: Any, workers: int = 1) -> Iterator[int]:
-    """A broker or a mock; the port."""
+    """Start a broker or a mock; yields the port."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=server, args=(workers, theirs))

@@ -1,7 +1,7 @@
-"""What is compared: the wheel and its rivals behind one interface, and the floor under all of them.
+"""The contenders: the wheel and its rivals behind one interface, and the floor under all of them.
 
 The calls are attributes, not methods, so that a contender whose own call fits is measured without a
-wrapper around it. Delays are seconds; what a handle is, is the contender's business.
+wrapper around it. Delays are seconds; handles may be anything.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Contender(ABC):
 
     @abstractmethod
     def settle(self) -> None:
-        """Do what the contender put off, so that it begins a round as it began the one before."""
+        """Do work that the contender has deferred, so that each round begins alike."""
 
     def close(self) -> None:  # noqa: B027 - most have nothing to close
         """Release what it holds."""
@@ -98,9 +98,11 @@ class Wheel(Contender):
         return ids
 
     def settle(self) -> None:
-        """Have the clock look at all that was submitted: a timer that is due comes back behind it.
+        """Wait until the clock has drained all submissions: a timer that is due comes back after
+        them.
 
-        It does not sleep: the next measurement would find a cold processor, the rivals' would not.
+        This does not sleep, or the next measurement would find a cold processor, unlike the
+        rivals'.
         """
         barrier = self.timers.schedule(0.0)
         give_up = time.monotonic() + GIVE_UP_SECONDS

@@ -1,4 +1,4 @@
-"""What a benchmark looks at in the daemon that it runs."""
+"""What a benchmark reads of the daemon that it runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def facts(name: str) -> dict[str, Any]:
 
 
 def wheel_view(name: str) -> WheelView:
-    """Its wheel segment, mapped read-only; looking at it wakes nobody."""
+    """Its wheel segment, mapped read-only; reading it wakes nobody."""
     segment = facts(name)["segments"]["wheel"]
     return WheelView(segments.attach(segment, _native.KIND_WHEEL, writable=False))
 

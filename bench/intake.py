@@ -1,4 +1,4 @@
-"""What `Intake` costs for each small request: `python -m bench.intake [--quick] [--json FILE]`.
+"""The cost of `Intake` for each small request: `python -m bench.intake [--quick] [--json FILE]`.
 
 CPU time of the serving process, the kernel's part included, beside that of a bare
 `BufferedProtocol` that frames and does nothing else: no bound on memory, no timeouts, no order, no

@@ -22,7 +22,7 @@ ROOM: Final = 64 << 10
 
 
 async def handler(request: Any) -> bytes:
-    """The same work for all: look at the request, answer with as many bytes."""
+    """The same work for all: read the request, answer with as many bytes."""
     return bytes(request.data)
 
 
@@ -52,7 +52,7 @@ class Bare(asyncio.BufferedProtocol):
         return self._view[self._have :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came: hand on each complete request, and keep the torso."""
+        """Bytes arrived: pass on each complete request, and keep the rest."""
         have, at = self._have + nbytes, 0
         while have - at >= PREFIX:
             end = at + PREFIX + int.from_bytes(self._view[at : at + PREFIX], "big")

@@ -77,7 +77,7 @@ def _all(rows: Sequence[dict[str, Any]], which: str) -> list[dict[str, str]]:
 
 
 def numbers(content: dict[str, Any]) -> str:
-    """What goes between the marks of docs/benchmark.md."""
+    """The text between the marks of docs/benchmark.md."""
     rows = content["rows"]
     missing = {who: why for row in rows for who, why in row["missing"].items()}
     notes = [f"- {run.NUMBERS[row['name']]}: {note}." for row in rows for note in row["notes"]]
@@ -103,7 +103,7 @@ def numbers(content: dict[str, Any]) -> str:
 
 
 def summary(content: dict[str, Any]) -> str:
-    """What goes between the marks of the README."""
+    """The text between the marks of the README."""
     rows = [row for row in content["rows"] if row["name"] in README]
     shown = [
         {

@@ -42,7 +42,7 @@ class Background:
         return self.process.pid
 
     def go(self) -> None:
-        """Have its call of `ready` return."""
+        """Make its call of `ready` return."""
         self.pipe.send(True)
 
     def receive(self) -> Any:
@@ -57,7 +57,7 @@ class Background:
         return value
 
     def end(self, seconds: float) -> None:
-        """Have it clean up, at its next word to this process; kill it if that takes too long."""
+        """Make it clean up, at its next message to this process; kill it if that takes too long."""
         self.pipe.close()
         self.process.join(seconds)
         self.process.kill()
@@ -71,7 +71,7 @@ class Background:
 
 
 def ready(pipe: Connection) -> None:
-    """In a task: everything is set up; return when all the others are as well."""
+    """Called in a task when everything is set up; returns when all the others are ready as well."""
     pipe.send((True, None))
     pipe.recv()
 

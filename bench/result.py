@@ -1,4 +1,5 @@
-"""What a run says besides its numbers: the machine, the versions, the targets; tables as text."""
+"""What a run reports besides its numbers: the machine, the versions, the targets; tables as
+text."""
 
 from __future__ import annotations
 

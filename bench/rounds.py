@@ -21,7 +21,7 @@ END_SECONDS = 20.0
 
 @dataclass
 class Found:
-    """Samples of each contender, round by round; and who was missing, and why."""
+    """Samples of each contender, round by round; and which contenders were missing, and why."""
 
     samples: dict[str, list[Sample]] = field(default_factory=dict)
     missing: dict[str, str] = field(default_factory=dict)
@@ -47,7 +47,7 @@ def _spin(pipe: Connection) -> None:
 
 @contextlib.contextmanager
 def busy_core() -> Iterator[None]:
-    """One core is kept busy by somebody else, as long as the block lasts."""
+    """Keeps one core busy for as long as the block lasts."""
     spinner = processes.Background(_spin)
     try:
         spinner.receive()

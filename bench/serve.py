@@ -1,7 +1,7 @@
 """`python -m bench.serve CASE [--quick]`: a case of `bench.against` in a process of its own.
 
-Makes what it needs, says `ready`, and for each line of its input measures one round, which it
-prints as JSON. It ends with its input.
+It sets up, prints `ready`, and for each line of its input measures one round, which it prints as
+JSON. It ends with its input.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Fault injection under load: `python -m torture`, or `make torture`.
 
-ledger     what each worker writes down, in memory that no fault can take away
+ledger what each worker writes down, in memory that no fault can take away
 crew       seats: their workers' names and policies; lives and deaths
 worker     one worker process: a random mix of all calls, noted before and after
 spawner    the process that forks the workers, warmed up

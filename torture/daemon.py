@@ -30,8 +30,8 @@ START_SECONDS: Final = 30.0
 
 
 class DaemonFailed(Exception):
-    """The daemon does what no fault explains, and there is no going on; `counter`: as what it
-    counts."""
+    """The daemon did something that no fault explains, and the run cannot continue; `counter` is
+    the count that it goes into."""
 
     def __init__(self, message: str, counter: str = "crashed") -> None:
         super().__init__(message)
@@ -40,7 +40,7 @@ class DaemonFailed(Exception):
 
 @dataclass
 class Outage:
-    """A time, in ns, in which somebody was not there to answer; `until` 0: it lasts."""
+    """A period, in ns, in which a process could not answer; `until` 0: it still lasts."""
 
     what: str
     began: int
@@ -53,7 +53,7 @@ class Daemon:
     Parameters
     ----------
     log : Path
-        Where its messages go.
+        The file for its messages.
     tick : callable
         Called while it waits; may raise.
     options : tuple of str
@@ -163,7 +163,7 @@ class Daemon:
     # -- what it says ---------------------------------------------------------------------------
 
     def header(self, name: str) -> int:
-        """A field of the wheel's header; looking wakes nobody."""
+        """A field of the wheel's header; reading it wakes nobody."""
         return int(self._wheel_header()[name])
 
     def _wheel_header(self) -> npt.NDArray[Any]:
@@ -171,7 +171,7 @@ class Daemon:
         return self._wheel.header
 
     def armed(self) -> npt.NDArray[np.uint64]:
-        """Cookies of all armed timers, as they stand in the slots."""
+        """Cookies of all armed timers, read from the slots."""
         slots = self._slots()
         return np.array(slots.slots["cookie"][slots.armed()])
 

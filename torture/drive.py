@@ -1,4 +1,4 @@
-"""One daemon and its crew under the driver's hand: who is there, who comes again, who is away."""
+"""One daemon and its crew: the driver starts, stops and kills them, and keeps track of all."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from torture.workers.ledger import SEATS, Command, Memory
 from torture.workers.roles import SEATING
 
 BACK_SECONDS: Final = 30.0
-"""Within which a clock must be back, a command obeyed."""
+"""Seconds within which a clock must be back, or a command obeyed."""
 LOAD_SECONDS: Final = 0.2
-"""A busy machine takes longer to bring workers back; the faults go on."""
+"""Seconds to wait for workers to come back; on a busy machine it takes longer, and the faults go
+on."""
 STEP_SECONDS: Final = 0.002
 HERD_WINDOW_NS: Final = 3_000_000
 """Within so long after it is due a herd is delivered, on a machine that has time."""
@@ -99,7 +100,7 @@ class Drive:
     # -- keeping it going -----------------------------------------------------------------------
 
     def mind(self) -> None:
-        """Do what is due: births, resumes; see who died of what."""
+        """Do what is due: births, resumes; record who died of what."""
         self.tick()
         self.crew.mind()
         now = time.monotonic()
@@ -119,7 +120,7 @@ class Drive:
         return self.random.choice((0.0, self.random.random() * longest))
 
     def wait(self, holds: Callable[[], bool], seconds: float = BACK_SECONDS) -> bool:
-        """Mind everything until it holds. False: it does not, after so long."""
+        """Keep everything going until a condition holds. False: it did not hold in time."""
         give_up = time.monotonic() + seconds
         while not holds():
             if time.monotonic() > give_up:
@@ -143,7 +144,7 @@ class Drive:
         time.sleep(max((target - time.monotonic_ns()) / 1e9, 0.0))
 
     def command(self, command: Command, seconds: float = BACK_SECONDS) -> None:
-        """Have all workers obey; one that does not counts as hung."""
+        """Make all workers obey a command; one that does not counts as hung."""
         self._respawning = command != Command.LEAVE
         self.crew.command(command)
         if not self.wait(lambda: self.crew.obeyed(command), seconds):
@@ -158,7 +159,7 @@ class Drive:
         return self.random.sample(living, min(len(living), self.random.randint(1, most)))
 
     def await_load(self) -> None:
-        """Mostly, wait until most workers are at work: what dies shall have something to leave."""
+        """Mostly, wait until most workers are at work, so that those that die leave something."""
         if self.random.random() < 0.8:
             self.wait(lambda: self.crew.working() >= SEATS - 3, LOAD_SECONDS)
 
@@ -169,7 +170,7 @@ class Drive:
         return len(lives)
 
     def kill_clock(self) -> bool:
-        """SIGKILL. False: there is none now."""
+        """Send SIGKILL. False: there is none now."""
         if not self.daemon.signal_clock(signal.SIGKILL):
             return False
         self.epochs += 1
@@ -178,7 +179,7 @@ class Drive:
         return True
 
     def await_clock(self, epoch: int) -> None:
-        """Until a clock of a later epoch than `epoch` drives the wheel."""
+        """Wait until a clock of a later epoch than `epoch` drives the wheel."""
         back = self.wait(lambda: self.daemon.header("epoch") > epoch and self.clock_drives())
         if self.daemon.outages:
             self.daemon.outages[-1].until = time.monotonic_ns()
@@ -186,7 +187,7 @@ class Drive:
             raise DaemonFailed(f"no clock came back within {BACK_SECONDS:.0f} s", "hung")
 
     def await_other_clock(self) -> None:
-        """Until there is another clock process than now, whatever it does."""
+        """Wait until there is another clock process than now, whatever it does."""
         old = self.daemon.clock_pid()
         self.wait(lambda: self.daemon.clock_pid() not in (None, old))
 
@@ -232,7 +233,7 @@ class Drive:
         self._paused.append((time.monotonic() + seconds, "worker", resume))
 
     def resume_all(self, what: str) -> None:
-        """Let the stopped of one kind go on before their time."""
+        """Resume stopped processes of one kind early."""
         for entry in [entry for entry in self._paused if entry[1] == what]:
             self._paused.remove(entry)
             entry[2]()

@@ -21,7 +21,7 @@ SHORTEST_PAUSE, LONGEST_PAUSE = 0.01, 2.0
 
 
 def kill_workers(drive: Drive) -> int:
-    """One worker, or some at once; wherever they are, in `connect` too."""
+    """Kill one worker, or some at once, wherever they are, even in `connect`."""
     most = drive.random.choice((1, 1, 2, 3, 4))
     drive.pause(drive.random.expovariate(20.0))
     drive.await_load()
@@ -29,7 +29,7 @@ def kill_workers(drive: Drive) -> int:
 
 
 def kill_clock(drive: Drive) -> int:
-    """The clock; one time in four the next one too, while it recovers."""
+    """Kill the clock; one time in four also the next one, while it recovers."""
     drive.aim()
     epoch = drive.daemon.header("epoch")
     done = int(drive.kill_clock())
@@ -42,7 +42,7 @@ def kill_clock(drive: Drive) -> int:
 
 
 def kill_both(drive: Drive) -> int:
-    """Workers and the clock, in any order, within a millisecond or two."""
+    """Kill workers and the clock, in any order, within a millisecond or two."""
     drive.await_load()
     drive.aim()
     epoch = drive.daemon.header("epoch")
@@ -59,7 +59,8 @@ def kill_both(drive: Drive) -> int:
 
 
 def kill_supervisor(drive: Drive) -> int:
-    """The supervisor, and sometimes workers while it is away; then `wheeld start` again."""
+    """Kill the supervisor, and sometimes workers while it is away; then run `wheeld start`
+    again."""
     drive.pause(drive.random.expovariate(5.0))
     if drive.random.random() < 0.5:
         drive.kill_workers(drive.victims(2))
@@ -72,7 +73,7 @@ def _log_uniform(drive: Drive, low: float, high: float) -> float:
 
 
 def freeze(drive: Drive) -> int:
-    """A random subset of workers, clock and supervisor stops and goes on, each in its own time."""
+    """Stop a random subset of workers, clock and supervisor, and resume each after its own time."""
     drive.pause(drive.random.expovariate(5.0))
     done = 0
     for life in drive.victims(4):
@@ -89,7 +90,7 @@ def freeze(drive: Drive) -> int:
 
 
 def hang_clock(drive: Drive) -> int:
-    """The clock stops for longer than --hang-after: the supervisor has to replace it."""
+    """Stop the clock for longer than --hang-after: the supervisor has to replace it."""
     drive.pause(drive.random.expovariate(5.0))
     epoch = drive.daemon.header("epoch")
     pidfd = drive.daemon.clock_pidfd()
@@ -112,7 +113,7 @@ class Fault:
     rounds: int
     inject: Inject
     options: tuple[str, ...] = ()
-    """Of `wheeld start`, beside those of all rows."""
+    """Options of `wheeld start`, besides those of all rows."""
 
 
 FAULTS: Final = (

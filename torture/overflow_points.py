@@ -59,7 +59,7 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, name: str, path: Any, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Of a module that is to be patched."""
+        """The loader of a module that is to be patched."""
         patch = self._patches.pop(name, None)
         spec = importlib.util.find_spec(name) if patch else None
         if spec is None or patch is None:

@@ -40,7 +40,7 @@ MARKS: Final = {
     "executor": "CoarseGrainedExecutorBackend",
     "JVM": "SparkSubmit",
 }
-"""What the command line of each has in it."""
+"""Words in the command line of each."""
 ENDS: Final = ("JVM", "driver")
 """Another driver comes after these."""
 
@@ -257,7 +257,7 @@ def end_session(process: subprocess.Popen[bytes]) -> None:
 
 
 def drawn(master: str, kills: int, chance: random.Random) -> list[str]:
-    """What is to be killed, one after another; mostly what needs no other driver."""
+    """What to kill, one after another; mostly processes that do not need a new driver."""
     kinds = ["Python worker", "columns", "Python worker", *points.POINTS]
     kinds += ["Python worker"] if master.startswith("local[") else ["executor", "executor"]
     return [chance.choice([*ENDS, "daemon"] if chance.random() < 0.25 else kinds)

@@ -29,7 +29,8 @@ class Row:
     seconds: float = 0.0
     workers: int = 0
     recovered: int = 0
-    """Completions that new clocks found decided and not published: kills that hit a busy clock."""
+    """Completions that new clocks found decided but not published: from kills that hit a busy
+    clock."""
     verdict: Verdict = field(default_factory=Verdict)
     stories: list[str] = field(default_factory=list)
 
@@ -92,7 +93,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def figures(rows: Sequence[Row]) -> str:
-    """What was done meanwhile, and how late it was; no conditions."""
+    """What was done meanwhile, and how late it was; not part of the verdict."""
     lines = []
     for row in rows:
         verdict = row.verdict
@@ -110,7 +111,7 @@ def figures(rows: Sequence[Row]) -> str:
 
 
 def offences(rows: Sequence[Row]) -> str:
-    """What is wrong, and the whole history of the first timers that it happened to."""
+    """The errors, and the whole history of the first timers with one."""
     lines = []
     for row in rows:
         if row.clean:
@@ -123,8 +124,8 @@ def offences(rows: Sequence[Row]) -> str:
 
 
 def progress(title: str, total: int) -> Callable[[int], None]:
-    """A function that is told how many faults are done and shows it: a bar on a terminal, a line
-    now and then elsewhere."""
+    """A function that shows how many faults are done: a bar on a terminal, a line now and then
+    elsewhere."""
     terminal = sys.stderr.isatty()
     last = time.monotonic() if not terminal else 0.0
 

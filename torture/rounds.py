@@ -24,12 +24,12 @@ from torture.faults import Fault
 from torture.workers.ledger import ORDERS, PROBE, Command, Kind
 
 SHORT_NS: Final = 900_000_000
-"""After so long nothing is due for the first time any more; see calls.SHORT_SECONDS."""
+"""Seconds after which nothing falls due for the first time; see calls.SHORT_SECONDS."""
 STILL_SECONDS: Final = 1.5
-"""What has not come when nothing has changed for so long does not come."""
+"""Seconds without any change after which what is missing will not come."""
 REST_SECONDS: Final = 20.0
 MOST_STORIES: Final = 3
-"""Histories told per reason and round."""
+"""Histories shown per reason and round."""
 
 
 def run(drive: Drive, fault: Fault, count: int, tell: Callable[[int], None]) -> int:
@@ -62,7 +62,7 @@ def count_ends(drive: Drive) -> None:
 
 
 def rest(drive: Drive) -> None:
-    """Bring everything to an end, and account for it."""
+    """End the round, and account for it."""
     drive.wait(drive.all_resumed)
     drive.command(Command.DRAIN)
     since = time.monotonic_ns()
@@ -101,7 +101,7 @@ def rest(drive: Drive) -> None:
 def _compare(
     drive: Drive, must: npt.NDArray[np.uint64], may: npt.NDArray[np.uint64], verdict: Verdict
 ) -> None:
-    """What is armed in the wheel must be what the ledgers say."""
+    """Check that the armed timers in the wheel are those of the ledgers."""
     armed = drive.daemon.armed()
     verdict.add("lost", "armed by the ledgers, but not in the wheel", must[~np.isin(must, armed)])
     known = np.concatenate([must, may, drive.stale])
@@ -231,7 +231,7 @@ def _taken(own: npt.NDArray[Any]) -> int:
 
 
 def look_for_leaks(drive: Drive) -> None:
-    """All workers leave; then everything must be as it was before the first one came."""
+    """Make all workers leave, and check that everything is as it was before the first one came."""
     drive.command(Command.LEAVE)
     drive.wait(lambda: not drive.crew.living())
     limit = KEEP_SECONDS + REST_SECONDS

@@ -38,7 +38,7 @@ _SPEECHES: Final = (
 
 
 def send_signals(drive: Drive) -> int:
-    """Some that are no order to end, to supervisor and clock, at any moment."""
+    """Send signals that are not requests to end, to supervisor and clock, at any moment."""
     drive.pause(drive.random.expovariate(20.0))
     for _ in range(drive.random.randint(1, MOST_SIGNALS)):
         number = drive.random.choice(HARMLESS)
@@ -126,7 +126,7 @@ def _pids_group(daemon: Daemon) -> Path | None:
 
 
 def kill_starts(drive: Drive) -> int:
-    """Clock after clock is killed while it starts."""
+    """Kill clock after clock while it starts."""
     drive.aim()
     epoch = drive.daemon.header("epoch")
     done = int(drive.kill_clock())

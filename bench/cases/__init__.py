@@ -1,8 +1,8 @@
-"""What is measured, each thing by itself: `python -m bench` and `bench.against` put them together.
+"""The single measurements, which `python -m bench` and `bench.against` put together.
 
 A case is a generator. It makes what it needs, yields one sample for each round, and cleans up when
 it is closed. A sample is a number for each thing measured; lower is better, in all of them. Cases
-of wheeld use what it offers to anybody, so that an earlier commit's can be measured by them, too.
+of wheeld use its public API only, so that they can measure earlier commits, too.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ REST_SECONDS = 0.1
 
 
 def _adder(name: str, count: int, pipe: Connection) -> None:
-    """When told, add `count` timers, in batches or not; say when it began and ended."""
+    """On a message, add `count` timers, in batches or not; report the times of begin and end."""
     delays = np.random.default_rng(1).uniform(HOUR, 2 * HOUR, count)
     one_by_one = delays.tolist()
     with wheeld_client.connect(name) as timers:

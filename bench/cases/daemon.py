@@ -1,4 +1,4 @@
-"""A daemon for one case, this process as its worker, and what all of them use of the processors."""
+"""A daemon for one case, this process as its worker, and the CPU time of all of them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.processes import cpu_ns
 
 
 class Spent:
-    """CPU time of this process and of others, ns, since the last look."""
+    """CPU time of this process and of others, ns, since the last reading."""
 
     def __init__(self, *pids: int) -> None:
         self._clocks: list[Callable[[], int]] = [time.process_time_ns]
@@ -29,12 +29,12 @@ class Spent:
         self._before = [clock() for clock in self._clocks]
 
     def each(self) -> list[int]:
-        """Of this process, and of each of the others."""
+        """CPU time of this process, and of each of the others."""
         pairs = zip(self._clocks, self._before, strict=True)
         return [clock() - before for clock, before in pairs]
 
     def parts(self, unit: str, scale: float) -> Sample:
-        """Of all, and of worker and clock by themselves, in a unit of so many ns."""
+        """CPU time of all, and of worker and clock by themselves, in a unit of so many ns."""
         used = self.each()
         names = ("CPU of the worker", "CPU of the clock")
         found = {f"{name}, {unit}": part / scale for name, part in zip(names, used, strict=False)}
@@ -42,7 +42,7 @@ class Spent:
 
 
 def pids(name: str) -> tuple[int, int]:
-    """Of the clock, and of the supervisor."""
+    """Process ids of the clock and of the supervisor."""
     facts = json.loads((Path(name) / "daemon.json").read_text())
     return facts["clock_pid"], facts["pid"]
 

@@ -16,7 +16,7 @@ from bench.timing import Watch
 
 HOUR = 3600.0
 SETTLE_SECONDS = 0.01
-"""For what the clock, or a reaper, has still to do."""
+"""Seconds for the clock, or a reaper, to finish its work."""
 
 
 def _fetch(base: Any) -> Any:

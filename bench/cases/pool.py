@@ -1,4 +1,5 @@
-"""What memory of a pool costs to take and to give back, alone; and a semaphore of processes."""
+"""The cost of allocating and releasing memory of a pool, uncontended; and a semaphore of
+processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Rivals that are programs of their own: started by the benchmark, ended by it, or said to miss."""
+"""Rivals that are programs of their own: started and ended by the benchmark, or reported as
+missing."""
 
 from __future__ import annotations
 
@@ -122,7 +123,7 @@ def java(source: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 
 def versions() -> dict[str, str]:
-    """Of the rivals that are here, as far as they say."""
+    """Versions of the installed rivals, where they can be had."""
     found = {}
     for name in ("uvloop", "redis"):
         with contextlib.suppress(metadata.PackageNotFoundError):

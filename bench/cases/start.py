@@ -1,4 +1,4 @@
-"""What a process pays before its first timer: the import, the start of the daemon, its memory.
+"""The costs before the first timer: the import, the start of the daemon, its memory.
 
 Bytecode is compiled and in a folder of its own, as after an installation.
 """

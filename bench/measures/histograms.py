@@ -1,4 +1,4 @@
-"""What the live histograms cost each firing: the clock's part and the worker's, in ns.
+"""The cost of the live histograms for each firing: the clock's part and the worker's, in ns.
 
 `histograms.c` runs the core's own code with the counting and without; a number is the median over
 rounds. Compiled with -O2, as the extension is.

@@ -1,4 +1,4 @@
-"""What idling costs: who wakes while a million timers wait for their hour."""
+"""The cost of idling: wake-ups while a million timers are not due for an hour."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ def loop(count: int, seconds: float, pipe: Connection) -> npt.NDArray[np.int64]:
 
 
 def sleeper(seconds: float, pipe: Connection) -> npt.NDArray[np.int64]:
-    """What a plain process oversleeps, ns."""
+    """By how much a plain process oversleeps, ns."""
     exact_sleeps()
     processes.ready(pipe)
     late = []

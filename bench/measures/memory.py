@@ -1,4 +1,4 @@
-"""What a timer takes: shared memory per slot of capacity, and rivals' heap per timer."""
+"""Memory per timer: shared memory per slot of capacity, and rivals' heap per timer."""
 
 from __future__ import annotations
 

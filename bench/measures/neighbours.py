@@ -1,4 +1,4 @@
-"""What one worker's crowd of timers does to another worker: its worst wait for timers 1 ms apart.
+"""How one worker's crowd of timers delays another worker's timers, 1 ms apart, at worst.
 
 A ladder of timers, one per tick, belongs to one worker; meanwhile another one has a crowd of them
 

@@ -1,4 +1,4 @@
-"""What `wheeld start --trace` costs: timers per second with it and without, in pairs of rounds.
+"""The cost of `wheeld start --trace`: timers per second with it and without, in pairs of rounds.
 
 Flat out, one worker and the clock go as fast as they can: the clock pays for each record that it
 writes, and the recorder for a processor where there are too few of them; what the ring has no room

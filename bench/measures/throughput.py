@@ -60,7 +60,7 @@ class Account:
         self._ids -= int(events["timer_id"].sum())
 
     def drain(self) -> None:
-        """Receive all that is in flight, or what comes of it within ten seconds."""
+        """Receive all timers in flight, for ten seconds at most."""
         give_up = time.monotonic() + 10
         while self.in_flight > 0 and time.monotonic() < give_up:
             self.receive(0.01)

@@ -1,4 +1,5 @@
-"""What an operation costs an event loop's thread, ns: to have it wait, to complete it, to be told.
+"""The cost of an operation to an event loop's thread, ns: to let it wait, to complete it, to
+resume.
 
 `begin` beside a task for each that awaits `wait`, and beside what a program without a purgatory
 does: a future under its key in a dict, and `loop.call_later` for the timeout. Collection is off.

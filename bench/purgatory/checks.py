@@ -1,4 +1,4 @@
-"""What a check costs its caller, while another process of the same purgatory watches keys."""
+"""The cost of a check to its caller, while another process of the same purgatory watches keys."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What watching and completing cost their caller, ns, while many other operations wait.
+"""The cost of watching and completing to their caller, ns, while many other operations wait.
 
 As in `measures.single`: a process for each contender, rounds alternate, collection is off, the
 time that a process waited for a processor is in none of the numbers. Operations watch three of a

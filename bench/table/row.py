@@ -1,4 +1,4 @@
-"""A row of the table: contenders, and the numbers of them that users meet; and how it came out."""
+"""A row of the table: contenders, the numbers that are compared, and the result."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from bench.cases import Case, Sample
 from bench.rounds import Found
 
 OURS = "wheeld"
-"""What the names of our own contenders begin with."""
+"""Prefix of the names of our own contenders."""
 
 
 @dataclass(frozen=True)
 class Below:
-    """To be reached: no more than what another contender needs, in the same run."""
+    """A target: no more than what another contender needs, in the same run."""
 
     contender: str
     more: float = 0.0
@@ -31,10 +31,10 @@ class Line:
     metric: str
     """Of the samples; less is better there."""
     reach: float | Below | None
-    """In the unit of the line; None: it is only told."""
+    """The target, in the unit of the line; None: the number is only reported."""
     unit: str = "ns"
     ours: str = OURS
-    """The contender of ours that it is about."""
+    """The contender of ours that the target is about."""
     rate: float | None = None
     """If given, the unit is a rate: this, divided by the sample's number. More is better then."""
     where: str = ""

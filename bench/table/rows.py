@@ -1,4 +1,4 @@
-"""The fourteen rows: what is measured against whom, and what is to be reached."""
+"""The fourteen rows: what is measured against whom, and the targets."""
 
 from __future__ import annotations
 

@@ -54,11 +54,11 @@ from torture.workers.ledger import ERRORS, SEATS, TO_GROUP, TO_SEAT, TO_SELF, Ki
 from torture.workers.roles import SEATING, members
 
 HUNG_NS: Final = 10_000_000_000
-"""A call that takes longer hangs; no pause is so long."""
+"""Seconds after which a call counts as hung; no pause is so long."""
 GRACE_NS: Final = 2_000_000_000
-"""For how long after an outage a call may still say that nobody is there."""
+"""Seconds after an outage in which a call may still report that there is no daemon."""
 CLOCK_AWAY_NS: Final = 1_500_000_000
-"""A clock that is away for longer may leave a full ring undrained for too long."""
+"""Seconds without a clock after which a full ring may have been undrained for too long."""
 
 COUNTERS: Final = (
     "lost",
@@ -74,7 +74,7 @@ COUNTERS: Final = (
 
 @dataclass(frozen=True)
 class Offence:
-    """One thing that is wrong; with a cookie, it is a timer's."""
+    """One error; with a cookie if it is about a timer."""
 
     counter: str
     reason: str
@@ -84,7 +84,7 @@ class Offence:
 
 @dataclass
 class Verdict:
-    """What was counted, and what is wrong."""
+    """Counts, and errors."""
 
     timers: int = 0
     received: int = 0
@@ -102,7 +102,7 @@ class Verdict:
         self.offences += [Offence(counter, reason, int(cookie), detail) for cookie in cookies]
 
     def count(self, counter: str) -> int:
-        """How many offences there are of a kind."""
+        """The number of offences of a kind."""
         return sum(offence.counter == counter for offence in self.offences)
 
     def merge(self, other: Verdict) -> None:
@@ -115,7 +115,7 @@ class Verdict:
 
 @cache
 def receivers(owner: int, target: int) -> tuple[bool, ...]:
-    """Of each seat: may it receive a timer that `owner` scheduled for `target`?"""
+    """For each seat: may it receive a timer that `owner` scheduled for `target`?"""
     seats = {owner}
     if TO_SEAT <= target < TO_GROUP:
         seats.add(target - TO_SEAT)
@@ -160,7 +160,7 @@ def _half_way(timers: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 
 def judge(history: History, outages: Sequence[Outage]) -> Verdict:
-    """The verdict on a round that has come to rest: all is fired or cancelled."""
+    """The verdict on a round that is over: all timers have fired or were cancelled."""
     verdict = Verdict()
     timers = history.timers
     known = fates(history)
@@ -188,7 +188,7 @@ def judge(history: History, outages: Sequence[Outage]) -> Verdict:
 
 
 def _judge_ends(history: History, verdict: Verdict) -> None:
-    """Two ends where there may be one."""
+    """Timers with two ends, where there may be only one."""
     timers = history.timers
     once = timers["interval"] == 0
     cookies = timers["cookie"]
@@ -241,7 +241,7 @@ def _judge_events(history: History, verdict: Verdict) -> None:
 
 
 def _judge_calls(history: History, outages: Sequence[Outage], verdict: Verdict) -> None:
-    """Calls that took too long, and errors that were not called for."""
+    """Calls that took too long, and unexpected errors."""
     records = history.records
     answers = np.isin(records["kind"], [Kind.ARMED, Kind.CANCELLED, Kind.MOVED, Kind.POLLED])
     long = answers & (records["began"] > 0) & (records["time"] - records["began"] > HUNG_NS)
@@ -258,7 +258,7 @@ def _judge_calls(history: History, outages: Sequence[Outage], verdict: Verdict) 
 
 
 def _place(record: Any) -> str:
-    """Where a call is to be found in the workers' messages."""
+    """Where to find a call in the workers' messages."""
     began, ended = int(record["began"]) / 1e9, int(record["time"]) / 1e9
     return f"life {record['life']}, from {began:.6f} to {ended:.6f} of CLOCK_MONOTONIC"
 

@@ -1,8 +1,8 @@
 """Which missing timers went to workers that died while they received.
 
-A worker that is killed in a poll of at most k events may have taken up to k: that many missing
-timers that it could have received, and no more, are its doing. Which of them follows from a
-matching; a greedy choice could call a timer lost that another choice explains.
+A worker that is killed in a poll of at most k events may have taken up to k: it accounts for that
+many missing timers that it could have received, and no more. Which of them follows from a matching;
+a greedy choice could call a timer lost that another choice explains.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torture.account.history import Death
 def taken_by_the_dead(
     timers: npt.NDArray[Any], receivers: npt.NDArray[np.bool_], deaths: Sequence[Death]
 ) -> npt.NDArray[np.bool_]:
-    """Of each missing timer: can a death explain it, when all are explained together?
+    """For each missing timer: can a death explain it, when all are explained together?
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """All ledgers of a round as arrays: one row per record, and one per timer.
 
-Everything here is read off the ledgers and the driver's own notes; nothing asks the daemon.
+Everything here comes from the ledgers and the driver's own notes; nothing asks the daemon.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NEVER: Final = np.iinfo(np.int64).max
 NEIGHBOUR_NS: Final = 2_000_000_000
 HASH: Final = 0x9E3779B97F4A7C15
 STORY_LINES: Final = 12
-"""Of a long story, so many lines at its beginning and at its end are told."""
+"""Of a long history, so many lines at its beginning and at its end are shown."""
 TIMER: Final = np.dtype(
     [
         ("cookie", "u8"),
@@ -110,7 +110,7 @@ class History:
         return at, known[at] == cookies
 
     def story(self, cookie: int, origin: int = 0) -> list[str]:
-        """All that the ledgers say about one timer, in words."""
+        """Everything that the ledgers have about one timer, as text."""
         mine = self.records["cookie"] == cookie
         lines = self._lines(mine, origin)
         if len(lines) > 2 * STORY_LINES:
@@ -119,7 +119,7 @@ class History:
         return lines
 
     def neighbours(self, cookie: int, origin: int = 0) -> list[str]:
-        """What the ledgers say about other timers in the same slot, before and after this one."""
+        """What the ledgers have about other timers in the same slot, before and after this one."""
         at, known = self.find(np.array([cookie], np.uint64))
         if not known[0] or not self.timers["id"][at[0]]:
             return []

@@ -1,4 +1,4 @@
-"""What became of the timers of workers that died: dropped, or not, or nobody can know.
+"""What became of the timers of workers that died: dropped, not dropped, or unknown.
 
 Keep and reroute end in a drop when nobody comes in time, as the daemon sees it. The ledgers see
 when a successor had connected, which is later: a limit that was nearly reached leaves doubt.
@@ -18,11 +18,11 @@ from torture.daemon import KEEP_SECONDS
 from torture.workers.roles import SEATING, members
 
 IN_TIME_NS: Final = int(KEEP_SECONDS * 1e9 / 2)
-"""Who comes within this time surely comes in time."""
+"""A successor that comes within this time certainly comes in time."""
 
 
 class Fate(IntEnum):
-    """Of the timers of a life that is over."""
+    """The fate of the timers of a life that is over."""
 
     STAY = 0
     DOUBTFUL = 1

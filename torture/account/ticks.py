@@ -27,7 +27,7 @@ MayReceive = Callable[[npt.NDArray[Any]], npt.NDArray[np.bool_]]
 
 
 def judge(history: History, may_receive: MayReceive, add: Add) -> None:
-    """Check all ticks of a round; `add(counter, reason, cookies)` is told what is wrong."""
+    """Check all ticks of a round; errors are reported by `add(counter, reason, cookies)`."""
     events = history.of(Kind.EVENT)
     at, known = history.find(events["cookie"])
     periodic = known.copy()

@@ -1,1 +1,1 @@
-"""The workers of a round: what they do, what they note of it, and how they are started."""
+"""The workers of a round: their calls, their ledgers, and how they are started."""

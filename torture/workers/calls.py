@@ -85,12 +85,12 @@ class Calls:
         self._mix = [call for _, call in mix]
 
     def some_calls(self) -> None:
-        """A burst, as the mix has it."""
+        """A burst of calls, drawn from the mix."""
         for call in self._random.choices(self._mix, self._weights, k=self._random.randint(1, 10)):
             call()
 
     def _report(self, error: BaseException) -> None:
-        """For whoever looks for the reason: to this worker's file."""
+        """Write to this worker's file, for debugging."""
         when = f"{time.monotonic():.6f} seat {self._seat.number} life {self._life}"
         print(f"{when}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         if ERRORS[error_code(error)] in ("other", "OSError", "WheelError"):
@@ -98,7 +98,8 @@ class Calls:
 
     @contextmanager
     def _noting(self, kind: int, cookies: npt.NDArray[np.uint64], **columns: Any) -> Iterator[None]:
-        """Note that the call failed, if it does: an acknowledgement of `kind`, with the error."""
+        """If the call in the block fails, note that: an acknowledgement of `kind`, with the
+        error."""
         began = time.monotonic_ns()
         try:
             yield
@@ -217,7 +218,7 @@ class Calls:
             self._cancel_one(cookie, self._ids[cookie])
 
     def _cancel_of_another(self) -> None:
-        """Of any seat, one of the timers that were armed last."""
+        """One of the timers of any seat that were armed last."""
         records = self._memory.records(self._random.randrange(SEATS))[-400:]
         records = records[(records["kind"] == Kind.ARMED) & (records["code"] == 0)]
         if len(records):
@@ -267,7 +268,7 @@ class Calls:
             )
 
     def _poll(self, timeout: float) -> int:
-        """Receive and note; all events of a call come to stand in the ledger at once."""
+        """Receive and note; all events of a call enter the ledger at once."""
         most = self._random.randint(1, MOST_EVENTS)
         began, count = self._ledger.note(Kind.POLL, a=most), 0
         with self._noting(Kind.POLLED, np.zeros(1, np.uint64)):

@@ -16,7 +16,7 @@ from torture.workers import spawner
 from torture.workers.ledger import PROBE, SEATS, Command, Memory
 
 STALL_SECONDS: Final = 30.0
-"""A worker that runs and whose counter stands still for so long hangs."""
+"""Seconds without progress of its counter after which a running worker counts as hung."""
 END_SECONDS: Final = 20.0
 
 
@@ -55,7 +55,7 @@ class Crew:
     memory : Memory
         The ledgers.
     daemon : str
-        What workers connect to.
+        The daemon that workers connect to.
     seed : int
         Of the run.
     log : Path
@@ -79,7 +79,7 @@ class Crew:
     # -- births and deaths ----------------------------------------------------------------------
 
     def bear(self, seat: int, after: float = 0.0, **more: Any) -> int:
-        """Have a new life in a seat, in a while; returns its number."""
+        """Ask for a new life in a seat; returns its number."""
         number, self.next_life = self.next_life, self.next_life + 1
         self.lives[number] = Life(number, seat, 0, -1, 0)
         self._due[number] = time.monotonic() + after
@@ -95,7 +95,7 @@ class Crew:
         self._channel.send(json.dumps({"seat": life.seat, "life": number, **more}).encode())
 
     def mind(self) -> None:
-        """Take up what happened: births, deaths, workers that hang; call it often."""
+        """Handle births, deaths and hung workers; call it often."""
         now = time.monotonic()
         for number in [number for number, due in self._due.items() if due <= now]:
             self._request(number)
@@ -141,7 +141,7 @@ class Crew:
         return int((stages == self.memory.board["command"]).sum())
 
     def coming(self) -> bool:
-        """Is a life asked for that has not begun?"""
+        """Is there a requested life that has not begun?"""
         return bool(self._asked)
 
     def in_seat(self, seat: int) -> Life | None:
@@ -175,7 +175,7 @@ class Crew:
         self.memory.board["command"] = int(command)
 
     def obeyed(self, command: Command) -> bool:
-        """Have the workers in all seats got so far?"""
+        """Have the workers in all seats reached this state?"""
         stages = self.memory.board["stage"][:SEATS]
         return bool((stages == int(command)).all()) and not self._asked
 

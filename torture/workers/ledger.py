@@ -24,7 +24,7 @@ PROBE: Final = SEATS
 ROOM: Final = 1 << 19
 """Records per seat."""
 RESERVE: Final = 1 << 14
-"""A worker whose ledger has no more room than this starts nothing new."""
+"""Records; a worker with less room than this in its ledger starts nothing new."""
 ORDERS: Final = 1 << 17
 """Timers that the driver can have cancelled at the end of a round."""
 
@@ -108,7 +108,7 @@ def error_code(error: BaseException) -> int:
 
 
 class Command(IntEnum):
-    """What the driver wants of all workers."""
+    """The driver's command to all workers."""
 
     RUN = 1
     DRAIN = 2
@@ -163,7 +163,7 @@ class Memory:
         return head, np.frombuffer(self._map, RECORD, ROOM, at + _HEAD)
 
     def records(self, seat: int) -> npt.NDArray[Any]:
-        """What stands in a seat's ledger now; a view."""
+        """The records in a seat's ledger now; a view."""
         head, records = self.part(seat)
         return records[: int(head[0])]
 

@@ -1,4 +1,4 @@
-"""Roles: what the worker in each seat is called, and what becomes of its timers when it dies."""
+"""Roles: the name of the worker in each seat, and its policy for its timers."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SEATING: Final = (
     Seat(6, "reroute", BLUE),
     Seat(7, "reroute", BLUE),
 )
-"""Who inherits reroutes itself: else what it inherits would be dropped or kept with it."""
+"""Heirs reroute themselves: otherwise what they inherit would be dropped or kept with them."""
 
 
 def members(group: int) -> list[int]:

@@ -14,9 +14,9 @@ from torture.workers.roles import GROUPS, Seat
 from wheeld_client import WheelError, connect
 
 MOST_LIVE: Final = 1500
-"""A worker with so many timers waits until some are over."""
+"""A worker with so many timers waits until some have ended."""
 MOST_POLLS: Final = 1000
-"""A timer that ticks on for ever shall not keep a worker from going on."""
+"""Seconds; endless ticks must not keep a worker from continuing."""
 CONNECT_SECONDS: Final = 30.0
 
 
@@ -28,11 +28,11 @@ class Worker(Calls):
     memory : Memory
         All ledgers.
     seat : Seat
-        Where it sits.
+        The worker's seat.
     life : int
         Its number.
     daemon : str
-        What to connect to.
+        The daemon to connect to.
     seed : int
         Of the run; with the life it makes the worker's random numbers.
     """
@@ -93,7 +93,7 @@ class Worker(Calls):
         self._ledger.note(Kind.BORN, began=began, a=adopted)
 
     def _remember(self) -> None:
-        """Take up the timers of the lives before, as the seat's ledger tells them."""
+        """Take over the timers of earlier lives, from the seat's ledger."""
         records = self._memory.records(self._seat.number)
         kinds, cookies = records["kind"], records["cookie"]
         armed = (kinds == Kind.ARMED) & (records["code"] == 0)
