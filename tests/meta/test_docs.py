@@ -105,6 +105,30 @@ def test_documents_name_real_places(document: str, least: int) -> None:
         assert name in defined_names(ROOT / file), f"{file} does not define {name}"
 
 
+OF_USERS = {
+    "gunicorn.conf.py",
+    "wheeld.toml",
+    "/etc/wheeld/NAME.toml",
+    "docs/decisions/NNNN-title.md",
+}
+OF_USERS |= {"report.html", "report/report.html"}
+"""Files that documents name and that are not in the repository."""
+
+
+def test_files_that_documents_name_exist() -> None:
+    """By their path, or the end of it."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
+    known = listed.stdout.split()
+    if not known:
+        pytest.skip("no git checkout")
+    for document in [*DOCUMENTS, *ROOT.glob("*.md")]:
+        for named in re.findall(
+            r"`([\w./-]+\.(?:py|c|h|md|sh|toml|pml|rs|html))(?::[\w.]+)?`", document.read_text()
+        ):
+            exists = any(f"/{path}".endswith(f"/{named}") for path in known)
+            assert exists or named in OF_USERS, f"{document.name} names {named}"
+
+
 def test_links_in_documents_lead_somewhere() -> None:
     for document in [*DOCUMENTS, *ROOT.glob("*.md"), ROOT / "systemd" / "README.md"]:
         for target in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
