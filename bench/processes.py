@@ -7,6 +7,7 @@ import multiprocessing
 import os
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -116,17 +117,26 @@ def cpu_ns(pid: int) -> int:
 
 def family_cpu_seconds() -> float:
     """CPU time that this process, all that it has started, and their dead have used."""
-    parents, used = {}, {}
+    return sum(family_cpu().values())
+
+
+def family_cpu() -> Counter[str]:
+    """The same in seconds by program: "java", "python" and so on, "here" for this process."""
+    parents, names, used = {}, {}, {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                parents[int(entry.name)] = int(fields[1])
-                used[int(entry.name)] = sum(map(int, fields[11:15]))
+                begin, _, rest = (entry / "stat").read_text().rpartition(")")
+                pid, fields = int(entry.name), rest.split()
+                parents[pid], names[pid] = int(fields[1]), begin.partition("(")[2]
+                used[pid] = sum(map(int, fields[11:15])) / _TICKS_PER_SECOND
     family = {os.getpid()}
     while more := {pid for pid, parent in parents.items() if parent in family} - family:
         family |= more
-    return sum(used.get(pid, 0) for pid in family) / _TICKS_PER_SECOND
+    sums: Counter[str] = Counter()
+    for pid in family & set(used):
+        sums["here" if pid == os.getpid() else names[pid]] += used[pid]
+    return sums
 
 
 def kept_waiting(pid: int) -> float:

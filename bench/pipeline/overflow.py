@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 
 import wheeld
 from bench.pipeline import overflow_columns
-from bench.processes import family_cpu_seconds
+from bench.processes import family_cpu, family_cpu_seconds
 from bench.result import Target
 from wheeld_pipeline import overflow, session
 from wheeld_pipeline.overflow import Account, Batch, Daemon, Plan, Rules, ShardMap
@@ -154,7 +154,7 @@ class Phase:
     def __init__(self, bench: Bench, rows: int) -> None:
         self._bench, self._rows = bench, rows
         self._first, self._ready = len(bench.batches), bench.seen()
-        self._cpu, self._wall = family_cpu_seconds(), time.monotonic()
+        self._cpu, self._wall = family_cpu(), time.monotonic()
 
     def commands(self) -> dict[str, Any]:
         """Until the rows are in."""
@@ -163,13 +163,15 @@ class Phase:
 
     def end(self) -> dict[str, Any]:
         """What it took, per row and second."""
-        cpu, wall = family_cpu_seconds() - self._cpu, time.monotonic() - self._wall
+        programs, wall = family_cpu() - self._cpu, time.monotonic() - self._wall
+        cpu = sum(programs.values())
         steps: Counter[str] = Counter()
         for batch in self._bench.batches[self._first :]:
             for result in batch.shards:
                 steps.update(result.seconds)
         return {
             "rows": self._rows, "wall s": wall, "cpu s": cpu, "per s and core": self._rows / cpu,
+            "cpu s of": dict(programs), "batches": len(self._bench.batches) - self._first,
             "us per row": {name: s / self._rows * 1e6 for name, s in steps.items()},
         }  # fmt: skip
 

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from programs import of_checkout
+from wheeld_pipeline.commands.overflow import untested
+from wheeld_pipeline.overflow import Daemon, Plan, ShardMap
 from wheeld_pipeline.overflow.batch.task import COUNTS, Result
 from wheeld_pipeline.overflow.checkpoint.log import Position
 from wheeld_pipeline.overflow.driver.query import Batch
@@ -96,3 +98,18 @@ def test_the_command(tmp_path: Path) -> None:
     last = json.loads(done.stdout.splitlines()[-1])
     assert last["pending"] == sum(each["pending"] for each in last["shards"]) == 1
     assert [each["shard"] for each in last["shards"]] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "sink", "named"),
+    [
+        ("checkpoint", "/sink", None),
+        ("file:/checkpoint", "file:///sink", None),
+        ("s3a://bucket/checkpoint", "sink", "(s3a://bucket/checkpoint)"),
+        ("/checkpoint", "hdfs://name/sink", "(hdfs://name/sink)"),
+    ],
+)
+def test_what_is_untested_says_so(checkpoint: str, sink: str, named: str | None) -> None:
+    plan = Plan("commands", sink, checkpoint, ShardMap.uniform(1, Daemon("d")))
+    warning = untested(plan)
+    assert warning is None if named is None else named in (warning or "")

@@ -97,6 +97,8 @@ def overflow(
             commands, sink, checkpoint, spread, rules, form, pairs("--option", option),
             None if once else trigger, cache,
         )  # fmt: skip
+        if (warning := untested(plan)) is not None:
+            typer.echo(warning, err=True)
         _run(plan, spark, as_json)
 
 
@@ -138,6 +140,19 @@ def _run(plan: Plan, options: SparkOptions, as_json: bool) -> None:
     with session.opened("wheeld overflow", options, ui=True) as spark:
         typer.echo(f"overflow: Spark's pages are at {spark.sparkContext.uiWebUrl}", err=True)
         jobs.run(spark, plan, lambda line: typer.echo(line, err=True), tell if as_json else None)
+
+
+def untested(plan: Plan) -> str | None:
+    """A warning, if the driver writes where its part is not tested."""
+    from wheeld_pipeline.overflow.driver.sink import local
+
+    far = [place for place in (plan.checkpoint, plan.sink) if local(place) is None]
+    if not far:
+        return None
+    return (
+        f"overflow: warning: checkpoints and sinks in object stores and HDFS ({', '.join(far)}) "
+        "are untested: try what happens there when the driver dies, before you rely on it"
+    )
 
 
 def milliseconds(option: str, text: str) -> int:
