@@ -30,8 +30,45 @@ def per_timer(found: dict[str, Any]) -> float:
     return 1e6 / command + 1e6 / found["hand-out and expiration"]["per s and core"]
 
 
+def measured(found: dict[str, Any]) -> Iterator[str]:
+    """The first table: what one run gave."""
+    columns, late = found["columns"], found["lateness ms"]
+    idle = found["empty batch"]
+    visit_ms = found["empty batch, wheels visited"]["triggerExecution"]
+    rates = {
+        "commands per second and core, new keys": "schedule",
+        "commands per second and core, known keys": "reschedule",
+        "hand-outs with their expiration, per second and core": "hand-out and expiration",
+    }
+    for text, name in rates.items():
+        one = found[name]
+        yield f"| {text} | {round(one['per s and core'], -3):,.0f} | {one['wall s']:.1f} s |"
+    others = {
+        "an empty batch, nothing due and nothing in a wheel": f"{idle['triggerExecution']:.0f} ms",
+        "CPU time of it": f"{idle['cpu']:.0f} ms",
+        "an empty batch that visits the wheels of all shards": f"{visit_ms:.0f} ms",
+        "the longest batch": f"{found['batch max ms'] / 1000:.1f} s",
+        "lateness of the wheel (`lateness_us` in the sink): p50, p99, max": (
+            f"{late['p50']:.1f}, {late['p99']:.1f}, {late['max']:.1f} ms"
+        ),
+        "memory of a pending key": f"{columns['bytes per key']:.0f} bytes",
+        "log in the checkpoint, per key": f"{columns['log bytes per key']:.0f} bytes",
+        "a scan for what is due, per 10 million keys": f"{columns['due scan ms per 10 M']:.0f} ms",
+        "rebuild of 2 million keys from the log": f"{columns['rebuild s per 2 M']:.1f} s",
+    }
+    for text, value in others.items():
+        yield f"| {text} | {value} | |"
+    given = found["hand-out and expiration"]
+    yield ""
+    spent = ", ".join(f"{name} {s:.1f} s" for name, s in sorted(given["cpu s of"].items()))
+    yield f"CPU time of the hand-outs, in {given['batches']} batches: {spent}"
+    yield f"load at the end: {found['machine']['load']:.1f}"
+    yield ""
+
+
 def tables(found: dict[str, Any]) -> Iterator[str]:
     """Lines of Markdown."""
+    yield from measured(found)
     core_us = per_timer(found)
     yield f"a timer takes {core_us:.1f} us of a core"
     yield ""
