@@ -1,7 +1,7 @@
 """Servers that `bench.intake` compares: `bench/intake_servers.py intake|bare asyncio|uvloop`.
 
 Each is a process of one thread. It prints its port, and ends when its standard input does. It takes
-`wheeld` from PYTHONPATH, so that another checkout's can stand beside this one's.
+`wheeld` from PYTHONPATH, so that another checkout's can run beside this one's.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """`python -m bench.page`: docs/benchmark.md, its figures and the README's numbers, from a run.
 
-Reads what `python -m bench --json FILE` has written, docs/benchmark.json if nothing else is said,
-and replaces what stands between the marks of the pages.
+Reads what `python -m bench --json FILE` has written, docs/benchmark.json by default, and replaces
+the text between the marks of the pages.
 """
 
 from __future__ import annotations

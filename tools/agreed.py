@@ -1,4 +1,4 @@
-"""The rule of agreed.h in the core: what two processes must understand alike is in its list.
+"""The rule of agreed.h in the core: everything that two processes must agree on is in its list.
 
 A constant or an enumerator of any header of the core either goes into the fingerprint, by the list
 WH_AGREED, or is one process's own business and stands below with the reason. tools/house_rules.py

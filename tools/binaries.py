@@ -1,8 +1,8 @@
 """Compile a program of C once: `compiled` keeps binaries in build/programs.
 
 Its folder there is the hash of all that makes it: what the preprocessor makes of its source,
-the flags and the compiler. So a change to any header that it includes makes another. What
-nobody asked for in a week goes. Deleting the folder is always safe.
+the flags and the compiler. So a change to any header that it includes makes another. Binaries that
+were not used for a week are removed. Deleting the folder is always safe.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def compiled(compiler: str | None, flags: list[str], source: Path, include: Path
 
 
 def compile_to(binary: Path, compiler: str, flags: list[str], source: Path, include: Path) -> None:
-    """Compile it without a look at what is kept, for a binary that nobody asks for again.
+    """Compile it without the cache, for a binary that is used only once.
 
     Raises RuntimeError, as `compiled` does."""
     _run([*_command(compiler, flags, source, include), "-o", str(binary)])

@@ -1,4 +1,5 @@
-"""Are the versions in pyproject.toml true? Runs tests with the lowest and with the highest of each.
+"""Checks the version bounds in pyproject.toml: runs tests with the lowest and with the highest
+version of each dependency.
 
     python tools/dependency_bounds.py [lowest] [highest] [--extra NAME]... [--keep DIRECTORY]
 
@@ -35,7 +36,7 @@ TESTS = {
     "spark": ["pipeline/test_generate.py", "pipeline/test_report.py", "pipeline/test_fit.py"],
     "kafka": ["pipeline/test_kafka.py", "pipeline/test_datasource.py"],
 }
-"""What is run for the dependencies, and for those of each extra."""
+"""The tests to run for the dependencies, and for those of each extra."""
 RUNNER = ["pytest>=8,<9", "pytest-timeout", "pytest-xdist", "hypothesis"]
 _REQUIREMENT = re.compile(r"([\w-]+)\s*(.*)")
 

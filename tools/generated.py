@@ -1,4 +1,4 @@
-"""What the tools that write parts of documents have in common: --check and --write."""
+"""Shared by the tools that write parts of documents: --check and --write."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def settle(fresh: Mapping[Path, str], tool: str, description: str | None) -> int:
-    """Do what the command line asks for; returns the exit code.
+    """Check or write, as the command line says; returns the exit code.
 
     Parameters
     ----------

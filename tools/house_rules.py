@@ -160,7 +160,7 @@ def descriptors(source: Source) -> Iterator[Violation]:
 
 
 def safe_path(source: Source) -> Iterator[Violation]:
-    """What we start imports nothing from the directory in which its user happens to be."""
+    """Child processes must not import anything from the user's current directory."""
     if not source.is_python() or not source.path.startswith(tuple(MAY_IMPORT)):
         return
     for node in source.nodes:
@@ -180,8 +180,8 @@ NOT_WAITED_FOR = "# never waited for"
 
 
 def locks(source: Source) -> Iterator[Violation]:
-    """A destructor that comes into the client in the middle of a call of its own thread would wait
-    for itself, and so would a signal handler."""
+    """A destructor or signal handler that enters the client in the middle of a call of the same
+    thread would deadlock on a lock."""
     if not source.is_python() or not source.path.startswith("client/"):
         return
     for node in source.nodes:

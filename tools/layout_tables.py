@@ -1,4 +1,4 @@
-"""Keep the tables of shm_layout.md true: they are made from the layout that the core exports.
+"""Keep the tables of shm_layout.md up to date: they are made from the layout that the core exports.
 
 python tools/layout_tables.py --check    exit 1 if the file differs from the code
 python tools/layout_tables.py --write    bring the file up to date

@@ -92,7 +92,7 @@ def atomics(source: Source, places: Places) -> Iterator[Violation]:
 
 
 def named(found: list[Source], packages: tuple[str, ...]) -> tuple[Places, list[Violation]]:
-    """All places by their tags, of the core and of Python in `packages`; who names no partner."""
+    """All places by their tags, in the core and in Python in `packages`; and violations."""
     places: Places = defaultdict(list)
     violations = [bad for source in found for bad in atomics(source, places)]
     for source in found:

@@ -53,7 +53,7 @@ REPORT = re.compile(
     r"|(?P<crash>Fatal Python error: .*)",
     re.MULTILINE,
 )
-"""What a test prints when it fails for a reason of its own."""
+"""What a test prints when it fails properly, rather than by accident."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ class Mutation:
 
     @property
     def is_python(self) -> bool:
-        """It leaves what is compiled as it is."""
+        """Does it leave compiled code unchanged?"""
         return self.file.endswith(".py")
 
 
@@ -100,7 +100,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Result:
-    """A mutation and what its test had to say."""
+    """A mutation and the result of its test."""
 
     mutation: Mutation
     verdict: Verdict
@@ -117,7 +117,7 @@ def load(path: Path = LIST) -> list[Mutation]:
 
 @dataclass(frozen=True)
 class Copy:
-    """A private copy of the checkout, with a mutation made in it or none."""
+    """A private copy of the checkout, with or without a mutation."""
 
     root: Path
     mutation: Mutation | None
@@ -213,7 +213,7 @@ def first_report(output: str) -> str:
 
 
 def judge(returncode: int, output: str, seconds: float) -> Verdict:
-    """What an exit status and an output say."""
+    """The verdict on an exit status and an output."""
     if returncode == 0:
         return Verdict("passed", seconds, "")
     report = first_report(output)
@@ -246,7 +246,7 @@ def run_test(by: str, copy: Copy) -> Verdict:
 
 
 def try_in(root: Path, by: str, mutation: Mutation | None) -> Verdict:
-    """Run a test in the private copy `root`, with that mutation made in it or none."""
+    """Run a test in the private copy `root`, with or without a mutation."""
     if mutation is None:
         return run_test(by, Copy(root, None))
     places = mutation.places(root)
@@ -285,7 +285,7 @@ class MutationRun:
         self._own.root = self._copies.enter_context(private_root())
 
     def _as_it_is(self, by: str) -> Verdict:
-        """What a test says of the core without any mutation; it is asked once."""
+        """The result of a test on the unmodified core; it is run once."""
         with self._lock:
             first = by not in self._unmutated
             future = self._unmutated.setdefault(by, Future())
@@ -339,7 +339,7 @@ def part(text: str) -> slice:
 
 
 def parse() -> argparse.Namespace:
-    """What the command line asks for."""
+    """The parsed command line."""
     parser = argparse.ArgumentParser(
         description="Break the core on purpose and check that a test catches each break."
     )

@@ -1,4 +1,5 @@
-"""Keep what documents say of the daemon's options true: it is made from their declarations.
+"""Keep the documents' tables of the daemon's options up to date: they are made from the
+declarations.
 
 python tools/option_tables.py --check    exit 1 if a file differs from wheeld/config/declarations.py
 python tools/option_tables.py --write    bring the files up to date

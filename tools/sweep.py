@@ -52,7 +52,7 @@ PROGRAMS = {
 FLAGS = "-std=c11 -D_GNU_SOURCE -g1 -Wall -Wextra -Wno-unused-function -Wno-unused-variable -Werror"
 UNDEFINED = "-fsanitize=undefined -fno-sanitize-recover=all"
 EXTRA = dict.fromkeys((name for name in PROGRAMS if name.startswith("corrupt")), UNDEFINED)
-"""Where nothing is stepped through, what the memory cannot show is looked for too."""
+"""Programs that are not stepped through are also built with UndefinedBehaviorSanitizer."""
 STOPS = re.compile(r"^ok: (\d+) stops", re.MULTILINE)
 JOB_SECONDS = 300
 """Ends a job that hangs in spite of its own alarm."""
@@ -84,7 +84,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a job ended: `failure` is None, or what it said."""
+    """How a job ended: `failure` is None, or its output."""
 
     job: Job
     stops: int
@@ -94,7 +94,7 @@ class Outcome:
 
 @dataclass
 class Tally:
-    """What the jobs of one program came to."""
+    """The results of one program's jobs."""
 
     unit: str
     stops: int = 0
@@ -141,7 +141,7 @@ def run(binary: Path, job: Job, *, stride: int, until: float, stops: int, bounde
 
 @dataclass
 class Sweep:
-    """The jobs of one run, and what has come of them."""
+    """The jobs of one run, and their results."""
 
     binaries: dict[str, Path]
     seed: int

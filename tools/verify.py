@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parent.parent
 MODELS = ROOT / "models"
 NAMES = tuple(sorted(path.stem for path in MODELS.glob("*.pml")))
 TIMEOUT_SECONDS = 600
-"""Ends a search that has grown out of hand."""
+"""Seconds after which a search is ended."""
 SEARCH = ["-m1000000", "-w22"]
 LIMITS = "-DMEMLIM=4096"
 INCOMPLETE = re.compile(r"max search depth too small|out of memory|reached -DMEMLIM", re.I)
@@ -75,7 +75,7 @@ def header(model: str, directory: Path = MODELS) -> str:
 
 
 def mutants(model: str) -> dict[int, tuple[str, str]]:
-    """What a model says that it mutates, by number: its own sizes or "", and what it is."""
+    """A model's mutations by number: their own sizes or "", and a description."""
     found = re.findall(r"MUTANT (\d+)(?: \[(.*?)\])?: (.+)", header(model))
     return {int(number): (sizes, text) for number, sizes, text in found}
 
@@ -143,7 +143,7 @@ def search(run: Run, directory: Path) -> Outcome:
 
 
 def missing() -> str | None:
-    """What has to be installed first, or None."""
+    """What has to be installed first, as a message, or None."""
     if shutil.which("spin") is None:
         return "spin is not installed: apt-get install spin"
     if compiler() is None:

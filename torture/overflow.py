@@ -219,7 +219,7 @@ class _Lines:
     last : (str, int)
         The function, and at which of its lines; 0: at none.
     said : int
-        A descriptor that is told the function.
+        A descriptor to which the function's name is written.
     """
 
     def __init__(self, last: tuple[str, int], said: int) -> None:

@@ -19,8 +19,8 @@ def main() -> None:
     """Run it.
 
     It and the processes that it starts do no linear algebra: numpy's library for that, which starts
-    a thread per processor when it is loaded, is told to start none, unless the environment says
-    something else. Loaded modules stay, so the garbage collector is told to skip them.
+    a thread per processor when it is loaded, is configured to start none, unless the environment
+    says otherwise. Loaded modules stay, so the garbage collector is told to skip them.
     """
     _open_standard_descriptors()
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")

@@ -17,7 +17,7 @@ NUMBERS = {row.name: number for number, row in enumerate(ROWS, 1)}
 
 
 class Progress(Protocol):
-    """What is told of progress."""
+    """Reports the progress."""
 
     def __call__(self, text: str, steps: int = 1) -> None: ...
 

@@ -14,7 +14,8 @@ DRAW_SECONDS: Final = 0.1
 
 @contextlib.contextmanager
 def show_progress(title: str, total: int, unit: str = "rows") -> Iterator[Callable[[int], None]]:
-    """Show how many of `total` are done; yields the function that is told, as often as you like."""
+    """Show how many of `total` are done; yields a function to report that number, as often as you
+    like."""
     if not sys.stderr.isatty():
         yield _lines(title, total, unit)
         return

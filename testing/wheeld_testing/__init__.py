@@ -1,7 +1,7 @@
 """Tests of programs that use wheeld: a wheel for each test, and time that the test moves.
 
-With pytest nothing is to be imported: the fixture is `wheel`. `running` and `wheel_fixture` are for
-other frameworks, and for fixtures with other options.
+With pytest nothing needs to be imported: the fixture is `wheel`. `running` and `wheel_fixture` are
+for other frameworks, and for fixtures with other options.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ _HOMES = {"wheel_fixture": "fixtures", "VirtualLoop": "loop"}
 
 
 def __getattr__(name: str) -> Any:
-    """Load what is used: each run of pytest on this machine loads this package."""
+    """Load submodules on use: each run of pytest in this environment loads the package."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib

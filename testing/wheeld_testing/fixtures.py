@@ -24,12 +24,12 @@ def wheel_fixture(
     scope : str
         As of `pytest.fixture`.
     **options
-        As of `running`. The marker `wheel` of a test has the last word.
+        As of `running`. The marker `wheel` of a test overrides them.
     """
 
     @pytest.fixture(scope=scope)
     def wheel(request: pytest.FixtureRequest, wheel_server: ForkServer) -> Iterator[Wheel]:
-        """A daemon of its own, whose time the test moves."""
+        """A daemon for this test alone, under virtual time that the test moves."""
         from wheeld_testing.wheel import running
 
         given = dict(options)

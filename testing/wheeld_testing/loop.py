@@ -1,8 +1,8 @@
 """VirtualLoop: an asyncio loop whose time is that of a wheel.
 
-The selector is where a loop waits. This one's never waits for a time: when nothing on the loop can
-run, whoever walks through time (`Wheel.advance`) is woken and moves it; when nobody does, the loop
-waits for descriptors and other threads alone.
+The selector is where a loop waits. This one never waits for a time: when nothing on the loop can
+run, a pending `Wheel.advance` is woken and moves the time; without one, the loop waits for
+descriptors and other threads only.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ Ts = TypeVarTuple("Ts")
 log = logging.getLogger("wheeld")
 
 PATIENCE_SECONDS: Final = 10.0
-"""Real seconds for which a loop waits before it says that nobody moves its time."""
+"""Real seconds for which a loop waits before it warns that nothing moves its time."""
 TURNS: Final = 10
-"""How often a loop of another kind turns when it cannot be seen whether it has anything to do."""
+"""Turns given to another kind of loop, of which it cannot be seen whether it has anything to do."""
 
 
 class VirtualTime(Protocol):
@@ -46,7 +46,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     Parameters
     ----------
     wheel : Wheel
-        Whose time it has.
+        The wheel whose time the loop follows.
     """
 
     def __init__(self, wheel: VirtualTime) -> None:
@@ -54,7 +54,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.in_threads = 0
         """Calls in the executor that have not ended: the loop is not idle."""
         self.idle: deque[asyncio.Future[None]] = deque()
-        """Who waits for the loop to have nothing to do; the first one is told first."""
+        """Waiters for the loop to be idle; the first one is woken first."""
         super().__init__(_Selector(self))
 
     def time(self) -> float:
@@ -99,7 +99,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
 
 class _Selector(selectors.BaseSelector):
-    """Another selector, but for how long it waits."""
+    """Wraps another selector, except for how long it waits."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
@@ -107,7 +107,7 @@ class _Selector(selectors.BaseSelector):
         self._said = False
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        """What is ready; if nothing is, wake who waits for that, or wait in real time."""
+        """What is ready; if nothing is, wake a waiter for that, or wait in real time."""
         ready = self._real.select(0)
         if ready or (timeout is not None and timeout <= 0):
             return ready

@@ -1,4 +1,5 @@
-"""Wheel: a daemon under virtual time for one test, and what the test has left there."""
+"""Wheel: a daemon under virtual time for one test, and the check for what the test has left
+there."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from wheeld_testing.loop import VirtualLoop, turn
 
 DEFAULTS: Final = {"capacity": 4096, "max_workers": 16, "virtual_clock": True}
 GRACE_SECONDS: Final = 2.0
-"""How long a process that is ending already may take to leave the wheel."""
+"""Seconds for a process that is already ending to leave the wheel."""
 NEVER: Final = 2**63 - 1
 SHARED: Final = Path("/dev/shm")
 
@@ -143,7 +144,7 @@ def running(
     Parameters
     ----------
     server : wheeld.ForkServer, optional
-        What starts it, in about 10 ms; without one it takes ten times as long.
+        Starts it in about 10 ms; without one it takes ten times as long.
     leaks : bool
         Whether the test may leave workers and their timers behind.
     **options
@@ -176,14 +177,14 @@ def running(
 
 
 def _left_on(wheel: Wheel) -> str:
-    """What is still there, as a message; empty if nothing is."""
+    """A message about what is still there; empty if nothing is."""
     if not wheel._observer.workers() and not len(wheel._observer.pending(payloads=False).timers):
         return ""
     give_up = time.monotonic() + GRACE_SECONDS
     try:
         while (status := wheel.status())["workers"] and time.monotonic() < give_up:
             if any(one["pid"] == os.getpid() for one in status["workers"]):
-                break  # the test is over: this one leaves no more
+                break  # the test is over: its end is no longer expected
             time.sleep(0.01)
     except DaemonNotRunning:
         return ""  # the test has stopped it

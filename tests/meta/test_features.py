@@ -26,8 +26,8 @@ def _without_proof(rows: list[list[str]]) -> Iterator[str]:
                 yield f"{what}: {file} is not there"
             elif name and name not in defined_names(ROOT / file):
                 yield f"{what}: {file} has no {name}"
-        if says.startswith("yes") and not places and "](" not in shown:
-            yield f"{what}: yes, and nothing shows it"
+        if not places and "](" not in shown:
+            yield f"{what}: {says}, and nothing shows it"
 
 
 def test_each_line_names_what_shows_it() -> None:

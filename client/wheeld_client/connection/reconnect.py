@@ -115,7 +115,7 @@ class Reconnector:
         """The daemon's answer to the last request that it granted."""
 
     def step(self, hello: control.Message | None = None) -> control.Connection | Wait:
-        """Do the next step. One thread at a time does; the others are told to call again later.
+        """Do the next step. One thread at a time does; the others have to call again later.
 
         Parameters
         ----------
@@ -168,8 +168,8 @@ class Reconnector:
                 if request is self._resume
                 else self._why_no_other(now)
             )
-        # An attempt is never given up for its slowness: a supervisor that hears `resume` later, and
-        # the connection closed, would take it for this worker's good-bye.
+        # An attempt is never abandoned for its slowness: a supervisor that then read `resume` on a
+        # closed connection would take it for this worker's good-bye.
         if self._attempt is not None:
             return Wait(self._attempt.fileno(), LONGEST_PAUSE)
         return Wait(-1, max(self._next_try - now, 0.001))

@@ -1,7 +1,7 @@
 """The task of one shard in one batch: an attempt, which counts if the driver names it.
 
     open     lock the shard's columns on this host, bring them to the batch before
-    hear     what the wheel has fired
+    collect what the wheel has fired
     step     wheel, commands, what is due: in columns
     wheel    withdraw, hand out; what did not get in is refused
     seal     the delta, in the checkpoint

@@ -127,7 +127,7 @@ def of_rejects(rejects: Rejects) -> pa.RecordBatch:
 
 
 def changes_in(table: pa.RecordBatch) -> Changes:
-    """What `of_changes` was told."""
+    """The arguments of `of_changes`."""
     records = np.zeros(table.num_rows, RECORD)
     for name in RECORD.names or ():
         if name != "blob":

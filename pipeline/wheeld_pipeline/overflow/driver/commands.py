@@ -98,7 +98,8 @@ def understood(rows: DataFrame) -> DataFrame:
 
 
 def parse(rows: DataFrame) -> DataFrame:
-    """Commands from the column `value`, JSON text; a column `offset` stands in for no sequence."""
+    """Commands from the column `value`, JSON text; a column `offset` is used where there is no
+    sequence."""
     from pyspark.sql import functions as F
 
     if "offset" not in rows.columns:
