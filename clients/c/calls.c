@@ -46,8 +46,11 @@ static int result_of(const wheeld *w, enum wh_call call, uint64_t id)
                     "move it",
                     (unsigned long long)id);
     case WH_CALL_WHEEL_FULL:
-        return fail(WHEELD_FULL, "no slot is free; cancel or poll, or start wheeld with a larger "
-                                 "--capacity");
+        return fail(WHEELD_FULL, w->core.unanswered
+                                     ? "no slot is free, and the clock has not answered yet "
+                                       "whether there are more; try again in a moment"
+                                     : "no slot is free; cancel or poll, or start wheeld with a "
+                                       "larger --capacity");
     case WH_CALL_OVER_QUOTA:
         return fail(WHEELD_FULL,
                     "this worker holds %llu slots, and may hold %llu "

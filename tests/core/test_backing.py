@@ -4,6 +4,7 @@ there is no more the wheel is full."""
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -164,6 +165,35 @@ def test_no_room() -> None:
         wheel.restart_clock()
         schedule(wheel, timers, 1)
         assert backed(wheel) == 2 + STEP
+
+
+def test_no_room_without_waiting() -> None:
+    """Who never waits is told what is short, as soon as the clock has looked."""
+    with a_wheel() as wheel:
+        timers = wheel.worker(0)
+        closed = os.open("/dev/null", os.O_RDONLY)
+        there, wheel.growing = wheel.growing, (closed, closed)
+        wheel.restart_clock()
+        schedule(wheel, timers, 2 * SLAB)
+        for expected in ("try again", "enlarge /dev/shm", "enlarge /dev/shm"):
+            with pytest.raises(WheelFull, match=expected):
+                timers.schedule(3600.0, block=False)
+            wheel.settle()
+        wheel.growing = there
+        os.close(closed)
+
+
+def test_a_clock_that_has_not_answered() -> None:
+    """A call that may not wait does not blame /dev/shm for what the clock has not looked at yet."""
+    with a_wheel() as wheel:
+        timers = wheel.worker(0)
+        wait = re.escape("has not answered yet; try again")
+        schedule(wheel, timers, 2 * SLAB)  # all that has memory
+        for _ in range(2):
+            with pytest.raises(WheelFull, match=wait):
+                timers.schedule(3600.0, block=False)
+        wheel.settle()
+        timers.schedule(3600.0, block=False)
 
 
 def test_killed_before_it_is_said() -> None:

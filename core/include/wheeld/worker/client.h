@@ -61,8 +61,7 @@ struct wh_client {
     uint32_t populated; /* slabs whose pages this process has mapped in */
     uint32_t first_gen; /* first generation of a slot in this wheel (wh_first_gen) */
     wh_fd clock_bell, control; /* the supervisor's socket, for alarms, or none */
-    bool virtual_clock;
-    bool receives; /* seg->receives is set */
+    bool virtual_clock, receives; /* the latter: seg->receives is set */
     bool fds_lost; /* its descriptors were closed by other code */
     uint32_t rung_again; /* how often it could have rung once more */
     int64_t rung_at, alarmed_at; /* CLOCK_MONOTONIC, ns */
@@ -70,6 +69,7 @@ struct wh_client {
     int64_t patience_ns; /* submissions until it asks for slots that the clock has to give back */
     uint32_t ask_size; /* how many slots to ask for next time */
     uint64_t short_of; /* how many slots or places the last refused call still needed */
+    bool refused, unanswered; /* no slot has come since a refusal; the clock was still to answer */
     uint64_t *reserved; /* one bit per reserved slot; NULL: none was ever reserved */
 };
 

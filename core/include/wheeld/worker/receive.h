@@ -281,6 +281,7 @@ static inline void wh_client_reclaim(wh_client *c)
     uint64_t ready = wh_client_returns_ready(c);
     if (ready == 0)
         return;
+    c->refused = false;
     for (; ready; ready--, c->ret_head++) {
         uint32_t slot = wh_load_relaxed(&c->rets[c->ret_head & (c->ret_size - 1)]);
         if (wh_unlikely(!wh_client_is_spent(c, slot)))
@@ -302,6 +303,7 @@ static inline bool wh_client_claim(wh_client *c)
 {
     if (!wh_slabs_claim(&c->slabs))
         return false;
+    c->refused = false;
     wh_client_reclaim(c);
     return true;
 }

@@ -217,10 +217,15 @@ static wh_seldom enum wh_call wh_client_find_slot(wh_client *c, uint64_t batch, 
         *slot = wh_client_claimed_slot(c);
     if (*slot == WH_NIL && wait) {
         found = wh_client_await_slot(c, batch, slot);
+        c->unanswered = !wh_client_answered(c);
+        c->refused = *slot == WH_NIL && !c->unanswered;
     } else if (*slot == WH_NIL) {
-        if (wh_client_answered(c)) /* else it is asked already */
+        bool answered = wh_client_answered(c);
+        c->unanswered = !(answered && c->refused);
+        if (answered) /* else it is asked already */
             wh_client_ask_for(c, batch);
         wh_client_ring(c);
+        c->refused = true;
     }
     if (found != WH_CALL_OK || *slot != WH_NIL)
         return found;

@@ -53,6 +53,13 @@ static void worker_raise_full(const wh_client *c)
 {
     uint32_t backed = wh_load_acquire(&c->wheel->backed); /* pairs: backed */
     bool short_of_memory = backed < c->slabs.shared_count;
+    if (short_of_memory && c->unanswered) {
+        PyErr_SetString(errors.wheel_full,
+                        "this worker has no free slot: it has asked the clock for more, which has "
+                        "not answered yet; try again in a moment (`wheeld status` says whether the "
+                        "clock is running)");
+        return;
+    }
     uint32_t slots = (short_of_memory ? backed : c->slabs.shared_count) * WH_SLAB_SLOTS;
     char begin[96];
     if (c->short_of > 1)
