@@ -184,7 +184,7 @@ def _left_on(wheel: Wheel) -> str:
     try:
         while (status := wheel.status())["workers"] and time.monotonic() < give_up:
             if any(one["pid"] == os.getpid() for one in status["workers"]):
-                break  # the test is over: its end is no longer expected
+                break  # a worker of this process, which will not leave any more
             time.sleep(0.01)
     except DaemonNotRunning:
         return ""  # the test has stopped it

@@ -128,6 +128,19 @@ def overlaid(
     return str(plot)
 
 
+def _rows(
+    label: str, names: Sequence[str], x: Scale, marks: Sequence[tuple[float, str]], title: str
+) -> Plot:
+    """A plot with an empty row for each name, and the name to its left."""
+    plot = Plot(label, TOP / 2 + ROW * len(names) + BOTTOM, x.begin)
+    for mark, _ in marks:
+        plot.add(f'<path class="grid" d="M{x(mark):.1f} {TOP / 2}V{plot.bottom:.1f}"/>')
+    plot.x_axis(x, marks, title)
+    for i, name in enumerate(names):
+        plot.text(x.begin - 8, TOP / 2 + ROW * (i + 0.5) + 4, _cut(name), "mark", "end")
+    return plot
+
+
 def ranges(
     label: str,
     names: Sequence[str],
@@ -139,15 +152,10 @@ def ranges(
 ) -> str:
     """One row per name: a bar from the first to the last of its values, a dot on each; x is
     logarithmic."""
-    left = _room(names)
-    plot = Plot(label, TOP / 2 + ROW * len(names) + BOTTOM, left)
-    x = logarithmic([value for row in points for value in row], left, WIDTH - RIGHT - 6)
-    for mark in x.marks():
-        plot.add(f'<path class="grid" d="M{x(mark):.1f} {TOP / 2}V{plot.bottom:.1f}"/>')
-    plot.x_axis(x, [(mark, show(mark)) for mark in x.marks()], title)
-    for i, (name, row) in enumerate(zip(names, points, strict=True)):
+    x = logarithmic([value for row in points for value in row], _room(names), WIDTH - RIGHT - 6)
+    plot = _rows(label, names, x, [(mark, show(mark)) for mark in x.marks()], title)
+    for i, row in enumerate(points):
         y = TOP / 2 + ROW * (i + 0.5)
-        plot.text(left - 8, y + 4, _cut(name), "mark", "end")
         known = [x(value) for value in row if value is not None and not math.isnan(value)]
         if known:
             plot.add(f'<path class="span" d="M{min(known):.1f} {y:.1f}H{max(known):.1f}"/>')
@@ -169,23 +177,17 @@ def bars(
 ) -> str:
     """One row per name: its values stacked; the sum is printed behind if there is only one
     value."""
-    left = _room(names)
-    plot = Plot(label, TOP / 2 + ROW * len(names) + BOTTOM, left)
-    x = linear(
-        [sum(row) for row in parts], left, WIDTH - RIGHT - (50 if len(part_names) == 1 else 6)
-    )
-    for mark in x.marks(4):
-        plot.add(f'<path class="grid" d="M{x(mark):.1f} {TOP / 2}V{plot.bottom:.1f}"/>')
-    plot.x_axis(x, [(mark, show(mark)) for mark in x.marks(4)], title)
-    for i, (name, row) in enumerate(zip(names, parts, strict=True)):
+    end = WIDTH - RIGHT - (50 if len(part_names) == 1 else 6)
+    x = linear([sum(row) for row in parts], _room(names), end)
+    plot = _rows(label, names, x, [(mark, show(mark)) for mark in x.marks(4)], title)
+    for i, row in enumerate(parts):
         y = TOP / 2 + ROW * i + 4
-        plot.text(left - 8, y + ROW / 2, _cut(name), "mark", "end")
         upto = 0.0
         for value, colour in zip(row, colours, strict=True):
-            begin, end = x(upto), x(upto + value)
+            begin, width = x(upto), x(upto + value) - x(upto)
             plot.add(
                 f'<rect class="bar {colour}" x="{begin:.1f}" y="{y:.1f}" '
-                f'width="{max(end - begin, 0):.1f}" height="{ROW - 8}"/>'
+                f'width="{max(width, 0):.1f}" height="{ROW - 8}"/>'
             )
             upto += value
         if len(part_names) == 1:
