@@ -43,7 +43,7 @@ TICK_MS = 1.0
 EMPTY = 10
 LOOK_SECONDS = 0.5
 VISITED = 100
-WARM_BATCHES = 100
+WARM_BATCHES = 60
 """Java compiles for so long: an overflow runs for days."""
 
 
@@ -85,7 +85,9 @@ class Bench:
         query = overflow.start(self.spark, plan, visited.append)
         while query.isActive and len(visited) < WARM_BATCHES:
             time.sleep(0.1)
+        self.spark.sparkContext.setLogLevel("OFF")  # the batch that is cut short complains
         query.stop()
+        self.spark.sparkContext.setLogLevel("ERROR")
 
     def _note(self, batch: Batch) -> None:
         self.account.note(batch)
