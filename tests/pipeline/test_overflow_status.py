@@ -15,7 +15,7 @@ from wheeld_pipeline.commands.overflow import untested
 from wheeld_pipeline.overflow import Daemon, Plan, ShardMap
 from wheeld_pipeline.overflow.batch.task import COUNTS, Result
 from wheeld_pipeline.overflow.checkpoint.log import Position
-from wheeld_pipeline.overflow.driver.query import Batch
+from wheeld_pipeline.overflow.driver.query import Batch, brief
 from wheeld_pipeline.overflow.driver.run import Account
 
 
@@ -113,3 +113,15 @@ def test_what_is_untested_says_so(checkpoint: str, sink: str, named: str | None)
     plan = Plan("commands", sink, checkpoint, ShardMap.uniform(1, Daemon("d")))
     warning = untested(plan)
     assert warning is None if named is None else named in (warning or "")
+
+
+def test_an_error_of_a_job_is_told_in_a_line() -> None:
+    """Of a task whose worker died each time: neither a frame of the stack, nor its end."""
+    said = """An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collect.
+: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 failed 4 times
+\tat org.apache.spark.api.python.BasePythonRunner$ReaderIterator.read(PythonRunner.scala:1)
+Caused by: java.net.SocketException: Connection reset
+\t... 22 more
+"""
+    assert brief(Exception(said)).endswith("stage failure: Task 0 failed 4 times")
+    assert brief(Exception("\tat one.Place(A.scala:1)\n\t... 3 more")).startswith("Exception(")

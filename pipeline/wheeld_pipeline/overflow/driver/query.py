@@ -216,9 +216,10 @@ def brief(error: BaseException) -> str:
     )
     if classes:
         return str(classes[-1][:500])
-    lines = [line.strip() for line in str(error).splitlines()]
+    lines = [line.strip(": \t") for line in str(error).splitlines()]
+    lines = [line for line in lines if line and not re.match(r"at |\.\.\. \d+ more", line)]
     telling = [line for line in lines if re.match(r"[\w.]*(Error|Exception|WheelFull)\b", line)]
-    return (telling or [line for line in lines if line] or [repr(error)])[-1][:500]
+    return (telling or lines or [repr(error)])[-1][:500]
 
 
 def _summed(manifest: Manifest) -> Batch:
