@@ -1,8 +1,8 @@
 /* PoolBuffer: memory on loan from a Pool.
  *
- * Its bytes are counted as out from its making to its release; its memory stays for as long as
- * somebody looks at it. It is dropped unreleased only by mistake: that is reported, and the bytes
- * return.
+ * Its bytes are counted as lent from its creation to its release; its memory stays for as long as
+ * there are views of it. It is dropped unreleased only by mistake: that is reported, and the bytes
+ * are returned.
  */
 
 /* A buffer for bytes that are already taken; NULL: no memory, and the bytes are returned. */

@@ -19,7 +19,7 @@ typedef struct Waiter { /* not on the stack: gevent moves the stacks of waiting 
     uint64_t held_by; /* the ticket that blocks this one though there is memory for it, since... */
     int64_t held_since;
     Line *line;
-    uint64_t incarnation; /* as which we stand there */
+    uint64_t incarnation; /* of the worker that waits there */
 } Waiter;
 
 /* Is that place in the line still this worker's? Not after a close, an eviction, or in a forked

@@ -1,11 +1,11 @@
 /* What the cycle collector sees of operations that wait.
  *
- * They are not tracked, and whoever looks for what they hold comes here. With very many of them
- * that is a pause, and for nothing: a worker that has been called since the last full collection is
- * somebody's. So it is taken for alive then, as are all that wait in it, without a look; one that
- * is forgotten with so many is found by the second full collection.
+ * They are not tracked; what they hold is traversed here. With very many of them that would be a
+ * pause, and for nothing: a worker that has been called since the last full collection is still
+ * referenced. So it is taken for alive then, as are all operations in it, without a traversal; a
+ * dropped worker with so many operations is found by the second full collection.
  *
- * Invariant: whether they are looked at changes between collections only. Within one, what was not
+ * Invariant: whether they are traversed changes between collections only. Within one, what was not
  * subtracted must not be found reachable either, and the other way round. */
 
 enum { MANY_WAIT = 10000 }; /* fewer operations are always visited */
@@ -70,9 +70,8 @@ static bool collections_heeded(void)
     return heeded || PyErr_Occurred() == NULL;
 }
 
-/* Those that wait are not tracked (operation_enlist): what one holds is visited from here, if
- * nobody but its keys holds it. If somebody does, it is as alive as that somebody, as far as one
- * can see. */
+/* Waiting operations are not tracked (operation_enlist): what one holds is visited from here, if
+ * only its keys hold it. If anything else does, it is taken to be as alive as that. */
 static int watching_traverse_waiting(Watching *g, visitproc visit, void *arg)
 {
     for (PurgatoryObject *p = g ? g->purgatories : NULL; p; p = p->sibling) {

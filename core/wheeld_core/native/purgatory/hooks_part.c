@@ -4,12 +4,12 @@
  * Invariants
  *  1. `settled` is set before the first hook is called. Whoever finds it set calls none: an
  *     executor that ran them and raised all the same, one that runs them after it refused.
- *  2. What is completed by a hook stands in the line of the thread that runs the hook, and has its
+ *  2. What is completed by a hook is queued in the line of the thread that runs the hook, and its
  *     own hooks run after the outermost has returned, in the order of completion. So no chain of
  *     completions is too long for the stack. What any of them raises is raised when the line is
  *     empty.
  *  3. A line is left to whoever made it: under gevent each greenlet has its own, and in a forked
- *     child what stands there is the parent's. */
+ *     child its contents are the parent's. */
 
 typedef struct HookLine {
     /* another greenlet's of this thread, which waits inside a hook */
@@ -163,8 +163,8 @@ static bool operation_hand_on(OperationObject *op)
     PyObject *done = settle ? PyObject_CallOneArg(p->submit, settle) : NULL;
     Py_XDECREF(settle);
     Py_XDECREF(done);
-    /* Theirs was told to the handler before it came here. Else it is the executor's own, such as
-     * one that was shut down: if they have not run they do here, rather than never. */
+    /* An error of the hooks was passed to the handler before. Any other is the executor's own, such
+     * as one that was shut down: if the hooks have not run they run here, rather than never. */
     if (done == NULL && (op->spilled || !operation_report(p, op)))
         errors_keep(&failed);
     if (done == NULL && !operation_settle(op))

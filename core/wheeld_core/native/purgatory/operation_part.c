@@ -1,11 +1,11 @@
 /* Operation: the native half of wheeld_client.DelayedOperation.
  *
- * States: NEW (in nobody's hands), WAITING (watched, in its purgatory's list), and over: COMPLETED
+ * States: NEW (not in a purgatory), WAITING (watched, in its purgatory's list), and over: COMPLETED
  * or CANCELLED. `state` leaves NEW or WAITING once; whoever does that runs what follows. The GIL,
  * or the gate, makes each step here one; user code runs between steps only.
  *
- * try_complete() is never run by two threads at once: who finds another at it leaves word (`again`)
- * and goes on, and the other one looks once more. So nobody waits for a lock while user code runs,
+ * try_complete() is never run by two threads at once: a thread that finds another in it sets `again`
+ * and goes on, and the other one calls it once more. So nobody waits for a lock while user code runs,
  * and no trigger is lost. */
 
 enum operation_state { OP_UNMADE, OP_NEW, OP_WAITING, OP_COMPLETED, OP_CANCELLED };
@@ -109,9 +109,9 @@ static void operation_enlist(PurgatoryObject *p, OperationObject *op)
     op->next = NULL;
     *(p->last ? &p->last->next : &p->first) = op;
     p->last = op;
-    /* Its keys hold it: the collector need not look at each that waits, again and again.
-     * watching_traverse() speaks for those that nobody else holds; and one reference to the
-     * purgatory, the worker's, stands for all of theirs. */
+    /* Its keys hold it: the collector need not visit each waiting operation again and again.
+     * watching_traverse() visits those that only their keys hold; and one reference to the
+     * purgatory, the worker's, represents all of theirs. */
     PyObject_GC_UnTrack(op);
     if (p->delayed++ != 0)
         Py_DECREF(p);

@@ -11,9 +11,9 @@ static void watching_expire(WorkerObject *w, PyObject **fatal)
     }
 }
 
-/* Without a daemon no timer fires, though the wheel may be there: expire by our own clock. What the
- * clock, come back, still fires is nobody's then. Returns the next deadline; INT64_MAX: there is
- * none. */
+/* Without a daemon no timer fires, though the wheel may be there: expire by this process's clock. What
+ * the clock still fires when it is back belongs to no operation. Returns the next deadline;
+ * INT64_MAX: there is none. */
 static int64_t watching_expire_alone(WorkerObject *w, PyObject **fatal)
 {
     Watching *g = w->watching;
@@ -77,7 +77,7 @@ static void watching_answer(WorkerObject *w, PyObject **fatal)
     walk_end(&walk);
 }
 
-/* Seconds until a deadline of ours, for whoever waits without a daemon; None: there is none. */
+/* Seconds until the next deadline here, for waiting without a daemon; None: there is none. */
 static PyObject *worker_seconds_until(WorkerObject *w, int64_t deadline)
 {
     if (deadline == INT64_MAX)

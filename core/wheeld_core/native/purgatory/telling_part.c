@@ -1,8 +1,8 @@
-/* Telling: how a check reaches the watchers of its key in other workers, whatever becomes of who
- * checks.
+/* Telling: how a check reaches the watchers of its key in other workers, whatever becomes of the
+ * checking process.
  *
- * All of them are marked before the first is rung for, which may be slow; and a note stands in our
- * row until all were rung for, so that the supervisor goes on where we were killed. */
+ * All of them are marked before the first is rung, which may be slow; and a note stays in this
+ * worker's row until all were rung, so that the supervisor continues where this one was killed. */
 
 /* The FIFO of the tenant of a row; -1: it has gone. One that was removed is where it sleeps as long
  * as there is no other. False: an error is set. */
