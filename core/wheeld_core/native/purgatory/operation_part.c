@@ -4,8 +4,8 @@
  * or CANCELLED. `state` leaves NEW or WAITING once; whoever does that runs what follows. The GIL,
  * or the gate, makes each step here one; user code runs between steps only.
  *
- * try_complete() is never run by two threads at once: a thread that finds another in it sets `again`
- * and goes on, and the other one calls it once more. So nobody waits for a lock while user code runs,
+ * try_complete() is never run by two threads at once: a thread that finds another in it sets
+ * `again` and goes on, and the other one calls it once more. So no lock is held over user code,
  * and no trigger is lost. */
 
 enum operation_state { OP_UNMADE, OP_NEW, OP_WAITING, OP_COMPLETED, OP_CANCELLED };

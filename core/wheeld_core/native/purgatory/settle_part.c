@@ -11,8 +11,8 @@ static void watching_expire(WorkerObject *w, PyObject **fatal)
     }
 }
 
-/* Without a daemon no timer fires, though the wheel may be there: expire by this process's clock. What
- * the clock still fires when it is back belongs to no operation. Returns the next deadline;
+/* Without a daemon no timer fires, though the wheel may be there: expire by this process's clock.
+ * What the clock still fires when it is back belongs to no operation. Returns the next deadline;
  * INT64_MAX: there is none. */
 static int64_t watching_expire_alone(WorkerObject *w, PyObject **fatal)
 {
