@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(900)
     ("master", "kinds"),
     [
         ("local[2,8]", ["Python worker", "columns", "daemon", "redo", "snapshot", "JVM"]),
-        ("local-cluster[2,1,1024]", ["executor", "Python worker", "driver"]),
+        ("local-cluster[1,2,1024]", ["executor", "Python worker", "driver"]),
     ],
 )
 def test_kills(tmp_path: Path, rng_seed: int, master: str, kinds: list[str]) -> None:
